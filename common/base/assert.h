@@ -1,0 +1,14 @@
+/* ASSERT: a programmer's error ends the process with file, line and the condition. Always on, no side
+ * effects in the condition, and never reachable from bytes that came from outside. */
+#ifndef BATON_BASE_ASSERT_H
+#define BATON_BASE_ASSERT_H
+
+_Noreturn void assert_failed(const char *file, int line, const char *condition);
+
+#define ASSERT(condition)                                                                          \
+    do {                                                                                           \
+        if (__builtin_expect(!(condition), 0))                                                     \
+            assert_failed(__FILE__, __LINE__, #condition);                                         \
+    } while (0)
+
+#endif

@@ -1,0 +1,28 @@
+/* Named failpoints: places in the code where a test makes a fault happen, and proof that it happened.
+ *
+ *     FAILPOINT("prefill.after_chunk");          one call where the fault belongs
+ *     BATON_FAILPOINTS="prefill.after_chunk=kill@3" BATON_FAILPOINT_LOG=/tmp/hits baton-prefill ...
+ *
+ * Spec: NAME=ACTION[@N][,NAME=...]: at the N-th hit (default 1) the action is done once, or, with '@*', at every hit.
+ *   kill   SIGKILL to the own process      stop   SIGSTOP to the own process
+ *   pause  waits until the file BATON_FAILPOINT_LOG.NAME.go exists (bounded: 60 s)
+ *   fail   FAILPOINT_FAILS(name) is true   log    only records the hit
+ * Before the action a line "NAME ACTION N pid" is appended to BATON_FAILPOINT_LOG, so a test can assert the hit.
+ * They are off in release builds unless BATON_FAILPOINTS_ALLOW=1 is set too; an unset specification costs one load. */
+#ifndef BATON_BASE_FAILPOINT_H
+#define BATON_BASE_FAILPOINT_H
+
+#include "common/base/status.h"
+
+#include <stdbool.h>
+
+/* Reads the environment; before threads start. STATUS_INVALID with a sentence for a bad specification, or where they are off. */
+enum status failpoint_init(struct error *err) WARN_UNUSED;
+
+extern bool failpoint_armed; /* set once by failpoint_init */
+bool failpoint_hit(const char *name);
+
+#define FAILPOINT(name)       ((void)(failpoint_armed && failpoint_hit(name)))
+#define FAILPOINT_FAILS(name) (failpoint_armed && failpoint_hit(name))
+
+#endif

@@ -1,0 +1,38 @@
+/* Structured log lines (logfmt) on standard error, one fact a line:
+ *
+ *     log_warn("kv_import", "msg=\"read timed out\" req=%s peer=%s waited_us=%llu", ...)
+ *     -> ts=2026-01-02T03:04:05.678Z level=warn proc=decode-0 mod=kv_import msg="read timed out" req=7f3a ...
+ *
+ * error = a person must act; warn = degraded; info = lifecycle; debug = per request; never per token.
+ * A line is one write(2) of at most 2 KiB (longer ones are cut), so lines of several threads or processes
+ * never mix. Any thread may log. Outside bytes go through log_quote() before they go into a line.
+ */
+#ifndef BATON_BASE_LOG_H
+#define BATON_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+
+/* Before threads start. `process` ("prefill-0") is copied; lines below `level` are dropped. */
+void log_init(const char *process, enum log_level level);
+bool log_level_parse(const char *name, enum log_level *level);
+bool log_enabled(enum log_level level);
+
+void log_write(enum log_level level, const char *module, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define log_error(module, ...) log_write(LOG_ERROR, module, __VA_ARGS__)
+#define log_warn(module, ...)  log_write(LOG_WARN, module, __VA_ARGS__)
+#define log_info(module, ...)  log_write(LOG_INFO, module, __VA_ARGS__)
+#define log_debug(module, ...)                                                                     \
+    do {                                                                                           \
+        if (log_enabled(LOG_DEBUG))                                                                \
+            log_write(LOG_DEBUG, module, __VA_ARGS__);                                             \
+    } while (0)
+
+/* Writes `text` into buffer as a quoted logfmt value (control bytes and quotes escaped, cut to fit); returns buffer. */
+const char *log_quote(const char *text, char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,30 @@
+/* A bounded queue of messages between threads, with an eventfd that is readable while it isn't empty.
+ * It is the only shared mutable state between the threads of a process. Many producers, one consumer;
+ * first in, first out over all producers. Messages are opaque pointers: ownership travels with the pointer.
+ *
+ * ring_push fails with STATUS_LIMIT when the ring is full and with STATUS_CANCELLED once it is closed; the caller
+ * keeps the message then. */
+#ifndef BATON_BASE_RING_H
+#define BATON_BASE_RING_H
+
+#include "common/base/status.h"
+
+#include <stdint.h>
+
+struct ring;
+
+enum status ring_create(size_t capacity, struct ring **ring) WARN_UNUSED;
+/* The ring must be empty and no producer may be left. */
+void ring_destroy(struct ring *ring);
+
+enum status ring_push(struct ring *ring, void *message) WARN_UNUSED; /* any thread */
+void *ring_pop(struct ring *ring); /* consumer; NULL when empty, never blocks */
+/* Consumer: waits until a message is there or timeout_us passed (UINT64_MAX: for ever); NULL on timeout. */
+void *ring_wait(struct ring *ring, uint64_t timeout_us);
+void ring_close(struct ring *ring); /* any thread: later pushes fail */
+int ring_fd(
+    const struct ring
+        *ring); /* for poll(): POLLIN while messages are there; cleared by ring_pop of the last */
+size_t ring_count(struct ring *ring);
+
+#endif

@@ -1,0 +1,34 @@
+/* The numbers of a decoder-only transformer that everything else is sized by. PURE.
+ * Filled by common/engine/model from config.json; validated there, so that every field is in its range. */
+#ifndef BATON_DOMAIN_MODEL_SHAPE_H
+#define BATON_DOMAIN_MODEL_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rope_scaling { /* Llama 3's scheme; factor == 1 means none */
+    double factor, low_freq_factor, high_freq_factor;
+    uint32_t original_context;
+};
+
+struct model_shape {
+    uint32_t layers;   /* num_hidden_layers */
+    uint32_t hidden;   /* hidden_size, D */
+    uint32_t ffn;      /* intermediate_size */
+    uint32_t heads;    /* num_attention_heads, H */
+    uint32_t kv_heads; /* num_key_value_heads; heads % kv_heads == 0 */
+    uint32_t head_dim; /* explicit, or hidden / heads */
+    uint32_t vocab;    /* rows of the embedding */
+    uint32_t context;  /* max_position_embeddings */
+    double rms_eps;
+    double rope_theta;
+    struct rope_scaling rope_scaling;
+    bool tied_embeddings; /* lm_head is the embedding */
+};
+
+/* Bytes of one key or value element in the KV cache. */
+enum kv_type { KV_F32, KV_BF16 };
+uint32_t kv_type_bytes(enum kv_type type);
+const char *kv_type_name(enum kv_type type);
+
+#endif

@@ -1,0 +1,43 @@
+/* What a request asks of the sampler and of the end of its answer. PURE: validated once at the front door. */
+#ifndef BATON_DOMAIN_SAMPLING_H
+#define BATON_DOMAIN_SAMPLING_H
+
+#include "common/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SAMPLING_MAX_STOP_IDS     64
+#define SAMPLING_MAX_TOKENS_LIMIT (1u << 20)
+
+struct sampling {
+    float temperature;   /* 0: greedy; at most 100 */
+    uint32_t top_k;      /* 0: off */
+    float top_p;         /* (0, 1]; 1: off */
+    float min_p;         /* [0, 1); 0: off */
+    uint64_t seed;       /* minted by the router where the client gave none */
+    uint32_t max_tokens; /* generated tokens at most, >= 1 */
+    uint32_t min_tokens; /* end ids and stop ids can't be drawn before; <= max_tokens */
+    bool ignore_eos;     /* the model's end ids are ordinary tokens; stop ids still end */
+    uint32_t stop_id_count;
+    uint32_t stop_ids[SAMPLING_MAX_STOP_IDS]; /* end the answer; not part of its text */
+};
+
+/* Library defaults: temperature 1, top_p 1, everything else off, max_tokens 16. */
+struct sampling sampling_default(void);
+
+/* STATUS_INVALID and a sentence that names the field, its range and what was given. */
+enum status sampling_validate(const struct sampling *sampling, struct error *err) WARN_UNUSED;
+
+enum finish_reason {
+    FINISH_NONE = 0,
+    FINISH_EOS,         /* the model ended */
+    FINISH_STOP_TOKEN,  /* a stop id of the request */
+    FINISH_STOP_STRING, /* a stop string of the request (decided by the router) */
+    FINISH_MAX_TOKENS,
+    FINISH_CONTEXT, /* the model's context is full */
+};
+const char *finish_reason_name(
+    enum finish_reason reason); /* "stop" or "length" families: "eos", "stop_token", ... */
+
+#endif

@@ -1,0 +1,22 @@
+/* What a worker says of itself when it registers. PURE; strings are bounded copies. */
+#ifndef BATON_DOMAIN_WORKER_INFO_H
+#define BATON_DOMAIN_WORKER_INFO_H
+
+#include <stdint.h>
+
+enum worker_role { ROLE_PREFILL = 1, ROLE_DECODE = 2 };
+const char *worker_role_name(enum worker_role role);
+
+struct worker_info {
+    char name[64]; /* "prefill-0": unique in a cluster, stable over restarts */
+    enum worker_role role;
+    uint64_t incarnation; /* random at process start: tells a restart from a reconnect */
+    char address[128];    /* host:port of the worker's gRPC server */
+    char model[128];      /* the name that clients use */
+    uint64_t model_hash;  /* config and tensor names, shapes, and a sample of the bytes */
+    uint64_t layout_hash; /* kv_layout_hash */
+    uint64_t numerics_id; /* docs/architecture: workers of one id give equal bytes */
+    uint32_t block_tokens, block_count, context, vocab;
+};
+
+#endif

@@ -1,0 +1,82 @@
+/* One model on one device: load it, then run steps. The step thread owns it; nothing here locks.
+ *
+ * A step takes rows of any mix of sequences (chunks of prompts and single decode rows), appends their keys and values to the
+ * KV pool blocks that the caller names, and draws the next token where asked. Which sequences, which blocks: the caller's
+ * decision (sched/); the engine only computes. After engine_open a step allocates nothing.
+ */
+#ifndef BATON_ENGINE_ENGINE_H
+#define BATON_ENGINE_ENGINE_H
+
+#include "common/base/status.h"
+#include "common/domain/kv_layout.h"
+#include "common/domain/model_shape.h"
+#include "common/domain/sampling.h"
+#include "kernels/kernels.h"
+
+struct engine;
+
+struct engine_config {
+    const char *model_dir; /* Hugging Face folder */
+    struct kernels_config kernels;
+    uint32_t block_tokens;
+    uint32_t block_count;   /* of the KV pool */
+    uint32_t max_rows;      /* rows of one step at most: the prefill chunk plus the decode batch */
+    uint32_t max_sequences; /* sequences of one step at most */
+    uint32_t context_limit; /* 0: the model's own */
+};
+
+/* The pool's memory is the caller's (a transport allocates it so that peers can read it), so opening has two halves:
+ * engine_open loads the model and says how many bytes the pool needs; engine_attach_pool hands it over. With NULL the
+ * engine allocates a pool of its own. The caller keeps the memory alive until engine_close. */
+enum status engine_open(const struct engine_config *config, struct engine **engine,
+                        struct error *err) WARN_UNUSED;
+size_t engine_pool_bytes(const struct engine *engine);
+enum status engine_attach_pool(struct engine *engine, void *pool, struct error *err) WARN_UNUSED;
+void engine_close(struct engine *engine);
+
+const struct model_shape *engine_shape(const struct engine *engine);
+const struct kv_layout *engine_layout(const struct engine *engine);
+uint32_t engine_context(const struct engine *engine); /* tokens of prompt + answer at most */
+uint64_t
+engine_model_hash(const struct engine *engine); /* config, tensor names and shapes, sampled bytes */
+uint64_t
+engine_numerics_id(const struct engine *engine); /* kernels name and version, types, segments */
+const char *
+engine_numerics_name(const struct engine *engine); /* "bf16-avx512bf16/kv-bf16/k1/..." for people */
+void *
+engine_pool_address(const struct engine *engine); /* host address of the pool, NULL on a device */
+/* End-of-sequence ids of generation_config.json (or config.json). */
+const uint32_t *engine_end_ids(const struct engine *engine, uint32_t *count);
+
+/* One sequence's part of a step. */
+struct engine_sequence {
+    const uint32_t *
+        tokens; /* [token_count] ids at positions position .. position + token_count - 1, each < vocab */
+    uint32_t token_count, position;
+    const uint32_t *blocks; /* ids that cover positions 0 .. position + token_count - 1 */
+    uint32_t block_count;
+    uint32_t
+        prompt_rows; /* of the token_count rows, how many belong to the prompt (or a replay): for the counters */
+    /* Sampling at the last row: */
+    bool sample; /* false in the middle of a prompt */
+    const struct sampling *sampling;
+    uint32_t
+        index; /* 0-based index of the token to draw in the answer: the counter of the random numbers */
+    bool ban_end; /* min_tokens isn't reached: end ids and stop ids can't be drawn */
+    /* Results, valid where `sample`: */
+    uint32_t token;
+    uint64_t logits_hash; /* 64-bit hash of the row's fp32 logits */
+    const float *logits;  /* [vocab], until the next step */
+};
+
+/* Runs one step. STATUS_INVALID (nothing computed) if a limit is broken or an id is out of range; STATUS_INTERNAL if the
+ * device fails. Sum of token_count <= max_rows, count <= max_sequences. */
+enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                        struct error *err) WARN_UNUSED;
+
+struct engine_counters {
+    uint64_t steps, prompt_rows, decode_rows; /* forward rows computed, by kind */
+};
+struct engine_counters engine_counters(const struct engine *engine);
+
+#endif

@@ -1,0 +1,150 @@
+/* Remote calls as Baton sees them: servers with methods, channels with calls, and messages as byte strings in both
+ * directions. What carries them (gRPC core) is known to common/rpc/grpc/ alone.
+ *
+ * Threads: rpc_runtime owns a few rpc threads. Handlers run on them, one at a time for each call and in order
+ * (open, message..., half_close, closed); they must not block: they translate and post to a ring. Every function below may
+ * be called from any thread.
+ *
+ * Life of a call: `struct rpc_call` lives until its `closed` handler returned AND the owner's reference is given back.
+ * rpc_call_ref/unref let another thread keep it; operations on a call that has ended fail with STATUS_CANCELLED and
+ * are otherwise harmless. `closed` comes exactly once, on both sides, whatever happened: status, cancel, deadline, lost peer.
+ *
+ * Sending never blocks: messages queue at the call, bounded by `max_queued_bytes`; one more fails with STATUS_LIMIT (a reader
+ * that is too slow), and the owner decides.
+ */
+#ifndef BATON_RPC_RPC_H
+#define BATON_RPC_RPC_H
+
+#include "common/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rpc_runtime;
+struct rpc_server;
+struct rpc_channel;
+struct rpc_call;
+
+/* gRPC's status codes, on the wire and to clients. */
+enum rpc_code {
+    RPC_OK = 0,
+    RPC_CANCELLED = 1,
+    RPC_UNKNOWN = 2,
+    RPC_INVALID_ARGUMENT = 3,
+    RPC_DEADLINE_EXCEEDED = 4,
+    RPC_NOT_FOUND = 5,
+    RPC_PERMISSION_DENIED = 7,
+    RPC_RESOURCE_EXHAUSTED = 8,
+    RPC_FAILED_PRECONDITION = 9,
+    RPC_ABORTED = 10,
+    RPC_OUT_OF_RANGE = 11,
+    RPC_UNIMPLEMENTED = 12,
+    RPC_INTERNAL = 13,
+    RPC_UNAVAILABLE = 14,
+    RPC_UNAUTHENTICATED = 16,
+};
+const char *rpc_code_name(enum rpc_code code); /* "OK", "INVALID_ARGUMENT", ... */
+
+struct rpc_bytes {
+    const void *data; /* valid during the handler */
+    size_t size;
+};
+
+/* How a call ended. `reason` is our stable code ("context_length_exceeded"), sent as trailing metadata `baton-reason`;
+ * "" where there was none. `message` is the sentence. Both valid during the handler. */
+struct rpc_end {
+    enum rpc_code code;
+    const char *reason;
+    const char *message;
+};
+
+struct rpc_handlers {
+    /* Server: a call came in. May set the call's context (rpc_call_set_context). Client: not used. */
+    void (*open)(struct rpc_call *call, void *service);
+    /* One message arrived. A unary call gets exactly one. */
+    void (*message)(struct rpc_call *call, struct rpc_bytes bytes);
+    /* The other side sends no more messages (optional). */
+    void (*half_close)(struct rpc_call *call);
+    /* The call is over: server: the status was sent, or the client left / its deadline passed (code CANCELLED or
+     * DEADLINE_EXCEEDED); client: the status arrived. */
+    void (*closed)(struct rpc_call *call, const struct rpc_end *end);
+};
+
+struct rpc_method {
+    const char *path; /* "/baton.v1.Baton/Generate" */
+    struct rpc_handlers handlers;
+    void *service; /* given to open */
+};
+
+/* --- runtime --- */
+enum status rpc_runtime_create(uint32_t threads, struct rpc_runtime **runtime,
+                               struct error *err) WARN_UNUSED;
+/* All servers and channels must be destroyed before. */
+void rpc_runtime_destroy(struct rpc_runtime *runtime);
+
+/* --- server --- */
+struct rpc_server_config {
+    const char *listen; /* "host:port"; port 0: any free one */
+    size_t
+        max_message_bytes; /* of a received message; a larger one ends the call with RESOURCE_EXHAUSTED */
+    size_t max_queued_bytes; /* unsent, per call */
+    uint64_t keepalive_us;   /* 0: off */
+    const struct rpc_method *methods;
+    size_t method_count;
+    /* Health (grpc.health.v1) and reflection (v1, v1alpha) are served by every server. Services are listed by name;
+     * descriptors: a serialized FileDescriptorSet (protoc --descriptor_set_out --include_imports). */
+    const char *const *services;
+    size_t service_count;
+    struct rpc_bytes descriptors;
+};
+enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_server_config *config,
+                             struct rpc_server **server, struct error *err) WARN_UNUSED;
+const char *
+rpc_server_address(const struct rpc_server *server); /* "127.0.0.1:43211", with the real port */
+/* Health: SERVING or NOT_SERVING for every service name and "". Starts as NOT_SERVING. Watchers are told. */
+void rpc_server_set_serving(struct rpc_server *server, bool serving);
+/* Stops accepting, waits up to grace_us for calls to end, cancels the rest, waits for them. Frees the server. */
+void rpc_server_stop(struct rpc_server *server, uint64_t grace_us);
+
+/* --- client --- */
+struct rpc_channel_config {
+    const char *target; /* "host:port" */
+    size_t max_message_bytes, max_queued_bytes;
+    uint64_t keepalive_us; /* 0: off; a silent peer is found after keepalive + 2 s */
+};
+enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_channel_config *config,
+                               struct rpc_channel **channel, struct error *err) WARN_UNUSED;
+/* Cancels its calls; returns after the last `closed` handler. Not from an rpc thread. */
+void rpc_channel_destroy(struct rpc_channel *channel);
+
+/* Starts a call; deadline_us is relative, 0: none (long-lived streams only). Handlers: message, half_close, closed.
+ * On success the caller holds a reference (rpc_call_unref when done); `closed` will come. wait_for_ready: queue until connected
+ * instead of failing at once with UNAVAILABLE. */
+enum status rpc_call_start(struct rpc_channel *channel, const char *path,
+                           const struct rpc_handlers *handlers, void *context, uint64_t deadline_us,
+                           bool wait_for_ready, struct rpc_call **call) WARN_UNUSED;
+
+/* --- both sides --- */
+void rpc_call_ref(struct rpc_call *call);
+void rpc_call_unref(struct rpc_call *call);
+void rpc_call_set_context(struct rpc_call *call, void *context);
+void *rpc_call_context(const struct rpc_call *call);
+enum status rpc_call_send(struct rpc_call *call, const void *data, size_t size) WARN_UNUSED;
+size_t rpc_call_queued_bytes(struct rpc_call *call);
+/* Client: no more messages from us. */
+void rpc_call_half_close(struct rpc_call *call);
+/* Client: end it now (the server sees a cancel). Server: end it with RPC_CANCELLED. */
+void rpc_call_cancel(struct rpc_call *call);
+/* Server: sends what is queued, then the status. The first finish counts. reason and message may be NULL. */
+void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reason,
+                     const char *message);
+/* Server: remaining time until the client's deadline (UINT64_MAX: none), the peer's address, and one metadata value
+ * ("" if absent; lower-case key; valid until the call ends). */
+uint64_t rpc_call_deadline_left_us(const struct rpc_call *call);
+const char *rpc_call_peer(const struct rpc_call *call);
+const char *rpc_call_metadata(const struct rpc_call *call, const char *key);
+/* Client, before the first send: adds a request header. Server, before the first send: adds a response header. */
+enum status rpc_call_add_metadata(struct rpc_call *call, const char *key,
+                                  const char *value) WARN_UNUSED;
+
+#endif

@@ -1,0 +1,134 @@
+/* The arithmetic contract: what a backend (reference, cpu, cuda) must compute, and how it is told.
+ *
+ * Letters: T rows (tokens of all sequences of this step), D hidden, H query heads, G kv heads, E head_dim, F ffn, V vocab,
+ * N outputs and K inputs of a linear layer, S sequences.
+ *
+ * A backend owns a device. Everything an operation reads or writes lives in `struct buffer`s of that device; the host
+ * reaches them through upload/download only. Operations are queued on a stream in order; nothing blocks but download and
+ * sync. A launcher checks shapes, allocates nothing and returns a status. So a CUDA backend fits behind this unchanged:
+ * no signature holds a host pointer that a kernel would read.
+ *
+ * Numerics (docs/architecture.md, "the same bytes"): a row's result depends on that row's inputs alone. Linear layers add
+ * K in fixed segments at absolute positions; attention cuts the context into fixed segments of whole blocks, merged in
+ * ascending order; nothing depends on T, S, on the chunking or on the number of threads.
+ */
+#ifndef BATON_KERNELS_KERNELS_H
+#define BATON_KERNELS_KERNELS_H
+
+#include "common/base/status.h"
+#include "common/domain/kv_layout.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Fixed for all backends of this version; part of the numerics id. */
+#define KERNELS_VERSION          1
+#define ATTENTION_SEGMENT_TOKENS 256 /* a whole number of blocks of every allowed size */
+
+enum isa { ISA_AUTO, ISA_PORTABLE, ISA_AVX512BF16 };
+
+struct kernels_config {
+    bool f32;         /* the portable fp32 reference: fp32 activations and KV */
+    enum isa isa;     /* bf16 path; AUTO takes the best that this CPU reports */
+    uint32_t threads; /* compute threads, >= 1 */
+    const int *cpus;  /* pin thread i to cpus[i]; NULL: not pinned */
+    bool may_spin;    /* false where threads outnumber cores: idle compute threads sleep at once */
+};
+
+struct kernels; /* an open backend; one step thread uses it */
+
+/* Memory of the device. `address` may be dereferenced by the backend only. */
+struct buffer {
+    void *address;
+    size_t bytes;
+};
+
+/* A linear layer's weights in the backend's packed form: [N, K], one layout for every T. */
+struct linear {
+    struct buffer packed;
+    uint32_t n, k;
+};
+
+/* One step's rows, on the device. Rows of one sequence are neighbours, in ascending position. */
+struct step_batch {
+    uint32_t rows, sequences;
+    struct buffer tokens;        /* u32 [T] */
+    struct buffer positions;     /* u32 [T] absolute position of the row in its sequence */
+    struct buffer row_sequence;  /* u32 [T] index into the tables below */
+    struct buffer sequence_rows; /* u32 [S+1] first row of each sequence */
+    struct buffer block_tables;  /* u32 [S, table_stride] block ids of the KV pool, in order */
+    uint32_t table_stride;
+};
+
+struct attention_shape {
+    uint32_t heads, kv_heads, head_dim;
+    float scale; /* 1 / sqrt(head_dim) */
+};
+
+/* Who computes. `name` is part of the numerics id: "f32", "bf16-portable", "bf16-avx512bf16". */
+struct kernels_info {
+    const char *name;
+    enum kv_type kv_type;
+    bool device_is_host; /* KV pool addresses are host addresses (transports may read them) */
+    uint32_t threads;
+};
+
+enum status kernels_open(const struct kernels_config *config, struct kernels **kernels,
+                         struct error *err) WARN_UNUSED;
+void kernels_close(struct kernels *kernels);
+struct kernels_info kernels_info(const struct kernels *kernels);
+
+/* --- memory: set-up time only --- */
+enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
+void kernels_free(struct kernels *kernels, struct buffer *buffer);
+/* Makes memory that somebody else allocated (the transport's KV pool) usable as a buffer. */
+enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
+                          struct buffer *buffer) WARN_UNUSED;
+
+/* Weights come in rows, row-major [n, k], as raw bf16 (fp16 and fp32 come later); may be called in row ranges so that fused
+ * layers (q|k|v, gate|up) are one `linear`. The source is host memory. */
+enum status kernels_linear_create(struct kernels *kernels, uint32_t n, uint32_t k,
+                                  struct linear *linear) WARN_UNUSED;
+enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
+                                uint32_t row_count, const uint16_t *bf16_rows) WARN_UNUSED;
+void kernels_linear_destroy(struct kernels *kernels, struct linear *linear);
+
+/* --- queue: ordered, on the backend's one stream --- */
+enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_t offset,
+                           const void *host, size_t bytes) WARN_UNUSED;
+enum status kernels_download(struct kernels *kernels, const struct buffer *source, size_t offset,
+                             void *host, size_t bytes) WARN_UNUSED;
+enum status kernels_sync(struct kernels *kernels) WARN_UNUSED;
+
+/* --- operations. x: residual stream, f32 [T, D] in every backend. Activations between operations are f32 buffers; a bf16
+ * backend rounds them where numerics says (inputs of linear layers, q, k, v, and the softmax weights). --- */
+
+/* x[t] = embedding[tokens[t]]; embedding: bf16 [V, D] raw rows in a buffer. Ids are < V (checked by the caller). */
+enum status kernels_embed(struct kernels *kernels, const struct step_batch *batch,
+                          const struct buffer *embedding, uint32_t hidden,
+                          struct buffer *x) WARN_UNUSED;
+/* out[t] = x[t] * rsqrt(mean(x[t]^2) + eps) * weight; weight: f32 [D]. If `rows` is not NULL (u32 [row_count]), row i of
+ * out is made from x[rows[i]] (the last rows before the LM head). */
+enum status kernels_rmsnorm(struct kernels *kernels, const struct buffer *x,
+                            const struct buffer *weight, double eps, const struct buffer *rows,
+                            uint32_t row_count, uint32_t hidden, struct buffer *out) WARN_UNUSED;
+/* out[t, n] = sum_k in[t, k] * W[n, k] (+ out[t, n] if accumulate: the residual add). */
+enum status kernels_linear(struct kernels *kernels, const struct linear *linear,
+                           const struct buffer *in, uint32_t rows, bool accumulate,
+                           struct buffer *out) WARN_UNUSED;
+/* qkv: f32 [T, (H + 2G) E]. Rotates q (in place) and k by rope[position] and appends k, v of the given layer to the pool.
+ * rope: f32 [context, E] = cos (E/2) then sin (E/2); "rotate half" pairing (i, i + E/2). */
+enum status kernels_rope_append(struct kernels *kernels, const struct step_batch *batch,
+                                const struct attention_shape *shape, const struct buffer *rope,
+                                const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
+                                struct buffer *pool) WARN_UNUSED;
+/* out: f32 [T, H E]. Causal: row at position p sees positions 0..p of its sequence, through its block table. */
+enum status kernels_attention(struct kernels *kernels, const struct step_batch *batch,
+                              const struct attention_shape *shape, const struct kv_layout *layout,
+                              uint32_t layer, const struct buffer *qkv, const struct buffer *pool,
+                              struct buffer *out) WARN_UNUSED;
+/* out[t, f] = silu(gate_up[t, f]) * gate_up[t, F + f]. */
+enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
+                           uint32_t ffn, struct buffer *out) WARN_UNUSED;
+
+#endif

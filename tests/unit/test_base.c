@@ -1,0 +1,183 @@
+/* base: status, str, rng, map, arena, ring, log quoting. */
+#include "common/base/arena.h"
+#include "common/base/log.h"
+#include "common/base/map.h"
+#include "common/base/ring.h"
+#include "common/base/rng.h"
+#include "common/base/str.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_error_is_cut_with_dots(void **state)
+{
+    (void)state;
+    struct error err;
+    char big[600];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = 0;
+    assert_int_equal(error_set(&err, STATUS_LIMIT, "%s", big), STATUS_LIMIT);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+    assert_string_equal(err.text + sizeof err.text - 4, "...");
+    error_set(&err, STATUS_IO, "no such file");
+    error_prefix(&err, STATUS_IO, "model %s", "a");
+    assert_string_equal(err.text, "model a: no such file");
+}
+
+static void test_str_stops_at_its_limit(void **state)
+{
+    (void)state;
+    struct str s;
+    str_init(&s, 5);
+    str_add(&s, "abc");
+    assert_false(s.truncated);
+    str_add(&s, "def");
+    assert_true(s.truncated);
+    assert_string_equal(s.data, "abcde");
+    str_remove_front(&s, 2);
+    assert_string_equal(s.data, "cde");
+    str_deinit(&s);
+}
+
+static void test_number_parsing_is_strict(void **state)
+{
+    (void)state;
+    uint64_t u;
+    double d;
+    assert_true(str_to_u64("42", 0, 42, &u) && u == 42);
+    static const char *const bad[] = {"", "-1", "4x", " 4", "43", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(str_to_u64(bad[i], 0, 42, &u));
+    assert_true(str_to_double("0.5", 0, 1, &d) && d == 0.5);
+    assert_false(str_to_double("nan", 0, 1, &d));
+    assert_false(str_to_double("1.5", 0, 1, &d));
+}
+
+static void test_rng_at_is_a_pure_function(void **state)
+{
+    (void)state;
+    /* Philox4x32-10 of key 0 and counter 0: Random123's known answer 6627e8d5 e169c58d ... */
+    assert_int_equal(rng_at(0, 0, 0), 0xe169c58d6627e8d5u);
+    assert_int_equal(rng_at(1, 2, 3), rng_at(1, 2, 3));
+    assert_int_not_equal(rng_at(1, 2, 3), rng_at(1, 2, 4));
+    struct rng rng = rng_seeded(7);
+    for (int i = 0; i < 1000; i++) {
+        assert_true(rng_below(&rng, 10) < 10);
+        double unit = rng_unit(&rng);
+        assert_true(unit >= 0 && unit < 1);
+    }
+}
+
+static void test_map_against_a_plain_array(void **state)
+{
+    (void)state;
+    enum { KEYS = 300 };
+    struct map *map;
+    assert_int_equal(map_create(KEYS, &map), STATUS_OK);
+    static int values[KEYS];
+    void *model[KEYS] = {0};
+    struct rng rng = rng_seeded(1);
+    size_t count = 0;
+    for (int i = 0; i < 20000; i++) {
+        uint64_t key = rng_below(&rng, KEYS);
+        if (rng_below(&rng, 2)) {
+            count += !model[key];
+            model[key] = &values[rng_below(&rng, KEYS)];
+            assert_int_equal(map_put(map, key, model[key]), STATUS_OK);
+        } else {
+            count -= model[key] != NULL;
+            assert_ptr_equal(map_take(map, key), model[key]);
+            model[key] = NULL;
+        }
+        assert_int_equal(map_count(map), count);
+    }
+    size_t seen = 0;
+    for (size_t cursor = 0; map_next(map, &cursor);)
+        seen++;
+    assert_int_equal(seen, count);
+    map_destroy(map);
+}
+
+static void test_map_limit_and_string_keys(void **state)
+{
+    (void)state;
+    struct map *map;
+    int a, b;
+    assert_int_equal(map_create(1, &map), STATUS_OK);
+    assert_int_equal(map_put_str(map, "one", &a), STATUS_OK);
+    assert_int_equal(map_put_str(map, "two", &b), STATUS_LIMIT);
+    assert_int_equal(map_put_str(map, "one", &b), STATUS_OK);
+    assert_ptr_equal(map_get_str(map, "one"), &b);
+    assert_null(map_get(map, 0));
+    assert_ptr_equal(map_take_str(map, "one"), &b);
+    assert_null(map_get_str(map, "one"));
+    map_destroy(map);
+}
+
+static void test_arena_is_zeroed_aligned_and_bounded(void **state)
+{
+    (void)state;
+    struct arena arena;
+    arena_init(&arena, 10000);
+    for (size_t i = 1; i < 20; i++) {
+        unsigned char *p = arena_take(&arena, i * 20);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 16, 0);
+        for (size_t j = 0; j < i * 20; j++)
+            assert_int_equal(p[j], 0);
+        memset(p, 0xff, i * 20);
+    }
+    assert_null(arena_take(&arena, 10001));
+    assert_null(arena_take(&arena, 9000));
+    arena_deinit(&arena);
+}
+
+static void test_ring_order_limit_and_close(void **state)
+{
+    (void)state;
+    struct ring *ring;
+    int items[3];
+    assert_int_equal(ring_create(2, &ring), STATUS_OK);
+    assert_null(ring_pop(ring));
+    assert_null(ring_wait(ring, 1000));
+    assert_int_equal(ring_push(ring, &items[0]), STATUS_OK);
+    assert_int_equal(ring_push(ring, &items[1]), STATUS_OK);
+    assert_int_equal(ring_push(ring, &items[2]), STATUS_LIMIT);
+    assert_ptr_equal(ring_pop(ring), &items[0]);
+    assert_int_equal(ring_push(ring, &items[2]), STATUS_OK);
+    ring_close(ring);
+    assert_int_equal(ring_push(ring, &items[0]), STATUS_CANCELLED);
+    assert_ptr_equal(ring_wait(ring, 0), &items[1]);
+    assert_ptr_equal(ring_wait(ring, 0), &items[2]);
+    ring_destroy(ring);
+}
+
+static void test_log_quote_escapes_outside_bytes(void **state)
+{
+    (void)state;
+    char buffer[32];
+    assert_string_equal(log_quote("a\"b\n", buffer, sizeof buffer), "\"a\\\"b\\x0a\"");
+    char small[12];
+    assert_string_equal(log_quote("abcdefghijkl", small, sizeof small), "\"abcd...\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_error_is_cut_with_dots),
+        cmocka_unit_test(test_str_stops_at_its_limit),
+        cmocka_unit_test(test_number_parsing_is_strict),
+        cmocka_unit_test(test_rng_at_is_a_pure_function),
+        cmocka_unit_test(test_map_against_a_plain_array),
+        cmocka_unit_test(test_map_limit_and_string_keys),
+        cmocka_unit_test(test_arena_is_zeroed_aligned_and_bounded),
+        cmocka_unit_test(test_ring_order_limit_and_close),
+        cmocka_unit_test(test_log_quote_escapes_outside_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -17,6 +17,9 @@ struct worker_info {
     uint64_t layout_hash; /* kv_layout_hash */
     uint64_t numerics_id; /* docs/architecture: workers of one id give equal bytes */
     uint32_t block_tokens, block_count, context, vocab;
+    char numerics_name[64];    /* numerics_id for people; may be empty */
+    char metrics_address[128]; /* host:port of /metrics; empty: none */
+    uint32_t process_id;
 };
 
 #endif

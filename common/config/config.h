@@ -1,0 +1,111 @@
+/* Settings of a program, from one table: a row a setting. The table gives the defaults, the YAML file's keys, the
+ * environment's names, the flags, the checks and `--help`.
+ *
+ *     static const struct config_setting settings[] = {
+ *         {"listen", CONFIG_STRING, CONFIG_AT(struct router_config, listen), "127.0.0.1:0",
+ *          .help = "Address of the gRPC server"},
+ *         {"lease", CONFIG_DURATION, CONFIG_AT(struct router_config, lease_us), "10s", "1s", "10m",
+ *          .help = "How long ..."},
+ *     };
+ *
+ * Sources, weakest first: the row's default, the file (--config FILE), the environment (BATON_LISTEN), the flag
+ * (--listen V, --listen=V; a bool: --spin, --no-spin). All mistakes of all sources are reported together.
+ * Defaults and bounds are texts that go through the same strict parser as everything else. Not thread-safe; only at start.
+ * Refuses: nested sections, expressions, reading again while running.
+ */
+#ifndef BATON_CONFIG_CONFIG_H
+#define BATON_CONFIG_CONFIG_H
+
+#include "common/base/status.h"
+#include "common/base/str.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONFIG_MAX_SETTINGS    64
+#define CONFIG_MAX_LIST        64
+#define CONFIG_MAX_POSITIONALS 16
+#define CONFIG_MAX_FILE_BYTES  (1u << 20)
+
+enum config_type {
+    CONFIG_STRING, /* char[n]: a longer value is a mistake */
+    CONFIG_U64,    /* uint64_t or uint32_t (by the field's size) */
+    CONFIG_DOUBLE, /* double or float */
+    CONFIG_BOOL,   /* bool: true, false */
+    CONFIG_ENUM,   /* an int or enum: index into `choices` */
+    CONFIG_BYTES,  /* uint64_t bytes: "4096", "64KiB", "1.5GiB" is a mistake */
+    CONFIG_DURATION, /* uint64_t microseconds: "20us", "500ms", "10s", "2m", "1h"; only 0 needs no unit */
+    CONFIG_LIST, /* struct config_list: the flag may be given several times; flags only */
+};
+
+/* Points into argv. */
+struct config_list {
+    const char *items[CONFIG_MAX_LIST];
+    size_t count;
+};
+
+struct config_setting {
+    const char *name; /* "ready-file": --ready-file, BATON_READY_FILE, ready-file: in the file */
+    enum config_type type;
+    size_t offset, size;        /* CONFIG_AT */
+    const char *default_text;   /* NULL: none; the field keeps what the caller put there */
+    const char *min, *max;      /* NULL: the type's */
+    const char *unit;           /* "tokens", for --help */
+    const char *help;           /* one sentence without full stop */
+    const char *const *choices; /* CONFIG_ENUM: NULL-terminated */
+    bool required;              /* must be given by some source */
+};
+#define CONFIG_AT(type, field) offsetof(type, field), sizeof(((type *)0)->field)
+
+struct config_program {
+    const char *name;    /* "baton-router", "baton generate" */
+    const char *summary; /* what it does, a sentence or more, for --help */
+    const char *usage;   /* what follows the flags: "PROMPT", or NULL: no positional arguments */
+    const struct config_setting *settings;
+    size_t setting_count;
+    size_t min_positionals, max_positionals;
+};
+
+enum config_source {
+    CONFIG_FROM_DEFAULT,
+    CONFIG_FROM_FILE,
+    CONFIG_FROM_ENVIRONMENT,
+    CONFIG_FROM_FLAG
+};
+
+struct config_result {
+    bool help;    /* --help was asked for; nothing else was checked */
+    bool version; /* likewise --version */
+    enum config_source sources[CONFIG_MAX_SETTINGS];
+    const char *positionals
+        [CONFIG_MAX_POSITIONALS]; /* point into argv; after "--" everything is positional */
+    size_t positional_count;
+};
+
+/* Fills `settings` (the caller's struct). argv[0] is skipped. STATUS_INVALID: one line a mistake in `mistakes`, and
+ * `settings` must not be used. */
+enum status config_load(const struct config_program *program, int argc, char **argv, void *settings,
+                        struct config_result *result, struct str *mistakes) WARN_UNUSED;
+
+/* What a main() wants: --help and --version print and exit 0, mistakes go to stderr and exit 2. */
+void config_load_or_exit(const struct config_program *program, int argc, char **argv,
+                         void *settings, struct config_result *result);
+
+/* Whether some source gave the setting (of this name; it must be in the table). */
+bool config_given(const struct config_program *program, const struct config_result *result,
+                  const char *name);
+
+void config_help(const struct config_program *program, struct str *out);
+/* One line a setting: `name=value source=flag`. */
+void config_describe(const struct config_program *program, const void *settings,
+                     const struct config_result *result, struct str *out);
+/* The same as log lines at debug. */
+void config_log(const struct config_program *program, const void *settings,
+                const struct config_result *result);
+
+/* The strict parsers of BYTES and DURATION, for text that comes from elsewhere. */
+bool config_parse_bytes(const char *text, uint64_t *bytes);
+bool config_parse_duration(const char *text, uint64_t *us);
+
+#endif

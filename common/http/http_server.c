@@ -1,0 +1,224 @@
+#include "common/http/http_server.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define MOD               "http"
+#define MAX_HEADERS_BYTES 8192
+#define SILENCE_LIMIT_S   10
+#define LISTEN_BACKLOG    128
+
+struct http_server {
+    struct http_server_config config;
+    char address[96];
+    struct event_base *base;
+    struct evhttp *http;
+    struct event *stop_event;
+    int stop_fd;
+    pthread_t thread;
+};
+
+static const char *reason_of(int status)
+{
+    switch (status) {
+    case 200: return "OK";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 503: return "Service Unavailable";
+    default: return status < 500 ? "Error" : "Internal Server Error";
+    }
+}
+
+static void send_reply(struct evhttp_request *request, const struct http_reply *reply)
+{
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+    evhttp_add_header(headers, "Content-Type", reply->content_type);
+    evhttp_add_header(headers, "Connection", "close");
+    struct evbuffer *body = evbuffer_new();
+    ASSERT(body);
+    evbuffer_add(body, reply->body.data, reply->body.length);
+    evhttp_send_reply(request, reply->status, reason_of(reply->status), body);
+    evbuffer_free(body);
+}
+
+static void on_request(struct evhttp_request *request, void *context)
+{
+    struct http_server *server = context;
+    struct http_reply reply = {.status = 404, .content_type = "text/plain; charset=utf-8"};
+    str_init(&reply.body, HTTP_MAX_BODY_BYTES);
+    enum evhttp_cmd_type method = evhttp_request_get_command(request);
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
+    const char *raw_path = uri ? evhttp_uri_get_path(uri) : NULL;
+    char *path = raw_path ? evhttp_uridecode(raw_path, 0, NULL) : NULL;
+    if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
+        reply.status = 405;
+        str_add(&reply.body, "only GET and HEAD\n");
+    } else if (path) {
+        server->config.handle(server->config.context, *path ? path : "/", &reply);
+    }
+    if (reply.body.truncated) {
+        log_error(MOD, "msg=\"reply is larger than %u bytes\"", HTTP_MAX_BODY_BYTES);
+        reply.status = 500;
+        str_clear(&reply.body);
+    }
+    if (reply.status == 404 && reply.body.length == 0)
+        str_add(&reply.body, "not found\n");
+    send_reply(request, &reply);
+    free(path);
+    str_deinit(&reply.body);
+}
+
+static void on_stop(evutil_socket_t fd, short events, void *context)
+{
+    (void)fd;
+    (void)events;
+    struct http_server *server = context;
+    event_base_loopbreak(server->base);
+}
+
+static void *serve(void *context)
+{
+    struct http_server *server = context;
+    pthread_setname_np(pthread_self(), "http");
+    event_base_dispatch(server->base);
+    return NULL;
+}
+
+/* The numeric "host:port" of `listen` as a socket address. */
+static enum status parse_listen(const char *listen, struct sockaddr_storage *address, int *length,
+                                struct error *err)
+{
+    *length = sizeof *address;
+    if (!strchr(listen, ':') ||
+        evutil_parse_sockaddr_port(listen, (struct sockaddr *)address, length))
+        return error_set(err, STATUS_INVALID,
+                         "cannot listen on '%s' for HTTP: give a numeric host and a port, like "
+                         "127.0.0.1:9090",
+                         listen);
+    return STATUS_OK;
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    if (address->ss_family == AF_INET)
+        return (ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24) == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+static void name_bound_address(evutil_socket_t fd, char *text, size_t size)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+    char host[INET6_ADDRSTRLEN] = "?";
+    bool known = getsockname(fd, (struct sockaddr *)&address, &length) == 0;
+    ASSERT(known);
+    if (address.ss_family == AF_INET) {
+        struct sockaddr_in *v4 = (struct sockaddr_in *)&address;
+        inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+        snprintf(text, size, "%s:%d", host, ntohs(v4->sin_port));
+    } else {
+        struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address;
+        inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+        snprintf(text, size, "[%s]:%d", host, ntohs(v6->sin6_port));
+    }
+}
+
+static void destroy(struct http_server *server)
+{
+    if (server->http)
+        evhttp_free(server->http);
+    if (server->stop_event)
+        event_free(server->stop_event);
+    if (server->base)
+        event_base_free(server->base);
+    if (server->stop_fd >= 0)
+        close(server->stop_fd);
+    free(server);
+}
+
+static enum status listen_on(struct http_server *server, struct error *err)
+{
+    struct sockaddr_storage address;
+    int length;
+    TRY(parse_listen(server->config.listen, &address, &length, err));
+    struct evconnlistener *listener = evconnlistener_new_bind(
+        server->base, NULL, NULL, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE,
+        LISTEN_BACKLOG, (struct sockaddr *)&address, length);
+    if (!listener)
+        return error_set(err, STATUS_IO, "cannot listen on %s for HTTP: %s", server->config.listen,
+                         strerror(errno));
+    if (!evhttp_bind_listener(server->http, listener)) {
+        evconnlistener_free(listener);
+        return error_set(err, STATUS_IO, "cannot serve HTTP on %s", server->config.listen);
+    }
+    name_bound_address(evconnlistener_get_fd(listener), server->address, sizeof server->address);
+    if (!is_loopback(&address))
+        log_warn(MOD, "msg=\"listening beyond loopback without TLS or authentication\" address=%s",
+                 server->address);
+    return STATUS_OK;
+}
+
+enum status http_server_start(const struct http_server_config *config, struct http_server **out,
+                              struct error *err)
+{
+    struct http_server *server = calloc(1, sizeof *server);
+    ASSERT(server);
+    server->config = *config;
+    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    server->base = event_base_new();
+    server->http = server->base ? evhttp_new(server->base) : NULL;
+    enum status status = STATUS_OK;
+    if (server->stop_fd < 0 || !server->http)
+        status = error_set(err, STATUS_IO, "cannot set up the HTTP server: %s", strerror(errno));
+    if (status == STATUS_OK)
+        status = listen_on(server, err);
+    if (status != STATUS_OK)
+        goto fail;
+    evhttp_set_max_headers_size(server->http, MAX_HEADERS_BYTES);
+    evhttp_set_max_body_size(server->http, 0);
+    evhttp_set_timeout(server->http, SILENCE_LIMIT_S);
+    evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+    evhttp_set_gencb(server->http, on_request, server);
+    server->stop_event = event_new(server->base, server->stop_fd, EV_READ, on_stop, server);
+    if (!server->stop_event || event_add(server->stop_event, NULL)) {
+        status = error_set(err, STATUS_IO, "cannot set up the HTTP server's events");
+        goto fail;
+    }
+    int failed = pthread_create(&server->thread, NULL, serve, server);
+    if (failed) {
+        status = error_set(err, STATUS_LIMIT, "cannot start the HTTP thread: %s", strerror(failed));
+        goto fail;
+    }
+    *out = server;
+    return STATUS_OK;
+fail:
+    destroy(server);
+    return status;
+}
+
+const char *http_server_address(const struct http_server *server)
+{
+    return server->address;
+}
+
+void http_server_stop(struct http_server *server)
+{
+    if (!server)
+        return;
+    eventfd_write(server->stop_fd, 1);
+    pthread_join(server->thread, NULL);
+    destroy(server);
+}

@@ -1,0 +1,138 @@
+#include "proto/proto_unpack.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum wire_type { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
+
+struct wire {
+    const uint8_t *at, *end;
+};
+
+static bool wire_varint(struct wire *wire, uint64_t *value)
+{
+    *value = 0;
+    for (unsigned shift = 0; shift < 64 && wire->at < wire->end; shift += 7) {
+        uint8_t byte = *wire->at++;
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return true;
+    }
+    return false;
+}
+
+static bool wire_skip(struct wire *wire, uint64_t bytes)
+{
+    if (bytes > (uint64_t)(wire->end - wire->at))
+        return false;
+    wire->at += bytes;
+    return true;
+}
+
+/* Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF (Unicode 15, table 3-7). */
+static bool is_utf8(const uint8_t *at, const uint8_t *end)
+{
+    while (at < end) {
+        uint8_t lead = *at++;
+        if (lead < 0x80)
+            continue;
+        int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+        if (lead < 0xc2 || lead > 0xf4 || end - at < more)
+            return false;
+        uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+        uint8_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+        if (*at < low || *at > high)
+            return false;
+        for (int i = 1; i < more; i++)
+            if ((at[i] & 0xc0) != 0x80)
+                return false;
+        at += more;
+    }
+    return true;
+}
+
+static enum status check_message(const ProtobufCMessageDescriptor *type, struct wire wire,
+                                 unsigned depth, struct error *err);
+
+/* One length-delimited field; fields that the type doesn't know are skipped, as protobuf-c does. */
+static enum status check_bytes(const ProtobufCMessageDescriptor *type, uint64_t number,
+                               struct wire inner, unsigned depth, struct error *err)
+{
+    const ProtobufCFieldDescriptor *field =
+        number > INT32_MAX ? NULL : protobuf_c_message_descriptor_get_field(type, (unsigned)number);
+    if (!field)
+        return STATUS_OK;
+    if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+        return check_message(field->descriptor, inner, depth + 1, err);
+    if (field->type != PROTOBUF_C_TYPE_STRING)
+        return STATUS_OK;
+    if (inner.at < inner.end && memchr(inner.at, 0, (size_t)(inner.end - inner.at)))
+        return error_set(err, STATUS_INVALID, "%s holds a NUL byte", field->name);
+    if (!is_utf8(inner.at, inner.end))
+        return error_set(err, STATUS_INVALID, "%s is not valid UTF-8", field->name);
+    return STATUS_OK;
+}
+
+static enum status check_message(const ProtobufCMessageDescriptor *type, struct wire wire,
+                                 unsigned depth, struct error *err)
+{
+    if (depth > PROTO_MAX_DEPTH)
+        return error_set(err, STATUS_INVALID, "message is nested too deeply");
+    while (wire.at < wire.end) {
+        uint64_t tag, value = 0;
+        bool good = wire_varint(&wire, &tag);
+        const uint8_t *start;
+        switch (good ? (int)(tag & 7) : -1) {
+        case WIRE_VARINT: good = wire_varint(&wire, &value); break;
+        case WIRE_64: good = wire_skip(&wire, 8); break;
+        case WIRE_32: good = wire_skip(&wire, 4); break;
+        case WIRE_BYTES:
+            good = wire_varint(&wire, &value);
+            start = wire.at;
+            good = good && wire_skip(&wire, value);
+            if (good)
+                TRY(check_bytes(type, tag >> 3, (struct wire){start, wire.at}, depth, err));
+            break;
+        default: good = false;
+        }
+        if (!good)
+            return error_set(err, STATUS_INVALID, "malformed %s message", type->short_name);
+    }
+    return STATUS_OK;
+}
+
+struct bounded {
+    struct arena *arena;
+    bool full;
+};
+
+static void *bounded_alloc(void *data, size_t size)
+{
+    struct bounded *bounded = data;
+    void *memory = arena_take(bounded->arena, size);
+    bounded->full |= !memory;
+    return memory;
+}
+
+static void bounded_free(void *data, void *pointer)
+{
+    (void)data;
+    (void)pointer; /* the arena is freed as a whole */
+}
+
+enum status proto_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
+                         struct arena *arena, ProtobufCMessage **message, struct error *err)
+{
+    struct wire wire = {data, size ? (const uint8_t *)data + size : data};
+    TRY(check_message(type, wire, 0, err));
+    struct bounded bounded = {arena, false};
+    ProtobufCAllocator allocator = {bounded_alloc, bounded_free, &bounded};
+    ProtobufCMessage *unpacked = protobuf_c_message_unpack(type, &allocator, size, data);
+    if (unpacked) {
+        *message = unpacked;
+        return STATUS_OK;
+    }
+    if (bounded.full)
+        return error_set(err, STATUS_LIMIT, "%s message needs too much memory", type->short_name);
+    return error_set(err, STATUS_INVALID, "malformed %s message", type->short_name);
+}

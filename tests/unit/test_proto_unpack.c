@@ -1,0 +1,114 @@
+/* proto_unpack: strings are UTF-8 without NUL, malformed bytes and amplification end in a status. */
+#include "proto/baton.pb-c.h"
+#include "proto/proto_unpack.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static enum status unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t size,
+                          size_t limit_bytes, struct error *err)
+{
+    struct arena arena;
+    arena_init(&arena, limit_bytes);
+    ProtobufCMessage *message = NULL;
+    enum status status = proto_unpack(type, data, size, &arena, &message, err);
+    assert_int_equal(status == STATUS_OK, message != NULL);
+    arena_deinit(&arena);
+    return status;
+}
+
+static enum status unpack_text(const char *text, size_t size, struct error *err)
+{
+    uint8_t wire[64] = {3 << 3 | 2, (uint8_t)size}; /* GenerateRequest.text */
+    memcpy(wire + 2, text, size);
+    return unpack(&baton__v1__generate_request__descriptor, wire, size + 2, 4096, err);
+}
+
+static void test_strings_are_utf8(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"",
+                                       "plain",
+                                       "\xc2\x80",
+                                       "\xe2\x82\xac",
+                                       "\xed\x9f\xbf",
+                                       "\xf0\x90\x80\x80",
+                                       "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc0\xaf",
+                                      "\xc3",
+                                      "\xe0\x80\x80",
+                                      "\xed\xa0\x80",
+                                      "\xe2\x82",
+                                      "\xf0\x80\x80\x80",
+                                      "\xf4\x90\x80\x80",
+                                      "\xff",
+                                      "a\xe2\x28\xa1"};
+    struct error err;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(unpack_text(good[i], strlen(good[i]), &err), STATUS_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(unpack_text(bad[i], strlen(bad[i]), &err), STATUS_INVALID);
+        assert_string_equal(err.text, "text is not valid UTF-8");
+    }
+    assert_int_equal(unpack_text("a\0b", 3, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "text holds a NUL byte");
+}
+
+static void test_nested_strings_are_checked(void **state)
+{
+    (void)state;
+    static const uint8_t wire[] = {6 << 3 | 2, 3, 1 << 3 | 2, 1, 0xff}; /* stop { strings } */
+    struct error err;
+    assert_int_equal(
+        unpack(&baton__v1__generate_request__descriptor, wire, sizeof wire, 4096, &err),
+        STATUS_INVALID);
+    assert_string_equal(err.text, "strings is not valid UTF-8");
+}
+
+static void test_malformed_bytes_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t wire[4];
+        size_t size;
+    } bad[] = {
+        {{0x80}, 1},               /* a tag without end */
+        {{3 << 3 | 2, 5, 'a'}, 3}, /* shorter than its length */
+        {{3 << 3 | 3}, 1},         /* a group */
+        {{1 << 3 | 1, 1}, 2},      /* a short fixed64 */
+        {{3 << 3 | 2}, 1},         /* no length */
+    };
+    struct error err;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(
+            unpack(&baton__v1__generate_request__descriptor, bad[i].wire, bad[i].size, 4096, &err),
+            STATUS_INVALID);
+}
+
+static void test_amplification_is_bounded(void **state)
+{
+    (void)state;
+    static uint8_t wire[20000]; /* ListModelsResponse with 10,000 empty models */
+    for (size_t i = 0; i < sizeof wire; i += 2)
+        wire[i] = 1 << 3 | 2;
+    struct error err;
+    assert_int_equal(unpack(&baton__v1__list_models_response__descriptor, wire, sizeof wire,
+                            proto_arena_bytes(sizeof wire), &err),
+                     STATUS_LIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_strings_are_utf8),
+        cmocka_unit_test(test_nested_strings_are_checked),
+        cmocka_unit_test(test_malformed_bytes_are_refused),
+        cmocka_unit_test(test_amplification_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

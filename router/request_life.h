@@ -1,0 +1,142 @@
+/* The life of one request, from arrival to its one terminal status: which worker works on which attempt, and which token is the
+ * next one. PURE. One struct a request; each event is a function that appends actions to the caller's list, in order. The
+ * dispatch thread owns it, executes the actions, and keeps what this doesn't need: prompt, emitted ids, the handle's block list.
+ *
+ * QUEUED -placed-> PREFILL -opened-> DECODE -last token-> ENDED. Decode's loss before its first token leads to REGIVE (the handle
+ * goes to another decode worker), other losses back to QUEUED (prompt and emitted tokens are prefilled again). A placement without
+ * prefill worker goes to DECODE at once: the prompt is computed there. Everything leads to ENDED by cancel, deadline, or limits.
+ *
+ * The attempt is counted up when an attempt ends, so whatever an ended one still sends is older, and dropped (and counted). */
+#ifndef BATON_ROUTER_REQUEST_LIFE_H
+#define BATON_ROUTER_REQUEST_LIFE_H
+
+#include "common/domain/sampling.h"
+#include "common/handoff/handoff.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum terminal_status {
+    TERMINAL_NONE = 0,
+    TERMINAL_OK, /* with a finish_reason */
+    TERMINAL_CANCELLED,
+    TERMINAL_DEADLINE,
+    TERMINAL_INVALID,     /* a worker can't ever serve it */
+    TERMINAL_OVERLOADED,  /* no worker took it */
+    TERMINAL_UNAVAILABLE, /* no worker there, or workers died under it too often */
+    TERMINAL_INTERNAL,
+};
+const char *terminal_status_name(enum terminal_status status); /* "ok", "cancelled", ... */
+
+enum request_state {
+    REQUEST_QUEUED,
+    REQUEST_PREFILL,
+    REQUEST_DECODE,
+    REQUEST_REGIVE,
+    REQUEST_ENDED
+};
+const char *request_state_name(enum request_state state);
+
+struct request_limits {
+    /* Prefills that were opened, and decodes that compute the prompt: the first and its retries. */
+    uint32_t runs;
+    uint32_t attempts;     /* of any kind, so that refusals can't go on for ever */
+    uint64_t no_worker_us; /* how long to wait while no worker of the needed kind is there */
+};
+
+struct request_life {
+    enum request_state state;
+    struct request_limits limits;
+    uint32_t attempt; /* the current one, from 1; while it waits for a place, the next one */
+    uint32_t runs;
+    uint64_t prefill, decode; /* workers of this attempt; 0: none. Keys that outlive a reconnect */
+    bool has_handle;
+    struct handle_ref ref;
+    uint32_t handle_emitted;     /* emitted tokens that the handle's prefill covers */
+    uint32_t delivered;          /* tokens that the client was given, 1..delivered */
+    bool from_decode;            /* this attempt's decode worker has sent a token */
+    uint64_t deadline_us;        /* UINT64_MAX: none */
+    uint64_t no_worker_since_us; /* UINT64_MAX: there are workers */
+    enum terminal_status status; /* of ENDED */
+    enum finish_reason finish;
+    const char *reason; /* static: why it ended so, "retries", "deadline", ... */
+    uint32_t dropped;   /* messages of older attempts, tokens that were there already */
+};
+
+enum life_action_kind {
+    LIFE_PLACE,        /* choose prefill and decode, or decode alone; then request_life_on_placed */
+    LIFE_PLACE_DECODE, /* choose a decode worker for the handle it has; then request_life_on_placed */
+    LIFE_SEND_PREFILL, /* emitted_count tokens are the answer so far */
+    LIFE_SEND_DECODE,  /* emitted_count; with_handle: that of the last accepted Opened */
+    LIFE_SEND_RELEASE, /* may be left out if the worker has no session */
+    LIFE_DELIVER,      /* to the client: index, id, logits_hash, finish */
+    LIFE_FINISH,       /* status, finish, reason: the one end */
+};
+
+struct life_action {
+    enum life_action_kind kind;
+    uint64_t worker; /* SEND_* */
+    uint32_t attempt;
+    uint32_t emitted_count;
+    bool with_handle;
+    /* PLACE*: what just failed, 0 for none. A wish: if nothing else is there, take it again. */
+    uint64_t avoid_prefill, avoid_decode;
+    uint32_t index, id;
+    uint64_t logits_hash;
+    enum terminal_status status;
+    enum finish_reason finish;
+    const char *reason;
+};
+
+#define LIFE_MAX_ACTIONS 8 /* of one event */
+struct life_actions {
+    uint32_t count; /* every call starts at 0 */
+    struct life_action items[LIFE_MAX_ACTIONS];
+};
+
+/* 3 runs, 16 attempts, 3 s. */
+struct request_limits request_limits_default(void);
+
+/* Starts QUEUED and asks for a place. */
+void request_life_init(struct request_life *life, const struct request_limits *limits,
+                       uint64_t deadline_us, struct life_actions *out);
+
+/* In answer to PLACE or PLACE_DECODE, at once or later; prefill 0: on decode alone. For PLACE_DECODE prefill is ignored. */
+void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t prefill,
+                            uint64_t decode, struct life_actions *out);
+/* There is no place now: because no worker of the needed kind is there, or because all are full. */
+void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool worker_exists,
+                              struct life_actions *out);
+
+/* True: `ref` is this request's handle from now on; the caller keeps the rest of it. */
+bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
+                            struct handle_ref ref, struct life_actions *out);
+
+struct life_token {
+    uint64_t worker;
+    uint32_t attempt;
+    uint32_t index; /* 1-based over the whole answer */
+    uint32_t id;
+    uint64_t logits_hash;
+    enum finish_reason finish;
+};
+void request_life_on_token(struct request_life *life, const struct life_token *token,
+                           struct life_actions *out);
+void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t attempt,
+                          struct life_actions *out);
+void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_t attempt,
+                             bool retry, struct life_actions *out);
+void request_life_on_session_lost(struct request_life *life, uint64_t worker,
+                                  struct life_actions *out);
+
+void request_life_on_cancel(struct request_life *life, struct life_actions *out);
+/* A stop string matched in the text of what was delivered: the answer ends here, OK. */
+void request_life_on_stop_string(struct request_life *life, struct life_actions *out);
+/* What the dispatcher itself decides: OVERLOADED, INVALID, UNAVAILABLE (shutting down), INTERNAL. */
+void request_life_on_fail(struct request_life *life, enum terminal_status status,
+                          const char *reason, struct life_actions *out);
+/* Deadline and the wait without workers; call it at request_life_next_us or later. */
+void request_life_on_tick(struct request_life *life, uint64_t now_us, struct life_actions *out);
+uint64_t request_life_next_us(const struct request_life *life);
+
+#endif

@@ -33,6 +33,7 @@ enum rpc_code {
     RPC_INVALID_ARGUMENT = 3,
     RPC_DEADLINE_EXCEEDED = 4,
     RPC_NOT_FOUND = 5,
+    RPC_ALREADY_EXISTS = 6,
     RPC_PERMISSION_DENIED = 7,
     RPC_RESOURCE_EXHAUSTED = 8,
     RPC_FAILED_PRECONDITION = 9,
@@ -41,6 +42,7 @@ enum rpc_code {
     RPC_UNIMPLEMENTED = 12,
     RPC_INTERNAL = 13,
     RPC_UNAVAILABLE = 14,
+    RPC_DATA_LOSS = 15,
     RPC_UNAUTHENTICATED = 16,
 };
 const char *rpc_code_name(enum rpc_code code); /* "OK", "INVALID_ARGUMENT", ... */
@@ -74,42 +76,55 @@ struct rpc_method {
     const char *path; /* "/baton.v1.Baton/Generate" */
     struct rpc_handlers handlers;
     void *service; /* given to open */
+    /* The client may send any number of messages. Otherwise exactly one: none, or a second, ends the call with
+     * INVALID_ARGUMENT, and the handler never sees more than one. */
+    bool client_streams;
+};
+
+struct rpc_metadata {
+    const char *key, *value; /* lower-case key, printable ASCII value */
 };
 
 /* --- runtime --- */
+/* 1 to 64 threads. A call stays with one of them. STATUS_INVALID otherwise; STATUS_IO: no thread to be had. */
 enum status rpc_runtime_create(uint32_t threads, struct rpc_runtime **runtime,
                                struct error *err) WARN_UNUSED;
 /* All servers and channels must be destroyed before. */
 void rpc_runtime_destroy(struct rpc_runtime *runtime);
 
 /* --- server --- */
+/* What it points to (methods' paths and services too) must outlive the server. */
 struct rpc_server_config {
-    const char *listen; /* "host:port"; port 0: any free one */
-    size_t
-        max_message_bytes; /* of a received message; a larger one ends the call with RESOURCE_EXHAUSTED */
-    size_t max_queued_bytes; /* unsent, per call */
-    uint64_t keepalive_us;   /* 0: off */
+    const char *listen;       /* "host:port"; port 0: any free one */
+    size_t max_message_bytes; /* of a received message; a larger one ends the call with
+                               * RESOURCE_EXHAUSTED. 0: 4 MiB */
+    size_t max_queued_bytes;  /* unsent, per call. 0: 4 MiB */
+    size_t max_calls;         /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
+    uint64_t keepalive_us;    /* 0: off; a silent peer is found after keepalive + 2 s */
     const struct rpc_method *methods;
     size_t method_count;
     /* Health (grpc.health.v1) and reflection (v1, v1alpha) are served by every server. Services are listed by name;
-     * descriptors: a serialized FileDescriptorSet (protoc --descriptor_set_out --include_imports). */
+     * descriptors: serialized FileDescriptorSets (protoc --descriptor_set_out --include_imports). */
     const char *const *services;
     size_t service_count;
-    struct rpc_bytes descriptors;
+    const struct rpc_bytes *descriptors;
+    size_t descriptor_count;
 };
+/* STATUS_INVALID: not "host:port"; STATUS_IO: can't listen there (in use, not our address). */
 enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_server_config *config,
                              struct rpc_server **server, struct error *err) WARN_UNUSED;
 const char *
 rpc_server_address(const struct rpc_server *server); /* "127.0.0.1:43211", with the real port */
 /* Health: SERVING or NOT_SERVING for every service name and "". Starts as NOT_SERVING. Watchers are told. */
 void rpc_server_set_serving(struct rpc_server *server, bool serving);
-/* Stops accepting, waits up to grace_us for calls to end, cancels the rest, waits for them. Frees the server. */
+/* Stops accepting, ends health watches, waits up to grace_us for calls to end, cancels the rest, waits for them (their
+ * `closed` handlers have returned). Frees the server. Not from an rpc thread. */
 void rpc_server_stop(struct rpc_server *server, uint64_t grace_us);
 
 /* --- client --- */
 struct rpc_channel_config {
-    const char *target; /* "host:port" */
-    size_t max_message_bytes, max_queued_bytes;
+    const char *target;                         /* "host:port" */
+    size_t max_message_bytes, max_queued_bytes; /* as in rpc_server_config */
     uint64_t keepalive_us; /* 0: off; a silent peer is found after keepalive + 2 s */
 };
 enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_channel_config *config,
@@ -118,32 +133,59 @@ enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_cha
 void rpc_channel_destroy(struct rpc_channel *channel);
 
 /* Starts a call; deadline_us is relative, 0: none (long-lived streams only). Handlers: message, half_close, closed.
- * On success the caller holds a reference (rpc_call_unref when done); `closed` will come. wait_for_ready: queue until connected
- * instead of failing at once with UNAVAILABLE. */
+ * On success the caller holds a reference (rpc_call_unref when done); `closed` will come, and may come before this returns:
+ * *call is set before the first handler runs. wait_for_ready: queue until connected instead of failing at once with
+ * UNAVAILABLE. STATUS_CANCELLED: the channel is being destroyed. */
 enum status rpc_call_start(struct rpc_channel *channel, const char *path,
                            const struct rpc_handlers *handlers, void *context, uint64_t deadline_us,
                            bool wait_for_ready, struct rpc_call **call) WARN_UNUSED;
+/* The same with request headers, which leave at once (so that a server may speak first). All strings are copied.
+ * STATUS_INVALID: a header that HTTP/2 can't carry. */
+struct rpc_call_options {
+    const char *path;
+    struct rpc_handlers handlers;
+    void *context;
+    uint64_t deadline_us;
+    bool wait_for_ready;
+    const struct rpc_metadata *metadata;
+    size_t metadata_count; /* at most RPC_MAX_METADATA */
+};
+#define RPC_MAX_METADATA 8
+enum status rpc_call_start_with(struct rpc_channel *channel, const struct rpc_call_options *options,
+                                struct rpc_call **call) WARN_UNUSED;
 
 /* --- both sides --- */
 void rpc_call_ref(struct rpc_call *call);
 void rpc_call_unref(struct rpc_call *call);
 void rpc_call_set_context(struct rpc_call *call, void *context);
 void *rpc_call_context(const struct rpc_call *call);
+/* Queues one message; it leaves in order. Each counts its size and 64 bytes towards max_queued_bytes until it has entered
+ * the connection. STATUS_LIMIT: the queue is full (the call goes on); STATUS_CANCELLED: the call ended, finished or
+ * half-closed. */
 enum status rpc_call_send(struct rpc_call *call, const void *data, size_t size) WARN_UNUSED;
+/* The same without a copy: `pack` writes the `size` bytes of `source` straight into the transport's memory, before this
+ * returns. common/rpc/message.h sends protobuf messages with it. */
+enum status rpc_call_send_packed(struct rpc_call *call, size_t size,
+                                 void (*pack)(void *target, const void *source),
+                                 const void *source) WARN_UNUSED;
 size_t rpc_call_queued_bytes(struct rpc_call *call);
 /* Client: no more messages from us. */
 void rpc_call_half_close(struct rpc_call *call);
-/* Client: end it now (the server sees a cancel). Server: end it with RPC_CANCELLED. */
+/* Client: end it now (the server sees a cancel). Server: end it with RPC_CANCELLED, dropping what is queued.
+ * Messages that arrive later are dropped; `closed` comes. */
 void rpc_call_cancel(struct rpc_call *call);
-/* Server: sends what is queued, then the status. The first finish counts. reason and message may be NULL. */
+/* Server: sends what is queued, then the status. The first finish counts. reason and message may be NULL; reason is
+ * printable ASCII, message is cut to 1 KiB. Messages that arrive later are dropped; `closed` comes. */
 void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reason,
                      const char *message);
-/* Server: remaining time until the client's deadline (UINT64_MAX: none), the peer's address, and one metadata value
- * ("" if absent; lower-case key; valid until the call ends). */
+/* Remaining time until the call's deadline (UINT64_MAX: none), the peer's address ("ipv4:127.0.0.1:4321"; "" on a
+ * client), and one metadata value ("" if absent; lower-case key; valid as long as the call). Metadata on a server: request
+ * headers; on a client: response headers, from the first message or `closed` on. */
 uint64_t rpc_call_deadline_left_us(const struct rpc_call *call);
 const char *rpc_call_peer(const struct rpc_call *call);
 const char *rpc_call_metadata(const struct rpc_call *call, const char *key);
-/* Client, before the first send: adds a request header. Server, before the first send: adds a response header. */
+/* Server, before the first send: adds a response header. STATUS_INVALID: HTTP/2 can't carry it; STATUS_LIMIT: more than
+ * RPC_MAX_METADATA; STATUS_CANCELLED: too late, headers left. */
 enum status rpc_call_add_metadata(struct rpc_call *call, const char *key,
                                   const char *value) WARN_UNUSED;
 

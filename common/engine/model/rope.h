@@ -1,0 +1,12 @@
+/* Rotary position embedding (Su et al., RoFormer) as a table, with Llama 3's scaling of low frequencies. PURE.
+ * Computed in fp32 step by step as transformers does: at position 3000 an exact angle would differ from the reference's
+ * by more than the reference's rounding of anything else. */
+#ifndef BATON_ENGINE_MODEL_ROPE_H
+#define BATON_ENGINE_MODEL_ROPE_H
+
+#include "common/domain/model_shape.h"
+
+/* table: [positions, head_dim] = cos (head_dim / 2) then sin (head_dim / 2) of each position. */
+void rope_table(const struct model_shape *shape, uint32_t positions, float *table);
+
+#endif

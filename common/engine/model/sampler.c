@@ -1,0 +1,194 @@
+#include "common/engine/model/sampler.h"
+
+#include "common/base/rng.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHOICE 0 /* stream of the random numbers: one answer per request */
+
+enum status sampler_init(struct sampler *sampler, uint32_t vocab)
+{
+    *sampler = (struct sampler){.vocab = vocab,
+                                .mass = calloc(vocab, sizeof *sampler->mass),
+                                .heap = calloc(vocab, sizeof *sampler->heap)};
+    if (sampler->mass && sampler->heap)
+        return STATUS_OK;
+    sampler_deinit(sampler);
+    return STATUS_LIMIT;
+}
+
+void sampler_deinit(struct sampler *sampler)
+{
+    free(sampler->mass);
+    free(sampler->heap);
+    *sampler = (struct sampler){0};
+}
+
+/* mass[] = logits[], banned ids at -infinity. False if a logit is NaN or +infinity. */
+static bool take_logits(struct sampler *sampler, const float *logits, const struct sampler_ban *ban)
+{
+    bool sound = true;
+    for (uint32_t i = 0; i < sampler->vocab; i++) {
+        sound &= logits[i] < INFINITY; /* false for NaN too */
+        sampler->mass[i] = logits[i];
+    }
+    for (int list = 0; list < 2; list++)
+        for (uint32_t i = 0; i < ban->counts[list]; i++)
+            if (ban->ids[list][i] < sampler->vocab)
+                sampler->mass[ban->ids[list][i]] = -INFINITY;
+    return sound;
+}
+
+static uint32_t greatest(const float *values, uint32_t count)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (values[i] > values[best])
+            best = i;
+    return best;
+}
+
+/* exp(x) for x <= 0, relative error < 2e-7, 0 below -87: 2^n * (degree-6 polynomial on [-ln2/2, ln2/2]), Cephes' expf. */
+static float exp_negative(float x)
+{
+    if (!(x > -87.0f))
+        return 0.0f;
+    float n = floorf(x * 1.44269504f + 0.5f);
+    float r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    float y = 1.9875691500e-4f;
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1.0f;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return y * power;
+}
+
+/* Orders tokens by descending p, then ascending id: bits of a float >= 0 compare like the float. */
+static uint64_t key_of(float p, uint32_t id)
+{
+    uint32_t bits;
+    memcpy(&bits, &p, sizeof bits);
+    return (uint64_t)bits << 32 | (uint32_t)~id;
+}
+
+static float key_mass(uint64_t key)
+{
+    uint32_t bits = (uint32_t)(key >> 32);
+    float p;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+static void sift_down(uint64_t *heap, uint32_t count, uint32_t at)
+{
+    uint64_t key = heap[at];
+    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && heap[child + 1] > heap[child])
+            child++;
+        if (heap[child] <= key)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = key;
+}
+
+/* Moves the greatest of heap[0 .. count) behind the other count - 1 keys; returns its p. */
+static double pop_greatest(uint64_t *heap, uint32_t count)
+{
+    uint64_t key = heap[0];
+    heap[0] = heap[count - 1];
+    heap[count - 1] = key;
+    sift_down(heap, count - 1, 0);
+    return (double)key_mass(key);
+}
+
+/* Makes sampler->heap a max-heap of the tokens with p > 0; returns how many. */
+static uint32_t build_heap(struct sampler *sampler, double *total)
+{
+    uint32_t count = 0;
+    *total = 0;
+    for (uint32_t i = 0; i < sampler->vocab; i++)
+        if (sampler->mass[i] > 0) {
+            sampler->heap[count++] = key_of(sampler->mass[i], i);
+            *total += (double)sampler->mass[i];
+        }
+    for (uint32_t i = count / 2; i-- > 0;)
+        sift_down(sampler->heap, count, i);
+    return count;
+}
+
+/* The least key that top_k and top_p keep. Pops no more than it has to: top_p usually keeps a few of many. */
+static uint64_t top_bound(struct sampler *sampler, const struct sampling *sampling)
+{
+    uint64_t *heap = sampler->heap;
+    double total;
+    uint32_t count = build_heap(sampler, &total), popped = 0; /* popped keys: descending from the end */
+    if (sampling->top_k && sampling->top_k < count)
+        for (total = 0; popped < sampling->top_k; popped++)
+            total += pop_greatest(heap, count - popped);
+    uint32_t limit = popped ? popped : count, kept = limit;
+    if (sampling->top_p < 1.0f) {
+        double prefix = 0;
+        for (kept = 0; kept < limit && prefix < (double)sampling->top_p * total; kept++) {
+            if (kept == popped)
+                pop_greatest(heap, count - popped++);
+            prefix += (double)key_mass(heap[count - 1 - kept]);
+        }
+    } else if (kept == count) {
+        return 0;
+    }
+    return heap[count - kept];
+}
+
+/* The token where the running mass of the kept ones passes unit * their total. */
+static uint32_t pick(const struct sampler *sampler, uint64_t bound, double unit)
+{
+    double total = 0;
+    for (uint32_t i = 0; i < sampler->vocab; i++)
+        if (sampler->mass[i] > 0 && key_of(sampler->mass[i], i) >= bound)
+            total += (double)sampler->mass[i];
+    double passed = 0;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < sampler->vocab; i++)
+        if (sampler->mass[i] > 0 && key_of(sampler->mass[i], i) >= bound) {
+            last = i;
+            passed += (double)sampler->mass[i];
+            if (passed > unit * total)
+                break;
+        }
+    return last; /* unit * total may round up to total: the last one then */
+}
+
+enum status sampler_draw(struct sampler *sampler, const float *logits,
+                         const struct sampling *sampling, uint32_t index,
+                         const struct sampler_ban *ban, uint32_t *token)
+{
+    if (!take_logits(sampler, logits, ban))
+        return STATUS_INTERNAL;
+    uint32_t best = greatest(sampler->mass, sampler->vocab);
+    float max = sampler->mass[best];
+    if (max == -INFINITY)
+        return STATUS_INVALID;
+    if (sampling->temperature == 0) {
+        *token = best;
+        return STATUS_OK;
+    }
+    for (uint32_t i = 0; i < sampler->vocab; i++)
+        sampler->mass[i] = exp_negative((sampler->mass[i] - max) / sampling->temperature);
+    uint64_t bound = key_of(sampling->min_p, UINT32_MAX); /* the least key of mass min_p */
+    if (sampling->top_k || sampling->top_p < 1.0f) {
+        uint64_t top = top_bound(sampler, sampling);
+        bound = top > bound ? top : bound;
+    }
+    *token = pick(sampler, bound, rng_unit_at(sampling->seed, CHOICE, index));
+    return STATUS_OK;
+}

@@ -56,8 +56,9 @@ static enum status expect_string(const struct json_value *object, const char *ke
         return STATUS_OK;
     TRY(json_get_string(object, key, &found, NULL, err));
     if (strcmp(found, expected) != 0)
-        return error_set(err, STATUS_UNSUPPORTED, "%s: only \"%s\" is supported, found \"%.100s\"",
-                         key, expected, found);
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "\"%s\": only \"%s\" is supported, found \"%.100s\"", key, expected,
+                         found);
     return STATUS_OK;
 }
 
@@ -67,7 +68,19 @@ static enum status expect_false(const struct json_value *object, const char *key
     if (json_find(object, key))
         TRY(json_get_bool(object, key, &found, err));
     if (found)
-        return error_set(err, STATUS_UNSUPPORTED, "%s: only false is supported, found true", key);
+        return error_set(err, STATUS_UNSUPPORTED, "\"%s\": only false is supported, found true",
+                         key);
+    return STATUS_OK;
+}
+
+static enum status expect_one(const struct json_value *object, const char *key, struct error *err)
+{
+    double found = 1;
+    if (json_find(object, key))
+        TRY(json_get_double(object, key, 0, 1, &found, err));
+    if (found != 1)
+        return error_set(err, STATUS_UNSUPPORTED, "\"%s\": only 1 is supported, found %g", key,
+                         found);
     return STATUS_OK;
 }
 
@@ -75,22 +88,24 @@ static enum status expect_false(const struct json_value *object, const char *key
 static enum status refuse_others(const struct json_value *root, struct error *err)
 {
     TRY(expect_string(root, "model_type", "llama", true, err));
-    const struct json_value *architectures = json_find(root, "architectures");
+    const struct json_value *architectures = json_find(root, "\"architectures\"");
     if (json_count(architectures) > 0) {
         const char *name;
         TRY(json_as_string(json_at(architectures, 0), &name, NULL, err));
         if (strcmp(name, "LlamaForCausalLM") != 0)
             return error_set(
                 err, STATUS_UNSUPPORTED,
-                "architectures: only [\"LlamaForCausalLM\"] is supported, found \"%.100s\"", name);
+                "\"architectures\": only [\"LlamaForCausalLM\"] is supported, found \"%.100s\"",
+                name);
     }
     TRY(expect_string(root, "hidden_act", "silu", false, err));
     TRY(expect_false(root, "attention_bias", err));
     TRY(expect_false(root, "mlp_bias", err));
-    if (json_find(root, "quantization_config"))
+    TRY(expect_one(root, "partial_rotary_factor", err));
+    if (json_find(root, "\"quantization_config\""))
         return error_set(err, STATUS_UNSUPPORTED,
-                         "quantization_config: only bf16 weights are supported, found %s",
-                         json_type_name(json_find(root, "quantization_config")));
+                         "\"quantization_config\": only bf16 weights are supported, found %s",
+                         json_kind_name(json_find(root, "\"quantization_config\"")));
     return STATUS_OK;
 }
 
@@ -104,7 +119,7 @@ static enum status parse_llama3_scaling(const struct json_value *rope, struct ro
                   &scaling->original_context, err));
     if (scaling->high_freq_factor <= scaling->low_freq_factor)
         return error_set(err, STATUS_INVALID,
-                         "high_freq_factor must be above low_freq_factor (%g), found %g",
+                         "\"high_freq_factor\" must be above low_freq_factor (%g), found %g",
                          scaling->low_freq_factor, scaling->high_freq_factor);
     return STATUS_OK;
 }
@@ -116,6 +131,7 @@ static enum status parse_rope_type(const struct json_value *rope, struct model_s
     /* Files written before transformers 4.43 call it "type". */
     const char *key = json_find(rope, "rope_type") ? "rope_type" : "type", *type = "default";
     shape->rope_scaling = (struct rope_scaling){.factor = 1};
+    TRY(expect_one(rope, "partial_rotary_factor", err));
     if (rope)
         TRY(json_get_string(rope, key, &type, NULL, err));
     if (strcmp(type, "default") == 0)
@@ -123,31 +139,21 @@ static enum status parse_rope_type(const struct json_value *rope, struct model_s
     if (strcmp(type, "llama3") == 0)
         return parse_llama3_scaling(rope, &shape->rope_scaling, err);
     return error_set(err, STATUS_UNSUPPORTED,
-                     "%s: only \"default\" and \"llama3\" are supported, found \"%.100s\"", key,
+                     "\"%s\": only \"default\" and \"llama3\" are supported, found \"%.100s\"", key,
                      type);
 }
 
 static enum status parse_rope(const struct json_value *root, struct model_shape *shape,
                               struct error *err)
 {
-    const struct json_value *rope = NULL, *theta_holder = root;
     const char *key = json_find(root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    if (json_find(root, key)) {
+    const struct json_value *rope = json_find(root, key);
+    if (rope)
         TRY(json_get_object(root, key, &rope, err));
-        if (strcmp(key, "rope_parameters") == 0)
-            theta_holder = rope;
-    }
-    enum status status =
-        get_number(theta_holder, "rope_theta", 1, 1e12, 10000, &shape->rope_theta, err);
-    if (status == STATUS_OK)
-        status = parse_rope_type(rope, shape, err);
-    double rotated = 1;
-    if (status == STATUS_OK)
-        status = get_number(theta_holder, "partial_rotary_factor", 0, 1, 1, &rotated, err);
-    if (status == STATUS_OK && rotated != 1)
-        status = error_set(err, STATUS_UNSUPPORTED,
-                           "partial_rotary_factor: only 1 is supported, found %g", rotated);
-    return status == STATUS_OK || !rope ? status : error_prefix(err, status, "%s", key);
+    const struct json_value *holder = json_find(rope, "rope_theta") ? rope : root;
+    TRY(get_number(holder, "rope_theta", 1, 1e12, 10000, &shape->rope_theta, err));
+    enum status status = parse_rope_type(rope, shape, err);
+    return status == STATUS_OK ? STATUS_OK : error_prefix(err, status, "\"%s\"", key);
 }
 
 static enum status parse_heads(const struct json_value *root, struct model_shape *shape,
@@ -157,18 +163,19 @@ static enum status parse_heads(const struct json_value *root, struct model_shape
     TRY(get_count(root, "num_key_value_heads", MAX_HEADS, shape->heads, &shape->kv_heads, err));
     if (shape->heads % shape->kv_heads != 0)
         return error_set(err, STATUS_INVALID,
-                         "num_key_value_heads must divide num_attention_heads (%u), found %u",
+                         "\"num_key_value_heads\" must divide num_attention_heads (%u), found %u",
                          shape->heads, shape->kv_heads);
     if (!json_find(root, "head_dim") && shape->hidden % shape->heads != 0)
         return error_set(err, STATUS_INVALID,
-                         "num_attention_heads must divide hidden_size (%u) where head_dim is "
+                         "\"num_attention_heads\" must divide hidden_size (%u) where head_dim is "
                          "absent, found %u",
                          shape->hidden, shape->heads);
     uint32_t derived = shape->hidden / shape->heads;
     TRY(get_count(root, "head_dim", MAX_HEAD_DIM, derived, &shape->head_dim, err));
     if (shape->head_dim > MAX_HEAD_DIM || shape->head_dim % 2 != 0)
-        return error_set(err, STATUS_UNSUPPORTED, "head_dim must be even and at most %d, found %u",
-                         MAX_HEAD_DIM, shape->head_dim);
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "\"head_dim\" must be even and at most %d, found %u", MAX_HEAD_DIM,
+                         shape->head_dim);
     return STATUS_OK;
 }
 
@@ -194,10 +201,10 @@ enum status end_ids_parse(const struct json_value *object, uint32_t vocab, struc
     const struct json_value *value = json_find(object, "eos_token_id");
     if (!value)
         return STATUS_OK;
-    bool list = json_type(value) == JSON_ARRAY;
+    bool list = json_kind(value) == JSON_ARRAY;
     size_t count = list ? json_count(value) : 1;
     if (count > MODEL_MAX_END_IDS)
-        return error_set(err, STATUS_LIMIT, "eos_token_id: at most %d ids, found %zu",
+        return error_set(err, STATUS_LIMIT, "\"eos_token_id\": at most %d ids, found %zu",
                          MODEL_MAX_END_IDS, count);
     struct end_ids read = {.count = (uint32_t)count};
     for (size_t i = 0; i < count; i++) {
@@ -205,7 +212,7 @@ enum status end_ids_parse(const struct json_value *object, uint32_t vocab, struc
         enum status status =
             json_as_i64(list ? json_at(value, i) : value, 0, (int64_t)vocab - 1, &id, err);
         if (status != STATUS_OK)
-            return error_prefix(err, status, "eos_token_id");
+            return error_prefix(err, status, "\"eos_token_id\"");
         read.ids[i] = (uint32_t)id;
     }
     *end_ids = read;

@@ -1,0 +1,324 @@
+#include "common/config/config.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/config/config_file.h"
+#include "common/config/config_value.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MISTAKES_LIMIT_BYTES 65536
+#define MAX_FLAG_NAME_BYTES  64
+
+/* One loading: what all steps share. */
+struct load {
+    const struct config_program *program;
+    void *settings;
+    struct config_result *result;
+    struct str *mistakes;
+};
+
+static void set_from(struct load *load, size_t index, const char *text, enum config_source source,
+                     const char *where)
+{
+    const struct config_setting *row = &load->program->settings[index];
+    struct error why;
+    if (config_value_set(row, load->settings, text, &why))
+        load->result->sources[index] = source;
+    else
+        str_addf(load->mistakes, "%s %s, but is '%.80s'\n", where, why.text, text);
+}
+
+static void apply_defaults(struct load *load)
+{
+    for (size_t i = 0; i < load->program->setting_count; i++) {
+        const struct config_setting *row = &load->program->settings[i];
+        struct error why;
+        config_value_check_row(row);
+        bool good =
+            !row->default_text || config_value_set(row, load->settings, row->default_text, &why);
+        ASSERT(good);
+    }
+}
+
+static void apply_file(struct load *load, const char *path)
+{
+    struct config_file file;
+    config_file_read(load->program, path, &file, load->mistakes);
+    for (size_t i = 0; i < load->program->setting_count; i++) {
+        char where[512];
+        snprintf(where, sizeof where, "%s: %s", path, load->program->settings[i].name);
+        if (file.texts[i])
+            set_from(load, i, file.texts[i], CONFIG_FROM_FILE, where);
+    }
+    config_file_free(&file);
+}
+
+/* "ready-file" -> BATON_READY_FILE */
+static const char *environment_name(const char *setting, char *name, size_t size)
+{
+    size_t used = (size_t)snprintf(name, size, "BATON_%s", setting);
+    ASSERT(used < size);
+    for (char *p = name; *p; p++)
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    return name;
+}
+
+static void apply_environment(struct load *load)
+{
+    for (size_t i = 0; i < load->program->setting_count; i++) {
+        char name[MAX_FLAG_NAME_BYTES + 8];
+        const struct config_setting *row = &load->program->settings[i];
+        const char *text = getenv(environment_name(row->name, name, sizeof name));
+        if (text && row->type != CONFIG_LIST)
+            set_from(load, i, text, CONFIG_FROM_ENVIRONMENT, name);
+    }
+}
+
+static bool find_setting(const struct config_program *program, const char *name, size_t length,
+                         size_t *index)
+{
+    for (size_t i = 0; i < program->setting_count; i++)
+        if (strlen(program->settings[i].name) == length &&
+            !memcmp(program->settings[i].name, name, length)) {
+            *index = i;
+            return true;
+        }
+    return false;
+}
+
+static bool is_flag(const char *argument, const char *name)
+{
+    size_t length = strlen(name);
+    return !strncmp(argument, name, length) && (!argument[length] || argument[length] == '=');
+}
+
+/* One argument that starts with "--"; returns how many arguments it took (1 or 2). `next` may be NULL. */
+static int apply_flag(struct load *load, const char *flag, const char *next)
+{
+    const char *name = flag + 2;
+    const char *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name), index;
+    bool found = find_setting(load->program, name, length, &index);
+    bool negated = !found && !strncmp(name, "no-", 3) &&
+                   find_setting(load->program, name + 3, length - 3, &index) &&
+                   load->program->settings[index].type == CONFIG_BOOL;
+    char where[MAX_FLAG_NAME_BYTES + 8];
+    snprintf(where, sizeof where, "%.*s", (int)length + 2, flag);
+    if (!found && !negated)
+        str_addf(load->mistakes, "unknown flag %s\n", where);
+    else if (negated && equals)
+        str_addf(load->mistakes, "%s takes no value\n", where);
+    else if (negated)
+        set_from(load, index, "false", CONFIG_FROM_FLAG, where);
+    else if (equals)
+        set_from(load, index, equals + 1, CONFIG_FROM_FLAG, where);
+    else if (load->program->settings[index].type == CONFIG_BOOL)
+        set_from(load, index, "true", CONFIG_FROM_FLAG, where);
+    else if (!next)
+        str_addf(load->mistakes, "%s needs a value\n", where);
+    else {
+        set_from(load, index, next, CONFIG_FROM_FLAG, where);
+        return 2;
+    }
+    return 1;
+}
+
+static void add_positional(struct load *load, const char *text)
+{
+    struct config_result *result = load->result;
+    if (result->positional_count == load->program->max_positionals)
+        str_addf(load->mistakes, "unexpected argument '%.80s'\n", text);
+    else
+        result->positionals[result->positional_count++] = text;
+}
+
+static void apply_arguments(struct load *load, int argc, char **argv)
+{
+    bool only_positionals = false;
+    for (int i = 1; i < argc;) {
+        const char *argument = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!only_positionals && !strcmp(argument, "--")) {
+            only_positionals = true;
+            i++;
+        } else if (only_positionals || argument[0] != '-' || !argument[1]) {
+            add_positional(load, argument);
+            i++;
+        } else if (argument[1] != '-') {
+            str_addf(load->mistakes, "unknown flag %.80s\n", argument);
+            i++;
+        } else if (is_flag(argument, "--config")) {
+            i += strchr(argument, '=') ? 1 : 2;
+        } else {
+            i += apply_flag(load, argument, next);
+        }
+    }
+}
+
+/* What must be known before anything else is read: --help, --version and the file's path. */
+static const char *look_ahead(struct load *load, int argc, char **argv)
+{
+    const char *path = getenv("BATON_CONFIG");
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        const char *argument = argv[i];
+        load->result->help |= !strcmp(argument, "--help") || !strcmp(argument, "-h");
+        load->result->version |= !strcmp(argument, "--version");
+        if (is_flag(argument, "--config")) {
+            const char *equals = strchr(argument, '=');
+            path = equals ? equals + 1 : argv[i + 1];
+            if (!path)
+                str_add(load->mistakes, "--config needs a value\n");
+        }
+    }
+    return path;
+}
+
+static void check_what_is_missing(struct load *load)
+{
+    const struct config_program *program = load->program;
+    for (size_t i = 0; i < program->setting_count; i++)
+        if (program->settings[i].required && load->result->sources[i] == CONFIG_FROM_DEFAULT)
+            str_addf(load->mistakes, "--%s is needed: %s\n", program->settings[i].name,
+                     program->settings[i].help);
+    if (load->result->positional_count < program->min_positionals)
+        str_addf(load->mistakes, "missing argument: %s\n", program->usage);
+}
+
+enum status config_load(const struct config_program *program, int argc, char **argv, void *settings,
+                        struct config_result *result, struct str *mistakes)
+{
+    ASSERT(program->setting_count <= CONFIG_MAX_SETTINGS);
+    ASSERT(program->max_positionals <= CONFIG_MAX_POSITIONALS);
+    *result = (struct config_result){0};
+    struct load load = {program, settings, result, mistakes};
+    apply_defaults(&load);
+    const char *path = look_ahead(&load, argc, argv);
+    if (result->help || result->version)
+        return STATUS_OK;
+    if (path)
+        apply_file(&load, path);
+    apply_environment(&load);
+    apply_arguments(&load, argc, argv);
+    check_what_is_missing(&load);
+    return mistakes->length ? STATUS_INVALID : STATUS_OK;
+}
+
+void config_load_or_exit(const struct config_program *program, int argc, char **argv,
+                         void *settings, struct config_result *result)
+{
+    struct str text;
+    str_init(&text, MISTAKES_LIMIT_BYTES);
+    enum status status = config_load(program, argc, argv, settings, result, &text);
+    if (status == STATUS_OK && !result->help && !result->version) {
+        str_deinit(&text);
+        return;
+    }
+    if (result->help) {
+        str_clear(&text);
+        config_help(program, &text);
+        fputs(text.data, stdout);
+    } else if (result->version) {
+        printf("%s %s\n", program->name, BATON_VERSION);
+    } else {
+        char *save = NULL;
+        for (char *line = strtok_r(text.data, "\n", &save); line;
+             line = strtok_r(NULL, "\n", &save))
+            fprintf(stderr, "%s: %s\n", program->name, line);
+        fprintf(stderr, "Try: %s --help\n", program->name);
+    }
+    str_deinit(&text);
+    exit(status == STATUS_OK ? 0 : 2);
+}
+
+bool config_given(const struct config_program *program, const struct config_result *result,
+                  const char *name)
+{
+    size_t index;
+    bool found = find_setting(program, name, strlen(name), &index);
+    ASSERT(found);
+    return result->sources[index] != CONFIG_FROM_DEFAULT;
+}
+
+/* --- text --- */
+
+static const char *placeholder(enum config_type type)
+{
+    switch (type) {
+    case CONFIG_U64: return "N";
+    case CONFIG_DOUBLE: return "X";
+    case CONFIG_BYTES: return "BYTES";
+    case CONFIG_DURATION: return "TIME";
+    default: return "TEXT";
+    }
+}
+
+static void help_row(const struct config_setting *row, struct str *out)
+{
+    char left[160];
+    size_t used = (size_t)snprintf(left, sizeof left, "  --%s%s",
+                                   row->type == CONFIG_BOOL ? "[no-]" : "", row->name);
+    if (row->type == CONFIG_ENUM)
+        for (int i = 0; row->choices[i] && used < sizeof left; i++)
+            used += (size_t)snprintf(left + used, sizeof left - used, "%s%s", i ? "|" : " ",
+                                     row->choices[i]);
+    else if (row->type != CONFIG_BOOL)
+        snprintf(left + used, sizeof left - used, " %s", placeholder(row->type));
+    str_addf(out, "%-32s%s%s", left, strlen(left) >= 32 ? "\n                                " : "",
+             row->help);
+    if (row->type == CONFIG_LIST)
+        str_add(out, "; may be repeated");
+    if (row->unit)
+        str_addf(out, ", in %s", row->unit);
+    if (row->min || row->max)
+        str_addf(out, "; %s .. %s", row->min ? row->min : "", row->max ? row->max : "");
+    if (row->required)
+        str_add(out, " (needed)");
+    else if (row->default_text && *row->default_text)
+        str_addf(out, " (default %s)", row->default_text);
+    str_add(out, "\n");
+}
+
+void config_help(const struct config_program *program, struct str *out)
+{
+    str_addf(out, "Usage: %s [FLAGS]%s%s\n\n%s\n\n", program->name, program->usage ? " " : "",
+             program->usage ? program->usage : "", program->summary);
+    for (size_t i = 0; i < program->setting_count; i++)
+        help_row(&program->settings[i], out);
+    str_add(out, "  --config FILE                 Settings in YAML: name: value, names as above\n"
+                 "  --help, --version\n\n"
+                 "Each setting may also stand in the environment: --some-name is BATON_SOME_NAME.\n"
+                 "Flags win over the environment, the environment over the file.\n");
+}
+
+static const char *const source_names[] = {"default", "file", "environment", "flag"};
+
+void config_describe(const struct config_program *program, const void *settings,
+                     const struct config_result *result, struct str *out)
+{
+    for (size_t i = 0; i < program->setting_count; i++) {
+        str_addf(out, "%s=", program->settings[i].name);
+        config_value_format(&program->settings[i], settings, out);
+        str_addf(out, " source=%s\n", source_names[result->sources[i]]);
+    }
+}
+
+void config_log(const struct config_program *program, const void *settings,
+                const struct config_result *result)
+{
+    if (!log_enabled(LOG_DEBUG))
+        return;
+    struct str value;
+    str_init(&value, 1024);
+    for (size_t i = 0; i < program->setting_count; i++) {
+        char quoted[512];
+        str_clear(&value);
+        config_value_format(&program->settings[i], settings, &value);
+        log_debug("config", "msg=\"effective setting\" name=%s value=%s source=%s",
+                  program->settings[i].name, log_quote(value.data, quoted, sizeof quoted),
+                  source_names[result->sources[i]]);
+    }
+    str_deinit(&value);
+}

@@ -1,0 +1,310 @@
+/* config: every source, their order, every kind of mistake, and that all mistakes are told at once. */
+#include "common/config/config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct settings {
+    char listen[32];
+    uint64_t queue;
+    uint32_t threads;
+    double factor;
+    float share;
+    bool spin, pin;
+    int lane;
+    uint64_t pool_bytes, lease_us;
+    struct config_list stops;
+};
+
+static const char *const lanes[] = {"auto", "shm", "tcp", NULL};
+static const struct config_setting rows[] = {
+    {"listen", CONFIG_STRING, CONFIG_AT(struct settings, listen), "127.0.0.1:0", .help = "Address"},
+    {"max-queue", CONFIG_U64, CONFIG_AT(struct settings, queue), "10", "1", "100",
+     .unit = "requests", .help = "Queue"},
+    {"threads", CONFIG_U64, CONFIG_AT(struct settings, threads), "2", "1", .help = "Threads"},
+    {"factor", CONFIG_DOUBLE, CONFIG_AT(struct settings, factor), "0.5", "0", "1",
+     .help = "Factor"},
+    {"share", CONFIG_DOUBLE, CONFIG_AT(struct settings, share), .help = "Share"},
+    {"spin", CONFIG_BOOL, CONFIG_AT(struct settings, spin), "false", .help = "Spin"},
+    {"pin", CONFIG_BOOL, CONFIG_AT(struct settings, pin), "true", .help = "Pin"},
+    {"lane", CONFIG_ENUM, CONFIG_AT(struct settings, lane), "auto", .help = "Lane",
+     .choices = lanes},
+    {"pool", CONFIG_BYTES, CONFIG_AT(struct settings, pool_bytes), "64MiB", "1KiB", .help = "Pool"},
+    {"lease", CONFIG_DURATION, CONFIG_AT(struct settings, lease_us), "10s", "1s", "10m",
+     .help = "Lease"},
+    {"stop", CONFIG_LIST, CONFIG_AT(struct settings, stops), .help = "Stop string"},
+};
+static const struct config_program program = {.name = "prog",
+                                              .summary = "Does it.",
+                                              .usage = "[TEXT]",
+                                              .settings = rows,
+                                              .setting_count = sizeof rows / sizeof *rows,
+                                              .max_positionals = 1};
+
+struct loaded {
+    struct settings settings;
+    struct config_result result;
+    struct str mistakes;
+    enum status status;
+};
+
+/* Loads from a NULL-terminated list of arguments. */
+static struct loaded load(const struct config_program *of, const char *const *arguments)
+{
+    struct loaded loaded = {0};
+    char *argv[128] = {(char *)"prog"};
+    int argc = 1;
+    while (arguments[argc - 1]) {
+        argv[argc] = (char *)arguments[argc - 1];
+        argc++;
+    }
+    str_init(&loaded.mistakes, 8192);
+    loaded.status = config_load(of, argc, argv, &loaded.settings, &loaded.result, &loaded.mistakes);
+    return loaded;
+}
+#define LOAD(...) load(&program, (const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+
+static char file_path[] = "/tmp/test_config.XXXXXX";
+
+static const char *write_file(const char *text)
+{
+    FILE *stream = fopen(file_path, "w");
+    assert_non_null(stream);
+    fputs(text, stream);
+    fclose(stream);
+    return file_path;
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct loaded got = LOAD();
+    assert_int_equal(got.status, STATUS_OK);
+    assert_string_equal(got.settings.listen, "127.0.0.1:0");
+    assert_int_equal(got.settings.queue, 10);
+    assert_int_equal(got.settings.threads, 2);
+    assert_true(got.settings.factor == 0.5 && got.settings.share == 0);
+    assert_true(!got.settings.spin && got.settings.pin);
+    assert_int_equal(got.settings.lane, 0);
+    assert_int_equal(got.settings.pool_bytes, 64 << 20);
+    assert_int_equal(got.settings.lease_us, 10000000);
+    assert_false(config_given(&program, &got.result, "lane"));
+    str_deinit(&got.mistakes);
+}
+
+static void test_flags_in_every_form(void **state)
+{
+    (void)state;
+    struct loaded got =
+        LOAD("--listen", "[::1]:80", "--max-queue=100", "text", "--spin", "--no-pin", "--lane",
+             "tcp", "--share=0.25", "--stop", "a", "--stop=--b", "--lease=1500ms");
+    assert_string_equal(got.mistakes.data, "");
+    assert_string_equal(got.settings.listen, "[::1]:80");
+    assert_int_equal(got.settings.queue, 100);
+    assert_true(got.settings.spin && !got.settings.pin);
+    assert_int_equal(got.settings.lane, 2);
+    assert_true(got.settings.share == 0.25f);
+    assert_int_equal(got.settings.stops.count, 2);
+    assert_string_equal(got.settings.stops.items[1], "--b");
+    assert_int_equal(got.settings.lease_us, 1500000);
+    assert_int_equal(got.result.positional_count, 1);
+    assert_string_equal(got.result.positionals[0], "text");
+    assert_true(config_given(&program, &got.result, "lane"));
+    str_deinit(&got.mistakes);
+
+    got = LOAD("--", "--spin");
+    assert_int_equal(got.status, STATUS_OK);
+    assert_false(got.settings.spin);
+    assert_string_equal(got.result.positionals[0], "--spin");
+    str_deinit(&got.mistakes);
+}
+
+static void test_flag_beats_environment_beats_file_beats_default(void **state)
+{
+    (void)state;
+    const char *path = write_file("max-queue: 20\nthreads: 3\nlane: shm # why\n");
+    setenv("BATON_MAX_QUEUE", "30", 1);
+    setenv("BATON_THREADS", "4", 1);
+    struct loaded got = LOAD("--config", path, "--max-queue", "40");
+    unsetenv("BATON_MAX_QUEUE");
+    unsetenv("BATON_THREADS");
+    assert_string_equal(got.mistakes.data, "");
+    assert_int_equal(got.settings.queue, 40);
+    assert_int_equal(got.settings.threads, 4);
+    assert_int_equal(got.settings.lane, 1);
+    struct str text;
+    str_init(&text, 8192);
+    config_describe(&program, &got.settings, &got.result, &text);
+    assert_non_null(strstr(text.data, "max-queue=40 source=flag\n"));
+    assert_non_null(strstr(text.data, "threads=4 source=environment\n"));
+    assert_non_null(strstr(text.data, "lane=shm source=file\n"));
+    assert_non_null(strstr(text.data, "pool=64MiB source=default\n"));
+    assert_non_null(strstr(text.data, "lease=10s source=default\n"));
+    str_deinit(&text);
+    str_deinit(&got.mistakes);
+}
+
+static void test_all_mistakes_are_told_at_once(void **state)
+{
+    (void)state;
+    const char *path = write_file("max-queue: 4x\nbogus: 1\n");
+    setenv("BATON_LANE", "warp", 1);
+    struct loaded got = LOAD("--config", path, "--factor", "2", "--nope", "--lease", "10",
+                             "--no-lane", "a", "b", "--pool");
+    unsetenv("BATON_LANE");
+    assert_int_equal(got.status, STATUS_INVALID);
+    static const char *const told[] = {
+        "unknown setting 'bogus'",
+        "max-queue must be a whole number, but is '4x'",
+        "BATON_LANE must be one of auto, shm, tcp, but is 'warp'",
+        "--factor must be a number in 0 .. 1, but is '2'",
+        "unknown flag --nope",
+        "--lease must be a whole number with a unit",
+        "unknown flag --no-lane",
+        "unexpected argument 'b'",
+        "--pool needs a value",
+    };
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (!strstr(got.mistakes.data, told[i]))
+            fail_msg("missing: %s\nin: %s", told[i], got.mistakes.data);
+    str_deinit(&got.mistakes);
+}
+
+static void test_single_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *flag, *told;
+    } cases[] = {
+        {"--max-queue=0", "1 .. 100"},
+        {"--max-queue=101", "1 .. 100"},
+        {"--max-queue=-1", "whole number"},
+        {"--max-queue=", "whole number"},
+        {"--threads=4294967296", "at least 1"},
+        {"--factor=nan", "0 .. 1"},
+        {"--share=1e999", "number"},
+        {"--spin=yes", "true or false"},
+        {"--no-spin=true", "takes no value"},
+        {"--pool=1.5GiB", "whole number of bytes"},
+        {"--pool=1kb", "whole number of bytes"},
+        {"--pool=99999999999TiB", "whole number of bytes"},
+        {"--lease=11m", "1s .. 10m"},
+        {"--listen=0123456789012345678901234567890123", "longer than 31 bytes"},
+        {"-x", "unknown flag -x"},
+        {"--config=/does/not/exist", "cannot be read"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct loaded got = LOAD(cases[i].flag);
+        assert_int_equal(got.status, STATUS_INVALID);
+        if (!strstr(got.mistakes.data, cases[i].told))
+            fail_msg("%s: expected '%s' in: %s", cases[i].flag, cases[i].told, got.mistakes.data);
+        str_deinit(&got.mistakes);
+    }
+}
+
+static void test_a_list_has_a_limit(void **state)
+{
+    (void)state;
+    const char *arguments[CONFIG_MAX_LIST + 2] = {0};
+    for (size_t i = 0; i < CONFIG_MAX_LIST; i++)
+        arguments[i] = "--stop=x";
+    struct loaded got = load(&program, arguments);
+    assert_int_equal(got.status, STATUS_OK);
+    assert_int_equal(got.settings.stops.count, CONFIG_MAX_LIST);
+    str_deinit(&got.mistakes);
+    arguments[CONFIG_MAX_LIST] = "--stop=x";
+    got = load(&program, arguments);
+    assert_int_equal(got.status, STATUS_INVALID);
+    str_deinit(&got.mistakes);
+}
+
+static void test_files_that_are_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *told;
+    } cases[] = {
+        {"max-queue: [1]\n", "Expecting STRING"},      {"- a\n", "Expecting MAPPING"},
+        {"spin: true\nspin: false\n", "already seen"}, {"listen: \"a\n", "unexpected end"},
+        {"stop: a\n", "unknown setting 'stop'"},       {"spin:\n", "true or false"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct loaded got = LOAD("--config", write_file(cases[i].text));
+        assert_int_equal(got.status, STATUS_INVALID);
+        if (!strstr(got.mistakes.data, cases[i].told))
+            fail_msg("%s: expected '%s' in: %s", cases[i].text, cases[i].told, got.mistakes.data);
+        str_deinit(&got.mistakes);
+    }
+    struct loaded got = LOAD("--config", write_file(""));
+    assert_int_equal(got.status, STATUS_OK);
+    str_deinit(&got.mistakes);
+}
+
+static void test_required_settings_and_arguments(void **state)
+{
+    (void)state;
+    struct config_setting needed[] = {rows[0]};
+    needed[0].required = true;
+    const struct config_program strict = {.name = "p",
+                                          .summary = "",
+                                          .usage = "PROMPT",
+                                          .settings = needed,
+                                          .setting_count = 1,
+                                          .min_positionals = 1,
+                                          .max_positionals = 1};
+    struct loaded got = load(&strict, (const char *const[]){NULL});
+    assert_int_equal(got.status, STATUS_INVALID);
+    assert_non_null(strstr(got.mistakes.data, "--listen is needed"));
+    assert_non_null(strstr(got.mistakes.data, "missing argument: PROMPT"));
+    str_deinit(&got.mistakes);
+}
+
+static void test_help_names_defaults_bounds_and_units(void **state)
+{
+    (void)state;
+    struct loaded got = LOAD("--nonsense", "--help");
+    assert_int_equal(got.status, STATUS_OK);
+    assert_true(got.result.help);
+    config_help(&program, &got.mistakes);
+    assert_non_null(strstr(got.mistakes.data, "Usage: prog [FLAGS] [TEXT]"));
+    assert_non_null(strstr(got.mistakes.data, "Queue, in requests; 1 .. 100 (default 10)"));
+    assert_non_null(strstr(got.mistakes.data, "--[no-]spin"));
+    assert_non_null(strstr(got.mistakes.data, "--lane auto|shm|tcp"));
+    str_deinit(&got.mistakes);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    int fd = mkstemp(file_path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return unlink(file_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_flags_in_every_form),
+        cmocka_unit_test(test_flag_beats_environment_beats_file_beats_default),
+        cmocka_unit_test(test_all_mistakes_are_told_at_once),
+        cmocka_unit_test(test_single_mistakes),
+        cmocka_unit_test(test_a_list_has_a_limit),
+        cmocka_unit_test(test_files_that_are_wrong),
+        cmocka_unit_test(test_required_settings_and_arguments),
+        cmocka_unit_test(test_help_names_defaults_bounds_and_units),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

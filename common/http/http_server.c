@@ -49,7 +49,13 @@ static void send_reply(struct evhttp_request *request, const struct http_reply *
     evhttp_add_header(headers, "Connection", "close");
     struct evbuffer *body = evbuffer_new();
     ASSERT(body);
-    evbuffer_add(body, reply->body.data, reply->body.length);
+    if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD) {
+        char length[24];
+        snprintf(length, sizeof length, "%zu", reply->body.length);
+        evhttp_add_header(headers, "Content-Length", length);
+    } else {
+        evbuffer_add(body, reply->body.data, reply->body.length);
+    }
     evhttp_send_reply(request, reply->status, reason_of(reply->status), body);
     evbuffer_free(body);
 }
@@ -101,13 +107,24 @@ static void *serve(void *context)
 static enum status parse_listen(const char *listen, struct sockaddr_storage *address, int *length,
                                 struct error *err)
 {
-    *length = sizeof *address;
-    if (!strchr(listen, ':') ||
-        evutil_parse_sockaddr_port(listen, (struct sockaddr *)address, length))
+    char host[INET6_ADDRSTRLEN + 2];
+    const char *colon = strrchr(listen, ':');
+    uint64_t port;
+    bool shaped = colon && (size_t)(colon - listen) < sizeof host &&
+                  str_to_u64(colon + 1, 0, UINT16_MAX, &port);
+    if (shaped) {
+        memcpy(host, listen, (size_t)(colon - listen));
+        host[colon - listen] = 0;
+        *length = sizeof *address;
+        shaped = evutil_parse_sockaddr_port(host, (struct sockaddr *)address, length) == 0;
+    }
+    if (!shaped)
         return error_set(err, STATUS_INVALID,
                          "cannot listen on '%s' for HTTP: give a numeric host and a port, like "
                          "127.0.0.1:9090",
                          listen);
+    /* sin_port and sin6_port lie at the same place. */
+    ((struct sockaddr_in *)address)->sin_port = htons((uint16_t)port);
     return STATUS_OK;
 }
 

@@ -1,0 +1,181 @@
+/* http: the server through our own client and through raw bytes. */
+#include "common/base/str.h"
+#include "common/http/http_client.h"
+#include "common/http/http_server.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SECOND_US 1000000u
+
+static void handle(void *context, const char *path, struct http_reply *reply)
+{
+    int *calls = context;
+    (*calls)++;
+    if (!strcmp(path, "/metrics")) {
+        reply->status = 200;
+        reply->content_type = "text/plain; version=0.0.4";
+        str_add(&reply->body, "up 1\n");
+    } else if (!strcmp(path, "/big")) {
+        static char mebibyte[1 << 20];
+        memset(mebibyte, 'x', sizeof mebibyte);
+        reply->status = 200;
+        for (int i = 0; i < 5; i++)
+            str_append(&reply->body, mebibyte, sizeof mebibyte);
+    } else if (!strcmp(path, "/wait")) {
+        reply->status = 503;
+    }
+}
+
+struct fixture {
+    struct http_server *server;
+    int calls;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture fixture;
+    fixture = (struct fixture){0};
+    struct http_server_config config = {
+        .listen = "127.0.0.1:0", .handle = handle, .context = &fixture.calls};
+    struct error err;
+    *state = &fixture;
+    return http_server_start(&config, &fixture.server, &err) == STATUS_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    http_server_stop(fixture->server);
+    return 0;
+}
+
+/* Sends raw bytes, returns all that comes back (static buffer). */
+static const char *exchange_raw(const char *address, const char *request)
+{
+    static char answer[65536];
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), strlen(request));
+    size_t used = 0;
+    for (ssize_t n; used < sizeof answer - 1 &&
+                    (n = recv(fd, answer + used, sizeof answer - 1 - used, 0)) > 0;)
+        used += (size_t)n;
+    answer[used] = 0;
+    close(fd);
+    return answer;
+}
+
+static void test_get(void **state)
+{
+    struct fixture *fixture = *state;
+    const char *address = http_server_address(fixture->server);
+    assert_int_equal(strncmp(address, "127.0.0.1:", 10), 0);
+    struct str body;
+    struct error err;
+    str_init(&body, 4096);
+    assert_int_equal(http_get(address, "/metrics?name=x", SECOND_US, &body, &err), STATUS_OK);
+    assert_string_equal(body.data, "up 1\n");
+    str_clear(&body);
+    assert_int_equal(http_get(address, "/%6detrics", SECOND_US, &body, &err), STATUS_OK);
+    assert_int_equal(http_get(address, "/none", SECOND_US, &body, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "404"));
+    assert_int_equal(http_get(address, "/wait", SECOND_US, &body, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "503"));
+    assert_int_equal(http_get(address, "/big", SECOND_US, &body, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "500"));
+    assert_int_equal(fixture->calls, 5);
+    str_deinit(&body);
+}
+
+static void test_what_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    const char *address = http_server_address(fixture->server);
+    assert_non_null(
+        strstr(exchange_raw(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), "up 1"));
+    const char *head = exchange_raw(address, "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_non_null(strstr(head, " 200 "));
+    assert_null(strstr(head, "up 1"));
+    int calls = fixture->calls;
+    assert_null(
+        strstr(exchange_raw(address, "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), " 200 "));
+    assert_null(strstr(
+        exchange_raw(address, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"),
+        " 200 "));
+    char long_request[20000];
+    memset(long_request, 'a', sizeof long_request);
+    snprintf(long_request, 40, "GET /metrics HTTP/1.1\r\nHost: a\r\nX: ");
+    long_request[strlen(long_request)] = 'b';
+    strcpy(long_request + sizeof long_request - 5, "\r\n\r\n");
+    assert_null(strstr(exchange_raw(address, long_request), " 200 "));
+    assert_null(strstr(exchange_raw(address, "nonsense\r\n\r\n"), " 200 "));
+    assert_int_equal(fixture->calls, calls);
+}
+
+static void test_addresses_that_are_wrong(void **state)
+{
+    struct fixture *fixture = *state;
+    static const char *const bad[] = {"", "9090", "localhost:0", "127.0.0.1:99999", "256.0.0.1:1"};
+    struct error err;
+    struct http_server *server;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct http_server_config config = {.listen = bad[i], .handle = handle};
+        assert_int_equal(http_server_start(&config, &server, &err), STATUS_INVALID);
+    }
+    struct http_server_config taken = {.listen = http_server_address(fixture->server),
+                                       .handle = handle};
+    assert_int_equal(http_server_start(&taken, &server, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "in use"));
+    struct str body;
+    str_init(&body, 64);
+    assert_int_equal(http_get("127.0.0.1:1", "/", SECOND_US, &body, &err), STATUS_UNAVAILABLE);
+    assert_int_equal(http_get("nonsense", "/", SECOND_US, &body, &err), STATUS_INVALID);
+    str_deinit(&body);
+}
+
+static void test_client_gives_up_in_time_and_at_its_limit(void **state)
+{
+    struct fixture *fixture = *state;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(at.sin_port));
+    struct str body;
+    struct error err;
+    str_init(&body, 4);
+    assert_int_equal(http_get(address, "/", 20000, &body, &err), STATUS_TIMEOUT);
+    assert_int_equal(
+        http_get(http_server_address(fixture->server), "/metrics", SECOND_US, &body, &err),
+        STATUS_LIMIT);
+    str_deinit(&body);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_get, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_addresses_that_are_wrong, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_client_gives_up_in_time_and_at_its_limit, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,31 @@
+/* A worker's side of joining: calls Registry.RegisterWorker on the router until the router has opened its Session, backs off
+ * while the router can't be reached, and starts again when the Session is lost.
+ *
+ * One thread of its own. registrar_session_up may come from any thread; start and stop not from an rpc thread.
+ */
+#ifndef BATON_MEMBERSHIP_REGISTRAR_H
+#define BATON_MEMBERSHIP_REGISTRAR_H
+
+#include "common/base/status.h"
+#include "common/domain/worker_info.h"
+#include "common/rpc/rpc.h"
+
+struct registrar;
+
+struct registrar_config {
+    struct rpc_runtime *runtime;
+    const char *router_address; /* host:port */
+    struct worker_info info;    /* what the worker says of itself */
+    uint64_t heartbeat_us;      /* between accepted registrations while no Session is up; 0: 1 s */
+    uint64_t max_backoff_us;    /* between failed ones, from 100 ms doubling; 0: 2 s */
+};
+
+/* Everything is copied. Unreachable routers are no failure. */
+enum status registrar_start(const struct registrar_config *config, struct registrar **registrar,
+                            struct error *err) WARN_UNUSED;
+/* true: the router's Session is open, registering rests. false: it was lost, registering starts again at once. */
+void registrar_session_up(struct registrar *registrar, bool up);
+/* Joins the thread and frees. NULL is fine. */
+void registrar_stop(struct registrar *registrar);
+
+#endif

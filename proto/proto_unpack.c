@@ -1,5 +1,7 @@
 #include "proto/proto_unpack.h"
 
+#include "common/base/utf8.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -29,28 +31,6 @@ static bool wire_skip(struct wire *wire, uint64_t bytes)
     return true;
 }
 
-/* Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF (Unicode 15, table 3-7). */
-static bool is_utf8(const uint8_t *at, const uint8_t *end)
-{
-    while (at < end) {
-        uint8_t lead = *at++;
-        if (lead < 0x80)
-            continue;
-        int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-        if (lead < 0xc2 || lead > 0xf4 || end - at < more)
-            return false;
-        uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-        uint8_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-        if (*at < low || *at > high)
-            return false;
-        for (int i = 1; i < more; i++)
-            if ((at[i] & 0xc0) != 0x80)
-                return false;
-        at += more;
-    }
-    return true;
-}
-
 static enum status check_message(const ProtobufCMessageDescriptor *type, struct wire wire,
                                  unsigned depth, struct error *err);
 
@@ -68,7 +48,7 @@ static enum status check_bytes(const ProtobufCMessageDescriptor *type, uint64_t 
         return STATUS_OK;
     if (inner.at < inner.end && memchr(inner.at, 0, (size_t)(inner.end - inner.at)))
         return error_set(err, STATUS_INVALID, "%s holds a NUL byte", field->name);
-    if (!is_utf8(inner.at, inner.end))
+    if (!utf8_valid((const char *)inner.at, (size_t)(inner.end - inner.at), NULL))
         return error_set(err, STATUS_INVALID, "%s is not valid UTF-8", field->name);
     return STATUS_OK;
 }

@@ -1,0 +1,131 @@
+#include "router/planner/route_policy.h"
+
+/* What is best so far, compared by: not avoided, least work, longest unused. */
+struct best {
+    bool found;
+    unsigned avoided;
+    uint64_t work_tokens, placed_at;
+    uint64_t prefill, decode;
+};
+
+static bool better(const struct best *a, const struct best *b)
+{
+    if (!b->found || a->avoided != b->avoided)
+        return !b->found || a->avoided < b->avoided;
+    if (a->work_tokens != b->work_tokens)
+        return a->work_tokens < b->work_tokens;
+    return a->placed_at < b->placed_at;
+}
+
+static void best_offer(struct best *best, const struct route_worker *prefill,
+                       const struct route_worker *decode, const struct route_request *request)
+{
+    struct best offer = {
+        .found = true,
+        .avoided = (prefill && prefill->key == request->avoid_prefill) +
+                   (decode->key == request->avoid_decode),
+        .work_tokens = decode->work_tokens + (prefill ? prefill->work_tokens : 0),
+        .placed_at = decode->placed_at + (prefill ? prefill->placed_at : 0),
+        .prefill = prefill ? prefill->key : 0,
+        .decode = decode->key,
+    };
+    if (better(&offer, best))
+        *best = offer;
+}
+
+static bool pairs(const struct route_worker *prefill, const struct route_worker *decode)
+{
+    return prefill->model_hash == decode->model_hash &&
+           prefill->layout_hash == decode->layout_hash &&
+           prefill->numerics_id == decode->numerics_id;
+}
+
+static bool full(const struct route_worker *decode, const struct route_request *request)
+{
+    /* One request always fits, or a prompt above the limit would wait for ever. */
+    return decode->unconfirmed_tokens &&
+           decode->unconfirmed_tokens + request->prompt_tokens > decode->unconfirmed_limit_tokens;
+}
+
+/* What was seen on the way, for the outcome where nothing was found. */
+struct seen {
+    bool candidate; /* of the right kinds, fitting together */
+    bool fits;      /* and large enough */
+    bool ready;     /* and ready, but full */
+};
+
+static struct route_choice choice_of(const struct best *best, const struct seen *seen)
+{
+    if (best->found)
+        return (struct route_choice){ROUTE_PLACED, best->prefill, best->decode};
+    enum route_outcome outcome = ROUTE_NO_WORKER;
+    if (seen->ready)
+        outcome = ROUTE_FULL;
+    else if (seen->candidate && !seen->fits)
+        outcome = ROUTE_TOO_LONG;
+    return (struct route_choice){.outcome = outcome};
+}
+
+/* One candidate: `prefill` is NULL where the prompt is computed on the decode worker. */
+static void consider(struct best *best, struct seen *seen, const struct route_worker *prefill,
+                     const struct route_worker *decode, const struct route_request *request)
+{
+    seen->candidate = true;
+    if (request->total_tokens > decode->capacity_tokens ||
+        (prefill && request->prompt_tokens > prefill->capacity_tokens))
+        return;
+    seen->fits = true;
+    if (!decode->ready || (prefill && !prefill->ready))
+        return;
+    seen->ready = true;
+    if (!full(decode, request))
+        best_offer(best, prefill, decode, request);
+}
+
+static bool any_prefill(const struct route_worker *workers, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (workers[i].role == ROLE_PREFILL)
+            return true;
+    return false;
+}
+
+struct route_choice route_request(const struct route_worker *workers, size_t count,
+                                  const struct route_request *request)
+{
+    struct best best = {0};
+    struct seen seen = {0};
+    bool local = request->local || !any_prefill(workers, count);
+    for (size_t d = 0; d < count; d++) {
+        if (workers[d].role != ROLE_DECODE)
+            continue;
+        if (local) {
+            consider(&best, &seen, NULL, &workers[d], request);
+            continue;
+        }
+        for (size_t p = 0; p < count; p++)
+            if (workers[p].role == ROLE_PREFILL && pairs(&workers[p], &workers[d]))
+                consider(&best, &seen, &workers[p], &workers[d], request);
+    }
+    return choice_of(&best, &seen);
+}
+
+struct route_choice route_handle(const struct route_worker *workers, size_t count,
+                                 const struct route_request *request,
+                                 const struct route_handle *handle)
+{
+    struct best best = {0};
+    struct seen seen = {0};
+    struct route_worker holder = {.model_hash = handle->model_hash,
+                                  .layout_hash = handle->layout_hash,
+                                  .numerics_id = handle->numerics_id};
+    struct route_request urgent = *request;
+    urgent.prompt_tokens = 0;
+    for (size_t d = 0; d < count; d++) {
+        struct route_worker decode = workers[d];
+        decode.unconfirmed_tokens = 0;
+        if (decode.role == ROLE_DECODE && pairs(&holder, &decode))
+            consider(&best, &seen, NULL, &decode, &urgent);
+    }
+    return choice_of(&best, &seen);
+}

@@ -1,0 +1,65 @@
+/* Where a request goes: the pair (prefill, decode) with the least queued work, or a decode worker alone. PURE: a function of the
+ * candidates, the request and the rules; the dispatcher counts, this decides.
+ *
+ * A pair must be of one model, one KV layout and one numerics id. Prompts are computed on a decode worker only where no
+ * prefill worker exists, or where the rules force it. Work is counted in tokens when it is placed, not when a worker reports it,
+ * so that a burst spreads; what workers report is a lower bound (others may use them too).
+ */
+#ifndef BATON_ROUTER_PLANNER_ROUTE_POLICY_H
+#define BATON_ROUTER_PLANNER_ROUTE_POLICY_H
+
+#include "common/domain/worker_info.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct route_worker {
+    uint64_t key; /* not 0 */
+    enum worker_role role;
+    bool ready; /* session up, not draining; others still count as existing */
+    uint64_t model_hash, layout_hash, numerics_id;
+    uint64_t capacity_tokens; /* of one sequence, prompt and answer */
+    /* Prefill: prompt tokens to be computed; decode: tokens of all its sequences, grown to their limit. */
+    uint64_t work_tokens;
+    uint64_t unconfirmed_tokens; /* decode: of handoffs that are not done */
+    uint64_t unconfirmed_limit_tokens;
+    uint64_t placed_at; /* breaks ties: the one not used for longest */
+};
+
+struct route_request {
+    uint64_t prompt_tokens; /* to be computed: prompt + emitted */
+    uint64_t total_tokens;  /* prompt + longest answer */
+    uint64_t avoid_prefill,
+        avoid_decode; /* just failed; taken only where nothing else is left. 0: none */
+    bool local;       /* compute the prompt on the decode worker in any case */
+};
+
+/* The prefill worker that holds a handle, which only needs a reader. */
+struct route_handle {
+    uint64_t model_hash, layout_hash, numerics_id;
+};
+
+enum route_outcome {
+    ROUTE_PLACED,
+    ROUTE_FULL, /* workers are there; all that could take it have their fill of unconfirmed tokens */
+    ROUTE_NO_WORKER, /* none of a kind that is needed is ready */
+    ROUTE_TOO_LONG,  /* no worker could ever hold it */
+};
+
+struct route_choice {
+    enum route_outcome outcome;
+    uint64_t prefill; /* 0: computed on the decode worker */
+    uint64_t decode;
+};
+
+/* A place for a request whose prompt is to be computed. */
+struct route_choice route_request(const struct route_worker *workers, size_t count,
+                                  const struct route_request *request);
+
+/* Another decode worker for a handle that is there already; no limit of unconfirmed tokens holds it up, for its lease runs. */
+struct route_choice route_handle(const struct route_worker *workers, size_t count,
+                                 const struct route_request *request,
+                                 const struct route_handle *handle);
+
+#endif

@@ -1,0 +1,205 @@
+/* route_policy: least work, no mixed pairs, the cap of unconfirmed tokens, what to avoid. */
+#include "router/planner/route_policy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Workers of one model and layout; a test changes what it is about. */
+static struct route_worker worker(enum worker_role role, uint64_t key)
+{
+    return (struct route_worker){.key = key,
+                                 .role = role,
+                                 .ready = true,
+                                 .model_hash = 7,
+                                 .layout_hash = 8,
+                                 .numerics_id = 9,
+                                 .capacity_tokens = 1000,
+                                 .unconfirmed_limit_tokens = 500};
+}
+
+static const struct route_request small = {.prompt_tokens = 100, .total_tokens = 150};
+
+static void assert_choice(struct route_choice choice, enum route_outcome outcome, uint64_t prefill,
+                          uint64_t decode)
+{
+    assert_int_equal(choice.outcome, outcome);
+    assert_int_equal(choice.prefill, prefill);
+    assert_int_equal(choice.decode, decode);
+}
+
+static void test_least_work_wins(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_DECODE, 3), worker(ROLE_DECODE, 4)};
+    w[0].work_tokens = 50;
+    w[2].work_tokens = 10;
+    w[3].work_tokens = 11;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 2, 3);
+    w[1].work_tokens = 51;
+    w[2].work_tokens = 12;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 1, 4);
+}
+
+static void test_ties_go_to_the_longest_unused(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 2),
+                               worker(ROLE_PREFILL, 3), worker(ROLE_DECODE, 4)};
+    w[0].placed_at = 2;
+    w[2].placed_at = 1;
+    w[1].placed_at = 1;
+    w[3].placed_at = 2;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 3, 2);
+}
+
+static void test_unlike_workers_are_never_paired(void **state)
+{
+    (void)state;
+    for (int field = 0; field < 3; field++) {
+        struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 2),
+                                   worker(ROLE_PREFILL, 3), worker(ROLE_DECODE, 4)};
+        for (int i = 2; i < 4; i++) {
+            w[i].model_hash += field == 0;
+            w[i].layout_hash += field == 1;
+            w[i].numerics_id += field == 2;
+        }
+        w[1].work_tokens = 90; /* the two idle ones, 1 and 4, are of different kinds */
+        w[2].work_tokens = 80;
+        assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 3, 4);
+        w[3].ready = false;
+        assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 1, 2);
+        w[1].ready = false;
+        assert_choice(route_request(w, COUNT(w), &small), ROUTE_NO_WORKER, 0, 0);
+    }
+}
+
+static void test_unconfirmed_tokens_are_capped(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 2),
+                               worker(ROLE_DECODE, 3)};
+    w[1].unconfirmed_tokens = 401;
+    w[2].unconfirmed_tokens = 400;
+    w[2].work_tokens = 900;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 1, 3);
+    w[2].unconfirmed_tokens = 401;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_FULL, 0, 0);
+    /* A prompt above the cap passes where nothing else is unconfirmed. */
+    struct route_request large = {.prompt_tokens = 600, .total_tokens = 700};
+    w[1].unconfirmed_tokens = 0;
+    assert_choice(route_request(w, COUNT(w), &large), ROUTE_PLACED, 1, 2);
+    w[1].unconfirmed_tokens = 1;
+    assert_choice(route_request(w, COUNT(w), &large), ROUTE_FULL, 0, 0);
+}
+
+static void test_local_only_without_prefill_workers_or_by_force(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_DECODE, 1), worker(ROLE_PREFILL, 2)};
+    assert_choice(route_request(w, 1, &small), ROUTE_PLACED, 0, 1);
+    w[1].ready = false;
+    assert_choice(route_request(w, 2, &small), ROUTE_NO_WORKER, 0, 0);
+    struct route_request forced = small;
+    forced.local = true;
+    assert_choice(route_request(w, 2, &forced), ROUTE_PLACED, 0, 1);
+    w[0].ready = false;
+    assert_choice(route_request(w, 2, &forced), ROUTE_NO_WORKER, 0, 0);
+    assert_choice(route_request(w, 0, &small), ROUTE_NO_WORKER, 0, 0);
+    assert_choice(route_request(w + 1, 1, &small), ROUTE_NO_WORKER, 0, 0);
+}
+
+static void test_what_failed_is_avoided_unless_alone(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_DECODE, 3), worker(ROLE_DECODE, 4)};
+    w[1].work_tokens = 500;
+    w[3].work_tokens = 500;
+    struct route_request retry = small;
+    retry.avoid_prefill = 1;
+    assert_choice(route_request(w, COUNT(w), &retry), ROUTE_PLACED, 2, 3);
+    retry.avoid_decode = 3;
+    assert_choice(route_request(w, COUNT(w), &retry), ROUTE_PLACED, 2, 4);
+    w[1].ready = w[3].ready = false;
+    assert_choice(route_request(w, COUNT(w), &retry), ROUTE_PLACED, 1, 3);
+}
+
+static void test_too_long_is_said_only_when_nobody_could(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 2),
+                               worker(ROLE_DECODE, 3)};
+    struct route_request edge = {.prompt_tokens = 1000, .total_tokens = 1000};
+    assert_choice(route_request(w, COUNT(w), &edge), ROUTE_PLACED, 1, 2);
+    edge.total_tokens = 1001;
+    assert_choice(route_request(w, COUNT(w), &edge), ROUTE_TOO_LONG, 0, 0);
+    w[2].capacity_tokens = 1001;
+    w[2].ready = false;
+    assert_choice(route_request(w, COUNT(w), &edge), ROUTE_NO_WORKER, 0, 0);
+    edge.prompt_tokens = 1001; /* too long for the prefill worker */
+    assert_choice(route_request(w, COUNT(w), &edge), ROUTE_TOO_LONG, 0, 0);
+}
+
+static void test_a_handle_goes_to_another_decode_worker(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_DECODE, 2), worker(ROLE_DECODE, 3),
+                               worker(ROLE_DECODE, 4), worker(ROLE_PREFILL, 1)};
+    struct route_handle handle = {7, 8, 9};
+    struct route_request again = small;
+    again.avoid_decode = 2;
+    w[1].numerics_id++;
+    w[2].unconfirmed_tokens = 10000; /* no cap: the lease runs */
+    assert_choice(route_handle(w, COUNT(w), &again, &handle), ROUTE_PLACED, 0, 4);
+    w[2].ready = false;
+    assert_choice(route_handle(w, COUNT(w), &again, &handle), ROUTE_PLACED, 0, 2);
+    w[0].ready = false;
+    assert_choice(route_handle(w, COUNT(w), &again, &handle), ROUTE_NO_WORKER, 0, 0);
+}
+
+/* A burst without any report spreads, because work is counted when it is placed. */
+static void test_a_burst_spreads(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_PREFILL, 3), worker(ROLE_DECODE, 4),
+                               worker(ROLE_DECODE, 5)};
+    w[3].unconfirmed_limit_tokens = w[4].unconfirmed_limit_tokens = 1000000;
+    int placed[6] = {0};
+    for (uint64_t i = 1; i <= 60; i++) {
+        struct route_choice choice = route_request(w, COUNT(w), &small);
+        assert_int_equal(choice.outcome, ROUTE_PLACED);
+        for (size_t k = 0; k < COUNT(w); k++) {
+            if (w[k].key != choice.prefill && w[k].key != choice.decode)
+                continue;
+            placed[w[k].key]++;
+            w[k].work_tokens += w[k].role == ROLE_PREFILL ? 100 : 150;
+            w[k].placed_at = i;
+        }
+    }
+    for (int key = 1; key <= 5; key++)
+        assert_int_equal(placed[key], key <= 3 ? 20 : 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_least_work_wins),
+        cmocka_unit_test(test_ties_go_to_the_longest_unused),
+        cmocka_unit_test(test_unlike_workers_are_never_paired),
+        cmocka_unit_test(test_unconfirmed_tokens_are_capped),
+        cmocka_unit_test(test_local_only_without_prefill_workers_or_by_force),
+        cmocka_unit_test(test_what_failed_is_avoided_unless_alone),
+        cmocka_unit_test(test_too_long_is_said_only_when_nobody_could),
+        cmocka_unit_test(test_a_handle_goes_to_another_decode_worker),
+        cmocka_unit_test(test_a_burst_spreads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+/* Inside kernels/ only: the table of functions that is a backend, one instance each for reference, cpu and cuda.
+ *
+ * kernels.c checks arguments and shapes once and then calls through this table with the signatures of kernels.h; a backend
+ * trusts them. Scratch memory: a backend sizes it in `open` from constants (tiles, segments, threads), never from the
+ * number of rows, so that no operation allocates. Sequences, rows and contexts of any size run through it in tiles.
+ */
+#ifndef BATON_KERNELS_BACKEND_H
+#define BATON_KERNELS_BACKEND_H
+
+#include "kernels/kernels.h"
+
+struct kernels_backend {
+    const char *name; /* kernels_info.name */
+    enum kv_type kv_type;
+    bool device_is_host;
+
+    /* Sets kernels->state from kernels->threads, ... ; `close` frees it. */
+    enum status (*open)(struct kernels *kernels, const struct kernels_config *config,
+                        struct error *err) WARN_UNUSED;
+    void (*close)(struct kernels *kernels);
+
+    enum status (*alloc)(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
+    void (*free)(struct kernels *kernels, struct buffer *buffer);
+    enum status (*adopt)(struct kernels *kernels, void *address, size_t bytes,
+                         struct buffer *buffer) WARN_UNUSED;
+
+    size_t (*linear_bytes)(uint32_t n, uint32_t k); /* of the packed weights */
+    enum status (*linear_load)(struct kernels *kernels, struct linear *linear, uint32_t first_row,
+                               uint32_t row_count, const uint16_t *bf16_rows) WARN_UNUSED;
+
+    enum status (*upload)(struct kernels *kernels, struct buffer *target, size_t offset,
+                          const void *host, size_t bytes) WARN_UNUSED;
+    enum status (*download)(struct kernels *kernels, const struct buffer *source, size_t offset,
+                            void *host, size_t bytes) WARN_UNUSED;
+    enum status (*sync)(struct kernels *kernels) WARN_UNUSED;
+
+    enum status (*embed)(struct kernels *kernels, const struct step_batch *batch,
+                         const struct buffer *embedding, uint32_t hidden,
+                         struct buffer *x) WARN_UNUSED;
+    enum status (*rmsnorm)(struct kernels *kernels, const struct buffer *x,
+                           const struct buffer *weight, double eps, const struct buffer *rows,
+                           uint32_t row_count, uint32_t hidden, struct buffer *out) WARN_UNUSED;
+    enum status (*linear)(struct kernels *kernels, const struct linear *linear,
+                          const struct buffer *in, uint32_t rows, bool accumulate,
+                          struct buffer *out) WARN_UNUSED;
+    enum status (*rope_append)(struct kernels *kernels, const struct step_batch *batch,
+                               const struct attention_shape *shape, const struct buffer *rope,
+                               const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
+                               struct buffer *pool) WARN_UNUSED;
+    enum status (*attention)(struct kernels *kernels, const struct step_batch *batch,
+                             const struct attention_shape *shape, const struct kv_layout *layout,
+                             uint32_t layer, const struct buffer *qkv, const struct buffer *pool,
+                             struct buffer *out) WARN_UNUSED;
+    enum status (*swiglu)(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
+                          uint32_t ffn, struct buffer *out) WARN_UNUSED;
+};
+
+/* Shapes beyond these are refused by kernels.c (STATUS_UNSUPPORTED); scratch is sized for them. */
+#define KERNELS_MAX_HEAD_DIM 256
+#define KERNELS_MAX_THREADS  256
+
+struct kernels {
+    const struct kernels_backend *backend;
+    uint32_t threads;
+    void *state; /* the backend's own */
+};
+
+extern const struct kernels_backend kernels_reference;
+extern const struct kernels_backend kernels_cpu_portable;
+extern const struct kernels_backend kernels_cpu_avx512bf16;
+
+#endif

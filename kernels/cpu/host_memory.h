@@ -1,0 +1,18 @@
+/* Device memory where the device is the host: the memory entries of struct kernels_backend for reference and cpu. */
+#ifndef BATON_KERNELS_CPU_HOST_MEMORY_H
+#define BATON_KERNELS_CPU_HOST_MEMORY_H
+
+#include "kernels/kernels.h"
+
+/* Zeroed. From 2 MiB on aligned to 2 MiB and advised to use huge pages (weights stream ~10 % faster); below, to a
+ * cache line. NULL: no memory. Freed with free(). */
+void *host_memory_take(size_t bytes);
+
+enum status host_memory_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer);
+void host_memory_free(struct kernels *kernels, struct buffer *buffer);
+enum status host_memory_adopt(struct kernels *kernels, void *address, size_t bytes,
+                              struct buffer *buffer);
+enum status host_memory_upload(struct kernels *kernels, struct buffer *target, size_t offset,
+                               const void *host, size_t bytes);
+
+#endif

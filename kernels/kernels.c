@@ -1,0 +1,225 @@
+#include "kernels/kernels.h"
+
+#include "common/base/assert.h"
+#include "kernels/backend.h"
+
+#include <stdlib.h>
+
+/* --- open --- */
+
+enum status kernels_open(const struct kernels_config *config, struct kernels **kernels,
+                         struct error *err)
+{
+    if (config->threads < 1 || config->threads > KERNELS_MAX_THREADS)
+        return error_set(err, STATUS_INVALID, "%u compute threads: expected 1 to %d",
+                         config->threads, KERNELS_MAX_THREADS);
+    struct kernels *k = calloc(1, sizeof *k);
+    if (!k)
+        return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
+    k->threads = config->threads;
+    enum status status = STATUS_OK;
+    if (config->f32)
+        k->backend = &kernels_reference;
+    else
+        status = error_set(err, STATUS_UNSUPPORTED, "the bf16 kernels are not built in");
+    if (status == STATUS_OK)
+        status = k->backend->open(k, config, err);
+    if (status != STATUS_OK) {
+        free(k);
+        return status;
+    }
+    *kernels = k;
+    return STATUS_OK;
+}
+
+void kernels_close(struct kernels *kernels)
+{
+    if (!kernels)
+        return;
+    kernels->backend->close(kernels);
+    free(kernels);
+}
+
+struct kernels_info kernels_info(const struct kernels *kernels)
+{
+    return (struct kernels_info){.name = kernels->backend->name,
+                                 .kv_type = kernels->backend->kv_type,
+                                 .device_is_host = kernels->backend->device_is_host,
+                                 .threads = kernels->threads};
+}
+
+/* --- memory --- */
+
+enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer)
+{
+    return kernels->backend->alloc(kernels, bytes, buffer);
+}
+
+void kernels_free(struct kernels *kernels, struct buffer *buffer)
+{
+    if (buffer->address)
+        kernels->backend->free(kernels, buffer);
+}
+
+enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
+                          struct buffer *buffer)
+{
+    return kernels->backend->adopt(kernels, address, bytes, buffer);
+}
+
+enum status kernels_linear_create(struct kernels *kernels, uint32_t n, uint32_t k,
+                                  struct linear *linear)
+{
+    if (n == 0 || k == 0)
+        return STATUS_INVALID;
+    struct linear made = {.n = n, .k = k};
+    TRY(kernels->backend->alloc(kernels, kernels->backend->linear_bytes(n, k), &made.packed));
+    *linear = made;
+    return STATUS_OK;
+}
+
+enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
+                                uint32_t row_count, const uint16_t *bf16_rows)
+{
+    if (first_row > linear->n || row_count > linear->n - first_row)
+        return STATUS_INVALID;
+    return kernels->backend->linear_load(kernels, linear, first_row, row_count, bf16_rows);
+}
+
+void kernels_linear_destroy(struct kernels *kernels, struct linear *linear)
+{
+    kernels_free(kernels, &linear->packed);
+}
+
+/* --- queue --- */
+
+static bool range_fits(const struct buffer *buffer, size_t offset, size_t bytes)
+{
+    return offset <= buffer->bytes && bytes <= buffer->bytes - offset;
+}
+
+enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_t offset,
+                           const void *host, size_t bytes)
+{
+    if (!range_fits(target, offset, bytes))
+        return STATUS_INVALID;
+    return kernels->backend->upload(kernels, target, offset, host, bytes);
+}
+
+enum status kernels_download(struct kernels *kernels, const struct buffer *source, size_t offset,
+                             void *host, size_t bytes)
+{
+    if (!range_fits(source, offset, bytes))
+        return STATUS_INVALID;
+    return kernels->backend->download(kernels, source, offset, host, bytes);
+}
+
+enum status kernels_sync(struct kernels *kernels)
+{
+    return kernels->backend->sync(kernels);
+}
+
+/* --- operations: shapes are checked here, once for all backends --- */
+
+/* Does the buffer hold [rows, width] elements of `size` bytes? */
+static bool holds(const struct buffer *buffer, size_t rows, size_t width, size_t size)
+{
+    size_t count, bytes;
+    return !__builtin_mul_overflow(rows, width, &count) &&
+           !__builtin_mul_overflow(count, size, &bytes) && bytes <= buffer->bytes;
+}
+
+static bool batch_is_whole(const struct step_batch *batch)
+{
+    return holds(&batch->tokens, batch->rows, 1, sizeof(uint32_t)) &&
+           holds(&batch->positions, batch->rows, 1, sizeof(uint32_t)) &&
+           holds(&batch->row_sequence, batch->rows, 1, sizeof(uint32_t)) &&
+           holds(&batch->sequence_rows, (size_t)batch->sequences + 1, 1, sizeof(uint32_t)) &&
+           holds(&batch->block_tables, batch->sequences, batch->table_stride, sizeof(uint32_t));
+}
+
+static size_t qkv_width(const struct attention_shape *shape)
+{
+    return ((size_t)shape->heads + 2 * (size_t)shape->kv_heads) * shape->head_dim;
+}
+
+static enum status check_attention(const struct kernels *kernels, const struct step_batch *batch,
+                                   const struct attention_shape *shape,
+                                   const struct kv_layout *layout, uint32_t layer,
+                                   const struct buffer *qkv)
+{
+    if (shape->head_dim > KERNELS_MAX_HEAD_DIM)
+        return STATUS_UNSUPPORTED;
+    bool shape_is_sound = shape->kv_heads > 0 && shape->heads > 0 && shape->head_dim > 0 &&
+                          shape->heads % shape->kv_heads == 0 && shape->head_dim % 2 == 0;
+    bool layout_matches =
+        layout->type == kernels->backend->kv_type && layout->head_dim == shape->head_dim &&
+        layout->head_end - layout->head_begin == shape->kv_heads && layer >= layout->layer_begin &&
+        layer < layout->layer_end && layout->block_tokens > 0 &&
+        ATTENTION_SEGMENT_TOKENS % layout->block_tokens == 0;
+    if (!shape_is_sound || !layout_matches || !batch_is_whole(batch) ||
+        !holds(qkv, batch->rows, qkv_width(shape), sizeof(float)))
+        return STATUS_INVALID;
+    return STATUS_OK;
+}
+
+enum status kernels_embed(struct kernels *kernels, const struct step_batch *batch,
+                          const struct buffer *embedding, uint32_t hidden, struct buffer *x)
+{
+    if (!batch_is_whole(batch) || !holds(x, batch->rows, hidden, sizeof(float)) ||
+        !holds(embedding, 1, hidden, sizeof(uint16_t)))
+        return STATUS_INVALID;
+    return kernels->backend->embed(kernels, batch, embedding, hidden, x);
+}
+
+enum status kernels_rmsnorm(struct kernels *kernels, const struct buffer *x,
+                            const struct buffer *weight, double eps, const struct buffer *rows,
+                            uint32_t row_count, uint32_t hidden, struct buffer *out)
+{
+    if (hidden == 0 || !holds(weight, 1, hidden, sizeof(float)) ||
+        !holds(out, row_count, hidden, sizeof(float)) ||
+        !holds(x, rows ? 1 : row_count, hidden, sizeof(float)) ||
+        (rows && !holds(rows, row_count, 1, sizeof(uint32_t))))
+        return STATUS_INVALID;
+    return kernels->backend->rmsnorm(kernels, x, weight, eps, rows, row_count, hidden, out);
+}
+
+enum status kernels_linear(struct kernels *kernels, const struct linear *linear,
+                           const struct buffer *in, uint32_t rows, bool accumulate,
+                           struct buffer *out)
+{
+    if (!holds(in, rows, linear->k, sizeof(float)) || !holds(out, rows, linear->n, sizeof(float)))
+        return STATUS_INVALID;
+    return kernels->backend->linear(kernels, linear, in, rows, accumulate, out);
+}
+
+enum status kernels_rope_append(struct kernels *kernels, const struct step_batch *batch,
+                                const struct attention_shape *shape, const struct buffer *rope,
+                                const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
+                                struct buffer *pool)
+{
+    TRY(check_attention(kernels, batch, shape, layout, layer, qkv));
+    if (!holds(rope, 1, shape->head_dim, sizeof(float)))
+        return STATUS_INVALID;
+    return kernels->backend->rope_append(kernels, batch, shape, rope, layout, layer, qkv, pool);
+}
+
+enum status kernels_attention(struct kernels *kernels, const struct step_batch *batch,
+                              const struct attention_shape *shape, const struct kv_layout *layout,
+                              uint32_t layer, const struct buffer *qkv, const struct buffer *pool,
+                              struct buffer *out)
+{
+    TRY(check_attention(kernels, batch, shape, layout, layer, qkv));
+    if (!holds(out, batch->rows, (size_t)shape->heads * shape->head_dim, sizeof(float)))
+        return STATUS_INVALID;
+    return kernels->backend->attention(kernels, batch, shape, layout, layer, qkv, pool, out);
+}
+
+enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
+                           uint32_t ffn, struct buffer *out)
+{
+    if (!holds(gate_up, rows, 2 * (size_t)ffn, sizeof(float)) ||
+        !holds(out, rows, ffn, sizeof(float)))
+        return STATUS_INVALID;
+    return kernels->backend->swiglu(kernels, gate_up, rows, ffn, out);
+}

@@ -1,0 +1,159 @@
+#include "kernels/cpu/exp_fixed.h"
+#include "kernels/cpu/kv_run.h"
+#include "kernels/reference/reference.h"
+#include "kernels/reference/rows.h"
+
+#include <string.h>
+
+struct attention_job {
+    const struct step_batch *batch;
+    const struct attention_shape *shape;
+    const struct kv_layout *layout;
+    const struct buffer *pool;
+    const float *rope;
+    float *qkv;
+    float *out;
+    struct reference_scratch *scratch;
+    uint32_t layer;
+};
+
+static size_t qkv_width(const struct attention_shape *shape)
+{
+    return (size_t)(shape->heads + 2 * shape->kv_heads) * shape->head_dim;
+}
+
+/* --- rope and append: item = row --- */
+
+static float *kv_at(const struct attention_job *job, uint32_t sequence, uint32_t position,
+                    bool value, uint32_t head)
+{
+    uint32_t block = kv_run_block(job->batch, job->layout, sequence, position);
+    float *run = kv_run_address(job->pool, job->layout, block, job->layer, value, head);
+    return run + (size_t)(position % job->layout->block_tokens) * job->layout->head_dim;
+}
+
+static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct attention_job *job = context;
+    const struct attention_shape *shape = job->shape;
+    const uint32_t *positions = job->batch->positions.address;
+    const uint32_t *row_sequence = job->batch->row_sequence.address;
+    size_t dim = shape->head_dim;
+    for (uint32_t t = first; t < last; t++) {
+        float *row = job->qkv + t * qkv_width(shape);
+        const float *cos_sin = job->rope + positions[t] * dim;
+        for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++)
+            reference_rope(cos_sin, shape->head_dim, row + h * dim);
+        const float *keys = row + shape->heads * dim;
+        const float *values = keys + shape->kv_heads * dim;
+        for (uint32_t g = 0; g < shape->kv_heads; g++) {
+            memcpy(kv_at(job, row_sequence[t], positions[t], false, g), keys + g * dim,
+                   dim * sizeof(float));
+            memcpy(kv_at(job, row_sequence[t], positions[t], true, g), values + g * dim,
+                   dim * sizeof(float));
+        }
+    }
+}
+
+enum status reference_rope_append(struct kernels *kernels, const struct step_batch *batch,
+                                  const struct attention_shape *shape, const struct buffer *rope,
+                                  const struct kv_layout *layout, uint32_t layer,
+                                  struct buffer *qkv, struct buffer *pool)
+{
+    struct reference *self = kernels->state;
+    struct attention_job job = {.batch = batch,
+                                .shape = shape,
+                                .layout = layout,
+                                .pool = pool,
+                                .rope = rope->address,
+                                .qkv = qkv->address,
+                                .layer = layer};
+    pool_run(self->pool, batch->rows, 16, rope_rows, &job);
+    return STATUS_OK;
+}
+
+/* --- attention: item = (row, kv head) --- */
+
+/* One query's partial over positions [begin, end) of one segment: returns the sum of its weights; `max` and the unscaled
+ * output in scratch->partial. */
+static float attend_segment(const struct attention_job *job, uint32_t sequence, uint32_t head,
+                            const float *q, uint32_t begin, uint32_t end,
+                            struct reference_scratch *scratch, float *max)
+{
+    uint32_t step = job->layout->block_tokens, dim = job->shape->head_dim;
+    for (uint32_t p = begin; p < end; p += step) {
+        uint32_t count = end - p < step ? end - p : step;
+        reference_scores(q, kv_at(job, sequence, p, false, head), dim, count, job->shape->scale,
+                         scratch->scores + (p - begin));
+    }
+    float sum = reference_softmax(scratch->scores, end - begin, max);
+    memset(scratch->partial, 0, dim * sizeof(float));
+    for (uint32_t p = begin; p < end; p += step) {
+        uint32_t count = end - p < step ? end - p : step;
+        reference_weigh(scratch->scores + (p - begin), kv_at(job, sequence, p, true, head), dim,
+                        count, scratch->partial);
+    }
+    return sum;
+}
+
+/* Segments merged in ascending order into out[head_dim]. */
+static void attend(const struct attention_job *job, uint32_t row, uint32_t head, const float *q,
+                   struct reference_scratch *scratch, float *out)
+{
+    const uint32_t *positions = job->batch->positions.address;
+    const uint32_t *row_sequence = job->batch->row_sequence.address;
+    uint32_t context = positions[row] + 1, dim = job->shape->head_dim;
+    float max = 0, sum = 0;
+    for (uint32_t begin = 0; begin < context; begin += ATTENTION_SEGMENT_TOKENS) {
+        uint32_t end =
+            context - begin < ATTENTION_SEGMENT_TOKENS ? context : begin + ATTENTION_SEGMENT_TOKENS;
+        float segment_max;
+        float segment_sum =
+            attend_segment(job, row_sequence[row], head, q, begin, end, scratch, &segment_max);
+        if (begin == 0) {
+            memcpy(out, scratch->partial, dim * sizeof(float));
+            max = segment_max;
+            sum = segment_sum;
+            continue;
+        }
+        float top = segment_max > max ? segment_max : max;
+        float a = exp_fixed(max - top), b = exp_fixed(segment_max - top);
+        reference_blend(out, a, scratch->partial, b, dim);
+        sum = sum * a + segment_sum * b;
+        max = top;
+    }
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] /= sum;
+}
+
+static void attention_items(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    const struct attention_job *job = context;
+    const struct attention_shape *shape = job->shape;
+    size_t dim = shape->head_dim;
+    uint32_t group = shape->heads / shape->kv_heads;
+    for (uint32_t item = first; item < last; item++) {
+        uint32_t row = item / shape->heads, head = item % shape->heads;
+        attend(job, row, head / group, job->qkv + row * qkv_width(shape) + head * dim,
+               &job->scratch[thread], job->out + ((size_t)row * shape->heads + head) * dim);
+    }
+}
+
+enum status reference_attention(struct kernels *kernels, const struct step_batch *batch,
+                                const struct attention_shape *shape, const struct kv_layout *layout,
+                                uint32_t layer, const struct buffer *qkv, const struct buffer *pool,
+                                struct buffer *out)
+{
+    struct reference *self = kernels->state;
+    struct attention_job job = {.batch = batch,
+                                .shape = shape,
+                                .layout = layout,
+                                .pool = pool,
+                                .qkv = qkv->address,
+                                .out = out->address,
+                                .scratch = self->scratch,
+                                .layer = layer};
+    pool_run(self->pool, batch->rows * shape->heads, shape->heads, attention_items, &job);
+    return STATUS_OK;
+}

@@ -1,0 +1,220 @@
+/* The portable fp32 backend: fp32 activations and KV, bf16 weights widened exactly. Written to be read and to be trusted;
+ * loops have fixed lanes so that a compiler may vectorise them without changing a bit. */
+#include "kernels/reference/reference.h"
+
+#include "common/base/assert.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/reference/rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum status reference_open(struct kernels *kernels, const struct kernels_config *config,
+                                  struct error *err)
+{
+    struct reference *self = calloc(1, sizeof *self);
+    if (!self)
+        return error_set(err, STATUS_LIMIT, "no memory for the fp32 backend");
+    enum status status =
+        pool_create(config->threads, config->cpus, config->may_spin, &self->pool, err);
+    if (status != STATUS_OK)
+        goto fail_pool;
+    self->scratch = host_memory_take(sizeof *self->scratch * config->threads);
+    if (!self->scratch) {
+        status =
+            error_set(err, STATUS_LIMIT, "no memory for the fp32 backend's scratch (%u threads)",
+                      config->threads);
+        goto fail_scratch;
+    }
+    kernels->state = self;
+    return STATUS_OK;
+fail_scratch:
+    pool_destroy(self->pool);
+fail_pool:
+    free(self);
+    return status;
+}
+
+static void reference_close(struct kernels *kernels)
+{
+    struct reference *self = kernels->state;
+    pool_destroy(self->pool);
+    free(self->scratch);
+    free(self);
+}
+
+static enum status reference_sync(struct kernels *kernels)
+{
+    struct reference *self = kernels->state;
+    pool_rest(self->pool);
+    return STATUS_OK;
+}
+
+static enum status reference_download(struct kernels *kernels, const struct buffer *source,
+                                      size_t offset, void *host, size_t bytes)
+{
+    memcpy(host, (const char *)source->address + offset, bytes);
+    return reference_sync(kernels);
+}
+
+/* --- linear: panels of PANEL outputs, [k][PANEL] fp32 --- */
+
+static size_t reference_linear_bytes(uint32_t n, uint32_t k)
+{
+    size_t panels = ((size_t)n + REFERENCE_PANEL - 1) / REFERENCE_PANEL;
+    return panels * REFERENCE_PANEL * k * sizeof(float);
+}
+
+static enum status reference_linear_load(struct kernels *kernels, struct linear *linear,
+                                         uint32_t first_row, uint32_t row_count,
+                                         const uint16_t *bf16_rows)
+{
+    (void)kernels;
+    float *packed = linear->packed.address;
+    size_t k = linear->k;
+    for (uint32_t i = 0; i < row_count; i++) {
+        uint32_t n = first_row + i;
+        float *panel = packed + n / REFERENCE_PANEL * (k * REFERENCE_PANEL) + n % REFERENCE_PANEL;
+        for (size_t j = 0; j < k; j++)
+            panel[j * REFERENCE_PANEL] = reference_widen(bf16_rows[i * k + j]);
+    }
+    return STATUS_OK;
+}
+
+struct linear_job {
+    const struct linear *linear;
+    const float *in;
+    float *out;
+    uint32_t rows;
+    bool accumulate;
+};
+
+static void linear_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct linear_job *job = context;
+    const struct linear *linear = job->linear;
+    for (uint32_t p = first; p < last; p++) {
+        struct reference_panel panel = {.weights = (const float *)linear->packed.address +
+                                                   (size_t)p * linear->k * REFERENCE_PANEL,
+                                        .k = linear->k,
+                                        .out_stride = linear->n,
+                                        .outputs = linear->n - p * REFERENCE_PANEL < REFERENCE_PANEL
+                                                       ? linear->n - p * REFERENCE_PANEL
+                                                       : REFERENCE_PANEL,
+                                        .accumulate = job->accumulate};
+        reference_panel_multiply(&panel, job->in, job->rows, job->out + p * REFERENCE_PANEL);
+    }
+}
+
+static enum status reference_linear(struct kernels *kernels, const struct linear *linear,
+                                    const struct buffer *in, uint32_t rows, bool accumulate,
+                                    struct buffer *out)
+{
+    struct reference *self = kernels->state;
+    struct linear_job job = {.linear = linear,
+                             .in = in->address,
+                             .out = out->address,
+                             .rows = rows,
+                             .accumulate = accumulate};
+    uint32_t panels = (linear->n + REFERENCE_PANEL - 1) / REFERENCE_PANEL;
+    pool_run(self->pool, panels, 4, linear_panels, &job);
+    return STATUS_OK;
+}
+
+/* --- row by row --- */
+
+static enum status reference_embed(struct kernels *kernels, const struct step_batch *batch,
+                                   const struct buffer *embedding, uint32_t hidden,
+                                   struct buffer *x)
+{
+    (void)kernels;
+    const uint32_t *tokens = batch->tokens.address;
+    const uint16_t *table = embedding->address;
+    float *out = x->address;
+    for (size_t t = 0; t < batch->rows; t++)
+        for (size_t d = 0; d < hidden; d++)
+            out[t * hidden + d] = reference_widen(table[(size_t)tokens[t] * hidden + d]);
+    return STATUS_OK;
+}
+
+struct rmsnorm_job {
+    const float *x, *weight;
+    const uint32_t *rows;
+    float *out;
+    double eps;
+    size_t hidden;
+};
+
+static void rmsnorm_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct rmsnorm_job *job = context;
+    for (size_t i = first; i < last; i++) {
+        size_t source = job->rows ? job->rows[i] : i;
+        reference_rmsnorm(job->x + source * job->hidden, job->weight, job->eps,
+                          (uint32_t)job->hidden, job->out + i * job->hidden);
+    }
+}
+
+static enum status reference_rmsnorm_op(struct kernels *kernels, const struct buffer *x,
+                                        const struct buffer *weight, double eps,
+                                        const struct buffer *rows, uint32_t row_count,
+                                        uint32_t hidden, struct buffer *out)
+{
+    struct reference *self = kernels->state;
+    struct rmsnorm_job job = {.x = x->address,
+                              .weight = weight->address,
+                              .rows = rows ? rows->address : NULL,
+                              .out = out->address,
+                              .eps = eps,
+                              .hidden = hidden};
+    pool_run(self->pool, row_count, 16, rmsnorm_rows, &job);
+    return STATUS_OK;
+}
+
+struct swiglu_job {
+    const float *gate_up;
+    float *out;
+    size_t ffn;
+};
+
+static void swiglu_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct swiglu_job *job = context;
+    for (size_t t = first; t < last; t++)
+        reference_swiglu(job->gate_up + t * 2 * job->ffn, (uint32_t)job->ffn,
+                         job->out + t * job->ffn);
+}
+
+static enum status reference_swiglu_op(struct kernels *kernels, const struct buffer *gate_up,
+                                       uint32_t rows, uint32_t ffn, struct buffer *out)
+{
+    struct reference *self = kernels->state;
+    struct swiglu_job job = {.gate_up = gate_up->address, .out = out->address, .ffn = ffn};
+    pool_run(self->pool, rows, 16, swiglu_rows, &job);
+    return STATUS_OK;
+}
+
+const struct kernels_backend kernels_reference = {
+    .name = "f32",
+    .kv_type = KV_F32,
+    .device_is_host = true,
+    .open = reference_open,
+    .close = reference_close,
+    .alloc = host_memory_alloc,
+    .free = host_memory_free,
+    .adopt = host_memory_adopt,
+    .linear_bytes = reference_linear_bytes,
+    .linear_load = reference_linear_load,
+    .upload = host_memory_upload,
+    .download = reference_download,
+    .sync = reference_sync,
+    .embed = reference_embed,
+    .rmsnorm = reference_rmsnorm_op,
+    .linear = reference_linear,
+    .rope_append = reference_rope_append,
+    .attention = reference_attention,
+    .swiglu = reference_swiglu_op,
+};

@@ -1,0 +1,116 @@
+#include "kernels/reference/rows.h"
+
+#include "kernels/cpu/exp_fixed.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LANES 8 /* partial sums of a dot product: lane i holds elements i, i + 8, ... */
+
+/* The same tree for every sum over lanes. */
+static float add_lanes(const float lane[LANES])
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+static float dot(const float *restrict a, const float *restrict b, uint32_t count)
+{
+    float lane[LANES] = {0};
+    uint32_t whole = count / LANES * LANES;
+    for (uint32_t i = 0; i < whole; i += LANES)
+        for (uint32_t l = 0; l < LANES; l++)
+            lane[l] += a[i + l] * b[i + l];
+    for (uint32_t i = whole; i < count; i++)
+        lane[i - whole] += a[i] * b[i];
+    return add_lanes(lane);
+}
+
+static inline void multiply(const struct reference_panel *panel, const float *restrict in,
+                            const uint32_t rows, float *restrict out)
+{
+    float sum[4][REFERENCE_PANEL] = {{0}};
+    const float *restrict w = panel->weights;
+    for (size_t k = 0; k < panel->k; k++, w += REFERENCE_PANEL)
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t n = 0; n < REFERENCE_PANEL; n++)
+                sum[r][n] += in[r * (size_t)panel->k + k] * w[n];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t n = 0; n < panel->outputs; n++) {
+            float *target = &out[r * (size_t)panel->out_stride + n];
+            *target = panel->accumulate ? *target + sum[r][n] : sum[r][n];
+        }
+}
+
+void reference_panel_multiply(const struct reference_panel *panel, const float *in, uint32_t rows,
+                              float *out)
+{
+    uint32_t t = 0;
+    for (; t + 4 <= rows; t += 4)
+        multiply(panel, in + t * (size_t)panel->k, 4, out + t * (size_t)panel->out_stride);
+    for (; t < rows; t++)
+        multiply(panel, in + t * (size_t)panel->k, 1, out + t * (size_t)panel->out_stride);
+}
+
+void reference_rmsnorm(const float *x, const float *weight, double eps, uint32_t hidden, float *out)
+{
+    double mean = (double)dot(x, x, hidden) / hidden;
+    float factor = (float)(1.0 / sqrt(mean + eps));
+    for (uint32_t i = 0; i < hidden; i++)
+        out[i] = x[i] * factor * weight[i];
+}
+
+void reference_swiglu(const float *gate_up, uint32_t ffn, float *out)
+{
+    for (uint32_t f = 0; f < ffn; f++) {
+        float gate = gate_up[f];
+        out[f] = gate / (1.0f + exp_fixed(-gate)) * gate_up[ffn + f];
+    }
+}
+
+void reference_rope(const float *cos_sin, uint32_t head_dim, float *head)
+{
+    uint32_t half = head_dim / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        float a = head[i], b = head[i + half];
+        head[i] = a * cos_sin[i] - b * cos_sin[half + i];
+        head[i + half] = b * cos_sin[i] + a * cos_sin[half + i];
+    }
+}
+
+void reference_scores(const float *q, const float *keys, uint32_t head_dim, uint32_t count,
+                      float scale, float *scores)
+{
+    for (size_t t = 0; t < count; t++)
+        scores[t] = dot(q, keys + t * head_dim, head_dim) * scale;
+}
+
+float reference_softmax(float *scores, uint32_t count, float *max)
+{
+    float top = scores[0];
+    for (uint32_t t = 1; t < count; t++)
+        top = scores[t] > top ? scores[t] : top;
+    for (uint32_t t = 0; t < count; t++)
+        scores[t] = exp_fixed(scores[t] - top);
+    float lane[LANES] = {0};
+    for (uint32_t t = 0; t < count; t++)
+        lane[t % LANES] += scores[t];
+    *max = top;
+    return add_lanes(lane);
+}
+
+void reference_weigh(const float *weights, const float *values, uint32_t head_dim, uint32_t count,
+                     float *restrict out)
+{
+    for (size_t t = 0; t < count; t++) {
+        const float *restrict value = values + t * head_dim;
+        for (uint32_t d = 0; d < head_dim; d++)
+            out[d] += weights[t] * value[d];
+    }
+}
+
+void reference_blend(float *out, float a, const float *partial, float b, uint32_t head_dim)
+{
+    for (uint32_t d = 0; d < head_dim; d++)
+        out[d] = out[d] * a + partial[d] * b;
+}

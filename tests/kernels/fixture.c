@@ -1,0 +1,114 @@
+#include "tests/kernels/fixture.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct variant variants[] = {
+    {.name = "f32", .f32 = true, .tolerance = 2e-6},
+};
+const size_t variant_count = sizeof variants / sizeof *variants;
+
+struct kernels *fixture_open(const struct variant *variant, uint32_t threads)
+{
+    struct kernels_config config = {.f32 = variant->f32, .isa = variant->isa, .threads = threads};
+    struct kernels *kernels = NULL;
+    struct error err = {0};
+    if (kernels_open(&config, &kernels, &err) != STATUS_OK)
+        fail_msg("%s: %s", variant->name, err.text);
+    return kernels;
+}
+
+static void *must_have(void *memory)
+{
+    assert_non_null(memory);
+    return memory;
+}
+
+float *fixture_floats(struct rng *rng, size_t count, float scale)
+{
+    float *values = must_have(malloc((count ? count : 1) * sizeof *values));
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(rng_unit(rng) * 2 - 1) * scale;
+    return values;
+}
+
+uint16_t *fixture_bf16(struct rng *rng, size_t count, float scale)
+{
+    uint16_t *values = must_have(malloc((count ? count : 1) * sizeof *values));
+    for (size_t i = 0; i < count; i++)
+        values[i] = fixture_round((float)(rng_unit(rng) * 2 - 1) * scale);
+    return values;
+}
+
+float fixture_widen(uint16_t bf16)
+{
+    uint32_t bits = (uint32_t)bf16 << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+uint16_t fixture_round(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+struct buffer fixture_buffer(struct kernels *kernels, const void *source, size_t bytes)
+{
+    struct buffer buffer = {0};
+    assert_int_equal(kernels_alloc(kernels, bytes, &buffer), STATUS_OK);
+    uint8_t *nan = NULL;
+    if (!source) {
+        nan = must_have(malloc(bytes ? bytes : 1));
+        memset(nan, 0xff, bytes);
+    }
+    assert_int_equal(kernels_upload(kernels, &buffer, 0, source ? source : nan, bytes), STATUS_OK);
+    free(nan);
+    return buffer;
+}
+
+float *fixture_download(struct kernels *kernels, const struct buffer *buffer)
+{
+    float *values = must_have(malloc(buffer->bytes ? buffer->bytes : 1));
+    assert_int_equal(kernels_download(kernels, buffer, 0, values, buffer->bytes), STATUS_OK);
+    return values;
+}
+
+struct linear fixture_linear(struct kernels *kernels, const uint16_t *weights, uint32_t n,
+                             uint32_t k)
+{
+    struct linear linear = {0};
+    assert_int_equal(kernels_linear_create(kernels, n, k, &linear), STATUS_OK);
+    uint32_t half = n / 2; /* in two ranges, as fused layers are loaded */
+    assert_int_equal(kernels_linear_load(kernels, &linear, 0, half, weights), STATUS_OK);
+    assert_int_equal(
+        kernels_linear_load(kernels, &linear, half, n - half, weights + (size_t)half * k),
+        STATUS_OK);
+    return linear;
+}
+
+void fixture_assert_near(const float *got, const double *want, size_t count, double tolerance,
+                         const char *what)
+{
+    double error = 0, norm = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(got[i]))
+            fail_msg("%s: element %zu is %f", what, i, (double)got[i]);
+        error += (got[i] - want[i]) * (got[i] - want[i]);
+        norm += want[i] * want[i];
+    }
+    if (sqrt(error) > tolerance * sqrt(norm) + 1e-7)
+        fail_msg("%s: off by %g of a norm of %g, tolerance %g", what, sqrt(error), sqrt(norm),
+                 tolerance);
+}
+
+void fixture_assert_same_bits(const float *got, const float *want, size_t count, const char *what)
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(&got[i], &want[i], sizeof *got) != 0)
+            fail_msg("%s: element %zu of %zu is %.9g, expected %.9g", what, i, count,
+                     (double)got[i], (double)want[i]);
+}

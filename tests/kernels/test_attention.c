@@ -1,0 +1,116 @@
+/* Paged attention of every backend: against double arithmetic, and the same bits for prefill, chunks and decode. */
+#include "tests/kernels/attention_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* heads, kv heads, head_dim, block_tokens, context: groups of 1 to 8, one and several segments. */
+static const struct attention_case cases[] = {
+    {1, 1, 16, 8, 1},    {4, 4, 32, 16, 37},   {8, 2, 16, 16, 300}, {8, 1, 64, 32, 257},
+    {6, 2, 128, 64, 90}, {5, 1, 64, 8, 70},    {3, 3, 80, 32, 40},  {2, 1, 2, 8, 33},
+    {7, 1, 256, 32, 34}, {4, 2, 64, 256, 600},
+};
+
+static size_t out_count(const struct attention_case *shape)
+{
+    return (size_t)shape->context * shape->heads * shape->head_dim;
+}
+
+static void test_attention_is_right(void **state)
+{
+    (void)state;
+    for (size_t v = 0; v < variant_count; v++) {
+        struct kernels *kernels = fixture_open(&variants[v], 1);
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            struct attention_data data = attention_data_make(&cases[c], c);
+            float *got = attention_in_chunks(kernels, &data, cases[c].context);
+            double *want = attention_in_double(&data);
+            fixture_assert_near(got, want, out_count(&cases[c]), 4 * variants[v].tolerance,
+                                variants[v].name);
+            free(got);
+            free(want);
+            attention_data_free(&data);
+        }
+        kernels_close(kernels);
+    }
+}
+
+static void test_chunks_leave_no_trace(void **state)
+{
+    (void)state;
+    static const uint32_t chunks[] = {2, 3, 7, 16, 33, 64, 255, 256, 1000};
+    for (size_t v = 0; v < variant_count; v++) {
+        struct kernels *one = fixture_open(&variants[v], 1), *two = fixture_open(&variants[v], 2);
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            struct attention_data data = attention_data_make(&cases[c], 100 + c);
+            float *decoded = attention_in_chunks(one, &data, 1);
+            for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+                float *got = attention_in_chunks(i % 2 ? two : one, &data, chunks[i]);
+                fixture_assert_same_bits(got, decoded, out_count(&cases[c]), variants[v].name);
+                free(got);
+            }
+            free(decoded);
+            attention_data_free(&data);
+        }
+        kernels_close(one);
+        kernels_close(two);
+    }
+}
+
+/* Sequences of different lengths, some in their prompt and some decoding, in one step: as if each were alone. */
+static void check_mixed_batch(const struct variant *variant, uint32_t threads)
+{
+    enum { SEQUENCES = 9 };
+    static const struct attention_case shape = {8, 2, 32, 16, 420};
+    struct kernels *kernels = fixture_open(variant, threads);
+    struct attention_rig rig = attention_rig_make(kernels, &shape, SEQUENCES);
+    struct attention_data data[SEQUENCES];
+    float *out[SEQUENCES];
+    uint32_t begin[SEQUENCES] = {0}, end[SEQUENCES];
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        data[s] = attention_data_make(&shape, 1000 + s);
+        out[s] = malloc(out_count(&shape) * sizeof(float));
+        assert_non_null(out[s]);
+        end[s] = 1 + s * 41;
+    }
+    for (bool more = true; more;) {
+        attention_rig_step(&rig, data, begin, end, out);
+        more = false;
+        for (uint32_t s = 0; s < SEQUENCES; s++) {
+            uint32_t rows = s % 3 == 0 ? 29 : s % 3 == 1 ? 5 : 61;
+            begin[s] = end[s];
+            end[s] = end[s] + rows < shape.context ? end[s] + rows : shape.context;
+            more = more || begin[s] < end[s];
+        }
+    }
+    struct kernels *alone = fixture_open(variant, 1);
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        float *want = attention_in_chunks(alone, &data[s], shape.context);
+        fixture_assert_same_bits(out[s], want, out_count(&shape), variant->name);
+        free(want);
+        free(out[s]);
+        attention_data_free(&data[s]);
+    }
+    kernels_close(alone);
+    attention_rig_free(&rig);
+    kernels_close(kernels);
+}
+
+static void test_a_batch_leaves_no_trace(void **state)
+{
+    (void)state;
+    for (size_t v = 0; v < variant_count; v++) {
+        check_mixed_batch(&variants[v], 1);
+        check_mixed_batch(&variants[v], 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention_is_right),
+        cmocka_unit_test(test_chunks_leave_no_trace),
+        cmocka_unit_test(test_a_batch_leaves_no_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

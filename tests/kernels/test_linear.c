@@ -1,0 +1,163 @@
+/* Linear layers of every backend: against double arithmetic, and the same bits for any number of rows and threads. */
+#include "tests/kernels/fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct linear_case {
+    uint32_t rows, n, k;
+};
+
+/* Odd sizes, panels that are cut, several K segments. */
+static const struct linear_case cases[] = {
+    {1, 1, 1},     {1, 33, 65},   {3, 32, 64},    {2, 31, 2},      {5, 7, 3},
+    {7, 96, 129},  {13, 40, 300}, {12, 64, 2048}, {25, 65, 2049},  {3, 33, 4096},
+    {2, 35, 5001}, {97, 32, 64},  {193, 70, 100}, {200, 33, 2500},
+};
+
+struct problem {
+    struct linear_case shape;
+    uint16_t *weights;
+    float *in, *residual;
+};
+
+static struct problem make_problem(const struct linear_case *shape, uint64_t seed)
+{
+    struct rng rng = rng_seeded(seed);
+    return (struct problem){.shape = *shape,
+                            .weights = fixture_bf16(&rng, (size_t)shape->n * shape->k, 0.5f),
+                            .in = fixture_floats(&rng, (size_t)shape->rows * shape->k, 2.0f),
+                            .residual = fixture_floats(&rng, (size_t)shape->rows * shape->n, 3.0f)};
+}
+
+static void free_problem(struct problem *problem)
+{
+    free(problem->weights);
+    free(problem->in);
+    free(problem->residual);
+}
+
+/* Rows [first, first + rows) of the problem in one call; free(). */
+static float *run(struct kernels *kernels, const struct linear *linear,
+                  const struct problem *problem, uint32_t first, uint32_t rows, bool accumulate)
+{
+    size_t n = problem->shape.n, k = problem->shape.k;
+    struct buffer in = fixture_buffer(kernels, problem->in + first * k, rows * k * sizeof(float));
+    struct buffer out = fixture_buffer(kernels, accumulate ? problem->residual + first * n : NULL,
+                                       rows * n * sizeof(float));
+    assert_int_equal(kernels_linear(kernels, linear, &in, rows, accumulate, &out), STATUS_OK);
+    float *result = fixture_download(kernels, &out);
+    kernels_free(kernels, &in);
+    kernels_free(kernels, &out);
+    return result;
+}
+
+static double *in_double(const struct problem *problem, bool accumulate)
+{
+    size_t n = problem->shape.n, k = problem->shape.k;
+    double *out = malloc(problem->shape.rows * n * sizeof *out);
+    assert_non_null(out);
+    for (size_t t = 0; t < problem->shape.rows; t++)
+        for (size_t i = 0; i < n; i++) {
+            double sum = accumulate ? problem->residual[t * n + i] : 0;
+            for (size_t j = 0; j < k; j++)
+                sum += (double)problem->in[t * k + j] * fixture_widen(problem->weights[i * k + j]);
+            out[t * n + i] = sum;
+        }
+    return out;
+}
+
+static void test_linear_is_right(void **state)
+{
+    (void)state;
+    for (size_t v = 0; v < variant_count; v++) {
+        struct kernels *kernels = fixture_open(&variants[v], 1);
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            struct problem problem = make_problem(&cases[c], c);
+            struct linear linear = fixture_linear(kernels, problem.weights, cases[c].n, cases[c].k);
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                double *want = in_double(&problem, accumulate);
+                float *got = run(kernels, &linear, &problem, 0, cases[c].rows, accumulate);
+                fixture_assert_near(got, want, (size_t)cases[c].rows * cases[c].n,
+                                    variants[v].tolerance, variants[v].name);
+                free(want);
+                free(got);
+            }
+            kernels_linear_destroy(kernels, &linear);
+            free_problem(&problem);
+        }
+        kernels_close(kernels);
+    }
+}
+
+static void check_rows(const struct variant *variant, const struct linear_case *shape)
+{
+    struct kernels *one = fixture_open(variant, 1), *two = fixture_open(variant, 2);
+    struct problem problem = make_problem(shape, shape->k);
+    struct linear linear = fixture_linear(one, problem.weights, shape->n, shape->k);
+    float *alone = malloc((size_t)shape->rows * shape->n * sizeof *alone);
+    assert_non_null(alone);
+    for (uint32_t t = 0; t < shape->rows; t++) {
+        float *row = run(one, &linear, &problem, t, 1, true);
+        memcpy(alone + (size_t)t * shape->n, row, shape->n * sizeof *row);
+        free(row);
+    }
+    for (uint32_t rows = 1; rows <= shape->rows; rows += rows < 40 ? 1 : 53)
+        for (int threads = 1; threads <= 2; threads++) {
+            float *together = run(threads == 1 ? one : two, &linear, &problem, 0, rows, true);
+            fixture_assert_same_bits(together, alone, (size_t)rows * shape->n, variant->name);
+            free(together);
+        }
+    kernels_linear_destroy(one, &linear);
+    free(alone);
+    free_problem(&problem);
+    kernels_close(one);
+    kernels_close(two);
+}
+
+static void test_a_row_depends_on_itself_alone(void **state)
+{
+    (void)state;
+    static const struct linear_case shapes[] = {
+        {40, 33, 65}, {40, 160, 2049}, {40, 70, 5000}, {250, 64, 1100}};
+    for (size_t v = 0; v < variant_count; v++)
+        for (size_t c = 0; c < sizeof shapes / sizeof *shapes; c++)
+            check_rows(&variants[v], &shapes[c]);
+}
+
+static void test_wrong_shapes_are_refused(void **state)
+{
+    (void)state;
+    struct kernels *kernels = fixture_open(&variants[0], 1);
+    struct linear linear = {0};
+    assert_int_equal(kernels_linear_create(kernels, 0, 4, &linear), STATUS_INVALID);
+    assert_int_equal(kernels_linear_create(kernels, 4, 0, &linear), STATUS_INVALID);
+    assert_int_equal(kernels_linear_create(kernels, 4, 8, &linear), STATUS_OK);
+    uint16_t weights[8 * 5] = {0};
+    assert_int_equal(kernels_linear_load(kernels, &linear, 0, 5, weights), STATUS_INVALID);
+    assert_int_equal(kernels_linear_load(kernels, &linear, 4, 1, weights), STATUS_INVALID);
+    assert_int_equal(kernels_linear_load(kernels, &linear, UINT32_MAX, 2, weights), STATUS_INVALID);
+    struct buffer in = fixture_buffer(kernels, NULL, 2 * 8 * sizeof(float));
+    struct buffer out = fixture_buffer(kernels, NULL, 2 * 4 * sizeof(float));
+    assert_int_equal(kernels_linear(kernels, &linear, &in, 3, false, &out), STATUS_INVALID);
+    assert_int_equal(kernels_linear(kernels, &linear, &in, UINT32_MAX, false, &out),
+                     STATUS_INVALID);
+    assert_int_equal(kernels_linear(kernels, &linear, &in, 0, false, &out), STATUS_OK);
+    float byte = 0;
+    assert_int_equal(kernels_download(kernels, &out, out.bytes - 3, &byte, 4), STATUS_INVALID);
+    assert_int_equal(kernels_upload(kernels, &out, SIZE_MAX, &byte, 4), STATUS_INVALID);
+    kernels_free(kernels, &in);
+    kernels_free(kernels, &out);
+    kernels_linear_destroy(kernels, &linear);
+    kernels_close(kernels);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear_is_right),
+        cmocka_unit_test(test_a_row_depends_on_itself_alone),
+        cmocka_unit_test(test_wrong_shapes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

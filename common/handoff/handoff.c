@@ -1,0 +1,33 @@
+#include "common/handoff/handoff.h"
+
+bool handle_ref_equal(struct handle_ref a, struct handle_ref b)
+{
+    return a.incarnation == b.incarnation && a.id == b.id && a.generation == b.generation;
+}
+
+const char *peer_down_kind_name(enum peer_down_kind kind)
+{
+    static const char *const names[] = {"subscribe", "extend", "confirm", "release"};
+    return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+const char *peer_up_kind_name(enum peer_up_kind kind)
+{
+    static const char *const names[] = {"ready", "complete", "held", "gone", "extended"};
+    return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+uint32_t block_runs(const uint32_t *remote, const uint32_t *local, uint32_t block_count,
+                    struct block_run *runs)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < block_count; i++) {
+        struct block_run *last = count ? &runs[count - 1] : NULL;
+        if (last && remote[i] == last->remote_block + last->block_count &&
+            local[i] == last->local_block + last->block_count)
+            last->block_count++;
+        else
+            runs[count++] = (struct block_run){remote[i], local[i], 1};
+    }
+    return count;
+}

@@ -1,0 +1,83 @@
+/* The state behind sink.h: private to sink.c (the events) and sink_table.c (memory, times, numbers). */
+#ifndef BATON_HANDOFF_SINK_STATE_H
+#define BATON_HANDOFF_SINK_STATE_H
+
+#include "common/base/map.h"
+#include "common/handoff/sink.h"
+
+enum sink_state {
+    SINK_UNUSED,
+    SINK_QUEUED,     /* decode */
+    SINK_READING,    /* reserved, or verified bad */
+    SINK_VERIFYING,  /* read_done of the last block */
+    SINK_CONFIRMING, /* verified good */
+    SINK_RUNNING,    /* held; without a handle: reserved */
+    SINK_ORPHAN,     /* ended while a read was in flight; waits for read_done */
+};
+
+enum stream_state { STREAM_DOWN, STREAM_CONNECTING, STREAM_UP };
+enum pair_state { PAIR_NONE, PAIR_ASKED, PAIR_UP, PAIR_CLOSING };
+
+struct sink_peer {
+    bool used;
+    uint64_t key;
+    enum stream_state stream;
+    uint64_t incarnation; /* of the latest Welcome */
+    uint64_t retry_us;    /* not before this is a DOWN stream opened again */
+    enum pair_state pair;
+    uint64_t pair_incarnation;
+};
+
+struct sink {
+    enum sink_state state;
+    uint32_t generation; /* of the slot: counts its uses; part of the cookie */
+    uint64_t request;
+    uint32_t attempt;
+    bool has_handle;
+    struct handle_ref ref;
+    struct sink_peer *peer;
+    uint32_t token_count, block_count; /* of the handle */
+    uint32_t emitted_count;
+
+    uint32_t ready_blocks; /* may be read */
+    uint32_t read_blocks;  /* are here: a prefix */
+    uint32_t reading;      /* blocks in flight behind them: landing */
+    bool complete;         /* Complete came: */
+    uint32_t first_token;
+    uint64_t logits_hash;
+    uint32_t checksum_count;
+    bool again;                         /* its one repetition is used up */
+    uint64_t pulled_bytes, early_bytes; /* in all, and before Complete */
+
+    uint64_t heard_us; /* when the peer last answered for this handle */
+    uint64_t beat_us;  /* when to ask again */
+    uint64_t
+        down_since_us; /* of the stream, as far as this sink has waited for it; UINT64_MAX: up */
+
+    uint32_t *remote, *local, *checksums; /* [max_blocks], this slot's part of the table's arrays */
+};
+
+struct sink_table {
+    struct sink_config config;
+    struct sink *slots;   /* [max_sinks] */
+    uint32_t *free_slots; /* stack */
+    uint32_t free_count;
+    struct map *by_request;  /* request -> slot; orphans are in no map */
+    struct sink_peer *peers; /* [max_peers] */
+    uint32_t *block_ids;     /* remote, local and checksums of all slots */
+    struct sink_counters counters;
+};
+
+/* Whether it still depends on its peer. */
+static inline bool sink_pulls(const struct sink *sink)
+{
+    return sink->has_handle && sink->state >= SINK_QUEUED && sink->state <= SINK_CONFIRMING;
+}
+
+/* A point in time later by b_us; UINT64_MAX stays never. */
+static inline uint64_t sink_later_us(uint64_t a_us, uint64_t b_us)
+{
+    return a_us > UINT64_MAX - b_us ? UINT64_MAX : a_us + b_us;
+}
+
+#endif

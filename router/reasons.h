@@ -1,0 +1,49 @@
+/* Why a call ended without OK: the stable code that clients get in the trailing metadata `baton-reason`, and its gRPC status.
+ * docs/api.md prints this table. A text here never changes its meaning; new ones may be added. */
+#ifndef BATON_ROUTER_REASONS_H
+#define BATON_ROUTER_REASONS_H
+
+#include "common/rpc/rpc.h"
+
+/* X(symbol, code on the wire, gRPC status, when) */
+#define ROUTER_REASONS(X)                                                                          \
+    X(MALFORMED, "malformed", INVALID_ARGUMENT, "not the message it should be, or not UTF-8")      \
+    X(INVALID_REQUEST_ID, "invalid_request_id", INVALID_ARGUMENT,                                  \
+      "longer than 128 bytes, or not printable ASCII without blanks")                              \
+    X(MISSING_INPUT, "missing_input", INVALID_ARGUMENT, "neither text nor token_ids")              \
+    X(EMPTY_PROMPT, "empty_prompt", INVALID_ARGUMENT, "the prompt has no tokens")                  \
+    X(TEXT_TOO_LONG, "text_too_long", INVALID_ARGUMENT, "more bytes of text than are read")        \
+    X(INVALID_TOKEN_ID, "invalid_token_id", INVALID_ARGUMENT, "an id that the model doesn't have") \
+    X(INVALID_SAMPLING, "invalid_sampling", INVALID_ARGUMENT, "a value out of its range")          \
+    X(INVALID_STOP, "invalid_stop", INVALID_ARGUMENT, "too many stops, or one too long or empty")  \
+    X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \
+      "prompt and max_tokens don't fit into the model's context")                                  \
+    X(MODEL_NOT_FOUND, "model_not_found", NOT_FOUND, "not the model that is served")               \
+    X(NO_TOKENIZER, "no_tokenizer", FAILED_PRECONDITION, "text for a model without tokenizer")     \
+    X(REFUSED, "refused", INVALID_ARGUMENT, "a worker can't serve this request")                   \
+    X(OVERLOADED, "overloaded", RESOURCE_EXHAUSTED, "the queue is full; try again later")          \
+    X(SLOW_READER, "slow_reader", RESOURCE_EXHAUSTED, "the client doesn't read its stream")        \
+    X(NO_WORKERS, "no_workers", UNAVAILABLE, "no worker of a role that is needed is there")        \
+    X(WORKERS_LOST, "workers_lost", UNAVAILABLE, "workers died under the request too often")       \
+    X(DRAINING, "draining", UNAVAILABLE, "this router is shutting down")                           \
+    X(DEADLINE, "deadline", DEADLINE_EXCEEDED, "the deadline passed")                              \
+    X(CANCELLED, "cancelled", CANCELLED, "the client left")                                        \
+    X(INTERNAL, "internal", INTERNAL, "a fault of this program")                                   \
+    X(WRONG_VERSION, "wrong_version", FAILED_PRECONDITION, "the worker is of another version")     \
+    X(WRONG_MODEL, "wrong_model", FAILED_PRECONDITION, "the worker serves another model")          \
+    X(NAME_IN_USE, "name_in_use", FAILED_PRECONDITION, "another live worker has this name")        \
+    X(TOO_MANY_WORKERS, "too_many_workers", RESOURCE_EXHAUSTED, "no room for one more worker")
+
+enum reason {
+    REASON_NONE,
+#define REASON_SYMBOL(symbol, text, code, when) REASON_##symbol,
+    ROUTER_REASONS(REASON_SYMBOL)
+#undef REASON_SYMBOL
+        REASON_COUNT
+};
+
+const char *reason_name(enum reason reason); /* "" for REASON_NONE */
+enum rpc_code reason_code(enum reason reason);
+const char *reason_when(enum reason reason);
+
+#endif

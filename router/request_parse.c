@@ -1,0 +1,214 @@
+#include "router/request_parse.h"
+
+#include "common/base/str.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum reason refuse(struct error *err, enum reason reason, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static enum reason refuse(struct error *err, enum reason reason, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    return reason;
+}
+
+bool request_id_valid(const char *id)
+{
+    size_t length = strlen(id);
+    for (size_t i = 0; i < length; i++)
+        if (id[i] <= ' ' || id[i] > '~')
+            return false;
+    return length <= REQUEST_MAX_ID_BYTES;
+}
+
+enum reason request_check_model(const struct request_model *model, const char *name,
+                                struct error *err)
+{
+    if (!*name || !strcmp(name, model->name))
+        return REASON_NONE;
+    return refuse(err, REASON_MODEL_NOT_FOUND, "model \"%.64s\" is not served here; \"%s\" is",
+                  name, model->name);
+}
+
+enum reason request_check_text(const struct request_model *model, const char *text,
+                               struct error *err)
+{
+    if (!model->has_tokenizer)
+        return refuse(err, REASON_NO_TOKENIZER,
+                      "model \"%s\" has no tokenizer.json: send token_ids", model->name);
+    size_t bytes = strlen(text);
+    if (bytes > REQUEST_MAX_TEXT_BYTES)
+        return refuse(err, REASON_TEXT_TOO_LONG, "text may have at most %u bytes, got %zu",
+                      REQUEST_MAX_TEXT_BYTES, bytes);
+    return REASON_NONE;
+}
+
+enum reason request_check_ids(const struct request_model *model, const char *field,
+                              const uint32_t *ids, size_t count, struct error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] >= model->vocab)
+            return refuse(err, REASON_INVALID_TOKEN_ID,
+                          "%s[%zu] is %u, but the model's ids end at %u", field, i, ids[i],
+                          model->vocab - 1);
+    return REASON_NONE;
+}
+
+static enum reason parse_input(const Baton__V1__GenerateRequest *message,
+                               const struct request_model *model, struct request_params *params,
+                               struct error *err)
+{
+    switch (message->input_case) {
+    case BATON__V1__GENERATE_REQUEST__INPUT_TEXT:
+        params->text = message->text;
+        return request_check_text(model, message->text, err);
+    case BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS:
+        params->token_ids = message->token_ids->ids;
+        params->token_count = message->token_ids->n_ids;
+        /* Before the ids are looked at one by one. */
+        if (params->token_count > model->context)
+            return refuse(err, REASON_CONTEXT_LENGTH_EXCEEDED,
+                          "the prompt has %zu tokens, but the model's context is %u",
+                          params->token_count, model->context);
+        return request_check_ids(model, "token_ids", params->token_ids, params->token_count, err);
+    default: return refuse(err, REASON_MISSING_INPUT, "the request has neither text nor token_ids");
+    }
+}
+
+/* The library's defaults, under the model's, under what the request says. */
+static void parse_sampling(const Baton__V1__Sampling *message,
+                           const struct generation_defaults *defaults,
+                           struct request_params *params)
+{
+    struct sampling *sampling = &params->sampling;
+    *sampling = sampling_default();
+    if (defaults->has_temperature)
+        sampling->temperature = defaults->temperature;
+    if (defaults->has_top_k)
+        sampling->top_k = defaults->top_k;
+    if (defaults->has_top_p)
+        sampling->top_p = defaults->top_p;
+    if (defaults->has_min_p)
+        sampling->min_p = defaults->min_p;
+    if (!message)
+        return;
+    if (message->temperature_presence_case)
+        sampling->temperature = message->temperature;
+    if (message->top_k_presence_case)
+        sampling->top_k = message->top_k;
+    if (message->top_p_presence_case)
+        sampling->top_p = message->top_p;
+    if (message->min_p_presence_case)
+        sampling->min_p = message->min_p;
+    params->seed_given = message->seed_presence_case != 0;
+    if (params->seed_given)
+        sampling->seed = message->seed;
+    if (message->min_tokens_presence_case)
+        sampling->min_tokens = message->min_tokens;
+    params->max_tokens_given = message->max_tokens_presence_case != 0;
+    if (params->max_tokens_given)
+        sampling->max_tokens = message->max_tokens;
+    else if (sampling->min_tokens > sampling->max_tokens)
+        sampling->max_tokens = sampling->min_tokens;
+    if (message->ignore_eos_presence_case)
+        sampling->ignore_eos = message->ignore_eos;
+}
+
+static enum reason parse_stop(const Baton__V1__Stop *message, const struct request_model *model,
+                              struct request_params *params, struct error *err)
+{
+    if (!message)
+        return REASON_NONE;
+    if (message->n_strings > REQUEST_MAX_STOP_STRINGS)
+        return refuse(err, REASON_INVALID_STOP, "at most %d stop strings, got %zu",
+                      REQUEST_MAX_STOP_STRINGS, message->n_strings);
+    if (message->n_token_ids > SAMPLING_MAX_STOP_IDS)
+        return refuse(err, REASON_INVALID_STOP, "at most %d stop token_ids, got %zu",
+                      SAMPLING_MAX_STOP_IDS, message->n_token_ids);
+    if (message->n_strings && !model->has_tokenizer)
+        return refuse(err, REASON_NO_TOKENIZER,
+                      "model \"%s\" has no tokenizer.json, so there is no text to stop at",
+                      model->name);
+    for (size_t i = 0; i < message->n_strings; i++) {
+        size_t bytes = strlen(message->strings[i]);
+        if (!bytes || bytes > REQUEST_MAX_STOP_BYTES)
+            return refuse(err, REASON_INVALID_STOP,
+                          "stop.strings[%zu] must have 1 to %d bytes, got %zu", i,
+                          REQUEST_MAX_STOP_BYTES, bytes);
+        params->stops[i] = message->strings[i];
+    }
+    params->stop_count = message->n_strings;
+    params->sampling.stop_id_count = (uint32_t)message->n_token_ids;
+    if (message->n_token_ids)
+        memcpy(params->sampling.stop_ids, message->token_ids,
+               message->n_token_ids * sizeof *message->token_ids);
+    return request_check_ids(model, "stop.token_ids", message->token_ids, message->n_token_ids,
+                             err);
+}
+
+static void parse_output(const Baton__V1__Output *message, struct request_params *params)
+{
+    params->return_token_ids = params->skip_special_tokens = true;
+    if (!message)
+        return;
+    if (message->return_token_ids_presence_case)
+        params->return_token_ids = message->return_token_ids;
+    if (message->skip_special_tokens_presence_case)
+        params->skip_special_tokens = message->skip_special_tokens;
+    if (message->return_timing_presence_case)
+        params->return_timing = message->return_timing;
+    if (message->return_logits_hash_presence_case)
+        params->return_logits_hash = message->return_logits_hash;
+}
+
+enum reason request_parse(const Baton__V1__GenerateRequest *message,
+                          const struct request_model *model, struct request_params *out,
+                          struct error *err)
+{
+    struct request_params params = {.add_special_tokens = true};
+    if (!request_id_valid(message->request_id))
+        return refuse(err, REASON_INVALID_REQUEST_ID,
+                      "request_id must be at most %d bytes of printable ASCII without blanks",
+                      REQUEST_MAX_ID_BYTES);
+    str_copy(params.id, sizeof params.id, message->request_id);
+    if (message->add_special_tokens_presence_case)
+        params.add_special_tokens = message->add_special_tokens;
+    parse_sampling(message->sampling, &model->defaults, &params);
+    parse_output(message->output, &params);
+
+    enum reason reason = request_check_model(model, message->model, err);
+    if (!reason)
+        reason = parse_input(message, model, &params, err);
+    if (!reason)
+        reason = parse_stop(message->stop, model, &params, err);
+    if (!reason && sampling_validate(&params.sampling, err) != STATUS_OK)
+        reason = REASON_INVALID_SAMPLING;
+    if (!reason)
+        *out = params;
+    return reason;
+}
+
+enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
+                        struct request_params *params, struct error *err)
+{
+    struct sampling *sampling = &params->sampling;
+    if (!prompt_tokens)
+        return refuse(err, REASON_EMPTY_PROMPT, "the prompt has no tokens");
+    size_t room = prompt_tokens < model->context ? model->context - prompt_tokens : 0;
+    if (!params->max_tokens_given && room && sampling->max_tokens > room &&
+        sampling->min_tokens <= room)
+        sampling->max_tokens = (uint32_t)room;
+    if (sampling->max_tokens > room)
+        return refuse(err, REASON_CONTEXT_LENGTH_EXCEEDED,
+                      "the prompt has %zu tokens and max_tokens is %u, together %zu, but the "
+                      "model's context is %u",
+                      prompt_tokens, sampling->max_tokens, prompt_tokens + sampling->max_tokens,
+                      model->context);
+    return REASON_NONE;
+}

@@ -1,0 +1,63 @@
+/* The one validator of what clients ask: a GenerateRequest becomes bounded parameters, or a reason and a sentence. PURE.
+ * Strings are UTF-8 without NUL already (proto/proto_unpack.h). */
+#ifndef BATON_ROUTER_REQUEST_PARSE_H
+#define BATON_ROUTER_REQUEST_PARSE_H
+
+#include "common/base/status.h"
+#include "common/domain/sampling.h"
+#include "common/model_config/model_config.h"
+#include "proto/baton.pb-c.h"
+#include "router/reasons.h"
+
+#include <stddef.h>
+
+#define REQUEST_MAX_ID_BYTES     128
+#define REQUEST_MAX_TEXT_BYTES   (4u << 20)
+#define REQUEST_MAX_STOP_STRINGS 16
+#define REQUEST_MAX_STOP_BYTES   256
+/* Of the packed message: the longest text, or the ids of a context of 1 Mi tokens. */
+#define REQUEST_MAX_MESSAGE_BYTES (5u << 20)
+
+/* What a request is checked against. */
+struct request_model {
+    const char *name;
+    uint32_t context, vocab;
+    bool has_tokenizer;
+    struct generation_defaults defaults;
+};
+
+/* Pointers lead into the message. */
+struct request_params {
+    char id[REQUEST_MAX_ID_BYTES + 1]; /* "": the client gave none */
+    const char *text;                  /* NULL: token ids */
+    const uint32_t *token_ids;
+    size_t token_count;
+    bool add_special_tokens;
+    struct sampling sampling;
+    bool seed_given, max_tokens_given;
+    size_t stop_count;
+    const char *stops[REQUEST_MAX_STOP_STRINGS];
+    bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash;
+};
+
+/* REASON_NONE: fine. The length is checked by request_fit, when the number of tokens is known. */
+enum reason request_parse(const Baton__V1__GenerateRequest *message,
+                          const struct request_model *model, struct request_params *params,
+                          struct error *err) WARN_UNUSED;
+
+/* Prompt and answer must fit into the context. Where the client named no max_tokens the default shrinks to the room there is. */
+enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
+                        struct request_params *params, struct error *err) WARN_UNUSED;
+
+/* Of Tokenize and Detokenize too. */
+enum reason request_check_model(const struct request_model *model, const char *name,
+                                struct error *err) WARN_UNUSED;
+enum reason request_check_text(const struct request_model *model, const char *text,
+                               struct error *err) WARN_UNUSED;
+enum reason request_check_ids(const struct request_model *model, const char *field,
+                              const uint32_t *ids, size_t count, struct error *err) WARN_UNUSED;
+
+/* Whether it may be a request id: at most 128 bytes of printable ASCII without blanks. */
+bool request_id_valid(const char *id);
+
+#endif

@@ -1,0 +1,356 @@
+/* request_parse: presence and defaults, every limit and one beyond it, reasons. */
+#include "router/request_parse.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct request_model model = {
+    .name = "tiny", .context = 100, .vocab = 50, .has_tokenizer = true};
+
+/* A good request that each test spoils: three ids. */
+struct fixture {
+    Baton__V1__GenerateRequest request;
+    Baton__V1__Sampling sampling;
+    Baton__V1__Stop stop;
+    Baton__V1__Output output;
+    Baton__V1__TokenIds ids;
+    uint32_t values[128];
+    struct request_params params;
+    struct error err;
+};
+
+static void fixture_init(struct fixture *f)
+{
+    memset(f, 0, sizeof *f);
+    baton__v1__generate_request__init(&f->request);
+    baton__v1__sampling__init(&f->sampling);
+    baton__v1__stop__init(&f->stop);
+    baton__v1__output__init(&f->output);
+    baton__v1__token_ids__init(&f->ids);
+    f->values[0] = 1;
+    f->values[1] = 49;
+    f->values[2] = 0;
+    f->ids.ids = f->values;
+    f->ids.n_ids = 3;
+    f->request.token_ids = &f->ids;
+    f->request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
+    f->request.sampling = &f->sampling;
+    f->request.stop = &f->stop;
+    f->request.output = &f->output;
+}
+
+static enum reason parse(struct fixture *f)
+{
+    memset(&f->params, 0xee, sizeof f->params);
+    return request_parse(&f->request, &model, &f->params, &f->err);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    f.request.sampling = NULL;
+    f.request.stop = NULL;
+    f.request.output = NULL;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_string_equal(f.params.id, "");
+    assert_int_equal(f.params.token_count, 3);
+    assert_null(f.params.text);
+    assert_true(f.params.sampling.temperature == 1.0f && f.params.sampling.top_p == 1.0f);
+    assert_int_equal(f.params.sampling.max_tokens, 16);
+    assert_false(f.params.seed_given || f.params.max_tokens_given);
+    assert_true(f.params.add_special_tokens && f.params.return_token_ids &&
+                f.params.skip_special_tokens);
+    assert_false(f.params.return_timing || f.params.return_logits_hash);
+}
+
+static void test_model_defaults_lie_between(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    model.defaults = (struct generation_defaults){.has_temperature = true,
+                                                  .temperature = 0.8f,
+                                                  .has_top_p = true,
+                                                  .top_p = 0.95f,
+                                                  .has_top_k = true,
+                                                  .top_k = 40};
+    f.sampling.temperature_presence_case = BATON__V1__SAMPLING__TEMPERATURE_PRESENCE_TEMPERATURE;
+    f.sampling.temperature = 0; /* given as 0 is not the same as left out */
+    f.sampling.seed_presence_case = BATON__V1__SAMPLING__SEED_PRESENCE_SEED;
+    f.sampling.seed = 0;
+    assert_int_equal(parse(&f), REASON_NONE);
+    model.defaults = (struct generation_defaults){0};
+    assert_true(f.params.sampling.temperature == 0.0f);
+    assert_true(f.params.sampling.top_p == 0.95f);
+    assert_int_equal(f.params.sampling.top_k, 40);
+    assert_true(f.params.seed_given);
+}
+
+static void test_request_ids(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    char id[REQUEST_MAX_ID_BYTES + 2];
+    memset(id, 'a', sizeof id);
+    id[sizeof id - 1] = 0;
+    f.request.request_id = id;
+    assert_int_equal(parse(&f), REASON_INVALID_REQUEST_ID);
+    id[REQUEST_MAX_ID_BYTES] = 0;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_string_equal(f.params.id, id);
+    static char *const bad[] = {"a b", "a\nb", "caf\xc3\xa9", "\x7f"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        f.request.request_id = bad[i];
+        assert_int_equal(parse(&f), REASON_INVALID_REQUEST_ID);
+    }
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    f.request.model = "tiny";
+    assert_int_equal(parse(&f), REASON_NONE);
+    f.request.model = "huge";
+    assert_int_equal(parse(&f), REASON_MODEL_NOT_FOUND);
+    assert_non_null(strstr(f.err.text, "\"tiny\" is"));
+    assert_int_equal(reason_code(REASON_MODEL_NOT_FOUND), RPC_NOT_FOUND);
+}
+
+static void test_inputs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    f.values[1] = 50;
+    assert_int_equal(parse(&f), REASON_INVALID_TOKEN_ID);
+    assert_string_equal(f.err.text, "token_ids[1] is 50, but the model's ids end at 49");
+    f.values[1] = 49;
+    f.ids.n_ids = 101;
+    assert_int_equal(parse(&f), REASON_CONTEXT_LENGTH_EXCEEDED);
+    f.request.input_case = BATON__V1__GENERATE_REQUEST__INPUT__NOT_SET;
+    assert_int_equal(parse(&f), REASON_MISSING_INPUT);
+    f.request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
+    f.request.text = "hello";
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_string_equal(f.params.text, "hello");
+    model.has_tokenizer = false;
+    assert_int_equal(parse(&f), REASON_NO_TOKENIZER);
+    model.has_tokenizer = true;
+
+    char *text = malloc(REQUEST_MAX_TEXT_BYTES + 2);
+    memset(text, 'x', REQUEST_MAX_TEXT_BYTES + 1);
+    text[REQUEST_MAX_TEXT_BYTES + 1] = 0;
+    f.request.text = text;
+    assert_int_equal(parse(&f), REASON_TEXT_TOO_LONG);
+    f.request.text = text + 1;
+    assert_int_equal(parse(&f), REASON_NONE);
+    free(text);
+}
+
+static void test_sampling_ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        float temperature, top_p, min_p;
+        enum reason reason;
+    } rows[] = {
+        {0, 1, 0, REASON_NONE},
+        {100, 0.001f, 0.999f, REASON_NONE},
+        {-0.1f, 1, 0, REASON_INVALID_SAMPLING},
+        {100.1f, 1, 0, REASON_INVALID_SAMPLING},
+        {NAN, 1, 0, REASON_INVALID_SAMPLING},
+        {INFINITY, 1, 0, REASON_INVALID_SAMPLING},
+        {1, 0, 0, REASON_INVALID_SAMPLING},
+        {1, 1.01f, 0, REASON_INVALID_SAMPLING},
+        {1, NAN, 0, REASON_INVALID_SAMPLING},
+        {1, 1, 1, REASON_INVALID_SAMPLING},
+        {1, 1, -0.1f, REASON_INVALID_SAMPLING},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fixture f;
+        fixture_init(&f);
+        f.sampling.temperature_presence_case =
+            BATON__V1__SAMPLING__TEMPERATURE_PRESENCE_TEMPERATURE;
+        f.sampling.top_p_presence_case = BATON__V1__SAMPLING__TOP_P_PRESENCE_TOP_P;
+        f.sampling.min_p_presence_case = BATON__V1__SAMPLING__MIN_P_PRESENCE_MIN_P;
+        f.sampling.temperature = rows[i].temperature;
+        f.sampling.top_p = rows[i].top_p;
+        f.sampling.min_p = rows[i].min_p;
+        assert_int_equal(parse(&f), rows[i].reason);
+    }
+}
+
+static void set_tokens(struct fixture *f, int min_tokens, int max_tokens)
+{
+    f->sampling.min_tokens_presence_case = min_tokens < 0 ? 0 : 7;
+    f->sampling.min_tokens = (uint32_t)min_tokens;
+    f->sampling.max_tokens_presence_case = max_tokens < 0 ? 0 : 6;
+    f->sampling.max_tokens = (uint32_t)max_tokens;
+}
+
+static void test_token_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        int min_tokens, max_tokens; /* -1: left out */
+        enum reason reason;
+        uint32_t result;
+    } rows[] = {
+        {-1, -1, REASON_NONE, 16},
+        {-1, 1, REASON_NONE, 1},
+        {-1, 0, REASON_INVALID_SAMPLING, 0},
+        {5, 5, REASON_NONE, 5},
+        {6, 5, REASON_INVALID_SAMPLING, 0},
+        {20, -1, REASON_NONE, 20},
+        {-1, SAMPLING_MAX_TOKENS_LIMIT, REASON_NONE, SAMPLING_MAX_TOKENS_LIMIT},
+        {-1, SAMPLING_MAX_TOKENS_LIMIT + 1, REASON_INVALID_SAMPLING, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fixture f;
+        fixture_init(&f);
+        set_tokens(&f, rows[i].min_tokens, rows[i].max_tokens);
+        assert_int_equal(parse(&f), rows[i].reason);
+        if (rows[i].reason == REASON_NONE)
+            assert_int_equal(f.params.sampling.max_tokens, rows[i].result);
+    }
+}
+
+static void test_stops(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    char longest[REQUEST_MAX_STOP_BYTES + 2];
+    memset(longest, 's', sizeof longest);
+    longest[sizeof longest - 1] = 0;
+    char *strings[REQUEST_MAX_STOP_STRINGS + 1];
+    for (size_t i = 0; i <= REQUEST_MAX_STOP_STRINGS; i++)
+        strings[i] = "stop";
+    uint32_t ids[SAMPLING_MAX_STOP_IDS + 1] = {49};
+    f.stop.strings = strings;
+    f.stop.token_ids = ids;
+
+    f.stop.n_strings = REQUEST_MAX_STOP_STRINGS;
+    f.stop.n_token_ids = SAMPLING_MAX_STOP_IDS;
+    strings[3] = longest + 1;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_int_equal(f.params.stop_count, REQUEST_MAX_STOP_STRINGS);
+    assert_int_equal(f.params.sampling.stop_id_count, SAMPLING_MAX_STOP_IDS);
+    assert_int_equal(f.params.sampling.stop_ids[0], 49);
+
+    strings[3] = longest;
+    assert_int_equal(parse(&f), REASON_INVALID_STOP);
+    strings[3] = "";
+    assert_int_equal(parse(&f), REASON_INVALID_STOP);
+    strings[3] = "stop";
+    f.stop.n_strings++;
+    assert_int_equal(parse(&f), REASON_INVALID_STOP);
+    f.stop.n_strings = 1;
+    f.stop.n_token_ids++;
+    assert_int_equal(parse(&f), REASON_INVALID_STOP);
+    f.stop.n_token_ids = 1;
+    ids[0] = 50;
+    assert_int_equal(parse(&f), REASON_INVALID_TOKEN_ID);
+    ids[0] = 49;
+    model.has_tokenizer = false;
+    assert_int_equal(parse(&f), REASON_NO_TOKENIZER);
+    f.stop.n_strings = 0;
+    assert_int_equal(parse(&f), REASON_NONE);
+    model.has_tokenizer = true;
+}
+
+static void test_what_must_fit_the_context(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t prompt_tokens;
+        int min_tokens, max_tokens;
+        enum reason reason;
+        uint32_t result;
+    } rows[] = {
+        {0, -1, -1, REASON_EMPTY_PROMPT, 0},
+        {1, -1, 99, REASON_NONE, 99},
+        {1, -1, 100, REASON_CONTEXT_LENGTH_EXCEEDED, 0},
+        {84, -1, -1, REASON_NONE, 16},
+        {85, -1, -1, REASON_NONE, 15}, /* the default makes room */
+        {99, -1, -1, REASON_NONE, 1},
+        {99, 2, -1, REASON_CONTEXT_LENGTH_EXCEEDED, 0},
+        {100, -1, -1, REASON_CONTEXT_LENGTH_EXCEEDED, 0},
+        {SIZE_MAX - 4, -1, -1, REASON_CONTEXT_LENGTH_EXCEEDED, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fixture f;
+        fixture_init(&f);
+        set_tokens(&f, rows[i].min_tokens, rows[i].max_tokens);
+        assert_int_equal(parse(&f), REASON_NONE);
+        assert_int_equal(request_fit(&model, rows[i].prompt_tokens, &f.params, &f.err),
+                         rows[i].reason);
+        if (rows[i].reason == REASON_NONE)
+            assert_int_equal(f.params.sampling.max_tokens, rows[i].result);
+    }
+    struct fixture f;
+    fixture_init(&f);
+    set_tokens(&f, -1, 60);
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_int_equal(request_fit(&model, 41, &f.params, &f.err), REASON_CONTEXT_LENGTH_EXCEEDED);
+    assert_string_equal(f.err.text, "the prompt has 41 tokens and max_tokens is 60, together 101, "
+                                    "but the model's context is 100");
+}
+
+static void test_outputs(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    f.output.return_token_ids_presence_case = 1;
+    f.output.skip_special_tokens_presence_case = 2;
+    f.output.return_timing_presence_case = 3;
+    f.output.return_timing = true;
+    f.output.return_logits_hash_presence_case = 4;
+    f.output.return_logits_hash = true;
+    f.request.add_special_tokens_presence_case = 8;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_false(f.params.return_token_ids || f.params.skip_special_tokens ||
+                 f.params.add_special_tokens);
+    assert_true(f.params.return_timing && f.params.return_logits_hash);
+}
+
+static void test_reasons_are_distinct(void **state)
+{
+    (void)state;
+    for (int a = 1; a < REASON_COUNT; a++) {
+        assert_true(reason_code(a) != RPC_OK);
+        assert_true(*reason_when(a));
+        for (int b = 1; b < a; b++)
+            assert_string_not_equal(reason_name(a), reason_name(b));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_model_defaults_lie_between),
+        cmocka_unit_test(test_request_ids),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_sampling_ranges),
+        cmocka_unit_test(test_token_limits),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_what_must_fit_the_context),
+        cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_reasons_are_distinct),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,54 @@
+/* The "added_tokens" of tokenizer.json: strings that are one token wherever they stand in a text, found before anything
+ * else is done to it ("normalized": false) or in the normalized text ("normalized": true). At each place the longest wins.
+ * Immutable once made and shared by threads. */
+#ifndef BATON_TEXT_ADDED_TOKENS_H
+#define BATON_TEXT_ADDED_TOKENS_H
+
+#include "common/json/json.h"
+#include "common/text/normalizer.h"
+
+#define ADDED_TOKENS_LIMIT_COUNT 65536
+#define ADDED_TOKENS_LIMIT_BYTES 1024 /* of one */
+
+struct added_token {
+    char *content; /* as in the file, NUL-terminated */
+    char *pattern; /* what is looked for: content, or its normalized form */
+    size_t content_length, pattern_length;
+    uint32_t id;
+    bool special;     /* not text */
+    bool normalized;  /* looked for in the normalized text */
+    bool lstrip;      /* takes the white space in front of it along */
+    bool rstrip;      /* and behind it */
+    bool single_word; /* not next to a letter or digit */
+};
+
+enum added_tokens_pass { ADDED_TOKENS_RAW, ADDED_TOKENS_NORMALIZED, ADDED_TOKENS_PASSES };
+
+struct added_tokens {
+    struct added_token *tokens; /* in the order of pass, then pattern */
+    size_t count;
+    struct added_tokens_range {
+        size_t from, to;  /* of tokens */
+        bool starts[256]; /* first bytes of the patterns */
+    } passes[ADDED_TOKENS_PASSES];
+    uint32_t max_id;
+};
+
+/* `json` may be NULL: none. STATUS_INVALID or STATUS_LIMIT with a sentence. */
+enum status added_tokens_init(struct added_tokens *added, const struct json_value *json,
+                              const struct normalizer *normalizer, struct error *err) WARN_UNUSED;
+void added_tokens_deinit(struct added_tokens *added);
+
+/* The token with this content, or NULL. */
+const struct added_token *added_tokens_find(const struct added_tokens *added, const char *content);
+
+struct added_match {
+    const struct added_token *token; /* NULL: none left, start = end = length */
+    size_t start, end;               /* with the white space that it takes along */
+};
+
+/* The first one at or behind `from` in text[0..length), valid UTF-8. */
+struct added_match added_tokens_next(const struct added_tokens *added, enum added_tokens_pass pass,
+                                     const char *text, size_t length, size_t from);
+
+#endif

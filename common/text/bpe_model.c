@@ -1,0 +1,196 @@
+#include "common/text/bpe_model.h"
+
+#include "common/base/assert.h"
+#include "common/text/byte_level.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum status check_settings(const struct json_value *json, struct error *err)
+{
+    const char *type = "BPE"; /* old files leave it out */
+    if (json_find(json, "type"))
+        TRY(json_get_string(json, "type", &type, NULL, err));
+    if (strcmp(type, "BPE") != 0)
+        return error_set(err, STATUS_UNSUPPORTED, "type \"%.40s\" isn't supported (BPE is)", type);
+    const struct json_value *dropout = json_find(json, "dropout");
+    double share = 0;
+    if (dropout)
+        TRY(json_get_double(json, "dropout", 0, 1, &share, err));
+    if (share > 0)
+        return error_set(err, STATUS_UNSUPPORTED, "\"dropout\" isn't supported");
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (size_t i = 0; i < sizeof affixes / sizeof *affixes; i++) {
+        const char *text = "";
+        if (json_find(json, affixes[i]))
+            TRY(json_get_string(json, affixes[i], &text, NULL, err));
+        if (*text)
+            return error_set(err, STATUS_UNSUPPORTED, "\"%s\" isn't supported", affixes[i]);
+    }
+    return STATUS_OK;
+}
+
+size_t bpe_model_bytes(const char *spelling, size_t length, char *bytes, bool *spelled_in_bytes)
+{
+    size_t count = length;
+    *spelled_in_bytes = byte_level_read(spelling, length, bytes, &count);
+    if (!*spelled_in_bytes)
+        memcpy(bytes, spelling, length);
+    return count;
+}
+
+static enum status largest_id(const struct json_value *vocab, uint32_t *max_id, struct error *err)
+{
+    int64_t max = *max_id, id;
+    for (struct json_member m = {0}; json_next(vocab, &m);) {
+        enum status status = json_as_i64(m.value, 0, VOCABULARY_LIMIT_COUNT - 1, &id, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"vocab\": the id of \"%.40s\"", m.key);
+        max = id > max ? id : max;
+    }
+    *max_id = (uint32_t)max;
+    return STATUS_OK;
+}
+
+static enum status read_vocabulary(struct vocabulary *vocabulary, const struct json_value *vocab,
+                                   struct error *err)
+{
+    for (struct json_member m = {0}; json_next(vocab, &m);) {
+        char bytes[VOCABULARY_LIMIT_TOKEN];
+        bool findable;
+        int64_t id;
+        size_t length = strlen(m.key);
+        if (length > sizeof bytes)
+            return error_set(err, STATUS_LIMIT,
+                             "\"vocab\": the token \"%.40s...\" is longer than %zu bytes", m.key,
+                             sizeof bytes);
+        length = bpe_model_bytes(m.key, length, bytes, &findable);
+        TRY(json_as_i64(m.value, 0, VOCABULARY_LIMIT_COUNT - 1, &id, err));
+        enum status status =
+            vocabulary_add(vocabulary, (uint32_t)id, bytes, length, findable && length > 0, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"vocab\"");
+    }
+    return STATUS_OK;
+}
+
+/* One side of a merge. */
+struct part {
+    const char *spelling;
+    size_t length;
+};
+
+static enum status split_merge(const struct json_value *merge, struct part parts[2],
+                               struct error *err)
+{
+    if (json_kind(merge) == JSON_ARRAY) {
+        if (json_count(merge) != 2)
+            return error_set(err, STATUS_INVALID, "%zu parts instead of 2", json_count(merge));
+        for (size_t i = 0; i < 2; i++)
+            TRY(json_as_string(json_at(merge, i), &parts[i].spelling, &parts[i].length, err));
+        return STATUS_OK;
+    }
+    size_t length;
+    const char *text;
+    TRY(json_as_string(merge, &text, &length, err));
+    const char *space = memchr(text, ' ', length);
+    if (!space || memchr(space + 1, ' ', length - (size_t)(space + 1 - text)))
+        return error_set(err, STATUS_INVALID, "\"%.40s\" isn't two tokens with a space between",
+                         text);
+    parts[0] = (struct part){text, (size_t)(space - text)};
+    parts[1] = (struct part){space + 1, length - parts[0].length - 1};
+    return STATUS_OK;
+}
+
+static enum status find_part(const struct vocabulary *vocabulary, const char *bytes, size_t length,
+                             uint32_t *id, struct error *err)
+{
+    if (vocabulary_find(vocabulary, bytes, length, id))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "its token isn't in the vocabulary");
+}
+
+static enum status read_merge(const struct vocabulary *vocabulary, const struct json_value *json,
+                              struct bpe_merge *merge, struct error *err)
+{
+    struct part parts[2];
+    TRY(split_merge(json, parts, err));
+    char bytes[VOCABULARY_LIMIT_TOKEN];
+    if (parts[0].length + parts[1].length > sizeof bytes)
+        return error_set(err, STATUS_LIMIT, "longer than %zu bytes", sizeof bytes);
+    size_t left, right;
+    if (!byte_level_read(parts[0].spelling, parts[0].length, bytes, &left) ||
+        !byte_level_read(parts[1].spelling, parts[1].length, bytes + left, &right))
+        return error_set(err, STATUS_UNSUPPORTED, "not spelled in the byte-level alphabet");
+    TRY(find_part(vocabulary, bytes, left, &merge->left, err));
+    TRY(find_part(vocabulary, bytes + left, right, &merge->right, err));
+    return find_part(vocabulary, bytes, left + right, &merge->joined, err);
+}
+
+/* Files made from merges.txt may keep its first line. */
+static bool is_version_line(const struct json_value *merge)
+{
+    const char *text;
+    return json_as_string(merge, &text, NULL, NULL) == STATUS_OK &&
+           strncmp(text, "#version", strlen("#version")) == 0;
+}
+
+static enum status read_merges(const struct vocabulary *vocabulary, const struct json_value *array,
+                               struct bpe_merge *merges, uint32_t *count, struct error *err)
+{
+    *count = 0;
+    for (size_t i = 0; i < json_count(array); i++) {
+        const struct json_value *merge = json_at(array, i);
+        if (i == 0 && is_version_line(merge))
+            continue;
+        enum status status = read_merge(vocabulary, merge, &merges[(*count)++], err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"merges\": merge %zu", i);
+    }
+    return STATUS_OK;
+}
+
+static enum status init_bpe(struct bpe_model *model, const struct json_value *json,
+                            const struct json_value *array, struct error *err)
+{
+    bool ignore_merges = false;
+    if (json_find(json, "ignore_merges"))
+        TRY(json_get_bool(json, "ignore_merges", &ignore_merges, err));
+    if (json_count(array) > BPE_LIMIT_MERGES)
+        return error_set(err, STATUS_LIMIT, "\"merges\": %zu are over the limit of %u",
+                         json_count(array), BPE_LIMIT_MERGES);
+    struct bpe_merge *merges = calloc(json_count(array) + 1, sizeof *merges);
+    ASSERT(merges);
+    uint32_t count;
+    enum status status = read_merges(&model->vocabulary, array, merges, &count, err);
+    if (status != STATUS_OK) {
+        free(merges);
+        return status;
+    }
+    return bpe_init(&model->bpe, &model->vocabulary, merges, count, ignore_merges, err);
+}
+
+enum status bpe_model_init(struct bpe_model *model, const struct json_value *json,
+                           uint32_t max_added_id, struct error *err)
+{
+    const struct json_value *vocab, *merges;
+    TRY(check_settings(json, err));
+    TRY(json_get_object(json, "vocab", &vocab, err));
+    TRY(json_get_array(json, "merges", &merges, err));
+    uint32_t max_id = max_added_id;
+    TRY(largest_id(vocab, &max_id, err));
+    *model = (struct bpe_model){0};
+    vocabulary_init(&model->vocabulary, max_id + 1);
+    enum status status = read_vocabulary(&model->vocabulary, vocab, err);
+    if (status == STATUS_OK)
+        status = init_bpe(model, json, merges, err);
+    if (status != STATUS_OK)
+        vocabulary_deinit(&model->vocabulary);
+    return status;
+}
+
+void bpe_model_deinit(struct bpe_model *model)
+{
+    bpe_deinit(&model->bpe);
+    vocabulary_deinit(&model->vocabulary);
+}

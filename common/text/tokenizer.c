@@ -1,0 +1,248 @@
+#include "common/text/tokenizer.h"
+
+#include "common/base/assert.h"
+#include "common/base/utf8.h"
+#include "common/json/json.h"
+#include "common/text/added_tokens.h"
+#include "common/text/bpe_model.h"
+#include "common/text/normalizer.h"
+#include "common/text/post_processor.h"
+#include "common/text/pre_tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_LIMIT_BYTES (64u << 20)
+#define FILE_LIMIT_DEPTH 32
+#define TEXT_LIMIT_BYTES (1u << 30) /* positions are 32 bits wide, and form C may triple the text */
+
+struct tokenizer {
+    struct normalizer normalizer;
+    struct pre_tokenizer pre_tokenizer;
+    struct added_tokens added;
+    struct post_processor post_processor;
+    struct bpe_model model;
+};
+
+/* ByteLevel, alone or in Sequences: what the detokenizer does. */
+static enum status check_decoder(const struct json_value *json, int depth, struct error *err)
+{
+    const char *type;
+    TRY(json_get_string(json, "type", &type, NULL, err));
+    if (strcmp(type, "ByteLevel") == 0)
+        return STATUS_OK;
+    const struct json_value *parts;
+    if (strcmp(type, "Sequence") != 0 || depth > 0)
+        return error_set(err, STATUS_UNSUPPORTED, "\"%.40s\" isn't supported (ByteLevel is)", type);
+    TRY(json_get_array(json, "decoders", &parts, err));
+    if (json_count(parts) != 1)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "a Sequence of %zu decoders isn't supported (ByteLevel alone is)",
+                         json_count(parts));
+    return check_decoder(json_at(parts, 0), depth + 1, err);
+}
+
+/* Added tokens that the model's vocabulary lacks get their ids; those that it has must have the same there. */
+static enum status add_tokens(struct tokenizer *tokenizer, struct error *err)
+{
+    struct vocabulary *vocabulary = &tokenizer->model.vocabulary;
+    for (size_t i = 0; i < tokenizer->added.count; i++) {
+        const struct added_token *token = &tokenizer->added.tokens[i];
+        char bytes[ADDED_TOKENS_LIMIT_BYTES];
+        bool findable;
+        size_t length = bpe_model_bytes(token->content, token->content_length, bytes, &findable);
+        size_t present_length;
+        const char *present = vocabulary_bytes(vocabulary, token->id, &present_length);
+        uint32_t id = token->id;
+        if (findable)
+            vocabulary_find(vocabulary, bytes, length, &id);
+        if (id != token->id ||
+            (present && (present_length != length || memcmp(present, bytes, length) != 0)))
+            return error_set(err, STATUS_INVALID,
+                             "\"%.40s\" has id %u, but the vocabulary says otherwise",
+                             token->content, token->id);
+        if (!present)
+            TRY(vocabulary_add(vocabulary, token->id, bytes, length, false, err));
+        vocabulary->tokens[token->id].special = token->special;
+    }
+    return STATUS_OK;
+}
+
+static enum status in_member(enum status status, const char *key, struct error *err)
+{
+    return status == STATUS_OK ? status : error_prefix(err, status, "\"%s\"", key);
+}
+
+/* Members are made in this order, so that a failure leaves the later ones zero, which every deinit takes. */
+static enum status load(struct tokenizer *t, const struct json_value *root, struct error *err)
+{
+    const struct json_value *model;
+    TRY(in_member(normalizer_init(&t->normalizer, json_find(root, "normalizer"), err), "normalizer",
+                  err));
+    TRY(in_member(pre_tokenizer_init(&t->pre_tokenizer, json_find(root, "pre_tokenizer"), err),
+                  "pre_tokenizer", err));
+    TRY(in_member(check_decoder(json_find(root, "decoder"), 0, err), "decoder", err));
+    TRY(in_member(
+        added_tokens_init(&t->added, json_find(root, "added_tokens"), &t->normalizer, err),
+        "added_tokens", err));
+    TRY(json_get_object(root, "model", &model, err));
+    TRY(in_member(bpe_model_init(&t->model, model, t->added.max_id, err), "model", err));
+    TRY(in_member(add_tokens(t, err), "added_tokens", err));
+    return in_member(post_processor_init(&t->post_processor, json_find(root, "post_processor"),
+                                         t->model.vocabulary.count, err),
+                     "post_processor", err);
+}
+
+enum status tokenizer_open(const char *path, struct tokenizer **tokenizer, struct error *err)
+{
+    struct json *json;
+    struct json_limits limits = {.max_bytes = FILE_LIMIT_BYTES, .max_depth = FILE_LIMIT_DEPTH};
+    TRY(json_read_file(path, limits, &json, err));
+    struct tokenizer *made = calloc(1, sizeof *made);
+    ASSERT(made);
+    enum status status = load(made, json_root(json), err);
+    json_destroy(json);
+    if (status != STATUS_OK) {
+        tokenizer_close(made);
+        return error_prefix(err, status, "%s", path);
+    }
+    *tokenizer = made;
+    return STATUS_OK;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    pre_tokenizer_deinit(&tokenizer->pre_tokenizer);
+    added_tokens_deinit(&tokenizer->added);
+    bpe_model_deinit(&tokenizer->model);
+    free(tokenizer);
+}
+
+/* One call of tokenizer_encode. */
+struct encoding {
+    const struct tokenizer *tokenizer;
+    struct regex_scratch *regex;
+    struct bpe_scratch bpe;
+    struct token_ids *ids;
+    struct error *err;
+};
+
+static enum status too_many(const struct token_ids *ids, struct error *err)
+{
+    return error_set(err, STATUS_LIMIT, "the text has more than %zu tokens", ids->limit_count);
+}
+
+static enum status push(struct encoding *encoding, uint32_t id)
+{
+    return token_ids_push(encoding->ids, id) ? STATUS_OK : too_many(encoding->ids, encoding->err);
+}
+
+static enum status encode_word(void *context, const char *word, size_t length, struct error *err)
+{
+    struct encoding *encoding = context;
+    const struct bpe *bpe = &encoding->tokenizer->model.bpe;
+    return bpe_encode(bpe, &encoding->bpe, word, length, encoding->ids)
+               ? STATUS_OK
+               : too_many(encoding->ids, err);
+}
+
+static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
+                                  const char *text, size_t length);
+
+static enum status encode_normalized(struct encoding *encoding, const char *text, size_t length)
+{
+    struct str buffer;
+    str_init(&buffer, normalizer_limit(length));
+    normalizer_apply(&encoding->tokenizer->normalizer, &text, &length, &buffer);
+    enum status status = encode_between(encoding, ADDED_TOKENS_NORMALIZED, text, length);
+    str_deinit(&buffer);
+    return status;
+}
+
+static enum status encode_words(struct encoding *encoding, const char *text, size_t length)
+{
+    struct word_sink sink = {.take = encode_word, .context = encoding};
+    return pre_tokenizer_run(&encoding->tokenizer->pre_tokenizer, encoding->regex, text, length,
+                             &sink, encoding->err);
+}
+
+/* The added tokens of this pass, and what stands between them through the rest of the pipeline. */
+static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
+                                  const char *text, size_t length)
+{
+    for (size_t at = 0; at < length;) {
+        struct added_match match =
+            added_tokens_next(&encoding->tokenizer->added, pass, text, length, at);
+        if (match.start > at && pass == ADDED_TOKENS_RAW)
+            TRY(encode_normalized(encoding, text + at, match.start - at));
+        else if (match.start > at)
+            TRY(encode_words(encoding, text + at, match.start - at));
+        if (match.token)
+            TRY(push(encoding, match.token->id));
+        at = match.end;
+    }
+    return STATUS_OK;
+}
+
+static enum status encode(struct encoding *encoding, const char *text, size_t length,
+                          bool add_special)
+{
+    const struct post_processor *post = &encoding->tokenizer->post_processor;
+    for (size_t i = 0; add_special && i < post->before_count; i++)
+        TRY(push(encoding, post->before[i]));
+    TRY(encode_between(encoding, ADDED_TOKENS_RAW, text, length));
+    for (size_t i = 0; add_special && i < post->after_count; i++)
+        TRY(push(encoding, post->after[i]));
+    return STATUS_OK;
+}
+
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                             bool add_special, struct token_ids *ids, struct error *err)
+{
+    size_t bad_offset;
+    if (length > TEXT_LIMIT_BYTES)
+        return error_set(err, STATUS_LIMIT, "text of %zu bytes is over the limit of %u", length,
+                         TEXT_LIMIT_BYTES);
+    if (!utf8_valid(text, length, &bad_offset))
+        return error_set(err, STATUS_INVALID, "the text isn't valid UTF-8 at byte %zu", bad_offset);
+    struct encoding encoding = {
+        .tokenizer = tokenizer, .regex = regex_scratch_create(), .ids = ids, .err = err};
+    bpe_scratch_init(&encoding.bpe);
+    enum status status = encode(&encoding, text, length, add_special);
+    bpe_scratch_deinit(&encoding.bpe);
+    regex_scratch_destroy(encoding.regex);
+    return status;
+}
+
+uint32_t tokenizer_vocab_size(const struct tokenizer *tokenizer)
+{
+    return tokenizer->model.vocabulary.count;
+}
+
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *length)
+{
+    return vocabulary_bytes(&tokenizer->model.vocabulary, id, length);
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, uint32_t id)
+{
+    return id < tokenizer_vocab_size(tokenizer) && tokenizer->model.vocabulary.tokens[id].special;
+}
+
+bool tokenizer_id_of(const struct tokenizer *tokenizer, const char *spelling, uint32_t *id)
+{
+    const struct added_token *added = added_tokens_find(&tokenizer->added, spelling);
+    if (added) {
+        *id = added->id;
+        return true;
+    }
+    char bytes[VOCABULARY_LIMIT_TOKEN];
+    bool findable;
+    size_t length = strlen(spelling);
+    if (length > sizeof bytes)
+        return false;
+    length = bpe_model_bytes(spelling, length, bytes, &findable);
+    return findable && vocabulary_find(&tokenizer->model.vocabulary, bytes, length, id);
+}

@@ -1,0 +1,39 @@
+/* Text to token ids by the tokenizer.json of a model, exactly as the `tokenizers` package does it: added tokens,
+ * normalizer, pre-tokenizer, byte-level BPE, post-processor. (Ids to text: detokenizer.h.)
+ *
+ * What the file asks for and this can't do is refused when it is opened, with a sentence that names it; "truncation" and
+ * "padding" are passed over: they are the caller's business. Limits: file 64 MiB, 2^20 ids, 4 KiB a token.
+ *
+ * An open tokenizer is immutable: any number of threads use it at once, without locks. */
+#ifndef BATON_TEXT_TOKENIZER_H
+#define BATON_TEXT_TOKENIZER_H
+
+#include "common/base/status.h"
+#include "common/text/token_ids.h"
+
+struct tokenizer;
+
+/* STATUS_NOT_FOUND, STATUS_IO, STATUS_INVALID, STATUS_LIMIT or STATUS_UNSUPPORTED; the sentence starts with the path. */
+enum status tokenizer_open(const char *path, struct tokenizer **tokenizer,
+                           struct error *err) WARN_UNUSED;
+void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
+
+/* Appends the ids of text[0..length) to `ids`; with `add_special` also what the post-processor puts around it (a begin token).
+ * Special tokens spelled out in the text become those tokens. The caller bounds the text: time is O(n log n), memory about 60
+ * bytes for each byte of the longest word. STATUS_INVALID when the text isn't UTF-8; STATUS_LIMIT when the ids reach their
+ * limit (some are there then), at 1 GiB of text, or where a pattern backtracks too much. */
+enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                             bool add_special, struct token_ids *ids,
+                             struct error *err) WARN_UNUSED;
+
+/* Largest id + 1. A model may have more rows than that (padding); not every id below it need have a token. */
+uint32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
+
+/* The bytes of a token, not NUL-terminated and often not whole UTF-8; NULL for an id without a token. */
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *length);
+bool tokenizer_is_special(const struct tokenizer *tokenizer, uint32_t id);
+
+/* The id of a token by its spelling in tokenizer.json ("<|im_end|>", "Ġthe"); false when there is none. */
+bool tokenizer_id_of(const struct tokenizer *tokenizer, const char *spelling, uint32_t *id);
+
+#endif

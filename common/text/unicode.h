@@ -1,0 +1,17 @@
+/* What the tokenizer must know of Unicode beyond UTF-8. The only file that knows utf8proc. Pure; any thread. */
+#ifndef BATON_TEXT_UNICODE_H
+#define BATON_TEXT_UNICODE_H
+
+#include "common/base/str.h"
+
+/* A quick, one-sided test: true means that normalization form C changes nothing. */
+bool unicode_is_surely_nfc(const char *text, size_t length);
+
+/* Appends the text in normalization form C. `text` is valid UTF-8. O(n log n) for any text. */
+void unicode_add_nfc(struct str *out, const char *text, size_t length);
+
+bool unicode_is_space(uint32_t code); /* White_Space */
+/* What \w means to added tokens with single_word: letters, marks, numbers, connectors. */
+bool unicode_is_word(uint32_t code);
+
+#endif

@@ -65,7 +65,7 @@ struct rpc_handlers {
     void (*open)(struct rpc_call *call, void *service);
     /* One message arrived. A unary call gets exactly one. */
     void (*message)(struct rpc_call *call, struct rpc_bytes bytes);
-    /* The other side sends no more messages (optional). */
+    /* Server: the client sends no more messages (optional). Client: not used, `closed` tells it. */
     void (*half_close)(struct rpc_call *call);
     /* The call is over: server: the status was sent, or the client left / its deadline passed (code CANCELLED or
      * DEADLINE_EXCEEDED); client: the status arrived. */
@@ -132,7 +132,7 @@ enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_cha
 /* Cancels its calls; returns after the last `closed` handler. Not from an rpc thread. */
 void rpc_channel_destroy(struct rpc_channel *channel);
 
-/* Starts a call; deadline_us is relative, 0: none (long-lived streams only). Handlers: message, half_close, closed.
+/* Starts a call; deadline_us is relative, 0: none (long-lived streams only). Handlers: message, closed.
  * On success the caller holds a reference (rpc_call_unref when done); `closed` will come, and may come before this returns:
  * *call is set before the first handler runs. wait_for_ready: queue until connected instead of failing at once with
  * UNAVAILABLE. STATUS_CANCELLED: the channel is being destroyed. */

@@ -1,0 +1,22 @@
+/* "host:port" as it is listened on. */
+#ifndef BATON_RPC_GRPC_ADDRESS_H
+#define BATON_RPC_GRPC_ADDRESS_H
+
+#include "common/base/status.h"
+
+#include <stdbool.h>
+
+struct address {
+    char host[256]; /* without the brackets of an IPv6 address; "" is every interface */
+    char port[6];   /* decimal */
+    bool bracketed;
+};
+
+/* STATUS_INVALID: not "host:port" with a port in 0..65535. */
+enum status address_parse(const char *text, struct address *address, struct error *err) WARN_UNUSED;
+/* Reached from this machine only? Names are taken by their meaning, not resolved. */
+bool address_is_loopback(const struct address *address);
+/* Why the address can't be listened on, in the operating system's words; tries it. */
+const char *address_bind_failure(const struct address *address);
+
+#endif

@@ -1,0 +1,89 @@
+/* One call of either side, as server.c and channel.c make it.
+ *
+ * Batches given to gRPC core are counted in `pending`; each comes back as one event on the call's rpc thread. The call is over
+ * when the terminal batch (client: the status came; server: the close came) and all others are back: then `closed` runs,
+ * core's call is released, and the runtime's reference goes. So memory outlives every tag without a reference for each.
+ */
+#ifndef BATON_RPC_GRPC_CALL_H
+#define BATON_RPC_GRPC_CALL_H
+
+#include "common/rpc/grpc/call_set.h"
+#include "common/rpc/grpc/headers.h"
+#include "common/rpc/grpc/runtime.h"
+#include "common/rpc/rpc.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define RPC_DEFAULT_BYTES (4u << 20) /* message and queue limit where a config says 0 */
+
+struct outgoing {
+    struct outgoing *next;
+    grpc_byte_buffer *buffer;
+    size_t cost_bytes;
+};
+
+struct rpc_call {
+    /* Fixed when the first handler runs. */
+    bool is_server, client_streams, builtin;
+    struct rpc_handlers handlers;
+    struct call_set *set;
+    struct call_link link; /* set->lock */
+    size_t max_queued_bytes;
+    uint64_t deadline_us; /* clock_now_us() time; UINT64_MAX: none */
+    uint64_t allowed_us;  /* from the start to the deadline */
+    char peer[80];
+    struct headers received_headers;
+
+    atomic_uint references;
+    _Atomic(void *) context;
+
+    /* The rpc thread's, and gRPC core's between a batch and its event. */
+    struct tag closed_tag, received_tag, sent_tag;
+    grpc_byte_buffer *received;
+    size_t received_count;
+    grpc_metadata_array initial_metadata, trailing_metadata; /* client */
+    grpc_status_code status;                                 /* client */
+    grpc_slice status_details;                               /* client */
+    int cancelled;                                           /* server */
+
+    pthread_mutex_t lock; /* of all below */
+    grpc_call *core;      /* NULL once closed */
+    uint32_t pending;     /* batches that are out */
+    bool terminal;        /* the terminal batch is back: nothing can be sent */
+    bool silenced;        /* finished or cancelled here: incoming messages are dropped */
+    bool sending;         /* sent_tag is out */
+    bool send_broken;     /* a send failed; the terminal batch will tell why */
+    bool headers_sent;
+    bool end_wanted, end_sent;      /* client: half-close; server: the status */
+    bool status_accepted;           /* server: the status entered the connection */
+    struct header_list own_headers; /* to be sent first */
+    struct header_list trailers;    /* server: baton-reason */
+    struct outgoing *first, *last;  /* unsent messages */
+    size_t queued_bytes, in_flight_bytes;
+    enum rpc_code end_code; /* server: what finish said */
+    char end_reason[64];
+    char end_message[1024];
+};
+
+/* A zeroed call that has one reference, the runtime's; `core` is the call's from now on. */
+struct rpc_call *call_create(grpc_call *core, bool is_server);
+/* For a call that never began: no batch was started. */
+void call_abandon(struct rpc_call *call);
+/* Server: posts the terminal batch, runs `open`, starts to read. Client: sends the headers, starts to read. */
+void call_begin_server(struct rpc_call *call, void *service);
+void call_begin_client(struct rpc_call *call, bool wait_for_ready);
+
+/* --- call_send.c --- */
+/* With call->lock held: starts a batch with whatever can be sent now, if none is out. */
+void call_pump(struct rpc_call *call);
+void call_on_sent(struct tag *tag, bool ok);
+void call_drop_queue(struct rpc_call *call);
+
+/* --- call.c, for call_send.c --- */
+/* With call->lock held. */
+void call_start_batch(struct rpc_call *call, const grpc_op *ops, size_t count, struct tag *tag);
+/* On the rpc thread, after each event, without the lock: ends the call if that was the last one. */
+void call_end_if_done(struct rpc_call *call);
+
+#endif

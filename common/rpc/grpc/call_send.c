@@ -1,0 +1,201 @@
+#include "common/base/assert.h"
+#include "common/rpc/grpc/call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_COST_BYTES 64 /* so that empty messages count too */
+
+/* One batch carries all that may leave now: headers, one message (core allows no second), and behind the last one the end. */
+void call_pump(struct rpc_call *call)
+{
+    if (call->sending || call->terminal || call->send_broken)
+        return;
+    grpc_op ops[3] = {0};
+    size_t count = 0;
+    grpc_slice message = grpc_empty_slice();
+    struct outgoing *head = call->first;
+    if (!head && !(call->end_wanted && !call->end_sent))
+        return;
+    if (!call->headers_sent) {
+        ops[count].op = GRPC_OP_SEND_INITIAL_METADATA;
+        ops[count].data.send_initial_metadata.count = call->own_headers.count;
+        ops[count++].data.send_initial_metadata.metadata = call->own_headers.items;
+        call->headers_sent = true;
+    }
+    if (head) {
+        ops[count].op = GRPC_OP_SEND_MESSAGE;
+        ops[count++].data.send_message.send_message = head->buffer;
+    }
+    if (call->end_wanted && (!head || !head->next)) {
+        call->end_sent = true;
+        if (call->is_server) {
+            message = grpc_slice_from_copied_string(call->end_message);
+            ops[count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+            ops[count].data.send_status_from_server.status = (grpc_status_code)call->end_code;
+            ops[count].data.send_status_from_server.status_details = &message;
+            ops[count].data.send_status_from_server.trailing_metadata_count = call->trailers.count;
+            ops[count++].data.send_status_from_server.trailing_metadata = call->trailers.items;
+        } else {
+            ops[count++].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+        }
+    }
+    call->sending = true;
+    call_start_batch(call, ops, count, &call->sent_tag);
+    if (head) {
+        call->first = head->next;
+        call->in_flight_bytes = head->cost_bytes;
+        grpc_byte_buffer_destroy(head->buffer); /* core took its slices */
+        free(head);
+    }
+    grpc_slice_unref(message);
+}
+
+void call_on_sent(struct tag *tag, bool ok)
+{
+    struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, sent_tag);
+    pthread_mutex_lock(&call->lock);
+    call->pending--;
+    call->sending = false;
+    call->queued_bytes -= call->in_flight_bytes;
+    call->in_flight_bytes = 0;
+    if (ok) {
+        call->status_accepted = call->is_server && call->end_sent;
+        call_pump(call);
+    } else {
+        call->send_broken = true;
+        call_drop_queue(call);
+    }
+    pthread_mutex_unlock(&call->lock);
+    call_end_if_done(call);
+}
+
+void call_drop_queue(struct rpc_call *call)
+{
+    while (call->first) {
+        struct outgoing *next = call->first->next;
+        call->queued_bytes -= call->first->cost_bytes;
+        grpc_byte_buffer_destroy(call->first->buffer);
+        free(call->first);
+        call->first = next;
+    }
+}
+
+static enum status enqueue(struct rpc_call *call, size_t size,
+                           void (*pack)(void *target, const void *source), const void *source)
+{
+    if (call->terminal || call->send_broken || call->end_wanted || call->silenced)
+        return STATUS_CANCELLED;
+    if (size > SIZE_MAX - MESSAGE_COST_BYTES ||
+        size + MESSAGE_COST_BYTES > call->max_queued_bytes - call->queued_bytes)
+        return STATUS_LIMIT;
+    struct outgoing *message = malloc(sizeof *message);
+    ASSERT(message);
+    grpc_slice slice = grpc_slice_malloc(size);
+    if (size)
+        pack(GRPC_SLICE_START_PTR(slice), source);
+    *message = (struct outgoing){.buffer = grpc_raw_byte_buffer_create(&slice, 1),
+                                 .cost_bytes = size + MESSAGE_COST_BYTES};
+    grpc_slice_unref(slice);
+    if (call->first)
+        call->last->next = message;
+    else
+        call->first = message;
+    call->last = message;
+    call->queued_bytes += message->cost_bytes;
+    call_pump(call);
+    return STATUS_OK;
+}
+
+enum status rpc_call_send_packed(struct rpc_call *call, size_t size,
+                                 void (*pack)(void *target, const void *source), const void *source)
+{
+    pthread_mutex_lock(&call->lock);
+    enum status status = enqueue(call, size, pack, source);
+    pthread_mutex_unlock(&call->lock);
+    return status;
+}
+
+static void copy_bytes(void *target, const void *source)
+{
+    const struct rpc_bytes *bytes = source;
+    memcpy(target, bytes->data, bytes->size);
+}
+
+enum status rpc_call_send(struct rpc_call *call, const void *data, size_t size)
+{
+    struct rpc_bytes bytes = {data, size};
+    return rpc_call_send_packed(call, size, copy_bytes, &bytes);
+}
+
+size_t rpc_call_queued_bytes(struct rpc_call *call)
+{
+    pthread_mutex_lock(&call->lock);
+    size_t queued_bytes = call->queued_bytes;
+    pthread_mutex_unlock(&call->lock);
+    return queued_bytes;
+}
+
+enum status rpc_call_add_metadata(struct rpc_call *call, const char *key, const char *value)
+{
+    ASSERT(call->is_server);
+    pthread_mutex_lock(&call->lock);
+    enum status status = call->headers_sent || call->terminal || !call->core
+                             ? STATUS_CANCELLED
+                             : header_list_add(&call->own_headers, key, value);
+    pthread_mutex_unlock(&call->lock);
+    return status;
+}
+
+void rpc_call_half_close(struct rpc_call *call)
+{
+    ASSERT(!call->is_server);
+    pthread_mutex_lock(&call->lock);
+    call->end_wanted = true;
+    call_pump(call);
+    pthread_mutex_unlock(&call->lock);
+}
+
+/* Cuts at a character's first byte, and keeps out what isn't text: the message crosses HTTP/2 percent-encoded. */
+static void copy_message(char *target, size_t size, const char *source)
+{
+    size_t length = strnlen(source, size);
+    if (length == size)
+        for (length = size - 1; length && ((unsigned char)source[length] & 0xc0) == 0x80;)
+            length--;
+    memcpy(target, source, length);
+    target[length] = 0;
+}
+
+void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reason,
+                     const char *message)
+{
+    ASSERT(call->is_server);
+    pthread_mutex_lock(&call->lock);
+    if (!call->end_wanted && !call->terminal) {
+        call->end_wanted = true;
+        call->silenced = true;
+        call->end_code = code;
+        copy_message(call->end_message, sizeof call->end_message, message ? message : "");
+        if (reason && *reason && strlen(reason) < sizeof call->end_reason &&
+            header_list_add(&call->trailers, "baton-reason", reason) == STATUS_OK)
+            memcpy(call->end_reason, reason, strlen(reason) + 1);
+        call_pump(call);
+    }
+    pthread_mutex_unlock(&call->lock);
+}
+
+void rpc_call_cancel(struct rpc_call *call)
+{
+    pthread_mutex_lock(&call->lock);
+    if (!call->terminal) {
+        call->silenced = true;
+        call_drop_queue(call);
+        if (call->is_server)
+            grpc_call_cancel_with_status(call->core, GRPC_STATUS_CANCELLED,
+                                         "cancelled by the server", NULL);
+        else
+            grpc_call_cancel(call->core, NULL);
+    }
+    pthread_mutex_unlock(&call->lock);
+}

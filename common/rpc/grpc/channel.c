@@ -1,0 +1,120 @@
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/rpc/grpc/call.h"
+#include "common/rpc/grpc/channel_args.h"
+#include "common/rpc/grpc/runtime.h"
+
+#include <grpc/grpc_security.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct rpc_channel {
+    struct rpc_runtime *runtime;
+    grpc_channel *core;
+    size_t max_queued_bytes;
+    struct call_set calls;
+};
+
+enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_channel_config *config,
+                               struct rpc_channel **channel, struct error *err)
+{
+    if (!*config->target || strlen(config->target) > 1024)
+        return error_set(err, STATUS_INVALID, "channel target \"%.100s\" is not host:port",
+                         config->target);
+    struct channel_args args = {0};
+    channel_args_add_common(&args, config->max_message_bytes, config->keepalive_us);
+    /* A connection for each channel, and no long waits before a restarted peer is tried again. */
+    channel_args_add(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channel_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    channel_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    channel_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* limit of one attempt */
+    /* Nothing behind our back: retries are the caller's, peers are reached directly, no lookups in DNS records. */
+    channel_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0);
+    channel_args_add(&args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    channel_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+
+    struct rpc_channel *made = calloc(1, sizeof *made);
+    ASSERT(made);
+    made->runtime = runtime;
+    made->max_queued_bytes =
+        config->max_queued_bytes ? config->max_queued_bytes : RPC_DEFAULT_BYTES;
+    call_set_init(&made->calls);
+    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
+    grpc_channel_args core_args = {args.count, args.items};
+    made->core = grpc_channel_create(config->target, plain, &core_args);
+    grpc_channel_credentials_release(plain);
+    *channel = made;
+    return STATUS_OK;
+}
+
+void rpc_channel_destroy(struct rpc_channel *channel)
+{
+    ASSERT(!rpc_runtime_on_thread());
+    call_set_close(&channel->calls);
+    call_set_each(&channel->calls, rpc_call_cancel); /* core leaves calls of a dead channel alive */
+    pthread_mutex_lock(&channel->calls.lock);
+    while (channel->calls.count)
+        call_set_wait(&channel->calls, UINT64_MAX);
+    pthread_mutex_unlock(&channel->calls.lock);
+    grpc_channel_destroy(channel->core);
+    call_set_deinit(&channel->calls);
+    free(channel);
+}
+
+static gpr_timespec deadline_after(uint64_t deadline_us)
+{
+    if (!deadline_us || deadline_us > INT64_MAX / 2)
+        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                        gpr_time_from_micros((int64_t)deadline_us, GPR_TIMESPAN));
+}
+
+enum status rpc_call_start_with(struct rpc_channel *channel, const struct rpc_call_options *options,
+                                struct rpc_call **call)
+{
+    struct header_list headers = {0};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < options->metadata_count && status == STATUS_OK; i++)
+        status = header_list_add(&headers, options->metadata[i].key, options->metadata[i].value);
+    if (status != STATUS_OK) {
+        header_list_deinit(&headers);
+        return status;
+    }
+    grpc_slice path = grpc_slice_from_copied_string(options->path);
+    struct rpc_call *made =
+        call_create(grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                             rpc_runtime_next_queue(channel->runtime), path, NULL,
+                                             deadline_after(options->deadline_us), NULL),
+                    false);
+    grpc_slice_unref(path);
+    made->handlers = options->handlers;
+    made->set = &channel->calls;
+    made->max_queued_bytes = channel->max_queued_bytes;
+    made->own_headers = headers;
+    if (options->deadline_us) {
+        made->allowed_us = options->deadline_us;
+        made->deadline_us = clock_now_us() + options->deadline_us;
+    }
+    rpc_call_set_context(made, options->context);
+    if (!call_set_add(&channel->calls, made)) {
+        call_abandon(made);
+        return STATUS_CANCELLED;
+    }
+    rpc_call_ref(made);
+    *call = made;
+    call_begin_client(made, options->wait_for_ready);
+    return STATUS_OK;
+}
+
+enum status rpc_call_start(struct rpc_channel *channel, const char *path,
+                           const struct rpc_handlers *handlers, void *context, uint64_t deadline_us,
+                           bool wait_for_ready, struct rpc_call **call)
+{
+    const struct rpc_call_options options = {.path = path,
+                                             .handlers = *handlers,
+                                             .context = context,
+                                             .deadline_us = deadline_us,
+                                             .wait_for_ready = wait_for_ready};
+    return rpc_call_start_with(channel, &options, call);
+}

@@ -1,0 +1,326 @@
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/rpc/grpc/address.h"
+#include "common/rpc/grpc/call.h"
+#include "common/rpc/grpc/channel_args.h"
+#include "common/rpc/grpc/health.h"
+#include "common/rpc/grpc/reflection.h"
+#include "common/rpc/grpc/runtime.h"
+
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_MAX_CALLS     16384
+#define ACCEPTORS_PER_QUEUE   8
+#define MAX_PATH_BYTES        256
+#define LAST_BYTES_TIMEOUT_US 500000 /* for connections to close in order once all calls ended */
+#define STOPPING_REASON       "shutting_down"
+#define STOPPING_MESSAGE      "the server is shutting down"
+
+/* Waits for one call of any method. Always some are out: a call that finds none hangs instead of failing. */
+struct acceptor {
+    struct tag tag;
+    struct rpc_server *server;
+    grpc_completion_queue *queue;
+    grpc_call *core;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+};
+
+struct rpc_server {
+    struct rpc_runtime *runtime;
+    grpc_server *core;
+    char address[300];
+    size_t max_queued_bytes, max_calls;
+    struct rpc_method *methods; /* ours, then the built-in ones */
+    size_t method_count, builtin_from;
+    struct health *health;
+    struct reflection *reflection;
+    struct tag shutdown_tag;
+    struct call_set calls;
+    /* Guarded by calls.lock; a change wakes calls.changed. */
+    bool stopping, shutdown_done;
+    size_t acceptors_out;
+    struct acceptor *acceptors;
+    size_t acceptor_count;
+};
+
+static void acceptor_request(struct acceptor *acceptor)
+{
+    grpc_call_details_init(&acceptor->details);
+    grpc_metadata_array_init(&acceptor->metadata);
+    acceptor->core = NULL;
+    tag_publish(&acceptor->tag);
+    grpc_call_error failure = grpc_server_request_call(
+        acceptor->server->core, &acceptor->core, &acceptor->details, &acceptor->metadata,
+        acceptor->queue, acceptor->queue, &acceptor->tag);
+    ASSERT(failure == GRPC_CALL_OK);
+}
+
+static void acceptor_clear(struct acceptor *acceptor)
+{
+    grpc_call_details_destroy(&acceptor->details);
+    grpc_metadata_array_destroy(&acceptor->metadata);
+}
+
+static void set_deadline(struct rpc_call *call, gpr_timespec deadline)
+{
+    if (!gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)))
+        return;
+    double left_us = gpr_timespec_to_micros(gpr_time_sub(deadline, gpr_now(deadline.clock_type)));
+    if (left_us > 1e15) /* thirty years: as good as none */
+        return;
+    call->allowed_us = left_us > 0 ? (uint64_t)left_us : 0;
+    call->deadline_us = clock_now_us() + call->allowed_us;
+}
+
+static const struct rpc_method *find_method(const struct rpc_server *server, const char *path)
+{
+    for (size_t i = 0; i < server->method_count; i++)
+        if (!strcmp(server->methods[i].path, path))
+            return &server->methods[i];
+    return NULL;
+}
+
+static void copy_path(grpc_slice slice, char path[MAX_PATH_BYTES])
+{
+    size_t length = GRPC_SLICE_LENGTH(slice);
+    length = length < MAX_PATH_BYTES ? length : MAX_PATH_BYTES - 1;
+    memcpy(path, GRPC_SLICE_START_PTR(slice), length);
+    path[length] = 0;
+}
+
+/* The call of an acceptor that has one, with its method (NULL: none of that name). */
+static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_method *method)
+{
+    struct rpc_server *server = acceptor->server;
+    struct rpc_call *call = call_create(acceptor->core, true);
+    call->set = &server->calls;
+    call->max_queued_bytes = server->max_queued_bytes;
+    set_deadline(call, acceptor->details.deadline);
+    headers_read(&call->received_headers, &acceptor->metadata);
+    char *peer = grpc_call_get_peer(acceptor->core);
+    str_copy(call->peer, sizeof call->peer, peer);
+    gpr_free(peer);
+    if (method) {
+        call->handlers = method->handlers;
+        call->client_streams = method->client_streams;
+        call->builtin = method >= server->methods + server->builtin_from;
+    }
+    return call;
+}
+
+/* A call without handlers that only ends. */
+static void refuse(struct rpc_call *call, enum rpc_code code, const char *reason,
+                   const char *message)
+{
+    call->handlers = (struct rpc_handlers){0};
+    call_begin_server(call, NULL);
+    rpc_call_finish(call, code, reason, message);
+}
+
+static void on_accepted(struct tag *tag, bool ok)
+{
+    struct acceptor *acceptor = CONTAINER_OF(tag, struct acceptor, tag);
+    struct rpc_server *server = acceptor->server;
+    if (!ok) { /* the server is shutting down */
+        acceptor_clear(acceptor);
+        pthread_mutex_lock(&server->calls.lock);
+        server->acceptors_out--;
+        pthread_cond_broadcast(&server->calls.changed);
+        pthread_mutex_unlock(&server->calls.lock);
+        return;
+    }
+    char path[MAX_PATH_BYTES];
+    copy_path(acceptor->details.method, path);
+    const struct rpc_method *method = find_method(server, path);
+    struct rpc_call *call = take_call(acceptor, method);
+    acceptor_clear(acceptor);
+    bool full = call_set_add(&server->calls, call) > server->max_calls;
+    pthread_mutex_lock(&server->calls.lock);
+    bool stopping = server->stopping;
+    pthread_mutex_unlock(&server->calls.lock);
+    acceptor_request(acceptor);
+    if (stopping) {
+        refuse(call, RPC_UNAVAILABLE, STOPPING_REASON, STOPPING_MESSAGE);
+    } else if (full) {
+        refuse(call, RPC_RESOURCE_EXHAUSTED, "too_many_calls",
+               "the server's limit of calls at once is reached");
+    } else if (!method) {
+        char message[MAX_PATH_BYTES + 32];
+        snprintf(message, sizeof message, "unknown method %s", path);
+        refuse(call, RPC_UNIMPLEMENTED, "unknown_method", message);
+    } else {
+        call_begin_server(call, method->service);
+    }
+}
+
+static void on_shutdown(struct tag *tag, bool ok)
+{
+    (void)ok;
+    struct rpc_server *server = CONTAINER_OF(tag, struct rpc_server, shutdown_tag);
+    pthread_mutex_lock(&server->calls.lock);
+    server->shutdown_done = true;
+    pthread_cond_broadcast(&server->calls.changed);
+    pthread_mutex_unlock(&server->calls.lock);
+}
+
+/* --- start --- */
+
+static grpc_server *create_core(struct rpc_runtime *runtime, const struct rpc_server_config *config)
+{
+    struct channel_args args = {0};
+    channel_args_add_common(&args, config->max_message_bytes, config->keepalive_us);
+    channel_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT,
+                     0); /* on, two servers share a port silently */
+    channel_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+    grpc_channel_args core_args = {args.count, args.items};
+    grpc_server *core = grpc_server_create(&core_args, NULL);
+    for (uint32_t i = 0; i < rpc_runtime_queue_count(runtime); i++)
+        grpc_server_register_completion_queue(core, rpc_runtime_queue(runtime, i), NULL);
+    return core;
+}
+
+static enum status listen_on(struct rpc_server *server, const char *listen, struct error *err)
+{
+    struct address address;
+    TRY(address_parse(listen, &address, err));
+    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    int port = grpc_server_add_http2_port(server->core, listen, plain);
+    grpc_server_credentials_release(plain);
+    if (!port)
+        return error_set(err, STATUS_IO, "can't listen on %s: %s", listen,
+                         address_bind_failure(&address));
+    snprintf(server->address, sizeof server->address, address.bracketed ? "[%s]:%d" : "%s:%d",
+             address.host, port);
+    if (!address_is_loopback(&address))
+        log_warn("rpc_server",
+                 "msg=\"listening without TLS on an address that other machines reach\" address=%s",
+                 server->address);
+    return STATUS_OK;
+}
+
+static void add_methods(struct rpc_server *server, const struct rpc_server_config *config)
+{
+    server->builtin_from = config->method_count;
+    server->method_count = config->method_count + HEALTH_METHODS + REFLECTION_METHODS;
+    server->methods = calloc(server->method_count, sizeof *server->methods);
+    ASSERT(server->methods);
+    if (config->method_count)
+        memcpy(server->methods, config->methods, config->method_count * sizeof *server->methods);
+    health_methods(server->health, server->methods + server->builtin_from);
+    reflection_methods(server->reflection, server->methods + server->builtin_from + HEALTH_METHODS);
+}
+
+static void post_acceptors(struct rpc_server *server)
+{
+    server->acceptor_count = rpc_runtime_queue_count(server->runtime) * ACCEPTORS_PER_QUEUE;
+    server->acceptors = calloc(server->acceptor_count, sizeof *server->acceptors);
+    ASSERT(server->acceptors);
+    server->acceptors_out = server->acceptor_count;
+    for (size_t i = 0; i < server->acceptor_count; i++) {
+        struct acceptor *acceptor = &server->acceptors[i];
+        acceptor->tag.run = on_accepted;
+        acceptor->server = server;
+        acceptor->queue = rpc_runtime_queue(server->runtime, (uint32_t)(i / ACCEPTORS_PER_QUEUE));
+        acceptor_request(acceptor);
+    }
+}
+
+static void server_free(struct rpc_server *server)
+{
+    grpc_server_destroy(server->core);
+    health_destroy(server->health);
+    reflection_destroy(server->reflection);
+    call_set_deinit(&server->calls);
+    free(server->acceptors);
+    free(server->methods);
+    free(server);
+}
+
+/* Core's shutdown, and nothing of the server is out any more. */
+static void wait_for_shutdown(struct rpc_server *server, uint64_t grace_us)
+{
+    uint64_t until_us = clock_now_us() + (grace_us < UINT32_MAX ? grace_us : UINT32_MAX);
+    bool cancelled = false;
+    pthread_mutex_lock(&server->calls.lock);
+    while (!server->shutdown_done || server->calls.count || server->acceptors_out) {
+        uint64_t now_us = clock_now_us();
+        if (!server->calls.count && until_us > now_us + LAST_BYTES_TIMEOUT_US)
+            until_us = now_us + LAST_BYTES_TIMEOUT_US;
+        if (call_set_wait(&server->calls, cancelled ? UINT64_MAX : until_us))
+            continue;
+        cancelled = true;
+        pthread_mutex_unlock(&server->calls.lock);
+        grpc_server_cancel_all_calls(server->core);
+        pthread_mutex_lock(&server->calls.lock);
+    }
+    pthread_mutex_unlock(&server->calls.lock);
+}
+
+enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_server_config *config,
+                             struct rpc_server **server, struct error *err)
+{
+    struct rpc_server *made = calloc(1, sizeof *made);
+    ASSERT(made);
+    made->runtime = runtime;
+    made->max_queued_bytes =
+        config->max_queued_bytes ? config->max_queued_bytes : RPC_DEFAULT_BYTES;
+    made->max_calls = config->max_calls ? config->max_calls : DEFAULT_MAX_CALLS;
+    made->shutdown_tag.run = on_shutdown;
+    call_set_init(&made->calls);
+    made->core = create_core(runtime, config);
+    made->health = health_create(config->services, config->service_count);
+    made->reflection = reflection_create(config);
+    add_methods(made, config);
+    enum status status = listen_on(made, config->listen, err);
+    if (status == STATUS_OK) {
+        grpc_server_start(made->core);
+        post_acceptors(made);
+        *server = made;
+        return STATUS_OK;
+    }
+    /* Core wants the same end for a server that never started. */
+    tag_publish(&made->shutdown_tag);
+    grpc_server_shutdown_and_notify(made->core, rpc_runtime_queue(runtime, 0), &made->shutdown_tag);
+    wait_for_shutdown(made, 0);
+    server_free(made);
+    return status;
+}
+
+const char *rpc_server_address(const struct rpc_server *server)
+{
+    return server->address;
+}
+
+void rpc_server_set_serving(struct rpc_server *server, bool serving)
+{
+    health_set_serving(server->health, serving);
+}
+
+static void end_builtin(struct rpc_call *call)
+{
+    if (call->builtin)
+        rpc_call_finish(call, RPC_UNAVAILABLE, STOPPING_REASON, STOPPING_MESSAGE);
+}
+
+void rpc_server_stop(struct rpc_server *server, uint64_t grace_us)
+{
+    ASSERT(!rpc_runtime_on_thread());
+    health_set_serving(server->health, false);
+    pthread_mutex_lock(&server->calls.lock);
+    server->stopping = true;
+    pthread_mutex_unlock(&server->calls.lock);
+    tag_publish(&server->shutdown_tag);
+    grpc_server_shutdown_and_notify(server->core, rpc_runtime_queue(server->runtime, 0),
+                                    &server->shutdown_tag);
+    call_set_each(&server->calls, end_builtin);
+    wait_for_shutdown(server, grace_us);
+    server_free(server);
+}

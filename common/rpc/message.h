@@ -1,0 +1,14 @@
+/* Sends protobuf-c messages on calls, packed once, straight into the transport's memory. Incoming ones are unpacked with
+ * proto/proto_unpack.h. */
+#ifndef BATON_RPC_MESSAGE_H
+#define BATON_RPC_MESSAGE_H
+
+#include "common/rpc/rpc.h"
+
+#include <protobuf-c/protobuf-c.h>
+
+/* `rpc_call_send_message(call, &response.base)`. Fails as rpc_call_send does; the message stays the caller's. */
+enum status rpc_call_send_message(struct rpc_call *call,
+                                  const ProtobufCMessage *message) WARN_UNUSED;
+
+#endif

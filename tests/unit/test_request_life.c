@@ -1,0 +1,409 @@
+/* request_life: each rule of a request's way through the router, as events and the actions they cause. */
+#include "router/request_life.h"
+
+#include "tests/unit/handoff_text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define P1       1
+#define P2       2
+#define D1       11
+#define D2       12
+#define DEADLINE 5000
+
+struct fixture {
+    struct request_life life;
+    struct life_actions out;
+    struct str text;
+};
+
+static void start(struct fixture *f)
+{
+    struct request_limits limits = {.runs = 3, .attempts = 6, .no_worker_us = 1000};
+    request_life_init(&f->life, &limits, DEADLINE, &f->out);
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    start(&f);
+    str_init(&f.text, 4096);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    str_deinit(&f->text);
+    return 0;
+}
+
+static void expect(struct fixture *f, const char *text)
+{
+    str_clear(&f->text);
+    text_life_actions(&f->text, &f->out);
+    assert_string_equal(f->text.data, text);
+}
+
+static void placed(struct fixture *f, uint64_t prefill, uint64_t decode)
+{
+    request_life_on_placed(&f->life, 0, prefill, decode, &f->out);
+}
+
+static bool opened(struct fixture *f, uint64_t worker, uint32_t attempt)
+{
+    return request_life_on_opened(&f->life, worker, attempt, (struct handle_ref){7, 0, 1}, &f->out);
+}
+
+static void token(struct fixture *f, uint64_t worker, uint32_t attempt, uint32_t index,
+                  enum finish_reason finish)
+{
+    struct life_token t = {
+        .worker = worker, .attempt = attempt, .index = index, .id = 100 + index, .finish = finish};
+    request_life_on_token(&f->life, &t, &f->out);
+}
+
+static void lost(struct fixture *f, uint64_t worker, uint32_t attempt)
+{
+    request_life_on_lost(&f->life, worker, attempt, &f->out);
+}
+
+static void session_lost(struct fixture *f, uint64_t worker)
+{
+    request_life_on_session_lost(&f->life, worker, &f->out);
+}
+
+static void refused(struct fixture *f, uint64_t worker, uint32_t attempt, bool retry)
+{
+    request_life_on_refused(&f->life, worker, attempt, retry, &f->out);
+}
+
+static void decoding(struct fixture *f)
+{
+    placed(f, P1, D1);
+    expect(f, ">1 prefill a1 emitted 0");
+    assert_true(opened(f, P1, 1));
+    expect(f, ">11 decode a1 emitted 0 handle");
+}
+
+static void test_the_whole_life(void **state)
+{
+    struct fixture *f = *state;
+    expect(f, "place");
+    decoding(f);
+    assert_int_equal(f->life.ref.generation, 1);
+    token(f, P1, 1, 1, FINISH_NONE);
+    expect(f, "deliver 1 id 101");
+    token(f, D1, 1, 1, FINISH_NONE); /* both sides send the first */
+    expect(f, "");
+    token(f, D1, 1, 2, FINISH_NONE);
+    expect(f, "deliver 2 id 102");
+    token(f, D1, 1, 3, FINISH_EOS);
+    expect(f, "deliver 3 id 103; >1 release a1; >11 release a1; finish ok eos (finished)");
+    assert_int_equal(f->life.status, TERMINAL_OK);
+    assert_int_equal(f->life.dropped, 1);
+}
+
+static void test_the_end_with_the_first_token_from_either_side(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    token(f, D1, 1, 1, FINISH_MAX_TOKENS); /* prefill's was lost with its session */
+    expect(f, "deliver 1 id 101; >1 release a1; >11 release a1; finish ok max_tokens (finished)");
+    token(f, P1, 1, 1, FINISH_MAX_TOKENS);
+    expect(f, "");
+}
+
+static void test_nothing_happens_after_the_end(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    request_life_on_cancel(&f->life, &f->out);
+    expect(f, ">1 release a1; >11 release a1; finish cancelled none (cancelled)");
+    request_life_on_cancel(&f->life, &f->out);
+    expect(f, "");
+    request_life_on_stop_string(&f->life, &f->out);
+    expect(f, "");
+    request_life_on_fail(&f->life, TERMINAL_INTERNAL, "x", &f->out);
+    expect(f, "");
+    request_life_on_tick(&f->life, UINT64_MAX, &f->out);
+    expect(f, "");
+    placed(f, P1, D1);
+    expect(f, "");
+    assert_false(opened(f, P1, 1));
+    token(f, D1, 1, 1, FINISH_EOS);
+    expect(f, "");
+    lost(f, D1, 1);
+    expect(f, "");
+    refused(f, D1, 1, true);
+    expect(f, "");
+    session_lost(f, D1);
+    expect(f, "");
+    assert_int_equal(request_life_next_us(&f->life), UINT64_MAX);
+    assert_int_equal(f->life.status, TERMINAL_CANCELLED);
+}
+
+static void test_local_prefill_on_decode(void **state)
+{
+    struct fixture *f = *state;
+    placed(f, 0, D1);
+    expect(f, ">11 decode a1 emitted 0");
+    token(f, D1, 1, 1, FINISH_NONE);
+    expect(f, "deliver 1 id 101");
+    session_lost(f, D1);
+    expect(f, ">11 release a1; place not d11");
+    placed(f, 0, D2);
+    expect(f, ">12 decode a2 emitted 1");
+    token(f, D2, 2, 2, FINISH_EOS);
+    expect(f, "deliver 2 id 102; >12 release a2; finish ok eos (finished)");
+}
+
+static void test_prefill_worker_dies_before_opened(void **state)
+{
+    struct fixture *f = *state;
+    placed(f, P1, D1);
+    session_lost(f, P1);
+    expect(f, ">1 release a1; place not p1");
+    assert_int_equal(f->life.runs, 0);
+    assert_false(opened(f, P1, 1)); /* late, of the older attempt */
+    placed(f, P2, D1);
+    expect(f, ">2 prefill a2 emitted 0");
+    assert_false(opened(f, P1, 1));
+    assert_false(opened(f, P1, 2)); /* not from the worker that was asked */
+    assert_true(opened(f, P2, 2));
+    assert_int_equal(f->life.runs, 1);
+}
+
+static void test_after_decode_only_decode_says_that_prefill_is_lost(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    session_lost(f, P1);
+    expect(f, "");
+    lost(f, D1, 1);
+    expect(f, ">1 release a1; >11 release a1; place not p1");
+    lost(f, D1, 1);
+    expect(f, "");
+    placed(f, P2, D1);
+    expect(f, ">2 prefill a2 emitted 0");
+}
+
+static void test_decode_worker_dies_before_its_first_token(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    token(f, P1, 1, 1, FINISH_NONE);
+    session_lost(f, D1);
+    expect(f, ">11 release a1; place_decode not d11"); /* only the old reader is told */
+    token(f, P1, 1, 2, FINISH_NONE);                   /* of the older attempt */
+    expect(f, "");
+    placed(f, P2, D2); /* there is a handle: prefill is not chosen again */
+    expect(f,
+           ">12 decode a2 emitted 0 handle"); /* what the handle covers, not what was delivered */
+    assert_int_equal(f->life.runs, 1);
+    assert_int_equal(f->life.prefill, P1);
+    token(f, D2, 2, 1, FINISH_NONE);
+    expect(f, "");
+    token(f, D2, 2, 2, FINISH_EOS);
+    expect(f, "deliver 2 id 102; >1 release a2; >12 release a2; finish ok eos (finished)");
+}
+
+static void test_decode_worker_dies_after_tokens(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    for (uint32_t i = 1; i <= 3; i++)
+        token(f, D1, 1, i, FINISH_NONE);
+    session_lost(f, D1);
+    expect(f, ">1 release a1; >11 release a1; place not d11");
+    token(f, D1, 1, 4, FINISH_NONE); /* a paused worker wakes up */
+    expect(f, "");
+    placed(f, P1, D2);
+    expect(f, ">1 prefill a2 emitted 3");
+    opened(f, P1, 2);
+    expect(f, ">12 decode a2 emitted 3 handle");
+    token(f, P1, 2, 4, FINISH_NONE);
+    expect(f, "deliver 4 id 104");
+}
+
+static void test_decode_worker_dies_before_the_handle_is_there(void **state)
+{
+    struct fixture *f = *state;
+    placed(f, P1, D1);
+    session_lost(f, D1);
+    expect(f, "");
+    assert_true(opened(f, P1, 1));
+    expect(f, "place_decode");
+    placed(f, 0, D2);
+    expect(f, ">12 decode a1 emitted 0 handle");
+}
+
+static void test_runs_are_limited(void **state)
+{
+    struct fixture *f = *state; /* 3 runs */
+    for (uint32_t attempt = 1; attempt <= 3; attempt++) {
+        placed(f, P1, D1);
+        opened(f, P1, attempt);
+        lost(f, D1, attempt);
+    }
+    expect(f, ">1 release a3; >11 release a3; finish unavailable none (retries)");
+}
+
+static void test_attempts_are_limited(void **state)
+{
+    struct fixture *f = *state; /* 6 attempts */
+    for (uint32_t attempt = 1; attempt <= 5; attempt++) {
+        placed(f, P1, D1);
+        refused(f, P1, attempt, true);
+        expect(f, attempt == 1   ? ">1 release a1; place not p1"
+                  : attempt == 2 ? ">1 release a2; place not p1"
+                  : attempt == 3 ? ">1 release a3; place not p1"
+                  : attempt == 4 ? ">1 release a4; place not p1"
+                                 : ">1 release a5; place not p1");
+    }
+    placed(f, P1, D1);
+    refused(f, P1, 6, true);
+    expect(f, ">1 release a6; finish overloaded none (attempts)");
+    assert_int_equal(f->life.runs, 0);
+}
+
+static void test_giving_the_handle_again_costs_no_run_but_is_limited(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    for (uint32_t attempt = 1; attempt <= 5; attempt++) {
+        session_lost(f, D1);
+        placed(f, 0, D1);
+    }
+    assert_int_equal(f->life.runs, 1);
+    session_lost(f, D1);
+    expect(f, ">1 release a6; >11 release a6; finish unavailable none (attempts)");
+}
+
+static void test_refusals(void **state)
+{
+    struct fixture *f = *state;
+    placed(f, P1, D1);
+    refused(f, D1, 1, false); /* it wasn't asked */
+    expect(f, "");
+    opened(f, P1, 1);
+    refused(f, P1, 1, true); /* too late: it was opened */
+    expect(f, "");
+    refused(f, D1, 1, true);
+    expect(f, ">11 release a1; place_decode not d11");
+    placed(f, 0, D2);
+    refused(f, D2, 2, false);
+    expect(f, ">1 release a2; >12 release a2; finish invalid none (refused)");
+}
+
+static void test_a_refused_local_decode_costs_no_run(void **state)
+{
+    struct fixture *f = *state;
+    placed(f, 0, D1);
+    assert_int_equal(f->life.runs, 1);
+    refused(f, D1, 1, true);
+    expect(f, ">11 release a1; place not d11");
+    assert_int_equal(f->life.runs, 0);
+}
+
+static void test_a_gap_runs_again(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    token(f, D1, 1, 2, FINISH_NONE);
+    expect(f, ">1 release a1; >11 release a1; place");
+    assert_int_equal(f->life.delivered, 0);
+}
+
+static void test_deadline_in_every_state(void **state)
+{
+    struct fixture *f = *state;
+    request_life_on_tick(&f->life, DEADLINE - 1, &f->out);
+    expect(f, "");
+    assert_int_equal(request_life_next_us(&f->life), DEADLINE);
+    decoding(f);
+    request_life_on_tick(&f->life, DEADLINE, &f->out);
+    expect(f, ">1 release a1; >11 release a1; finish deadline none (deadline)");
+    start(f);
+    request_life_on_tick(&f->life, DEADLINE, &f->out);
+    expect(f, "finish deadline none (deadline)");
+    start(f);
+    placed(f, P1, D1);
+    request_life_on_tick(&f->life, DEADLINE, &f->out);
+    expect(f, ">1 release a1; finish deadline none (deadline)");
+    start(f);
+    decoding(f);
+    session_lost(f, D1);
+    request_life_on_tick(&f->life, DEADLINE, &f->out);
+    expect(f, ">1 release a2; finish deadline none (deadline)"); /* ends attempts <= 2 */
+}
+
+static void test_waiting_without_workers_is_limited(void **state)
+{
+    struct fixture *f = *state; /* 1000 us */
+    request_life_on_no_place(&f->life, 100, false, &f->out);
+    request_life_on_no_place(&f->life, 300, false, &f->out);
+    assert_int_equal(request_life_next_us(&f->life), 1100);
+    request_life_on_no_place(&f->life, 400, true, &f->out); /* full is not gone */
+    assert_int_equal(request_life_next_us(&f->life), DEADLINE);
+    request_life_on_no_place(&f->life, 500, false, &f->out);
+    request_life_on_tick(&f->life, 1499, &f->out);
+    expect(f, "");
+    request_life_on_tick(&f->life, 1500, &f->out);
+    expect(f, "finish unavailable none (no_worker)");
+}
+
+static void test_waiting_ends_with_a_place(void **state)
+{
+    struct fixture *f = *state;
+    request_life_on_no_place(&f->life, 100, false, &f->out);
+    decoding(f);
+    assert_int_equal(request_life_next_us(&f->life), DEADLINE);
+    session_lost(f, D1);
+    request_life_on_no_place(&f->life, 2000, false, &f->out);
+    request_life_on_tick(&f->life, 3000, &f->out);
+    expect(f, ">1 release a2; finish unavailable none (no_worker)");
+}
+
+static void test_stop_string_and_failure(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    token(f, P1, 1, 1, FINISH_NONE);
+    request_life_on_stop_string(&f->life, &f->out);
+    expect(f, ">1 release a1; >11 release a1; finish ok stop_string (finished)");
+    start(f);
+    request_life_on_fail(&f->life, TERMINAL_OVERLOADED, "queue_full", &f->out);
+    expect(f, "finish overloaded none (queue_full)");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        T(test_the_whole_life),
+        T(test_the_end_with_the_first_token_from_either_side),
+        T(test_nothing_happens_after_the_end),
+        T(test_local_prefill_on_decode),
+        T(test_prefill_worker_dies_before_opened),
+        T(test_after_decode_only_decode_says_that_prefill_is_lost),
+        T(test_decode_worker_dies_before_its_first_token),
+        T(test_decode_worker_dies_after_tokens),
+        T(test_decode_worker_dies_before_the_handle_is_there),
+        T(test_runs_are_limited),
+        T(test_attempts_are_limited),
+        T(test_giving_the_handle_again_costs_no_run_but_is_limited),
+        T(test_refusals),
+        T(test_a_refused_local_decode_costs_no_run),
+        T(test_a_gap_runs_again),
+        T(test_deadline_in_every_state),
+        T(test_waiting_without_workers_is_limited),
+        T(test_waiting_ends_with_a_place),
+        T(test_stop_string_and_failure),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

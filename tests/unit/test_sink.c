@@ -1,0 +1,663 @@
+/* sink: each rule of the decode side of the handoff, as events and the actions they cause. */
+#include "common/handoff/sink.h"
+
+#include "tests/unit/handoff_text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PEER        9
+#define HEARTBEAT   100
+#define SILENCE     1000
+#define PEER_DOWN   400
+#define RECONNECT   50
+#define BLOCK_BYTES 16
+
+struct fixture {
+    struct sink_table *table;
+    struct sink_actions out;
+    uint64_t now_us;
+    struct str text;
+    uint64_t cookie; /* of the latest READ or VERIFY */
+};
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    struct sink_config config = {.model_hash = 1,
+                                 .layout_hash = 2,
+                                 .numerics_id = 3,
+                                 .block_tokens = 4,
+                                 .block_bytes = BLOCK_BYTES,
+                                 .max_sinks = 3,
+                                 .max_blocks = 4,
+                                 .max_peers = 2,
+                                 .max_read_blocks = 2,
+                                 .heartbeat_us = HEARTBEAT,
+                                 .silence_limit_us = SILENCE,
+                                 .peer_down_limit_us = PEER_DOWN,
+                                 .reconnect_us = RECONNECT};
+    struct error err;
+    assert_int_equal(sink_table_create(&config, &f.table, &err), STATUS_OK);
+    assert_int_equal(sink_actions_init(&f.out, f.table), STATUS_OK);
+    f.now_us = 1000;
+    f.cookie = 0;
+    str_init(&f.text, 4096);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    str_deinit(&f->text);
+    sink_actions_deinit(&f->out);
+    sink_table_destroy(f->table);
+    return 0;
+}
+
+static void expect(struct fixture *f, const char *text)
+{
+    str_clear(&f->text);
+    text_sink_actions(&f->text, &f->out);
+    assert_string_equal(f->text.data, text);
+    for (uint32_t i = 0; i < f->out.count; i++)
+        if (f->out.items[i].kind == SINK_READ || f->out.items[i].kind == SINK_VERIFY)
+            f->cookie = f->out.items[i].cookie;
+}
+
+static struct sink_decode decode_of(uint64_t request, uint32_t attempt, uint32_t tokens)
+{
+    static const uint32_t blocks[] = {10, 11, 15, 16};
+    return (struct sink_decode){.request = request,
+                                .attempt = attempt,
+                                .has_handle = true,
+                                .handle = {.ref = {7, 0, 1},
+                                           .model_hash = 1,
+                                           .layout_hash = 2,
+                                           .numerics_id = 3,
+                                           .token_count = tokens,
+                                           .block_count = (tokens + 3) / 4,
+                                           .blocks = blocks},
+                                .peer = PEER,
+                                .emitted_count = 2,
+                                .reserve_tokens = tokens + 20};
+}
+
+static void decode(struct fixture *f, uint64_t request, uint32_t attempt, uint32_t tokens)
+{
+    struct sink_decode command = decode_of(request, attempt, tokens);
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+}
+
+static void reserved(struct fixture *f, uint64_t request, uint32_t attempt)
+{
+    static const uint32_t blocks[] = {30, 31, 32, 40, 41, 42};
+    sink_on_reserved(f->table, f->now_us, request, attempt, blocks, 6, &f->out);
+}
+
+static void answer(struct fixture *f, uint64_t request, uint32_t attempt, struct peer_up message)
+{
+    message.request = request;
+    message.attempt = attempt;
+    sink_on_message(f->table, f->now_us, PEER, &message, &f->out);
+}
+
+static void ready(struct fixture *f, uint32_t attempt, uint32_t tokens)
+{
+    answer(f, 1, attempt, (struct peer_up){.kind = PEER_READY, .ready_tokens = tokens});
+}
+
+static void complete(struct fixture *f, uint32_t attempt, uint32_t block_count)
+{
+    static const uint32_t sums[] = {50, 60, 70, 80};
+    answer(f, 1, attempt,
+           (struct peer_up){.kind = PEER_COMPLETE,
+                            .first_token = 42,
+                            .checksum_count = block_count,
+                            .checksums = sums});
+}
+
+static void plain(struct fixture *f, uint32_t attempt, enum peer_up_kind kind)
+{
+    answer(f, 1, attempt, (struct peer_up){.kind = kind});
+}
+
+static void read_done(struct fixture *f, enum status status)
+{
+    sink_on_read_done(f->table, f->now_us, f->cookie, status, &f->out);
+}
+
+static void tick(struct fixture *f, uint64_t now_us)
+{
+    f->now_us = now_us;
+    sink_on_tick(f->table, now_us, &f->out);
+}
+
+/* Stream and pairing with PEER are up, request 1 attempt 1 (10 tokens, 3 blocks) is subscribed. */
+static void subscribe_one(struct fixture *f)
+{
+    decode(f, 1, 1, 10);
+    expect(f, "reserve 1.1 30; connect 9");
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, "pair 9; >9 extend 1.1 h0.1");
+    reserved(f, 1, 1);
+    expect(f, ">9 subscribe 1.1 h0.1");
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "");
+}
+
+/* All is read; the checksums are asked for. */
+static void read_one(struct fixture *f)
+{
+    subscribe_one(f);
+    ready(f, 1, 8);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    expect(f, "");
+    complete(f, 1, 3);
+    expect(f, "read 1.1 15>32");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 30=50 31=60 32=70 tail 2");
+}
+
+static void confirm_one(struct fixture *f)
+{
+    read_one(f);
+    sink_on_verified(f->table, f->now_us, f->cookie, true, &f->out);
+    expect(f, ">9 confirm 1.1 h0.1");
+}
+
+static void test_the_whole_life(void **state)
+{
+    struct fixture *f = *state;
+    confirm_one(f);
+    plain(f, 1, PEER_HELD);
+    expect(f, "admit 1.1 id 42; pulled 1.1 48 early 32");
+    assert_int_equal(sink_table_count(f->table), 1);
+    assert_int_equal(sink_table_next_us(f->table), UINT64_MAX);
+    sink_on_finished(f->table, f->now_us, 1, 1, &f->out);
+    expect(f, "");
+    assert_int_equal(sink_table_count(f->table), 0);
+    struct sink_counters counters = sink_table_counters(f->table);
+    assert_int_equal(counters.admitted, 1);
+    assert_int_equal(counters.pulled_bytes, 48);
+    assert_int_equal(counters.early_bytes, 32);
+    assert_int_equal(counters.dropped, 0);
+}
+
+static void test_without_a_handle_the_prompt_is_computed_here(void **state)
+{
+    struct fixture *f = *state;
+    struct sink_decode command = {.request = 1, .attempt = 1, .reserve_tokens = 12};
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+    expect(f, "reserve 1.1 12");
+    assert_int_equal(sink_table_next_us(f->table), UINT64_MAX);
+    reserved(f, 1, 1);
+    expect(f, "admit 1.1 compute");
+    sink_on_release(f->table, f->now_us, 1, 1, &f->out);
+    expect(f, "unreserve 1.1");
+    assert_int_equal(sink_table_counters(f->table).admitted_local, 1);
+}
+
+/* Reads go on in pieces of max_read_blocks, one at a time, whatever comes meanwhile. */
+static void test_reading_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 16);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    reserved(f, 1, 1);
+    ready(f, 1, 4);
+    expect(f, ""); /* not paired yet */
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "read 1.1 10>30");
+    ready(f, 1, 16); /* the last block is whole, so it is ready before Complete */
+    expect(f, "");
+    ready(f, 1, 8);
+    expect(f, ""); /* never less than before */
+    assert_int_equal(sink_table_landing_blocks(f->table), 1);
+    read_done(f, STATUS_OK);
+    expect(f, "read 1.1 11>31 15>32");
+    assert_int_equal(sink_table_landing_blocks(f->table), 2);
+    read_done(f, STATUS_OK);
+    expect(f, "read 1.1 16>40");
+    read_done(f, STATUS_OK);
+    expect(f, "");
+    complete(f, 1, 0); /* a path without checksums */
+    expect(f, ">9 confirm 1.1 h0.1");
+}
+
+static void test_the_lease_is_extended_from_decode_on(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 10);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    assert_int_equal(sink_table_next_us(f->table), 1000 + HEARTBEAT);
+    tick(f, 1099);
+    expect(f, "");
+    tick(f, 1100); /* still queued */
+    expect(f, ">9 extend 1.1 h0.1");
+    reserved(f, 1, 1);
+    tick(f, 1200);
+    expect(f, ">9 extend 1.1 h0.1"); /* while it reads */
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    complete(f, 1, 3);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 30=50 31=60 32=70 tail 2");
+    tick(f, 1300);
+    expect(f, ">9 extend 1.1 h0.1"); /* while it is checked */
+    sink_on_verified(f->table, f->now_us, f->cookie, true, &f->out);
+    tick(f, 1400);
+    expect(f, ">9 confirm 1.1 h0.1"); /* then only Confirm is repeated */
+    decode(f, 2, 1, 4);               /* the stream is up: at once */
+    expect(f, "reserve 2.1 24; >9 extend 2.1 h0.1");
+}
+
+static void test_gone_ends_a_sink_in_every_state(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 10);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    plain(f, 1, PEER_GONE); /* queued */
+    expect(f, ">9 release 1.1 h0.1; lost 1.1 gone; unreserve 1.1");
+    decode(f, 1, 2, 10);
+    reserved(f, 1, 2);
+    plain(f, 2, PEER_GONE); /* reading */
+    expect(f, ">9 release 1.2 h0.1; lost 1.2 gone; unreserve 1.2");
+    assert_int_equal(sink_table_count(f->table), 0);
+    assert_int_equal(sink_table_counters(f->table).given_up[SINK_REASON_GONE], 2);
+}
+
+static void test_gone_after_confirm_never_runs(void **state)
+{
+    struct fixture *f = *state;
+    confirm_one(f);
+    plain(f, 1, PEER_GONE);
+    expect(f, ">9 release 1.1 h0.1; lost 1.1 gone; unreserve 1.1");
+    plain(f, 1, PEER_HELD);
+    expect(f, "");
+}
+
+static void test_the_end_with_the_first_token(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 4);
+    expect(f, "read 1.1 10>30");
+    answer(f, 1, 1,
+           (struct peer_up){.kind = PEER_COMPLETE, .first_token = 42, .finish = FINISH_EOS});
+    expect(f, "token 1.1 3 id 42 eos"); /* two were emitted before */
+    read_done(f, STATUS_OK);            /* the blocks were landing */
+    expect(f, "unreserve 1.1");
+    assert_int_equal(sink_table_count(f->table), 0);
+}
+
+static void test_landing_blocks_outlive_their_sink(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 4);
+    expect(f, "read 1.1 10>30");
+    uint64_t first = f->cookie;
+    sink_on_release(f->table, f->now_us, 1, 1, &f->out);
+    expect(f, "");
+    assert_int_equal(sink_table_count(f->table), 1);
+    assert_int_equal(sink_table_landing_blocks(f->table), 1);
+    decode(f, 1, 2, 10); /* the same request again, beside its orphan */
+    expect(f, "reserve 1.2 30; >9 extend 1.2 h0.1");
+    sink_on_session_lost(f->table, f->now_us, &f->out);
+    expect(f, "unreserve 1.2");
+    sink_on_session_lost(f->table, f->now_us, &f->out);
+    expect(f, "");
+    f->cookie = first;
+    read_done(f, STATUS_CANCELLED); /* failed reads end the pairing, and free as well */
+    expect(f, "unpair 9; unreserve 1.1");
+    assert_int_equal(sink_table_count(f->table), 0);
+}
+
+static void test_a_failed_read_is_repeated_once_on_a_new_pairing(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 8);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_TIMEOUT);
+    expect(f, "unpair 9");
+    ready(f, 1, 8);
+    expect(f, "");
+    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    expect(f, "pair 9");
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_TIMEOUT);
+    expect(f, "unpair 9; >9 release 1.1 h0.1; lost 1.1 read; unreserve 1.1");
+    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    expect(f, ""); /* nobody needs it */
+    decode(f, 2, 1, 4);
+    reserved(f, 2, 1);
+    expect(f, "pair 9; >9 subscribe 2.1 h0.1");
+}
+
+static void test_wrong_bytes_are_read_once_more(void **state)
+{
+    struct fixture *f = *state;
+    read_one(f);
+    sink_on_verified(f->table, f->now_us, f->cookie, false, &f->out);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    expect(f, "read 1.1 15>32");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 30=50 31=60 32=70 tail 2");
+    sink_on_verified(f->table, f->now_us, f->cookie, false, &f->out);
+    expect(f, ">9 release 1.1 h0.1; lost 1.1 checksum; unreserve 1.1");
+    assert_int_equal(sink_table_counters(f->table).rereads, 1);
+}
+
+static void test_after_a_lost_stream_subscribe_again_or_only_confirm(void **state)
+{
+    struct fixture *f = *state;
+    read_one(f);
+    uint64_t first = f->cookie;
+    decode(f, 2, 1, 8);
+    reserved(f, 2, 1);
+    decode(f, 3, 1, 8);
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    expect(f, "connect 9");
+    sink_on_verified(f->table, f->now_us, first, true, &f->out);
+    expect(f, ""); /* asked when the stream is up */
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, ">9 confirm 1.1 h0.1; >9 subscribe 2.1 h0.1; >9 extend 3.1 h0.1");
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, ">9 confirm 1.1 h0.1; >9 subscribe 2.1 h0.1; >9 extend 3.1 h0.1");
+    plain(f, 1, PEER_HELD);
+    expect(f, "admit 1.1 id 42; pulled 1.1 48 early 32");
+}
+
+static void test_what_is_read_stays_read_over_a_lost_stream(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 4);
+    expect(f, "read 1.1 10>30");
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    read_done(f, STATUS_OK);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, ">9 subscribe 1.1 h0.1");
+    complete(f, 1, 3);
+    expect(f, "read 1.1 11>31 15>32");
+}
+
+static void test_a_new_incarnation_is_paired_anew(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_up(f->table, f->now_us, PEER, 8, &f->out);
+    expect(f, "unpair 9; >9 subscribe 1.1 h0.1"); /* which the new process answers: gone */
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "");
+    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    expect(f, "pair 9");
+}
+
+static void test_an_unreachable_peer_is_lost_in_time(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 10);
+    expect(f, "reserve 1.1 30; connect 9");
+    f->now_us = 1010;
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out); /* refused */
+    expect(f, "");
+    assert_int_equal(sink_table_next_us(f->table), 1010 + RECONNECT);
+    decode(f, 2, 1, 4);
+    expect(f, "reserve 2.1 24"); /* not before RECONNECT is over */
+    tick(f, 1060);
+    expect(f, "connect 9");
+    assert_int_equal(sink_table_next_us(f->table), 1000 + PEER_DOWN);
+    tick(f, 1400);
+    expect(f, "lost 1.1 peer_down; unreserve 1.1");
+    tick(f, 1410);
+    expect(f, "lost 2.1 peer_down; unreserve 2.1");
+    assert_int_equal(sink_table_next_us(f->table), UINT64_MAX);
+}
+
+static void test_a_silent_peer_is_lost_in_time(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    f->now_us = 1500;
+    plain(f, 1, PEER_EXTENDED);
+    tick(f, 2499);
+    expect(f, ">9 extend 1.1 h0.1");
+    tick(f, 2500);
+    expect(f, ">9 release 1.1 h0.1; lost 1.1 silent; unreserve 1.1");
+}
+
+static void test_a_refused_peer(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    decode(f, 2, 1, 4);
+    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_PAIRING, &f->out);
+    expect(f, "refused 1.1 pairing retry; unreserve 1.1; refused 2.1 pairing retry; unreserve 2.1");
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    decode(f, 1, 2, 4);
+    expect(f, "reserve 1.2 24; connect 9");
+    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_LAYOUT_MISMATCH, &f->out);
+    expect(f, "refused 1.2 layout_mismatch retry; unreserve 1.2");
+    decode(f, 1, 3, 4);
+    expect(f, "reserve 1.3 24");
+}
+
+static void test_attempts(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 2, 10);
+    decode(f, 1, 2, 10);
+    expect(f, "");
+    decode(f, 1, 1, 10);
+    expect(f, "");
+    sink_on_release(f->table, f->now_us, 1, 1, &f->out);
+    expect(f, "");
+    decode(f, 1, 3, 10);
+    expect(f, "unreserve 1.2; reserve 1.3 30"); /* connecting already */
+    reserved(f, 1, 2);
+    expect(f, "");
+    sink_on_finished(f->table, f->now_us, 1, 2, &f->out);
+    expect(f, "");
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    plain(f, 2, PEER_GONE); /* an answer for the older attempt */
+    expect(f, "");
+    struct peer_up message = {.kind = PEER_GONE, .request = 1, .attempt = 3};
+    sink_on_message(f->table, f->now_us, PEER + 1, &message, &f->out); /* of another peer */
+    expect(f, "");
+    assert_int_equal(sink_table_counters(f->table).dropped, 6);
+    assert_int_equal(sink_table_count(f->table), 1);
+}
+
+static void test_messages_out_of_state_are_dropped(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 10);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    ready(f, 1, 4); /* queued: it hasn't subscribed */
+    complete(f, 1, 3);
+    plain(f, 1, PEER_HELD);
+    expect(f, "");
+    reserved(f, 1, 1);
+    plain(f, 1, PEER_HELD); /* it hasn't asked */
+    expect(f, "");
+    complete(f, 1, 3);
+    complete(f, 1, 3);
+    ready(f, 1, 4);
+    expect(f, "");
+    assert_int_equal(sink_table_counters(f->table).dropped, 6);
+    plain(f, 1, PEER_EXTENDED);
+    assert_int_equal(sink_table_counters(f->table).dropped, 6);
+}
+
+static void test_a_peer_that_contradicts_the_handle_is_lost(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 11);
+    expect(f, ">9 release 1.1 h0.1; lost 1.1 protocol; unreserve 1.1");
+    decode(f, 1, 2, 10);
+    reserved(f, 1, 2);
+    complete(f, 2, 2);
+    expect(f, ">9 release 1.2 h0.1; lost 1.2 protocol; unreserve 1.2");
+}
+
+static void test_handles_are_checked(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        size_t offset;
+        uint64_t value;
+        bool wide;
+        const char *expected;
+    } rows[] = {
+        {offsetof(struct sink_decode, handle.model_hash), 9, true, "layout_mismatch retry"},
+        {offsetof(struct sink_decode, handle.layout_hash), 9, true, "layout_mismatch retry"},
+        {offsetof(struct sink_decode, handle.numerics_id), 9, true, "numerics_mismatch retry"},
+        {offsetof(struct sink_decode, handle.token_count), 0, false, "invalid"},
+        {offsetof(struct sink_decode, handle.token_count), 17, false, "invalid"},
+        {offsetof(struct sink_decode, handle.token_count), UINT32_MAX, false, "invalid"},
+        {offsetof(struct sink_decode, handle.block_count), 2, false, "invalid"},
+        {offsetof(struct sink_decode, handle.block_count), 4, false, "invalid"},
+        {offsetof(struct sink_decode, reserve_tokens), 9, false, "invalid"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sink_decode command = decode_of(1, 1, 10);
+        uint32_t narrow = (uint32_t)rows[i].value;
+        memcpy((char *)&command + rows[i].offset,
+               rows[i].wide ? (const void *)&rows[i].value : &narrow, rows[i].wide ? 8 : 4);
+        sink_on_decode(f->table, f->now_us, &command, &f->out);
+        char expected[64];
+        snprintf(expected, sizeof expected, "refused 1.1 %s", rows[i].expected);
+        expect(f, expected);
+    }
+    assert_int_equal(sink_table_count(f->table), 0);
+}
+
+static void test_limits(void **state)
+{
+    struct fixture *f = *state; /* 3 sinks, 2 peers */
+    decode(f, 1, 1, 4);
+    struct sink_decode command = decode_of(2, 1, 4);
+    command.peer = PEER + 1;
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+    expect(f, "reserve 2.1 24; connect 10");
+    command = decode_of(3, 1, 4);
+    command.peer = PEER + 2;
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+    expect(f, "refused 3.1 limit retry"); /* both peers are in use */
+    sink_on_release(f->table, f->now_us, 2, 1, &f->out);
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+    expect(f, "close 10; reserve 3.1 24; connect 11");
+    decode(f, 4, 1, 4);
+    decode(f, 5, 1, 4);
+    expect(f, "refused 5.1 limit retry");
+    sink_on_reserve_failed(f->table, f->now_us, 1, 1, false, &f->out);
+    expect(f, "refused 1.1 invalid; unreserve 1.1");
+    sink_on_reserve_failed(f->table, f->now_us, 4, 1, true, &f->out);
+    expect(f, "refused 4.1 limit retry; unreserve 4.1");
+    /* The longest list: all give up, and a peer is due. */
+    sink_on_peer_lost(f->table, f->now_us, PEER + 2, &f->out);
+    tick(f, f->now_us + PEER_DOWN);
+    expect(f, "lost 3.1 peer_down; unreserve 3.1");
+}
+
+static void test_a_table_full_of_orphans_refuses(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 4);
+    expect(f, "read 1.1 10>30");
+    uint64_t cookie = f->cookie;
+    sink_on_release(f->table, f->now_us, 1, 1, &f->out);
+    decode(f, 2, 1, 4);
+    decode(f, 3, 1, 4);
+    decode(f, 4, 1, 4);
+    expect(f, "refused 4.1 limit retry");
+    sink_on_read_done(f->table, f->now_us, cookie, STATUS_OK, &f->out);
+    expect(f, "unreserve 1.1");
+    decode(f, 4, 1, 4);
+    expect(f, "reserve 4.1 24; >9 extend 4.1 h0.1");
+}
+
+static void test_a_late_verdict_is_dropped(void **state)
+{
+    struct fixture *f = *state;
+    read_one(f);
+    uint64_t old = f->cookie;
+    sink_on_release(f->table, f->now_us, 1, 1, &f->out);
+    expect(f, "unreserve 1.1");
+    decode(f, 2, 1, 4); /* in the same slot */
+    sink_on_verified(f->table, f->now_us, old, true, &f->out);
+    expect(f, "");
+}
+
+static void test_block_runs_merge_neighbours_on_both_sides(void **state)
+{
+    (void)state;
+    static const uint32_t remote[] = {10, 11, 12, 14, 15, 9, 10};
+    static const uint32_t local[] = {30, 31, 33, 34, 35, 36, 37};
+    struct block_run runs[7];
+    assert_int_equal(block_runs(remote, local, 7, runs), 4);
+    static const struct block_run expected[] = {{10, 30, 2}, {12, 33, 1}, {14, 34, 2}, {9, 36, 2}};
+    assert_memory_equal(runs, expected, sizeof expected);
+    assert_int_equal(block_runs(remote, local, 0, runs), 0);
+}
+
+static void test_a_configuration_without_sizes_is_refused(void **state)
+{
+    (void)state;
+    struct sink_table *table = NULL;
+    struct error err;
+    struct sink_config config = {.block_tokens = 4, .max_sinks = 1, .max_blocks = 1};
+    assert_int_equal(sink_table_create(&config, &table, &err), STATUS_INVALID);
+    config.block_bytes = config.max_peers = config.max_read_blocks = 1;
+    assert_int_equal(sink_table_create(&config, &table, &err), STATUS_INVALID);
+    assert_null(table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        T(test_the_whole_life),
+        T(test_without_a_handle_the_prompt_is_computed_here),
+        T(test_reading_in_pieces),
+        T(test_the_lease_is_extended_from_decode_on),
+        T(test_gone_ends_a_sink_in_every_state),
+        T(test_gone_after_confirm_never_runs),
+        T(test_the_end_with_the_first_token),
+        T(test_landing_blocks_outlive_their_sink),
+        T(test_a_failed_read_is_repeated_once_on_a_new_pairing),
+        T(test_wrong_bytes_are_read_once_more),
+        T(test_after_a_lost_stream_subscribe_again_or_only_confirm),
+        T(test_what_is_read_stays_read_over_a_lost_stream),
+        T(test_a_new_incarnation_is_paired_anew),
+        T(test_an_unreachable_peer_is_lost_in_time),
+        T(test_a_silent_peer_is_lost_in_time),
+        T(test_a_refused_peer),
+        T(test_attempts),
+        T(test_messages_out_of_state_are_dropped),
+        T(test_a_peer_that_contradicts_the_handle_is_lost),
+        T(test_handles_are_checked),
+        T(test_limits),
+        T(test_a_table_full_of_orphans_refuses),
+        T(test_a_late_verdict_is_dropped),
+        cmocka_unit_test(test_block_runs_merge_neighbours_on_both_sides),
+        cmocka_unit_test(test_a_configuration_without_sizes_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,56 @@
+#include "common/cli/cli.h"
+
+#include "common/cli/cmd_generate.h"
+#include "common/cli/cmd_status.h"
+#include "common/cli/cmd_up.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct command commands[] = {
+    {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
+    {"generate", "ask the cluster for text", cmd_generate},
+    {"status", "show the cluster's workers", cmd_status},
+};
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+
+static void print_commands(FILE *stream, const char *program, const struct command *table,
+                           size_t count)
+{
+    fprintf(stream, "Usage: %s COMMAND [...]\n\n", program);
+    for (size_t i = 0; i < count; i++)
+        fprintf(stream, "  %-12s %s\n", table[i].name, table[i].summary);
+    fprintf(stream, "\n%s COMMAND --help tells more.\n", program);
+}
+
+static int run_command(const char *program, const struct command *table, size_t count, int argc,
+                       char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(word, table[i].name))
+            return table[i].run(argc - 1, argv + 1);
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
+        print_commands(stdout, program, table, count);
+        return 0;
+    }
+    if (!strcmp(word, "--version")) {
+        printf("%s %s\n", program, BATON_VERSION);
+        return 0;
+    }
+    if (*word)
+        fprintf(stderr, "%s: unknown command '%s'\n", program, word);
+    print_commands(stderr, program, table, count);
+    return 2;
+}
+
+int cli_main(int argc, char **argv)
+{
+    return run_command("baton", commands, COUNT(commands), argc, argv);
+}

@@ -1,0 +1,183 @@
+#include "common/cli/cluster_file.h"
+
+#include "common/base/str.h"
+#include "common/json/json.h"
+#include "common/json/json_quote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FILE_BYTES 65536
+
+enum status cluster_folder(char path[CLUSTER_PATH_BYTES], struct error *err)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    int length = runtime && *runtime == '/'
+                     ? snprintf(path, CLUSTER_PATH_BYTES, "%s/baton", runtime)
+                     : snprintf(path, CLUSTER_PATH_BYTES, "/tmp/baton-%u", (unsigned)getuid());
+    if (length >= CLUSTER_PATH_BYTES)
+        return error_set(err, STATUS_LIMIT, "XDG_RUNTIME_DIR is too long");
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return error_set(err, STATUS_IO, "cannot make the folder %s: %s", path, strerror(errno));
+    struct stat info;
+    if (lstat(path, &info))
+        return error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(info.st_mode) || info.st_uid != getuid() || (info.st_mode & 022))
+        return error_set(err, STATUS_INVALID,
+                         "%s must be a folder that only you can write to: remove it, or set "
+                         "XDG_RUNTIME_DIR",
+                         path);
+    return STATUS_OK;
+}
+
+static void add_field(struct str *out, const char *before, const char *key, const char *value)
+{
+    str_addf(out, "%s\"%s\": ", before, key);
+    json_quote(out, value, strlen(value));
+}
+
+static void format(const struct cluster_file *file, struct str *out)
+{
+    str_addf(out, "{\"pid\": %d", (int)file->pid);
+    add_field(out, ", ", "grpc", file->grpc);
+    add_field(out, ", ", "http", file->http);
+    add_field(out, ", ", "logs", file->logs);
+    str_add(out, ", \"processes\": [");
+    for (size_t i = 0; i < file->count; i++) {
+        const struct cluster_member *member = &file->members[i];
+        add_field(out, i ? ", {" : "{", "name", member->name);
+        add_field(out, ", ", "role", member->role);
+        str_addf(out, ", \"pid\": %d", (int)member->pid);
+        add_field(out, ", ", "address", member->address);
+        add_field(out, ", ", "metrics", member->metrics);
+        str_add(out, "}");
+    }
+    str_add(out, "]}\n");
+}
+
+enum status cluster_file_write(const struct cluster_file *file, const char *path, struct error *err)
+{
+    char temporary[CLUSTER_PATH_BYTES + 32];
+    snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid());
+    struct str text;
+    str_init(&text, MAX_FILE_BYTES);
+    format(file, &text);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool written = fd >= 0 && write(fd, text.data, text.length) == (ssize_t)text.length;
+    if (fd >= 0 && close(fd))
+        written = false;
+    enum status status = STATUS_OK;
+    if (!written || rename(temporary, path)) {
+        status = error_set(err, STATUS_IO, "cannot write %s: %s", path, strerror(errno));
+        if (fd >= 0)
+            unlink(temporary);
+    }
+    str_deinit(&text);
+    return status;
+}
+
+static enum status copy_field(const struct json_value *object, const char *key, char *target,
+                              size_t size, struct error *err)
+{
+    const char *text;
+    TRY(json_get_string(object, key, &text, NULL, err));
+    if (!str_copy(target, size, text))
+        return error_set(err, STATUS_LIMIT, "%s is too long", key);
+    return STATUS_OK;
+}
+
+static enum status get_pid(const struct json_value *object, pid_t *pid, struct error *err)
+{
+    int64_t value;
+    TRY(json_get_i64(object, "pid", 1, INT32_MAX, &value, err));
+    *pid = (pid_t)value;
+    return STATUS_OK;
+}
+
+static enum status read_member(const struct json_value *object, struct cluster_member *member,
+                               struct error *err)
+{
+    TRY(copy_field(object, "name", member->name, sizeof member->name, err));
+    TRY(copy_field(object, "role", member->role, sizeof member->role, err));
+    TRY(copy_field(object, "address", member->address, sizeof member->address, err));
+    TRY(copy_field(object, "metrics", member->metrics, sizeof member->metrics, err));
+    return get_pid(object, &member->pid, err);
+}
+
+static enum status read_root(const struct json_value *root, struct cluster_file *file,
+                             struct error *err)
+{
+    const struct json_value *processes;
+    TRY(get_pid(root, &file->pid, err));
+    TRY(copy_field(root, "grpc", file->grpc, sizeof file->grpc, err));
+    TRY(copy_field(root, "http", file->http, sizeof file->http, err));
+    TRY(copy_field(root, "logs", file->logs, sizeof file->logs, err));
+    TRY(json_get_array(root, "processes", &processes, err));
+    file->count = json_count(processes);
+    if (file->count > CLUSTER_MAX_PROCESSES)
+        return error_set(err, STATUS_LIMIT, "more than %d processes", CLUSTER_MAX_PROCESSES);
+    for (size_t i = 0; i < file->count; i++)
+        TRY(read_member(json_at(processes, i), &file->members[i], err));
+    return STATUS_OK;
+}
+
+enum status cluster_file_read(const char *path, struct cluster_file *file, struct error *err)
+{
+    struct json *json;
+    const struct json_limits limits = {.max_bytes = MAX_FILE_BYTES, .max_depth = 8};
+    TRY(json_read_file(path, limits, &json, err));
+    struct cluster_file read = {0};
+    enum status status = read_root(json_root(json), &read, err);
+    json_destroy(json);
+    if (status != STATUS_OK)
+        return error_prefix(err, status, "%s", path);
+    *file = read;
+    return STATUS_OK;
+}
+
+static enum status well_known_path(char path[CLUSTER_PATH_BYTES], struct error *err)
+{
+    char folder[CLUSTER_PATH_BYTES];
+    TRY(cluster_folder(folder, err));
+    if (snprintf(path, CLUSTER_PATH_BYTES, "%s/cluster.json", folder) >= CLUSTER_PATH_BYTES)
+        return error_set(err, STATUS_LIMIT, "XDG_RUNTIME_DIR is too long");
+    return STATUS_OK;
+}
+
+enum status cluster_file_publish(const struct cluster_file *file, struct error *err)
+{
+    char path[CLUSTER_PATH_BYTES];
+    TRY(well_known_path(path, err));
+    return cluster_file_write(file, path, err);
+}
+
+enum status cluster_file_find(struct cluster_file *file, struct error *err)
+{
+    char path[CLUSTER_PATH_BYTES];
+    TRY(well_known_path(path, err));
+    struct cluster_file found;
+    enum status status = cluster_file_read(path, &found, err);
+    if (status == STATUS_NOT_FOUND || (status == STATUS_OK && kill(found.pid, 0) && errno == ESRCH))
+        return error_set(err, STATUS_NOT_FOUND,
+                         "no cluster of yours is running here: start one with `baton up`, or name "
+                         "one with --server HOST:PORT");
+    if (status == STATUS_OK)
+        *file = found;
+    return status;
+}
+
+void cluster_file_withdraw(pid_t pid)
+{
+    char path[CLUSTER_PATH_BYTES];
+    struct error err;
+    struct cluster_file file;
+    if (well_known_path(path, &err) == STATUS_OK &&
+        cluster_file_read(path, &file, &err) == STATUS_OK && file.pid == pid)
+        unlink(path);
+}

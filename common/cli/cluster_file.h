@@ -1,0 +1,46 @@
+/* What `baton up` writes down of the cluster it started: for scripts (--ready-file), and, at a place that every command of
+ * this user knows, for `baton generate` and `baton status`.
+ *
+ *     {"pid": 1, "grpc": "127.0.0.1:4001", "http": "127.0.0.1:4002", "logs": "/tmp/...",
+ *      "processes": [{"name": "prefill-0", "role": "prefill", "pid": 2, "address": "127.0.0.1:4003", "metrics": "..."}]}
+ */
+#ifndef BATON_CLI_CLUSTER_FILE_H
+#define BATON_CLI_CLUSTER_FILE_H
+
+#include "common/base/status.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define CLUSTER_MAX_PROCESSES 65 /* the router and 64 workers */
+#define CLUSTER_PATH_BYTES    512
+
+struct cluster_member {
+    char name[64], role[16], address[128], metrics[128];
+    pid_t pid;
+};
+
+struct cluster_file {
+    pid_t pid; /* of `baton up` */
+    char grpc[128], http[128], logs[CLUSTER_PATH_BYTES];
+    size_t count;
+    struct cluster_member members[CLUSTER_MAX_PROCESSES];
+};
+
+/* This user's folder for what runs ($XDG_RUNTIME_DIR/baton or /tmp/baton-UID), made if it isn't there. STATUS_INVALID where
+ * somebody else owns or may write it. */
+enum status cluster_folder(char path[CLUSTER_PATH_BYTES], struct error *err) WARN_UNUSED;
+
+/* Writes atomically (a reader sees the old file or the whole new one). */
+enum status cluster_file_write(const struct cluster_file *file, const char *path,
+                               struct error *err) WARN_UNUSED;
+enum status cluster_file_read(const char *path, struct cluster_file *file,
+                              struct error *err) WARN_UNUSED;
+
+/* The well-known file. publish: writes it. find: reads it; STATUS_NOT_FOUND where no cluster runs here. withdraw: removes it if
+ * it is still the one of `pid`. */
+enum status cluster_file_publish(const struct cluster_file *file, struct error *err) WARN_UNUSED;
+enum status cluster_file_find(struct cluster_file *file, struct error *err) WARN_UNUSED;
+void cluster_file_withdraw(pid_t pid);
+
+#endif

@@ -1,0 +1,40 @@
+/* What the router says of its cluster at GET /status:
+ *
+ *     {"model": "llama", "numerics": "...", "queue": 0, "running": 1, "workers": [
+ *       {"name": "decode-0", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm", "queue": 0,
+ *        "running": 1, "blocks_free": 1020, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}]}
+ *
+ * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there is no session). Every member
+ * but name, role, address and state may be missing.
+ */
+#ifndef BATON_CLI_CLUSTER_STATUS_H
+#define BATON_CLI_CLUSTER_STATUS_H
+
+#include "common/base/status.h"
+#include "common/base/str.h"
+#include "common/cli/cluster_file.h"
+
+#include <stdint.h>
+
+struct worker_status {
+    char name[64], role[16], address[128], state[16], lane[32], incarnation[24];
+    int64_t queue, running, blocks_free, blocks_pinned, blocks_landing;
+};
+
+struct cluster_status {
+    char model[128], numerics[64];
+    int64_t queue, running;
+    size_t count;
+    struct worker_status workers[CLUSTER_MAX_PROCESSES];
+};
+
+enum status cluster_status_parse(const char *json, size_t length, struct cluster_status *status,
+                                 struct error *err) WARN_UNUSED;
+/* Asks the router's HTTP address. `status` is empty on failure. */
+enum status cluster_status_fetch(const char *http_address, uint64_t timeout_us,
+                                 struct cluster_status *status, struct error *err) WARN_UNUSED;
+size_t cluster_status_up(const struct cluster_status *status);
+/* A table for a terminal. */
+void cluster_status_print(const struct cluster_status *status, struct str *out);
+
+#endif

@@ -1,0 +1,268 @@
+#include "common/cli/cmd_up.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/cli/cluster.h"
+#include "common/cli/cluster_status.h"
+#include "common/cli/up_plan.h"
+#include "common/config/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOD              "up"
+#define PLAN_LIMIT_BYTES (1u << 20)
+#define REGISTER_POLL_US 20000
+#define STATUS_CALL_US   2000000
+
+#define AT(field) CONFIG_AT(struct up_settings, field)
+static const struct config_setting settings_table[] = {
+    {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .unit = "processes",
+     .help = "Prefill workers"},
+    {"decode", CONFIG_U64, AT(decode), "1", "1", "64", .unit = "processes",
+     .help = "Decode workers"},
+    {"model", CONFIG_STRING, AT(model), .required = true,
+     .help = "Folder of the model, in Hugging Face's layout"},
+    {"model-name", CONFIG_STRING, AT(model_name), "",
+     .help = "Name that clients use; empty: the folder's name"},
+    {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = up_compute_names,
+     .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
+    {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = up_isa_names,
+     .help = "Instruction set of the fast path"},
+    {"transport", CONFIG_ENUM, AT(transport), "auto", .choices = up_transport_names,
+     .help = "Lane of the KV bytes"},
+    {"port", CONFIG_U64, AT(port), "0", "0", "65535",
+     .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
+    {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
+     .help = "Compute threads of each worker; 0: cores / workers"},
+    {"env", CONFIG_LIST, AT(environment),
+     .help = "Environment of one process, as PROCESS:KEY=VALUE (decode-0:BATON_KV_TOKENS=4096)"},
+    {"ready-file", CONFIG_STRING, AT(ready_file), "",
+     .help = "Write addresses and process ids there, as JSON, once the cluster serves"},
+    {"log-dir", CONFIG_STRING, AT(log_dir), "",
+     .help = "Folder of the processes' logs; empty: one in this user's run folder"},
+    {"verbose", CONFIG_BOOL, AT(verbose), "false",
+     .help = "All logs to the terminal instead of files"},
+    {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = up_log_level_names,
+     .help = "Least level that is logged"},
+    {"start-timeout", CONFIG_DURATION, AT(start_timeout_us), "120s", "1s", "1h",
+     .help = "The cluster must serve by then"},
+    {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "1h",
+     .help = "Ctrl-C: running requests may go on for so long"},
+};
+static const struct config_program program = {
+    .name = "baton up",
+    .summary = "Starts one router, N prefill and M decode workers on this machine, all on loopback, and stays until\n"
+               "Ctrl-C, which drains: running requests end first. A second Ctrl-C kills.",
+    .settings = settings_table,
+    .setting_count = sizeof settings_table / sizeof *settings_table,
+};
+
+/* One run of the command. */
+struct up {
+    struct up_settings settings;
+    struct up_cores cores;
+    struct up_context context;
+    struct arena arena;
+    struct cluster cluster;
+    char bin_dir[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
+    bool own_log_dir; /* made by us, removed after a clean end */
+};
+
+static enum status find_programs(struct up *up, struct error *err)
+{
+    ssize_t length = readlink("/proc/self/exe", up->bin_dir, sizeof up->bin_dir - 1);
+    if (length <= 0)
+        return error_set(err, STATUS_IO, "cannot find my own program: %s", strerror(errno));
+    up->bin_dir[length] = 0;
+    *strrchr(up->bin_dir, '/') = 0;
+    return STATUS_OK;
+}
+
+static void find_cores(struct up_cores *cores)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    for (uint32_t i = 0; i < CPU_SETSIZE && cores->count < UP_MAX_CORES; i++)
+        if (CPU_ISSET(i, &set))
+            cores->ids[cores->count++] = i;
+}
+
+static enum status make_log_dir(struct up *up, struct error *err)
+{
+    if (up->settings.verbose)
+        return STATUS_OK;
+    char folder[CLUSTER_PATH_BYTES];
+    int length;
+    if (*up->settings.log_dir) {
+        length = snprintf(up->log_dir, sizeof up->log_dir, "%s", up->settings.log_dir);
+    } else {
+        TRY(cluster_folder(folder, err));
+        length = snprintf(up->log_dir, sizeof up->log_dir, "%s/%d", folder, (int)getpid());
+        up->own_log_dir = true;
+    }
+    /* Leave room for a log's own name. */
+    if (length >= (int)sizeof up->log_dir - 80)
+        return error_set(err, STATUS_LIMIT, "the log folder's path is too long");
+    if (mkdir(up->log_dir, 0700) && errno != EEXIST)
+        return error_set(err, STATUS_IO, "cannot make the log folder %s: %s", up->log_dir,
+                         strerror(errno));
+    up->context.log_dir = up->log_dir;
+    return STATUS_OK;
+}
+
+static void remove_log_dir(const struct up *up)
+{
+    for (size_t i = 0; i < up->cluster.count; i++)
+        unlink(up->cluster.processes[i].log_path);
+    rmdir(up->log_dir);
+}
+
+/* The workers dial the router; wait until it has a session with each of them. */
+static enum status wait_registered(struct up *up, uint64_t deadline_us, struct error *err)
+{
+    uint64_t wanted = up->settings.prefill + up->settings.decode;
+    const char *http = up->cluster.processes[0].member.metrics;
+    for (;;) {
+        struct cluster_status seen;
+        struct error why = {""};
+        if (cluster_status_fetch(http, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
+            cluster_status_up(&seen) == wanted)
+            return STATUS_OK;
+        if (up->cluster.stop_signals)
+            return error_set(err, STATUS_CANCELLED, "stopped by a signal");
+        if (cluster_running(&up->cluster) < up->cluster.count)
+            return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
+        if (clock_now_us() >= deadline_us)
+            return error_set(err, STATUS_TIMEOUT,
+                             "the router has a session with only %zu of %" PRIu64 " workers%s%s",
+                             cluster_status_up(&seen), wanted, *why.text ? ": " : "", why.text);
+        cluster_turn(&up->cluster, REGISTER_POLL_US);
+    }
+}
+
+static enum status start_all(struct up *up, struct error *err)
+{
+    uint64_t deadline_us = clock_now_us() + up->settings.start_timeout_us;
+    struct process_plan plan = up_plan_router(&up->context);
+    const struct process *router;
+    TRY(cluster_start(&up->cluster, &plan, &router, err));
+    TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
+    for (uint64_t i = 0; i < up->settings.prefill + up->settings.decode; i++) {
+        plan = up_plan_worker(&up->context, i, router->member.address);
+        TRY(cluster_start(&up->cluster, &plan, NULL, err));
+    }
+    TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
+    return wait_registered(up, deadline_us, err);
+}
+
+static struct cluster_file describe(const struct up *up)
+{
+    const struct cluster_member *router = &up->cluster.processes[0].member;
+    struct cluster_file file = {.pid = getpid(), .count = up->cluster.count};
+    str_copy(file.grpc, sizeof file.grpc, router->address);
+    str_copy(file.http, sizeof file.http, router->metrics);
+    str_copy(file.logs, sizeof file.logs, up->log_dir);
+    for (size_t i = 0; i < up->cluster.count; i++)
+        file.members[i] = up->cluster.processes[i].member;
+    return file;
+}
+
+static void print_ready_block(const struct up *up, const struct cluster_file *file)
+{
+    const struct up_settings *settings = &up->settings;
+    uint64_t threads = up_threads(settings, &up->cores);
+    printf("\nBaton serves %s: %" PRIu64 " prefill + %" PRIu64 " decode, %s, %" PRIu64
+           " thread%s each\n\n",
+           settings->model, settings->prefill, settings->decode,
+           up_compute_names[settings->compute], threads, threads == 1 ? "" : "s");
+    printf("  gRPC       %s\n  HTTP       http://%s/status, /metrics, /healthz\n", file->grpc,
+           file->http);
+    for (size_t i = 1; i < file->count; i++)
+        printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,
+               (int)file->members[i].pid);
+    if (*file->logs)
+        printf("  logs       %s\n", file->logs);
+    printf("\nTry:\n\n  %s/baton generate --max-tokens 64 \"Once upon a time\"\n\nCtrl-C drains and "
+           "stops.\n",
+           up->bin_dir);
+    fflush(stdout);
+}
+
+/* Serves until a signal, or until the router or the last worker is gone. */
+static enum status serve(struct up *up, struct error *err)
+{
+    struct cluster_file file = describe(up);
+    TRY(cluster_file_publish(&file, err));
+    if (*up->settings.ready_file)
+        TRY(cluster_file_write(&file, up->settings.ready_file, err));
+    print_ready_block(up, &file);
+    const struct process *router = &up->cluster.processes[0];
+    while (!up->cluster.stop_signals) {
+        cluster_turn(&up->cluster, UINT64_MAX);
+        if (router->state == PROCESS_ENDED)
+            return error_set(err, STATUS_UNAVAILABLE, "the router is gone");
+        if (cluster_running(&up->cluster) == 1)
+            return error_set(err, STATUS_UNAVAILABLE, "all workers are gone");
+    }
+    printf("\nDraining: running requests may end, for at most %" PRIu64 " s. Ctrl-C again kills.\n",
+           up->settings.drain_timeout_us / 1000000);
+    fflush(stdout);
+    return STATUS_OK;
+}
+
+static int run(struct up *up)
+{
+    struct error err;
+    enum status status = up_check(&up->settings, &err);
+    if (status == STATUS_OK)
+        status = find_programs(up, &err);
+    if (status == STATUS_OK)
+        status = make_log_dir(up, &err);
+    if (status == STATUS_OK)
+        status = cluster_open(&up->cluster, &err);
+    if (status != STATUS_OK) {
+        fprintf(stderr, "baton up: %s\n", err.text);
+        return status == STATUS_INVALID || status == STATUS_LIMIT ? 2 : 1;
+    }
+    status = start_all(up, &err);
+    if (status == STATUS_OK)
+        status = serve(up, &err);
+    if (status != STATUS_OK)
+        fprintf(stderr, "baton up: %s\n", err.text);
+    cluster_file_withdraw(getpid());
+    bool gentle = cluster_drain(&up->cluster, up->settings.drain_timeout_us);
+    bool clean = status == STATUS_OK && gentle && !up->cluster.unexpected;
+    if (clean && up->own_log_dir)
+        remove_log_dir(up);
+    cluster_close(&up->cluster);
+    return clean ? 0 : 1;
+}
+
+int cmd_up(int argc, char **argv)
+{
+    static struct up up; /* too large for a stack */
+    struct config_result result;
+    config_load_or_exit(&program, argc, argv, &up.settings, &result);
+    log_init("up", (enum log_level)up.settings.log_level);
+    config_log(&program, &up.settings, &result);
+    signal(SIGPIPE, SIG_IGN);
+    find_cores(&up.cores);
+    arena_init(&up.arena, PLAN_LIMIT_BYTES);
+    up.context = (struct up_context){.settings = &up.settings,
+                                     .cores = &up.cores,
+                                     .bin_dir = up.bin_dir,
+                                     .arena = &up.arena};
+    int code = run(&up);
+    arena_deinit(&up.arena);
+    return code;
+}

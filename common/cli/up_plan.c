@@ -1,0 +1,159 @@
+#include "common/cli/up_plan.h"
+
+#include "common/base/assert.h"
+#include "common/base/str.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *const up_compute_names[] = {"fast", "f32", NULL};
+const char *const up_isa_names[] = {"auto", "portable", "avx512bf16", NULL};
+const char *const up_transport_names[] = {"auto", "shm", "tcp", NULL};
+const char *const up_log_level_names[] = {"debug", "info", "warn", "error", NULL};
+
+static uint64_t worker_count(const struct up_settings *settings)
+{
+    return settings->prefill + settings->decode;
+}
+
+uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores)
+{
+    if (settings->threads)
+        return settings->threads;
+    uint64_t share = cores->count / worker_count(settings);
+    return share ? share : 1;
+}
+
+static bool names_a_process(const struct up_settings *settings, const char *name, size_t length)
+{
+    char wanted[64];
+    if (length == strlen("router") && !memcmp(name, "router", length))
+        return true;
+    for (uint64_t i = 0; i < worker_count(settings); i++) {
+        bool prefill = i < settings->prefill;
+        snprintf(wanted, sizeof wanted, "%s-%llu", prefill ? "prefill" : "decode",
+                 (unsigned long long)(prefill ? i : i - settings->prefill));
+        if (strlen(wanted) == length && !memcmp(wanted, name, length))
+            return true;
+    }
+    return false;
+}
+
+enum status up_check(const struct up_settings *settings, struct error *err)
+{
+    if (!worker_count(settings))
+        return error_set(err, STATUS_INVALID, "--prefill 0 --decode 0 leaves no worker");
+    if (settings->prefill && !settings->decode)
+        return error_set(err, STATUS_INVALID,
+                         "--decode 0: prefill workers alone cannot answer a request");
+    if (worker_count(settings) > CLUSTER_MAX_PROCESSES - 1)
+        return error_set(err, STATUS_LIMIT, "more than %d workers", CLUSTER_MAX_PROCESSES - 1);
+    for (size_t i = 0; i < settings->environment.count; i++) {
+        const char *item = settings->environment.items[i];
+        size_t name = strcspn(item, ":"), key = strcspn(item, "=");
+        if (!item[name] || !item[key] || key <= name + 1)
+            return error_set(err, STATUS_INVALID, "--env '%.80s' is not PROCESS:KEY=VALUE", item);
+        if (!names_a_process(settings, item, name))
+            return error_set(err, STATUS_INVALID,
+                             "--env '%.80s': there is no process %.*s (router, prefill-0, ...)",
+                             item, (int)name, item);
+    }
+    return STATUS_OK;
+}
+
+/* --- building a command line --- */
+
+static char *keep(const struct up_context *context, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static char *keep(const struct up_context *context, const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    char *kept = arena_copy_str(context->arena, text);
+    ASSERT(kept);
+    return kept;
+}
+
+static void add(struct process_plan *plan, const char *flag, const char *value)
+{
+    ASSERT(plan->argc + 2 <= PROCESS_MAX_ARGUMENTS);
+    plan->argv[plan->argc++] = flag;
+    if (value)
+        plan->argv[plan->argc++] = value;
+}
+
+static void add_environment(const struct up_context *context, struct process_plan *plan)
+{
+    const struct config_list *all = &context->settings->environment;
+    size_t length = strlen(plan->name);
+    for (size_t i = 0; i < all->count; i++)
+        if (!strncmp(all->items[i], plan->name, length) && all->items[i][length] == ':' &&
+            plan->environment_count < PROCESS_MAX_ENVIRONMENT)
+            plan->environment[plan->environment_count++] = all->items[i] + length + 1;
+}
+
+static struct process_plan common_part(const struct up_context *context, const char *role,
+                                       const char *name)
+{
+    const struct up_settings *settings = context->settings;
+    struct process_plan plan = {.role = role};
+    str_copy(plan.name, sizeof plan.name, name);
+    if (context->log_dir)
+        plan.log_path = keep(context, "%s/%s.log", context->log_dir, name);
+    add(&plan, keep(context, "%s/baton-%s", context->bin_dir, role), NULL);
+    add(&plan, "--model", settings->model);
+    if (*settings->model_name)
+        add(&plan, "--model-name", settings->model_name);
+    add(&plan, "--metrics-listen", "127.0.0.1:0");
+    add(&plan, "--log-level", up_log_level_names[settings->log_level]);
+    add_environment(context, &plan);
+    return plan;
+}
+
+struct process_plan up_plan_router(const struct up_context *context)
+{
+    struct process_plan plan = common_part(context, "router", "router");
+    add(&plan, "--listen", keep(context, "127.0.0.1:%u", context->settings->port));
+    return plan;
+}
+
+static void add_threads(const struct up_context *context, struct process_plan *plan, uint64_t index)
+{
+    uint64_t threads = up_threads(context->settings, context->cores);
+    add(plan, "--threads", keep(context, "%llu", (unsigned long long)threads));
+    if (threads * worker_count(context->settings) > context->cores->count) {
+        add(plan, "--no-spin", NULL);
+        return;
+    }
+    char cpus[1024];
+    size_t used = 0;
+    for (uint64_t i = 0; i < threads && used < sizeof cpus; i++)
+        used += (size_t)snprintf(cpus + used, sizeof cpus - used, "%s%u", i ? "," : "",
+                                 context->cores->ids[index * threads + i]);
+    add(plan, "--cpus", keep(context, "%s", cpus));
+    add(plan, "--spin", NULL);
+}
+
+struct process_plan up_plan_worker(const struct up_context *context, uint64_t index,
+                                   const char *router_address)
+{
+    const struct up_settings *settings = context->settings;
+    bool prefill = index < settings->prefill;
+    const char *role = prefill ? "prefill" : "decode";
+    char name[64];
+    snprintf(name, sizeof name, "%s-%llu", role,
+             (unsigned long long)(prefill ? index : index - settings->prefill));
+    struct process_plan plan = common_part(context, role, name);
+    add(&plan, "--name", keep(context, "%s", name));
+    add(&plan, "--router", keep(context, "%s", router_address));
+    add(&plan, "--listen", "127.0.0.1:0");
+    add(&plan, "--compute", up_compute_names[settings->compute]);
+    add(&plan, "--isa", up_isa_names[settings->isa]);
+    add(&plan, "--transport", up_transport_names[settings->transport]);
+    add_threads(context, &plan, index);
+    return plan;
+}

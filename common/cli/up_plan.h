@@ -1,0 +1,51 @@
+/* What `baton up` starts: the command lines of the router and the workers, and which cores each worker gets. No action here.
+ *
+ * Cores: a worker takes cores / workers threads by default. Where all threads fit, each worker gets cores of its own, is
+ * pinned to them and its idle threads may spin; where they don't, nobody spins and nobody is pinned. */
+#ifndef BATON_CLI_UP_PLAN_H
+#define BATON_CLI_UP_PLAN_H
+
+#include "common/base/arena.h"
+#include "common/cli/process.h"
+#include "common/config/config.h"
+
+#include <stdint.h>
+
+#define UP_MAX_CORES 1024
+
+struct up_settings {
+    uint64_t prefill, decode;
+    char model[CLUSTER_PATH_BYTES], model_name[128];
+    int compute, isa, transport, log_level; /* indices into the tables below */
+    uint32_t port;
+    uint64_t threads; /* of each worker; 0: cores / workers */
+    char ready_file[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
+    bool verbose;
+    uint64_t start_timeout_us, drain_timeout_us;
+    struct config_list environment; /* "PROCESS:KEY=VALUE" */
+};
+extern const char *const up_compute_names[], *const up_isa_names[], *const up_transport_names[],
+    *const up_log_level_names[];
+
+struct up_cores {
+    uint32_t ids[UP_MAX_CORES]; /* that this process may run on */
+    uint32_t count;
+};
+
+struct up_context {
+    const struct up_settings *settings;
+    const struct up_cores *cores;
+    const char *bin_dir; /* where the programs are */
+    const char *log_dir; /* NULL: children log to our standard error */
+    struct arena *arena; /* holds the plans' strings */
+};
+
+uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores);
+/* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE. */
+enum status up_check(const struct up_settings *settings, struct error *err) WARN_UNUSED;
+struct process_plan up_plan_router(const struct up_context *context);
+/* index: prefill workers first, then decode workers. */
+struct process_plan up_plan_worker(const struct up_context *context, uint64_t index,
+                                   const char *router_address);
+
+#endif

@@ -60,7 +60,8 @@ static const struct config_setting settings_table[] = {
 };
 static const struct config_program program = {
     .name = "baton up",
-    .summary = "Starts one router, N prefill and M decode workers on this machine, all on loopback, and stays until\n"
+    .summary = "Starts one router, N prefill and M decode workers on this machine, all on "
+               "loopback, and stays until\n"
                "Ctrl-C, which drains: running requests end first. A second Ctrl-C kills.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
@@ -192,9 +193,10 @@ static void print_ready_block(const struct up *up, const struct cluster_file *fi
                (int)file->members[i].pid);
     if (*file->logs)
         printf("  logs       %s\n", file->logs);
-    printf("\nTry:\n\n  %s/baton generate --max-tokens 64 \"Once upon a time\"\n\nCtrl-C drains and "
-           "stops.\n",
-           up->bin_dir);
+    printf(
+        "\nTry:\n\n  %s/baton generate --max-tokens 64 \"Once upon a time\"\n\nCtrl-C drains and "
+        "stops.\n",
+        up->bin_dir);
     fflush(stdout);
 }
 
@@ -258,10 +260,8 @@ int cmd_up(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     find_cores(&up.cores);
     arena_init(&up.arena, PLAN_LIMIT_BYTES);
-    up.context = (struct up_context){.settings = &up.settings,
-                                     .cores = &up.cores,
-                                     .bin_dir = up.bin_dir,
-                                     .arena = &up.arena};
+    up.context = (struct up_context){
+        .settings = &up.settings, .cores = &up.cores, .bin_dir = up.bin_dir, .arena = &up.arena};
     int code = run(&up);
     arena_deinit(&up.arena);
     return code;

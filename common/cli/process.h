@@ -35,10 +35,10 @@ enum process_state {
 struct process {
     struct cluster_member member; /* address and metrics: once READY */
     enum process_state state;
-    int ready_fd;    /* -1 when done with */
-    int wait_status; /* of waitpid, once ENDED */
+    int ready_fd;                      /* -1 when done with */
+    int wait_status;                   /* of waitpid, once ENDED */
     char log_path[CLUSTER_PATH_BYTES]; /* "": none */
-    char line[512];  /* the ready line as far as it came */
+    char line[512];                    /* the ready line as far as it came */
     size_t line_length;
 };
 

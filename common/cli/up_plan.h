@@ -25,7 +25,7 @@ struct up_settings {
     struct config_list environment; /* "PROCESS:KEY=VALUE" */
 };
 extern const char *const up_compute_names[], *const up_isa_names[], *const up_transport_names[],
-    *const up_log_level_names[];
+                                                                        *const up_log_level_names[];
 
 struct up_cores {
     uint32_t ids[UP_MAX_CORES]; /* that this process may run on */

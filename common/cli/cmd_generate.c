@@ -1,0 +1,205 @@
+#include "common/cli/cmd_generate.h"
+
+#include "common/base/log.h"
+#include "common/cli/cluster_file.h"
+#include "common/cli/generate_answer.h"
+#include "common/cli/generate_call.h"
+#include "common/cli/generate_request.h"
+#include "proto/proto_unpack.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define MAX_PROMPT_BYTES  (4u << 20)
+#define MAX_REQUEST_BYTES (64u << 20)
+#define MAX_OUTPUT_BYTES  (256u << 20)
+#define EXIT_INTERRUPTED  130
+
+struct run {
+    struct generate_settings settings;
+    struct config_result result;
+    struct arena arena; /* holds the request */
+    struct generate_call *call;
+    struct generate_answer answer;
+    int signal_fd;
+    bool interrupted, ended;
+    int exit_code;
+};
+
+static enum status read_prompt(struct run *run, const char **prompt, struct error *err)
+{
+    *prompt = run->result.positional_count ? run->result.positionals[0] : NULL;
+    if (!*prompt || strcmp(*prompt, "-"))
+        return STATUS_OK;
+    struct str text;
+    str_init(&text, MAX_PROMPT_BYTES);
+    char buffer[16384];
+    for (size_t count; (count = fread(buffer, 1, sizeof buffer, stdin)) > 0;)
+        str_append(&text, buffer, count);
+    bool bad = text.truncated || ferror(stdin) || memchr(text.data, 0, text.length);
+    *prompt = bad ? NULL : arena_copy_str(&run->arena, text.data);
+    str_deinit(&text);
+    if (!*prompt)
+        return error_set(err, STATUS_INVALID,
+                         "standard input is no prompt: over %u bytes, unreadable, or not text",
+                         MAX_PROMPT_BYTES);
+    return STATUS_OK;
+}
+
+static enum status find_server(struct run *run, struct error *err)
+{
+    if (*run->settings.server)
+        return STATUS_OK;
+    struct cluster_file cluster;
+    TRY(cluster_file_find(&cluster, err));
+    str_copy(run->settings.server, sizeof run->settings.server, cluster.grpc);
+    return STATUS_OK;
+}
+
+/* SIGINT and SIGTERM become readable; before threads start, so that none of them takes one. */
+static enum status take_signals(struct run *run, struct error *err)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    run->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (run->signal_fd < 0)
+        return error_set(err, STATUS_IO, "cannot take signals: %s", strerror(errno));
+    return STATUS_OK;
+}
+
+static enum status start(struct run *run, struct error *err)
+{
+    const char *prompt;
+    Baton__V1__GenerateRequest *request;
+    TRY(read_prompt(run, &prompt, err));
+    TRY(generate_request_build(&run->settings, &run->result, prompt, &run->arena, &request, err));
+    TRY(find_server(run, err));
+    TRY(take_signals(run, err));
+    return generate_call_open(run->settings.server, request, run->settings.timeout_us, &run->call,
+                              err);
+}
+
+/* --- the answer --- */
+
+static enum status take_message(struct run *run, const struct generate_event *event,
+                                struct error *err)
+{
+    struct arena arena;
+    ProtobufCMessage *message;
+    arena_init(&arena, proto_arena_bytes(event->size));
+    enum status status = proto_unpack(&baton__v1__generate_response__descriptor, event->data,
+                                      event->size, &arena, &message, err);
+    size_t shown = run->answer.text.length;
+    if (status == STATUS_OK)
+        status =
+            generate_answer_take(&run->answer, (const Baton__V1__GenerateResponse *)message, err);
+    if (status == STATUS_OK && !run->settings.json && run->answer.text.length > shown) {
+        fwrite(run->answer.text.data + shown, 1, run->answer.text.length - shown, stdout);
+        fflush(stdout);
+    }
+    arena_deinit(&arena);
+    return status;
+}
+
+static void print_answer(const struct run *run)
+{
+    struct str out;
+    str_init(&out, MAX_OUTPUT_BYTES);
+    if (run->settings.json) {
+        generate_answer_json(&run->answer, &out);
+        fputs(out.data, stdout);
+    } else {
+        if (!run->answer.text.length) /* a model without tokenizer */
+            printf("%s", run->answer.token_ids.data);
+        printf("\n");
+        generate_answer_figures(&run->answer, &out);
+        fflush(stdout);
+        fprintf(stderr, "[%s]\n", out.data);
+    }
+    str_deinit(&out);
+}
+
+static void take_end(struct run *run, const struct generate_event *event)
+{
+    run->ended = true;
+    if (event->code == RPC_OK && run->answer.finished) {
+        print_answer(run);
+        return;
+    }
+    run->exit_code = run->interrupted ? EXIT_INTERRUPTED : 1;
+    if (!run->settings.json && run->answer.text.length)
+        printf("\n");
+    fflush(stdout);
+    if (run->interrupted)
+        fprintf(stderr, "baton generate: cancelled\n");
+    else if (event->overflow)
+        fprintf(stderr, "baton generate: the answer came faster than it could be written\n");
+    else if (event->code == RPC_OK)
+        fprintf(stderr, "baton generate: the answer ended without its last message\n");
+    else
+        fprintf(stderr, "baton generate: %s%s%s%s: %s\n", rpc_code_name(event->code),
+                *event->reason ? " (" : "", event->reason, *event->reason ? ")" : "",
+                event->message);
+}
+
+static void take_event(struct run *run, const struct generate_event *event)
+{
+    struct error err;
+    if (event->ended) {
+        take_end(run, event);
+    } else if (run->exit_code == 0 && take_message(run, event, &err) != STATUS_OK) {
+        fprintf(stderr, "baton generate: cannot use the server's answer: %s\n", err.text);
+        run->exit_code = 1;
+        generate_call_cancel(run->call);
+    }
+}
+
+static void follow(struct run *run)
+{
+    while (!run->ended) {
+        struct pollfd fds[2] = {{.fd = generate_call_fd(run->call), .events = POLLIN},
+                                {.fd = run->signal_fd, .events = POLLIN}};
+        poll(fds, 2, -1);
+        struct signalfd_siginfo info;
+        if (fds[1].revents && read(run->signal_fd, &info, sizeof info) == sizeof info) {
+            run->interrupted = true;
+            generate_call_cancel(run->call);
+        }
+        struct generate_event *event = fds[0].revents ? generate_call_next(run->call) : NULL;
+        if (event)
+            take_event(run, event);
+        free(event);
+    }
+}
+
+int cmd_generate(int argc, char **argv)
+{
+    struct run run = {.signal_fd = -1};
+    config_load_or_exit(&generate_program, argc, argv, &run.settings, &run.result);
+    log_init("generate", LOG_WARN);
+    arena_init(&run.arena, MAX_REQUEST_BYTES);
+    generate_answer_init(&run.answer);
+    struct error err;
+    enum status status = start(&run, &err);
+    if (status == STATUS_OK) {
+        follow(&run);
+        generate_call_close(run.call);
+    } else {
+        fprintf(stderr, "baton generate: %s\n", err.text);
+        run.exit_code = status == STATUS_INVALID ? 2 : 1;
+    }
+    if (run.signal_fd >= 0)
+        close(run.signal_fd);
+    generate_answer_deinit(&run.answer);
+    arena_deinit(&run.arena);
+    return run.exit_code;
+}

@@ -1,0 +1,131 @@
+#include "common/cli/generate_call.h"
+
+#include "common/base/assert.h"
+#include "common/base/ring.h"
+#include "common/base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RING_CAPACITY 8192
+#define METHOD        "/baton.v1.Baton/Generate"
+
+struct generate_call {
+    struct rpc_runtime *runtime;
+    struct rpc_channel *channel;
+    struct rpc_call *call;
+    struct ring *ring;
+    bool overflow; /* rpc thread only: the handlers of one call run one at a time */
+};
+
+static struct generate_event *event_create(size_t size)
+{
+    struct generate_event *event = calloc(1, sizeof *event + size);
+    ASSERT(event);
+    event->size = size;
+    return event;
+}
+
+static void on_message(struct rpc_call *rpc, struct rpc_bytes bytes)
+{
+    struct generate_call *call = rpc_call_context(rpc);
+    /* The last place is for the end. */
+    if (call->overflow || ring_count(call->ring) >= RING_CAPACITY - 1) {
+        call->overflow = true;
+        rpc_call_cancel(rpc);
+        return;
+    }
+    struct generate_event *event = event_create(bytes.size);
+    memcpy(event->data, bytes.data, bytes.size);
+    enum status pushed = ring_push(call->ring, event);
+    ASSERT(pushed == STATUS_OK);
+}
+
+static void on_closed(struct rpc_call *rpc, const struct rpc_end *end)
+{
+    struct generate_call *call = rpc_call_context(rpc);
+    struct generate_event *event = event_create(0);
+    event->ended = true;
+    event->code = end->code;
+    event->overflow = call->overflow;
+    str_copy(event->reason, sizeof event->reason, end->reason);
+    str_copy(event->message, sizeof event->message, end->message);
+    enum status pushed = ring_push(call->ring, event);
+    ASSERT(pushed == STATUS_OK);
+}
+
+static enum status send_request(struct rpc_call *rpc, const Baton__V1__GenerateRequest *request,
+                                struct error *err)
+{
+    size_t size = baton__v1__generate_request__get_packed_size(request);
+    uint8_t *bytes = malloc(size ? size : 1);
+    ASSERT(bytes);
+    baton__v1__generate_request__pack(request, bytes);
+    enum status status = rpc_call_send(rpc, bytes, size);
+    free(bytes);
+    rpc_call_half_close(rpc);
+    if (status == STATUS_CANCELLED)
+        return STATUS_OK; /* the call has ended already: its end tells why */
+    return status == STATUS_OK
+               ? status
+               : error_set(err, status, "the request of %zu bytes is too large", size);
+}
+
+enum status generate_call_open(const char *server, const Baton__V1__GenerateRequest *request,
+                               uint64_t timeout_us, struct generate_call **out, struct error *err)
+{
+    struct generate_call *call = calloc(1, sizeof *call);
+    ASSERT(call);
+    const struct rpc_channel_config channel = {.target = server};
+    static const struct rpc_handlers handlers = {.message = on_message, .closed = on_closed};
+    enum status status = ring_create(RING_CAPACITY, &call->ring);
+    if (status != STATUS_OK)
+        error_set(err, status, "no memory for the answer");
+    if (status == STATUS_OK)
+        status = rpc_runtime_create(1, &call->runtime, err);
+    if (status == STATUS_OK)
+        status = rpc_channel_create(call->runtime, &channel, &call->channel, err);
+    if (status == STATUS_OK) {
+        status =
+            rpc_call_start(call->channel, METHOD, &handlers, call, timeout_us, false, &call->call);
+        if (status != STATUS_OK)
+            error_set(err, status, "cannot start a call to %s", server);
+    }
+    if (status == STATUS_OK)
+        status = send_request(call->call, request, err);
+    if (status != STATUS_OK) {
+        generate_call_close(call);
+        return status;
+    }
+    *out = call;
+    return STATUS_OK;
+}
+
+int generate_call_fd(const struct generate_call *call)
+{
+    return ring_fd(call->ring);
+}
+
+struct generate_event *generate_call_next(struct generate_call *call)
+{
+    return ring_pop(call->ring);
+}
+
+void generate_call_cancel(struct generate_call *call)
+{
+    rpc_call_cancel(call->call);
+}
+
+void generate_call_close(struct generate_call *call)
+{
+    if (call->call)
+        rpc_call_unref(call->call);
+    if (call->channel)
+        rpc_channel_destroy(call->channel);
+    if (call->runtime)
+        rpc_runtime_destroy(call->runtime);
+    for (void *event; call->ring && (event = ring_pop(call->ring));)
+        free(event);
+    ring_destroy(call->ring);
+    free(call);
+}

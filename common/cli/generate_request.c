@@ -1,0 +1,185 @@
+#include "common/cli/generate_request.h"
+
+#include "common/base/assert.h"
+#include "common/base/str.h"
+
+#include <string.h>
+
+#define AT(field) CONFIG_AT(struct generate_settings, field)
+static const struct config_setting settings_table[] = {
+    {"server", CONFIG_STRING, AT(server), "",
+     .help = "gRPC address of the router; empty: the cluster that runs here"},
+    {"model", CONFIG_STRING, AT(model), "", .help = "Name of the model; empty: the only one"},
+    {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .help = "Token ids instead of PROMPT, as 1,2,3"},
+    {"max-tokens", CONFIG_U64, AT(max_tokens), NULL, "1", .unit = "tokens",
+     .help = "Length of the answer at most"},
+    {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", .unit = "tokens",
+     .help = "The answer can't end before"},
+    {"temperature", CONFIG_DOUBLE, AT(temperature), NULL, "0", "100", .help = "0: greedy"},
+    {"top-k", CONFIG_U64, AT(top_k), NULL, "0", .unit = "tokens",
+     .help = "Draw among the k likeliest; 0: off"},
+    {"top-p", CONFIG_DOUBLE, AT(top_p), NULL, "0", "1",
+     .help = "Draw among the likeliest that make up this share; 1: off"},
+    {"min-p", CONFIG_DOUBLE, AT(min_p), NULL, "0", "1",
+     .help = "Draw among those at least this share as likely as the likeliest; 0: off"},
+    {"seed", CONFIG_U64, AT(seed), NULL, .help = "The same seed and request give the same answer"},
+    {"stop", CONFIG_LIST, AT(stop), .help = "End before this text"},
+    {"stop-id", CONFIG_LIST, AT(stop_ids), .help = "End at this token id"},
+    {"ignore-eos", CONFIG_BOOL, AT(ignore_eos), "false",
+     .help = "The model's end ids are ordinary tokens"},
+    {"special", CONFIG_BOOL, AT(special), "true",
+     .help = "Add the tokenizer's special tokens to PROMPT"},
+    {"skip-special", CONFIG_BOOL, AT(skip_special), "true",
+     .help = "Leave special tokens out of the text"},
+    {"logits-hash", CONFIG_BOOL, AT(logits_hash), "false",
+     .help = "Also a hash of each step's logits (with --json)"},
+    {"json", CONFIG_BOOL, AT(json), "false",
+     .help = "One JSON object at the end instead of the stream"},
+    {"request-id", CONFIG_STRING, AT(request_id), "", .help = "Name of the request in all logs"},
+    {"timeout", CONFIG_DURATION, AT(timeout_us), "10m", "1ms", "24h", .help = "Deadline"},
+};
+const struct config_program generate_program = {
+    .name = "baton generate",
+    .summary =
+        "Asks the cluster to go on from PROMPT (\"-\": from standard input) and streams the "
+        "answer.\n"
+        "Then, on standard error: tokens, TTFT, TPOT, the workers and the lane of the KV bytes.",
+    .usage = "[PROMPT]",
+    .settings = settings_table,
+    .setting_count = sizeof settings_table / sizeof *settings_table,
+    .max_positionals = 1,
+};
+
+static bool given(const struct config_result *result, const char *name)
+{
+    return config_given(&generate_program, result, name);
+}
+
+static void *take(struct arena *arena, size_t bytes)
+{
+    void *memory = arena_take(arena, bytes);
+    ASSERT(memory);
+    return memory;
+}
+
+/* Ids of all items, each one id or several with commas. */
+static enum status parse_ids(const struct config_list *list, const char *flag, struct arena *arena,
+                             uint32_t **ids, size_t *count, struct error *err)
+{
+    size_t capacity = 0;
+    for (size_t i = 0; i < list->count; i++)
+        capacity += strlen(list->items[i]) / 2 + 1;
+    *ids = take(arena, (capacity + 1) * sizeof **ids);
+    *count = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        for (const char *p = list->items[i];;) {
+            char number[16];
+            uint64_t id;
+            size_t length = strcspn(p, ",");
+            bool fits = length < sizeof number;
+            memcpy(number, p, fits ? length : 0);
+            number[fits ? length : 0] = 0;
+            if (!fits || !str_to_u64(number, 0, UINT32_MAX, &id))
+                return error_set(err, STATUS_INVALID, "%s: '%.*s' is not a token id", flag,
+                                 (int)(length < 40 ? length : 40), p);
+            (*ids)[(*count)++] = (uint32_t)id;
+            if (!p[length])
+                break;
+            p += length + 1;
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status build_input(const struct generate_settings *settings, const char *prompt,
+                               struct arena *arena, Baton__V1__GenerateRequest *request,
+                               struct error *err)
+{
+    if ((prompt != NULL) == (settings->prompt_ids.count > 0))
+        return error_set(err, STATUS_INVALID, "give either PROMPT or --prompt-ids");
+    if (prompt) {
+        request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
+        request->text = (char *)prompt;
+        request->add_special_tokens_presence_case =
+            BATON__V1__GENERATE_REQUEST__ADD_SPECIAL_TOKENS_PRESENCE_ADD_SPECIAL_TOKENS;
+        request->add_special_tokens = settings->special;
+        return STATUS_OK;
+    }
+    Baton__V1__TokenIds *ids = take(arena, sizeof *ids);
+    baton__v1__token_ids__init(ids);
+    request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
+    request->token_ids = ids;
+    return parse_ids(&settings->prompt_ids, "--prompt-ids", arena, &ids->ids, &ids->n_ids, err);
+}
+
+/* Sets field and presence of one sampling scalar if its flag was given. */
+#define SET_GIVEN(flag, field, PRESENCE)                                                           \
+    do {                                                                                           \
+        if (given(result, flag)) {                                                                 \
+            sampling->field##_presence_case = BATON__V1__SAMPLING__##PRESENCE;                     \
+            sampling->field = settings->field;                                                     \
+        }                                                                                          \
+    } while (0)
+
+static Baton__V1__Sampling *build_sampling(const struct generate_settings *settings,
+                                           const struct config_result *result, struct arena *arena)
+{
+    Baton__V1__Sampling *sampling = take(arena, sizeof *sampling);
+    baton__v1__sampling__init(sampling);
+    SET_GIVEN("temperature", temperature, TEMPERATURE_PRESENCE_TEMPERATURE);
+    SET_GIVEN("top-k", top_k, TOP_K_PRESENCE_TOP_K);
+    SET_GIVEN("top-p", top_p, TOP_P_PRESENCE_TOP_P);
+    SET_GIVEN("min-p", min_p, MIN_P_PRESENCE_MIN_P);
+    SET_GIVEN("seed", seed, SEED_PRESENCE_SEED);
+    SET_GIVEN("max-tokens", max_tokens, MAX_TOKENS_PRESENCE_MAX_TOKENS);
+    SET_GIVEN("min-tokens", min_tokens, MIN_TOKENS_PRESENCE_MIN_TOKENS);
+    SET_GIVEN("ignore-eos", ignore_eos, IGNORE_EOS_PRESENCE_IGNORE_EOS);
+    return sampling;
+}
+
+static enum status build_stop(const struct generate_settings *settings, struct arena *arena,
+                              Baton__V1__Stop **out, struct error *err)
+{
+    Baton__V1__Stop *stop = take(arena, sizeof *stop);
+    baton__v1__stop__init(stop);
+    stop->n_strings = settings->stop.count;
+    stop->strings = arena_copy(arena, settings->stop.items,
+                               settings->stop.count * sizeof *settings->stop.items);
+    TRY(parse_ids(&settings->stop_ids, "--stop-id", arena, &stop->token_ids, &stop->n_token_ids,
+                  err));
+    *out = stop;
+    return STATUS_OK;
+}
+
+static Baton__V1__Output *build_output(const struct generate_settings *settings,
+                                       struct arena *arena)
+{
+    Baton__V1__Output *output = take(arena, sizeof *output);
+    baton__v1__output__init(output);
+    output->return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
+    output->return_timing = true;
+    output->return_logits_hash_presence_case =
+        BATON__V1__OUTPUT__RETURN_LOGITS_HASH_PRESENCE_RETURN_LOGITS_HASH;
+    output->return_logits_hash = settings->logits_hash;
+    output->skip_special_tokens_presence_case =
+        BATON__V1__OUTPUT__SKIP_SPECIAL_TOKENS_PRESENCE_SKIP_SPECIAL_TOKENS;
+    output->skip_special_tokens = settings->skip_special;
+    return output;
+}
+
+enum status generate_request_build(const struct generate_settings *settings,
+                                   const struct config_result *result, const char *prompt,
+                                   struct arena *arena, Baton__V1__GenerateRequest **out,
+                                   struct error *err)
+{
+    Baton__V1__GenerateRequest *request = take(arena, sizeof *request);
+    baton__v1__generate_request__init(request);
+    request->model = (char *)settings->model;
+    request->request_id = (char *)settings->request_id;
+    TRY(build_input(settings, prompt, arena, request, err));
+    TRY(build_stop(settings, arena, &request->stop, err));
+    request->sampling = build_sampling(settings, result, arena);
+    request->output = build_output(settings, arena);
+    *out = request;
+    return STATUS_OK;
+}

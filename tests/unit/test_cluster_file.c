@@ -1,0 +1,150 @@
+/* cluster_file and cluster_status: what `baton up` and the router write is what the other commands read. */
+#include "common/cli/cluster_file.h"
+#include "common/cli/cluster_status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/test_cluster_file.XXXXXX";
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? setenv("XDG_RUNTIME_DIR", folder, 1) : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char path[CLUSTER_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/baton", folder);
+    rmdir(path);
+    return rmdir(folder);
+}
+
+static struct cluster_file example(pid_t pid)
+{
+    return (struct cluster_file){.pid = pid,
+                                 .grpc = "127.0.0.1:1",
+                                 .http = "127.0.0.1:2",
+                                 .logs = "/tmp/\"a\\b",
+                                 .count = 2,
+                                 .members = {{.name = "router",
+                                              .role = "router",
+                                              .address = "127.0.0.1:1",
+                                              .metrics = "127.0.0.1:2",
+                                              .pid = 7},
+                                             {.name = "decode-0",
+                                              .role = "decode",
+                                              .address = "127.0.0.1:3",
+                                              .metrics = "",
+                                              .pid = 8}}};
+}
+
+static void test_publish_find_withdraw(void **state)
+{
+    (void)state;
+    struct error err;
+    struct cluster_file written = example(getpid()), found;
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+    assert_non_null(strstr(err.text, "baton up"));
+    assert_int_equal(cluster_file_publish(&written, &err), STATUS_OK);
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    assert_memory_equal(&found, &written, sizeof found);
+    cluster_file_withdraw(getpid() + 1); /* another cluster's: stays */
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    cluster_file_withdraw(getpid());
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+}
+
+static void test_a_dead_clusters_file_is_no_cluster(void **state)
+{
+    (void)state;
+    struct error err;
+    struct cluster_file written = example(0x3ffffff0), found; /* beyond pid_max */
+    assert_int_equal(cluster_file_publish(&written, &err), STATUS_OK);
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+    cluster_file_withdraw(0x3ffffff0);
+}
+
+static void test_a_folder_that_others_may_write(void **state)
+{
+    (void)state;
+    struct error err;
+    char path[CLUSTER_PATH_BYTES];
+    assert_int_equal(cluster_folder(path, &err), STATUS_OK);
+    chmod(path, 0777);
+    assert_int_equal(cluster_folder(path, &err), STATUS_INVALID);
+    chmod(path, 0700);
+    assert_int_equal(cluster_folder(path, &err), STATUS_OK);
+}
+
+static void test_files_that_are_wrong(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "", "{}", "[]", "{\"pid\": 0}",
+        "{\"pid\": 1, \"grpc\": \"a\", \"http\": \"b\", \"logs\": \"c\", \"processes\": [{}]}"};
+    char path[CLUSTER_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/bad.json", folder);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        FILE *stream = fopen(path, "w");
+        assert_non_null(stream);
+        fputs(bad[i], stream);
+        fclose(stream);
+        struct error err;
+        struct cluster_file file;
+        assert_int_not_equal(cluster_file_read(path, &file, &err), STATUS_OK);
+        assert_non_null(strstr(err.text, path));
+    }
+    unlink(path);
+}
+
+static void test_status(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model\": \"llama\", \"queue\": 2, \"workers\": ["
+                               "{\"name\": \"prefill-0\", \"role\": \"prefill\", \"address\": "
+                               "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10},"
+                               "{\"name\": \"decode-0\", \"role\": \"decode\", \"address\": "
+                               "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\"}]}";
+    struct error err;
+    struct cluster_status status;
+    assert_int_equal(cluster_status_parse(text, strlen(text), &status, &err), STATUS_OK);
+    assert_int_equal(status.count, 2);
+    assert_int_equal(status.queue, 2);
+    assert_int_equal(cluster_status_up(&status), 1);
+    assert_int_equal(status.workers[0].blocks_free, 10);
+    struct str table;
+    str_init(&table, 4096);
+    cluster_status_print(&status, &table);
+    assert_non_null(strstr(table.data, "model llama   queue 2   running 0   workers 1 of 2 up"));
+    assert_non_null(
+        strstr(table.data, "decode-0       decode   draining  127.0.0.1:4            shm"));
+    str_deinit(&table);
+    static const char *const bad[] = {"{}", "{\"workers\": [{\"name\": \"a\"}]}",
+                                      "{\"workers\": 1}", "{\"queue\": -1, \"workers\": []}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_not_equal(cluster_status_parse(bad[i], strlen(bad[i]), &status, &err),
+                             STATUS_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_publish_find_withdraw),
+        cmocka_unit_test(test_a_dead_clusters_file_is_no_cluster),
+        cmocka_unit_test(test_a_folder_that_others_may_write),
+        cmocka_unit_test(test_files_that_are_wrong),
+        cmocka_unit_test(test_status),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,145 @@
+/* up_plan: command lines, cores, and per-process environment. */
+#include "common/cli/up_plan.h"
+
+#include "common/base/str.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct fixture {
+    struct up_settings settings;
+    struct up_cores cores;
+    struct arena arena;
+    struct up_context context;
+};
+
+static struct fixture fixture_of(uint64_t prefill, uint64_t decode, uint32_t cores)
+{
+    struct fixture fixture = {.settings = {.prefill = prefill, .decode = decode, .model = "/m"}};
+    for (uint32_t i = 0; i < cores; i++)
+        fixture.cores.ids[i] = i + 4; /* not from 0: a cpuset */
+    fixture.cores.count = cores;
+    arena_init(&fixture.arena, 1 << 20);
+    return fixture;
+}
+
+/* The worker's command line, joined with blanks. */
+static const char *command_of(struct fixture *fixture, uint64_t index, char *text, size_t size)
+{
+    fixture->context = (struct up_context){.settings = &fixture->settings,
+                                           .cores = &fixture->cores,
+                                           .bin_dir = "/b",
+                                           .log_dir = "/l",
+                                           .arena = &fixture->arena};
+    struct process_plan plan = up_plan_worker(&fixture->context, index, "127.0.0.1:7");
+    struct str joined;
+    str_init(&joined, size - 1);
+    for (size_t i = 0; i < plan.argc; i++)
+        str_addf(&joined, "%s%s", i ? " " : "", plan.argv[i]);
+    str_copy(text, size, joined.data);
+    str_deinit(&joined);
+    return text;
+}
+
+static void test_cores_are_shared_out(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t prefill, decode;
+        uint32_t cores;
+        uint64_t threads_asked, threads;
+        const char *first, *last; /* what the first and last worker's command line says */
+    } cases[] = {
+        {1, 1, 2, 0, 1, "--threads 1 --cpus 4 --spin", "--threads 1 --cpus 5 --spin"},
+        {1, 1, 8, 0, 4, "--cpus 4,5,6,7 --spin", "--cpus 8,9,10,11 --spin"},
+        {1, 2, 8, 0, 2, "--cpus 4,5 --spin", "--cpus 8,9 --spin"},
+        {2, 2, 2, 0, 1, "--threads 1 --no-spin", "--threads 1 --no-spin"},
+        {1, 1, 2, 2, 2, "--threads 2 --no-spin", "--threads 2 --no-spin"},
+        {0, 1, 2, 0, 2, "--cpus 4,5 --spin", "--cpus 4,5 --spin"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture fixture = fixture_of(cases[i].prefill, cases[i].decode, cases[i].cores);
+        fixture.settings.threads = cases[i].threads_asked;
+        assert_int_equal(up_threads(&fixture.settings, &fixture.cores), cases[i].threads);
+        char text[1024];
+        uint64_t last = cases[i].prefill + cases[i].decode - 1;
+        assert_non_null(strstr(command_of(&fixture, 0, text, sizeof text), cases[i].first));
+        assert_non_null(strstr(command_of(&fixture, last, text, sizeof text), cases[i].last));
+        assert_true(strstr(text, "--cpus") == NULL || strstr(text, "--no-spin") == NULL);
+        arena_deinit(&fixture.arena);
+    }
+}
+
+static void test_a_workers_command_line(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_of(1, 1, 2);
+    fixture.settings.compute = 1;
+    fixture.settings.transport = 2;
+    fixture.settings.log_level = 1;
+    char text[1024];
+    assert_string_equal(
+        command_of(&fixture, 1, text, sizeof text),
+        "/b/baton-decode --model /m --metrics-listen 127.0.0.1:0 --log-level info "
+        "--name decode-0 --router 127.0.0.1:7 --listen 127.0.0.1:0 --compute f32 --isa "
+        "auto --transport tcp --threads 1 --cpus 5 --spin");
+    fixture.settings.port = 80;
+    struct process_plan router = up_plan_router(&fixture.context);
+    assert_string_equal(router.argv[0], "/b/baton-router");
+    assert_string_equal(router.argv[router.argc - 1], "127.0.0.1:80");
+    assert_string_equal(router.log_path, "/l/router.log");
+    arena_deinit(&fixture.arena);
+}
+
+static void test_environment_goes_to_the_process_it_names(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_of(2, 1, 2);
+    struct error err;
+    char text[1024];
+    fixture.settings.environment =
+        (struct config_list){{"prefill-1:A=1", "decode-0:B=x:y=z", "prefill-1:C="}, 3};
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_OK);
+    command_of(&fixture, 0, text, sizeof text);
+    assert_int_equal(up_plan_worker(&fixture.context, 0, "r").environment_count, 0);
+    struct process_plan plan = up_plan_worker(&fixture.context, 1, "r");
+    assert_int_equal(plan.environment_count, 2);
+    assert_string_equal(plan.environment[1], "C=");
+    assert_string_equal(up_plan_worker(&fixture.context, 2, "r").environment[0], "B=x:y=z");
+    static const char *const bad[] = {"A=1",          "prefill-2:A=1", "decode:A=1",
+                                      "prefill-0:=1", "prefill-0:A",   ""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fixture.settings.environment = (struct config_list){{bad[i]}, 1};
+        assert_int_equal(up_check(&fixture.settings, &err), STATUS_INVALID);
+    }
+    arena_deinit(&fixture.arena);
+}
+
+static void test_numbers_of_workers(void **state)
+{
+    (void)state;
+    struct error err;
+    struct fixture fixture = fixture_of(0, 0, 1);
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_INVALID);
+    fixture.settings.prefill = 1;
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_INVALID);
+    fixture.settings.decode = CLUSTER_MAX_PROCESSES - 2;
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_OK);
+    fixture.settings.decode++;
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_LIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cores_are_shared_out),
+        cmocka_unit_test(test_a_workers_command_line),
+        cmocka_unit_test(test_environment_goes_to_the_process_it_names),
+        cmocka_unit_test(test_numbers_of_workers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

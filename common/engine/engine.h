@@ -17,6 +17,7 @@ struct engine;
 
 struct engine_config {
     const char *model_dir; /* Hugging Face folder */
+    bool random_weights;   /* benchmarks: config.json alone; weights N(0, 0.02) from a fixed seed */
     struct kernels_config kernels;
     uint32_t block_tokens;
     uint32_t block_count;   /* of the KV pool */
@@ -64,13 +65,16 @@ struct engine_sequence {
         index; /* 0-based index of the token to draw in the answer: the counter of the random numbers */
     bool ban_end; /* min_tokens isn't reached: end ids and stop ids can't be drawn */
     /* Results, valid where `sample`: */
+    enum status
+        status; /* STATUS_INTERNAL: a NaN among its logits, STATUS_INVALID: every id is banned; no token then */
     uint32_t token;
     uint64_t logits_hash; /* 64-bit hash of the row's fp32 logits */
     const float *logits;  /* [vocab], until the next step */
 };
 
 /* Runs one step. STATUS_INVALID (nothing computed) if a limit is broken or an id is out of range; STATUS_INTERNAL if the
- * device fails. Sum of token_count <= max_rows, count <= max_sequences. */
+ * device fails. Sum of token_count <= max_rows, count <= max_sequences. One sequence's bad logits are its own `status`: the
+ * step is STATUS_OK for the others. */
 enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
                         struct error *err) WARN_UNUSED;
 

@@ -88,7 +88,7 @@ static enum status expect_one(const struct json_value *object, const char *key, 
 static enum status refuse_others(const struct json_value *root, struct error *err)
 {
     TRY(expect_string(root, "model_type", "llama", true, err));
-    const struct json_value *architectures = json_find(root, "\"architectures\"");
+    const struct json_value *architectures = json_find(root, "architectures");
     if (json_count(architectures) > 0) {
         const char *name;
         TRY(json_as_string(json_at(architectures, 0), &name, NULL, err));
@@ -102,10 +102,10 @@ static enum status refuse_others(const struct json_value *root, struct error *er
     TRY(expect_false(root, "attention_bias", err));
     TRY(expect_false(root, "mlp_bias", err));
     TRY(expect_one(root, "partial_rotary_factor", err));
-    if (json_find(root, "\"quantization_config\""))
+    if (json_find(root, "quantization_config"))
         return error_set(err, STATUS_UNSUPPORTED,
                          "\"quantization_config\": only bf16 weights are supported, found %s",
-                         json_kind_name(json_find(root, "\"quantization_config\"")));
+                         json_kind_name(json_find(root, "quantization_config")));
     return STATUS_OK;
 }
 

@@ -23,8 +23,8 @@ void rope_table(const struct model_shape *shape, uint32_t positions, float *tabl
     uint32_t half = shape->head_dim / 2;
     for (uint32_t i = 0; i < half; i++) {
         float exponent = (float)(2 * i) / (float)shape->head_dim;
-        float frequency = scale_frequency(
-            &shape->rope_scaling, 1.0f / (float)pow(shape->rope_theta, (double)exponent));
+        float frequency = scale_frequency(&shape->rope_scaling,
+                                          1.0f / (float)pow(shape->rope_theta, (double)exponent));
         for (uint32_t position = 0; position < positions; position++) {
             float angle = (float)position * frequency;
             float *row = table + (uint64_t)position * shape->head_dim;

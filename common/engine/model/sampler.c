@@ -131,7 +131,8 @@ static uint64_t top_bound(struct sampler *sampler, const struct sampling *sampli
 {
     uint64_t *heap = sampler->heap;
     double total;
-    uint32_t count = build_heap(sampler, &total), popped = 0; /* popped keys: descending from the end */
+    uint32_t count = build_heap(sampler, &total),
+             popped = 0; /* popped keys: descending from the end */
     if (sampling->top_k && sampling->top_k < count)
         for (total = 0; popped < sampling->top_k; popped++)
             total += pop_greatest(heap, count - popped);

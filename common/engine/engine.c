@@ -1,0 +1,423 @@
+#include "common/engine/engine.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/engine/model/llama.h"
+#include "common/engine/model/logits_hash.h"
+#include "common/engine/model/safetensors.h"
+#include "common/engine/model/sampler.h"
+#include "common/model_config/model_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ROWS      65536
+#define MAX_SEQUENCES 4096
+#define MAX_BLOCKS    (1u << 28)
+
+/* A step's table: filled on the host, used on the device. */
+struct table {
+    uint32_t *host;
+    struct buffer device;
+};
+
+struct engine {
+    struct engine_config limits; /* model_dir and cpus are not kept */
+    struct model_config config;
+    struct kernels *kernels;
+    struct kv_layout layout;
+    uint32_t context;
+    size_t pool_bytes;
+    struct weights weights;
+    struct llama llama;
+    struct sampler sampler;
+    struct buffer pool;
+    bool pool_is_ours;
+    struct table tokens, positions, row_sequence; /* [max_rows] */
+    struct table sequence_rows;                   /* [max_sequences + 1] */
+    struct table block_tables;                    /* [max_sequences * blocks of the context] */
+    struct table sample_rows;                     /* [max_sequences] */
+    float *logits;                                /* [max_sequences, vocab], on the host */
+    struct engine_counters counters;
+    uint64_t model_hash, numerics_id;
+    char numerics_name[128];
+};
+
+/* --- opening --- */
+
+static enum status check_config(const struct engine_config *config, struct error *err)
+{
+    const uint32_t block = config->block_tokens;
+    if (block < 8 || block > 256 || (block & (block - 1)) != 0)
+        return error_set(err, STATUS_INVALID,
+                         "block_tokens must be a power of two from 8 to 256, got %u", block);
+    if (config->block_count < 1 || config->block_count > MAX_BLOCKS)
+        return error_set(err, STATUS_INVALID, "block_count must be from 1 to %u, got %u",
+                         MAX_BLOCKS, config->block_count);
+    if (config->max_rows < 1 || config->max_rows > MAX_ROWS)
+        return error_set(err, STATUS_INVALID, "max_rows must be from 1 to %u, got %u", MAX_ROWS,
+                         config->max_rows);
+    if (config->max_sequences < 1 || config->max_sequences > MAX_SEQUENCES)
+        return error_set(err, STATUS_INVALID, "max_sequences must be from 1 to %u, got %u",
+                         MAX_SEQUENCES, config->max_sequences);
+    return STATUS_OK;
+}
+
+static enum status load_model(struct engine *engine, const struct engine_config *config,
+                              struct error *err)
+{
+    struct safetensors *files = NULL;
+    if (!config->random_weights)
+        TRY(safetensors_open(config->model_dir, &files, err));
+    const struct model_shape *shape = &engine->config.shape;
+    enum status status =
+        weights_load(engine->kernels, shape, engine->context, files, &engine->weights, err);
+    if (status == STATUS_OK) {
+        uint64_t hash = files ? safetensors_hash(files) : HASH_SEED;
+        /* Fields, not the struct: padding bytes have no value. */
+        const double numbers[] = {shape->rms_eps,
+                                  shape->rope_theta,
+                                  shape->rope_scaling.factor,
+                                  shape->rope_scaling.low_freq_factor,
+                                  shape->rope_scaling.high_freq_factor,
+                                  shape->rope_scaling.original_context};
+        const uint32_t counts[] = {shape->layers, shape->hidden,   shape->ffn,
+                                   shape->heads,  shape->kv_heads, shape->head_dim,
+                                   shape->vocab,  shape->context,  shape->tied_embeddings};
+        hash = hash_bytes(numbers, sizeof numbers, hash);
+        engine->model_hash = hash_bytes(counts, sizeof counts, hash);
+    }
+    safetensors_close(files);
+    return status;
+}
+
+static enum status make_table(struct engine *engine, size_t count, struct table *table,
+                              struct error *err)
+{
+    enum status status =
+        kernels_alloc(engine->kernels, count * sizeof *table->host, &table->device);
+    table->host = calloc(count, sizeof *table->host);
+    if (status == STATUS_OK && table->host)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "no memory for a step table of %zu numbers", count);
+}
+
+static enum status make_step_memory(struct engine *engine, struct error *err)
+{
+    const size_t rows = engine->limits.max_rows, sequences = engine->limits.max_sequences;
+    const uint32_t vocab = engine->config.shape.vocab;
+    TRY(make_table(engine, rows, &engine->tokens, err));
+    TRY(make_table(engine, rows, &engine->positions, err));
+    TRY(make_table(engine, rows, &engine->row_sequence, err));
+    TRY(make_table(engine, sequences + 1, &engine->sequence_rows, err));
+    TRY(make_table(engine, sequences * kv_layout_blocks_for(&engine->layout, engine->context),
+                   &engine->block_tables, err));
+    TRY(make_table(engine, sequences, &engine->sample_rows, err));
+    TRY(llama_init(&engine->llama, engine->kernels, &engine->config.shape, &engine->weights,
+                   engine->limits.max_rows, engine->limits.max_sequences, err));
+    engine->logits = calloc(sequences * vocab, sizeof *engine->logits);
+    if (!engine->logits || sampler_init(&engine->sampler, vocab) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "no memory for %zu rows of logits", sequences);
+    return STATUS_OK;
+}
+
+static void name_numerics(struct engine *engine)
+{
+    const struct kernels_info info = kernels_info(engine->kernels);
+    snprintf(engine->numerics_name, sizeof engine->numerics_name,
+             "%s/w-bf16/kv-%s/k%d/seg%d/sampler%d/tp1", info.name, kv_type_name(info.kv_type),
+             KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION);
+    engine->numerics_id =
+        hash_bytes(engine->numerics_name, strlen(engine->numerics_name), engine->weights.rope_hash);
+}
+
+static enum status open_parts(struct engine *engine, const struct engine_config *config,
+                              struct error *err)
+{
+    const struct model_shape *shape = &engine->config.shape;
+    TRY(check_config(config, err));
+    TRY(model_config_read(config->model_dir, &engine->config, err));
+    TRY(kernels_open(&config->kernels, &engine->kernels, err));
+    engine->layout =
+        kv_layout_whole(shape, config->block_tokens, kernels_info(engine->kernels).kv_type);
+    engine->context = shape->context;
+    if (config->context_limit && config->context_limit < shape->context)
+        engine->context = config->context_limit;
+    if (__builtin_mul_overflow(kv_layout_block_bytes(&engine->layout), (size_t)config->block_count,
+                               &engine->pool_bytes))
+        return error_set(err, STATUS_LIMIT, "%u KV blocks need more than 2^64 bytes",
+                         config->block_count);
+    TRY(load_model(engine, config, err));
+    TRY(make_step_memory(engine, err));
+    name_numerics(engine);
+    log_info("engine",
+             "msg=\"opened\" numerics=%s weights_bytes=%zu activation_bytes=%zu logits_bytes=%zu "
+             "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
+             engine->numerics_name, weights_bytes(&engine->weights), llama_bytes(&engine->llama),
+             (size_t)config->max_sequences * shape->vocab * sizeof(float), engine->pool_bytes,
+             kv_layout_block_bytes(&engine->layout), config->block_count,
+             kernels_info(engine->kernels).threads);
+    return STATUS_OK;
+}
+
+enum status engine_open(const struct engine_config *config, struct engine **out, struct error *err)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    engine->limits = *config;
+    engine->limits.model_dir = NULL;
+    engine->limits.kernels.cpus = NULL;
+    enum status status = open_parts(engine, config, err);
+    if (status != STATUS_OK) {
+        engine_close(engine);
+        return status;
+    }
+    *out = engine;
+    return STATUS_OK;
+}
+
+size_t engine_pool_bytes(const struct engine *engine)
+{
+    return engine->pool_bytes;
+}
+
+enum status engine_attach_pool(struct engine *engine, void *pool, struct error *err)
+{
+    ASSERT(!engine->pool.address);
+    enum status status =
+        pool ? kernels_adopt(engine->kernels, pool, engine->pool_bytes, &engine->pool)
+             : kernels_alloc(engine->kernels, engine->pool_bytes, &engine->pool);
+    if (status != STATUS_OK)
+        return error_set(err, status, "no KV pool of %zu bytes on this device", engine->pool_bytes);
+    engine->pool_is_ours = !pool;
+    return STATUS_OK;
+}
+
+static void free_table(struct engine *engine, struct table *table)
+{
+    kernels_free(engine->kernels, &table->device);
+    free(table->host);
+}
+
+void engine_close(struct engine *engine)
+{
+    if (!engine)
+        return;
+    if (engine->kernels) {
+        free_table(engine, &engine->tokens);
+        free_table(engine, &engine->positions);
+        free_table(engine, &engine->row_sequence);
+        free_table(engine, &engine->sequence_rows);
+        free_table(engine, &engine->block_tables);
+        free_table(engine, &engine->sample_rows);
+        if (engine->pool_is_ours)
+            kernels_free(engine->kernels, &engine->pool);
+        llama_deinit(&engine->llama);
+        weights_unload(engine->kernels, &engine->weights);
+        kernels_close(engine->kernels);
+    }
+    sampler_deinit(&engine->sampler);
+    free(engine->logits);
+    free(engine);
+}
+
+/* --- facts --- */
+
+const struct model_shape *engine_shape(const struct engine *engine)
+{
+    return &engine->config.shape;
+}
+
+const struct kv_layout *engine_layout(const struct engine *engine)
+{
+    return &engine->layout;
+}
+
+uint32_t engine_context(const struct engine *engine)
+{
+    return engine->context;
+}
+
+uint64_t engine_model_hash(const struct engine *engine)
+{
+    return engine->model_hash;
+}
+
+uint64_t engine_numerics_id(const struct engine *engine)
+{
+    return engine->numerics_id;
+}
+
+const char *engine_numerics_name(const struct engine *engine)
+{
+    return engine->numerics_name;
+}
+
+void *engine_pool_address(const struct engine *engine)
+{
+    return kernels_info(engine->kernels).device_is_host ? engine->pool.address : NULL;
+}
+
+const uint32_t *engine_end_ids(const struct engine *engine, uint32_t *count)
+{
+    *count = engine->config.end_ids.count;
+    return engine->config.end_ids.ids;
+}
+
+struct engine_counters engine_counters(const struct engine *engine)
+{
+    return engine->counters;
+}
+
+/* --- one step --- */
+
+static enum status check_sequence(const struct engine *engine, const struct engine_sequence *s,
+                                  uint32_t number, struct error *err)
+{
+    if (s->token_count < 1 || s->token_count > engine->context ||
+        s->position > engine->context - s->token_count)
+        return error_set(err, STATUS_INVALID,
+                         "sequence %u: %u tokens at position %u do not fit a context of %u", number,
+                         s->token_count, s->position, engine->context);
+    uint32_t blocks = kv_layout_blocks_for(&engine->layout, s->position + s->token_count);
+    if (s->block_count < blocks)
+        return error_set(err, STATUS_INVALID, "sequence %u: needs %u blocks, got %u", number,
+                         blocks, s->block_count);
+    for (uint32_t i = 0; i < blocks; i++)
+        if (s->blocks[i] >= engine->limits.block_count)
+            return error_set(err, STATUS_INVALID, "sequence %u: block id %u, the pool has %u",
+                             number, s->blocks[i], engine->limits.block_count);
+    for (uint32_t i = 0; i < s->token_count; i++)
+        if (s->tokens[i] >= engine->config.shape.vocab)
+            return error_set(err, STATUS_INVALID, "sequence %u: token id %u, the vocabulary has %u",
+                             number, s->tokens[i], engine->config.shape.vocab);
+    if (s->prompt_rows > s->token_count || (s->sample && !s->sampling))
+        return error_set(err, STATUS_INVALID,
+                         "sequence %u: %u prompt rows of %u, sampling parameters %s", number,
+                         s->prompt_rows, s->token_count, s->sampling ? "given" : "missing");
+    return STATUS_OK;
+}
+
+static enum status check_step(const struct engine *engine, const struct engine_sequence *sequences,
+                              uint32_t count, struct error *err)
+{
+    if (!engine->pool.address)
+        return error_set(err, STATUS_INVALID, "no KV pool is attached");
+    if (count < 1 || count > engine->limits.max_sequences)
+        return error_set(err, STATUS_INVALID, "%u sequences in a step of 1 to %u", count,
+                         engine->limits.max_sequences);
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(check_sequence(engine, &sequences[i], i, err));
+        rows += sequences[i].token_count;
+    }
+    if (rows > engine->limits.max_rows)
+        return error_set(err, STATUS_INVALID, "%" PRIu64 " rows in a step of at most %u", rows,
+                         engine->limits.max_rows);
+    return STATUS_OK;
+}
+
+/* Lays the step's rows out on the host. */
+static void fill_tables(struct engine *engine, const struct engine_sequence *sequences,
+                        uint32_t count, struct step_batch *batch, struct llama_samples *samples)
+{
+    *samples = (struct llama_samples){.rows = engine->sample_rows.device};
+    *batch = (struct step_batch){.sequences = count,
+                                 .tokens = engine->tokens.device,
+                                 .positions = engine->positions.device,
+                                 .row_sequence = engine->row_sequence.device,
+                                 .sequence_rows = engine->sequence_rows.device,
+                                 .block_tables = engine->block_tables.device};
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t blocks =
+            kv_layout_blocks_for(&engine->layout, sequences[i].position + sequences[i].token_count);
+        if (blocks > batch->table_stride)
+            batch->table_stride = blocks;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct engine_sequence *s = &sequences[i];
+        uint32_t *blocks = engine->block_tables.host + (size_t)i * batch->table_stride;
+        uint32_t used = kv_layout_blocks_for(&engine->layout, s->position + s->token_count);
+        memcpy(blocks, s->blocks, used * sizeof *blocks);
+        memset(blocks + used, 0, (batch->table_stride - used) * sizeof *blocks);
+        engine->sequence_rows.host[i] = batch->rows;
+        for (uint32_t j = 0; j < s->token_count; j++, batch->rows++) {
+            engine->tokens.host[batch->rows] = s->tokens[j];
+            engine->positions.host[batch->rows] = s->position + j;
+            engine->row_sequence.host[batch->rows] = i;
+        }
+        if (s->sample)
+            engine->sample_rows.host[samples->count++] = batch->rows - 1;
+    }
+    engine->sequence_rows.host[count] = batch->rows;
+}
+
+static enum status upload(struct engine *engine, struct table *table, size_t count)
+{
+    return kernels_upload(engine->kernels, &table->device, 0, table->host,
+                          count * sizeof *table->host);
+}
+
+/* Uploads, computes, downloads: afterwards engine->logits holds a row for each sequence that samples. */
+static enum status compute(struct engine *engine, const struct step_batch *batch,
+                           const struct llama_samples *samples)
+{
+    TRY(upload(engine, &engine->tokens, batch->rows));
+    TRY(upload(engine, &engine->positions, batch->rows));
+    TRY(upload(engine, &engine->row_sequence, batch->rows));
+    TRY(upload(engine, &engine->sequence_rows, batch->sequences + 1));
+    TRY(upload(engine, &engine->block_tables, (size_t)batch->sequences * batch->table_stride));
+    if (samples->count)
+        TRY(upload(engine, &engine->sample_rows, samples->count));
+    TRY(llama_forward(&engine->llama, batch, &engine->layout, &engine->pool, samples));
+    if (samples->count)
+        TRY(kernels_download(engine->kernels, &engine->llama.logits, 0, engine->logits,
+                             (size_t)samples->count * engine->config.shape.vocab *
+                                 sizeof *engine->logits));
+    return kernels_sync(engine->kernels);
+}
+
+static void draw(struct engine *engine, struct engine_sequence *s, const float *logits)
+{
+    struct sampler_ban ban = {0};
+    if (s->ban_end) {
+        ban.ids[0] = s->sampling->stop_ids;
+        ban.counts[0] = s->sampling->stop_id_count;
+        ban.ids[1] = engine->config.end_ids.ids;
+        ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->config.end_ids.count;
+    }
+    s->logits = logits;
+    s->logits_hash = logits_hash(logits, engine->config.shape.vocab);
+    s->status = sampler_draw(&engine->sampler, logits, s->sampling, s->index, &ban, &s->token);
+    if (s->status != STATUS_OK)
+        log_error("engine", "msg=\"no token can be drawn\" status=%s position=%u index=%u",
+                  status_name(s->status), s->position + s->token_count - 1, s->index);
+}
+
+enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                        struct error *err)
+{
+    struct step_batch batch;
+    struct llama_samples samples;
+    TRY(check_step(engine, sequences, count, err));
+    fill_tables(engine, sequences, count, &batch, &samples);
+    enum status status = compute(engine, &batch, &samples);
+    if (status != STATUS_OK)
+        return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
+                         batch.rows, status_name(status));
+    const float *row = engine->logits;
+    for (uint32_t i = 0; i < count; i++) {
+        engine->counters.prompt_rows += sequences[i].prompt_rows;
+        engine->counters.decode_rows += sequences[i].token_count - sequences[i].prompt_rows;
+        if (!sequences[i].sample)
+            continue;
+        draw(engine, &sequences[i], row);
+        row += engine->config.shape.vocab;
+    }
+    engine->counters.steps++;
+    return STATUS_OK;
+}

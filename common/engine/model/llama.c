@@ -1,0 +1,114 @@
+#include "common/engine/model/llama.h"
+
+#include <math.h>
+
+static struct attention_shape attention_shape(const struct model_shape *shape)
+{
+    return (struct attention_shape){.heads = shape->heads,
+                                    .kv_heads = shape->kv_heads,
+                                    .head_dim = shape->head_dim,
+                                    .scale = 1.0f / sqrtf((float)shape->head_dim)};
+}
+
+enum status llama_init(struct llama *out, struct kernels *kernels, const struct model_shape *shape,
+                       const struct weights *weights, uint32_t max_rows, uint32_t max_samples,
+                       struct error *err)
+{
+    struct llama llama = {.kernels = kernels, .shape = shape, .weights = weights};
+    uint32_t head_columns = shape->heads * shape->head_dim;
+    uint32_t qkv_columns = head_columns + 2 * shape->kv_heads * shape->head_dim;
+    const struct {
+        struct buffer *buffer;
+        size_t rows, columns;
+    } plan[] = {
+        {&llama.x, max_rows, shape->hidden},        {&llama.normed, max_rows, shape->hidden},
+        {&llama.qkv, max_rows, qkv_columns},        {&llama.heads, max_rows, head_columns},
+        {&llama.gate_up, max_rows, 2 * shape->ffn}, {&llama.gated, max_rows, shape->ffn},
+        {&llama.logits, max_samples, shape->vocab},
+    };
+    for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
+        size_t bytes = plan[i].rows * plan[i].columns * sizeof(float);
+        enum status status = kernels_alloc(kernels, bytes, plan[i].buffer);
+        if (status != STATUS_OK) {
+            llama_deinit(&llama);
+            return error_set(err, status, "no device memory for %zu bytes of activations", bytes);
+        }
+    }
+    *out = llama;
+    return STATUS_OK;
+}
+
+void llama_deinit(struct llama *llama)
+{
+    struct buffer *const buffers[] = {&llama->x,       &llama->normed, &llama->qkv,   &llama->heads,
+                                      &llama->gate_up, &llama->gated,  &llama->logits};
+    for (size_t i = 0; llama->kernels && i < sizeof buffers / sizeof *buffers; i++)
+        kernels_free(llama->kernels, buffers[i]);
+    *llama = (struct llama){0};
+}
+
+/* qkv = rope(linear(norm(x))); this layer's keys and values go to the pool. */
+static enum status append_keys_values(struct llama *m, const struct step_batch *batch,
+                                      const struct kv_layout *layout, uint32_t l,
+                                      struct buffer *pool)
+{
+    const struct layer_weights *w = &m->weights->layers[l];
+    struct attention_shape shape = attention_shape(m->shape);
+    TRY(kernels_rmsnorm(m->kernels, &m->x, &w->attention_norm, m->shape->rms_eps, NULL, batch->rows,
+                        m->shape->hidden, &m->normed));
+    TRY(kernels_linear(m->kernels, &w->qkv, &m->normed, batch->rows, false, &m->qkv));
+    return kernels_rope_append(m->kernels, batch, &shape, &m->weights->rope, layout, l, &m->qkv,
+                               pool);
+}
+
+/* x += linear(attention(q, pool)) */
+static enum status attention_block(struct llama *m, const struct step_batch *batch,
+                                   const struct kv_layout *layout, uint32_t l,
+                                   const struct buffer *pool)
+{
+    struct attention_shape shape = attention_shape(m->shape);
+    TRY(kernels_attention(m->kernels, batch, &shape, layout, l, &m->qkv, pool, &m->heads));
+    return kernels_linear(m->kernels, &m->weights->layers[l].attention_out, &m->heads, batch->rows,
+                          true, &m->x);
+}
+
+/* x += down(silu(gate(norm(x))) * up(norm(x))) */
+static enum status ffn_block(struct llama *m, const struct step_batch *batch, uint32_t l)
+{
+    const struct layer_weights *w = &m->weights->layers[l];
+    TRY(kernels_rmsnorm(m->kernels, &m->x, &w->ffn_norm, m->shape->rms_eps, NULL, batch->rows,
+                        m->shape->hidden, &m->normed));
+    TRY(kernels_linear(m->kernels, &w->gate_up, &m->normed, batch->rows, false, &m->gate_up));
+    TRY(kernels_swiglu(m->kernels, &m->gate_up, batch->rows, m->shape->ffn, &m->gated));
+    return kernels_linear(m->kernels, &w->down, &m->gated, batch->rows, true, &m->x);
+}
+
+/* logits = lm_head(norm(x)), of the rows that sample only. */
+static enum status head(struct llama *m, const struct llama_samples *samples)
+{
+    TRY(kernels_rmsnorm(m->kernels, &m->x, &m->weights->final_norm, m->shape->rms_eps,
+                        &samples->rows, samples->count, m->shape->hidden, &m->normed));
+    return kernels_linear(m->kernels, &m->weights->lm_head, &m->normed, samples->count, false,
+                          &m->logits);
+}
+
+enum status llama_forward(struct llama *m, const struct step_batch *batch,
+                          const struct kv_layout *layout, struct buffer *pool,
+                          const struct llama_samples *samples)
+{
+    TRY(kernels_embed(m->kernels, batch, &m->weights->embedding, m->shape->hidden, &m->x));
+    for (uint32_t l = 0; l < m->shape->layers; l++) {
+        TRY(append_keys_values(m, batch, layout, l, pool));
+        if (l + 1 == m->shape->layers && !samples->count)
+            break; /* nobody reads the last layer's output in the middle of a prompt */
+        TRY(attention_block(m, batch, layout, l, pool));
+        TRY(ffn_block(m, batch, l));
+    }
+    return samples->count ? head(m, samples) : STATUS_OK;
+}
+
+size_t llama_bytes(const struct llama *m)
+{
+    return m->x.bytes + m->normed.bytes + m->qkv.bytes + m->heads.bytes + m->gate_up.bytes +
+           m->gated.bytes + m->logits.bytes;
+}

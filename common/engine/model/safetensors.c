@@ -1,0 +1,267 @@
+#include "common/engine/model/safetensors.h"
+
+#include "common/base/str.h"
+#include "common/engine/model/safetensors_file.h"
+#include "common/json/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_FILES   1024
+#define PATH_BYTES  4096
+#define INDEX_NAME  "model.safetensors.index.json"
+#define SINGLE_NAME "model.safetensors"
+
+static const struct json_limits LIMITS = {.max_bytes = 32 << 20, .max_depth = 16};
+
+/* One tensor of any of the files. */
+struct entry {
+    const struct tensor *tensor;
+    const struct safetensors_file *file;
+};
+
+struct safetensors {
+    struct safetensors_file files[MAX_FILES];
+    uint32_t file_count;
+    struct entry *entries; /* by name */
+    size_t entry_count;
+};
+
+static enum status add_file(struct safetensors *tensors, const char *model_dir, const char *name,
+                            struct error *err)
+{
+    char path[PATH_BYTES];
+    if (tensors->file_count == MAX_FILES)
+        return error_set(err, STATUS_LIMIT, "%s: more than %d files", model_dir, MAX_FILES);
+    if (snprintf(path, sizeof path, "%s/%s", model_dir, name) >= (int)sizeof path)
+        return error_set(err, STATUS_LIMIT, "the path of %.200s is too long", name);
+    TRY(safetensors_file_open(path, &tensors->files[tensors->file_count], err));
+    tensors->file_count++;
+    return STATUS_OK;
+}
+
+/* A shard's name is a plain file name: an index can't point outside its folder. */
+static bool is_shard_name(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return name[0] != '.' && !strchr(name, '/') && end && strcmp(end, ".safetensors") == 0;
+}
+
+static const char *base_name(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
+static int compare_name(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    return strcmp(x->tensor->name, y->tensor->name);
+}
+
+static const struct entry *find_entry(const struct safetensors *tensors, const char *name)
+{
+    struct tensor named = {.name = (char *)name};
+    struct entry key = {.tensor = &named};
+    return bsearch(&key, tensors->entries, tensors->entry_count, sizeof key, compare_name);
+}
+
+/* Opens each file that weight_map names, once. */
+static enum status add_shards(struct safetensors *tensors, const char *model_dir,
+                              const struct json_value *weight_map, struct error *err)
+{
+    for (struct json_member m = {0}; json_next(weight_map, &m);) {
+        const char *name;
+        TRY(json_as_string(m.value, &name, NULL, err));
+        if (!is_shard_name(name))
+            return error_set(err, STATUS_INVALID,
+                             "%s/" INDEX_NAME
+                             ": tensor %.100s: expected the name of a .safetensors file, found "
+                             "\"%.100s\"",
+                             model_dir, m.key, name);
+        bool known = false;
+        for (uint32_t i = 0; i < tensors->file_count; i++)
+            known |= strcmp(base_name(tensors->files[i].path), name) == 0;
+        if (!known)
+            TRY(add_file(tensors, model_dir, name, err));
+    }
+    return STATUS_OK;
+}
+
+/* Makes the table by name; a name may be there once. */
+static enum status index_names(struct safetensors *tensors, struct error *err)
+{
+    size_t count = 0;
+    for (uint32_t f = 0; f < tensors->file_count; f++)
+        count += tensors->files[f].tensor_count;
+    tensors->entries = calloc(count + 1, sizeof *tensors->entries);
+    if (!tensors->entries)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    for (uint32_t f = 0; f < tensors->file_count; f++)
+        for (uint32_t i = 0; i < tensors->files[f].tensor_count; i++)
+            tensors->entries[tensors->entry_count++] =
+                (struct entry){&tensors->files[f].tensors[i], &tensors->files[f]};
+    qsort(tensors->entries, count, sizeof *tensors->entries, compare_name);
+    for (size_t i = 1; i < count; i++) {
+        const struct entry *a = &tensors->entries[i - 1], *b = &tensors->entries[i];
+        if (strcmp(a->tensor->name, b->tensor->name) == 0)
+            return error_set(err, STATUS_INVALID, "%s: tensor %.150s: found in %s too",
+                             a->file->path, a->tensor->name, base_name(b->file->path));
+    }
+    return STATUS_OK;
+}
+
+/* The index says where each tensor is; the files must agree. */
+static enum status check_index(const struct safetensors *tensors,
+                               const struct json_value *weight_map, struct error *err)
+{
+    for (struct json_member m = {0}; json_next(weight_map, &m);) {
+        const char *name = "";
+        TRY(json_as_string(m.value, &name, NULL, err));
+        const struct entry *entry = find_entry(tensors, m.key);
+        if (!entry)
+            return error_set(err, STATUS_NOT_FOUND,
+                             "tensor %.150s: " INDEX_NAME " expects it in %.150s, found in no file",
+                             m.key, name);
+        const char *found = base_name(entry->file->path);
+        if (strcmp(found, name) != 0)
+            return error_set(err, STATUS_INVALID,
+                             "tensor %.150s: " INDEX_NAME " expects it in %.100s, found in %.100s",
+                             m.key, name, found);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_sharded(struct safetensors *tensors, const char *model_dir,
+                                const char *index_path, struct error *err)
+{
+    struct json *json;
+    const struct json_value *weight_map;
+    TRY(json_read_file(index_path, LIMITS, &json, err));
+    enum status status = json_get_object(json_root(json), "weight_map", &weight_map, err);
+    if (status != STATUS_OK)
+        error_prefix(err, status, "%s", index_path);
+    if (status == STATUS_OK)
+        status = add_shards(tensors, model_dir, weight_map, err);
+    if (status == STATUS_OK)
+        status = index_names(tensors, err);
+    if (status == STATUS_OK)
+        status = check_index(tensors, weight_map, err);
+    json_destroy(json);
+    return status;
+}
+
+static enum status open_files(struct safetensors *tensors, const char *model_dir, struct error *err)
+{
+    char single[PATH_BYTES], index[PATH_BYTES];
+    if (snprintf(single, sizeof single, "%s/" SINGLE_NAME, model_dir) >= (int)sizeof single ||
+        snprintf(index, sizeof index, "%s/" INDEX_NAME, model_dir) >= (int)sizeof index)
+        return error_set(err, STATUS_LIMIT, "the model folder's path is too long");
+    if (access(single, F_OK) == 0) {
+        TRY(add_file(tensors, model_dir, SINGLE_NAME, err));
+        return index_names(tensors, err);
+    }
+    if (access(index, F_OK) == 0)
+        return open_sharded(tensors, model_dir, index, err);
+    return error_set(err, STATUS_NOT_FOUND,
+                     "%s: expected " SINGLE_NAME " or " INDEX_NAME ", found neither", model_dir);
+}
+
+enum status safetensors_open(const char *model_dir, struct safetensors **out, struct error *err)
+{
+    struct safetensors *tensors = calloc(1, sizeof *tensors);
+    if (!tensors)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    enum status status = open_files(tensors, model_dir, err);
+    if (status != STATUS_OK) {
+        safetensors_close(tensors);
+        return status;
+    }
+    *out = tensors;
+    return STATUS_OK;
+}
+
+void safetensors_close(struct safetensors *tensors)
+{
+    if (!tensors)
+        return;
+    for (uint32_t i = 0; i < tensors->file_count; i++)
+        safetensors_file_close(&tensors->files[i]);
+    free(tensors->entries);
+    free(tensors);
+}
+
+static void describe(const struct tensor *tensor, struct str *out)
+{
+    str_addf(out, "%s [", tensor->type->name);
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        str_addf(out, "%s%llu", i ? ", " : "", (unsigned long long)tensor->shape[i]);
+    str_add(out, "]");
+}
+
+static enum status wrong_tensor(const struct entry *found, const struct tensor *expected,
+                                struct error *err)
+{
+    struct str want, have;
+    str_init(&want, 256);
+    str_init(&have, 256);
+    describe(expected, &want);
+    describe(found->tensor, &have);
+    bool same_type = found->tensor->type == expected->type;
+    enum status status = error_set(err, same_type ? STATUS_INVALID : STATUS_UNSUPPORTED,
+                                   "%s: tensor %.150s: expected %s, found %s", found->file->path,
+                                   found->tensor->name, want.data, have.data);
+    str_deinit(&want);
+    str_deinit(&have);
+    return status;
+}
+
+enum status safetensors_find(const struct safetensors *tensors, const char *name, uint64_t rows,
+                             uint64_t columns, const uint16_t **values, struct error *err)
+{
+    struct tensor expected = {.type = element_type_find("BF16"), .rank = rows ? 2 : 1};
+    expected.shape[0] = rows ? rows : columns;
+    expected.shape[1] = rows ? columns : 0;
+    const struct entry *found = find_entry(tensors, name);
+    if (!found)
+        return error_set(err, STATUS_NOT_FOUND, "%s%s: tensor %s: expected, but not found",
+                         tensors->files[0].path,
+                         tensors->file_count > 1 ? " and its other shards" : "", name);
+    if (found->tensor->type != expected.type || found->tensor->rank != expected.rank ||
+        memcmp(found->tensor->shape, expected.shape, sizeof expected.shape) != 0)
+        return wrong_tensor(found, &expected, err);
+    const unsigned char *data = tensor_data(found->file, found->tensor);
+    if ((uintptr_t)data % sizeof **values != 0)
+        return error_set(err, STATUS_INVALID,
+                         "%s: tensor %s: expected bf16 values at an even byte, found byte %llu",
+                         found->file->path, name, (unsigned long long)(data - found->file->bytes));
+    *values = (const uint16_t *)(const void *)data;
+    return STATUS_OK;
+}
+
+/* Up to SAMPLES windows, evenly spread: two checkpoints of one shape differ everywhere. */
+static uint64_t hash_sample(const unsigned char *data, uint64_t bytes, uint64_t hash)
+{
+    enum { SAMPLES = 16, WINDOW_BYTES = 64 };
+    if (bytes <= SAMPLES * WINDOW_BYTES)
+        return hash_bytes(data, bytes, hash);
+    uint64_t stride = (bytes - WINDOW_BYTES) / (SAMPLES - 1);
+    for (uint64_t i = 0; i < SAMPLES; i++)
+        hash = hash_bytes(data + i * stride, WINDOW_BYTES, hash);
+    return hash;
+}
+
+uint64_t safetensors_hash(const struct safetensors *tensors)
+{
+    uint64_t hash = HASH_SEED;
+    for (size_t i = 0; i < tensors->entry_count; i++) {
+        const struct tensor *tensor = tensors->entries[i].tensor;
+        hash = hash_bytes(tensor->name, strlen(tensor->name) + 1, hash);
+        hash = hash_bytes(tensor->type->name, strlen(tensor->type->name) + 1, hash);
+        hash = hash_bytes(tensor->shape, sizeof tensor->shape, hash);
+        hash = hash_sample(tensor_data(tensors->entries[i].file, tensor),
+                           tensor->end_bytes - tensor->begin_bytes, hash);
+    }
+    return hash;
+}

@@ -1,0 +1,44 @@
+/* The weights of a Llama-family model on the device, in the backend's packed form.
+ *
+ * Letters as in kernels.h: D hidden, H query heads, G kv heads, E head_dim, F ffn, V vocab. Linear layers are [outputs,
+ * inputs]; layers that read the same input are one (q, k, v and gate, up). Everything is made by weights_load and freed by
+ * weights_unload; the files are not needed afterwards. Owner: the step thread. */
+#ifndef BATON_ENGINE_MODEL_WEIGHTS_H
+#define BATON_ENGINE_MODEL_WEIGHTS_H
+
+#include "common/domain/model_shape.h"
+#include "kernels/kernels.h"
+
+struct safetensors;
+
+struct layer_weights {
+    struct buffer attention_norm; /* f32 [D] */
+    struct linear qkv;            /* [(H + 2G) E, D]: query heads, key heads, value heads */
+    struct linear attention_out;  /* [D, H E] */
+    struct buffer ffn_norm;       /* f32 [D] */
+    struct linear gate_up;        /* [2F, D]: gate, up */
+    struct linear down;           /* [D, F] */
+};
+
+struct weights {
+    struct buffer embedding;      /* bf16 [V, D], rows as in the file */
+    struct layer_weights *layers; /* [layers] */
+    struct buffer final_norm;     /* f32 [D] */
+    struct linear lm_head;        /* [V, D]; tied: packed from the embedding */
+    struct buffer rope;           /* f32 [positions, E]: cos E/2, sin E/2 */
+    uint64_t rope_hash;           /* of its first rows: what this machine's libm made of them */
+    uint32_t layer_count;
+};
+
+/* From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed, norms 1. `positions`: rows of
+ * the rope table. Logs a line when it starts, every few seconds and when done. On failure nothing is left behind. */
+enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
+                         uint32_t positions, const struct safetensors *files,
+                         struct weights *weights, struct error *err) WARN_UNUSED;
+void weights_unload(struct kernels *kernels, struct weights *weights);
+
+size_t weights_bytes(const struct weights *weights); /* on the device */
+/* Values of all tensors. */
+uint64_t weights_count(const struct model_shape *shape);
+
+#endif

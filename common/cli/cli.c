@@ -1,5 +1,6 @@
 #include "common/cli/cli.h"
 
+#include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_status.h"
 #include "common/cli/cmd_up.h"
 
@@ -13,6 +14,7 @@ struct command {
 
 static const struct command commands[] = {
     {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
+    {"generate", "ask the cluster for text", cmd_generate},
     {"status", "show the cluster's workers", cmd_status},
 };
 

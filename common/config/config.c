@@ -244,7 +244,7 @@ bool config_given(const struct config_program *program, const struct config_resu
 
 /* --- text --- */
 
-static const char *placeholder(enum config_type type)
+static const char *value_word(enum config_type type)
 {
     switch (type) {
     case CONFIG_U64: return "N";
@@ -265,15 +265,17 @@ static void help_row(const struct config_setting *row, struct str *out)
             used += (size_t)snprintf(left + used, sizeof left - used, "%s%s", i ? "|" : " ",
                                      row->choices[i]);
     else if (row->type != CONFIG_BOOL)
-        snprintf(left + used, sizeof left - used, " %s", placeholder(row->type));
+        snprintf(left + used, sizeof left - used, " %s", value_word(row->type));
     str_addf(out, "%-32s%s%s", left, strlen(left) >= 32 ? "\n                                " : "",
              row->help);
     if (row->type == CONFIG_LIST)
         str_add(out, "; may be repeated");
     if (row->unit)
         str_addf(out, ", in %s", row->unit);
-    if (row->min || row->max)
-        str_addf(out, "; %s .. %s", row->min ? row->min : "", row->max ? row->max : "");
+    if (row->max)
+        str_addf(out, "; %s .. %s", row->min ? row->min : "0", row->max);
+    else if (row->min && strcmp(row->min, "0"))
+        str_addf(out, "; at least %s", row->min);
     if (row->required)
         str_add(out, " (needed)");
     else if (row->default_text && *row->default_text)

@@ -1,0 +1,331 @@
+/* generate: from flags to the request a server sees, and from a server's messages to what is told. */
+#include "common/base/str.h"
+#include "common/cli/generate_answer.h"
+#include "common/cli/generate_call.h"
+#include "common/cli/generate_request.h"
+#include "proto/proto_unpack.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECOND_US 1000000u
+
+struct built {
+    struct generate_settings settings;
+    struct config_result result;
+    struct arena arena;
+    Baton__V1__GenerateRequest *request;
+    struct error err;
+    enum status status;
+};
+
+static struct built build(const char *prompt, const char *const *arguments)
+{
+    struct built built = {0};
+    char *argv[64] = {(char *)"generate"};
+    int argc = 1;
+    while (arguments[argc - 1]) {
+        argv[argc] = (char *)arguments[argc - 1];
+        argc++;
+    }
+    struct str mistakes;
+    str_init(&mistakes, 4096);
+    arena_init(&built.arena, 1 << 20);
+    enum status loaded =
+        config_load(&generate_program, argc, argv, &built.settings, &built.result, &mistakes);
+    assert_string_equal(mistakes.data, "");
+    assert_int_equal(loaded, STATUS_OK);
+    str_deinit(&mistakes);
+    built.status = generate_request_build(&built.settings, &built.result, prompt, &built.arena,
+                                          &built.request, &built.err);
+    return built;
+}
+#define BUILD(prompt, ...) build(prompt, (const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+
+static void test_what_is_left_out_stays_out(void **state)
+{
+    (void)state;
+    struct built got = BUILD("Once");
+    assert_int_equal(got.status, STATUS_OK);
+    const Baton__V1__Sampling *s = got.request->sampling;
+    assert_int_equal(got.request->input_case, BATON__V1__GENERATE_REQUEST__INPUT_TEXT);
+    assert_string_equal(got.request->text, "Once");
+    assert_int_equal(s->temperature_presence_case + s->top_k_presence_case +
+                         s->top_p_presence_case + s->min_p_presence_case + s->seed_presence_case +
+                         s->max_tokens_presence_case + s->min_tokens_presence_case +
+                         s->ignore_eos_presence_case,
+                     0);
+    assert_int_equal(got.request->stop->n_strings + got.request->stop->n_token_ids, 0);
+    assert_true(got.request->output->return_timing);
+    arena_deinit(&got.arena);
+}
+
+static void test_every_flag_reaches_the_request(void **state)
+{
+    (void)state;
+    struct built got =
+        BUILD(NULL, "--prompt-ids", "1,2,3", "--prompt-ids=4", "--temperature=0", "--top-k=5",
+              "--top-p=0.5", "--min-p=0.25", "--seed=18446744073709551615", "--max-tokens=7",
+              "--min-tokens=2", "--ignore-eos", "--stop=a", "--stop=b", "--stop-id=9,8",
+              "--logits-hash", "--model=m", "--request-id=r");
+    assert_int_equal(got.status, STATUS_OK);
+    const Baton__V1__Sampling *s = got.request->sampling;
+    assert_int_equal(got.request->token_ids->n_ids, 4);
+    assert_int_equal(got.request->token_ids->ids[3], 4);
+    assert_true(s->temperature_presence_case && s->temperature == 0);
+    assert_true(s->top_k == 5 && s->top_p == 0.5f && s->min_p == 0.25f && s->seed == UINT64_MAX);
+    assert_true(s->max_tokens == 7 && s->min_tokens == 2 && s->ignore_eos);
+    assert_int_equal(got.request->stop->n_strings, 2);
+    assert_string_equal(got.request->stop->strings[1], "b");
+    assert_int_equal(got.request->stop->n_token_ids, 2);
+    assert_int_equal(got.request->stop->token_ids[1], 8);
+    assert_true(got.request->output->return_logits_hash);
+    assert_string_equal(got.request->model, "m");
+    assert_string_equal(got.request->request_id, "r");
+    arena_deinit(&got.arena);
+}
+
+static void test_inputs_that_are_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prompt, *flag, *told;
+    } cases[] = {
+        {NULL, "--json", "either PROMPT or --prompt-ids"},
+        {"a", "--prompt-ids=1", "either PROMPT or --prompt-ids"},
+        {NULL, "--prompt-ids=", "'' is not a token id"},
+        {NULL, "--prompt-ids=1,,2", "'' is not a token id"},
+        {NULL, "--prompt-ids=1,x", "'x' is not a token id"},
+        {NULL, "--prompt-ids=4294967296", "is not a token id"},
+        {"a", "--stop-id=-1", "--stop-id: '-1' is not a token id"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct built got = BUILD(cases[i].prompt, cases[i].flag);
+        assert_int_equal(got.status, STATUS_INVALID);
+        assert_non_null(strstr(got.err.text, cases[i].told));
+        arena_deinit(&got.arena);
+    }
+}
+
+/* --- against a server --- */
+
+static void send_event(struct rpc_call *call, const Baton__V1__GenerateResponse *response)
+{
+    uint8_t bytes[4096];
+    size_t size = baton__v1__generate_response__pack(response, bytes);
+    assert_int_equal(rpc_call_send(call, bytes, size), STATUS_OK);
+}
+
+static void send_delta(struct rpc_call *call, uint32_t first, const char *text, uint32_t id)
+{
+    Baton__V1__Delta delta = BATON__V1__DELTA__INIT;
+    uint64_t hash = 0xab00 + id;
+    delta.first_index = first;
+    delta.text = (char *)text;
+    delta.n_token_ids = delta.n_logits_hashes = 1;
+    delta.token_ids = &id;
+    delta.logits_hashes = &hash;
+    Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
+    response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_DELTA;
+    response.delta = &delta;
+    send_event(call, &response);
+}
+
+/* Answers by the prompt: "ok" a whole answer, "gap" a wrong index, "fail" an error, else nothing ever. */
+static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    Baton__V1__GenerateRequest *request =
+        baton__v1__generate_request__unpack(NULL, bytes.size, bytes.data);
+    const char *prompt = request->text;
+    if (!strcmp(prompt, "fail")) {
+        rpc_call_finish(call, RPC_UNAVAILABLE, "no_workers", "no decode worker is there");
+    } else if (!strcmp(prompt, "ok") || !strcmp(prompt, "gap")) {
+        send_delta(call, 0, "Hi \"", 5);
+        send_delta(call, *prompt == 'g' ? 2 : 1, "\n", 6);
+        Baton__V1__Finished finished = BATON__V1__FINISHED__INIT;
+        finished.reason = BATON__V1__FINISH_REASON__FINISH_REASON_STOP_STRING;
+        finished.matched_case = BATON__V1__FINISHED__MATCHED_STOP_STRING;
+        finished.stop_string = (char *)"END";
+        Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
+        response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED;
+        response.finished = &finished;
+        send_event(call, &response);
+        Baton__V1__Usage usage = BATON__V1__USAGE__INIT;
+        usage.prompt_tokens = 3;
+        usage.completion_tokens = 2;
+        response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_USAGE;
+        response.usage = &usage;
+        send_event(call, &response);
+        Baton__V1__Timing timing = BATON__V1__TIMING__INIT;
+        timing.ttft_us = 1500;
+        timing.tpot_us = 250;
+        timing.prefill_worker = (char *)"prefill-0";
+        timing.decode_worker = (char *)"decode-0";
+        timing.lane = (char *)"shm";
+        timing.kv_bytes = 2048;
+        timing.prefills = 2;
+        timing.seed = UINT64_MAX;
+        response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_TIMING;
+        response.timing = &timing;
+        send_event(call, &response);
+        rpc_call_finish(call, RPC_OK, NULL, NULL);
+    }
+    baton__v1__generate_request__free_unpacked(request, NULL);
+}
+
+static struct rpc_runtime *runtime;
+static struct rpc_server *server;
+
+static int start_server(void **state)
+{
+    (void)state;
+    static const struct rpc_method method = {.path = "/baton.v1.Baton/Generate",
+                                             .handlers = {.message = on_message}};
+    struct rpc_server_config config = {
+        .listen = "127.0.0.1:0", .methods = &method, .method_count = 1};
+    struct error err;
+    if (rpc_runtime_create(1, &runtime, &err) != STATUS_OK)
+        return -1;
+    return rpc_server_start(runtime, &config, &server, &err) == STATUS_OK ? 0 : -1;
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    rpc_server_stop(server, 0);
+    rpc_runtime_destroy(runtime);
+    return 0;
+}
+
+struct outcome {
+    enum rpc_code code;
+    char reason[64];
+    enum status taken; /* the first message that could not be taken */
+    struct generate_answer answer;
+};
+
+static void take_message(struct outcome *outcome, const struct generate_event *event)
+{
+    struct arena arena;
+    struct error err;
+    ProtobufCMessage *message;
+    arena_init(&arena, proto_arena_bytes(event->size));
+    assert_int_equal(proto_unpack(&baton__v1__generate_response__descriptor, event->data,
+                                  event->size, &arena, &message, &err),
+                     STATUS_OK);
+    if (outcome->taken == STATUS_OK)
+        outcome->taken =
+            generate_answer_take(&outcome->answer, (Baton__V1__GenerateResponse *)message, &err);
+    arena_deinit(&arena);
+}
+
+static struct outcome ask(const char *prompt, bool cancel)
+{
+    struct outcome outcome = {0};
+    struct built got = BUILD(prompt);
+    struct generate_call *call;
+    struct error err;
+    generate_answer_init(&outcome.answer);
+    assert_int_equal(
+        generate_call_open(rpc_server_address(server), got.request, 20 * SECOND_US, &call, &err),
+        STATUS_OK);
+    if (cancel)
+        generate_call_cancel(call);
+    for (bool ended = false; !ended;) {
+        struct pollfd fd = {.fd = generate_call_fd(call), .events = POLLIN};
+        poll(&fd, 1, -1);
+        struct generate_event *event = generate_call_next(call);
+        if (event && !event->ended)
+            take_message(&outcome, event);
+        if (event && event->ended) {
+            ended = true;
+            outcome.code = event->code;
+            str_copy(outcome.reason, sizeof outcome.reason, event->reason);
+        }
+        free(event);
+    }
+    generate_call_close(call);
+    arena_deinit(&got.arena);
+    return outcome;
+}
+
+static void test_a_whole_answer(void **state)
+{
+    (void)state;
+    struct outcome outcome = ask("ok", false);
+    assert_int_equal(outcome.code, RPC_OK);
+    assert_int_equal(outcome.taken, STATUS_OK);
+    struct str out;
+    str_init(&out, 8192);
+    generate_answer_json(&outcome.answer, &out);
+    static const char *const parts[] = {
+        "\"text\": \"Hi \\\"\\n\"",
+        "\"token_ids\": [5, 6]",
+        "\"finish_reason\": \"stop_string\"",
+        "\"matched\": \"END\"",
+        "\"logits_hashes\": [\"000000000000ab05\", \"000000000000ab06\"]",
+        "\"ttft_ms\": 1.500",
+        "\"tpot_ms\": 0.250",
+        "\"prefill_worker\": \"prefill-0\"",
+        "\"lane\": \"shm\"",
+        "\"kv_bytes\": 2048",
+        "\"prefills\": 2",
+        "\"seed\": 18446744073709551615",
+        "\"usage\": {\"prompt_tokens\": 3, \"completion_tokens\": 2}"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(out.data, parts[i]))
+            fail_msg("no %s in %s", parts[i], out.data);
+    str_clear(&out);
+    generate_answer_figures(&outcome.answer, &out);
+    assert_string_equal(
+        out.data, "3 + 2 tokens (stop_string), TTFT 1.5 ms, TPOT 0.25 ms, prefill-0 -> decode-0 "
+                  "over shm (2.0 KiB of KV), 2 prefills");
+    str_deinit(&out);
+    generate_answer_deinit(&outcome.answer);
+}
+
+static void test_a_token_that_is_missing(void **state)
+{
+    (void)state;
+    struct outcome outcome = ask("gap", false);
+    assert_int_equal(outcome.taken, STATUS_INTERNAL);
+    generate_answer_deinit(&outcome.answer);
+}
+
+static void test_an_error_has_code_and_reason(void **state)
+{
+    (void)state;
+    struct outcome outcome = ask("fail", false);
+    assert_int_equal(outcome.code, RPC_UNAVAILABLE);
+    assert_string_equal(outcome.reason, "no_workers");
+    generate_answer_deinit(&outcome.answer);
+}
+
+static void test_cancel_ends_the_call(void **state)
+{
+    (void)state;
+    struct outcome outcome = ask("never", true);
+    assert_int_equal(outcome.code, RPC_CANCELLED);
+    generate_answer_deinit(&outcome.answer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_left_out_stays_out),
+        cmocka_unit_test(test_every_flag_reaches_the_request),
+        cmocka_unit_test(test_inputs_that_are_wrong),
+        cmocka_unit_test_setup_teardown(test_a_whole_answer, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_a_token_that_is_missing, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_an_error_has_code_and_reason, start_server,
+                                        stop_server),
+        cmocka_unit_test_setup_teardown(test_cancel_ends_the_call, start_server, stop_server),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

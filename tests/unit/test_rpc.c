@@ -377,6 +377,7 @@ static void test_exactly_one_request_message(void **state)
     probe_wait(&f->client, &f->client.closed, 2);
     assert_int_equal(f->client.end.code, RPC_INVALID_ARGUMENT);
     assert_string_equal(f->client.reason, "surplus_message");
+    probe_wait(&server_probe, &server_probe.closed, 2);
     assert_int_equal(server_probe.messages, 1);
     rpc_call_unref(call);
 }

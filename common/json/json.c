@@ -1,7 +1,7 @@
 #include "common/json/json.h"
 
 #include "common/base/assert.h"
-#include "common/base/utf8.h"
+#include "common/json/json_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,57 +27,9 @@ static const struct json_value *outside(struct json_object *object)
     return (const struct json_value *)object;
 }
 
-/* What json-c lets pass, or loses, is found by walking over the text once before it: how many members objects have
- * (json-c keeps the last of two equal keys), a NUL escape in a key (json-c cuts the key there), control bytes. */
-struct scan {
-    const char *bytes;
-    size_t length, at;
-    size_t member_count;
-    bool escaped_nul; /* in the string just read */
-};
-
 static bool is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-static enum status scan_string(struct scan *scan, struct error *err)
-{
-    scan->escaped_nul = false;
-    for (scan->at++; scan->at < scan->length && scan->bytes[scan->at] != '"'; scan->at++) {
-        const char *p = scan->bytes + scan->at;
-        if ((unsigned char)*p < 0x20)
-            return error_set(err, STATUS_INVALID,
-                             "not JSON: a control byte inside a string at byte %zu", scan->at);
-        if (*p != '\\')
-            continue;
-        if (scan->length - scan->at >= 6 && memcmp(p, "\\u0000", 6) == 0)
-            scan->escaped_nul = true;
-        scan->at++;
-    }
-    scan->at++; /* the closing quote; json-c says so where it is missing */
-    return STATUS_OK;
-}
-
-static enum status scan_text(struct scan *scan, struct error *err)
-{
-    while (scan->at < scan->length) {
-        char c = scan->bytes[scan->at];
-        if (c == '"') {
-            TRY(scan_string(scan, err));
-            continue;
-        }
-        if (c == ':') {
-            scan->member_count++;
-            if (scan->escaped_nul)
-                return error_set(err, STATUS_INVALID, "a key before byte %zu has a NUL inside",
-                                 scan->at);
-        }
-        if ((unsigned char)c < 0x20 && !is_space(c))
-            return error_set(err, STATUS_INVALID, "not JSON: a control byte at byte %zu", scan->at);
-        scan->at++;
-    }
-    return STATUS_OK;
 }
 
 /* Recursion is bounded by the depth that the parser allowed. */
@@ -98,10 +50,30 @@ static enum status parse_error(struct json_tokener *tokener, struct error *err, 
     enum json_tokener_error code = json_tokener_get_error(tokener);
     if (code == json_tokener_error_depth)
         return error_set(err, STATUS_LIMIT, "JSON is nested deeper than %d", max_depth);
-    if (code == json_tokener_continue)
-        return error_set(err, STATUS_INVALID, "not JSON: the text ends too early");
     return error_set(err, STATUS_INVALID, "not JSON: %s at byte %zu", json_tokener_error_desc(code),
                      json_tokener_get_parse_end(tokener));
+}
+
+static enum status parse_text(const struct json_text *text, int max_depth,
+                              struct json_object **root, struct error *err)
+{
+    struct json_tokener *tokener = json_tokener_new_ex(max_depth);
+    ASSERT(tokener);
+    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
+    *root = json_tokener_parse_ex(tokener, text->bytes, (int)text->length);
+    bool whole = json_tokener_get_parse_end(tokener) == text->length;
+    bool at_end = json_tokener_get_error(tokener) == json_tokener_continue;
+    if (at_end) /* a number must see the end to be one */
+        *root = json_tokener_parse_ex(tokener, "", 1);
+    enum status status = STATUS_OK;
+    if (json_tokener_get_error(tokener) != json_tokener_success && at_end)
+        status = error_set(err, STATUS_INVALID, "not JSON: the text ends too early");
+    else if (json_tokener_get_error(tokener) != json_tokener_success)
+        status = parse_error(tokener, err, max_depth);
+    else if (!whole)
+        status = error_set(err, STATUS_INVALID, "not JSON: more text behind the value");
+    json_tokener_free(tokener);
+    return status;
 }
 
 enum status json_parse(const char *bytes, size_t length, struct json_limits limits,
@@ -113,27 +85,13 @@ enum status json_parse(const char *bytes, size_t length, struct json_limits limi
                          limits.max_bytes);
     while (length && is_space(bytes[length - 1]))
         length--;
-    size_t bad_offset;
-    if (!utf8_valid(bytes, length, &bad_offset)) /* json-c would let surrogates pass */
-        return error_set(err, STATUS_INVALID, "not JSON: no valid UTF-8 at byte %zu", bad_offset);
-    struct scan scan = {.bytes = bytes, .length = length};
-    TRY(scan_text(&scan, err));
-
-    struct json_tokener *tokener = json_tokener_new_ex(limits.max_depth);
-    ASSERT(tokener);
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
-    struct json_object *root = json_tokener_parse_ex(tokener, bytes, (int)length);
-    bool whole = json_tokener_get_parse_end(tokener) == length;
-    if (json_tokener_get_error(tokener) == json_tokener_continue)
-        root = json_tokener_parse_ex(tokener, "", 1); /* a number at the end needs to see the end */
-    enum status status = STATUS_OK;
-    if (json_tokener_get_error(tokener) != json_tokener_success)
-        status = parse_error(tokener, err, limits.max_depth);
-    else if (!whole)
-        status = error_set(err, STATUS_INVALID, "not JSON: more text behind the value");
-    else if (count_members(outside(root)) != scan.member_count)
+    struct json_text text;
+    TRY(json_text_init(&text, bytes, length, err));
+    struct json_object *root = NULL;
+    enum status status = parse_text(&text, limits.max_depth, &root, err);
+    if (status == STATUS_OK && count_members(outside(root)) != text.member_count)
         status = error_set(err, STATUS_INVALID, "an object in the JSON has the same key twice");
-    json_tokener_free(tokener);
+    json_text_deinit(&text);
     if (status != STATUS_OK) {
         json_object_put(root);
         return status;

@@ -1,4 +1,5 @@
 /* json: strict parsing, bounds, getters and their sentences, quoting. */
+#include "common/base/utf8.h"
 #include "common/json/json.h"
 #include "common/json/json_quote.h"
 
@@ -200,6 +201,29 @@ static void test_members_come_in_order(void **state)
     json_destroy(json);
 }
 
+/* json-c itself gets U+1D800..1DBFF and the like of every plane wrong. */
+static void test_surrogate_escapes(void **state)
+{
+    (void)state;
+    for (uint32_t code = 0x10000; code <= 0x10FFFF; code += 0x5F) {
+        char text[32], expected[5] = "";
+        snprintf(text, sizeof text, "\"\\u%04x\\u%04X\"", 0xD800 + ((code - 0x10000) >> 10),
+                 0xDC00 + (code & 0x3FF));
+        utf8_put(code, expected);
+        struct json *json = parsed(text);
+        const char *value;
+        assert_int_equal(json_as_string(json_root(json), &value, NULL, NULL), STATUS_OK);
+        assert_string_equal(value, expected);
+        json_destroy(json);
+    }
+    struct json *json = parsed("{\"\\ud83d\\ude42\":\"\\ud800\\u0041\\udc00\\\\ud83d\"}");
+    const char *value;
+    assert_int_equal(json_get_string(json_root(json), "\xf0\x9f\x99\x82", &value, NULL, NULL),
+                     STATUS_OK);
+    assert_string_equal(value, UTF8_REPLACEMENT "A" UTF8_REPLACEMENT "\\ud83d");
+    json_destroy(json);
+}
+
 static void test_files(void **state)
 {
     (void)state;
@@ -247,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_getters_of_other_types),
         cmocka_unit_test(test_members_come_in_order),
+        cmocka_unit_test(test_surrogate_escapes),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_quote),
     };

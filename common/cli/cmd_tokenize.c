@@ -1,0 +1,300 @@
+#include "common/cli/cmd_tokenize.h"
+
+#include "common/config/config.h"
+#include "common/json/json.h"
+#include "common/json/json_quote.h"
+#include "common/text/detokenizer.h"
+#include "common/text/tokenizer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INPUT_LIMIT_BYTES (64u << 20)  /* a line, or the whole text without --jsonl */
+#define TEXT_LIMIT_BYTES  (256u << 20) /* detokenized */
+#define IDS_LIMIT_COUNT   (32u << 20)
+
+struct settings {
+    char tokenizer[4096];
+    bool jsonl;
+    bool special;
+};
+
+#define AT(field) CONFIG_AT(struct settings, field)
+static const struct config_setting tokenize_settings[] = {
+    {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true,
+     .help = "tokenizer.json of the model"},
+    {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
+     .help = "Lines of standard input: a JSON string in, a JSON array of ids out"},
+    {"special", CONFIG_BOOL, AT(special), "false",
+     .help = "Add the tokenizer's special tokens (a begin token)"},
+};
+static const struct config_setting detokenize_settings[] = {
+    {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true,
+     .help = "tokenizer.json of the model"},
+    {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
+     .help = "Lines of standard input: a JSON array of ids in, a JSON string out"},
+    {"special", CONFIG_BOOL, AT(special), "false", .help = "Keep special tokens in the text"},
+};
+static const struct config_program tokenize_program = {
+    .name = "baton tokenize",
+    .summary = "Prints the token ids of TEXT, or of all of standard input, on one line.\n"
+               "Special tokens that are spelled out in the text become those tokens.",
+    .usage = "[TEXT]",
+    .settings = tokenize_settings,
+    .setting_count = sizeof tokenize_settings / sizeof *tokenize_settings,
+    .max_positionals = 1,
+};
+static const struct config_program detokenize_program = {
+    .name = "baton detokenize",
+    .summary = "Prints the text of IDS (\"1,2,3\" or \"1 2 3\"), or of the ids on standard input.",
+    .usage = "[IDS]",
+    .settings = detokenize_settings,
+    .setting_count = sizeof detokenize_settings / sizeof *detokenize_settings,
+    .max_positionals = 1,
+};
+
+/* What one command does with one input; both append what is to be printed to `out`. */
+struct command {
+    const struct config_program *program;
+    enum status (*plain)(const struct tokenizer *tokenizer, const struct settings *settings,
+                         const struct str *input, struct str *out, struct error *err);
+    enum status (*json)(const struct tokenizer *tokenizer, const struct settings *settings,
+                        const struct json_value *input, struct str *out, struct error *err);
+};
+
+static void add_ids(struct str *out, const struct token_ids *ids, const char *separator)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        str_addf(out, "%s%u", i ? separator : "", ids->data[i]);
+}
+
+static enum status tokenize_plain(const struct tokenizer *tokenizer,
+                                  const struct settings *settings, const struct str *input,
+                                  struct str *out, struct error *err)
+{
+    struct token_ids ids;
+    token_ids_init(&ids, IDS_LIMIT_COUNT);
+    enum status status =
+        tokenizer_encode(tokenizer, input->data, input->length, settings->special, &ids, err);
+    if (status == STATUS_OK)
+        add_ids(out, &ids, " ");
+    token_ids_deinit(&ids);
+    return status;
+}
+
+static enum status tokenize_json(const struct tokenizer *tokenizer, const struct settings *settings,
+                                 const struct json_value *input, struct str *out, struct error *err)
+{
+    const char *text;
+    size_t length;
+    TRY(json_as_string(input, &text, &length, err));
+    struct token_ids ids;
+    token_ids_init(&ids, IDS_LIMIT_COUNT);
+    enum status status = tokenizer_encode(tokenizer, text, length, settings->special, &ids, err);
+    str_add(out, "[");
+    if (status == STATUS_OK)
+        add_ids(out, &ids, ", ");
+    str_add(out, "]");
+    token_ids_deinit(&ids);
+    return status;
+}
+
+static enum status detokenize(const struct tokenizer *tokenizer, const struct settings *settings,
+                              const struct token_ids *ids, struct str *text, struct error *err)
+{
+    return detokenizer_decode(tokenizer, ids->data, ids->count, !settings->special, text, err);
+}
+
+static enum status push_id(struct token_ids *ids, uint64_t id, struct error *err)
+{
+    if (token_ids_push(ids, (uint32_t)id))
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "more than %zu ids", ids->limit_count);
+}
+
+/* Decimal numbers between commas and white space. */
+static enum status parse_ids(const struct str *input, struct token_ids *ids, struct error *err)
+{
+    static const char between[] = ", \t\r\n";
+    const char *p = input->data + strspn(input->data, between);
+    while (*p) {
+        char number[16] = "";
+        uint64_t id;
+        size_t length = strcspn(p, between);
+        if (length < sizeof number)
+            memcpy(number, p, length);
+        if (!str_to_u64(number, 0, UINT32_MAX, &id))
+            return error_set(err, STATUS_INVALID, "'%.*s' is not a token id",
+                             (int)(length < 40 ? length : 40), p);
+        TRY(push_id(ids, id, err));
+        p += length;
+        p += strspn(p, between);
+    }
+    if (p != input->data + input->length)
+        return error_set(err, STATUS_INVALID, "the ids have a NUL among them");
+    return STATUS_OK;
+}
+
+static enum status detokenize_plain(const struct tokenizer *tokenizer,
+                                    const struct settings *settings, const struct str *input,
+                                    struct str *out, struct error *err)
+{
+    struct token_ids ids;
+    token_ids_init(&ids, IDS_LIMIT_COUNT);
+    enum status status = parse_ids(input, &ids, err);
+    if (status == STATUS_OK)
+        status = detokenize(tokenizer, settings, &ids, out, err);
+    token_ids_deinit(&ids);
+    return status;
+}
+
+static enum status read_ids(const struct json_value *array, struct token_ids *ids,
+                            struct error *err)
+{
+    if (json_kind(array) != JSON_ARRAY)
+        return error_set(err, STATUS_INVALID, "expected an array of ids, found %s",
+                         json_kind_name(array));
+    for (size_t i = 0; i < json_count(array); i++) {
+        int64_t id;
+        TRY(json_as_i64(json_at(array, i), 0, UINT32_MAX, &id, err));
+        TRY(push_id(ids, (uint64_t)id, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status detokenize_json(const struct tokenizer *tokenizer,
+                                   const struct settings *settings, const struct json_value *input,
+                                   struct str *out, struct error *err)
+{
+    struct token_ids ids;
+    struct str text;
+    token_ids_init(&ids, IDS_LIMIT_COUNT);
+    str_init(&text, TEXT_LIMIT_BYTES);
+    enum status status = read_ids(input, &ids, err);
+    if (status == STATUS_OK)
+        status = detokenize(tokenizer, settings, &ids, &text, err);
+    if (status == STATUS_OK)
+        json_quote(out, text.data, text.length);
+    str_deinit(&text);
+    token_ids_deinit(&ids);
+    return status;
+}
+
+/* Reads up to `delimiter` (which is left out) or the end; EOF reads all. False at the end of input. */
+static bool read_until(FILE *file, int delimiter, struct str *text)
+{
+    int c;
+    str_clear(text);
+    while ((c = getc_unlocked(file)) != EOF && c != delimiter)
+        str_append(text, &(char){(char)c}, 1);
+    return c != EOF || text->length > 0;
+}
+
+static enum status check_input(const struct str *input, struct error *err)
+{
+    if (ferror(stdin))
+        return error_set(err, STATUS_IO, "standard input: %s", strerror(errno));
+    if (input->truncated)
+        return error_set(err, STATUS_LIMIT, "the input is over the limit of %zu bytes",
+                         input->limit);
+    return STATUS_OK;
+}
+
+static enum status print_line(const struct str *out, struct error *err)
+{
+    if (out->truncated)
+        return error_set(err, STATUS_LIMIT, "the output is over the limit of %zu bytes",
+                         out->limit);
+    fwrite(out->data, 1, out->length, stdout);
+    putchar('\n');
+    if (fflush(stdout) != 0) /* each line at once, for those who talk to us through pipes */
+        return error_set(err, STATUS_IO, "standard output: %s", strerror(errno));
+    return STATUS_OK;
+}
+
+static enum status run_line(const struct command *command, const struct tokenizer *tokenizer,
+                            const struct settings *settings, const struct str *line,
+                            struct str *out, struct error *err)
+{
+    struct json *json;
+    struct json_limits limits = {.max_bytes = INPUT_LIMIT_BYTES, .max_depth = 4};
+    TRY(check_input(line, err));
+    TRY(json_parse(line->data, line->length, limits, &json, err));
+    str_clear(out);
+    enum status status = command->json(tokenizer, settings, json_root(json), out, err);
+    json_destroy(json);
+    return status == STATUS_OK ? print_line(out, err) : status;
+}
+
+static enum status run_lines(const struct command *command, const struct tokenizer *tokenizer,
+                             const struct settings *settings, struct str *line, struct str *out,
+                             struct error *err)
+{
+    for (size_t number = 1; read_until(stdin, '\n', line); number++) {
+        enum status status = run_line(command, tokenizer, settings, line, out, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "line %zu", number);
+    }
+    return check_input(line, err);
+}
+
+static enum status run_plain(const struct command *command, const struct tokenizer *tokenizer,
+                             const struct settings *settings, const char *argument,
+                             struct str *input, struct str *out, struct error *err)
+{
+    if (argument)
+        str_add(input, argument);
+    else
+        (void)read_until(stdin, EOF, input);
+    TRY(check_input(input, err));
+    TRY(command->plain(tokenizer, settings, input, out, err));
+    return print_line(out, err);
+}
+
+static enum status run(const struct command *command, const struct settings *settings,
+                       const char *argument, struct error *err)
+{
+    struct tokenizer *tokenizer;
+    TRY(tokenizer_open(settings->tokenizer, &tokenizer, err));
+    struct str input, out;
+    str_init(&input, INPUT_LIMIT_BYTES);
+    str_init(&out, TEXT_LIMIT_BYTES);
+    enum status status = settings->jsonl
+                             ? run_lines(command, tokenizer, settings, &input, &out, err)
+                             : run_plain(command, tokenizer, settings, argument, &input, &out, err);
+    str_deinit(&out);
+    str_deinit(&input);
+    tokenizer_close(tokenizer);
+    return status;
+}
+
+static int run_command(const struct command *command, int argc, char **argv)
+{
+    struct settings settings = {0};
+    struct config_result result;
+    struct error err;
+    config_load_or_exit(command->program, argc, argv, &settings, &result);
+    if (settings.jsonl && result.positional_count) {
+        fprintf(stderr, "%s: --jsonl reads standard input, not an argument\n",
+                command->program->name);
+        return 2;
+    }
+    const char *argument = result.positional_count ? result.positionals[0] : NULL;
+    if (run(command, &settings, argument, &err) == STATUS_OK)
+        return 0;
+    fprintf(stderr, "%s: %s\n", command->program->name, err.text);
+    return 1;
+}
+
+int cmd_tokenize(int argc, char **argv)
+{
+    static const struct command command = {&tokenize_program, tokenize_plain, tokenize_json};
+    return run_command(&command, argc, argv);
+}
+
+int cmd_detokenize(int argc, char **argv)
+{
+    static const struct command command = {&detokenize_program, detokenize_plain, detokenize_json};
+    return run_command(&command, argc, argv);
+}

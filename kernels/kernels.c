@@ -1,11 +1,20 @@
 #include "kernels/kernels.h"
 
-#include "common/base/assert.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
 
 #include <stdlib.h>
 
 /* --- open --- */
+
+static const struct kernels_backend *choose(const struct kernels_config *config)
+{
+    if (config->f32)
+        return &kernels_reference;
+    bool dot =
+        config->isa == ISA_AVX512BF16 || (config->isa == ISA_AUTO && isa_reports_avx512bf16());
+    return dot ? &kernels_cpu_avx512bf16 : &kernels_cpu_portable;
+}
 
 enum status kernels_open(const struct kernels_config *config, struct kernels **kernels,
                          struct error *err)
@@ -17,13 +26,8 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
     k->threads = config->threads;
-    enum status status = STATUS_OK;
-    if (config->f32)
-        k->backend = &kernels_reference;
-    else
-        status = error_set(err, STATUS_UNSUPPORTED, "the bf16 kernels are not built in");
-    if (status == STATUS_OK)
-        status = k->backend->open(k, config, err);
+    k->backend = choose(config);
+    enum status status = k->backend->open(k, config, err);
     if (status != STATUS_OK) {
         free(k);
         return status;

@@ -1,7 +1,7 @@
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/kv_run.h"
+#include "kernels/reference/inner/rows.h"
 #include "kernels/reference/reference.h"
-#include "kernels/reference/rows.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "common/base/assert.h"
 #include "kernels/cpu/host_memory.h"
-#include "kernels/reference/rows.h"
+#include "kernels/reference/inner/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -180,41 +180,10 @@ float *attention_in_chunks(struct kernels *kernels, const struct attention_data 
     return out;
 }
 
-static void attend_in_double(const struct attention_data *data, uint32_t row, uint32_t head,
-                             double *scores, double *out)
-{
-    const struct attention_case *shape = &data->shape;
-    size_t width = qkv_width(shape), dim = shape->head_dim;
-    uint32_t kv_head = head / (shape->heads / shape->kv_heads);
-    const float *q = data->qkv + row * width + head * dim;
-    double max = -INFINITY, sum = 0;
-    for (uint32_t t = 0; t <= row; t++) {
-        const float *key = data->qkv + t * width + (shape->heads + kv_head) * dim;
-        scores[t] = 0;
-        for (size_t d = 0; d < dim; d++)
-            scores[t] += (double)q[d] * key[d] / sqrt((double)dim);
-        max = fmax(max, scores[t]);
-    }
-    for (uint32_t t = 0; t <= row; t++)
-        sum += scores[t] = exp(scores[t] - max);
-    memset(out, 0, dim * sizeof *out);
-    for (uint32_t t = 0; t <= row; t++) {
-        const float *value =
-            data->qkv + t * width + (shape->heads + shape->kv_heads + kv_head) * dim;
-        for (size_t d = 0; d < dim; d++)
-            out[d] += scores[t] / sum * value[d];
-    }
-}
-
 double *attention_in_double(const struct attention_data *data)
 {
-    const struct attention_case *shape = &data->shape;
-    double *out = malloc(shape->context * out_width(shape) * sizeof *out);
-    double *scores = malloc(shape->context * sizeof *scores);
-    assert_true(out && scores);
-    for (uint32_t t = 0; t < shape->context; t++)
-        for (uint32_t h = 0; h < shape->heads; h++)
-            attend_in_double(data, t, h, scores, out + t * out_width(shape) + h * shape->head_dim);
-    free(scores);
+    double *out = malloc(data->shape.context * out_width(&data->shape) * sizeof *out);
+    assert_non_null(out);
+    naive_attention(&data->shape, data->qkv, out);
     return out;
 }

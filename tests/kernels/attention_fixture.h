@@ -4,10 +4,6 @@
 
 #include "tests/kernels/fixture.h"
 
-struct attention_case {
-    uint32_t heads, kv_heads, head_dim, block_tokens, context;
-};
-
 struct attention_data {
     struct attention_case shape;
     float *qkv; /* [context][(H + 2G) E]; free with attention_data_free */

@@ -6,6 +6,7 @@
 
 const struct variant variants[] = {
     {.name = "f32", .f32 = true, .tolerance = 2e-6},
+    {.name = "portable", .isa = ISA_PORTABLE, .tolerance = 3e-3},
 };
 const size_t variant_count = sizeof variants / sizeof *variants;
 
@@ -37,23 +38,8 @@ uint16_t *fixture_bf16(struct rng *rng, size_t count, float scale)
 {
     uint16_t *values = must_have(malloc((count ? count : 1) * sizeof *values));
     for (size_t i = 0; i < count; i++)
-        values[i] = fixture_round((float)(rng_unit(rng) * 2 - 1) * scale);
+        values[i] = naive_round((float)(rng_unit(rng) * 2 - 1) * scale);
     return values;
-}
-
-float fixture_widen(uint16_t bf16)
-{
-    uint32_t bits = (uint32_t)bf16 << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-uint16_t fixture_round(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 struct buffer fixture_buffer(struct kernels *kernels, const void *source, size_t bytes)

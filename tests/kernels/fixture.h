@@ -5,6 +5,7 @@
 
 #include "common/base/rng.h"
 #include "kernels/kernels.h"
+#include "tests/kernels/naive.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,8 +31,6 @@ struct kernels *fixture_open(const struct variant *variant, uint32_t threads);
 float *fixture_floats(struct rng *rng, size_t count,
                       float scale); /* uniform in (-scale, scale); free() */
 uint16_t *fixture_bf16(struct rng *rng, size_t count, float scale); /* free() */
-float fixture_widen(uint16_t bf16);
-uint16_t fixture_round(float value); /* to nearest, ties to even */
 
 /* A buffer with a copy of `bytes` bytes (NULL: filled with NaN). */
 struct buffer fixture_buffer(struct kernels *kernels, const void *source, size_t bytes);

@@ -38,7 +38,7 @@ static void test_attention_is_right(void **state)
 static void test_chunks_leave_no_trace(void **state)
 {
     (void)state;
-    static const uint32_t chunks[] = {2, 3, 7, 16, 33, 64, 255, 256, 1000};
+    static const uint32_t chunks[] = {2, 7, 33, 255, 256, 1000};
     for (size_t v = 0; v < variant_count; v++) {
         struct kernels *one = fixture_open(&variants[v], 1), *two = fixture_open(&variants[v], 2);
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

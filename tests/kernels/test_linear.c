@@ -57,13 +57,9 @@ static double *in_double(const struct problem *problem, bool accumulate)
     size_t n = problem->shape.n, k = problem->shape.k;
     double *out = malloc(problem->shape.rows * n * sizeof *out);
     assert_non_null(out);
-    for (size_t t = 0; t < problem->shape.rows; t++)
-        for (size_t i = 0; i < n; i++) {
-            double sum = accumulate ? problem->residual[t * n + i] : 0;
-            for (size_t j = 0; j < k; j++)
-                sum += (double)problem->in[t * k + j] * fixture_widen(problem->weights[i * k + j]);
-            out[t * n + i] = sum;
-        }
+    for (size_t i = 0; i < problem->shape.rows * n; i++)
+        out[i] = accumulate ? problem->residual[i] : 0;
+    naive_linear(problem->weights, problem->in, problem->shape.rows, n, k, out);
     return out;
 }
 
@@ -102,7 +98,7 @@ static void check_rows(const struct variant *variant, const struct linear_case *
         memcpy(alone + (size_t)t * shape->n, row, shape->n * sizeof *row);
         free(row);
     }
-    for (uint32_t rows = 1; rows <= shape->rows; rows += rows < 40 ? 1 : 53)
+    for (uint32_t rows = 1; rows <= shape->rows; rows += rows < 40 ? 1 : 105)
         for (int threads = 1; threads <= 2; threads++) {
             float *together = run(threads == 1 ? one : two, &linear, &problem, 0, rows, true);
             fixture_assert_same_bits(together, alone, (size_t)rows * shape->n, variant->name);
@@ -119,7 +115,7 @@ static void test_a_row_depends_on_itself_alone(void **state)
 {
     (void)state;
     static const struct linear_case shapes[] = {
-        {40, 33, 65}, {40, 160, 2049}, {40, 70, 5000}, {250, 64, 1100}};
+        {40, 33, 65}, {40, 160, 2049}, {14, 70, 5000}, {250, 64, 1100}};
     for (size_t v = 0; v < variant_count; v++)
         for (size_t c = 0; c < sizeof shapes / sizeof *shapes; c++)
             check_rows(&variants[v], &shapes[c]);

@@ -1,6 +1,6 @@
 /* The reference's inner loops. PURE. No instrumentation here (see CMakeLists.txt): callers check bounds. */
-#ifndef BATON_KERNELS_REFERENCE_ROWS_H
-#define BATON_KERNELS_REFERENCE_ROWS_H
+#ifndef BATON_KERNELS_REFERENCE_INNER_ROWS_H
+#define BATON_KERNELS_REFERENCE_INNER_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>

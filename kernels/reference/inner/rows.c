@@ -1,4 +1,4 @@
-#include "kernels/reference/rows.h"
+#include "kernels/reference/inner/rows.h"
 
 #include "kernels/cpu/exp_fixed.h"
 

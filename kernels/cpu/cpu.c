@@ -1,0 +1,207 @@
+/* The bf16 backend: opening, and the operations that go row by row. */
+#include "kernels/cpu/cpu.h"
+
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/isa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Best first. */
+static const struct portable {
+    const struct inner *inner;
+    bool (*reported)(void);
+} portables[] = {
+#if defined(__x86_64__)
+    {&inner_avx512, isa_reports_avx512},
+    {&inner_avx2, isa_reports_avx2},
+#endif
+    {&inner_baseline, NULL},
+};
+
+static bool runs_here(const struct portable *portable)
+{
+    return !portable->reported || portable->reported();
+}
+
+bool cpu_use_inner(struct kernels *kernels, const char *name)
+{
+    struct cpu *self = kernels->state;
+    for (size_t i = 0; i < sizeof portables / sizeof *portables; i++)
+        if (strcmp(portables[i].inner->name, name) == 0 && runs_here(&portables[i])) {
+            self->inner = portables[i].inner;
+            return true;
+        }
+    return false;
+}
+
+static enum status open_with(struct kernels *kernels, const struct kernels_config *config,
+                             const struct inner *inner, struct error *err)
+{
+    struct cpu *self = calloc(1, sizeof *self);
+    if (!self)
+        return error_set(err, STATUS_LIMIT, "no memory for the bf16 backend");
+    self->inner = inner;
+    self->threads = config->threads;
+    enum status status =
+        pool_create(config->threads, config->cpus, config->may_spin, &self->pool, err);
+    if (status != STATUS_OK)
+        goto fail_pool;
+    self->tiles = host_memory_take(LINEAR_TILES_BYTES);
+    self->attention = host_memory_take(sizeof *self->attention * config->threads);
+    if (!self->tiles || !self->attention) {
+        status = error_set(err, STATUS_LIMIT, "no memory for the scratch of %u compute threads",
+                           config->threads);
+        goto fail_scratch;
+    }
+    kernels->state = self;
+    return STATUS_OK;
+fail_scratch:
+    free(self->tiles);
+    free(self->attention);
+    pool_destroy(self->pool);
+fail_pool:
+    free(self);
+    return status;
+}
+
+static enum status open_portable(struct kernels *kernels, const struct kernels_config *config,
+                                 struct error *err)
+{
+    const struct portable *best = portables;
+    while (!runs_here(best))
+        best++; /* ends at the baseline */
+    return open_with(kernels, config, best->inner, err);
+}
+
+static enum status open_avx512bf16(struct kernels *kernels, const struct kernels_config *config,
+                                   struct error *err)
+{
+#if defined(__x86_64__)
+    if (isa_reports_avx512bf16() || isa_executes_avx512bf16())
+        return open_with(kernels, config, &inner_avx512bf16, err);
+#endif
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "this CPU has no AVX512-BF16 (vdpbf16ps): use isa auto or portable");
+}
+
+static void cpu_close(struct kernels *kernels)
+{
+    struct cpu *self = kernels->state;
+    pool_destroy(self->pool);
+    free(self->tiles);
+    free(self->attention);
+    free(self);
+}
+
+static enum status cpu_sync(struct kernels *kernels)
+{
+    struct cpu *self = kernels->state;
+    pool_rest(self->pool);
+    return STATUS_OK;
+}
+
+static enum status cpu_download(struct kernels *kernels, const struct buffer *source, size_t offset,
+                                void *host, size_t bytes)
+{
+    memcpy(host, (const char *)source->address + offset, bytes);
+    return cpu_sync(kernels);
+}
+
+/* --- row by row: an item is a row --- */
+
+struct row_job {
+    const struct inner *inner;
+    const void *in, *weight;
+    const uint32_t *rows; /* row i reads row rows[i] of `in`; NULL: row i */
+    float *out;
+    double eps;
+    size_t width;
+};
+
+#define ROW_GRAIN 8
+
+static void embed_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct row_job *job = context;
+    const uint16_t *table = job->in;
+    for (uint32_t t = first; t < last; t++)
+        job->inner->widen(table + job->rows[t] * job->width, (uint32_t)job->width,
+                          job->out + t * job->width);
+}
+
+static enum status cpu_embed(struct kernels *kernels, const struct step_batch *batch,
+                             const struct buffer *embedding, uint32_t hidden, struct buffer *x)
+{
+    struct cpu *self = kernels->state;
+    struct row_job job = {.inner = self->inner,
+                          .in = embedding->address,
+                          .rows = batch->tokens.address,
+                          .out = x->address,
+                          .width = hidden};
+    pool_run(self->pool, batch->rows, ROW_GRAIN, embed_rows, &job);
+    return STATUS_OK;
+}
+
+static void rmsnorm_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct row_job *job = context;
+    for (uint32_t t = first; t < last; t++) {
+        size_t source = job->rows ? job->rows[t] : t;
+        job->inner->rmsnorm((const float *)job->in + source * job->width, job->weight, job->eps,
+                            (uint32_t)job->width, job->out + t * job->width);
+    }
+}
+
+static enum status cpu_rmsnorm(struct kernels *kernels, const struct buffer *x,
+                               const struct buffer *weight, double eps, const struct buffer *rows,
+                               uint32_t row_count, uint32_t hidden, struct buffer *out)
+{
+    struct cpu *self = kernels->state;
+    struct row_job job = {.inner = self->inner,
+                          .in = x->address,
+                          .weight = weight->address,
+                          .rows = rows ? rows->address : NULL,
+                          .out = out->address,
+                          .eps = eps,
+                          .width = hidden};
+    pool_run(self->pool, row_count, ROW_GRAIN, rmsnorm_rows, &job);
+    return STATUS_OK;
+}
+
+static void swiglu_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct row_job *job = context;
+    for (uint32_t t = first; t < last; t++) {
+        const float *gate = (const float *)job->in + t * 2 * job->width;
+        job->inner->swiglu(gate, gate + job->width, (uint32_t)job->width,
+                           job->out + t * job->width);
+    }
+}
+
+static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
+                              uint32_t ffn, struct buffer *out)
+{
+    struct cpu *self = kernels->state;
+    struct row_job job = {
+        .inner = self->inner, .in = gate_up->address, .out = out->address, .width = ffn};
+    pool_run(self->pool, rows, ROW_GRAIN, swiglu_rows, &job);
+    return STATUS_OK;
+}
+
+#define CPU_BACKEND(NAME, OPEN)                                                                    \
+    {                                                                                              \
+        .name = NAME, .kv_type = KV_BF16, .device_is_host = true, .open = OPEN,                    \
+        .close = cpu_close, .alloc = host_memory_alloc, .free = host_memory_free,                  \
+        .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,                              \
+        .linear_load = cpu_linear_load, .upload = host_memory_upload, .download = cpu_download,    \
+        .sync = cpu_sync, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,        \
+        .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \
+    }
+
+const struct kernels_backend kernels_cpu_portable = CPU_BACKEND("bf16-portable", open_portable);
+const struct kernels_backend kernels_cpu_avx512bf16 =
+    CPU_BACKEND("bf16-avx512bf16", open_avx512bf16);

@@ -1,0 +1,60 @@
+/* Inside kernels/cpu (and its tests): the state of the bf16 backend and the operations that have a file of their own. */
+#ifndef BATON_KERNELS_CPU_CPU_H
+#define BATON_KERNELS_CPU_CPU_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/inner/inner.h"
+#include "kernels/cpu/pool.h"
+
+/* K segment of a linear layer: its sum starts at zero, and segments are added to the output in ascending order. */
+#define LINEAR_SEGMENT 1024
+/* Rows that share one pass over the weights: their packed segment stays in a 2 MiB level 2 cache. */
+#define LINEAR_ROWS (16 * TILE_ROWS)
+
+/* (query row, head) pairs of one KV head that share one pass over keys and values. */
+#define ATTENTION_ROWS  (8 * TILE_ROWS)
+#define SEGMENT_PANELS  (ATTENTION_SEGMENT_TOKENS / PANEL)
+#define MAX_HEAD_PANELS (KERNELS_MAX_HEAD_DIM / PANEL)
+
+/* One thread's scratch for attention. Head dimensions below the maximum use less of each array. */
+struct attention_scratch {
+    _Alignas(64) uint8_t queries[ATTENTION_ROWS * KERNELS_MAX_HEAD_DIM / 2 * TILE_BYTES_PER_PAIR];
+    uint8_t weights[ATTENTION_ROWS * ATTENTION_SEGMENT_TOKENS / 2 * TILE_BYTES_PER_PAIR];
+    uint32_t keys[SEGMENT_PANELS * KERNELS_MAX_HEAD_DIM / 2 * PANEL];
+    uint32_t values[MAX_HEAD_PANELS * ATTENTION_SEGMENT_TOKENS / 2 * PANEL];
+    float scores[ATTENTION_ROWS * ATTENTION_SEGMENT_TOKENS];
+    float partial[ATTENTION_ROWS * KERNELS_MAX_HEAD_DIM]; /* of one segment */
+    float merged[ATTENTION_ROWS * KERNELS_MAX_HEAD_DIM];  /* of all segments so far */
+    float max[ATTENTION_ROWS], sum[ATTENTION_ROWS];
+};
+
+struct cpu {
+    struct pool *pool;
+    uint32_t threads;
+    const struct inner *inner;
+    uint8_t *
+        tiles; /* packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more */
+    struct attention_scratch *attention; /* [threads] */
+};
+
+#define LINEAR_TILES_BYTES ((size_t)LINEAR_ROWS * LINEAR_SEGMENT / 2 * TILE_BYTES_PER_PAIR)
+
+/* For tests: computes on with another instruction set of the portable family ("baseline", "avx2", "avx512"). False: this
+ * CPU or build lacks it. */
+bool cpu_use_inner(struct kernels *kernels, const char *name);
+
+size_t cpu_linear_bytes(uint32_t n, uint32_t k);
+enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
+                            uint32_t row_count, const uint16_t *bf16_rows);
+enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
+                       const struct buffer *in, uint32_t rows, bool accumulate, struct buffer *out);
+enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *batch,
+                            const struct attention_shape *shape, const struct buffer *rope,
+                            const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
+                            struct buffer *pool);
+enum status cpu_attention(struct kernels *kernels, const struct step_batch *batch,
+                          const struct attention_shape *shape, const struct kv_layout *layout,
+                          uint32_t layer, const struct buffer *qkv, const struct buffer *pool,
+                          struct buffer *out);
+
+#endif

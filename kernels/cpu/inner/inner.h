@@ -1,0 +1,73 @@
+/* The inner loops of the bf16 backend, once per instruction set. PURE; bounds are the callers' duty.
+ *
+ * inner_baseline, inner_avx2 and inner_avx512 are one source (inner_body.h) and give the same bits: products of two bf16
+ * numbers are exact in fp32 (but below 2^-126), so that a fused multiply-add rounds like a multiply and an add; all other
+ * arithmetic is compiled without contraction; sums have fixed lanes. inner_avx512bf16 replaces the products by vdpbf16ps,
+ * which adds in the same order but flushes subnormal numbers: another numerics id.
+ *
+ * The one product everything is made of: a tile of up to TILE_ROWS rows times a panel of PANEL outputs,
+ *     out[r][n] = sum over pairs p, ascending, of  row[r][2p+1] * panel[p][n][1]  then  row[r][2p] * panel[p][n][0]
+ * Panels are [pair][PANEL][2] bf16: weights, and keys and values when attention packs them. Tiles are packed rows, in a form
+ * of the instruction set's own, TILE_BYTES_PER_PAIR bytes a row and pair at most.
+ */
+#ifndef BATON_KERNELS_CPU_INNER_INNER_H
+#define BATON_KERNELS_CPU_INNER_INNER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PANEL               32
+#define TILE_ROWS           12
+#define TILE_BYTES_PER_PAIR 8 /* per row */
+
+struct tile_product {
+    const uint32_t *panel; /* [pairs][PANEL], low half: even k */
+    const void *tile;      /* [pairs] of `rows` rows */
+    uint32_t rows;         /* 1 .. TILE_ROWS */
+    uint32_t pairs;
+    bool add; /* out += sum, rather than out = sum */
+    float *out;
+    size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
+};
+
+struct inner {
+    const char *name;
+    uint32_t tile_bytes_per_pair; /* of this form of tile, per row */
+
+    /* Rounds rows[0 .. count-1][0 .. k-1] to bf16 (to nearest, ties to even) and packs them as one tile; an odd k is padded
+     * with zero. */
+    void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, void *tile);
+    void (*multiply)(const struct tile_product *product);
+
+    /* Tokens [0, count) of [token][head_dim] bf16 become lanes first_lane, ... of a panel whose pairs run along head_dim.
+     * first_lane and count are multiples of 8 or end the context. */
+    void (*pack_keys)(const uint16_t *keys, uint32_t count, uint32_t head_dim, uint32_t first_lane,
+                      uint32_t *panel);
+    /* Tokens become the pairs of ceil(head_dim / PANEL) panels, `panel_pairs` pairs apart; a missing last token is zero. */
+    void (*pack_values)(const uint16_t *values, uint32_t count, uint32_t head_dim,
+                        size_t panel_pairs, uint32_t *panels);
+
+    /* scores[0 .. count-1], scaled, become exp(score - max); up to the next multiple of SOFTMAX_LANES they become zero.
+     * Returns their sum and the maximum. count >= 1. */
+    float (*softmax)(float *scores, uint32_t count, float scale, float *max);
+    /* out = out * a + partial * b. */
+    void (*blend)(float *out, float a, const float *partial, float b, uint32_t count);
+    void (*divide)(const float *in, float divisor, uint32_t count, float *out);
+
+    void (*widen)(const uint16_t *bf16, uint32_t count, float *out);
+    void (*round)(const float *in, uint32_t count, uint16_t *bf16);
+    void (*rmsnorm)(const float *x, const float *weight, double eps, uint32_t hidden, float *out);
+    /* Rotates one head in place by cos[head_dim / 2] then sin[head_dim / 2]. */
+    void (*rope)(const float *cos_sin, uint32_t head_dim, float *head);
+    void (*swiglu)(const float *gate, const float *up, uint32_t count, float *out);
+};
+
+#define SOFTMAX_LANES 16
+
+extern const struct inner inner_baseline;
+#if defined(__x86_64__)
+extern const struct inner inner_avx2, inner_avx512, inner_avx512bf16;
+#endif
+
+#endif

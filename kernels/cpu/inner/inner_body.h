@@ -1,0 +1,174 @@
+/* The source of every struct inner; see inner.h. Included by baseline.c, avx2.c, avx512.c and avx512bf16.c, each compiled
+ * for its instruction set, after product.h of its kind. */
+#include "kernels/cpu/exp_fixed.h"
+#include "kernels/cpu/inner/inner.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LANES SOFTMAX_LANES /* partial sums: lane i holds elements i, i + 16, ... */
+
+static inline uint16_t round_one(float value)
+{
+    union float_bits in = {.value = value};
+    uint32_t rounded = (in.bits + 0x7fff + (in.bits >> 16 & 1)) >> 16;
+    uint32_t nan = in.bits >> 16 | 0x40;
+    return (uint16_t)((in.bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+static void round_bf16(const float *restrict in, uint32_t count, uint16_t *restrict bf16)
+{
+    for (uint32_t i = 0; i < count; i++)
+        bf16[i] = round_one(in[i]);
+}
+
+static void widen(const uint16_t *restrict bf16, uint32_t count, float *restrict out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        union float_bits wide = {.bits = (uint32_t)bf16[i] << 16};
+        out[i] = wide.value;
+    }
+}
+
+#define PACK_PAIRS 128 /* rounded at a time, on the stack */
+
+static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, void *tile)
+{
+    uint16_t rounded[TILE_ROWS][2 * PACK_PAIRS];
+    for (uint32_t begin = 0; begin < k; begin += 2 * PACK_PAIRS) {
+        uint32_t width = k - begin < 2 * PACK_PAIRS ? k - begin : 2 * PACK_PAIRS;
+        for (uint32_t r = 0; r < count; r++) {
+            round_bf16(rows[r] + begin, width, rounded[r]);
+            if (width % 2)
+                rounded[r][width] = 0;
+        }
+        for (uint32_t p = 0; p < (width + 1) / 2; p++)
+            for (uint32_t r = 0; r < count; r++)
+                tile_put(tile, begin / 2 + p, count, r, rounded[r][2 * p], rounded[r][2 * p + 1]);
+    }
+}
+
+static void pack_keys(const uint16_t *keys, uint32_t count, uint32_t head_dim, uint32_t first_lane,
+                      uint32_t *panel)
+{
+    uint32_t pairs = head_dim / 2;
+    for (uint32_t t = 0; t < count; t++) {
+        const uint16_t *key = keys + (size_t)t * head_dim;
+        for (uint32_t p = 0; p < pairs; p++)
+            panel[p * PANEL + first_lane + t] = (uint32_t)key[2 * p + 1] << 16 | key[2 * p];
+    }
+}
+
+static void pack_value_pair(const uint16_t *restrict even, const uint16_t *restrict odd,
+                            uint32_t count, uint32_t *restrict out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = (uint32_t)odd[i] << 16 | even[i];
+    for (uint32_t i = count; i < PANEL; i++)
+        out[i] = 0;
+}
+
+static void pack_values(const uint16_t *values, uint32_t count, uint32_t head_dim,
+                        size_t panel_pairs, uint32_t *panels)
+{
+    static const uint16_t zero[PANEL];
+    for (uint32_t d = 0; d < head_dim; d += PANEL) {
+        uint32_t width = head_dim - d < PANEL ? head_dim - d : PANEL;
+        uint32_t *out = panels + d / PANEL * (panel_pairs * PANEL);
+        for (uint32_t t = 0; t < count; t += 2, out += PANEL) {
+            const uint16_t *even = values + (size_t)t * head_dim + d;
+            pack_value_pair(even, t + 1 < count ? even + head_dim : zero, width, out);
+        }
+    }
+}
+
+/* The same tree for every sum over lanes. */
+static inline float add_lanes(const float lane[LANES])
+{
+    float half[LANES / 2], quarter[LANES / 4];
+    for (uint32_t i = 0; i < LANES / 2; i++)
+        half[i] = lane[i] + lane[i + LANES / 2];
+    for (uint32_t i = 0; i < LANES / 4; i++)
+        quarter[i] = half[i] + half[i + LANES / 4];
+    return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+
+static float softmax(float *scores, uint32_t count, float scale, float *max)
+{
+    uint32_t padded = (count + LANES - 1) / LANES * LANES;
+    for (uint32_t t = count; t < padded; t++)
+        scores[t] = -INFINITY; /* weighs exactly nothing */
+    float top[LANES], sum[LANES] = {0};
+    for (uint32_t l = 0; l < LANES; l++)
+        top[l] = -INFINITY;
+    for (uint32_t t = 0; t < padded; t += LANES)
+        for (uint32_t l = 0; l < LANES; l++) {
+            float score = scores[t + l] * scale;
+            scores[t + l] = score;
+            top[l] = score > top[l] ? score : top[l];
+        }
+    float highest = top[0];
+    for (uint32_t l = 1; l < LANES; l++)
+        highest = top[l] > highest ? top[l] : highest;
+    for (uint32_t t = 0; t < padded; t += LANES)
+        for (uint32_t l = 0; l < LANES; l++) {
+            float weight = exp_fixed(scores[t + l] - highest);
+            scores[t + l] = weight;
+            sum[l] += weight;
+        }
+    *max = highest;
+    return add_lanes(sum);
+}
+
+static void blend(float *restrict out, float a, const float *restrict partial, float b,
+                  uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = out[i] * a + partial[i] * b;
+}
+
+static void divide(const float *restrict in, float divisor, uint32_t count, float *restrict out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = in[i] / divisor;
+}
+
+static void rmsnorm(const float *restrict x, const float *restrict weight, double eps,
+                    uint32_t hidden, float *restrict out)
+{
+    float lane[LANES] = {0};
+    uint32_t whole = hidden / LANES * LANES;
+    for (uint32_t i = 0; i < whole; i += LANES)
+        for (uint32_t l = 0; l < LANES; l++)
+            lane[l] += x[i + l] * x[i + l];
+    for (uint32_t i = whole; i < hidden; i++)
+        lane[i - whole] += x[i] * x[i];
+    float factor = (float)(1.0 / sqrt((double)add_lanes(lane) / hidden + eps));
+    for (uint32_t i = 0; i < hidden; i++)
+        out[i] = x[i] * factor * weight[i];
+}
+
+static void rope(const float *restrict cos_sin, uint32_t head_dim, float *restrict head)
+{
+    uint32_t half = head_dim / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        float a = head[i], b = head[i + half];
+        head[i] = a * cos_sin[i] - b * cos_sin[half + i];
+        head[i + half] = b * cos_sin[i] + a * cos_sin[half + i];
+    }
+}
+
+static void swiglu(const float *restrict gate, const float *restrict up, uint32_t count,
+                   float *restrict out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = gate[i] / (1.0f + exp_fixed(-gate[i])) * up[i];
+}
+
+#define INNER_TABLE(NAME)                                                                          \
+    {                                                                                              \
+        .name = NAME, .tile_bytes_per_pair = TILE_FORM_BYTES, .pack_tile = pack_tile,              \
+        .multiply = multiply, .pack_keys = pack_keys, .pack_values = pack_values,                  \
+        .softmax = softmax, .blend = blend, .divide = divide, .widen = widen, .round = round_bf16, \
+        .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu,                                        \
+    }

@@ -1,0 +1,64 @@
+/* Tile product by vdpbf16ps. A tile is bf16 pairs: [pair][rows].
+ * The instruction is written in assembly with the row as its broadcast memory operand: gcc 12 spills the sums to the stack
+ * when it is given as an intrinsic. */
+#include "kernels/cpu/inner/inner.h"
+
+#include <immintrin.h>
+
+#define TILE_FORM_BYTES 4
+
+static inline void tile_put(void *tile, uint32_t pair, uint32_t rows, uint32_t row, uint16_t even,
+                            uint16_t odd)
+{
+    ((uint32_t *)tile)[(size_t)pair * rows + row] = (uint32_t)odd << 16 | even;
+}
+
+#define DOT(SUM, W, ROW) __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(SUM) : "v"(W), "m"(ROW))
+
+/* `rows` is a constant at every call, so that the sums live in registers. */
+static inline __attribute__((always_inline)) void multiply_rows(const struct tile_product *product,
+                                                                const uint32_t rows)
+{
+    const uint32_t *panel = product->panel, *tile = product->tile;
+    __m512 sum[TILE_ROWS][2];
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++)
+        sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    for (uint32_t p = 0; p < product->pairs; p++, panel += PANEL, tile += rows) {
+        __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
+#pragma GCC unroll 12
+        for (uint32_t r = 0; r < rows; r++) {
+            DOT(sum[r][0], w0, tile[r]);
+            DOT(sum[r][1], w1, tile[r]);
+        }
+    }
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t half = 0; half < 2; half++) {
+            float *target = product->out + r * product->out_stride + half * PANEL / 2;
+            if (product->add)
+                sum[r][half] = _mm512_add_ps(sum[r][half], _mm512_loadu_ps(target));
+            _mm512_storeu_ps(target, sum[r][half]);
+        }
+}
+
+#define ROWS_CASE(ROWS)                                                                            \
+    case ROWS: multiply_rows(product, ROWS); break;
+
+static void multiply(const struct tile_product *product)
+{
+    switch (product->rows) {
+        ROWS_CASE(1)
+        ROWS_CASE(2)
+        ROWS_CASE(3)
+        ROWS_CASE(4)
+        ROWS_CASE(5)
+        ROWS_CASE(6)
+        ROWS_CASE(7)
+        ROWS_CASE(8)
+        ROWS_CASE(9)
+        ROWS_CASE(10)
+        ROWS_CASE(11)
+        ROWS_CASE(12)
+    }
+}

@@ -1,0 +1,80 @@
+#include "kernels/cpu/isa.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+
+bool isa_reports_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool isa_reports_avx512(void)
+{
+    return isa_reports_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq");
+}
+
+bool isa_reports_avx512bf16(void)
+{
+    return isa_reports_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+/* The child: one instruction, one byte, gone. Only async-signal-safe calls. */
+_Noreturn static void try_instruction(int result_fd)
+{
+    struct rlimit none = {0};
+    (void)setrlimit(RLIMIT_CORE, &none);
+    signal(SIGILL, SIG_DFL);
+    __asm__ volatile("vdpbf16ps %%zmm0, %%zmm0, %%zmm0" ::: "xmm0");
+    ssize_t written = write(result_fd, "1", 1);
+    _exit(written == 1 ? 0 : 1);
+}
+
+bool isa_executes_avx512bf16(void)
+{
+    int ends[2];
+    if (!isa_reports_avx512() || pipe(ends) != 0)
+        return false;
+    pid_t child = fork();
+    if (child == 0)
+        try_instruction(ends[1]);
+    close(ends[1]);
+    char byte = 0;
+    ssize_t got = 0;
+    while (child > 0 && (got = read(ends[0], &byte, 1)) < 0 && errno == EINTR)
+        ;
+    close(ends[0]);
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return got == 1 && byte == '1';
+}
+
+#else
+
+bool isa_reports_avx2(void)
+{
+    return false;
+}
+
+bool isa_reports_avx512(void)
+{
+    return false;
+}
+
+bool isa_reports_avx512bf16(void)
+{
+    return false;
+}
+
+bool isa_executes_avx512bf16(void)
+{
+    return false;
+}
+
+#endif

@@ -1,0 +1,171 @@
+/* Linear layers of the bf16 backend.
+ *
+ * Weights: panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, N and K padded with zeros: the one layout for every
+ * number of rows. A call goes over blocks of at most LINEAR_ROWS rows and, in each, over as many K segments as the packed
+ * inputs have room for: pack rows into tiles, then stream every panel once past them. Few rows: all of K in one pass, and
+ * the weights are read in memory order.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include <string.h>
+
+static uint32_t divide_up(uint32_t a, uint32_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t cpu_linear_bytes(uint32_t n, uint32_t k)
+{
+    return (size_t)divide_up(n, PANEL) * divide_up(k, 2) * PANEL * sizeof(uint32_t);
+}
+
+enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
+                            uint32_t row_count, const uint16_t *bf16_rows)
+{
+    (void)kernels;
+    uint16_t *packed = linear->packed.address;
+    size_t k = linear->k, pairs = divide_up(linear->k, 2);
+    for (uint32_t i = 0; i < row_count; i++) {
+        uint32_t n = first_row + i;
+        uint16_t *lane = packed + (n / PANEL * pairs * PANEL + n % PANEL) * 2;
+        const uint16_t *row = bf16_rows + i * k;
+        for (size_t j = 0; j < k; j++)
+            lane[j / 2 * (2 * PANEL) + j % 2] = row[j];
+    }
+    return STATUS_OK;
+}
+
+/* One pass: rows x K range, in tiles of equal height (but one row). */
+struct pass {
+    const struct inner *inner;
+    const struct linear *linear;
+    const float *in; /* row 0 of the pass */
+    float *out;
+    uint8_t *tiles;
+    uint32_t rows, tile_count;
+    uint32_t k_begin, k_end;
+    bool accumulate; /* to what is in `out` before this pass */
+};
+
+static uint32_t tile_row(const struct pass *pass, uint32_t tile)
+{
+    return (uint32_t)((uint64_t)pass->rows * tile / pass->tile_count);
+}
+
+static uint8_t *tile_address(const struct pass *pass, uint32_t tile)
+{
+    size_t pairs = divide_up(pass->k_end - pass->k_begin, 2);
+    return pass->tiles + tile_row(pass, tile) * pairs * TILE_BYTES_PER_PAIR;
+}
+
+static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct pass *pass = context;
+    for (uint32_t tile = first; tile < last; tile++) {
+        uint32_t row = tile_row(pass, tile), count = tile_row(pass, tile + 1) - row;
+        const float *rows[TILE_ROWS];
+        for (uint32_t r = 0; r < count; r++)
+            rows[r] = pass->in + (size_t)(row + r) * pass->linear->k + pass->k_begin;
+        pass->inner->pack_tile(rows, count, pass->k_end - pass->k_begin, tile_address(pass, tile));
+    }
+}
+
+/* The last panel when N isn't a multiple of PANEL: through a buffer, since `multiply` writes whole panels. */
+static void multiply_cut_panel(const struct pass *pass, const struct tile_product *whole,
+                               uint32_t outputs)
+{
+    float wide[TILE_ROWS * PANEL];
+    struct tile_product product = *whole;
+    product.add = false;
+    product.out = wide;
+    product.out_stride = PANEL;
+    pass->inner->multiply(&product);
+    for (uint32_t r = 0; r < whole->rows; r++)
+        for (uint32_t n = 0; n < outputs; n++) {
+            float *target = whole->out + r * whole->out_stride + n;
+            *target = whole->add ? *target + wide[r * PANEL + n] : wide[r * PANEL + n];
+        }
+}
+
+static void multiply_segment(const struct pass *pass, uint32_t panel, uint32_t k)
+{
+    const struct linear *linear = pass->linear;
+    uint32_t width = min_u32(LINEAR_SEGMENT, pass->k_end - k);
+    uint32_t outputs = min_u32(PANEL, linear->n - panel * PANEL);
+    const uint32_t *weights = linear->packed.address;
+    weights += ((size_t)panel * divide_up(linear->k, 2) + k / 2) * PANEL;
+    for (uint32_t tile = 0; tile < pass->tile_count; tile++) {
+        uint32_t row = tile_row(pass, tile), rows = tile_row(pass, tile + 1) - row;
+        size_t pairs_before = (k - pass->k_begin) / 2;
+        struct tile_product product = {
+            .panel = weights,
+            .tile =
+                tile_address(pass, tile) + pairs_before * rows * pass->inner->tile_bytes_per_pair,
+            .rows = rows,
+            .pairs = divide_up(width, 2),
+            .add = pass->accumulate || k > pass->k_begin,
+            .out = pass->out + (size_t)row * linear->n + (size_t)panel * PANEL,
+            .out_stride = linear->n};
+        if (outputs == PANEL)
+            pass->inner->multiply(&product);
+        else
+            multiply_cut_panel(pass, &product, outputs);
+    }
+}
+
+static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct pass *pass = context;
+    for (uint32_t panel = first; panel < last; panel++)
+        for (uint32_t k = pass->k_begin; k < pass->k_end; k += LINEAR_SEGMENT)
+            multiply_segment(pass, panel, k);
+}
+
+#define INLINE_WORK 65536u /* multiply-adds below which a second thread costs more than it gives */
+
+static void run_pass(struct cpu *self, struct pass *pass)
+{
+    uint64_t width = pass->k_end - pass->k_begin;
+    /* Packing is a small part of the work, and waking threads for a few rows costs more. */
+    uint32_t pack_grain = pass->rows * width < INLINE_WORK ? pass->tile_count : 1;
+    pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
+    uint32_t panels = divide_up(pass->linear->n, PANEL);
+    uint64_t work = pass->rows * width * PANEL;
+    uint32_t least = work ? (uint32_t)(INLINE_WORK / work) + 1 : 1;
+    uint32_t even = panels / (self->threads * 8);
+    pool_run(self->pool, panels, even > least ? even : least, multiply_panels, pass);
+}
+
+enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
+                       const struct buffer *in, uint32_t rows, bool accumulate, struct buffer *out)
+{
+    struct cpu *self = kernels->state;
+    uint32_t blocks = divide_up(rows, LINEAR_ROWS);
+    for (uint32_t block = 0; block < blocks; block++) {
+        uint32_t first = (uint32_t)((uint64_t)rows * block / blocks);
+        uint32_t count = (uint32_t)((uint64_t)rows * (block + 1) / blocks) - first;
+        uint32_t segments = LINEAR_ROWS / count; /* that fit beside each other */
+        uint32_t step = (uint32_t)min_u32(segments, UINT32_MAX / LINEAR_SEGMENT) * LINEAR_SEGMENT;
+        for (uint32_t k = 0; k < linear->k; k += min_u32(step, linear->k - k)) {
+            struct pass pass = {.inner = self->inner,
+                                .linear = linear,
+                                .in = (const float *)in->address + (size_t)first * linear->k,
+                                .out = (float *)out->address + (size_t)first * linear->n,
+                                .tiles = self->tiles,
+                                .rows = count,
+                                .tile_count = divide_up(count, TILE_ROWS),
+                                .k_begin = k,
+                                .k_end = k + min_u32(step, linear->k - k),
+                                .accumulate = accumulate || k > 0};
+            run_pass(self, &pass);
+        }
+    }
+    return STATUS_OK;
+}

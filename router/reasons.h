@@ -23,6 +23,8 @@
     X(REFUSED, "refused", INVALID_ARGUMENT, "a worker can't serve this request")                   \
     X(OVERLOADED, "overloaded", RESOURCE_EXHAUSTED, "the queue is full; try again later")          \
     X(SLOW_READER, "slow_reader", RESOURCE_EXHAUSTED, "the client doesn't read its stream")        \
+    X(ANSWER_TOO_LARGE, "answer_too_large", RESOURCE_EXHAUSTED,                                    \
+      "too much for one message; use Generate")                                                    \
     X(NO_WORKERS, "no_workers", UNAVAILABLE, "no worker of a role that is needed is there")        \
     X(WORKERS_LOST, "workers_lost", UNAVAILABLE, "workers died under the request too often")       \
     X(DRAINING, "draining", UNAVAILABLE, "this router is shutting down")                           \

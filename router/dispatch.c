@@ -1,0 +1,251 @@
+#include "router/dispatch.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/rng.h"
+#include "router/dispatch_internal.h"
+#include "router/reply.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define LINK_MESSAGES_AT_ONCE 16384 /* unread, of all workers together */
+#define BATCH_MESSAGES        256   /* taken from the inbox before deltas leave */
+
+enum reason dispatch_admit(struct dispatch *dispatch)
+{
+    if (atomic_load(&dispatch->refusing))
+        return REASON_DRAINING;
+    if (atomic_fetch_add(&dispatch->admitted, 1) < dispatch->config.max_requests)
+        return REASON_NONE;
+    atomic_fetch_sub(&dispatch->admitted, 1);
+    return REASON_OVERLOADED;
+}
+
+uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
+{
+    uint64_t id = atomic_fetch_add(&dispatch->next_id, 1);
+    request->id = id;
+    inbox_post_reserved(&dispatch->inbox, &request->message);
+    return id;
+}
+
+void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone)
+{
+    gone->message.kind = INBOX_CLIENT_GONE;
+    inbox_post_reserved(&dispatch->inbox, &gone->message);
+}
+
+void dispatch_membership_changed(struct dispatch *dispatch)
+{
+    if (!atomic_exchange(&dispatch->membership_pending, true))
+        inbox_post_reserved(&dispatch->inbox, &dispatch->membership_message);
+}
+
+void dispatch_drain(struct dispatch *dispatch)
+{
+    atomic_store(&dispatch->refusing, true);
+    inbox_post_reserved(&dispatch->inbox, &dispatch->drain_message);
+}
+
+int dispatch_idle_fd(const struct dispatch *dispatch)
+{
+    return dispatch->idle_fd;
+}
+
+void dispatch_stop(struct dispatch *dispatch)
+{
+    atomic_store(&dispatch->refusing, true);
+    inbox_post_reserved(&dispatch->inbox, &dispatch->stop_message);
+}
+
+/* ------------------------------------------------------------------------------ the dispatch thread */
+
+static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
+{
+    struct request *request = gone->request ? map_get(dispatch->requests, gone->request) : NULL;
+    if (request && !request->ended)
+        request_client_left(dispatch, request, gone->code);
+    gone->free(gone);
+    atomic_fetch_sub(&dispatch->admitted, 1);
+}
+
+static void handle(struct dispatch *dispatch, struct inbox_message *message)
+{
+    switch (message->kind) {
+    case INBOX_REQUEST: request_begin(dispatch, (struct request *)message); break;
+    case INBOX_CLIENT_GONE: client_gone(dispatch, (struct client_gone *)message); break;
+    case INBOX_LINK_MESSAGE: worker_said(dispatch, (struct link_message *)message); break;
+    case INBOX_LINK_CLOSED: worker_link_ended(dispatch, (struct worker_link *)message); break;
+    case INBOX_MEMBERSHIP:
+        atomic_store(&dispatch->membership_pending, false);
+        workers_sync(&dispatch->workers, dispatch->now_us);
+        dispatch->lapse_us = 0; /* ask again */
+        dispatch->place_needed = dispatch->board_changed = true;
+        break;
+    case INBOX_DRAIN:
+        dispatch->draining = dispatch->board_changed = true;
+        log_info("dispatch", "requests=%zu msg=\"draining\"", map_count(dispatch->requests));
+        break;
+    case INBOX_STOP:
+        dispatch->stopping = dispatch->draining = true;
+        request_fail_all(dispatch, REASON_DRAINING);
+        workers_stop(&dispatch->workers);
+        break;
+    }
+}
+
+static void tick(struct dispatch *dispatch)
+{
+    if (dispatch->due_us <= dispatch->now_us)
+        request_tick(dispatch);
+    workers_tick(&dispatch->workers, dispatch->now_us);
+    if (dispatch->lapse_us <= dispatch->now_us)
+        dispatch->lapse_us = membership_lapse(dispatch->config.membership, dispatch->now_us);
+}
+
+static uint64_t next_due_us(const struct dispatch *dispatch)
+{
+    uint64_t due_us = workers_next_us(&dispatch->workers);
+    if (dispatch->due_us < due_us)
+        due_us = dispatch->due_us;
+    if (dispatch->lapse_us < due_us)
+        due_us = dispatch->lapse_us;
+    return due_us;
+}
+
+static void show(struct dispatch *dispatch)
+{
+    for (int state = 0; state < REQUEST_ENDED; state++)
+        gauge_set(dispatch->config.metrics->requests_by_state[state],
+                  (double)dispatch->states[state]);
+    if (!dispatch->board_changed)
+        return;
+    dispatch->board_changed = false;
+    int up[2] = {0}, known[2] = {0};
+    for (size_t i = 0; i < dispatch->workers.count; i++) {
+        const struct worker *worker = dispatch->workers.items[i];
+        bool decode = worker->info.role == ROLE_DECODE;
+        known[decode] += worker->state != WORKER_LEAVING;
+        up[decode] += worker->state == WORKER_UP;
+    }
+    for (int i = 0; i < 2; i++) {
+        gauge_set(dispatch->config.metrics->workers_up[i], up[i]);
+        gauge_set(dispatch->config.metrics->workers_known[i], known[i]);
+    }
+    status_board_post(dispatch->config.board, &dispatch->workers, dispatch->states,
+                      dispatch->draining);
+}
+
+static void *dispatch_main(void *argument)
+{
+    struct dispatch *dispatch = argument;
+    while (!dispatch->stopping || dispatch->workers.count || map_count(dispatch->requests)) {
+        uint64_t due_us = next_due_us(dispatch), now_us = clock_now_us();
+        uint64_t wait_us = due_us == UINT64_MAX ? UINT64_MAX
+                           : due_us > now_us    ? due_us - now_us
+                                                : 0;
+        struct inbox_message *message = ring_wait(dispatch->inbox.ring, wait_us);
+        dispatch->now_us = clock_now_us();
+        for (int i = 0; message && i < BATCH_MESSAGES; i++) {
+            handle(dispatch, message);
+            message = i + 1 < BATCH_MESSAGES ? ring_pop(dispatch->inbox.ring) : NULL;
+        }
+        tick(dispatch);
+        dispatch_place(dispatch);
+        request_flush(dispatch);
+        request_free_ended(dispatch);
+        show(dispatch);
+        if (dispatch->draining && !atomic_load(&dispatch->admitted))
+            eventfd_write(dispatch->idle_fd, 1);
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------- start and end */
+
+enum status dispatch_start(const struct dispatch_config *config, struct dispatch **out,
+                           struct error *err)
+{
+    struct dispatch *dispatch = calloc(1, sizeof *dispatch);
+    if (!dispatch)
+        return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
+    dispatch->config = *config;
+    dispatch->membership_message.kind = INBOX_MEMBERSHIP;
+    dispatch->drain_message.kind = INBOX_DRAIN;
+    dispatch->stop_message.kind = INBOX_STOP;
+    atomic_init(&dispatch->next_id,
+                rng_entropy() | 1); /* apart from another router's, or an earlier life's */
+    dispatch->due_us = dispatch->lapse_us = UINT64_MAX;
+    TAILQ_INIT(&dispatch->all);
+    TAILQ_INIT(&dispatch->waiting);
+    TAILQ_INIT(&dispatch->regiving);
+    TAILQ_INIT(&dispatch->dirty);
+    TAILQ_INIT(&dispatch->ended);
+
+    size_t reserved = 2 * (size_t)config->max_requests + 2 * ROUTER_MAX_WORKERS + 3;
+    enum status status = STATUS_LIMIT;
+    dispatch->idle_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (dispatch->idle_fd < 0)
+        goto fail_dispatch;
+    if (inbox_init(&dispatch->inbox, LINK_MESSAGES_AT_ONCE, reserved) != STATUS_OK)
+        goto fail_fd;
+    if (map_create(config->max_requests, &dispatch->requests) != STATUS_OK)
+        goto fail_inbox;
+    dispatch->workers = (struct workers){.membership = config->membership,
+                                         .runtime = config->runtime,
+                                         .inbox = &dispatch->inbox,
+                                         .keepalive_us = config->keepalive_us};
+    if (pthread_create(&dispatch->thread, NULL, dispatch_main, dispatch)) {
+        status = STATUS_IO;
+        goto fail_map;
+    }
+    *out = dispatch;
+    return STATUS_OK;
+
+fail_map:
+    map_destroy(dispatch->requests);
+fail_inbox:
+    inbox_deinit(&dispatch->inbox);
+fail_fd:
+    close(dispatch->idle_fd);
+fail_dispatch:
+    free(dispatch);
+    return error_set(err, status, "dispatch: can't start (%s)", status_name(status));
+}
+
+/* What came when the thread had ended. */
+static void discard(struct inbox_message *message)
+{
+    switch (message->kind) {
+    case INBOX_REQUEST: {
+        struct request *request = (struct request *)message;
+        reply_failed(request->call, REASON_DRAINING, reason_when(REASON_DRAINING));
+        request_destroy(request);
+        break;
+    }
+    case INBOX_CLIENT_GONE: {
+        struct client_gone *gone = (struct client_gone *)message;
+        gone->free(gone);
+        break;
+    }
+    case INBOX_LINK_MESSAGE:
+    case INBOX_LINK_CLOSED: ASSERT(false); /* the thread waits for the last link */
+    case INBOX_MEMBERSHIP:
+    case INBOX_DRAIN:
+    case INBOX_STOP: break;
+    }
+}
+
+void dispatch_destroy(struct dispatch *dispatch)
+{
+    pthread_join(dispatch->thread, NULL);
+    for (struct inbox_message *message; (message = ring_pop(dispatch->inbox.ring));)
+        discard(message);
+    map_destroy(dispatch->requests);
+    inbox_deinit(&dispatch->inbox);
+    close(dispatch->idle_fd);
+    free(dispatch);
+}

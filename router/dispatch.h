@@ -1,0 +1,63 @@
+/* The dispatch thread: owns every request from admission to its terminal status, the workers and their links. It feeds what
+ * happens to request_life, executes the actions, asks route_policy for places, and sends deltas.
+ *
+ * rpc threads and main talk to it through its inbox; nothing of what it owns is seen by another thread, but for the status
+ * board and the metrics. Limits: `max_requests` calls at once and `max_queue` requests without a place; one more is refused
+ * as overloaded.
+ */
+#ifndef BATON_ROUTER_DISPATCH_H
+#define BATON_ROUTER_DISPATCH_H
+
+#include "common/membership/membership.h"
+#include "common/rpc/rpc.h"
+#include "router/inbox.h"
+#include "router/request.h"
+#include "router/router_metrics.h"
+#include "router/status_board.h"
+
+struct dispatch;
+
+struct dispatch_config {
+    struct rpc_runtime *runtime;
+    struct membership *membership;
+    struct router_metrics *metrics;
+    struct status_board *board;
+    uint32_t vocab; /* ids that workers may send are below it */
+    uint32_t max_requests, max_queue;
+    struct request_limits limits;
+    uint64_t unconfirmed_tokens; /* at most, of one decode worker; 0: half of its pool */
+    bool force_local_prefill;
+    uint64_t keepalive_us; /* of Sessions */
+};
+
+enum status dispatch_start(const struct dispatch_config *config, struct dispatch **dispatch,
+                           struct error *err) WARN_UNUSED;
+
+/* --- any thread --- */
+/* Room for one more call? Every REASON_NONE must be followed by one dispatch_client_gone. */
+enum reason dispatch_admit(struct dispatch *dispatch);
+/* Of an admitted call, at most once. The request is the dispatcher's; returns its id. */
+uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request);
+
+/* An admitted call is over (its `closed` handler ran). */
+struct client_gone {
+    struct inbox_message message; /* first */
+    uint64_t request;             /* 0: none was submitted */
+    enum rpc_code code;
+    void (*free)(struct client_gone *gone); /* called on the dispatch thread */
+};
+void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone);
+
+/* Workers joined or left. */
+void dispatch_membership_changed(struct dispatch *dispatch);
+/* No new requests from now on; dispatch_idle_fd becomes readable when no call is left. */
+void dispatch_drain(struct dispatch *dispatch);
+int dispatch_idle_fd(const struct dispatch *dispatch);
+/* Ends all requests (UNAVAILABLE, draining) and all links. Returns at once; the thread ends when that is done. */
+void dispatch_stop(struct dispatch *dispatch);
+
+/* --- main --- */
+/* After dispatch_stop, and after the server of the calls has stopped: waits for the thread and frees. */
+void dispatch_destroy(struct dispatch *dispatch);
+
+#endif

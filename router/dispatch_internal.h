@@ -1,0 +1,68 @@
+/* Shared by the files of the dispatch thread only: dispatch.c (thread, inbox, time), dispatch_request.c (the life of requests),
+ * dispatch_place.c (who gets a worker), dispatch_worker.c (what workers say). */
+#ifndef BATON_ROUTER_DISPATCH_INTERNAL_H
+#define BATON_ROUTER_DISPATCH_INTERNAL_H
+
+#include "common/base/map.h"
+#include "router/dispatch.h"
+#include "router/planner/route_policy.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What the policy looks at: made once a placement pass, and kept up while the pass places. */
+struct candidates {
+    size_t count;
+    struct route_worker items[ROUTER_MAX_WORKERS * 2];
+};
+
+struct dispatch {
+    struct dispatch_config config;
+    struct inbox inbox;
+    pthread_t thread;
+    int idle_fd;
+
+    /* Any thread. */
+    atomic_uint admitted;
+    atomic_uint_fast64_t next_id;
+    atomic_bool refusing;           /* draining or stopping */
+    atomic_bool membership_pending; /* the message below is in the inbox */
+    struct inbox_message membership_message, drain_message, stop_message;
+
+    /* The dispatch thread. */
+    struct workers workers;
+    struct map *requests;
+    struct request_list all, waiting, regiving, dirty, ended;
+    uint32_t waiting_count;
+    uint64_t states[REQUEST_ENDED];
+    uint64_t placements;
+    struct candidates candidates;
+    uint64_t now_us;
+    uint64_t due_us;   /* no request has anything to do before */
+    uint64_t lapse_us; /* likewise the membership */
+    bool place_needed; /* something changed that a waiting request may profit from */
+    bool board_changed;
+    bool draining, stopping;
+};
+
+/* dispatch_request.c: events of one request; it may have ended when they return, and lives until the batch is over. */
+void request_begin(struct dispatch *dispatch, struct request *request);
+void request_execute(struct dispatch *dispatch, struct request *request,
+                     const struct life_actions *actions);
+void request_stop_waiting(struct dispatch *dispatch, struct request *request);
+void request_client_left(struct dispatch *dispatch, struct request *request, enum rpc_code code);
+void request_flush(struct dispatch *dispatch);
+void request_free_ended(struct dispatch *dispatch);
+void request_tick(struct dispatch *dispatch);
+void request_fail_all(struct dispatch *dispatch, enum reason reason);
+
+/* dispatch_place.c */
+void dispatch_place(struct dispatch *dispatch);
+
+/* dispatch_worker.c */
+void worker_said(struct dispatch *dispatch, struct link_message *message);
+void worker_link_ended(struct dispatch *dispatch, struct worker_link *link);
+void worker_command(struct dispatch *dispatch, struct request *request,
+                    const struct life_action *action);
+
+#endif

@@ -1,0 +1,158 @@
+#include "router/dispatch_internal.h"
+
+static struct route_worker *candidate(struct candidates *candidates, uint64_t key)
+{
+    for (size_t i = 0; key && i < candidates->count; i++)
+        if (candidates->items[i].key == key)
+            return &candidates->items[i];
+    return NULL;
+}
+
+static uint64_t longest_tokens(const struct request *request)
+{
+    return (uint64_t)request->prompt_count + request->sampling.max_tokens;
+}
+
+static uint64_t prompt_tokens(const struct request *request)
+{
+    return (uint64_t)request->prompt_count + request->emitted_count;
+}
+
+/* The work that a request is to its workers. */
+static void add_work(struct candidates *candidates, const struct request *request)
+{
+    const struct request_life *life = &request->life;
+    if (life->state != REQUEST_PREFILL && life->state != REQUEST_DECODE)
+        return;
+    struct route_worker *prefill = candidate(candidates, life->prefill);
+    struct route_worker *decode = candidate(candidates, life->decode);
+    if (prefill && !request->prefilled)
+        prefill->work_tokens += prompt_tokens(request);
+    if (decode)
+        decode->work_tokens += longest_tokens(request);
+    if (decode && !request->confirmed)
+        decode->unconfirmed_tokens += prompt_tokens(request);
+}
+
+static void count_work(const struct dispatch *dispatch, struct candidates *candidates)
+{
+    candidates->count = 0;
+    for (size_t i = 0; i < dispatch->workers.count; i++) {
+        const struct worker *worker = dispatch->workers.items[i];
+        if (worker->state == WORKER_LEAVING)
+            continue;
+        const struct worker_info *info = &worker->info;
+        uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
+        uint64_t limit_tokens = dispatch->config.unconfirmed_tokens;
+        candidates->items[candidates->count++] = (struct route_worker){
+            .key = worker->key,
+            .role = info->role,
+            .ready = worker->state == WORKER_UP && !worker->load.draining,
+            .model_hash = info->model_hash,
+            .layout_hash = info->layout_hash,
+            .numerics_id = info->numerics_id,
+            .capacity_tokens = pool_tokens < info->context ? pool_tokens : info->context,
+            .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
+            .placed_at = worker->placed_at,
+        };
+    }
+    const struct request *request;
+    TAILQ_FOREACH(request, &dispatch->all, all_link)
+    add_work(candidates, request);
+    for (size_t i = 0; i < candidates->count; i++) {
+        const struct worker *worker = workers_get(&dispatch->workers, candidates->items[i].key);
+        if (worker->load.queued_tokens > candidates->items[i].work_tokens)
+            candidates->items[i].work_tokens = worker->load.queued_tokens;
+    }
+}
+
+static struct route_choice choose(const struct dispatch *dispatch,
+                                  const struct candidates *candidates,
+                                  const struct request *request)
+{
+    struct route_request asked = {.prompt_tokens = prompt_tokens(request),
+                                  .total_tokens = longest_tokens(request),
+                                  .avoid_prefill = request->place.avoid_prefill,
+                                  .avoid_decode = request->place.avoid_decode,
+                                  .local = dispatch->config.force_local_prefill};
+    if (request->place.kind == LIFE_PLACE)
+        return route_request(candidates->items, candidates->count, &asked);
+    struct route_handle handle = {.model_hash = request->handle.model_hash,
+                                  .layout_hash = request->handle.layout_hash,
+                                  .numerics_id = request->handle.numerics_id};
+    return route_handle(candidates->items, candidates->count, &asked, &handle);
+}
+
+static void mark_placed(struct dispatch *dispatch, struct candidates *candidates, uint64_t key)
+{
+    struct worker *worker = workers_get(&dispatch->workers, key);
+    struct route_worker *placed = candidate(candidates, key);
+    if (worker && placed)
+        worker->placed_at = placed->placed_at = dispatch->placements;
+}
+
+static void place(struct dispatch *dispatch, struct candidates *candidates, struct request *request,
+                  struct route_choice choice)
+{
+    struct life_actions actions;
+    request_stop_waiting(dispatch, request);
+    if (!request->timing.dispatched_us)
+        request->timing.dispatched_us = dispatch->now_us;
+    request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, choice.decode,
+                           &actions);
+    request_execute(dispatch, request, &actions);
+    dispatch->placements++;
+    mark_placed(dispatch, candidates, choice.prefill);
+    mark_placed(dispatch, candidates, choice.decode);
+    add_work(candidates, request);
+}
+
+static void no_place(struct dispatch *dispatch, struct request *request, bool worker_exists)
+{
+    struct life_actions actions;
+    request_life_on_no_place(&request->life, dispatch->now_us, worker_exists, &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+/* First come, first served: behind one that all workers are too full for nobody passes, or large prompts would starve. */
+static void place_list(struct dispatch *dispatch, struct candidates *candidates,
+                       struct request_list *list)
+{
+    bool full = false;
+    struct request *next;
+    for (struct request *request = TAILQ_FIRST(list); request; request = next) {
+        next = TAILQ_NEXT(request, waiting_link);
+        if (full) {
+            no_place(dispatch, request, true);
+            continue;
+        }
+        struct route_choice choice = choose(dispatch, candidates, request);
+        struct life_actions actions;
+        switch (choice.outcome) {
+        case ROUTE_PLACED: place(dispatch, candidates, request, choice); break;
+        case ROUTE_FULL:
+            full = true;
+            no_place(dispatch, request, true);
+            break;
+        case ROUTE_NO_WORKER: no_place(dispatch, request, false); break;
+        case ROUTE_TOO_LONG:
+            request_life_on_fail(&request->life, TERMINAL_INVALID,
+                                 reason_name(REASON_CONTEXT_LENGTH_EXCEEDED), &actions);
+            request_execute(dispatch, request, &actions);
+            break;
+        }
+    }
+}
+
+void dispatch_place(struct dispatch *dispatch)
+{
+    if (!dispatch->place_needed)
+        return;
+    dispatch->place_needed = false;
+    if (!dispatch->waiting_count)
+        return;
+    struct candidates *candidates = &dispatch->candidates;
+    count_work(dispatch, candidates);
+    place_list(dispatch, candidates, &dispatch->regiving);
+    place_list(dispatch, candidates, &dispatch->waiting);
+}

@@ -1,0 +1,242 @@
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "router/dispatch_internal.h"
+#include "router/reply.h"
+
+#include <inttypes.h>
+
+static void count_state(struct dispatch *dispatch, struct request *request,
+                        enum request_state before)
+{
+    enum request_state after = request->life.state;
+    if (before == after)
+        return;
+    dispatch->states[before]--;
+    if (after != REQUEST_ENDED)
+        dispatch->states[after]++;
+    dispatch->place_needed = true; /* somebody's work became less */
+}
+
+static void watch_time(struct dispatch *dispatch, const struct request *request)
+{
+    uint64_t next_us = request_life_next_us(&request->life);
+    if (next_us < dispatch->due_us)
+        dispatch->due_us = next_us;
+}
+
+/* ------------------------------------------------------------------------------------- actions */
+
+static void wait_for_place(struct dispatch *dispatch, struct request *request,
+                           const struct life_action *action)
+{
+    ASSERT(!request->waiting);
+    request->place = *action;
+    request->waiting = true;
+    dispatch->waiting_count++;
+    dispatch->place_needed = true;
+    if (action->kind == LIFE_PLACE_DECODE) {
+        counter_add(dispatch->config.metrics->regives, 1);
+        TAILQ_INSERT_TAIL(&dispatch->regiving, request, waiting_link);
+    } else if (request->timing.dispatched_us) { /* it has waited once already */
+        counter_add(dispatch->config.metrics->retries, 1);
+        log_warn("dispatch",
+                 "req=%s attempt=%u runs=%u emitted=%u msg=\"prompt is computed again\"",
+                 request->name, request->life.attempt, request->life.runs, request->emitted_count);
+        TAILQ_INSERT_HEAD(&dispatch->waiting, request, waiting_link);
+    } else {
+        TAILQ_INSERT_TAIL(&dispatch->waiting, request, waiting_link);
+    }
+}
+
+void request_stop_waiting(struct dispatch *dispatch, struct request *request)
+{
+    if (!request->waiting)
+        return;
+    if (request->place.kind == LIFE_PLACE_DECODE)
+        TAILQ_REMOVE(&dispatch->regiving, request, waiting_link);
+    else
+        TAILQ_REMOVE(&dispatch->waiting, request, waiting_link);
+    request->waiting = false;
+    dispatch->waiting_count--;
+}
+
+static void mark_dirty(struct dispatch *dispatch, struct request *request)
+{
+    if (request->dirty || request->once)
+        return;
+    request->dirty = true;
+    TAILQ_INSERT_TAIL(&dispatch->dirty, request, dirty_link);
+}
+
+static void deliver(struct dispatch *dispatch, struct request *request,
+                    const struct life_action *action)
+{
+    struct request_timing *timing = &request->timing;
+    ASSERT(action->index == request->emitted_count + 1);
+    timing->last_us = dispatch->now_us;
+    if (action->index == 1)
+        timing->first_us = dispatch->now_us;
+    else if (action->index == 2)
+        timing->second_us = dispatch->now_us;
+    request_add_emitted(request, action->id);
+    mark_dirty(dispatch, request);
+    if (!stream_out_token(&request->out, action->id, action->logits_hash, action->finish))
+        return;
+    struct life_actions more;
+    request_life_on_stop_string(&request->life, &more);
+    request_execute(dispatch, request, &more);
+}
+
+static void log_end(const struct request *request, enum reason reason, uint64_t now_us)
+{
+    log_debug("dispatch",
+              "req=%s id=%016" PRIx64 " status=%s why=%s prompt_tokens=%u tokens=%u prefills=%u "
+              "prefill=%s decode=%s lane=%s age_us=%" PRIu64 " msg=\"request ended\"",
+              request->name, request->id, reason ? reason_name(reason) : "ok", request->life.reason,
+              request->prompt_count, request->emitted_count, request->life.runs,
+              request->timing.prefill_worker, request->timing.decode_worker, request->timing.lane,
+              now_us - request->timing.arrival_us);
+}
+
+/* The one place where a request ends. */
+static void finish(struct dispatch *dispatch, struct request *request,
+                   const struct life_action *action)
+{
+    enum reason reason = request_reason(request);
+    ASSERT(!request->ended);
+    if (!reason && reply_finished(request, action->finish) == STATUS_LIMIT)
+        reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
+    if (reason) {
+        struct error sentence;
+        request_sentence(request, reason, dispatch->now_us, &sentence);
+        reply_failed(request->call, reason, sentence.text);
+    } else {
+        router_metrics_answered(dispatch->config.metrics, request);
+    }
+    router_metrics_ended(dispatch->config.metrics, reason);
+    counter_add(dispatch->config.metrics->dropped, request->life.dropped);
+    log_end(request, reason, dispatch->now_us);
+    request_stop_waiting(dispatch, request);
+    if (request->dirty)
+        TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
+    request->dirty = false;
+    request->ended = true;
+    map_take(dispatch->requests, request->id);
+    TAILQ_REMOVE(&dispatch->all, request, all_link);
+    TAILQ_INSERT_TAIL(&dispatch->ended, request, all_link);
+}
+
+static void execute_one(struct dispatch *dispatch, struct request *request,
+                        const struct life_action *action)
+{
+    switch (action->kind) {
+    case LIFE_PLACE:
+    case LIFE_PLACE_DECODE: wait_for_place(dispatch, request, action); break;
+    case LIFE_SEND_PREFILL:
+    case LIFE_SEND_DECODE:
+    case LIFE_SEND_RELEASE: worker_command(dispatch, request, action); break;
+    case LIFE_DELIVER: deliver(dispatch, request, action); break;
+    case LIFE_FINISH: finish(dispatch, request, action); break;
+    }
+}
+
+void request_execute(struct dispatch *dispatch, struct request *request,
+                     const struct life_actions *actions)
+{
+    for (uint32_t i = 0; i < actions->count && !request->ended; i++)
+        execute_one(dispatch, request, &actions->items[i]);
+    if (request->life.state != request->counted_state) {
+        count_state(dispatch, request, request->counted_state);
+        request->counted_state = request->life.state;
+    }
+    if (!request->ended)
+        watch_time(dispatch, request);
+}
+
+/* -------------------------------------------------------------------------------------- events */
+
+static void refuse(struct dispatch *dispatch, struct request *request, enum reason reason)
+{
+    reply_failed(request->call, reason, reason_when(reason));
+    router_metrics_ended(dispatch->config.metrics, reason);
+    request_destroy(request);
+}
+
+void request_begin(struct dispatch *dispatch, struct request *request)
+{
+    if (dispatch->draining) {
+        refuse(dispatch, request, REASON_DRAINING);
+        return;
+    }
+    if (dispatch->waiting_count >= dispatch->config.max_queue ||
+        map_put(dispatch->requests, request->id, request) != STATUS_OK) {
+        refuse(dispatch, request, REASON_OVERLOADED);
+        return;
+    }
+    TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
+    request->counted_state = REQUEST_QUEUED;
+    dispatch->states[REQUEST_QUEUED]++;
+    log_debug("dispatch", "req=%s id=%016" PRIx64 " prompt_tokens=%u max_tokens=%u msg=\"arrived\"",
+              request->name, request->id, request->prompt_count, request->sampling.max_tokens);
+    struct life_actions actions;
+    request_life_init(&request->life, &dispatch->config.limits, request->deadline_us, &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+void request_client_left(struct dispatch *dispatch, struct request *request, enum rpc_code code)
+{
+    struct life_actions actions;
+    if (code == RPC_DEADLINE_EXCEEDED)
+        request_life_on_fail(&request->life, TERMINAL_DEADLINE, "deadline", &actions);
+    else
+        request_life_on_cancel(&request->life, &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+void request_flush(struct dispatch *dispatch)
+{
+    for (struct request *request; (request = TAILQ_FIRST(&dispatch->dirty));) {
+        TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
+        request->dirty = false;
+        if (reply_delta(request) != STATUS_LIMIT)
+            continue; /* a client that left is reported by its call's end */
+        struct life_actions actions;
+        request_life_on_fail(&request->life, TERMINAL_OVERLOADED, reason_name(REASON_SLOW_READER),
+                             &actions);
+        request_execute(dispatch, request, &actions);
+    }
+}
+
+void request_free_ended(struct dispatch *dispatch)
+{
+    for (struct request *request; (request = TAILQ_FIRST(&dispatch->ended));) {
+        TAILQ_REMOVE(&dispatch->ended, request, all_link);
+        request_destroy(request);
+    }
+}
+
+void request_tick(struct dispatch *dispatch)
+{
+    dispatch->due_us = UINT64_MAX;
+    struct request *next;
+    for (struct request *request = TAILQ_FIRST(&dispatch->all); request; request = next) {
+        next = TAILQ_NEXT(request, all_link);
+        if (request_life_next_us(&request->life) > dispatch->now_us) {
+            watch_time(dispatch, request);
+            continue;
+        }
+        struct life_actions actions;
+        request_life_on_tick(&request->life, dispatch->now_us, &actions);
+        request_execute(dispatch, request, &actions);
+    }
+}
+
+void request_fail_all(struct dispatch *dispatch, enum reason reason)
+{
+    for (struct request *request; (request = TAILQ_FIRST(&dispatch->all));) {
+        struct life_actions actions;
+        request_life_on_fail(&request->life, TERMINAL_UNAVAILABLE, reason_name(reason), &actions);
+        request_execute(dispatch, request, &actions);
+    }
+}

@@ -1,0 +1,314 @@
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "router/dispatch_internal.h"
+
+#include <inttypes.h>
+
+/* ------------------------------------------------------------------------------------- commands */
+
+static Baton__Worker__V1__Sampling sampling_message(const struct request *request)
+{
+    const struct sampling *sampling = &request->sampling;
+    Baton__Worker__V1__Sampling message = BATON__WORKER__V1__SAMPLING__INIT;
+    message.temperature = sampling->temperature;
+    message.top_k = sampling->top_k;
+    message.top_p = sampling->top_p;
+    message.min_p = sampling->min_p;
+    message.seed = sampling->seed;
+    message.max_tokens = sampling->max_tokens;
+    message.min_tokens = sampling->min_tokens;
+    message.ignore_eos = sampling->ignore_eos;
+    message.n_stop_ids = sampling->stop_id_count;
+    message.stop_ids = (uint32_t *)sampling->stop_ids;
+    message.logits_hash = request->return_logits_hash;
+    return message;
+}
+
+/* What can't be sent is not lost: the stream ends, and the loss of the session tells request_life. */
+static void send_command(struct worker *worker, const Baton__Worker__V1__SessionDown *command)
+{
+    if (worker_link_send(worker->link, command) != STATUS_LIMIT)
+        return;
+    log_error("dispatch", "worker=%s msg=\"doesn't read its commands: closing the session\"",
+              worker->info.name);
+    worker_link_close(worker->link);
+}
+
+static void send_prefill(struct dispatch *dispatch, struct request *request, struct worker *worker,
+                         const struct life_action *action)
+{
+    Baton__Worker__V1__Sampling sampling = sampling_message(request);
+    Baton__Worker__V1__Prefill prefill = BATON__WORKER__V1__PREFILL__INIT;
+    prefill.request = request->id;
+    prefill.attempt = action->attempt;
+    prefill.n_prompt = request->prompt_count;
+    prefill.prompt = request->prompt;
+    prefill.n_emitted = action->emitted_count;
+    prefill.emitted = request->emitted;
+    prefill.sampling = &sampling;
+    prefill.request_name = request->name;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
+    command.prefill = &prefill;
+
+    request->prefilled = request->confirmed = false;
+    str_copy(request->timing.prefill_worker, sizeof request->timing.prefill_worker,
+             worker->info.name);
+    counter_add(dispatch->config.metrics->prefill_runs, 1);
+    send_command(worker, &command);
+}
+
+static void send_decode(struct dispatch *dispatch, struct request *request, struct worker *worker,
+                        const struct life_action *action)
+{
+    Baton__Worker__V1__Sampling sampling = sampling_message(request);
+    Baton__Worker__V1__Decode decode = BATON__WORKER__V1__DECODE__INIT;
+    decode.request = request->id;
+    decode.attempt = action->attempt;
+    decode.n_prompt = request->prompt_count;
+    decode.prompt = request->prompt;
+    decode.n_emitted = action->emitted_count;
+    decode.emitted = request->emitted;
+    decode.sampling = &sampling;
+    decode.request_name = request->name;
+    if (action->with_handle) {
+        decode.handle = &request->handle;
+        decode.source_address = request->source_address;
+        decode.source_name = request->timing.prefill_worker;
+    } else {
+        *request->timing.prefill_worker = 0;
+        counter_add(dispatch->config.metrics->local_prefills, 1);
+    }
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_DECODE;
+    command.decode = &decode;
+
+    request->confirmed = false;
+    str_copy(request->timing.decode_worker, sizeof request->timing.decode_worker,
+             worker->info.name);
+    send_command(worker, &command);
+}
+
+static void send_release(struct request *request, struct worker *worker,
+                         const struct life_action *action)
+{
+    Baton__Worker__V1__Release release = BATON__WORKER__V1__RELEASE__INIT;
+    release.request = request->id;
+    release.attempt = action->attempt;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_RELEASE;
+    command.release = &release;
+    send_command(worker, &command);
+}
+
+void worker_command(struct dispatch *dispatch, struct request *request,
+                    const struct life_action *action)
+{
+    struct worker *worker = workers_get(&dispatch->workers, action->worker);
+    if (!worker || !worker->link || !worker->link->up)
+        return; /* its session is down: that was said, or is about to be */
+    switch (action->kind) {
+    case LIFE_SEND_PREFILL: send_prefill(dispatch, request, worker, action); break;
+    case LIFE_SEND_DECODE: send_decode(dispatch, request, worker, action); break;
+    default: send_release(request, worker, action);
+    }
+}
+
+/* --------------------------------------------------------------------------- what workers say */
+
+/* A message that no honest worker of this version sends. Its session ends; its requests go elsewhere. */
+static void misbehaved(struct worker *worker, const char *what)
+{
+    log_error("dispatch", "worker=%s what=%s msg=\"bad message: closing the session\"",
+              worker->info.name, what);
+    worker_link_close(worker->link);
+}
+
+static struct request *find(struct dispatch *dispatch, uint64_t id)
+{
+    struct request *request = map_get(dispatch->requests, id);
+    if (!request)
+        counter_add(dispatch->config.metrics->dropped, 1); /* it has ended */
+    return request;
+}
+
+static void on_opened(struct dispatch *dispatch, struct worker *worker,
+                      const Baton__Worker__V1__Opened *opened)
+{
+    const Baton__Worker__V1__Handle *handle = opened->handle;
+    struct request *request = find(dispatch, opened->request);
+    if (!request)
+        return;
+    if (!handle || handle->incarnation != worker->info.incarnation) {
+        misbehaved(worker, "opened");
+        return;
+    }
+    struct handle_ref ref = {handle->incarnation, handle->id, handle->generation};
+    struct life_actions actions;
+    if (request_life_on_opened(&request->life, worker->key, opened->attempt, ref, &actions)) {
+        if (!request_keep_handle(request, handle))
+            request_life_on_fail(&request->life, TERMINAL_INTERNAL, "memory", &actions);
+        str_copy(request->source_address, sizeof request->source_address, worker->info.address);
+    }
+    request_execute(dispatch, request, &actions);
+}
+
+static void on_token(struct dispatch *dispatch, struct worker *worker,
+                     const Baton__Worker__V1__Token *said)
+{
+    struct request *request = find(dispatch, said->request);
+    if (!request)
+        return;
+    if (said->id >= dispatch->config.vocab || said->finish > FINISH_CONTEXT || !said->index) {
+        misbehaved(worker, "token");
+        return;
+    }
+    bool current = said->attempt == request->life.attempt;
+    if (current && !request->prefilled) {
+        request->prefilled = true;
+        dispatch->place_needed = true;
+    }
+    struct life_token token = {.worker = worker->key,
+                               .attempt = said->attempt,
+                               .index = said->index,
+                               .id = said->id,
+                               .logits_hash = said->logits_hash,
+                               .finish = (enum finish_reason)said->finish};
+    struct life_actions actions;
+    request_life_on_token(&request->life, &token, &actions);
+    if (request->life.from_decode && !request->confirmed) {
+        request->confirmed = true;
+        dispatch->place_needed = true;
+    }
+    request_execute(dispatch, request, &actions);
+}
+
+static void on_tokens(struct dispatch *dispatch, struct worker *worker,
+                      const Baton__Worker__V1__Tokens *tokens)
+{
+    for (size_t i = 0; i < tokens->n_tokens; i++)
+        on_token(dispatch, worker, tokens->tokens[i]);
+}
+
+static void on_lost(struct dispatch *dispatch, struct worker *worker,
+                    const Baton__Worker__V1__Lost *lost)
+{
+    struct request *request = find(dispatch, lost->request);
+    if (!request)
+        return;
+    char quoted[100];
+    log_warn("dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s msg=\"handoff is lost\"",
+             request->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
+             log_quote(lost->reason, quoted, sizeof quoted));
+    struct life_actions actions;
+    request_life_on_lost(&request->life, worker->key, lost->attempt, &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+static void on_refused(struct dispatch *dispatch, struct worker *worker,
+                       const Baton__Worker__V1__Refused *refused)
+{
+    struct request *request = find(dispatch, refused->request);
+    if (!request)
+        return;
+    char why[100], sentence[300];
+    log_warn("dispatch", "req=%s attempt=%u worker=%s retry=%d why=%s sentence=%s msg=\"refused\"",
+             request->name, refused->attempt, worker->info.name, refused->retry,
+             log_quote(refused->reason, why, sizeof why),
+             log_quote(refused->message, sentence, sizeof sentence));
+    str_copy(request->refusal, sizeof request->refusal, refused->message);
+    struct life_actions actions;
+    request_life_on_refused(&request->life, worker->key, refused->attempt, refused->retry,
+                            &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+static void on_pulled(struct dispatch *dispatch, struct worker *worker,
+                      const Baton__Worker__V1__Pulled *pulled)
+{
+    router_metrics_pulled(dispatch->config.metrics, pulled->lane, pulled->bytes);
+    if (*pulled->lane) {
+        str_copy(worker->lane, sizeof worker->lane, pulled->lane);
+        dispatch->board_changed = true;
+    }
+    struct request *request = find(dispatch, pulled->request);
+    if (!request || pulled->attempt != request->life.attempt)
+        return;
+    struct request_timing *timing = &request->timing;
+    str_copy(timing->lane, sizeof timing->lane, pulled->lane);
+    timing->kv_bytes = pulled->bytes;
+    timing->kv_bytes_before_complete = pulled->bytes_before_complete;
+    request->confirmed = true;
+    dispatch->place_needed = true;
+}
+
+static void on_load(struct dispatch *dispatch, struct worker *worker,
+                    const Baton__Worker__V1__Load *load)
+{
+    worker->load = (struct worker_load){.queued_requests = load->queued_requests,
+                                        .queued_tokens = load->queued_tokens,
+                                        .running = load->running,
+                                        .blocks_free = load->blocks_free,
+                                        .blocks_pinned = load->blocks_pinned,
+                                        .blocks_landing = load->blocks_landing,
+                                        .draining = load->draining};
+    dispatch->place_needed = dispatch->board_changed = true;
+}
+
+static void on_event(struct dispatch *dispatch, struct worker *worker,
+                     const Baton__Worker__V1__SessionUp *up)
+{
+    switch (up->event_case) {
+    case BATON__WORKER__V1__SESSION_UP__EVENT_OPENED:
+        on_opened(dispatch, worker, up->opened);
+        break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS:
+        on_tokens(dispatch, worker, up->tokens);
+        break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_LOST: on_lost(dispatch, worker, up->lost); break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_REFUSED:
+        on_refused(dispatch, worker, up->refused);
+        break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_PULLED:
+        on_pulled(dispatch, worker, up->pulled);
+        break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_LOAD: on_load(dispatch, worker, up->load); break;
+    default: misbehaved(worker, "event");
+    }
+}
+
+void worker_said(struct dispatch *dispatch, struct link_message *message)
+{
+    struct worker *worker = workers_get(&dispatch->workers, message->link->worker);
+    ASSERT(worker && worker->link == message->link);
+    if (worker->state == WORKER_UP) {
+        on_event(dispatch, worker, message->up);
+    } else if (worker->state == WORKER_DIALLING && !message->link->refused) {
+        workers_hello(&dispatch->workers, worker, message->up, dispatch->now_us);
+        dispatch->place_needed = dispatch->board_changed = true;
+    }
+    link_message_free(message);
+}
+
+/* No request may go on waiting for a worker that can't answer any more. */
+static void session_lost(struct dispatch *dispatch, uint64_t key)
+{
+    counter_add(dispatch->config.metrics->sessions_lost, 1);
+    struct request *next;
+    for (struct request *request = TAILQ_FIRST(&dispatch->all); request; request = next) {
+        next = TAILQ_NEXT(request, all_link);
+        struct life_actions actions;
+        request_life_on_session_lost(&request->life, key, &actions);
+        request_execute(dispatch, request, &actions);
+    }
+}
+
+void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
+{
+    uint64_t key = link->worker;
+    bool was_up = workers_link_closed(&dispatch->workers, link, dispatch->now_us);
+    dispatch->place_needed = dispatch->board_changed = true;
+    if (was_up)
+        session_lost(dispatch, key);
+}

@@ -1,0 +1,30 @@
+#include "router/inbox.h"
+
+#include "common/base/assert.h"
+
+/* Producers look at the fill before they push; so many of them may do so at once. */
+#define RACING_PRODUCERS 64
+
+enum status inbox_init(struct inbox *inbox, size_t open_capacity, size_t reserved)
+{
+    inbox->open_capacity = open_capacity;
+    return ring_create(open_capacity + RACING_PRODUCERS + reserved, &inbox->ring);
+}
+
+void inbox_deinit(struct inbox *inbox)
+{
+    ring_destroy(inbox->ring);
+}
+
+enum status inbox_post(struct inbox *inbox, struct inbox_message *message)
+{
+    if (ring_count(inbox->ring) >= inbox->open_capacity)
+        return STATUS_LIMIT;
+    return ring_push(inbox->ring, message);
+}
+
+void inbox_post_reserved(struct inbox *inbox, struct inbox_message *message)
+{
+    enum status status = ring_push(inbox->ring, message);
+    ASSERT(status == STATUS_OK);
+}

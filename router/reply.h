@@ -1,0 +1,17 @@
+/* What clients are sent: a request's deltas, its end, and the messages around them. Any thread that owns the request. */
+#ifndef BATON_ROUTER_REPLY_H
+#define BATON_ROUTER_REPLY_H
+
+#include "router/request.h"
+
+/* Sends what came free since the last time (Generate only). STATUS_LIMIT: the client doesn't read; STATUS_CANCELLED: it left. */
+enum status reply_delta(struct request *request) WARN_UNUSED;
+
+/* The answer is complete: the rest of it, Finished, Usage, Timing, and OK. STATUS_LIMIT: it doesn't fit any more, and nothing
+ * was finished. */
+enum status reply_finished(struct request *request, enum finish_reason finish) WARN_UNUSED;
+
+/* Ends a call with a reason other than OK. */
+void reply_failed(struct rpc_call *call, enum reason reason, const char *sentence);
+
+#endif

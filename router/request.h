@@ -1,0 +1,76 @@
+/* One request, from the moment it is valid to its terminal status. Made on the rpc thread that received it, then owned by the
+ * dispatch thread, which gets it as a message. */
+#ifndef BATON_ROUTER_REQUEST_H
+#define BATON_ROUTER_REQUEST_H
+
+#include "common/rpc/rpc.h"
+#include "proto/worker.pb-c.h"
+#include "router/inbox.h"
+#include "router/request_life.h"
+#include "router/request_parse.h"
+#include "router/stream_out.h"
+
+#include <sys/queue.h>
+
+/* What Timing tells; times are of the monotonic clock, 0: not yet. */
+struct request_timing {
+    uint64_t arrival_us, dispatched_us, first_us, second_us, last_us;
+    char prefill_worker[64], decode_worker[64];
+    char lane[16];
+    uint64_t kv_bytes, kv_bytes_before_complete;
+};
+
+struct request {
+    struct inbox_message message; /* first: INBOX_REQUEST */
+    uint64_t id;
+    char name[REQUEST_MAX_ID_BYTES + 1];
+    struct rpc_call *call; /* a reference */
+    bool once;             /* GenerateOnce: one message at the end */
+    bool return_timing, return_logits_hash;
+    uint32_t *prompt;
+    uint32_t prompt_count;
+    struct sampling sampling;
+    struct stream_out out;
+    struct request_timing timing;
+    uint64_t deadline_us;
+
+    /* From here on of the dispatch thread alone. */
+    struct request_life life;
+    struct life_action place; /* PLACE or PLACE_DECODE that waits for a worker */
+    enum request_state counted_state;
+    bool waiting, dirty, ended;
+    bool
+        prefilled; /* this attempt's prompt is computed: it is no work for the prefill worker any more */
+    bool confirmed; /* this attempt's handoff is done */
+    uint32_t *emitted;
+    uint32_t emitted_count, emitted_capacity;
+    Baton__Worker__V1__Handle handle; /* of the last accepted Opened; .blocks is ours */
+    char source_address[128];         /* of the worker that holds it */
+    char refusal[200];                /* the sentence of the worker that refused it */
+    TAILQ_ENTRY(request) all_link, waiting_link, dirty_link;
+};
+TAILQ_HEAD(request_list, request);
+
+struct request_source {
+    const struct request_params *params;
+    const struct tokenizer *tokenizer;
+    const uint32_t *prompt;
+    size_t prompt_count;
+    struct rpc_call *call; /* a reference is taken */
+    bool once;
+    uint64_t arrival_us, deadline_us;
+};
+
+/* Copies everything; mints id and seed where the client gave none. NULL: no memory. The id is set by dispatch. */
+struct request *request_create(const struct request_source *source);
+void request_destroy(struct request *request);
+
+void request_add_emitted(struct request *request, uint32_t id);
+/* False: no memory. */
+bool request_keep_handle(struct request *request, const Baton__Worker__V1__Handle *handle);
+/* Why it ended, by its life; and the sentence for the client. */
+enum reason request_reason(const struct request *request);
+void request_sentence(const struct request *request, enum reason reason, uint64_t now_us,
+                      struct error *sentence);
+
+#endif

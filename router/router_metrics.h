@@ -1,0 +1,38 @@
+/* The router's figures. Counted by whoever knows (all are atomic), shown at /metrics. */
+#ifndef BATON_ROUTER_ROUTER_METRICS_H
+#define BATON_ROUTER_ROUTER_METRICS_H
+
+#include "common/observe/metrics.h"
+#include "router/reasons.h"
+#include "router/request.h"
+#include "router/workers.h"
+
+#define ROUTER_LANES 6
+
+struct router_metrics {
+    struct metrics *metrics;
+    struct counter *requests_by_reason[REASON_COUNT]; /* REASON_NONE: ok; NULL: not of requests */
+    struct gauge *requests_by_state[REQUEST_ENDED];
+    struct counter *prompt_tokens, *completion_tokens;
+    struct counter *prefill_runs;   /* Prefill commands sent */
+    struct counter *local_prefills; /* Decode commands without a handle */
+    struct counter *retries;        /* prompts computed again after a loss or a refusal */
+    struct counter *regives;        /* handles given to another decode worker */
+    struct counter *dropped;        /* messages of older attempts and tokens that came twice */
+    struct counter *sessions_lost;
+    struct gauge *workers_up[2], *workers_known[2]; /* prefill, decode */
+    struct counter *kv_bytes[ROUTER_LANES];
+    struct histogram *queue_seconds, *ttft_seconds, *tpot_seconds, *token_1_to_2_seconds,
+        *request_seconds;
+};
+
+enum status router_metrics_create(struct router_metrics *metrics) WARN_UNUSED;
+void router_metrics_destroy(struct router_metrics *metrics);
+
+/* A request that ended; also one that never got as far as the dispatcher. */
+void router_metrics_ended(struct router_metrics *metrics, enum reason reason);
+/* Its times and tokens, when it was answered. */
+void router_metrics_answered(struct router_metrics *metrics, const struct request *request);
+void router_metrics_pulled(struct router_metrics *metrics, const char *lane, uint64_t bytes);
+
+#endif

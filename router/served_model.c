@@ -1,0 +1,64 @@
+#include "router/served_model.h"
+
+#include "common/base/str.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The last part of the folder's real path, so that "." and "models/x/" have names too. */
+static enum status folder_name(const char *dir, char *name, size_t size, struct error *err)
+{
+    char path[PATH_MAX];
+    if (!realpath(dir, path))
+        return error_set(err, STATUS_NOT_FOUND, "%s: no such model folder", dir);
+    const char *slash = strrchr(path, '/');
+    if (!slash[1] || !str_copy(name, size, slash + 1))
+        return error_set(err, STATUS_INVALID, "%s: give the model a name with --model-name", dir);
+    return STATUS_OK;
+}
+
+static enum status open_tokenizer(const char *dir, struct tokenizer **tokenizer, struct error *err)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/tokenizer.json", dir) >= (int)sizeof path)
+        return error_set(err, STATUS_INVALID, "the model folder's path is too long");
+    *tokenizer = NULL;
+    if (access(path, F_OK))
+        return STATUS_OK;
+    return tokenizer_open(path, tokenizer, err);
+}
+
+enum status served_model_open(const char *dir, const char *name, struct served_model *out,
+                              struct error *err)
+{
+    struct served_model model = {.tokenizer = NULL};
+    if (!*name)
+        TRY(folder_name(dir, model.name, sizeof model.name, err));
+    else if (!str_copy(model.name, sizeof model.name, name))
+        return error_set(err, STATUS_INVALID, "the model's name is longer than %zu bytes",
+                         sizeof model.name - 1);
+    for (const char *c = model.name; *c; c++)
+        if (*c <= ' ' || *c > '~' || *c == '"' || *c == '\\')
+            return error_set(err, STATUS_INVALID,
+                             "the model's name may hold only printable ASCII without blanks and "
+                             "quotes: give it one with --model-name");
+    struct model_config config;
+    TRY(model_config_read(dir, &config, err));
+    TRY(open_tokenizer(dir, &model.tokenizer, err));
+    model.limits = (struct request_model){.context = config.shape.context,
+                                          .vocab = config.shape.vocab,
+                                          .has_tokenizer = model.tokenizer != NULL,
+                                          .defaults = config.defaults};
+    *out = model;
+    out->limits.name = out->name;
+    return STATUS_OK;
+}
+
+void served_model_close(struct served_model *model)
+{
+    tokenizer_close(model->tokenizer);
+    model->tokenizer = NULL;
+}

@@ -1,0 +1,20 @@
+/* The one model that this router serves, from its folder: config.json, generation_config.json and, where there is one,
+ * tokenizer.json. No weights. Immutable after opening; any thread. */
+#ifndef BATON_ROUTER_SERVED_MODEL_H
+#define BATON_ROUTER_SERVED_MODEL_H
+
+#include "common/text/tokenizer.h"
+#include "router/request_parse.h"
+
+struct served_model {
+    char name[128];
+    struct request_model limits;
+    struct tokenizer *tokenizer; /* NULL: token ids only */
+};
+
+/* `name`: "" for the folder's. The sentence names the file. */
+enum status served_model_open(const char *dir, const char *name, struct served_model *model,
+                              struct error *err) WARN_UNUSED;
+void served_model_close(struct served_model *model);
+
+#endif

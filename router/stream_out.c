@@ -1,0 +1,106 @@
+#include "router/stream_out.h"
+
+#include "common/base/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum status stream_out_init(struct stream_out *out, const struct stream_out_config *config,
+                            struct error *err)
+{
+    ASSERT(config->tokenizer || !config->stop_count);
+    ASSERT(config->stop_count <= STOP_MATCHER_LIMIT_COUNT);
+    *out = (struct stream_out){.tokenizer = config->tokenizer,
+                               .return_token_ids = config->return_token_ids,
+                               .return_logits_hash = config->return_logits_hash,
+                               .stop = STOP_MATCHER_NONE};
+    size_t lengths[STOP_MATCHER_LIMIT_COUNT];
+    for (size_t i = 0; i < config->stop_count; i++)
+        lengths[i] = strlen(config->stops[i]);
+    TRY(stop_matcher_create(config->stops, lengths, config->stop_count, &out->matcher, err));
+    if (config->tokenizer)
+        detokenizer_init(&out->detokenizer, config->tokenizer, config->skip_special_tokens);
+    str_init(&out->piece, STREAM_OUT_MAX_TEXT_BYTES);
+    str_init(&out->text, STREAM_OUT_MAX_TEXT_BYTES);
+    str_init(&out->taken, STREAM_OUT_MAX_TEXT_BYTES);
+    return STATUS_OK;
+}
+
+void stream_out_deinit(struct stream_out *out)
+{
+    stop_matcher_destroy(out->matcher);
+    str_deinit(&out->piece);
+    str_deinit(&out->text);
+    str_deinit(&out->taken);
+    free(out->ids);
+    free(out->hashes);
+}
+
+/* Moves the piece through the stop strings. */
+static bool release_piece(struct stream_out *out)
+{
+    out->stop = stop_matcher_push(out->matcher, out->piece.data, out->piece.length, &out->text);
+    str_clear(&out->piece);
+    return out->stop != STOP_MATCHER_NONE;
+}
+
+static void keep_id(struct stream_out *out, uint32_t id, uint64_t logits_hash)
+{
+    size_t pending = out->count - out->first;
+    if (pending == out->capacity) {
+        out->capacity = out->capacity ? out->capacity * 2 : 16;
+        out->ids = realloc(out->ids, out->capacity * sizeof *out->ids);
+        out->hashes = realloc(out->hashes, out->capacity * sizeof *out->hashes);
+        ASSERT(out->ids && out->hashes);
+    }
+    out->ids[pending] = id;
+    out->hashes[pending] = logits_hash;
+    out->count++;
+}
+
+bool stream_out_token(struct stream_out *out, uint32_t id, uint64_t logits_hash,
+                      enum finish_reason finish)
+{
+    ASSERT(!out->ended);
+    keep_id(out, id, logits_hash);
+    if (!out->tokenizer || finish == FINISH_EOS || finish == FINISH_STOP_TOKEN)
+        return false;
+    detokenizer_push(&out->detokenizer, id, &out->piece);
+    out->ended = release_piece(out);
+    return out->ended;
+}
+
+enum finish_reason stream_out_end(struct stream_out *out, enum finish_reason finish)
+{
+    if (out->tokenizer && out->stop == STOP_MATCHER_NONE) {
+        detokenizer_flush(&out->detokenizer, &out->piece);
+        if (!release_piece(out))
+            stop_matcher_flush(out->matcher, &out->text);
+    }
+    out->ended = true;
+    return out->stop == STOP_MATCHER_NONE ? finish : FINISH_STOP_STRING;
+}
+
+bool stream_out_take(struct stream_out *out, struct stream_delta *delta)
+{
+    size_t pending = out->count - out->first;
+    str_clear(&out->taken);
+    struct str text = out->taken; /* the two change places, so that the delta's text stays */
+    out->taken = out->text;
+    out->text = text;
+    *delta = (struct stream_delta){.first_index = out->first,
+                                   .text = out->taken.data,
+                                   .ids = out->ids,
+                                   .id_count = out->return_token_ids ? pending : 0,
+                                   .hashes = out->hashes,
+                                   .hash_count = out->return_logits_hash ? pending : 0};
+    out->first = out->count;
+    return out->taken.length || delta->id_count || delta->hash_count;
+}
+
+const char *stream_out_stop(const struct stream_out *out, size_t *length)
+{
+    if (out->stop == STOP_MATCHER_NONE)
+        return NULL;
+    return stop_matcher_text(out->matcher, out->stop, length);
+}

@@ -1,0 +1,69 @@
+/* An answer on its way to the client: tokens go in as workers send them, what may leave comes out. Text is whole UTF-8 characters,
+ * and what may still become a stop string is held back; token ids don't wait. What came in since the last take leaves as one delta.
+ *
+ * The id that ended the answer (end of sequence, stop id) is among the ids, never in the text. Of a stop string the text ends
+ * before it; ids and count include the token that completed it. Owner: the dispatch thread. Refuses: sending.
+ */
+#ifndef BATON_ROUTER_STREAM_OUT_H
+#define BATON_ROUTER_STREAM_OUT_H
+
+#include "common/base/status.h"
+#include "common/base/str.h"
+#include "common/domain/sampling.h"
+#include "common/text/detokenizer.h"
+#include "common/text/stop_matcher.h"
+
+#include <stdbool.h>
+
+#define STREAM_OUT_MAX_TEXT_BYTES (64u << 20)
+
+struct stream_out_config {
+    const struct tokenizer *tokenizer; /* NULL: ids only */
+    bool skip_special_tokens, return_token_ids, return_logits_hash;
+    const char *const *stops; /* copied; none without a tokenizer */
+    size_t stop_count;
+};
+
+struct stream_out {
+    const struct tokenizer *tokenizer;
+    bool return_token_ids, return_logits_hash;
+    struct detokenizer detokenizer;
+    struct stop_matcher *matcher;
+    struct str piece; /* scratch: text before the matcher */
+    struct str text;  /* free to leave */
+    struct str taken; /* of the last delta */
+    uint32_t count;   /* tokens of the answer so far */
+    uint32_t first;   /* of those, not taken yet: from here */
+    size_t capacity;
+    uint32_t *ids;    /* [count - first] */
+    uint64_t *hashes; /* likewise */
+    bool ended;
+    int stop; /* index of the stop string that matched, or STOP_MATCHER_NONE */
+};
+
+struct stream_delta { /* points into the stream_out, until the next call */
+    uint32_t first_index;
+    const char *text;
+    const uint32_t *ids;
+    size_t id_count;
+    const uint64_t *hashes;
+    size_t hash_count;
+};
+
+/* STATUS_INVALID: a stop string; STATUS_LIMIT: memory. */
+enum status stream_out_init(struct stream_out *out, const struct stream_out_config *config,
+                            struct error *err) WARN_UNUSED;
+void stream_out_deinit(struct stream_out *out);
+
+/* The next token. True: its text completed a stop string, so the answer ends with it. Nothing may follow an end. */
+bool stream_out_token(struct stream_out *out, uint32_t id, uint64_t logits_hash,
+                      enum finish_reason finish);
+/* No more tokens come: frees what was held back. Returns how the answer ended: `finish`, or a stop string after all. */
+enum finish_reason stream_out_end(struct stream_out *out, enum finish_reason finish);
+
+/* What came free since the last take; false: nothing. */
+bool stream_out_take(struct stream_out *out, struct stream_delta *delta);
+/* The stop string that matched; NULL: none. Not NUL-terminated. */
+const char *stream_out_stop(const struct stream_out *out, size_t *length);
+
+#endif

@@ -1,0 +1,236 @@
+#include "router/workers.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/membership/worker_message.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_BACKOFF_US 50000u
+#define MAX_BACKOFF_US   2000000u
+
+const char *worker_state_name(enum worker_state state)
+{
+    switch (state) {
+    case WORKER_WAITING: return "waiting";
+    case WORKER_DIALLING: return "dialling";
+    case WORKER_UP: return "up";
+    case WORKER_LEAVING: return "leaving";
+    }
+    return "unknown";
+}
+
+struct worker *workers_get(const struct workers *workers, uint64_t key)
+{
+    for (size_t i = 0; i < workers->count; i++)
+        if (workers->items[i]->key == key)
+            return workers->items[i];
+    return NULL;
+}
+
+static void workers_remove(struct workers *workers, struct worker *worker)
+{
+    for (size_t i = 0; i < workers->count; i++) {
+        if (workers->items[i] != worker)
+            continue;
+        workers->items[i] = workers->items[--workers->count];
+        free(worker);
+        return;
+    }
+    ASSERT(false);
+}
+
+static void worker_wait(struct worker *worker, uint64_t now_us)
+{
+    worker->state = WORKER_WAITING;
+    worker->redial_us = now_us + worker->backoff_us;
+    worker->backoff_us *= 2;
+    if (worker->backoff_us > MAX_BACKOFF_US)
+        worker->backoff_us = MAX_BACKOFF_US;
+}
+
+static void worker_dial(struct workers *workers, struct worker *worker, uint64_t now_us)
+{
+    struct worker_link_config config = {.runtime = workers->runtime,
+                                        .inbox = workers->inbox,
+                                        .address = worker->info.address,
+                                        .worker = worker->key,
+                                        .keepalive_us = workers->keepalive_us};
+    struct error err;
+    if (worker_link_open(&config, &worker->link, &err) == STATUS_OK) {
+        worker->state = WORKER_DIALLING;
+        return;
+    }
+    log_warn("workers", "worker=%s address=%s msg=\"can't dial: %s\"", worker->info.name,
+             worker->info.address, err.text);
+    worker_wait(worker, now_us);
+}
+
+static void worker_leave(struct workers *workers, struct worker *worker)
+{
+    if (worker->state == WORKER_LEAVING)
+        return;
+    log_info("workers", "worker=%s incarnation=%016" PRIx64 " msg=\"left\"", worker->info.name,
+             worker->info.incarnation);
+    if (worker->link) {
+        worker->state = WORKER_LEAVING;
+        worker_link_close(worker->link);
+    } else {
+        workers_remove(workers, worker);
+    }
+}
+
+static const struct member *find_member(const struct membership_snapshot *snapshot,
+                                        const struct worker_info *info)
+{
+    for (size_t i = 0; i < snapshot->count; i++)
+        if (snapshot->members[i].info.incarnation == info->incarnation &&
+            !strcmp(snapshot->members[i].info.name, info->name))
+            return &snapshot->members[i];
+    return NULL;
+}
+
+static struct worker *find_worker(const struct workers *workers, const struct worker_info *info)
+{
+    for (size_t i = 0; i < workers->count; i++)
+        if (workers->items[i]->info.incarnation == info->incarnation &&
+            workers->items[i]->state != WORKER_LEAVING &&
+            !strcmp(workers->items[i]->info.name, info->name))
+            return workers->items[i];
+    return NULL;
+}
+
+static void workers_add(struct workers *workers, const struct worker_info *info, uint64_t now_us)
+{
+    if (workers->count == sizeof workers->items / sizeof *workers->items) {
+        log_warn("workers", "worker=%s msg=\"waits until old streams are closed\"", info->name);
+        return; /* the next change of membership, at the latest its heartbeat's lapse, tries again */
+    }
+    struct worker *worker = calloc(1, sizeof *worker);
+    if (!worker)
+        return;
+    worker->key = ++workers->last_key;
+    worker->info = *info;
+    worker->backoff_us = FIRST_BACKOFF_US;
+    workers->items[workers->count++] = worker;
+    log_info("workers",
+             "worker=%s role=%s address=%s incarnation=%016" PRIx64
+             " numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64 " msg=\"joined\"",
+             info->name, worker_role_name(info->role), info->address, info->incarnation,
+             info->numerics_name, info->model_hash, info->layout_hash);
+    worker_dial(workers, worker, now_us);
+}
+
+void workers_sync(struct workers *workers, uint64_t now_us)
+{
+    if (workers->stopping)
+        return;
+    const struct membership_snapshot *snapshot = membership_snapshot(workers->membership);
+    for (size_t i = workers->count; i-- > 0;) /* downwards: a removal moves the last one here */
+        if (!find_member(snapshot, &workers->items[i]->info))
+            worker_leave(workers, workers->items[i]);
+    for (size_t i = 0; i < snapshot->count; i++)
+        if (!find_worker(workers, &snapshot->members[i].info))
+            workers_add(workers, &snapshot->members[i].info, now_us);
+    membership_snapshot_unref(snapshot);
+}
+
+void workers_tick(struct workers *workers, uint64_t now_us)
+{
+    for (size_t i = 0; i < workers->count; i++) {
+        struct worker *worker = workers->items[i];
+        if (worker->state == WORKER_WAITING && worker->redial_us <= now_us)
+            worker_dial(workers, worker, now_us);
+    }
+}
+
+uint64_t workers_next_us(const struct workers *workers)
+{
+    uint64_t next_us = UINT64_MAX;
+    for (size_t i = 0; i < workers->count; i++)
+        if (workers->items[i]->state == WORKER_WAITING && workers->items[i]->redial_us < next_us)
+            next_us = workers->items[i]->redial_us;
+    return next_us;
+}
+
+/* The worker at this address must be the one that registered: same name, same life, same bytes. */
+static enum status check_hello(const struct worker_info *expected,
+                               const Baton__Worker__V1__SessionUp *up, struct error *err)
+{
+    if (up->event_case != BATON__WORKER__V1__SESSION_UP__EVENT_HELLO || !up->hello->info)
+        return error_set(err, STATUS_INVALID, "the first message is not Hello");
+    struct worker_info said;
+    TRY(worker_message_read(up->hello->info, &said, err));
+    if (strcmp(said.name, expected->name) || said.role != expected->role)
+        return error_set(err, STATUS_INVALID, "another worker, %s (%s), answers at this address",
+                         said.name, worker_role_name(said.role));
+    if (said.incarnation != expected->incarnation)
+        return error_set(err, STATUS_NOT_FOUND, "it was restarted: incarnation %016" PRIx64,
+                         said.incarnation);
+    if (said.model_hash != expected->model_hash || said.layout_hash != expected->layout_hash ||
+        said.numerics_id != expected->numerics_id)
+        return error_set(err, STATUS_INVALID,
+                         "Hello names other hashes than its registration: model %016" PRIx64
+                         ", layout %016" PRIx64 ", numerics %016" PRIx64,
+                         said.model_hash, said.layout_hash, said.numerics_id);
+    return STATUS_OK;
+}
+
+bool workers_hello(struct workers *workers, struct worker *worker,
+                   const Baton__Worker__V1__SessionUp *up, uint64_t now_us)
+{
+    struct error err;
+    enum status status = check_hello(&worker->info, up, &err);
+    if (status == STATUS_OK) {
+        worker->state = WORKER_UP;
+        worker->backoff_us = FIRST_BACKOFF_US;
+        worker->load = (struct worker_load){0};
+        worker->link->up = true;
+        membership_hold(workers->membership, worker->info.name, worker->info.incarnation, true,
+                        now_us);
+        log_info("workers", "worker=%s role=%s address=%s msg=\"session is up\"", worker->info.name,
+                 worker_role_name(worker->info.role), worker->info.address);
+        return true;
+    }
+    char quoted[400];
+    log_error("workers", "worker=%s address=%s why=%s msg=\"session refused\"", worker->info.name,
+              worker->info.address, log_quote(err.text, quoted, sizeof quoted));
+    worker->link->refused = true;
+    worker_link_close(worker->link);
+    if (status == STATUS_NOT_FOUND) /* its next life registers by itself */
+        membership_leave(workers->membership, worker->info.name, worker->info.incarnation);
+    return false;
+}
+
+bool workers_link_closed(struct workers *workers, struct worker_link *link, uint64_t now_us)
+{
+    struct worker *worker = workers_get(workers, link->worker);
+    ASSERT(worker && worker->link == link);
+    bool was_up = link->up;
+    char quoted[300];
+    log_write(was_up ? LOG_WARN : LOG_INFO, "workers",
+              "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
+              worker_role_name(worker->info.role), worker->info.address, rpc_code_name(link->code),
+              log_quote(link->message, quoted, sizeof quoted),
+              was_up ? "session is lost" : "no session yet");
+    worker->link = NULL;
+    worker_link_destroy(link);
+    if (was_up)
+        membership_hold(workers->membership, worker->info.name, worker->info.incarnation, false,
+                        now_us);
+    if (worker->state == WORKER_LEAVING || workers->stopping)
+        workers_remove(workers, worker);
+    else
+        worker_wait(worker, now_us);
+    return was_up;
+}
+
+void workers_stop(struct workers *workers)
+{
+    workers->stopping = true;
+    for (size_t i = workers->count; i-- > 0;)
+        worker_leave(workers, workers->items[i]);
+}

@@ -1,0 +1,70 @@
+/* The router's view of its workers: who they are, whether their Session is up, what they report. A worker is one incarnation of
+ * one name; its key outlives reconnects of its stream.
+ *
+ * Owner: the dispatch thread. Decisions about requests are the dispatcher's; this dials, redials with back-off while the
+ * membership stands, and checks a Hello.
+ */
+#ifndef BATON_ROUTER_WORKERS_H
+#define BATON_ROUTER_WORKERS_H
+
+#include "common/domain/worker_info.h"
+#include "common/membership/membership.h"
+#include "router/worker_link.h"
+
+#define ROUTER_MAX_WORKERS 256
+
+enum worker_state {
+    WORKER_WAITING,  /* not connected; dialled again at redial_us */
+    WORKER_DIALLING, /* no Hello yet */
+    WORKER_UP,
+    WORKER_LEAVING, /* not a member any more; its stream is being closed */
+};
+const char *worker_state_name(enum worker_state state);
+
+struct worker_load { /* as reported, 0 before the first report */
+    uint32_t queued_requests, running, blocks_free, blocks_pinned, blocks_landing;
+    uint64_t queued_tokens;
+    bool draining;
+};
+
+struct worker {
+    uint64_t key;
+    struct worker_info info;
+    enum worker_state state;
+    struct worker_link *link; /* DIALLING, UP, LEAVING */
+    uint64_t redial_us, backoff_us;
+    struct worker_load load;
+    uint64_t placed_at; /* count of placements when it last got one */
+    char lane[16];      /* of the last handoff that it pulled, or that was pulled from it */
+    uint64_t work_tokens, unconfirmed_tokens; /* scratch of a placement pass */
+};
+
+struct workers {
+    struct membership *membership;
+    struct rpc_runtime *runtime;
+    struct inbox *inbox;
+    uint64_t keepalive_us;
+    uint64_t last_key;
+    bool stopping; /* dial no more */
+    size_t count;
+    struct worker *items[ROUTER_MAX_WORKERS * 2]; /* members, and those that are leaving */
+};
+
+struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL: not there */
+
+/* Takes over what the membership says: new ones are dialled, those gone are closed. */
+void workers_sync(struct workers *workers, uint64_t now_us);
+/* Dials what is due. */
+void workers_tick(struct workers *workers, uint64_t now_us);
+uint64_t workers_next_us(const struct workers *workers);
+
+/* The first message of a stream. False: not the worker that was dialled; the link is being closed. */
+bool workers_hello(struct workers *workers, struct worker *worker,
+                   const Baton__Worker__V1__SessionUp *up, uint64_t now_us);
+/* A stream is over: returns whether the worker had been up. The link is gone, and a LEAVING worker too. */
+bool workers_link_closed(struct workers *workers, struct worker_link *link, uint64_t now_us);
+
+/* Closes all streams; done when count is 0. */
+void workers_stop(struct workers *workers);
+
+#endif

@@ -135,8 +135,7 @@ static void show(struct dispatch *dispatch)
         gauge_set(dispatch->config.metrics->workers_up[i], up[i]);
         gauge_set(dispatch->config.metrics->workers_known[i], known[i]);
     }
-    status_board_post(dispatch->config.board, &dispatch->workers, dispatch->states,
-                      dispatch->draining);
+    status_board_post(dispatch->config.board, &dispatch->workers, dispatch->draining);
 }
 
 static void *dispatch_main(void *argument)

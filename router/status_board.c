@@ -15,13 +15,11 @@ void status_board_deinit(struct status_board *board)
     pthread_mutex_destroy(&board->mutex);
 }
 
-void status_board_post(struct status_board *board, const struct workers *workers,
-                       const uint64_t requests[REQUEST_ENDED], bool draining)
+void status_board_post(struct status_board *board, const struct workers *workers, bool draining)
 {
     pthread_mutex_lock(&board->mutex);
     struct router_status *status = &board->status;
     status->draining = draining;
-    memcpy(status->requests, requests, sizeof status->requests);
     status->worker_count = 0;
     for (size_t i = 0; i < workers->count && status->worker_count < ROUTER_MAX_WORKERS; i++) {
         const struct worker *worker = workers->items[i];
@@ -32,6 +30,14 @@ void status_board_post(struct status_board *board, const struct workers *workers
         str_copy(shown->lane, sizeof shown->lane, worker->lane);
     }
     pthread_mutex_unlock(&board->mutex);
+}
+
+bool status_board_draining(struct status_board *board)
+{
+    pthread_mutex_lock(&board->mutex);
+    bool draining = board->status.draining;
+    pthread_mutex_unlock(&board->mutex);
+    return draining;
 }
 
 void status_board_read(struct status_board *board, struct router_status *status)

@@ -2,7 +2,6 @@
 #ifndef BATON_ROUTER_STATUS_BOARD_H
 #define BATON_ROUTER_STATUS_BOARD_H
 
-#include "router/request_life.h"
 #include "router/workers.h"
 
 #include <pthread.h>
@@ -16,7 +15,6 @@ struct worker_status {
 
 struct router_status {
     bool draining;
-    uint64_t requests[REQUEST_ENDED]; /* alive, by state */
     size_t worker_count;
     struct worker_status workers[ROUTER_MAX_WORKERS];
 };
@@ -28,9 +26,9 @@ struct status_board {
 
 void status_board_init(struct status_board *board);
 void status_board_deinit(struct status_board *board);
-/* Waits only for a copy: never for work. */
-void status_board_post(struct status_board *board, const struct workers *workers,
-                       const uint64_t requests[REQUEST_ENDED], bool draining);
+/* Either waits only for a copy, never for work. */
+void status_board_post(struct status_board *board, const struct workers *workers, bool draining);
+bool status_board_draining(struct status_board *board);
 void status_board_read(struct status_board *board, struct router_status *status);
 
 #endif

@@ -159,6 +159,15 @@ void membership_hold(struct membership *membership, const char *name, uint64_t i
     membership_unlock(membership, changed);
 }
 
+bool membership_held(struct membership *membership, const char *name, uint64_t incarnation)
+{
+    pthread_mutex_lock(&membership->mutex);
+    const struct entry *entry = membership_find(membership, name);
+    bool held = entry && entry->member.info.incarnation == incarnation && entry->member.held;
+    pthread_mutex_unlock(&membership->mutex);
+    return held;
+}
+
 uint64_t membership_lapse(struct membership *membership, uint64_t now_us)
 {
     uint64_t next_us = UINT64_MAX;

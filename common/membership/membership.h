@@ -49,6 +49,7 @@ void membership_leave(struct membership *membership, const char *name, uint64_t 
 /* The router got, or lost, its Session. */
 void membership_hold(struct membership *membership, const char *name, uint64_t incarnation,
                      bool held, uint64_t now_us);
+bool membership_held(struct membership *membership, const char *name, uint64_t incarnation);
 /* Removes what lapsed; returns when to ask again (UINT64_MAX: nothing can lapse). */
 uint64_t membership_lapse(struct membership *membership, uint64_t now_us);
 

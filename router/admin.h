@@ -1,0 +1,22 @@
+/* GET /metrics, /healthz and /status of the router. */
+#ifndef BATON_ROUTER_ADMIN_H
+#define BATON_ROUTER_ADMIN_H
+
+#include "common/http/http_server.h"
+#include "router/router_metrics.h"
+#include "router/served_model.h"
+#include "router/status_board.h"
+
+struct admin {
+    struct router_metrics *metrics;
+    struct status_board *board;
+    const struct served_model *model;
+};
+
+/* The handler of an http_server whose context is a struct admin.
+ *   /metrics  Prometheus text
+ *   /healthz  200 "ok", or 503 "draining"
+ *   /status   JSON: model, requests by state, workers (common/cli/cluster_status.h reads it) */
+void admin_handle(void *context, const char *path, struct http_reply *reply);
+
+#endif

@@ -1,0 +1,317 @@
+#include "router/grpc_api.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/rpc/message.h"
+#include "common/text/detokenizer.h"
+#include "proto/baton.pb-c.h"
+#include "proto/proto_unpack.h"
+#include "router/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DETOKENIZED_BYTES (4u << 20)
+
+/* One Generate or GenerateOnce. */
+struct client_call {
+    struct client_gone gone; /* first */
+    struct grpc_api *api;
+    bool once, admitted;
+};
+
+/* What an rpc thread makes of one message, and frees when it has been handled. */
+struct reading {
+    struct arena arena;
+    struct token_ids prompt;
+    struct error err;
+};
+
+static void reading_init(struct reading *reading, const struct grpc_api *api, size_t bytes)
+{
+    arena_init(&reading->arena, proto_arena_bytes(bytes));
+    token_ids_init(&reading->prompt, (size_t)api->model->limits.context + 1);
+}
+
+static void reading_deinit(struct reading *reading)
+{
+    arena_deinit(&reading->arena);
+    token_ids_deinit(&reading->prompt);
+}
+
+static enum reason read_message(struct reading *reading, const ProtobufCMessageDescriptor *type,
+                                struct rpc_bytes bytes, ProtobufCMessage **message)
+{
+    enum status status =
+        proto_unpack(type, bytes.data, bytes.size, &reading->arena, message, &reading->err);
+    return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
+}
+
+/* Text to ids; more than fit into the context are not made. */
+static enum reason tokenize(const struct served_model *model, const char *text, bool add_special,
+                            struct token_ids *ids, struct error *err)
+{
+    enum status status =
+        tokenizer_encode(model->tokenizer, text, strlen(text), add_special, ids, err);
+    if (status == STATUS_OK)
+        return request_check_ids(&model->limits, "tokenized text", ids->data, ids->count, err);
+    if (ids->count < ids->limit_count)
+        return REASON_MALFORMED;
+    error_set(err, status, "the text has more tokens than the model's context, which is %u",
+              model->limits.context);
+    return REASON_CONTEXT_LENGTH_EXCEEDED;
+}
+
+/* ------------------------------------------------------------------------------------ generating */
+
+static void client_call_free(struct client_gone *gone)
+{
+    free(gone);
+}
+
+static void generate_open(struct rpc_call *call, void *service, bool once)
+{
+    struct client_call *client = calloc(1, sizeof *client);
+    if (!client) {
+        reply_failed(call, REASON_INTERNAL, "out of memory");
+        return;
+    }
+    client->gone.free = client_call_free;
+    client->api = service;
+    client->once = once;
+    rpc_call_set_context(call, client);
+}
+
+static void on_generate_open(struct rpc_call *call, void *service)
+{
+    generate_open(call, service, false);
+}
+
+static void on_generate_once_open(struct rpc_call *call, void *service)
+{
+    generate_open(call, service, true);
+}
+
+static uint64_t deadline_of(const struct grpc_api *api, const struct rpc_call *call,
+                            uint64_t now_us)
+{
+    uint64_t left_us = rpc_call_deadline_left_us(call);
+    if (left_us == UINT64_MAX && api->default_deadline_us)
+        left_us = api->default_deadline_us;
+    return left_us > UINT64_MAX - now_us ? UINT64_MAX : now_us + left_us;
+}
+
+/* A valid request, or the reason why there is none. */
+static enum reason read_request(struct client_call *client, struct rpc_call *call,
+                                struct rpc_bytes bytes, uint64_t arrival_us,
+                                struct reading *reading, struct request **request)
+{
+    const struct served_model *model = client->api->model;
+    struct request_params params;
+    ProtobufCMessage *message;
+    enum reason reason =
+        read_message(reading, &baton__v1__generate_request__descriptor, bytes, &message);
+    if (!reason)
+        reason = request_parse((const Baton__V1__GenerateRequest *)message, &model->limits, &params,
+                               &reading->err);
+    if (reason)
+        return reason;
+    const char *header_id = rpc_call_metadata(call, "x-request-id");
+    if (!*params.id && request_id_valid(header_id))
+        strcpy(params.id, header_id);
+    const uint32_t *prompt = params.token_ids;
+    size_t prompt_count = params.token_count;
+    if (params.text) {
+        reason = tokenize(model, params.text, params.add_special_tokens, &reading->prompt,
+                          &reading->err);
+        prompt = reading->prompt.data;
+        prompt_count = reading->prompt.count;
+    }
+    if (!reason)
+        reason = request_fit(&model->limits, prompt_count, &params, &reading->err);
+    if (reason)
+        return reason;
+    struct request_source source = {.params = &params,
+                                    .tokenizer = model->tokenizer,
+                                    .prompt = prompt,
+                                    .prompt_count = prompt_count,
+                                    .call = call,
+                                    .once = client->once,
+                                    .arrival_us = arrival_us,
+                                    .deadline_us = deadline_of(client->api, call, arrival_us)};
+    *request = request_create(&source);
+    if (*request)
+        return REASON_NONE;
+    error_set(&reading->err, STATUS_LIMIT, "out of memory");
+    return REASON_INTERNAL;
+}
+
+static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    struct client_call *client = rpc_call_context(call);
+    if (!client)
+        return;
+    struct grpc_api *api = client->api;
+    uint64_t arrival_us = clock_now_us();
+    struct reading reading;
+    struct request *request = NULL;
+    reading_init(&reading, api, bytes.size);
+    /* Before the work of reading: an overloaded router must refuse cheaply. */
+    enum reason reason = dispatch_admit(api->dispatch);
+    client->admitted = !reason;
+    if (reason)
+        error_set(&reading.err, STATUS_LIMIT, "%s", reason_when(reason));
+    else
+        reason = read_request(client, call, bytes, arrival_us, &reading, &request);
+    if (!reason) {
+        /* Fails only for a call that is over. */
+        (void)!rpc_call_add_metadata(call, "x-request-id", request->name);
+        client->gone.request = dispatch_submit(api->dispatch, request);
+    } else {
+        log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", reason_name(reason),
+                  rpc_call_peer(call));
+        router_metrics_ended(api->metrics, reason);
+        reply_failed(call, reason, reading.err.text);
+    }
+    reading_deinit(&reading);
+}
+
+static void on_generate_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    struct client_call *client = rpc_call_context(call);
+    if (!client)
+        return;
+    client->gone.code = end->code;
+    if (client->admitted)
+        dispatch_client_gone(client->api->dispatch, &client->gone);
+    else
+        free(client);
+}
+
+/* -------------------------------------------------------------------------- answered at once */
+
+static void on_simple_open(struct rpc_call *call, void *service)
+{
+    rpc_call_set_context(call, service);
+}
+
+static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    (void)call;
+    (void)end;
+}
+
+/* The end of a simple call: its one message, or why there is none. */
+static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMessage *message,
+                   const char *sentence)
+{
+    if (!reason && rpc_call_send_message(call, message) == STATUS_LIMIT) {
+        reason = REASON_ANSWER_TOO_LARGE;
+        sentence = reason_when(reason);
+    }
+    if (reason)
+        reply_failed(call, reason, sentence);
+    else
+        rpc_call_finish(call, RPC_OK, NULL, NULL);
+}
+
+static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    const struct grpc_api *api = rpc_call_context(call);
+    struct reading reading;
+    reading_init(&reading, api, bytes.size);
+    reading.prompt.limit_count =
+        REQUEST_MAX_TEXT_BYTES; /* not of the context: counting is a use of this */
+    ProtobufCMessage *message;
+    Baton__V1__TokenizeResponse response = BATON__V1__TOKENIZE_RESPONSE__INIT;
+    enum reason reason =
+        read_message(&reading, &baton__v1__tokenize_request__descriptor, bytes, &message);
+    if (!reason) {
+        const Baton__V1__TokenizeRequest *request = (const Baton__V1__TokenizeRequest *)message;
+        bool add_special =
+            !request->add_special_tokens_presence_case || request->add_special_tokens;
+        reason = request_check_model(&api->model->limits, request->model, &reading.err);
+        if (!reason)
+            reason = request_check_text(&api->model->limits, request->text, &reading.err);
+        if (!reason)
+            reason =
+                tokenize(api->model, request->text, add_special, &reading.prompt, &reading.err);
+        response.n_ids = reading.prompt.count;
+        response.ids = reading.prompt.data;
+    }
+    answer(call, reason, &response.base, reading.err.text);
+    reading_deinit(&reading);
+}
+
+static enum reason detokenize(const struct served_model *model,
+                              const Baton__V1__DetokenizeRequest *request, struct str *text,
+                              struct error *err)
+{
+    bool skip_special = request->skip_special_tokens_presence_case && request->skip_special_tokens;
+    enum reason reason = request_check_model(&model->limits, request->model, err);
+    if (!reason)
+        reason = request_check_text(&model->limits, "", err);
+    if (reason)
+        return reason;
+    switch (detokenizer_decode(model->tokenizer, request->ids, request->n_ids, skip_special, text,
+                               err)) {
+    case STATUS_OK: return REASON_NONE;
+    case STATUS_LIMIT: return REASON_ANSWER_TOO_LARGE;
+    default: return REASON_INVALID_TOKEN_ID;
+    }
+}
+
+static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    const struct grpc_api *api = rpc_call_context(call);
+    struct reading reading;
+    reading_init(&reading, api, bytes.size);
+    struct str text;
+    str_init(&text, MAX_DETOKENIZED_BYTES);
+    ProtobufCMessage *message;
+    Baton__V1__DetokenizeResponse response = BATON__V1__DETOKENIZE_RESPONSE__INIT;
+    enum reason reason =
+        read_message(&reading, &baton__v1__detokenize_request__descriptor, bytes, &message);
+    if (!reason)
+        reason = detokenize(api->model, (const Baton__V1__DetokenizeRequest *)message, &text,
+                            &reading.err);
+    response.text = text.data;
+    answer(call, reason, &response.base, reading.err.text);
+    str_deinit(&text);
+    reading_deinit(&reading);
+}
+
+static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    (void)bytes; /* an empty message; whatever else it holds is of a later version */
+    const struct grpc_api *api = rpc_call_context(call);
+    Baton__V1__Model model = BATON__V1__MODEL__INIT;
+    model.name = (char *)api->model->name;
+    model.context = api->model->limits.context;
+    model.vocab = api->model->limits.vocab;
+    model.has_tokenizer = api->model->limits.has_tokenizer;
+    Baton__V1__Model *models[] = {&model};
+    Baton__V1__ListModelsResponse response = BATON__V1__LIST_MODELS_RESPONSE__INIT;
+    response.n_models = 1;
+    response.models = models;
+    answer(call, REASON_NONE, &response.base, "");
+}
+
+void grpc_api_methods(struct grpc_api *api, struct rpc_method *methods)
+{
+    const struct rpc_method table[GRPC_API_METHODS] = {
+        {.path = "/" GRPC_API_SERVICE "/Generate",
+         .handlers = {on_generate_open, on_generate, NULL, on_generate_closed}},
+        {.path = "/" GRPC_API_SERVICE "/GenerateOnce",
+         .handlers = {on_generate_once_open, on_generate, NULL, on_generate_closed}},
+        {.path = "/" GRPC_API_SERVICE "/Tokenize",
+         .handlers = {on_simple_open, on_tokenize, NULL, on_simple_closed}},
+        {.path = "/" GRPC_API_SERVICE "/Detokenize",
+         .handlers = {on_simple_open, on_detokenize, NULL, on_simple_closed}},
+        {.path = "/" GRPC_API_SERVICE "/ListModels",
+         .handlers = {on_simple_open, on_list_models, NULL, on_simple_closed}},
+    };
+    memcpy(methods, table, sizeof table);
+    for (size_t i = 0; i < GRPC_API_METHODS; i++)
+        methods[i].service = api;
+}

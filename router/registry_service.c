@@ -1,0 +1,91 @@
+#include "router/registry_service.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/membership/worker_message.h"
+#include "common/rpc/message.h"
+#include "proto/proto_unpack.h"
+#include "router/reply.h"
+
+#include <string.h>
+
+static void on_open(struct rpc_call *call, void *service)
+{
+    rpc_call_set_context(call, service);
+}
+
+static void on_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    (void)call;
+    (void)end;
+}
+
+static enum reason check_model(const struct served_model *model, const struct worker_info *info,
+                               struct error *err)
+{
+    if (!strcmp(info->model, model->name) && info->vocab == model->limits.vocab)
+        return REASON_NONE;
+    error_set(err, STATUS_INVALID,
+              "worker %s serves model %s (%u ids), but this router serves %s (%u ids): start both "
+              "with the same --model and --model-name",
+              info->name, info->model, info->vocab, model->name, model->limits.vocab);
+    return REASON_WRONG_MODEL;
+}
+
+static enum reason take_in(const struct registry_service *service,
+                           const Baton__Worker__V1__RegisterRequest *request, bool *held,
+                           struct error *err)
+{
+    struct worker_info info;
+    if (!request->info) {
+        error_set(err, STATUS_INVALID, "the registration has no info");
+        return REASON_MALFORMED;
+    }
+    enum status status = worker_message_read(request->info, &info, err);
+    if (status != STATUS_OK)
+        return status == STATUS_UNSUPPORTED ? REASON_WRONG_VERSION : REASON_MALFORMED;
+    enum reason reason = check_model(service->model, &info, err);
+    if (reason)
+        return reason;
+    switch (membership_join(service->membership, &info, clock_now_us(), err)) {
+    case STATUS_OK: break;
+    case STATUS_LIMIT: return REASON_TOO_MANY_WORKERS;
+    default: return REASON_NAME_IN_USE;
+    }
+    *held = membership_held(service->membership, info.name, info.incarnation);
+    return REASON_NONE;
+}
+
+static void on_register(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    const struct registry_service *service = rpc_call_context(call);
+    struct arena arena;
+    struct error err;
+    ProtobufCMessage *message;
+    Baton__Worker__V1__RegisterResponse response = BATON__WORKER__V1__REGISTER_RESPONSE__INIT;
+    response.router_incarnation = service->incarnation;
+    bool held = false;
+    enum reason reason = REASON_MALFORMED;
+    arena_init(&arena, proto_arena_bytes(bytes.size));
+    if (proto_unpack(&baton__worker__v1__register_request__descriptor, bytes.data, bytes.size,
+                     &arena, &message, &err) == STATUS_OK)
+        reason = take_in(service, (const Baton__Worker__V1__RegisterRequest *)message, &held, &err);
+    response.session_up = held;
+    if (reason) {
+        char quoted[600];
+        log_warn("registry", "peer=%s reason=%s why=%s msg=\"registration refused\"",
+                 rpc_call_peer(call), reason_name(reason),
+                 log_quote(err.text, quoted, sizeof quoted));
+        reply_failed(call, reason, err.text);
+    } else if (rpc_call_send_message(call, &response.base) == STATUS_OK) {
+        rpc_call_finish(call, RPC_OK, NULL, NULL);
+    }
+    arena_deinit(&arena);
+}
+
+struct rpc_method registry_service_method(struct registry_service *service)
+{
+    return (struct rpc_method){.path = "/" REGISTRY_SERVICE "/RegisterWorker",
+                               .handlers = {on_open, on_register, NULL, on_closed},
+                               .service = service};
+}

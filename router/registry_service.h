@@ -1,0 +1,21 @@
+/* baton.worker.v1.Registry on rpc: workers register here, and what they say of themselves goes into the membership. Workers of another
+ * version or another model are refused with a sentence. */
+#ifndef BATON_ROUTER_REGISTRY_SERVICE_H
+#define BATON_ROUTER_REGISTRY_SERVICE_H
+
+#include "common/membership/membership.h"
+#include "common/rpc/rpc.h"
+#include "router/served_model.h"
+
+#define REGISTRY_SERVICE "baton.worker.v1.Registry"
+
+struct registry_service {
+    struct membership *membership;
+    const struct served_model *model;
+    uint64_t incarnation; /* of this router */
+};
+
+/* `service` must outlive the server. */
+struct rpc_method registry_service_method(struct registry_service *service);
+
+#endif

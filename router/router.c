@@ -1,0 +1,203 @@
+#include "router/router.h"
+
+#include "common/base/log.h"
+#include "common/base/rng.h"
+#include "proto/descriptors.h"
+#include "router/admin.h"
+#include "router/dispatch.h"
+#include "router/grpc_api.h"
+#include "router/registry_service.h"
+
+#include <stdlib.h>
+
+#define STOP_GRACE_US 1000000u /* for statuses to reach clients */
+#define MORE_CALLS    1024u    /* of other services: health, registrations */
+
+struct router {
+    struct router_config config;
+    struct served_model model;
+    struct router_metrics metrics;
+    struct status_board board;
+    struct membership *membership;
+    struct rpc_runtime *runtime;
+    struct dispatch *dispatch;
+    struct grpc_api api;
+    struct registry_service registry;
+    struct admin admin;
+    struct rpc_method methods[GRPC_API_METHODS + 1];
+    struct rpc_bytes descriptors[2];
+    struct rpc_server *server;
+    struct http_server *http;
+};
+
+static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
+
+static void on_membership_changed(void *context)
+{
+    const struct router *router = context;
+    dispatch_membership_changed(router->dispatch);
+}
+
+static enum status start_dispatch(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    struct dispatch_config dispatch = {
+        .runtime = router->runtime,
+        .membership = router->membership,
+        .metrics = &router->metrics,
+        .board = &router->board,
+        .vocab = router->model.limits.vocab,
+        .max_requests = config->max_requests,
+        .max_queue = config->max_queue,
+        .limits = request_limits_default(),
+        .unconfirmed_tokens = config->unconfirmed_tokens,
+        .force_local_prefill = config->force_local_prefill,
+        .keepalive_us = config->worker_keepalive_us,
+    };
+    dispatch.limits.runs = config->retries + 1;
+    dispatch.limits.no_worker_us = config->worker_wait_us;
+    return dispatch_start(&dispatch, &router->dispatch, err);
+}
+
+static enum status start_server(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    router->api = (struct grpc_api){.dispatch = router->dispatch,
+                                    .model = &router->model,
+                                    .metrics = &router->metrics,
+                                    .default_deadline_us = config->default_deadline_us};
+    router->registry = (struct registry_service){.membership = router->membership,
+                                                 .model = &router->model,
+                                                 .incarnation = rng_entropy() | 1};
+    grpc_api_methods(&router->api, router->methods);
+    router->methods[GRPC_API_METHODS] = registry_service_method(&router->registry);
+    router->descriptors[0] = (struct rpc_bytes){baton_descriptors, baton_descriptors_size};
+    router->descriptors[1] = (struct rpc_bytes){worker_descriptors, worker_descriptors_size};
+    struct rpc_server_config server = {
+        .listen = config->listen,
+        .max_message_bytes = REQUEST_MAX_MESSAGE_BYTES,
+        .max_queued_bytes = config->client_buffer_bytes,
+        .max_calls = (size_t)config->max_requests + MORE_CALLS,
+        .keepalive_us = config->client_keepalive_us,
+        .methods = router->methods,
+        .method_count = GRPC_API_METHODS + 1,
+        .services = services,
+        .service_count = sizeof services / sizeof *services,
+        .descriptors = router->descriptors,
+        .descriptor_count = 2,
+    };
+    return rpc_server_start(router->runtime, &server, &router->server, err);
+}
+
+static enum status start_http(struct router *router, struct error *err)
+{
+    router->admin = (struct admin){&router->metrics, &router->board, &router->model};
+    struct http_server_config http = {
+        .listen = router->config.metrics_listen, .handle = admin_handle, .context = &router->admin};
+    return http_server_start(&http, &router->http, err);
+}
+
+static void stop_dispatch(struct router *router)
+{
+    dispatch_stop(router->dispatch);
+    if (router->server)
+        rpc_server_stop(router->server, STOP_GRACE_US);
+    dispatch_destroy(router->dispatch);
+}
+
+enum status router_start(const struct router_config *config, struct router **out, struct error *err)
+{
+    struct router *router = calloc(1, sizeof *router);
+    if (!router)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    router->config = *config;
+    struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
+                                           .ttl_us = config->worker_ttl_us,
+                                           .changed = on_membership_changed,
+                                           .context = router};
+    enum status status =
+        served_model_open(config->model_dir, config->model_name, &router->model, err);
+    if (status != STATUS_OK)
+        goto fail_router;
+    status = router_metrics_create(&router->metrics);
+    if (status != STATUS_OK)
+        goto fail_model;
+    status_board_init(&router->board);
+    status = membership_create(&membership, &router->membership);
+    if (status != STATUS_OK)
+        goto fail_metrics;
+    status = rpc_runtime_create(config->rpc_threads, &router->runtime, err);
+    if (status != STATUS_OK)
+        goto fail_membership;
+    status = start_dispatch(router, err);
+    if (status != STATUS_OK)
+        goto fail_runtime;
+    status = start_server(router, err);
+    if (status != STATUS_OK)
+        goto fail_dispatch;
+    status = start_http(router, err);
+    if (status != STATUS_OK)
+        goto fail_dispatch;
+    rpc_server_set_serving(router->server, true);
+    log_info("router",
+             "model=%s context=%u vocab=%u tokenizer=%d address=%s metrics=%s msg=\"serving\"",
+             router->model.name, router->model.limits.context, router->model.limits.vocab,
+             router->model.limits.has_tokenizer, rpc_server_address(router->server),
+             http_server_address(router->http));
+    *out = router;
+    return STATUS_OK;
+
+fail_dispatch:
+    stop_dispatch(router);
+fail_runtime:
+    rpc_runtime_destroy(router->runtime);
+fail_membership:
+    membership_destroy(router->membership);
+fail_metrics:
+    status_board_deinit(&router->board);
+    router_metrics_destroy(&router->metrics);
+fail_model:
+    served_model_close(&router->model);
+fail_router:
+    free(router);
+    return status;
+}
+
+const char *router_address(const struct router *router)
+{
+    return rpc_server_address(router->server);
+}
+
+const char *router_metrics_address(const struct router *router)
+{
+    return http_server_address(router->http);
+}
+
+const struct router_metrics *router_figures(const struct router *router)
+{
+    return &router->metrics;
+}
+
+void router_drain(struct router *router)
+{
+    rpc_server_set_serving(router->server, false);
+    dispatch_drain(router->dispatch);
+}
+
+int router_idle_fd(const struct router *router)
+{
+    return dispatch_idle_fd(router->dispatch);
+}
+
+void router_stop(struct router *router)
+{
+    rpc_server_set_serving(router->server, false);
+    stop_dispatch(router);
+    http_server_stop(router->http);
+    rpc_runtime_destroy(router->runtime);
+    membership_destroy(router->membership);
+    status_board_deinit(&router->board);
+    router_metrics_destroy(&router->metrics);
+    served_model_close(&router->model);
+    free(router);
+}

@@ -1,0 +1,24 @@
+/* The whole router in one object: model, membership, dispatcher, gRPC and HTTP servers, in their order of starting and stopping. What
+ * main.c runs, and what tests run in their own process. Calls from one thread. */
+#ifndef BATON_ROUTER_ROUTER_H
+#define BATON_ROUTER_ROUTER_H
+
+#include "common/base/status.h"
+#include "router/router_config.h"
+#include "router/router_metrics.h"
+
+struct router;
+
+enum status router_start(const struct router_config *config, struct router **router,
+                         struct error *err) WARN_UNUSED;
+const char *router_address(const struct router *router);         /* of gRPC */
+const char *router_metrics_address(const struct router *router); /* of HTTP */
+const struct router_metrics *router_figures(const struct router *router);
+
+/* Health NOT_SERVING, no new requests; router_idle_fd becomes readable when the last one has ended. */
+void router_drain(struct router *router);
+int router_idle_fd(const struct router *router);
+/* Ends what is still running and frees. */
+void router_stop(struct router *router);
+
+#endif

@@ -1,0 +1,72 @@
+#include "router/router_config.h"
+
+#include "common/base/assert.h"
+
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+
+#define AT(field) CONFIG_AT(struct router_config, field)
+static const struct config_setting settings[] = {
+    {"listen", CONFIG_STRING, AT(listen), "127.0.0.1:0",
+     .help = "Address of the gRPC server, for clients and for workers that register"},
+    {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0",
+     .help = "Address of /metrics, /healthz and /status"},
+    {"model", CONFIG_STRING, AT(model_dir), .required = true,
+     .help = "Folder with config.json, generation_config.json and tokenizer.json; no weights are "
+             "read"},
+    {"model-name", CONFIG_STRING, AT(model_name), "",
+     .help = "Name that clients use; empty: the folder's name"},
+    {"ready-fd", CONFIG_U64, AT(ready_fd), "0", "0", "1048576",
+     .help = "File descriptor for one line of JSON once the router serves; 0: none"},
+    {"max-requests", CONFIG_U64, AT(max_requests), "4096", "1", "1000000",
+     .help = "Requests at once; one more is refused as overloaded"},
+    {"max-queue", CONFIG_U64, AT(max_queue), "1024", "1", "1000000",
+     .help = "Requests that wait for a worker; one more is refused as overloaded"},
+    {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",
+     .help = "Of requests that come without a deadline; 0: none"},
+    {"retries", CONFIG_U64, AT(retries), "2", "0", "10",
+     .help = "Prefills of one request after the first, when workers are lost under it"},
+    {"unconfirmed-tokens", CONFIG_U64, AT(unconfirmed_tokens), "0", "0", "1000000000",
+     .unit = "tokens",
+     .help = "Prompt tokens on their way to one decode worker; 0: half of its pool"},
+    {"worker-wait", CONFIG_DURATION, AT(worker_wait_us), "3s", "0", "10m",
+     .help = "A request for which no worker is there ends as unavailable after this"},
+    {"worker-ttl", CONFIG_DURATION, AT(worker_ttl_us), "10s", "1s", "10m",
+     .help = "A worker that is not heard of and has no session is forgotten after this"},
+    {"worker-keepalive", CONFIG_DURATION, AT(worker_keepalive_us), "2s", "0", "10m",
+     .help = "A silent session to a worker counts as lost after this and 2 s; 0: never"},
+    {"client-keepalive", CONFIG_DURATION, AT(client_keepalive_us), "30s", "0", "1h",
+     .help = "A silent client counts as gone after this and 2 s; 0: never"},
+    {"client-buffer", CONFIG_BYTES, AT(client_buffer_bytes), "4MiB", "4KiB", "1GiB",
+     .help = "Unsent bytes of one call; a reader that is slower is cut off"},
+    {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "24h",
+     .help = "After SIGTERM running requests may go on for so long; a second signal ends them"},
+    {"rpc-threads", CONFIG_U64, AT(rpc_threads), "2", "1", "64",
+     .help = "Threads that read and write calls, and tokenize"},
+    {"force-local-prefill", CONFIG_BOOL, AT(force_local_prefill), "false",
+     .help = "Compute every prompt on the decode worker, although there are prefill workers"},
+    {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = log_levels,
+     .help = "Least level that is logged"},
+};
+
+const struct config_program router_program = {
+    .name = "baton-router",
+    .summary =
+        "Takes requests over gRPC, places each on a prefill and a decode worker, and streams "
+        "the answer.\n"
+        "Workers register with it. SIGTERM drains; a second one stops at once.",
+    .settings = settings,
+    .setting_count = sizeof settings / sizeof *settings,
+};
+
+struct router_config router_config_default(void)
+{
+    struct router_config config = {.ready_fd = 0};
+    struct config_result result;
+    struct str mistakes;
+    char *argv[] = {"baton-router", "--model", "."};
+    str_init(&mistakes, 4096);
+    enum status status = config_load(&router_program, 3, argv, &config, &result, &mistakes);
+    ASSERT(status == STATUS_OK);
+    str_deinit(&mistakes);
+    return config;
+}

@@ -128,7 +128,8 @@ static inline void probe_unary(struct probe *probe, struct rpc_channel *channel,
                                const void *data, size_t size)
 {
     struct rpc_call *call = probe_start(probe, channel, path, 20000000);
-    assert_int_equal(rpc_call_send(call, data, size), STATUS_OK);
+    enum status sent = rpc_call_send(call, data, size);
+    assert_true(sent == STATUS_OK || sent == STATUS_CANCELLED); /* a refusal may be faster */
     rpc_call_half_close(call);
     probe_wait(probe, &probe->closed, 1);
     rpc_call_unref(call);

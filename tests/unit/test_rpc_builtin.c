@@ -1,6 +1,7 @@
 /* rpc: what every server answers by itself, health and reflection. */
-#include "rpc_probe.h"
+#include "tests/unit/rpc_probe.h"
 
+#include "common/rpc/grpc/address.h"
 #include "common/rpc/grpc/descriptor_files.h"
 #include "common/rpc/message.h"
 #include "proto/descriptors.h"
@@ -302,6 +303,37 @@ static void test_symbols_of_every_kind(void **state)
     }
 }
 
+/* --- addresses --- */
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host, *port;
+        bool loopback;
+    } good[] = {
+        {"127.0.0.1:0", "127.0.0.1", "0", true},
+        {"localhost:65535", "localhost", "65535", true},
+        {"[::1]:7000", "::1", "7000", true},
+        {"0.0.0.0:80", "0.0.0.0", "80", false},
+        {"[::]:80", "::", "80", false},
+        {":80", "", "80", false},
+        {"node-3.lan:80", "node-3.lan", "80", false},
+    };
+    struct address address;
+    struct error err;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(address_parse(good[i].text, &address, &err), STATUS_OK);
+        assert_string_equal(address.host, good[i].host);
+        assert_string_equal(address.port, good[i].port);
+        assert_int_equal(address_is_loopback(&address), good[i].loopback);
+    }
+    static const char *const bad[] = {"",        "host",   "host:",   "host:65536",
+                                      "host:-1", "::1:80", "[::1:80", "[:80"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(address_parse(bad[i], &address, &err), STATUS_INVALID);
+}
+
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -312,6 +344,7 @@ int main(void)
         WITH_FIXTURE(test_malformed_requests),
         WITH_FIXTURE(test_reflection_in_both_versions),
         cmocka_unit_test(test_symbols_of_every_kind),
+        cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

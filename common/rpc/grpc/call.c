@@ -63,6 +63,7 @@ void rpc_call_unref(struct rpc_call *call)
     ASSERT(!call->core);
     headers_deinit(&call->received_headers);
     pthread_mutex_destroy(&call->lock);
+    free(call->end_message);
     free(call);
 }
 

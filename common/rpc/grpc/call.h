@@ -63,7 +63,7 @@ struct rpc_call {
     size_t queued_bytes, in_flight_bytes;
     enum rpc_code end_code; /* server: what finish said */
     char end_reason[64];
-    char end_message[1024];
+    char *end_message; /* NULL until then */
 };
 
 /* A zeroed call that has one reference, the runtime's; `core` is the call's from now on. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define MESSAGE_COST_BYTES 64 /* so that empty messages count too */
+#define MAX_SENTENCE_BYTES 1024
 
 /* One batch carries all that may leave now: headers, one message (core allows no second), and behind the last one the end. */
 void call_pump(struct rpc_call *call)
@@ -65,6 +66,7 @@ void call_on_sent(struct tag *tag, bool ok)
     } else {
         call->send_broken = true;
         call_drop_queue(call);
+        grpc_call_cancel(call->core, NULL); /* most likely ended already; never left half alive */
     }
     pthread_mutex_unlock(&call->lock);
     call_end_if_done(call);
@@ -156,15 +158,16 @@ void rpc_call_half_close(struct rpc_call *call)
     pthread_mutex_unlock(&call->lock);
 }
 
-/* Cuts at a character's first byte, and keeps out what isn't text: the message crosses HTTP/2 percent-encoded. */
-static void copy_message(char *target, size_t size, const char *source)
+/* A copy that is cut at a character's first byte: a header block of HTTP/2 has room for little. */
+static char *copy_message(const char *source)
 {
-    size_t length = strnlen(source, size);
-    if (length == size)
-        for (length = size - 1; length && ((unsigned char)source[length] & 0xc0) == 0x80;)
+    size_t length = strnlen(source, MAX_SENTENCE_BYTES);
+    if (length == MAX_SENTENCE_BYTES)
+        for (length--; length && ((unsigned char)source[length] & 0xc0) == 0x80;)
             length--;
-    memcpy(target, source, length);
-    target[length] = 0;
+    char *copy = strndup(source, length);
+    ASSERT(copy);
+    return copy;
 }
 
 void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reason,
@@ -176,7 +179,7 @@ void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reas
         call->end_wanted = true;
         call->silenced = true;
         call->end_code = code;
-        copy_message(call->end_message, sizeof call->end_message, message ? message : "");
+        call->end_message = copy_message(message ? message : "");
         if (reason && *reason && strlen(reason) < sizeof call->end_reason &&
             header_list_add(&call->trailers, "baton-reason", reason) == STATUS_OK)
             memcpy(call->end_reason, reason, strlen(reason) + 1);

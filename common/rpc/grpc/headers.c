@@ -65,6 +65,9 @@ enum status header_list_add(struct header_list *list, const char *key, const cha
         grpc_slice_unref(value_slice);
         return STATUS_INVALID;
     }
+    if (!list->items)
+        list->items = calloc(RPC_MAX_METADATA, sizeof *list->items);
+    ASSERT(list->items);
     list->items[list->count++] = (grpc_metadata){.key = key_slice, .value = value_slice};
     return STATUS_OK;
 }
@@ -75,5 +78,6 @@ void header_list_deinit(struct header_list *list)
         grpc_slice_unref(list->items[i].key);
         grpc_slice_unref(list->items[i].value);
     }
-    list->count = 0;
+    free(list->items);
+    *list = (struct header_list){0};
 }

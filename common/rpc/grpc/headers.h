@@ -17,9 +17,9 @@ void headers_read(struct headers *headers, const grpc_metadata_array *array);
 void headers_deinit(struct headers *headers);
 const char *headers_get(const struct headers *headers, const char *key); /* "" when absent */
 
-/* To be sent. */
+/* To be sent. Zeroed: empty. */
 struct header_list {
-    grpc_metadata items[RPC_MAX_METADATA];
+    grpc_metadata *items; /* NULL or RPC_MAX_METADATA of them: most calls have none */
     size_t count;
 };
 /* STATUS_INVALID: HTTP/2 can't carry it; STATUS_LIMIT: the list is full. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYERS 3
-#define LAYER  1
+#define LAYERS 4
+#define LAYER  2
 
 static size_t qkv_width(const struct attention_case *shape)
 {
@@ -46,13 +46,16 @@ struct attention_rig attention_rig_make(struct kernels *kernels, const struct at
                                         uint32_t sequences)
 {
     struct attention_rig rig = {.kernels = kernels, .shape = *shape, .sequences = sequences};
+    /* The upper half of the heads and the upper layers: a worker's rectangle needn't start at 0. */
     rig.layout = (struct kv_layout){.layers = LAYERS,
-                                    .kv_heads = shape->kv_heads,
+                                    .kv_heads = 2 * shape->kv_heads,
                                     .head_dim = shape->head_dim,
                                     .block_tokens = shape->block_tokens,
                                     .type = kernels_info(kernels).kv_type,
+                                    .layer_begin = LAYER - 1,
                                     .layer_end = LAYERS,
-                                    .head_end = shape->kv_heads};
+                                    .head_begin = shape->kv_heads,
+                                    .head_end = 2 * shape->kv_heads};
     rig.blocks_each = kv_layout_blocks_for(&rig.layout, shape->context);
     uint32_t blocks = rig.blocks_each * sequences;
     rig.pool = fixture_buffer(kernels, NULL, blocks * kv_layout_block_bytes(&rig.layout));

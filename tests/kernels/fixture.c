@@ -1,14 +1,22 @@
 #include "tests/kernels/fixture.h"
 
+#include "kernels/cpu/isa.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const struct variant variants[] = {
+static const struct variant all[] = {
     {.name = "f32", .f32 = true, .tolerance = 2e-6},
     {.name = "portable", .isa = ISA_PORTABLE, .tolerance = 3e-3},
+    {.name = "avx512bf16", .isa = ISA_AVX512BF16, .tolerance = 3e-3},
 };
-const size_t variant_count = sizeof variants / sizeof *variants;
+
+const struct variant *fixture_variants(size_t *count)
+{
+    *count = sizeof all / sizeof *all - (isa_executes_avx512bf16() ? 0 : 1);
+    return all;
+}
 
 struct kernels *fixture_open(const struct variant *variant, uint32_t threads)
 {

@@ -14,7 +14,6 @@
 
 #include <cmocka.h>
 
-/* Every backend that this CPU runs. */
 struct variant {
     const char *name;
     bool f32;
@@ -23,8 +22,8 @@ struct variant {
         tolerance; /* of a result against double arithmetic on the unrounded inputs, relative to its norm */
 };
 
-extern const struct variant variants[];
-extern const size_t variant_count;
+/* Every backend that this CPU runs. (What happens to the others: test_open.c.) */
+const struct variant *fixture_variants(size_t *count);
 
 struct kernels *fixture_open(const struct variant *variant, uint32_t threads);
 

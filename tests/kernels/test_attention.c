@@ -19,6 +19,8 @@ static size_t out_count(const struct attention_case *shape)
 static void test_attention_is_right(void **state)
 {
     (void)state;
+    size_t variant_count;
+    const struct variant *variants = fixture_variants(&variant_count);
     for (size_t v = 0; v < variant_count; v++) {
         struct kernels *kernels = fixture_open(&variants[v], 1);
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -39,6 +41,8 @@ static void test_chunks_leave_no_trace(void **state)
 {
     (void)state;
     static const uint32_t chunks[] = {2, 7, 33, 255, 256, 1000};
+    size_t variant_count;
+    const struct variant *variants = fixture_variants(&variant_count);
     for (size_t v = 0; v < variant_count; v++) {
         struct kernels *one = fixture_open(&variants[v], 1), *two = fixture_open(&variants[v], 2);
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -99,6 +103,8 @@ static void check_mixed_batch(const struct variant *variant, uint32_t threads)
 static void test_a_batch_leaves_no_trace(void **state)
 {
     (void)state;
+    size_t variant_count;
+    const struct variant *variants = fixture_variants(&variant_count);
     for (size_t v = 0; v < variant_count; v++) {
         check_mixed_batch(&variants[v], 1);
         check_mixed_batch(&variants[v], 2);

@@ -66,6 +66,8 @@ static double *in_double(const struct problem *problem, bool accumulate)
 static void test_linear_is_right(void **state)
 {
     (void)state;
+    size_t variant_count;
+    const struct variant *variants = fixture_variants(&variant_count);
     for (size_t v = 0; v < variant_count; v++) {
         struct kernels *kernels = fixture_open(&variants[v], 1);
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -116,6 +118,8 @@ static void test_a_row_depends_on_itself_alone(void **state)
     (void)state;
     static const struct linear_case shapes[] = {
         {40, 33, 65}, {40, 160, 2049}, {14, 70, 5000}, {250, 64, 1100}};
+    size_t variant_count;
+    const struct variant *variants = fixture_variants(&variant_count);
     for (size_t v = 0; v < variant_count; v++)
         for (size_t c = 0; c < sizeof shapes / sizeof *shapes; c++)
             check_rows(&variants[v], &shapes[c]);
@@ -124,7 +128,9 @@ static void test_a_row_depends_on_itself_alone(void **state)
 static void test_wrong_shapes_are_refused(void **state)
 {
     (void)state;
-    struct kernels *kernels = fixture_open(&variants[0], 1);
+    size_t variant_count;
+    const struct variant *variants = fixture_variants(&variant_count);
+    struct kernels *kernels = fixture_open(variants, 1);
     struct linear linear = {0};
     assert_int_equal(kernels_linear_create(kernels, 0, 4, &linear), STATUS_INVALID);
     assert_int_equal(kernels_linear_create(kernels, 4, 0, &linear), STATUS_INVALID);

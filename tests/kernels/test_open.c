@@ -1,0 +1,120 @@
+/* Opening a backend: what is chosen, and what is refused with a sentence. */
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+#include "tests/kernels/fixture.h"
+
+#include <string.h>
+
+static enum status open_config(struct kernels_config config, struct kernels **kernels,
+                               struct error *err)
+{
+    *kernels = NULL;
+    memset(err, 0, sizeof *err);
+    return kernels_open(&config, kernels, err);
+}
+
+static void test_backends_have_their_names(void **state)
+{
+    (void)state;
+    struct kernels *kernels;
+    struct error err;
+    assert_int_equal(
+        open_config((struct kernels_config){.f32 = true, .threads = 2}, &kernels, &err), STATUS_OK);
+    struct kernels_info info = kernels_info(kernels);
+    assert_string_equal(info.name, "f32");
+    assert_int_equal(info.kv_type, KV_F32);
+    assert_int_equal(info.threads, 2);
+    assert_true(info.device_is_host);
+    kernels_close(kernels);
+    assert_int_equal(
+        open_config((struct kernels_config){.isa = ISA_PORTABLE, .threads = 1}, &kernels, &err),
+        STATUS_OK);
+    info = kernels_info(kernels);
+    assert_string_equal(info.name, "bf16-portable");
+    assert_int_equal(info.kv_type, KV_BF16);
+    kernels_close(kernels);
+    kernels_close(NULL);
+}
+
+static void test_auto_goes_by_cpuid(void **state)
+{
+    (void)state;
+    struct kernels *kernels;
+    struct error err;
+    assert_int_equal(
+        open_config((struct kernels_config){.isa = ISA_AUTO, .threads = 1}, &kernels, &err),
+        STATUS_OK);
+    assert_string_equal(kernels_info(kernels).name,
+                        isa_reports_avx512bf16() ? "bf16-avx512bf16" : "bf16-portable");
+    kernels_close(kernels);
+}
+
+static void test_avx512bf16_opens_only_where_it_runs(void **state)
+{
+    (void)state;
+    struct kernels *kernels;
+    struct error err;
+    enum status status =
+        open_config((struct kernels_config){.isa = ISA_AVX512BF16, .threads = 1}, &kernels, &err);
+    if (isa_executes_avx512bf16()) {
+        assert_int_equal(status, STATUS_OK);
+        assert_string_equal(kernels_info(kernels).name, "bf16-avx512bf16");
+        kernels_close(kernels);
+        return;
+    }
+    assert_int_equal(status, STATUS_UNSUPPORTED);
+    assert_null(kernels);
+    assert_non_null(strstr(err.text, "AVX512-BF16"));
+}
+
+static void test_impossible_threads_are_refused(void **state)
+{
+    (void)state;
+    struct kernels *kernels;
+    struct error err;
+    static const int no_cpu[] = {0, -1};
+    const struct kernels_config bad[] = {
+        {.f32 = true, .threads = 0},
+        {.f32 = true, .threads = KERNELS_MAX_THREADS + 1},
+        {.f32 = true, .threads = 2, .cpus = no_cpu},
+        {.threads = 2, .cpus = no_cpu},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(open_config(bad[i], &kernels, &err), STATUS_INVALID);
+        assert_null(kernels);
+        assert_true(strlen(err.text) > 0);
+    }
+}
+
+static void test_memory_is_bounded_and_adoptable(void **state)
+{
+    (void)state;
+    struct kernels *kernels;
+    struct error err;
+    assert_int_equal(
+        open_config((struct kernels_config){.f32 = true, .threads = 1}, &kernels, &err), STATUS_OK);
+    struct buffer big = {0}, huge = {0}, adopted = {0};
+    assert_int_equal(kernels_alloc(kernels, SIZE_MAX - 1, &huge), STATUS_LIMIT);
+    assert_null(huge.address);
+    assert_int_equal(kernels_alloc(kernels, ((size_t)2 << 20) + 1, &big), STATUS_OK);
+    assert_int_equal((uintptr_t)big.address % ((size_t)2 << 20), 0);
+    char mine[64] = "pool", read[5] = "";
+    assert_int_equal(kernels_adopt(kernels, mine, sizeof mine, &adopted), STATUS_OK);
+    assert_int_equal(kernels_download(kernels, &adopted, 0, read, 5), STATUS_OK);
+    assert_string_equal(read, "pool");
+    kernels_free(kernels, &big);
+    assert_null(big.address);
+    kernels_close(kernels);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backends_have_their_names),
+        cmocka_unit_test(test_auto_goes_by_cpuid),
+        cmocka_unit_test(test_avx512bf16_opens_only_where_it_runs),
+        cmocka_unit_test(test_impossible_threads_are_refused),
+        cmocka_unit_test(test_memory_is_bounded_and_adoptable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,102 @@
+"""A client as a user would write it: Python grpcio, with code made from the published proto and nothing else."""
+import pathlib
+import sys
+import tempfile
+import threading
+
+import grpc
+from grpc_tools import protoc
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+_generated = tempfile.TemporaryDirectory(prefix="baton-proto-")
+if protoc.main(["protoc", f"-I{TOP}/proto", f"--python_out={_generated.name}", f"--grpc_python_out={_generated.name}",
+                f"{TOP}/proto/baton.proto"]):
+    raise RuntimeError("protoc refuses proto/baton.proto")
+sys.path.insert(0, _generated.name)
+import baton_pb2 as pb  # noqa: E402
+import baton_pb2_grpc as pb_grpc  # noqa: E402
+
+SAMPLING = {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "ignore_eos"}
+
+
+def request(prompt, stop=(), stop_ids=(), request_id="", logits_hash=False, **sampling):
+    """prompt: text or a list of ids."""
+    assert not set(sampling) - SAMPLING, sampling
+    message = pb.GenerateRequest(request_id=request_id, sampling=pb.Sampling(**sampling),
+                                 stop=pb.Stop(strings=stop, token_ids=stop_ids),
+                                 output=pb.Output(return_timing=True, return_logits_hash=logits_hash))
+    if isinstance(prompt, str):
+        message.text = prompt
+    else:
+        message.token_ids.ids.extend(prompt)
+    return message
+
+
+class Answer:
+    """All of one streamed answer, with the checks that hold for every answer."""
+
+    def __init__(self):
+        self.text, self.ids, self.hashes = "", [], []
+        self.finished = self.usage = self.timing = None
+
+    def take(self, response):
+        event = response.WhichOneof("event")
+        if event == "delta":
+            assert self.finished is None
+            if response.delta.token_ids:
+                assert response.delta.first_index == len(self.ids)
+            self.text += response.delta.text
+            self.ids += response.delta.token_ids
+            self.hashes += response.delta.logits_hashes
+        else:
+            assert getattr(self, event) is None, f"{event} came twice"
+            setattr(self, event, getattr(response, event))
+
+    def check(self):
+        assert self.finished and self.usage and self.timing
+        assert self.usage.completion_tokens == len(self.ids)
+        return self
+
+
+class Client:
+    def __init__(self, address):
+        self.channel = grpc.insecure_channel(address)
+        self.stub = pb_grpc.BatonStub(self.channel)
+
+    def close(self):
+        self.channel.close()
+
+    def start(self, prompt, timeout=120, **options):
+        """The running call: iterate over it, or cancel() it."""
+        return self.stub.Generate(request(prompt, **options), timeout=timeout)
+
+    def generate(self, prompt, timeout=120, **options):
+        answer = Answer()
+        for response in self.start(prompt, timeout, **options):
+            answer.take(response)
+        return answer.check()
+
+    def generate_all(self, requests):
+        """Runs [(prompt, options), ...] at the same time; the answers in that order. The first error is raised."""
+        answers = [None] * len(requests)
+
+        def one(index, prompt, options):
+            try:
+                answers[index] = self.generate(prompt, **options)
+            except Exception as error:  # told to the test below
+                answers[index] = error
+
+        threads = [threading.Thread(target=one, args=(i, prompt, options)) for i, (prompt, options) in enumerate(requests)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+
+def reason_of(error):
+    """The stable code of an error: the trailing metadata `baton-reason`."""
+    return dict(error.trailing_metadata() or ()).get("baton-reason", "")

@@ -1,0 +1,170 @@
+"""Starts a cluster with `baton up`, talks to it, ends it, and insists that nothing is left."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
+BATON = BUILD / "bin/baton"
+GOLDEN = TOP / "tests/golden/models"
+SHAKESPEARE = TOP / "deploy/local/tiny-shakespeare"
+
+# The places in the code where a test makes a fault happen.
+FAILPOINTS = {
+    "prefill.after_chunk",    # prefill worker, transfer thread: a chunk was computed and is about to be told to the reader
+    "step.after_chunk",       # either worker, step thread: rows of a prompt were computed
+    "step.after_decode",      # decode worker, step thread: a step with decode rows is done
+    "decode.reading",         # decode worker: a read of KV bytes was started
+    "decode.before_confirm",  # decode worker: all bytes are here and checked, Confirm is about to be sent
+    "decode.after_tokens",    # decode worker: tokens of a step were sent
+}
+
+
+def failpoint(name, action):
+    """The environment of a process in which `name` does `action` (kill, kill@3, ...)."""
+    assert name in FAILPOINTS, name
+    return {"BATON_FAILPOINTS": f"{name}={action}"}
+
+
+def wait_until(what, condition, seconds):
+    """Polls until `condition()` is true and returns what it returned."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Failed(Exception):
+    """`baton generate` ended with an error; .text is what it said."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+class Cluster:
+    def __init__(self, folder, model=SHAKESPEARE, prefill=1, decode=1, compute="f32", transport="auto", settings=None,
+                 process_environment=None, flags=(), wait=True):
+        """settings: {"chunk-tokens": 16}, for every worker. process_environment: {"prefill-0": {"KEY": "VALUE"}}."""
+        self.folder = folder
+        self.expected_exit = 0
+        self.failpoint_log = folder / "failpoints"
+        self.ready_file = folder / "ready.json"
+        self.environment = dict(os.environ, XDG_RUNTIME_DIR=str(folder), BATON_FAILPOINT_LOG=str(self.failpoint_log))
+        for name, value in (settings or {}).items():
+            self.environment["BATON_" + name.upper().replace("-", "_")] = str(value)
+        command = [BATON, "up", "--model", model, "--prefill", prefill, "--decode", decode, "--compute", compute,
+                   "--transport", transport, "--ready-file", self.ready_file, "--log-dir", folder / "logs", *flags]
+        for process, variables in (process_environment or {}).items():
+            for key, value in variables.items():
+                command += ["--env", f"{process}:{key}={value}"]
+        self.output = open(folder / "up.log", "wb")
+        self.up = subprocess.Popen([str(c) for c in command], env=self.environment, stdout=self.output,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        self.pids = {}
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self):
+        wait_until("the cluster serves", lambda: self.ready_file.exists() or self.up.poll() is not None, 120)
+        assert self.up.poll() is None, f"baton up ended with {self.up.returncode}:\n{self.logs()}"
+        ready = json.loads(self.ready_file.read_text())
+        self.grpc, self.http = ready["grpc"], ready["http"]
+        self.processes = {p["name"]: p for p in ready["processes"]}
+        self.pids = {name: p["pid"] for name, p in self.processes.items()}
+
+    # --- asking ---
+
+    def command(self, *arguments, timeout=120):
+        return subprocess.run([str(BATON), *map(str, arguments)], env=self.environment, text=True, capture_output=True,
+                              timeout=timeout)
+
+    def generate(self, prompt, **flags):
+        """Runs `baton generate --json`; prompt is text or a list of ids; flags as max_tokens=5, ignore_eos=True."""
+        arguments = ["generate", "--json"]
+        for name, value in flags.items():
+            name = "--" + name.replace("_", "-")
+            arguments += [name] if value is True else [name, value]
+        arguments += [prompt] if isinstance(prompt, str) else ["--prompt-ids", ",".join(map(str, prompt))]
+        done = self.command(*arguments)
+        if done.returncode:
+            raise Failed(done.returncode, done.stderr)
+        return json.loads(done.stdout)
+
+    def status(self):
+        return json.loads(self.command("status", "--json").stdout)
+
+    def metrics(self, name):
+        """{'baton_kv_blocks{state="free"}': 3.0, ...} of one process."""
+        with urllib.request.urlopen(f"http://{self.processes[name]['metrics']}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return {key: float(value) for key, value in re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", text, re.M)}
+
+    def blocks(self, name):
+        """{'free': n, 'used': n, 'pinned': n, 'landing': n} of one worker."""
+        seen = self.metrics(name)
+        return {state: int(seen[f'baton_kv_blocks{{state="{state}"}}']) for state in ("free", "used", "pinned", "landing")}
+
+    def all_blocks(self):
+        return {name: self.blocks(name) for name in self.processes if name != "router" and alive(self.pids[name])}
+
+    def total(self, process, metric):
+        """Sum of a metric over its labels."""
+        return sum(value for key, value in self.metrics(process).items() if key.split("{")[0] == metric)
+
+    # --- breaking ---
+
+    def kill(self, name, number=signal.SIGKILL):
+        """The cluster is expected to report this: `baton up` ends with 1."""
+        os.kill(self.pids[name], number)
+        if number == signal.SIGKILL:
+            self.expected_exit = 1
+
+    def failpoint_hits(self):
+        """[['prefill.after_chunk', 'kill', '3', '1234'], ...]"""
+        return [line.split() for line in self.failpoint_log.read_text().splitlines()] if self.failpoint_log.exists() else []
+
+    # --- ending ---
+
+    def stop(self, number=signal.SIGTERM):
+        """Ends the cluster, and checks its exit code, and that no process and no listener is left."""
+        if self.up.poll() is None:
+            os.kill(self.up.pid, number)
+        try:
+            code = self.up.wait(60)
+        finally:
+            if self.up.poll() is None:
+                self.up.kill()  # takes the children with it
+                self.up.wait()
+            self.output.close()
+        left = [name for name, pid in self.pids.items() if alive(pid)]
+        assert not left, f"still running: {left}\n{self.logs()}"
+        if self.pids:
+            host, port = self.grpc.rsplit(":", 1)
+            with socket.socket() as probe:
+                assert probe.connect_ex((host, int(port))) != 0, "the port is still open"
+        assert code == self.expected_exit, f"baton up ended with {code}, not {self.expected_exit}\n{self.logs()}"
+
+    def logs(self, limit=6000):
+        texts = []
+        for path in [self.folder / "up.log", *sorted((self.folder / "logs").glob("*.log"))]:
+            if path.exists():
+                texts.append(f"----- {path.name}\n{path.read_text(errors='replace')[-limit:]}")
+        return "\n".join(texts)

@@ -1,0 +1,48 @@
+"""The same request gives the same bytes: hashes of each step's fp32 logits, alone and in company, over every lane, however the
+prompt is cut into chunks and however many threads compute."""
+import random
+
+import pytest
+from harness import GOLDEN, SHAKESPEARE
+
+TOKENS = 64
+REQUESTS = 50
+TOGETHER = 16
+MODELS = {"shakespeare": (SHAKESPEARE, 2048), "llama-wide": (GOLDEN / "llama-wide", 380)}
+
+
+def requests_for(vocabulary):
+    """Prompts of 1 to 150 ids, each with its own seed, at temperature 1."""
+    rng = random.Random(5)
+    return [([rng.randrange(3, vocabulary) for _ in range(rng.choice([1, 2, 15, 16, 17, 31, 32, 33, 64, 150]))],
+             dict(temperature=1, seed=1000 + i, max_tokens=TOKENS, ignore_eos=True, logits_hash=True)) for i in range(REQUESTS)]
+
+
+def outcome(answer):
+    assert len(answer.hashes) == len(answer.ids) == TOKENS
+    return answer.ids, answer.hashes
+
+
+@pytest.mark.parametrize("compute", ["f32", "fast"])
+@pytest.mark.parametrize("model", MODELS)
+def test_same_request_same_bytes(start_cluster, connect, model, compute):
+    folder, vocabulary = MODELS[model]
+    requests = requests_for(vocabulary)
+
+    def run(transport, chunk, threads, company):
+        cluster = start_cluster(model=folder, compute=compute, transport=transport, settings={"chunk-tokens": chunk},
+                                flags=["--threads", threads])
+        client = connect(cluster)
+        size = TOGETHER if company else 1
+        answers = []
+        for first in range(0, len(requests), size):
+            answers += client.generate_all(requests[first:first + size])
+        if transport != "auto":
+            assert {answer.timing.lane for answer in answers} == {transport}
+        cluster.stop()
+        return [outcome(answer) for answer in answers]
+
+    alone = run("shm", 512, 1, company=False)
+    assert len({tuple(ids) for ids, _ in alone}) > REQUESTS // 2, "the requests differ"
+    for transport, chunk, threads in [("shm", 16, 2), ("tcp", 64, 1), ("tcp", 512, 2)]:
+        assert run(transport, chunk, threads, company=True) == alone, (transport, chunk, threads)

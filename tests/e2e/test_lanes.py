@@ -1,0 +1,26 @@
+"""The lane that KV bytes take, by the transport's own word, and that the pull overlaps the prefill."""
+import random
+
+import pytest
+from harness import GOLDEN
+
+LONG_PROMPT = [random.Random(1).randrange(10, 380) for _ in range(3000)]
+
+
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+def test_the_lane_asked_for_is_the_lane_taken(start_cluster, lane):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", transport=lane)
+    answer = cluster.generate(list(range(10, 110)), max_tokens=4, temperature=0, ignore_eos=True)
+    assert answer["lane"] == lane
+    assert cluster.metrics("decode-0")[f'baton_kv_bytes_moved_total{{lane="{lane}"}}'] == answer["kv_bytes"] > 0
+    [decode] = [w for w in cluster.status()["workers"] if w["name"] == "decode-0"]
+    assert decode["lane"] == lane
+
+
+@pytest.mark.parametrize("lane", ["shm", "tcp"])
+def test_the_pull_overlaps_the_prefill(start_cluster, lane):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", transport=lane, settings={"chunk-tokens": 512})
+    answer = cluster.generate(LONG_PROMPT, max_tokens=4, temperature=0, ignore_eos=True)
+    assert 0 < answer["kv_bytes_before_complete"] < answer["kv_bytes"]
+    assert len(answer["token_ids"]) == 4
+    assert cluster.total("decode-0", "baton_prompt_tokens_computed_total") == 0

@@ -1,0 +1,70 @@
+"""`baton up`, `generate` and `status` as a user meets them."""
+import os
+import signal
+import subprocess
+
+import pytest
+from harness import BATON, GOLDEN, Failed, alive, wait_until
+
+PROMPT = "ROMEO:"
+
+
+def test_a_session_at_the_terminal(start_cluster):
+    cluster = start_cluster()
+    ready = (cluster.folder / "up.log").read_text()
+    assert cluster.grpc in ready and "generate" in ready
+    assert set(cluster.processes) == {"router", "prefill-0", "decode-0"}
+    assert {p["role"] for p in cluster.processes.values()} == {"router", "prefill", "decode"}
+
+    shown = cluster.command("generate", "--max-tokens", 8, "--temperature", 0, PROMPT)
+    assert shown.returncode == 0 and len(shown.stdout) > 1
+    for part in ("TTFT", "TPOT", "prefill-0 -> decode-0"):
+        assert part in shown.stderr
+    answer = cluster.generate(PROMPT, max_tokens=8, temperature=0)
+    assert shown.stdout == answer["text"] + "\n"
+    assert answer["finish_reason"] == "max_tokens" and len(answer["token_ids"]) == 8
+    assert answer["ttft_ms"] > 0 and answer["usage"]["completion_tokens"] == 8
+
+    table = cluster.command("status")
+    assert table.returncode == 0
+    assert "workers 2 of 2 up" in table.stdout and "decode-0" in table.stdout
+
+    with pytest.raises(Failed) as failed:
+        cluster.generate(PROMPT, max_tokens=8, model="nobody")
+    assert failed.value.code == 1 and "NOT_FOUND (model_not_found)" in failed.value.text
+    for name in cluster.processes:
+        assert cluster.metrics(name)["process_start_time_seconds"] > 0
+    assert cluster.metrics("router")['baton_requests_total{status="ok"}'] == 2
+
+
+def test_ctrl_c_ends_everything(start_cluster):
+    cluster = start_cluster(model=GOLDEN / "llama")
+    cluster.stop(signal.SIGINT)
+    assert cluster.command("generate", PROMPT).returncode == 1
+    assert not (cluster.folder / "baton/cluster.json").exists()
+
+
+def test_children_die_with_a_killed_parent(start_cluster):
+    cluster = start_cluster(model=GOLDEN / "llama")
+    cluster.up.kill()
+    cluster.expected_exit = -signal.SIGKILL
+    for name, pid in cluster.pids.items():
+        wait_until(f"{name} is gone", lambda: not alive(pid), 10)
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    done = subprocess.run([BATON, "up", "--model", tmp_path / "nowhere"], env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)),
+                          text=True, capture_output=True, timeout=60)
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr
+
+
+def test_ctrl_c_cancels_a_generate(start_cluster):
+    cluster = start_cluster()
+    asking = subprocess.Popen([BATON, "generate", "--max-tokens", "200", "--ignore-eos", PROMPT], env=cluster.environment,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    asking.stdout.read(1)
+    asking.send_signal(signal.SIGINT)
+    _, error = asking.communicate(timeout=20)
+    assert asking.returncode == 130 and b"cancelled" in error
+    wait_until("counted", lambda: cluster.metrics("router").get('baton_requests_total{status="cancelled"}') == 1, 10)

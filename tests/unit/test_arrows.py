@@ -1,0 +1,240 @@
+"""The shape of the tree, held against the table in docs/architecture.md: which folder may include which, which folders are
+pure, where each outside library is known, and a few rules of the house style that a compiler doesn't check."""
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+
+BASE = {"common/base"}
+DOMAIN = BASE | {"common/domain"}
+PLUMBING = DOMAIN | {"common/json", "common/http", "common/config", "common/observe"}
+RPC = PLUMBING | {"common/rpc", "proto"}
+ENGINE = {"common/engine", "common/engine/sched", "common/engine/model", "kernels", "common/model_config"}
+WORKER = RPC | ENGINE | {"common/rpc/grpc", "common/membership", "common/transport", "common/handoff", "common/worker"}
+
+# Folder -> folders it may include, besides itself. Arrows point down only; a folder that isn't named here may not exist.
+MAY_INCLUDE = {
+    "common/base": set(),
+    "common/domain": BASE,
+    "common/json": BASE,
+    "common/http": BASE,
+    "common/config": BASE,
+    "common/observe": DOMAIN,
+    "common/text": DOMAIN | {"common/json", "common/observe"},
+    "common/model_config": DOMAIN | {"common/json"},
+    "proto": BASE,
+    "common/rpc": BASE,
+    "common/rpc/grpc": BASE | {"common/rpc", "proto"},
+    "common/membership": DOMAIN | {"common/rpc", "common/observe", "proto"},
+    "common/transport": DOMAIN | {"common/observe"},
+    "common/handoff": DOMAIN,
+    "common/engine/sched": DOMAIN,
+    "common/engine/model": DOMAIN | {"kernels", "common/json", "common/model_config"},
+    "common/engine/mock": DOMAIN | {"common/engine"},
+    "common/engine": PLUMBING | ENGINE,
+    "common/worker": WORKER,
+    "common/cli": WORKER | {"common/text"},
+    "kernels": DOMAIN | {"kernels/cpu", "kernels/reference"},  # kernels.c: the table of backends
+    "kernels/reference": DOMAIN | {"kernels", "kernels/cpu", "kernels/reference/inner"},
+    "kernels/reference/inner": BASE | {"kernels/cpu"},
+    "kernels/cpu": DOMAIN | {"kernels", "kernels/cpu/inner"},
+    "kernels/cpu/inner": BASE | {"kernels/cpu"},
+    "prefill_worker": WORKER,
+    "decode_worker": WORKER,
+    "router/planner": DOMAIN | {"common/handoff", "common/engine/sched"},
+    "router": RPC | {"common/rpc/grpc", "common/text", "common/model_config", "common/membership", "common/handoff",
+                     "router/planner"},
+}
+
+# Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.
+PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "router/request_life.c",
+        "router/request_life.h"]
+PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner"}
+IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h"}
+PURE_SYSTEM = {"math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "stdio.h", "inttypes.h", "limits.h",
+               "float.h", "stdarg.h"}
+IMPURE_CALLS = re.compile(r"\b(f?printf|fopen|puts|getenv|rand|time|clock_gettime|rng_entropy|open|read|write)\s*\(")
+
+# Outside library: what its headers look like -> the only files that may name them (tests apart).
+LIBRARIES = {
+    r"grpc/": r"common/rpc/grpc/",
+    r"(protobuf-c/|.*\.pb-c\.h)": r"(proto|common/(rpc|membership|worker|cli)|prefill_worker|decode_worker|router)/",
+    r"uc[pstm]/": r"common/transport/ucx[a-z_]*\.[ch]",
+    r"pcre2\.h": r"common/text/\w+\.c",
+    r"utf8proc\.h": r"common/text/\w+\.c",
+    r"(json-c/.*|json\.h|json_\w+\.h)": r"common/json/json\.c",
+    r"cyaml/": r"common/config/config_file\.c",
+    r"event2/": r"common/http/http_server\.c",
+    r"isa-l": r"common/transport/kv_checksum\.c",
+    r"cuda|nccl": r"kernels/cuda/",
+    r"cmocka\.h": r"tests/",
+}
+ONE_FILE = ["pcre2.h", "utf8proc.h"]
+
+
+def tracked(*suffixes):
+    names = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=TOP, text=True,
+                           capture_output=True, check=True).stdout.splitlines()
+    return [n for n in names if n.endswith(suffixes) and (TOP / n).is_file()]
+
+
+SOURCES = tracked(".c", ".h", ".cu", ".cuh")
+CODE = [n for n in SOURCES if not n.startswith("tests/")]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]', re.M)
+
+
+def text_of(name):
+    return (TOP / name).read_text(encoding="utf-8")
+
+
+def includes(name):
+    return INCLUDE.findall(text_of(name))
+
+
+def folder_of(name):
+    return str(pathlib.PurePosixPath(name).parent)
+
+
+def without_comments(text):
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', " ", text, flags=re.S)
+
+
+def test_arrows_point_down():
+    wrong = []
+    for name in CODE:
+        folder = folder_of(name)
+        assert folder in MAY_INCLUDE, f"{name}: the folder {folder} is not in the table of arrows"
+        for quote, path in includes(name):
+            if quote == '"' and folder_of(path) not in MAY_INCLUDE[folder] | {folder}:
+                wrong.append(f"{name} includes {path}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_two_folders_include_each_other():
+    for folder, below in MAY_INCLUDE.items():
+        for other in below - {folder}:
+            inside = other.startswith(folder + "/") or folder.startswith(other + "/")  # a folder and a part of it
+            assert inside or folder not in MAY_INCLUDE[other], f"{folder} <-> {other}"
+
+
+def test_own_includes_are_rooted_and_exist():
+    wrong = []
+    for name in SOURCES:
+        for quote, path in includes(name):
+            generated = path.endswith(".pb-c.h")
+            beside = name.startswith("tests/") and (TOP / folder_of(name) / path).is_file()
+            if quote == '"' and not generated and not beside and not (TOP / path).is_file():
+                wrong.append(f"{name} includes {path}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_own_header_comes_first():
+    wrong = []
+    for name in CODE:
+        own, listed = name[:-2] + ".h", [path for _, path in includes(name)]
+        if name.endswith(".c") and own in listed and listed[0] != own:
+            wrong.append(name)
+    assert not wrong, wrong
+
+
+def test_pure_code_has_no_clock_io_or_locks():
+    wrong = []
+    for name in CODE:
+        if not any(name == p or name.startswith(p + "/") for p in PURE):
+            continue
+        for quote, path in includes(name):
+            allowed = path in PURE_SYSTEM if quote == "<" else (
+                path not in IMPURE_BASE and (folder_of(path) in PURE_SEES or path in PURE))
+            if not allowed:
+                wrong.append(f"{name} includes {path}")
+        for call in IMPURE_CALLS.finditer(without_comments(text_of(name))):
+            wrong.append(f"{name} calls {call.group(1)}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("header,places", LIBRARIES.items())
+def test_an_outside_library_is_known_in_one_place(header, places):
+    wrong = []
+    for name in SOURCES:
+        for quote, path in includes(name):
+            own = quote == '"' and (TOP / path).is_file()
+            if not own and re.match(header, path) and not re.match(places, name) and not name.startswith("tests/"):
+                wrong.append(f"{name} includes {path}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("header", ONE_FILE)
+def test_an_outside_library_of_one_file(header):
+    users = [name for name in CODE if ("<", header) in includes(name)]
+    assert len(users) <= 1, users
+
+
+def test_headers_have_guards_named_after_their_path():
+    wrong = []
+    for name in CODE:
+        if name.endswith(".h"):
+            parts = re.sub(r"^common/", "", name)
+            guard = "BATON_" + re.sub(r"\W", "_", parts).upper()
+            if f"#ifndef {guard}\n#define {guard}\n" not in text_of(name):
+                wrong.append(f"{name}: {guard}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_file_and_no_function_is_too_long():
+    wrong = []
+    for name in SOURCES:
+        lines = text_of(name).split("\n")
+        if len(lines) > 800:
+            wrong.append(f"{name}: {len(lines)} lines")
+        start = None
+        for number, line in enumerate(lines, 1):
+            if line == "{":
+                start = number
+            elif line == "}" and start is not None:
+                if number - start - 1 > 70:
+                    wrong.append(f"{name}:{start}: a function of {number - start - 1} lines")
+                start = None
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_public_function_is_declared_twice():
+    seen, wrong = {}, []
+    declaration = re.compile(r"^(?!static|typedef|return|else)[a-z_][\w \*]*?\b(\w+)\([^;{}]*\)[^;{}=]*;", re.M)
+    for name in SOURCES:
+        if name.endswith(".h"):
+            for function in declaration.findall(re.sub(r"^#.*(\\\n.*)*", "", without_comments(text_of(name)), flags=re.M)):
+                if function in seen and function != "__attribute__":
+                    wrong.append(f"{function}: {seen[function]} and {name}")
+                seen[function] = name
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_left_undone():
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK|placeholder|not implemented|stub)\b", re.I)
+    wrong = [f"{name}:{text_of(name)[:m.start()].count(chr(10)) + 1}: {m.group(0)}"
+             for name in SOURCES for m in marks.finditer(text_of(name))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_tests_do_not_sleep():
+    wrong = [name for name in SOURCES if name.startswith("tests/")
+             and re.search(r"\b(sleep|usleep|nanosleep)\s*\(", without_comments(text_of(name)))]
+    assert not wrong, wrong
+
+
+def test_every_folder_says_what_it_is():
+    folders = {folder_of(name) for name in SOURCES} | {"common", "deploy/local", "docs", "tests", "tests/e2e"}
+    missing = [f for f in sorted(folders) if not (TOP / f / "README.md").is_file()]
+    assert not missing, missing
+
+
+def test_clang_format():
+    program = shutil.which("clang-format-14")
+    assert program, "clang-format-14 is missing: deploy/local/install-packages tests"
+    files = [n for n in SOURCES if n.endswith((".c", ".h"))]
+    done = subprocess.run([program, "--dry-run", "-Werror", *files], cwd=TOP, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]

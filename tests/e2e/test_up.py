@@ -34,7 +34,7 @@ def test_a_session_at_the_terminal(start_cluster):
     assert failed.value.code == 1 and "NOT_FOUND (model_not_found)" in failed.value.text
     for name in cluster.processes:
         assert cluster.metrics(name)["process_start_time_seconds"] > 0
-    assert cluster.metrics("router")['baton_requests_total{status="ok"}'] == 2
+    assert cluster.metrics("router")['baton_router_requests_total{status="ok"}'] == 2
 
 
 def test_ctrl_c_ends_everything(start_cluster):
@@ -67,4 +67,4 @@ def test_ctrl_c_cancels_a_generate(start_cluster):
     asking.send_signal(signal.SIGINT)
     _, error = asking.communicate(timeout=20)
     assert asking.returncode == 130 and b"cancelled" in error
-    wait_until("counted", lambda: cluster.metrics("router").get('baton_requests_total{status="cancelled"}') == 1, 10)
+    wait_until("counted", lambda: cluster.metrics("router").get('baton_router_requests_total{status="cancelled"}') == 1, 10)

@@ -2,6 +2,7 @@
 
 #include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_status.h"
+#include "common/cli/cmd_tokenize.h"
 #include "common/cli/cmd_up.h"
 
 #include <stdio.h>
@@ -16,6 +17,8 @@ static const struct command commands[] = {
     {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
     {"generate", "ask the cluster for text", cmd_generate},
     {"status", "show the cluster's workers", cmd_status},
+    {"tokenize", "text to token ids", cmd_tokenize},
+    {"detokenize", "token ids to text", cmd_detokenize},
 };
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))

@@ -22,6 +22,8 @@
 #define PLAN_LIMIT_BYTES (1u << 20)
 #define REGISTER_POLL_US 20000
 #define STATUS_CALL_US   2000000
+/* The processes get the drain's time themselves; this is for what they do after it. */
+#define CHILD_END_GRACE_US 5000000
 
 #define AT(field) CONFIG_AT(struct up_settings, field)
 static const struct config_setting settings_table[] = {
@@ -242,7 +244,7 @@ static int run(struct up *up)
     if (status != STATUS_OK)
         fprintf(stderr, "baton up: %s\n", err.text);
     cluster_file_withdraw(getpid());
-    bool gentle = cluster_drain(&up->cluster, up->settings.drain_timeout_us);
+    bool gentle = cluster_drain(&up->cluster, up->settings.drain_timeout_us + CHILD_END_GRACE_US);
     bool clean = status == STATUS_OK && gentle && !up->cluster.unexpected;
     if (clean && up->own_log_dir)
         remove_log_dir(up);

@@ -110,6 +110,8 @@ static struct process_plan common_part(const struct up_context *context, const c
         add(&plan, "--model-name", settings->model_name);
     add(&plan, "--metrics-listen", "127.0.0.1:0");
     add(&plan, "--log-level", up_log_level_names[settings->log_level]);
+    add(&plan, "--drain-timeout",
+        keep(context, "%lluus", (unsigned long long)settings->drain_timeout_us));
     add_environment(context, &plan);
     return plan;
 }

@@ -81,10 +81,12 @@ static void test_a_workers_command_line(void **state)
     fixture.settings.compute = 1;
     fixture.settings.transport = 2;
     fixture.settings.log_level = 1;
+    fixture.settings.drain_timeout_us = 30000000;
     char text[1024];
     assert_string_equal(
         command_of(&fixture, 1, text, sizeof text),
         "/b/baton-decode --model /m --metrics-listen 127.0.0.1:0 --log-level info "
+        "--drain-timeout 30000000us "
         "--name decode-0 --router 127.0.0.1:7 --listen 127.0.0.1:0 --compute f32 --isa "
         "auto --transport tcp --threads 1 --cpus 5 --spin");
     fixture.settings.port = 80;

@@ -1,0 +1,370 @@
+/* tokenizer: each component's rules, and what is refused with which sentence. (Golden vectors: tests/golden.) */
+#include "tests/unit/tokenizer_file.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static struct tokenizer *opened(struct tokenizer_file file)
+{
+    struct tokenizer *tokenizer = NULL;
+    struct error err = {""};
+    if (tokenizer_file_open(&file, &tokenizer, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return tokenizer;
+}
+
+/* Encodes and compares with ids written as "104 257". */
+static void check(const struct tokenizer *tokenizer, const char *text, bool special,
+                  const char *expected)
+{
+    struct token_ids ids;
+    struct error err = {""};
+    struct str got;
+    token_ids_init(&ids, 1000);
+    str_init(&got, 10000);
+    if (tokenizer_encode(tokenizer, text, strlen(text), special, &ids, &err) != STATUS_OK)
+        fail_msg("\"%s\": %s", text, err.text);
+    for (size_t i = 0; i < ids.count; i++)
+        str_addf(&got, "%s%u", i ? " " : "", ids.data[i]);
+    assert_string_equal(got.data, expected);
+    str_deinit(&got);
+    token_ids_deinit(&ids);
+}
+
+static void test_merges_go_by_rank_then_from_the_left(void **state)
+{
+    (void)state;
+    static const char vocab[] = ",\"aa\":256,\"aab\":257,\"bb\":258,\"aaaa\":259";
+    struct tokenizer *t = opened((struct tokenizer_file){
+        .vocab = vocab, .merges = "[\"#version: 0.2\",\"b b\",[\"a\",\"a\"],\"aa b\",\"aa aa\"]"});
+    check(t, "aaa", false, "256 97");
+    check(t, "aab", false, "257");
+    check(t, "aabb", false, "256 258");
+    check(t, "aaaab", false, "256 257");
+    check(t, "", false, "");
+    tokenizer_close(t);
+}
+
+static void test_ignore_merges(void **state)
+{
+    (void)state;
+    struct tokenizer_file file = {.vocab = ",\"abc\":256"};
+    struct tokenizer *t = opened(file);
+    check(t, "abc", false, "97 98 99");
+    tokenizer_close(t);
+    file.model_settings = "\"ignore_merges\":true,";
+    t = opened(file);
+    check(t, "abc", false, "256");
+    check(t, "abcd", false, "97 98 99 100");
+    tokenizer_close(t);
+}
+
+static void test_added_tokens(void **state)
+{
+    (void)state;
+    struct tokenizer *t = opened((struct tokenizer_file){
+        .added_tokens = "[{\"id\":300,\"content\":\"<a>\",\"special\":true},"
+                        "{\"id\":301,\"content\":\"<a><b>\"},"
+                        "{\"id\":302,\"content\":\"<l>\",\"lstrip\":true},"
+                        "{\"id\":303,\"content\":\"<r>\",\"rstrip\":true},"
+                        "{\"id\":304,\"content\":\"word\",\"single_word\":true},"
+                        "{\"id\":305,\"content\":\"two words\"}]"});
+    check(t, "x<a>y", false, "120 300 121");
+    check(t, "<a><a><b><a>", false, "300 301 300");
+    check(t, "<a", false, "60 97");
+    check(t, "x \xe3\x80\x80<l> <l>y", false, "120 302 302 121");
+    check(t, "x<r> \n y<r>", false, "120 303 121 303");
+    check(t, "<r> <l>", false, "303 302");
+    check(t, "word words \xc3\xa9word word.", false,
+          "304 32 119 111 114 100 115 32 195 169 119 111 114 100 32 304 46");
+    check(t, "two words", false, "305");
+    uint32_t id = 0;
+    size_t length = 0;
+    assert_true(tokenizer_id_of(t, "<a>", &id) && id == 300);
+    assert_true(tokenizer_id_of(t, "\xc4\xa0", &id) && id == 32);
+    assert_false(tokenizer_id_of(t, "<none>", &id));
+    assert_true(tokenizer_is_special(t, 300));
+    assert_false(tokenizer_is_special(t, 301));
+    assert_false(tokenizer_is_special(t, 1000000));
+    assert_int_equal(tokenizer_vocab_size(t), 306);
+    assert_memory_equal(tokenizer_token_bytes(t, 305, &length), "two words", 9);
+    assert_int_equal(length, 9);
+    assert_null(tokenizer_token_bytes(t, 299, &length));
+    assert_null(tokenizer_token_bytes(t, 306, &length));
+    tokenizer_close(t);
+}
+
+static void test_normalizer_and_the_two_passes(void **state)
+{
+    (void)state;
+    struct tokenizer *t = opened((struct tokenizer_file){
+        .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"}]}",
+        .added_tokens = "[{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true},"
+                        "{\"id\":301,\"content\":\"o\\u0301\",\"normalized\":false}]"});
+    check(t, "a\xcc\x81", false, "195 161"); /* composed */
+    check(t, "e\xcc\x81", false, "300");     /* found in the normalized text */
+    check(t, "\xc3\xa9", false, "300");      /* likewise */
+    check(t, "o\xcc\x81", false, "301");     /* found as it is written */
+    check(t, "\xc3\xb3", false, "195 179");  /* so this isn't it */
+    tokenizer_close(t);
+}
+
+static void test_pre_tokenizers(void **state)
+{
+    (void)state;
+    static const char ab[] = ",\"ab\":256,\"12\":257", merges[] = "[\"a b\",\"1 2\"]";
+    static const struct {
+        const char *json, *text, *ids;
+    } cases[] = {
+        {"{\"type\":\"ByteLevel\"}", "ab", "32 256"}, /* add_prefix_space is true by default */
+        {"{\"type\":\"ByteLevel\"}", " ab", "32 256"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+         "\"b\"},"
+         "\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_"
+         "regex\":false}]}",
+         "ab ab", "97 98 32 97 98"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+         "\"\\\\s\"},"
+         "\"behavior\":\"Removed\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_"
+         "regex\":false}]}",
+         "ab ab", "256 256"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+         "\"ab\"},"
+         "\"behavior\":\"Removed\",\"invert\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+         "false}]}",
+         "xxabyab", "256 256"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"String\":"
+         "\"a.\"},"
+         "\"behavior\":\"Removed\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}",
+         "aba.ab", "256 256"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":"
+         "true},"
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}",
+         "12ab", "49 50 256"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},"
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":true}]}",
+         "12ab", "32 257 32 256"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tokenizer *t = opened(
+            (struct tokenizer_file){.pre_tokenizer = cases[i].json, .vocab = ab, .merges = merges});
+        check(t, cases[i].text, false, cases[i].ids);
+        tokenizer_close(t);
+    }
+}
+
+static void test_post_processors(void **state)
+{
+    (void)state;
+    static const char template[] =
+        "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},"
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_"
+        "id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"</"
+        "s>\",\"type_id\":0}}],"
+        "\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[1,2]},\"</s>\":{\"id\":\"</"
+        "s>\",\"ids\":[3]}}},"
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"b\"}},{"
+        "\"Sequence\":{\"id\":\"A\"}}],"
+        "\"special_tokens\":{\"b\":{\"ids\":[4]}}}]}";
+    struct tokenizer *t = opened((struct tokenizer_file){.post_processor = template});
+    check(t, "a", true, "4 1 2 97 3");
+    check(t, "", true, "4 1 2 3");
+    check(t, "a", false, "97");
+    tokenizer_close(t);
+}
+
+static void test_bounds_of_encode(void **state)
+{
+    (void)state;
+    struct tokenizer *t = opened((struct tokenizer_file){0});
+    struct token_ids ids;
+    struct error err;
+    token_ids_init(&ids, 3);
+    assert_int_equal(tokenizer_encode(t, "abc", 3, false, &ids, &err), STATUS_OK);
+    assert_int_equal(ids.count, 3);
+    assert_int_equal(tokenizer_encode(t, "a", 1, false, &ids, &err), STATUS_LIMIT);
+    assert_string_equal(err.text, "the text has more than 3 tokens");
+    assert_int_equal(tokenizer_encode(t, "ab\xff", 3, false, &ids, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "the text isn't valid UTF-8 at byte 2");
+    assert_int_equal(tokenizer_encode(t, "", 0, false, &ids, &err), STATUS_OK);
+    token_ids_deinit(&ids);
+    tokenizer_close(t);
+}
+
+static void test_what_is_refused_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        struct tokenizer_file file;
+        enum status status;
+        const char *sentence;
+    } cases[] = {
+        {{.normalizer = "{\"type\":\"Prepend\",\"prepend\":\"x\"}"},
+         STATUS_UNSUPPORTED,
+         "\"normalizer\": \"Prepend\" isn't supported"},
+        {{.normalizer = "{}"}, STATUS_NOT_FOUND, "\"normalizer\": \"type\" is missing"},
+        {{.normalizer = "7"}, STATUS_INVALID, "\"normalizer\": expected an object"},
+        {{.pre_tokenizer = "null"}, STATUS_UNSUPPORTED, "without ByteLevel"},
+        {{.pre_tokenizer = "{\"type\":\"Metaspace\"}"}, STATUS_UNSUPPORTED, "\"Metaspace\" isn't"},
+        {{.pre_tokenizer = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
+                           "{\"type\":\"Digits\"}]}"},
+         STATUS_UNSUPPORTED,
+         "\"Digits\" behind ByteLevel"},
+        {{.pre_tokenizer =
+              "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Contiguous\"}"},
+         STATUS_UNSUPPORTED,
+         "Split with behavior \"Contiguous\""},
+        {{.pre_tokenizer =
+              "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},\"behavior\":\"Isolated\"}"},
+         STATUS_UNSUPPORTED,
+         "the pattern (a can't be used: missing closing parenthesis"},
+        {{.pre_tokenizer =
+              "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a[b]]\"},\"behavior\":\"Isolated\"}"},
+         STATUS_UNSUPPORTED,
+         "a set inside a set"},
+        {{.pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\"}"},
+         STATUS_NOT_FOUND,
+         "\"String\" is missing"},
+        {{.decoder = "null"}, STATUS_INVALID, "\"decoder\": expected an object, found null"},
+        {{.decoder = "{\"type\":\"Metaspace\"}"}, STATUS_UNSUPPORTED, "\"Metaspace\" isn't"},
+        {{.decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":"
+                     "\"Fuse\"}]}"},
+         STATUS_UNSUPPORTED,
+         "a Sequence of 2 decoders"},
+        {{.post_processor = "{\"type\":\"BertProcessing\"}"},
+         STATUS_UNSUPPORTED,
+         "\"BertProcessing\""},
+        {{.post_processor =
+              "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"s\"}}]}"},
+         STATUS_INVALID,
+         "\"special_tokens\" lacks \"s\""},
+        {{.post_processor =
+              "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"s\"}}],"
+              "\"special_tokens\":{\"s\":{\"ids\":[256]}}}"},
+         STATUS_INVALID,
+         "the id of \"s\": 256 is not within 0..255"},
+        {{.post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[]}"},
+         STATUS_UNSUPPORTED,
+         "a template without the text"},
+        {{.post_processor =
+              "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}]}"},
+         STATUS_UNSUPPORTED,
+         "as \"A\""},
+        {{.model_settings = "\"dropout\":0.1,"}, STATUS_UNSUPPORTED, "\"dropout\""},
+        {{.model_settings = "\"end_of_word_suffix\":\"</w>\","},
+         STATUS_UNSUPPORTED,
+         "\"end_of_word_suffix\""},
+        {{.model_settings = "\"ignore_merges\":1,"}, STATUS_INVALID, "\"ignore_merges\""},
+        {{.vocab = ",\"x1\":-1"}, STATUS_INVALID, "the id of \"x1\": -1"},
+        {{.vocab = ",\"x1\":1048576"}, STATUS_INVALID, "1048576 is not within"},
+        {{.vocab = ",\"x1\":\"7\""}, STATUS_INVALID, "expected an integer, found a string"},
+        {{.vocab = ",\"x1\":5"}, STATUS_INVALID, "two tokens have id 5"},
+        {{.vocab = ",\"x\":300"}, STATUS_INVALID, "same key twice"},
+        {{.merges = "[\"a b\"]"}, STATUS_INVALID, "merge 0: its token isn't in the vocabulary"},
+        {{.merges = "[\"ab\"]"}, STATUS_INVALID, "\"ab\" isn't two tokens"},
+        {{.merges = "[\"a b c\"]"}, STATUS_INVALID, "isn't two tokens"},
+        {{.merges = "[[\"a\"]]"}, STATUS_INVALID, "1 parts instead of 2"},
+        {{.merges = "[[\"a\",1]]"}, STATUS_INVALID, "expected a string"},
+        {{.merges = "[[\"\\u4e00\",\"b\"]]"}, STATUS_UNSUPPORTED, "byte-level alphabet"},
+        {{.merges = "{}"}, STATUS_INVALID, "\"merges\": expected an array"},
+        {{.added_tokens = "{}"}, STATUS_INVALID, "\"added_tokens\": expected an array"},
+        {{.added_tokens = "[{\"id\":1}]"}, STATUS_NOT_FOUND, "number 0: \"content\" is missing"},
+        {{.added_tokens = "[{\"id\":300,\"content\":\"\"}]"}, STATUS_INVALID, "0 bytes"},
+        {{.added_tokens = "[{\"id\":300,\"content\":\"<x>\"},{\"id\":301,\"content\":\"<x>\"}]"},
+         STATUS_INVALID,
+         "\"<x>\" is there twice"},
+        {{.added_tokens = "[{\"id\":300,\"content\":\"a\"}]"},
+         STATUS_INVALID,
+         "\"a\" has id 300, but the vocabulary says otherwise"},
+        {{.added_tokens = "[{\"id\":97,\"content\":\"<x>\"}]"}, STATUS_INVALID, "says otherwise"},
+        {{.added_tokens = "[{\"id\":300,\"content\":\"<x>\",\"special\":1}]"},
+         STATUS_INVALID,
+         "\"special\": expected true or false"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tokenizer *t = NULL;
+        struct error err = {""};
+        enum status status = tokenizer_file_open(&cases[i].file, &t, &err);
+        if (status != cases[i].status || !strstr(err.text, cases[i].sentence))
+            fail_msg("%s (%s) instead of: %s", err.text, status_name(status), cases[i].sentence);
+        assert_null(t);
+    }
+    struct tokenizer *t;
+    tokenizer_close(NULL);
+    struct error err;
+    assert_int_equal(tokenizer_open("/nowhere/tokenizer.json", &t, &err), STATUS_NOT_FOUND);
+    assert_string_equal(err.text, "/nowhere/tokenizer.json: No such file or directory");
+}
+
+static void test_a_missing_byte_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]},"
+                               "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"
+                               "\"decoder\":{\"type\":\"ByteLevel\"}}";
+    struct tokenizer *t;
+    struct error err;
+    assert_int_equal(tokenizer_file_open_bytes(text, sizeof text - 1, &t, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "\"model\": the vocabulary has no token for the byte 0x00"));
+}
+
+enum { THREADS = 4, ROUNDS = 50 };
+
+static void *encode_many(void *argument)
+{
+    const struct tokenizer *tokenizer = argument;
+    static const char text[] = "aabb ab<a> aaaa\xcc\x81 12 abab";
+    uintptr_t sum = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct token_ids ids;
+        token_ids_init(&ids, 100);
+        if (tokenizer_encode(tokenizer, text, sizeof text - 1, true, &ids, NULL) != STATUS_OK)
+            return NULL;
+        for (size_t k = 0; k < ids.count; k++)
+            sum = sum * 31 + ids.data[k];
+        token_ids_deinit(&ids);
+    }
+    return (void *)sum;
+}
+
+static void test_threads_share_a_tokenizer(void **state)
+{
+    (void)state;
+    struct tokenizer *t =
+        opened((struct tokenizer_file){.normalizer = "{\"type\":\"NFC\"}",
+                                       .added_tokens = "[{\"id\":300,\"content\":\"<a>\"}]",
+                                       .vocab = ",\"ab\":256,\"aa\":257",
+                                       .merges = "[\"a b\",\"a a\"]"});
+    pthread_t threads[THREADS];
+    void *expected = encode_many(t), *sum;
+    assert_non_null(expected);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_many, t), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], &sum);
+        assert_ptr_equal(sum, expected);
+    }
+    tokenizer_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merges_go_by_rank_then_from_the_left),
+        cmocka_unit_test(test_ignore_merges),
+        cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_normalizer_and_the_two_passes),
+        cmocka_unit_test(test_pre_tokenizers),
+        cmocka_unit_test(test_post_processors),
+        cmocka_unit_test(test_bounds_of_encode),
+        cmocka_unit_test(test_what_is_refused_is_named),
+        cmocka_unit_test(test_a_missing_byte_is_refused),
+        cmocka_unit_test(test_threads_share_a_tokenizer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -180,7 +180,9 @@ static bool stands_alone(const char *text, size_t length, size_t start, size_t e
 static struct added_match with_spaces(const struct added_token *token, const char *text,
                                       size_t length, size_t from, size_t start)
 {
-    size_t end = start + token->pattern_length;
+    size_t resume = start + token->pattern_length, end = resume;
+    if (token->lstrip && start < from) /* the last one took it already, maybe all of it */
+        start = from;
     while (token->lstrip && start > from) {
         struct utf8_char before = character_before(text, start);
         if (!unicode_is_space(before.code))
@@ -193,22 +195,22 @@ static struct added_match with_spaces(const struct added_token *token, const cha
             break;
         end += behind.length;
     }
-    return (struct added_match){token, start, end};
+    return (struct added_match){token, start, end, resume};
 }
 
 struct added_match added_tokens_next(const struct added_tokens *added, enum added_tokens_pass pass,
-                                     const char *text, size_t length, size_t from)
+                                     const char *text, size_t length, struct added_match last)
 {
     const struct added_tokens_range *range = &added->passes[pass];
-    for (size_t at = from; range->to > range->from && at < length; at++) {
+    for (size_t at = last.resume; range->to > range->from && at < length; at++) {
         if (!range->starts[(unsigned char)text[at]])
             continue;
         const struct added_token *token = longest_at(added, range, text + at, length - at);
         if (!token)
             continue;
         if (!token->single_word || stands_alone(text, length, at, at + token->pattern_length))
-            return with_spaces(token, text, length, from, at);
+            return with_spaces(token, text, length, last.end, at);
         at += token->pattern_length - 1; /* as `tokenizers`: nothing is found inside it */
     }
-    return (struct added_match){NULL, length, length};
+    return (struct added_match){0};
 }

@@ -43,12 +43,15 @@ void added_tokens_deinit(struct added_tokens *added);
 const struct added_token *added_tokens_find(const struct added_tokens *added, const char *content);
 
 struct added_match {
-    const struct added_token *token; /* NULL: none left, start = end = length */
+    const struct added_token *token; /* NULL: there is none */
     size_t start, end;               /* with the white space that it takes along */
+    size_t resume;                   /* the end of its pattern: where to look for the next one */
 };
 
-/* The first one at or behind `from` in text[0..length), valid UTF-8. */
+/* The first one at or behind `last.resume` in text[0..length), valid UTF-8; `last` is the match before, or zero. As with
+ * `tokenizers`, a token may start inside the white space that the last one took along: start is then before last.end. One that is nothing
+ * but white space may have lost all of it: start >= end, and it doesn't count. */
 struct added_match added_tokens_next(const struct added_tokens *added, enum added_tokens_pass pass,
-                                     const char *text, size_t length, size_t from);
+                                     const char *text, size_t length, struct added_match last);
 
 #endif

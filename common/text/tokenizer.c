@@ -168,22 +168,28 @@ static enum status encode_words(struct encoding *encoding, const char *text, siz
                              &sink, encoding->err);
 }
 
+static enum status encode_gap(struct encoding *encoding, enum added_tokens_pass pass,
+                              const char *text, size_t length)
+{
+    return pass == ADDED_TOKENS_RAW ? encode_normalized(encoding, text, length)
+                                    : encode_words(encoding, text, length);
+}
+
 /* The added tokens of this pass, and what stands between them through the rest of the pipeline. */
 static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
                                   const char *text, size_t length)
 {
-    for (size_t at = 0; at < length;) {
-        struct added_match match =
-            added_tokens_next(&encoding->tokenizer->added, pass, text, length, at);
-        if (match.start > at && pass == ADDED_TOKENS_RAW)
-            TRY(encode_normalized(encoding, text + at, match.start - at));
-        else if (match.start > at)
-            TRY(encode_words(encoding, text + at, match.start - at));
-        if (match.token)
+    const struct added_tokens *added = &encoding->tokenizer->added;
+    struct added_match match = {0};
+    size_t at = 0;
+    while ((match = added_tokens_next(added, pass, text, length, match)).token) {
+        if (match.start > at)
+            TRY(encode_gap(encoding, pass, text + at, match.start - at));
+        if (match.start < match.end)
             TRY(push(encoding, match.token->id));
         at = match.end;
     }
-    return STATUS_OK;
+    return at < length ? encode_gap(encoding, pass, text + at, length - at) : STATUS_OK;
 }
 
 static enum status encode(struct encoding *encoding, const char *text, size_t length,

@@ -183,6 +183,28 @@ static void test_the_real_gpt2_vocabulary(void **state)
     check_separated("gpt-2", 46);
 }
 
+/* No vectors: any text comes back as it went in, and the tokens that end a turn are there. */
+static void test_the_shipped_tokenizer(void **state)
+{
+    (void)state;
+    struct tokenizer *tokenizer = opened("deploy/local/tiny-shakespeare/tokenizer.json");
+    static const char *const texts[] = {"To be, or not to be: that is the question.\n",
+                                        "I'LL 1234567 \t\r\n\n  x",
+                                        "caf\xc3\xa9 \xe6\xbc\xa2\xe5\xad\x97 \xf0\x9f\x99\x82",
+                                        "<|im_start|>user\nhi<|im_end|>\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct token_ids ids;
+        encode(tokenizer, texts[i], strlen(texts[i]), true, &ids);
+        check_text(tokenizer, &ids, texts[i], strlen(texts[i]));
+        token_ids_deinit(&ids);
+    }
+    uint32_t id;
+    assert_true(tokenizer_id_of(tokenizer, "<|endoftext|>", &id) && id == 0);
+    assert_true(tokenizer_is_special(tokenizer, id));
+    assert_int_equal(tokenizer_vocab_size(tokenizer), 2048);
+    tokenizer_close(tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_llama3),
         cmocka_unit_test(test_qwen2),
         cmocka_unit_test(test_the_real_gpt2_vocabulary),
+        cmocka_unit_test(test_the_shipped_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,20 @@ static void test_added_tokens(void **state)
     tokenizer_close(t);
 }
 
+/* White space that one token took along can still begin the next one. */
+static void test_added_tokens_of_white_space(void **state)
+{
+    (void)state;
+    struct tokenizer *t = opened((struct tokenizer_file){
+        .added_tokens = "[{\"id\":300,\"content\":\"<r>\",\"rstrip\":true},"
+                        "{\"id\":301,\"content\":\"\\n\",\"lstrip\":true,\"rstrip\":true},"
+                        "{\"id\":302,\"content\":\" x\"}]"});
+    check(t, "<r> x", false, "300 302");
+    check(t, "<r>\n", false, "300"); /* all of it was taken */
+    check(t, "a\n\n b", false, "97 301 98");
+    tokenizer_close(t);
+}
+
 static void test_normalizer_and_the_two_passes(void **state)
 {
     (void)state;
@@ -358,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_merges_go_by_rank_then_from_the_left),
         cmocka_unit_test(test_ignore_merges),
         cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_added_tokens_of_white_space),
         cmocka_unit_test(test_normalizer_and_the_two_passes),
         cmocka_unit_test(test_pre_tokenizers),
         cmocka_unit_test(test_post_processors),

@@ -5,7 +5,8 @@
  * document. JSON's null and an absent member are both the NULL value, and every function takes it.
  *
  * Numbers: integers are exact within int64; a larger one, or one that isn't finite, is refused by the getter, not by the
- * parser. A lone surrogate escape reads as U+FFFD. Parsing needs about 20 times the text's memory at worst.
+ * parser. A lone surrogate escape reads as U+FFFD. Memory: about 20 times the text, and 400 bytes for
+ * each array or object.
  * Failures: STATUS_INVALID (malformed, wrong type, out of range), STATUS_LIMIT (too long, too deep), STATUS_NOT_FOUND
  * (no such file, absent member), STATUS_IO; each with a sentence. */
 #ifndef BATON_JSON_JSON_H
@@ -19,6 +20,8 @@
 
 struct json;       /* a document */
 struct json_value; /* a value in it */
+
+#define JSON_LIMIT_CONTAINERS (1u << 20) /* arrays and objects in a document */
 
 struct json_limits {
     size_t max_bytes; /* of text, < 2 GiB */

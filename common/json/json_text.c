@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/utf8.h"
+#include "common/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,7 @@ static enum status scan_string(struct scan *scan, struct error *err)
 
 static enum status scan_all(struct scan *scan, struct error *err)
 {
+    size_t containers = 0;
     while (scan->at < scan->length) {
         char c = scan->bytes[scan->at];
         if (c == '"') {
@@ -83,6 +85,10 @@ static enum status scan_all(struct scan *scan, struct error *err)
         if ((unsigned char)c < 0x20 && c != '\t' && c != '\n' && c != '\r')
             return error_set(err, STATUS_INVALID, "not JSON: a control byte at byte %zu", scan->at);
         scan->text->member_count += c == ':';
+        containers += c == '[' || c == '{';
+        if (containers > JSON_LIMIT_CONTAINERS)
+            return error_set(err, STATUS_LIMIT, "JSON of more than %u arrays and objects",
+                             JSON_LIMIT_CONTAINERS);
         copy(scan, 1);
     }
     return STATUS_OK;

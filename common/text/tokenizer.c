@@ -14,7 +14,7 @@
 
 #define FILE_LIMIT_BYTES (64u << 20)
 #define FILE_LIMIT_DEPTH 32
-#define TEXT_LIMIT_BYTES (1u << 30) /* positions are 32 bits wide, and form C may triple the text */
+#define TEXT_LIMIT_BYTES (1u << 28) /* form C may triple it, and a word is shorter than 2^31 */
 
 struct tokenizer {
     struct normalizer normalizer;

@@ -21,7 +21,7 @@ void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
 /* Appends the ids of text[0..length) to `ids`; with `add_special` also what the post-processor puts around it (a begin token).
  * Special tokens spelled out in the text become those tokens. The caller bounds the text: time is O(n log n), memory about 60
  * bytes for each byte of the longest word. STATUS_INVALID when the text isn't UTF-8; STATUS_LIMIT when the ids reach their
- * limit (some are there then), at 1 GiB of text, or where a pattern backtracks too much. */
+ * limit (some are there then), at 256 MiB of text, or where a pattern backtracks too much. */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                              bool add_special, struct token_ids *ids,
                              struct error *err) WARN_UNUSED;

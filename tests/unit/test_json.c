@@ -117,6 +117,17 @@ static void test_limits(void **state)
     json = NULL;
     assert_int_equal(json_parse("[[[1", 4, small, &json, NULL), STATUS_LIMIT);
     assert_null(json);
+    struct json_limits large = {.max_bytes = 4 * JSON_LIMIT_CONTAINERS, .max_depth = 2};
+    char *many = malloc(large.max_bytes);
+    assert_non_null(many);
+    size_t length = 0;
+    many[length++] = '[';
+    for (size_t i = 0; i < JSON_LIMIT_CONTAINERS; i++, length += 3)
+        memcpy(many + length, "[],", 3);
+    many[length - 1] = ']';
+    assert_int_equal(json_parse(many, length, large, &json, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "more than 1048576 arrays"));
+    free(many);
 }
 
 static void test_numbers(void **state)

@@ -123,11 +123,64 @@ static void test_a_missing_byte_is_refused(void **state)
     assert_non_null(strstr(err.text, "\"model\": the vocabulary has no token for the byte 0x00"));
 }
 
+/* Repeats `piece` `count` times between `before` and `after`. */
+static void repeat(struct str *out, const char *before, const char *piece, size_t count,
+                   const char *after)
+{
+    str_clear(out);
+    str_add(out, before);
+    for (size_t i = 0; i < count; i++)
+        str_addf(out, "%s%s", i && *piece == '{' ? "," : "", piece);
+    str_add(out, after);
+}
+
+static void check_limit(const struct tokenizer_file *file, bool fits, const char *sentence)
+{
+    struct tokenizer *t = NULL;
+    struct error err = {""};
+    enum status status = tokenizer_file_open(file, &t, &err);
+    if (fits != (status == STATUS_OK) || (!fits && !strstr(err.text, sentence)))
+        fail_msg("%s (%s) instead of: %s", err.text, status_name(status), sentence);
+    tokenizer_close(t);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    struct str text;
+    str_init(&text, 1 << 17);
+    for (size_t over = 0; over < 2; over++) {
+        repeat(&text, ",\"", "x", 4096 + over, "\":256");
+        check_limit(&(struct tokenizer_file){.vocab = text.data}, !over, "longer than 4096 bytes");
+        repeat(&text, "[{\"id\":300,\"content\":\"", "x", 1024 + over, "\"}]");
+        check_limit(&(struct tokenizer_file){.added_tokens = text.data}, !over, "1025 bytes");
+        repeat(&text, "{\"type\":\"Sequence\",\"pretokenizers\":[", "{\"type\":\"Digits\"}",
+               15 + over, ",{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}");
+        check_limit(&(struct tokenizer_file){.pre_tokenizer = text.data}, !over,
+                    "more than 16 steps");
+        repeat(&text,
+               "{\"type\":\"TemplateProcessing\",\"special_tokens\":{\"s\":{\"ids\":[1]}},"
+               "\"single\":[",
+               "{\"SpecialToken\":{\"id\":\"s\"}}", 32 + over, ",{\"Sequence\":{\"id\":\"A\"}}]}");
+        check_limit(&(struct tokenizer_file){.post_processor = text.data}, !over,
+                    "more than 32 special tokens");
+    }
+    check_limit(
+        &(struct tokenizer_file){
+            .normalizer =
+                "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Sequence\",\"normalizers\":["
+                "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Sequence\",\"normalizers\":["
+                "{\"type\":\"Sequence\",\"normalizers\":[]}]}]}]}]}"},
+        false, "nested deeper than 4");
+    str_deinit(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_refused_is_named),
         cmocka_unit_test(test_a_missing_byte_is_refused),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,30 @@
+#include "common/engine/sched/sequence.h"
+
+uint32_t sequence_answer_count(const struct sequence *sequence)
+{
+    return sequence->emitted_count + (sequence->token_count - sequence->prompt_count);
+}
+
+static bool contains(const uint32_t *ids, uint32_t count, uint32_t id)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+enum finish_reason sequence_finish(const struct sequence *sequence, const uint32_t *end_ids,
+                                   uint32_t end_id_count, uint32_t context)
+{
+    const struct sampling *sampling = &sequence->sampling;
+    uint32_t last = sequence->tokens[sequence->token_count - 1];
+    if (!sampling->ignore_eos && contains(end_ids, end_id_count, last))
+        return FINISH_EOS;
+    if (contains(sampling->stop_ids, sampling->stop_id_count, last))
+        return FINISH_STOP_TOKEN;
+    if (sequence_answer_count(sequence) >= sampling->max_tokens)
+        return FINISH_MAX_TOKENS;
+    if (sequence->token_count >= context)
+        return FINISH_CONTEXT;
+    return FINISH_NONE;
+}

@@ -1,0 +1,149 @@
+#include "common/worker/session.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/membership/worker_message.h"
+
+#define MODULE             "session"
+#define LOAD_INTERVAL_US   100000
+#define MAX_TOKENS_MESSAGE 1024
+
+static void send_hello(struct session *session)
+{
+    Baton__Worker__V1__WorkerInfo info = worker_message_of(session->info);
+    Baton__Worker__V1__Hello hello = BATON__WORKER__V1__HELLO__INIT;
+    hello.info = &info;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_HELLO;
+    up.hello = &hello;
+    session_send(session, &up);
+}
+
+static void lose_stream(struct session *session, const char *why)
+{
+    session->stream = NULL;
+    log_warn(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
+    session->handlers->lost(session->role);
+}
+
+static void on_opened(struct stream *stream)
+{
+    struct session *session = stream_role(stream);
+    if (session->stream) {
+        struct stream *old = session->stream;
+        lose_stream(session, "a newer session was opened");
+        stream_cancel(old);
+    }
+    session->stream = stream;
+    session->last_load_us = 0;
+    log_info(MODULE, "msg=\"the router's session is up\" peer=%s", stream_peer(stream));
+    send_hello(session);
+    if (session->up_changed)
+        session->up_changed(session->up_context, true);
+}
+
+static void on_message(struct stream *stream, const ProtobufCMessage *message)
+{
+    struct session *session = stream_role(stream);
+    if (stream == session->stream)
+        session->handlers->command(session->role, (const Baton__Worker__V1__SessionDown *)message);
+}
+
+static void on_ended(struct stream *stream, const struct rpc_end *end)
+{
+    struct session *session = stream_role(stream);
+    if (stream != session->stream)
+        return;
+    lose_stream(session, rpc_code_name(end->code));
+    if (session->up_changed)
+        session->up_changed(session->up_context, false);
+}
+
+const struct stream_kind session_stream_kind = {
+    .name = "session",
+    .incoming = &baton__worker__v1__session_down__descriptor,
+    .opened = on_opened,
+    .message = on_message,
+    .ended = on_ended,
+};
+
+bool session_up(const struct session *session)
+{
+    return session->stream != NULL;
+}
+
+void session_send(struct session *session, Baton__Worker__V1__SessionUp *up)
+{
+    if (session->stream)
+        stream_send(session->stream, &up->base);
+}
+
+void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count)
+{
+    ASSERT(count <= MAX_TOKENS_MESSAGE);
+    Baton__Worker__V1__Token items[MAX_TOKENS_MESSAGE];
+    Baton__Worker__V1__Token *pointers[MAX_TOKENS_MESSAGE];
+    for (uint32_t i = 0; i < count; i++) {
+        baton__worker__v1__token__init(&items[i]);
+        items[i].request = tokens[i].key.request;
+        items[i].attempt = tokens[i].key.attempt;
+        items[i].index = tokens[i].index;
+        items[i].id = tokens[i].token;
+        items[i].logits_hash = tokens[i].logits_hash;
+        items[i].finish = tokens[i].finish;
+        pointers[i] = &items[i];
+    }
+    Baton__Worker__V1__Tokens batch = BATON__WORKER__V1__TOKENS__INIT;
+    batch.n_tokens = count;
+    batch.tokens = pointers;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS;
+    up.tokens = &batch;
+    session_send(session, &up);
+}
+
+void session_send_refused(struct session *session, struct sequence_key key, const char *reason,
+                          const char *message, bool retry)
+{
+    Baton__Worker__V1__Refused refused = BATON__WORKER__V1__REFUSED__INIT;
+    refused.request = key.request;
+    refused.attempt = key.attempt;
+    refused.reason = (char *)reason; /* packing only reads */
+    refused.message = (char *)message;
+    refused.retry = retry;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_REFUSED;
+    up.refused = &refused;
+    session_send(session, &up);
+}
+
+void session_send_lost(struct session *session, struct sequence_key key, const char *reason)
+{
+    Baton__Worker__V1__Lost lost = BATON__WORKER__V1__LOST__INIT;
+    lost.request = key.request;
+    lost.attempt = key.attempt;
+    lost.reason = (char *)reason;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOST;
+    up.lost = &lost;
+    session_send(session, &up);
+}
+
+void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us)
+{
+    if (!session->stream || now_us - session->last_load_us < LOAD_INTERVAL_US)
+        return;
+    session->last_load_us = now_us;
+    Baton__Worker__V1__Load message = BATON__WORKER__V1__LOAD__INIT;
+    message.queued_requests = atomic_load(&load->waiting);
+    message.queued_tokens = atomic_load(&load->queued_tokens);
+    message.running = atomic_load(&load->running);
+    message.blocks_free = atomic_load(&load->blocks[KV_BLOCK_FREE]);
+    message.blocks_pinned = atomic_load(&load->blocks[KV_BLOCK_PINNED]);
+    message.blocks_landing = atomic_load(&load->blocks[KV_BLOCK_LANDING]);
+    message.draining = session->draining;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
+    up.load = &message;
+    session_send(session, &up);
+}

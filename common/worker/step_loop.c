@@ -1,0 +1,400 @@
+#include "common/worker/step_loop.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#define MODULE       "step_loop"
+#define JOB_CAPACITY 8192
+#define JOB_ADD_LIMIT                                                                              \
+    1024 /* above, nothing new is taken: room is left for what belongs to sequences that exist */
+#define EVENT_POOL 256
+
+enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_STOP };
+
+struct job {
+    enum job_kind kind;
+    struct sequence_key key;
+    struct sequence_spec spec;
+    uint32_t first_token;
+    uint64_t logits_hash;
+};
+
+struct step_loop {
+    struct step_loop_config config;
+    struct scheduler *scheduler;
+    struct ring *jobs, *events, *spare_events;
+    struct planned_rows *parts;     /* [max_sequences] */
+    struct engine_sequence *inputs; /* [max_sequences] */
+    pthread_t thread;
+    bool stopping; /* step thread's own */
+    struct step_load load;
+};
+
+/* ---------------------------------------------------------------- events, on the step thread */
+
+static struct step_event *event_take(struct step_loop *loop, enum step_event_kind kind,
+                                     struct sequence_key key)
+{
+    struct step_event *event =
+        ring_wait(loop->spare_events, UINT64_MAX); /* the receiver is behind: wait for it */
+    *event = (struct step_event){.kind = kind, .key = key};
+    return event;
+}
+
+static void event_post(struct step_loop *loop, struct step_event *event)
+{
+    enum status status = ring_push(loop->events, event);
+    ASSERT(status == STATUS_OK); /* the ring holds the whole pool */
+}
+
+static void event_post_simple(struct step_loop *loop, enum step_event_kind kind,
+                              struct sequence_key key)
+{
+    event_post(loop, event_take(loop, kind, key));
+}
+
+static void event_post_error(struct step_loop *loop, enum step_event_kind kind,
+                             struct sequence_key key, enum status status, const struct error *err)
+{
+    struct step_event *event = event_take(loop, kind, key);
+    event->status = status;
+    event->err = *err;
+    event_post(loop, event);
+}
+
+static struct step_token *event_add_token(struct step_event *event, const struct sequence *sequence)
+{
+    struct step_token *token = &event->tokens[event->token_count++];
+    *token = (struct step_token){.key = sequence->key,
+                                 .index = sequence_answer_count(sequence),
+                                 .token = sequence->tokens[sequence->token_count - 1],
+                                 .hand_off = sequence->plan == PLAN_HAND_OFF};
+    return token;
+}
+
+/* ---------------------------------------------------------------- jobs, on the step thread */
+
+static void job_add(struct step_loop *loop, struct job *job)
+{
+    struct error err;
+    enum status status = scheduler_add(loop->scheduler, &job->spec, &err);
+    if (status == STATUS_OK)
+        return;
+    free(job->spec.tokens);
+    event_post_error(loop, STEP_REFUSED, job->spec.key, status, &err);
+}
+
+static void job_admit(struct step_loop *loop, const struct job *job)
+{
+    struct sequence *sequence = scheduler_find(loop->scheduler, job->key);
+    ASSERT(sequence); /* only its owner removes it, and its owner admits it */
+    struct step_event *event = event_take(loop, STEP_TOKENS, (struct sequence_key){0});
+    enum finish_reason finish = scheduler_admit(loop->scheduler, sequence, job->first_token);
+    struct step_token *token = event_add_token(event, sequence);
+    token->logits_hash = job->logits_hash;
+    token->finish = finish;
+    if (finish != FINISH_NONE)
+        scheduler_remove(loop->scheduler, sequence);
+    event_post(loop, event);
+}
+
+static void job_run(struct step_loop *loop, struct job *job)
+{
+    struct sequence *sequence;
+    switch (job->kind) {
+    case JOB_ADD: job_add(loop, job); break;
+    case JOB_ADMIT: job_admit(loop, job); break;
+    case JOB_REMOVE:
+        sequence = scheduler_find(loop->scheduler, job->key);
+        if (sequence)
+            scheduler_remove(loop->scheduler, sequence);
+        event_post_simple(loop, STEP_REMOVED, job->key);
+        break;
+    case JOB_STOP: loop->stopping = true; break;
+    }
+    free(job);
+}
+
+static void publish_load(struct step_loop *loop)
+{
+    struct scheduler_load now = scheduler_load(loop->scheduler);
+    struct engine_counters counters = engine_counters(loop->config.engine);
+    atomic_store(&loop->load.waiting, now.waiting);
+    atomic_store(&loop->load.running, now.running);
+    atomic_store(&loop->load.queued_tokens, now.queued_tokens);
+    for (int i = 0; i < KV_BLOCK_STATES; i++)
+        atomic_store(&loop->load.blocks[i], now.blocks[i]);
+    atomic_store(&loop->load.prompt_rows, counters.prompt_rows);
+    atomic_store(&loop->load.decode_rows, counters.decode_rows);
+    atomic_store(&loop->load.steps, counters.steps);
+}
+
+/* ---------------------------------------------------------------- one step */
+
+static struct engine_sequence engine_input(const struct planned_rows *part)
+{
+    const struct sequence *sequence = part->sequence;
+    uint32_t answer = sequence_answer_count(sequence);
+    uint32_t prompt_left = sequence->computed < sequence->prompt_count
+                               ? sequence->prompt_count - sequence->computed
+                               : 0;
+    return (struct engine_sequence){
+        .tokens = sequence->tokens + sequence->computed,
+        .token_count = part->row_count,
+        .position = sequence->computed,
+        .blocks = sequence->blocks,
+        .block_count = sequence->block_count,
+        .prompt_rows = prompt_left < part->row_count ? prompt_left : part->row_count,
+        .sample = part->samples,
+        .sampling = &sequence->sampling,
+        .index = answer,
+        .ban_end = answer < sequence->sampling.min_tokens,
+    };
+}
+
+/* The whole step failed: its sequences end here, the others go on. */
+static void step_failed(struct step_loop *loop, uint32_t count, enum status status,
+                        const struct error *err)
+{
+    char quoted[320];
+    log_error(MODULE, "status=%s sequences=%u msg=%s", status_name(status), count,
+              log_quote(err->text, quoted, sizeof quoted));
+    for (uint32_t i = 0; i < count; i++) {
+        loop->parts[i].sequence->state = SEQUENCE_HELD;
+        event_post_error(loop, STEP_FAILED, loop->parts[i].sequence->key, status, err);
+    }
+}
+
+static void step_results(struct step_loop *loop, uint32_t count)
+{
+    struct step_event *drawn = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct planned_rows *part = &loop->parts[i];
+        struct sequence *sequence = part->sequence;
+        bool prefill = sequence->state == SEQUENCE_PREFILL;
+        enum finish_reason finish =
+            scheduler_rows_done(loop->scheduler, part, loop->inputs[i].token);
+        if (prefill && sequence->plan == PLAN_HAND_OFF) {
+            struct step_event *ready = event_take(loop, STEP_READY, sequence->key);
+            ready->ready_tokens = sequence->computed;
+            event_post(loop, ready);
+        }
+        if (!part->samples)
+            continue;
+        if (!drawn)
+            drawn = event_take(loop, STEP_TOKENS, (struct sequence_key){0});
+        struct step_token *token = event_add_token(drawn, sequence);
+        token->logits_hash = loop->inputs[i].logits_hash;
+        token->finish = finish;
+        if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
+            scheduler_remove(loop->scheduler, sequence);
+    }
+    if (drawn)
+        event_post(loop, drawn);
+}
+
+static void run_step(struct step_loop *loop, uint32_t count)
+{
+    bool prompt_rows = false;
+    for (uint32_t i = 0; i < count; i++) {
+        loop->inputs[i] = engine_input(&loop->parts[i]);
+        prompt_rows |= loop->inputs[i].prompt_rows > 0;
+    }
+    struct error err;
+    enum status status = engine_step(loop->config.engine, loop->inputs, count, &err);
+    atomic_store(&loop->load.last_step_us, clock_now_us());
+    if (status != STATUS_OK) {
+        step_failed(loop, count, status, &err);
+        return;
+    }
+    step_results(loop, count);
+    publish_load(loop);
+    if (prompt_rows)
+        FAILPOINT("step.after_chunk");
+    else
+        FAILPOINT("step.after_decode");
+}
+
+static void pin_to(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (pthread_setaffinity_np(pthread_self(), sizeof set, &set))
+        log_warn(MODULE, "cpu=%d msg=\"the step thread could not be pinned\"", cpu);
+}
+
+static void *step_main(void *argument)
+{
+    struct step_loop *loop = argument;
+    pthread_setname_np(pthread_self(), "baton-step");
+    if (loop->config.cpu >= 0)
+        pin_to(loop->config.cpu);
+    uint32_t planned = 0;
+    while (!loop->stopping) {
+        struct job *job = planned ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
+        for (; job; job = ring_pop(loop->jobs))
+            job_run(loop, job);
+        for (struct sequence *sequence; (sequence = scheduler_reserve(loop->scheduler));) {
+            struct step_event *event = event_take(loop, STEP_RESERVED, sequence->key);
+            event->plan = sequence->plan;
+            event->blocks = sequence->blocks;
+            event->block_count = sequence->block_count;
+            event_post(loop, event);
+        }
+        publish_load(loop);
+        planned = scheduler_plan(loop->scheduler, loop->parts);
+        if (planned && !loop->stopping)
+            run_step(loop, planned);
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- life */
+
+static void loop_free(struct step_loop *loop)
+{
+    for (struct job *job; loop->jobs && (job = ring_pop(loop->jobs));) {
+        if (job->kind == JOB_ADD)
+            free(job->spec.tokens);
+        free(job);
+    }
+    for (void *event; loop->events && (event = ring_pop(loop->events));)
+        free(event);
+    for (void *event; loop->spare_events && (event = ring_pop(loop->spare_events));)
+        free(event);
+    ring_destroy(loop->jobs);
+    ring_destroy(loop->events);
+    ring_destroy(loop->spare_events);
+    scheduler_destroy(loop->scheduler);
+    free(loop->parts);
+    free(loop->inputs);
+    free(loop);
+}
+
+static enum status loop_allocate(struct step_loop *loop)
+{
+    const struct step_loop_config *config = &loop->config;
+    uint32_t end_id_count;
+    const uint32_t *end_ids = engine_end_ids(config->engine, &end_id_count);
+    struct scheduler_config schedule = {
+        .block_tokens = engine_layout(config->engine)->block_tokens,
+        .block_count = config->block_count,
+        .max_sequences = config->max_sequences,
+        .chunk_tokens = config->chunk_tokens,
+        .context = engine_context(config->engine),
+        .end_ids = end_ids,
+        .end_id_count = end_id_count,
+    };
+    TRY(scheduler_create(&schedule, &loop->scheduler));
+    TRY(ring_create(JOB_CAPACITY, &loop->jobs));
+    TRY(ring_create(EVENT_POOL, &loop->events));
+    TRY(ring_create(EVENT_POOL, &loop->spare_events));
+    loop->parts = calloc(config->max_sequences, sizeof *loop->parts);
+    loop->inputs = calloc(config->max_sequences, sizeof *loop->inputs);
+    if (!loop->parts || !loop->inputs)
+        return STATUS_LIMIT;
+    for (int i = 0; i < EVENT_POOL; i++) {
+        struct step_event *event =
+            calloc(1, sizeof *event + config->max_sequences * sizeof *event->tokens);
+        if (!event)
+            return STATUS_LIMIT;
+        step_loop_recycle(loop, event);
+    }
+    return STATUS_OK;
+}
+
+enum status step_loop_start(const struct step_loop_config *config, struct step_loop **out,
+                            struct error *err)
+{
+    struct step_loop *loop = calloc(1, sizeof *loop);
+    if (!loop)
+        return error_set(err, STATUS_LIMIT, "out of memory for the step loop");
+    loop->config = *config;
+    if (loop_allocate(loop) != STATUS_OK) {
+        loop_free(loop);
+        return error_set(err, STATUS_LIMIT, "out of memory for %u sequences",
+                         config->max_sequences);
+    }
+    publish_load(loop);
+    if (pthread_create(&loop->thread, NULL, step_main, loop)) {
+        loop_free(loop);
+        return error_set(err, STATUS_IO, "the step thread could not be started");
+    }
+    *out = loop;
+    return STATUS_OK;
+}
+
+static void job_post(struct step_loop *loop, const struct job *job)
+{
+    struct job *copy = malloc(sizeof *copy);
+    ASSERT(copy);
+    *copy = *job;
+    enum status status = ring_push(loop->jobs, copy);
+    ASSERT(status == STATUS_OK); /* see JOB_ADD_LIMIT */
+}
+
+void step_loop_stop(struct step_loop *loop)
+{
+    if (!loop)
+        return;
+    job_post(loop, &(struct job){.kind = JOB_STOP});
+    /* The step thread may wait for a spare event: hand back what nobody reads any more. */
+    for (struct timespec soon;;) {
+        for (struct step_event *event; (event = ring_pop(loop->events));)
+            step_loop_recycle(loop, event);
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_nsec += 5 * 1000 * 1000;
+        soon.tv_sec += soon.tv_nsec / 1000000000;
+        soon.tv_nsec %= 1000000000;
+        if (!pthread_timedjoin_np(loop->thread, NULL, &soon))
+            break;
+    }
+    loop_free(loop);
+}
+
+enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *spec)
+{
+    if (ring_count(loop->jobs) >= JOB_ADD_LIMIT) {
+        free(spec->tokens);
+        return STATUS_LIMIT;
+    }
+    job_post(loop, &(struct job){.kind = JOB_ADD, .key = spec->key, .spec = *spec});
+    return STATUS_OK;
+}
+
+void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t first_token,
+                     uint64_t logits_hash)
+{
+    job_post(loop, &(struct job){.kind = JOB_ADMIT,
+                                 .key = key,
+                                 .first_token = first_token,
+                                 .logits_hash = logits_hash});
+}
+
+void step_loop_remove(struct step_loop *loop, struct sequence_key key)
+{
+    job_post(loop, &(struct job){.kind = JOB_REMOVE, .key = key});
+}
+
+struct ring *step_loop_events(struct step_loop *loop)
+{
+    return loop->events;
+}
+
+void step_loop_recycle(struct step_loop *loop, struct step_event *event)
+{
+    enum status status = ring_push(loop->spare_events, event);
+    ASSERT(status == STATUS_OK); /* the ring holds the whole pool */
+}
+
+const struct step_load *step_loop_load(const struct step_loop *loop)
+{
+    return &loop->load;
+}

@@ -1,0 +1,106 @@
+#include "common/worker/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum status check_ids(const uint32_t *ids, size_t count, uint32_t vocab, struct error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] >= vocab)
+            return error_set(err, STATUS_INVALID,
+                             "token id %u at position %zu is not below the vocabulary's %u", ids[i],
+                             i, vocab);
+    return STATUS_OK;
+}
+
+static enum status read_sampling(const Baton__Worker__V1__Sampling *in, struct sampling *out,
+                                 struct error *err)
+{
+    if (!in)
+        return error_set(err, STATUS_INVALID, "the command has no sampling");
+    if (in->n_stop_ids > SAMPLING_MAX_STOP_IDS)
+        return error_set(err, STATUS_INVALID, "at most %d stop ids, got %zu", SAMPLING_MAX_STOP_IDS,
+                         in->n_stop_ids);
+    *out = (struct sampling){
+        .temperature = in->temperature,
+        .top_k = in->top_k,
+        .top_p = in->top_p,
+        .min_p = in->min_p,
+        .seed = in->seed,
+        .max_tokens = in->max_tokens,
+        .min_tokens = in->min_tokens,
+        .ignore_eos = in->ignore_eos,
+        .stop_id_count = (uint32_t)in->n_stop_ids,
+    };
+    if (in->n_stop_ids)
+        memcpy(out->stop_ids, in->stop_ids, in->n_stop_ids * sizeof *out->stop_ids);
+    return sampling_validate(out, err);
+}
+
+enum status wire_sequence_spec(const struct wire_prompt *in, uint32_t vocab,
+                               struct sequence_spec *spec, struct error *err)
+{
+    struct sampling sampling;
+    TRY(read_sampling(in->sampling, &sampling, err));
+    TRY(check_ids(in->prompt, in->prompt_count, vocab, err));
+    TRY(check_ids(in->emitted, in->emitted_count, vocab, err));
+    uint64_t total = (uint64_t)in->prompt_count + in->emitted_count;
+    if (in->prompt_count == 0 || total > UINT32_MAX / 8)
+        return error_set(err, STATUS_INVALID,
+                         "a prompt of %zu tokens and %zu emitted ones can't be served",
+                         in->prompt_count, in->emitted_count);
+    uint32_t *tokens = malloc(total * sizeof *tokens);
+    if (!tokens)
+        return error_set(err, STATUS_LIMIT, "out of memory for %llu tokens",
+                         (unsigned long long)total);
+    memcpy(tokens, in->prompt, in->prompt_count * sizeof *tokens);
+    if (in->emitted_count)
+        memcpy(tokens + in->prompt_count, in->emitted, in->emitted_count * sizeof *tokens);
+    spec->tokens = tokens;
+    spec->token_count = (uint32_t)total;
+    spec->emitted_count = (uint32_t)in->emitted_count;
+    spec->sampling = sampling;
+    return STATUS_OK;
+}
+
+struct handle wire_handle(const Baton__Worker__V1__Handle *message)
+{
+    return (struct handle){
+        .ref = {message->incarnation, message->id, message->generation},
+        .model_hash = message->model_hash,
+        .layout_hash = message->layout_hash,
+        .numerics_id = message->numerics_id,
+        .token_count = message->token_count,
+        .block_count = message->n_blocks > UINT32_MAX ? UINT32_MAX : (uint32_t)message->n_blocks,
+        .blocks = message->blocks,
+    };
+}
+
+void wire_handle_pack(const struct handle *handle, Baton__Worker__V1__Handle *message)
+{
+    baton__worker__v1__handle__init(message);
+    message->incarnation = handle->ref.incarnation;
+    message->id = handle->ref.id;
+    message->generation = handle->ref.generation;
+    message->model_hash = handle->model_hash;
+    message->layout_hash = handle->layout_hash;
+    message->numerics_id = handle->numerics_id;
+    message->token_count = handle->token_count;
+    message->n_blocks = handle->block_count;
+    message->blocks = (uint32_t *)handle->blocks; /* packing only reads */
+}
+
+struct handle_ref wire_ref(const Baton__Worker__V1__HandleRef *message)
+{
+    if (!message)
+        return (struct handle_ref){0};
+    return (struct handle_ref){message->incarnation, message->id, message->generation};
+}
+
+void wire_ref_pack(struct handle_ref ref, Baton__Worker__V1__HandleRef *message)
+{
+    baton__worker__v1__handle_ref__init(message);
+    message->incarnation = ref.incarnation;
+    message->id = ref.id;
+    message->generation = ref.generation;
+}

@@ -1,0 +1,27 @@
+/* Between the messages of proto/worker.proto and the structs that the state machines use. What comes in was unpacked with
+ * proto_unpack; here its numbers are checked and the arrays are copied where they must outlive the message. */
+#ifndef BATON_WORKER_WIRE_H
+#define BATON_WORKER_WIRE_H
+
+#include "common/engine/sched/scheduler.h"
+#include "common/handoff/handoff.h"
+#include "proto/worker.pb-c.h"
+
+/* prompt + emitted and the sampling of a Prefill or Decode, checked: ids below vocab, limits as in sampling_validate.
+ * On success `spec` owns its tokens. */
+struct wire_prompt {
+    const uint32_t *prompt, *emitted;
+    size_t prompt_count, emitted_count;
+    const Baton__Worker__V1__Sampling *sampling; /* may be NULL: an error */
+};
+enum status wire_sequence_spec(const struct wire_prompt *in, uint32_t vocab,
+                               struct sequence_spec *spec, struct error *err) WARN_UNUSED;
+
+/* `handle->blocks` points into the message. */
+struct handle wire_handle(const Baton__Worker__V1__Handle *message);
+void wire_handle_pack(const struct handle *handle, Baton__Worker__V1__Handle *message);
+struct handle_ref
+wire_ref(const Baton__Worker__V1__HandleRef *message); /* NULL: all zero, which no handle is */
+void wire_ref_pack(struct handle_ref ref, Baton__Worker__V1__HandleRef *message);
+
+#endif

@@ -1,0 +1,379 @@
+#include "common/worker/worker.h"
+
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+#include "common/base/rng.h"
+#include "common/http/http_server.h"
+#include "common/membership/registrar.h"
+#include "proto/descriptors.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define MODULE            "worker"
+#define RPC_THREADS       2
+#define MAX_MESSAGE_BYTES (32u << 20)
+#define MAX_QUEUED_BYTES  (64u << 20)
+#define KEEPALIVE_US      10000000
+#define MAX_READS         256
+
+/* The parts that only start and stop touch. */
+struct worker_life {
+    struct worker worker;
+    struct rpc_server *server;
+    struct http_server *http;
+    struct registrar *registrar;
+    struct stream_service session_service, peer_service;
+    struct rpc_method methods[2];
+    const char *services[2];
+};
+
+/* ---------------------------------------------------------------- on the transfer thread */
+
+static void on_step_event(void *context, const struct step_event *event)
+{
+    struct worker *worker = context;
+    worker->ops->handlers.step_event(worker->role, event);
+}
+
+static void on_kv_event(void *context, const struct kv_event *event)
+{
+    struct worker *worker = context;
+    worker->ops->handlers.kv_event(worker->role, event);
+}
+
+static void on_tick(void *context, uint64_t now_us)
+{
+    struct worker *worker = context;
+    worker->ops->handlers.tick(worker->role, now_us);
+    worker->session.draining = atomic_load(&worker->draining);
+    session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
+    worker_metrics_update(&worker->metrics, step_loop_load(worker->steps),
+                          session_up(&worker->session));
+    if (worker->session.draining && worker->ops->busy_count(worker->role) == 0)
+        eventfd_write(worker->idle_fd, 1);
+}
+
+static void on_command(void *context, const Baton__Worker__V1__SessionDown *command)
+{
+    struct worker *worker = context;
+    worker->ops->session.command(worker->role, command);
+}
+
+static void on_session_lost(void *context)
+{
+    struct worker *worker = context;
+    worker->ops->session.lost(worker->role);
+}
+
+static const struct session_handlers session_handlers = {on_command, on_session_lost};
+
+static void on_session_changed(void *context, bool up)
+{
+    struct worker_life *life = context;
+    if (!atomic_load(&life->worker.draining)) /* who leaves does not register again */
+        registrar_session_up(life->registrar, up);
+}
+
+/* ---------------------------------------------------------------- on the HTTP thread */
+
+static void on_http(void *context, const char *path, struct http_reply *reply)
+{
+    struct worker *worker = context;
+    if (!strcmp(path, "/metrics")) {
+        reply->status = 200;
+        reply->content_type = METRICS_CONTENT_TYPE;
+        metrics_render(worker->metrics.metrics, &reply->body);
+    } else if (!strcmp(path, "/healthz")) {
+        bool draining = atomic_load(&worker->draining);
+        reply->status = draining ? 503 : 200;
+        str_add(&reply->body, draining ? "draining\n" : "ok\n");
+    }
+}
+
+/* ---------------------------------------------------------------- coming up */
+
+static enum status open_engine(struct worker *worker, struct error *err)
+{
+    const struct worker_config *config = &worker->config;
+    worker->block_count = config->kv_tokens / config->block_tokens;
+    struct engine_config engine = {
+        .model_dir = config->model,
+        .kernels = {.f32 = config->compute == COMPUTE_F32,
+                    .isa = config->isa,
+                    .threads = config->threads,
+                    .cpus = config->cpu_count ? config->cpu_list : NULL,
+                    .may_spin = config->spin},
+        .block_tokens = config->block_tokens,
+        .block_count = worker->block_count,
+        .max_rows = config->chunk_tokens + config->max_sequences,
+        .max_sequences = config->max_sequences,
+        .context_limit = config->context,
+    };
+    TRY(engine_open(&engine, &worker->engine, err));
+    worker->block_bytes = kv_layout_block_bytes(engine_layout(worker->engine));
+    return STATUS_OK;
+}
+
+static enum status open_transport(struct worker *worker, struct error *err)
+{
+    struct kv_transport_config config = {
+        .kind = KV_TRANSPORT_UCX,
+        .lane = worker->config.transport,
+        .pool_bytes = engine_pool_bytes(worker->engine),
+        .max_reads = MAX_READS,
+        .bind_interface = worker->config.interface,
+    };
+    TRY(kv_transport_open(&config, &worker->transport, err));
+    return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
+}
+
+static enum status start_steps(struct worker *worker, struct error *err)
+{
+    struct step_loop_config config = {
+        .engine = worker->engine,
+        .chunk_tokens = worker->config.chunk_tokens,
+        .max_sequences = worker->config.max_sequences,
+        .block_count = worker->block_count,
+        .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
+    };
+    return step_loop_start(&config, &worker->steps, err);
+}
+
+static void fill_info(struct worker *worker)
+{
+    const struct worker_config *config = &worker->config;
+    struct worker_info *info = &worker->info;
+    str_copy(info->name, sizeof info->name, config->name);
+    info->role = worker->ops->role;
+    info->incarnation = rng_entropy();
+    const char *slash = strrchr(config->model, '/');
+    const char *folder = slash && slash[1] ? slash + 1 : config->model;
+    str_copy(info->model, sizeof info->model, *config->model_name ? config->model_name : folder);
+    info->model_hash = engine_model_hash(worker->engine);
+    info->layout_hash = kv_layout_hash(engine_layout(worker->engine));
+    info->numerics_id = engine_numerics_id(worker->engine);
+    str_copy(info->numerics_name, sizeof info->numerics_name, engine_numerics_name(worker->engine));
+    info->block_tokens = config->block_tokens;
+    info->block_count = worker->block_count;
+    info->context = engine_context(worker->engine);
+    info->vocab = engine_shape(worker->engine)->vocab;
+    info->process_id = (uint32_t)getpid();
+}
+
+static enum status start_server(struct worker_life *life, struct error *err)
+{
+    struct worker *worker = &life->worker;
+    life->session_service =
+        (struct stream_service){worker->loop, &session_stream_kind, &worker->session};
+    life->peer_service =
+        (struct stream_service){worker->loop, worker->ops->peer_kind, worker->role};
+    life->methods[0] = (struct rpc_method){.path = "/baton.worker.v1.Worker/Session",
+                                           .handlers = stream_server_handlers,
+                                           .service = &life->session_service,
+                                           .client_streams = true};
+    life->services[0] = "baton.worker.v1.Worker";
+    size_t count = 1;
+    if (worker->ops->peer_path) {
+        life->methods[count] = (struct rpc_method){.path = worker->ops->peer_path,
+                                                   .handlers = stream_server_handlers,
+                                                   .service = &life->peer_service,
+                                                   .client_streams = true};
+        life->services[count++] = worker->ops->peer_service;
+    }
+    struct rpc_bytes descriptors = {worker_descriptors, worker_descriptors_size};
+    struct rpc_server_config config = {
+        .listen = worker->config.listen,
+        .max_message_bytes = MAX_MESSAGE_BYTES,
+        .max_queued_bytes = MAX_QUEUED_BYTES,
+        .keepalive_us = KEEPALIVE_US,
+        .methods = life->methods,
+        .method_count = count,
+        .services = life->services,
+        .service_count = count,
+        .descriptors = &descriptors,
+        .descriptor_count = 1,
+    };
+    TRY(rpc_server_start(worker->runtime, &config, &life->server, err));
+    str_copy(worker->info.address, sizeof worker->info.address, rpc_server_address(life->server));
+    return STATUS_OK;
+}
+
+static enum status start_registrar(struct worker_life *life, struct error *err)
+{
+    struct registrar_config config = {.runtime = life->worker.runtime,
+                                      .router_address = life->worker.config.router,
+                                      .info = life->worker.info};
+    return registrar_start(&config, &life->registrar, err);
+}
+
+static void log_sizes(const struct worker *worker)
+{
+    log_info(
+        MODULE,
+        "msg=\"sizes\" kv_pool_mib=%zu kv_blocks=%u block_tokens=%u block_kib=%zu max_sequences=%u "
+        "chunk_tokens=%u context=%u threads=%u numerics=%s",
+        engine_pool_bytes(worker->engine) >> 20, worker->block_count, worker->config.block_tokens,
+        worker->block_bytes >> 10, worker->config.max_sequences, worker->config.chunk_tokens,
+        worker->info.context, worker->config.threads, worker->info.numerics_name);
+}
+
+/* In the order in which each part needs the ones before; worker_down takes what there is apart again. */
+static enum status worker_up(struct worker_life *life, struct error *err)
+{
+    struct worker *worker = &life->worker;
+    TRY(open_engine(worker, err));
+    TRY(open_transport(worker, err));
+    TRY(rpc_runtime_create(RPC_THREADS, &worker->runtime, err));
+    if (transfer_loop_create(&worker->loop) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
+    worker_metrics_init(&worker->metrics, worker->ops->role);
+    fill_info(worker);
+    worker->session = (struct session){.info = &worker->info,
+                                       .handlers = &session_handlers,
+                                       .role = worker,
+                                       .up_changed = on_session_changed,
+                                       .up_context = life};
+    TRY(start_steps(worker, err));
+    TRY(worker->ops->create(worker, &worker->role, err));
+    struct http_server_config http = {worker->config.metrics_listen, on_http, worker};
+    TRY(http_server_start(&http, &life->http, err));
+    str_copy(worker->info.metrics_address, sizeof worker->info.metrics_address,
+             http_server_address(life->http));
+    TRY(start_server(life, err));
+    TRY(start_registrar(life, err));
+    struct transfer_loop_config loop = {.transport = worker->transport,
+                                        .steps = worker->steps,
+                                        .handlers = {on_step_event, on_kv_event, on_tick},
+                                        .role = worker};
+    if (transfer_loop_start(worker->loop, &loop) != STATUS_OK)
+        return error_set(err, STATUS_IO, "the transfer thread could not be started");
+    rpc_server_set_serving(life->server, true);
+    log_sizes(worker);
+    return STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- going down */
+
+struct close_message {
+    struct transfer_message base;
+    struct worker *worker;
+    int done_fd;
+};
+
+static void close_deliver(struct transfer_message *base)
+{
+    struct close_message *message = (struct close_message *)base;
+    message->worker->ops->close(message->worker->role);
+    eventfd_write(message->done_fd, 1);
+}
+
+static void close_drop(struct transfer_message *base)
+{
+    eventfd_write(((struct close_message *)base)->done_fd, 1);
+}
+
+/* Has the role close what it dialled, on the thread that owns it, and waits for that. */
+static void close_role(struct worker *worker)
+{
+    struct close_message message = {{close_deliver, close_drop}, worker, eventfd(0, EFD_CLOEXEC)};
+    transfer_loop_post_end(worker->loop, &message.base);
+    eventfd_t done;
+    eventfd_read(message.done_fd, &done);
+    close(message.done_fd);
+}
+
+static void worker_down(struct worker_life *life)
+{
+    struct worker *worker = &life->worker;
+    if (life->server)
+        rpc_server_stop(life->server, 0);
+    if (worker->loop) {
+        if (worker->role && life->server)
+            close_role(worker);
+        transfer_loop_stop(worker->loop);
+    }
+    registrar_stop(life->registrar);
+    step_loop_stop(worker->steps);
+    transfer_loop_destroy(worker->loop);
+    if (worker->role)
+        worker->ops->destroy(worker->role);
+    http_server_stop(life->http);
+    if (worker->metrics.metrics)
+        worker_metrics_deinit(&worker->metrics);
+    if (worker->engine)
+        engine_close(worker->engine);
+    if (worker->transport)
+        kv_transport_close(worker->transport);
+    if (worker->runtime)
+        rpc_runtime_destroy(worker->runtime);
+    close(worker->idle_fd);
+}
+
+static void tell_ready(const struct worker *worker)
+{
+    log_info(MODULE, "msg=\"ready\" address=%s metrics=%s", worker->info.address,
+             worker->info.metrics_address);
+    if (worker->config.ready_fd == 0)
+        return;
+    dprintf((int)worker->config.ready_fd,
+            "{\"role\": \"%s\", \"name\": \"%s\", \"pid\": %d, \"address\": \"%s\", \"metrics\": "
+            "\"%s\"}\n",
+            worker_role_name(worker->ops->role), worker->info.name, (int)getpid(),
+            worker->info.address, worker->info.metrics_address);
+    close((int)worker->config.ready_fd);
+}
+
+/* Waits for SIGTERM or SIGINT, then for the last request, the drain's deadline or a second signal. */
+static void wait_for_end(struct worker_life *life, int signal_fd)
+{
+    struct worker *worker = &life->worker;
+    struct signalfd_siginfo info;
+    while (read(signal_fd, &info, sizeof info) != sizeof info)
+        ;
+    log_info(MODULE, "msg=\"draining\" signal=%u", info.ssi_signo);
+    rpc_server_set_serving(life->server, false);
+    atomic_store(&worker->draining, true);
+    struct pollfd fds[] = {{.fd = signal_fd, .events = POLLIN},
+                           {.fd = worker->idle_fd, .events = POLLIN}};
+    int ready = poll(fds, 2, (int)(worker->config.drain_timeout_us / 1000));
+    if (ready == 0)
+        log_warn(MODULE, "msg=\"requests were still running when the drain's time was over\"");
+}
+
+int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
+{
+    static struct worker_life life;
+    struct worker *worker = &life.worker;
+    worker->ops = ops;
+    worker_config_load(ops->role, argc, argv, &worker->config);
+    worker->idle_fd = eventfd(0, EFD_CLOEXEC);
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals,
+                    NULL); /* threads inherit it: only the signalfd sees them */
+    int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+    struct error err;
+    enum status status = failpoint_init(&err);
+    if (status == STATUS_OK)
+        status = worker_up(&life, &err);
+    if (status != STATUS_OK) {
+        char quoted[600];
+        log_error(MODULE, "status=%s msg=%s", status_name(status),
+                  log_quote(err.text, quoted, sizeof quoted));
+    } else {
+        tell_ready(worker);
+        wait_for_end(&life, signal_fd);
+    }
+    worker_down(&life);
+    close(signal_fd);
+    return status == STATUS_OK ? 0 : 1;
+}

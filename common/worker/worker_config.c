@@ -1,0 +1,216 @@
+#include "common/worker/worker_config.h"
+
+#include "common/base/log.h"
+#include "common/base/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const compute_names[] = {"fast", "f32", NULL};
+static const char *const isa_names[] = {"auto", "portable", "avx512bf16", NULL};
+static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
+
+#define AT(field) CONFIG_AT(struct worker_config, field)
+
+static const struct config_setting settings[] = {
+    {.name = "name",
+     .type = CONFIG_STRING,
+     AT(name),
+     .required = true,
+     .help = "Name of this worker, unique in the cluster, the same after a restart"},
+    {.name = "router",
+     .type = CONFIG_STRING,
+     AT(router),
+     .required = true,
+     .help = "Address of the router (host:port)"},
+    {.name = "model",
+     .type = CONFIG_STRING,
+     AT(model),
+     .required = true,
+     .help = "Folder of the model, in Hugging Face's layout"},
+    {.name = "model-name",
+     .type = CONFIG_STRING,
+     AT(model_name),
+     .default_text = "",
+     .help = "Name that clients use; empty: the folder's name"},
+    {.name = "listen",
+     .type = CONFIG_STRING,
+     AT(listen),
+     .default_text = "127.0.0.1:0",
+     .help = "Address of the gRPC server that the router and peers dial; port 0: any free one"},
+    {.name = "metrics-listen",
+     .type = CONFIG_STRING,
+     AT(metrics_listen),
+     .default_text = "127.0.0.1:0",
+     .help = "Address of /metrics and /healthz"},
+    {.name = "compute",
+     .type = CONFIG_ENUM,
+     AT(compute),
+     .default_text = "fast",
+     .choices = compute_names,
+     .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
+    {.name = "isa",
+     .type = CONFIG_ENUM,
+     AT(isa),
+     .default_text = "auto",
+     .choices = isa_names,
+     .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
+    {.name = "threads",
+     .type = CONFIG_U64,
+     AT(threads),
+     .default_text = "1",
+     .min = "1",
+     .max = "256",
+     .help = "Compute threads"},
+    {.name = "cpus",
+     .type = CONFIG_STRING,
+     AT(cpus),
+     .default_text = "",
+     .help = "Cores to pin the compute threads to (0,1,...); empty: not pinned"},
+    {.name = "spin",
+     .type = CONFIG_BOOL,
+     AT(spin),
+     .default_text = "false",
+     .help = "Idle compute threads spin inside a step; only where each has a core of its own"},
+    {.name = "chunk-tokens",
+     .type = CONFIG_U64,
+     AT(chunk_tokens),
+     .default_text = "512",
+     .min = "1",
+     .max = "65536",
+     .unit = "tokens",
+     .help = "Prompt rows of one step at most"},
+    {.name = "max-sequences",
+     .type = CONFIG_U64,
+     AT(max_sequences),
+     .default_text = "64",
+     .min = "1",
+     .max = "1024",
+     .help = "Requests held at the same time, in any state"},
+    {.name = "block-tokens",
+     .type = CONFIG_U64,
+     AT(block_tokens),
+     .default_text = "32",
+     .min = "8",
+     .max = "256",
+     .unit = "tokens",
+     .help = "Tokens of a KV block, a power of two; equal on all workers"},
+    {.name = "kv-tokens",
+     .type = CONFIG_U64,
+     AT(kv_tokens),
+     .default_text = "32768",
+     .min = "256",
+     .max = "1073741824",
+     .unit = "tokens",
+     .help = "Size of the KV pool"},
+    {.name = "context",
+     .type = CONFIG_U64,
+     AT(context),
+     .default_text = "0",
+     .min = "0",
+     .max = "16777216",
+     .unit = "tokens",
+     .help = "Prompt and answer at most; 0: the model's own limit"},
+    {.name = "transport",
+     .type = CONFIG_ENUM,
+     AT(transport),
+     .default_text = "auto",
+     .choices = transport_names,
+     .help = "Lane of the KV bytes; a lane asked for by name is not replaced by another"},
+    {.name = "interface",
+     .type = CONFIG_STRING,
+     AT(interface),
+     .default_text = "lo",
+     .help = "Network device of the tcp lane"},
+    {.name = "lease",
+     .type = CONFIG_DURATION,
+     AT(lease_us),
+     .default_text = "10s",
+     .min = "1s",
+     .max = "10m",
+     .help = "How long a prefill worker keeps blocks that no reader asks for"},
+    {.name = "heartbeat",
+     .type = CONFIG_DURATION,
+     AT(heartbeat_us),
+     .default_text = "1s",
+     .min = "50ms",
+     .max = "1m",
+     .help = "How often a decode worker extends its leases"},
+    {.name = "read-timeout",
+     .type = CONFIG_DURATION,
+     AT(read_timeout_us),
+     .default_text = "5s",
+     .min = "50ms",
+     .max = "10m",
+     .help = "Deadline of one read of KV bytes; then the link is closed by force"},
+    {.name = "drain-timeout",
+     .type = CONFIG_DURATION,
+     AT(drain_timeout_us),
+     .default_text = "30s",
+     .min = "0",
+     .max = "1h",
+     .help = "How long SIGTERM waits for requests to end"},
+    {.name = "ready-fd",
+     .type = CONFIG_U64,
+     AT(ready_fd),
+     .default_text = "0",
+     .min = "0",
+     .max = "65535",
+     .help = "Inherited file descriptor that gets one JSON line when the worker is ready; 0: none"},
+    {.name = "log-level",
+     .type = CONFIG_STRING,
+     AT(log_level),
+     .default_text = "info",
+     .help = "debug, info, warn or error"},
+};
+
+/* Checks that involve more than one number, or a list. */
+static enum status check(struct worker_config *config, struct error *err)
+{
+    if (config->block_tokens & (config->block_tokens - 1))
+        return error_set(err, STATUS_INVALID, "--block-tokens must be a power of two, got %u",
+                         config->block_tokens);
+    enum log_level level;
+    if (!log_level_parse(config->log_level, &level))
+        return error_set(err, STATUS_INVALID,
+                         "--log-level must be debug, info, warn or error, got '%s'",
+                         config->log_level);
+    char copy[sizeof config->cpus];
+    memcpy(copy, config->cpus, sizeof copy);
+    char *save = NULL;
+    for (char *one = strtok_r(copy, ",", &save); one; one = strtok_r(NULL, ",", &save)) {
+        uint64_t cpu;
+        if (config->cpu_count == WORKER_MAX_CPUS || !str_to_u64(one, 0, 4095, &cpu))
+            return error_set(err, STATUS_INVALID, "--cpus: '%s' is not a core's number", one);
+        config->cpu_list[config->cpu_count++] = (int)cpu;
+    }
+    if (config->cpu_count && config->cpu_count < config->threads)
+        return error_set(err, STATUS_INVALID, "--cpus names %u cores for %u --threads",
+                         config->cpu_count, config->threads);
+    return STATUS_OK;
+}
+
+void worker_config_load(enum worker_role role, int argc, char **argv, struct worker_config *config)
+{
+    bool prefill = role == ROLE_PREFILL;
+    struct config_program program = {
+        .name = prefill ? "baton-prefill" : "baton-decode",
+        .summary = prefill ? "Reads prompts and hands their KV cache to decode workers."
+                           : "Pulls KV caches from prefill workers and writes the answers.",
+        .settings = settings,
+        .setting_count = sizeof settings / sizeof *settings,
+    };
+    struct config_result result;
+    *config = (struct worker_config){0};
+    config_load_or_exit(&program, argc, argv, config, &result);
+    struct error err;
+    if (check(config, &err) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", program.name, err.text);
+        exit(2);
+    }
+    enum log_level level;
+    if (log_level_parse(config->log_level, &level))
+        log_init(config->name, level);
+    config_log(&program, config, &result);
+}

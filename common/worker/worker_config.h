@@ -1,0 +1,32 @@
+/* Settings of a worker process (baton-prefill, baton-decode). The table in worker_config.c is the one place where they are
+ * defined; `--help` prints it. */
+#ifndef BATON_WORKER_WORKER_CONFIG_H
+#define BATON_WORKER_WORKER_CONFIG_H
+
+#include "common/config/config.h"
+#include "common/domain/worker_info.h"
+#include "common/transport/kv_transport.h"
+#include "kernels/kernels.h"
+
+enum worker_compute { COMPUTE_FAST, COMPUTE_F32 };
+
+#define WORKER_MAX_CPUS 256
+
+struct worker_config {
+    char name[64], router[128], model[1024], model_name[128];
+    char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[32];
+    enum worker_compute compute;
+    enum isa isa;
+    enum kv_lane transport;
+    uint32_t threads, chunk_tokens, max_sequences, block_tokens, kv_tokens, context;
+    uint64_t lease_us, heartbeat_us, read_timeout_us, drain_timeout_us;
+    uint32_t ready_fd; /* 0: none */
+    bool spin;
+    int cpu_list[WORKER_MAX_CPUS]; /* `cpus`, parsed */
+    uint32_t cpu_count;
+};
+
+/* Flags, environment, file; prints help or mistakes and exits where a main should. */
+void worker_config_load(enum worker_role role, int argc, char **argv, struct worker_config *config);
+
+#endif

@@ -1,0 +1,67 @@
+#include "common/worker/worker_metrics.h"
+
+#include <string.h>
+
+void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
+{
+    *m = (struct worker_metrics){.metrics = metrics_create()};
+    struct metrics *all = m->metrics;
+    static const char *const state_labels[] = {"state=\"free\"", "state=\"used\"",
+                                               "state=\"pinned\"", "state=\"landing\""};
+    for (int i = 0; i < KV_BLOCK_STATES; i++)
+        m->blocks[i] = metrics_gauge(all, "baton_kv_blocks", "KV blocks by what they are for",
+                                     state_labels[i]);
+    m->waiting =
+        metrics_gauge(all, "baton_queue_requests", "Requests that wait for KV blocks", NULL);
+    m->running = metrics_gauge(all, "baton_running_requests", "Requests that are computed", NULL);
+    m->session_up =
+        metrics_gauge(all, "baton_session_up", "1 while the router's session is up", NULL);
+    const char *role_label = role == ROLE_PREFILL ? "role=\"prefill\"" : "role=\"decode\"";
+    m->prompt_rows = metrics_counter(all, "baton_prompt_tokens_computed_total",
+                                     "Prompt rows that went through the model here", role_label);
+    m->decode_rows =
+        metrics_counter(all, "baton_decode_tokens_computed_total",
+                        "Rows of generated tokens that went through the model here", role_label);
+    m->steps = metrics_counter(all, "baton_steps_total", "Steps of the engine", NULL);
+    const char *help = "Handoffs by how they ended here";
+    m->handoffs_ok = metrics_counter(all, "baton_handoffs_total", help, "status=\"ok\"");
+    m->handoffs_failed = metrics_counter(all, "baton_handoffs_total", help, "status=\"lost\"");
+    m->released = metrics_counter(all, "baton_handoffs_total", help, "status=\"released\"");
+    help = "KV bytes read from other workers";
+    m->bytes_shm = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"shm\"");
+    m->bytes_tcp = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"tcp\"");
+    m->bytes_local = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"local\"");
+    m->stale_messages = metrics_counter(all, "baton_stale_messages_total",
+                                        "Messages of older attempts, dropped", NULL);
+}
+
+void worker_metrics_deinit(struct worker_metrics *m)
+{
+    metrics_destroy(m->metrics);
+}
+
+void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t total)
+{
+    if (total > *seen)
+        counter_add(counter, total - *seen);
+    *seen = total;
+}
+
+void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up)
+{
+    for (int i = 0; i < KV_BLOCK_STATES; i++)
+        gauge_set(m->blocks[i], atomic_load(&load->blocks[i]));
+    gauge_set(m->waiting, atomic_load(&load->waiting));
+    gauge_set(m->running, atomic_load(&load->running));
+    gauge_set(m->session_up, session_up);
+    worker_metrics_advance(m->prompt_rows, &m->seen_prompt_rows, atomic_load(&load->prompt_rows));
+    worker_metrics_advance(m->decode_rows, &m->seen_decode_rows, atomic_load(&load->decode_rows));
+    worker_metrics_advance(m->steps, &m->seen_steps, atomic_load(&load->steps));
+}
+
+struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *lane)
+{
+    if (!strcmp(lane, "shm"))
+        return m->bytes_shm;
+    return strcmp(lane, "tcp") ? m->bytes_local : m->bytes_tcp;
+}

@@ -1,0 +1,27 @@
+/* What a worker's /metrics shows. Updated by the transfer thread from the step thread's snapshot and its own tables. */
+#ifndef BATON_WORKER_WORKER_METRICS_H
+#define BATON_WORKER_WORKER_METRICS_H
+
+#include "common/domain/worker_info.h"
+#include "common/observe/metrics.h"
+#include "common/worker/step_loop.h"
+
+struct worker_metrics {
+    struct metrics *metrics;
+    struct gauge *blocks[KV_BLOCK_STATES], *waiting, *running, *session_up;
+    struct counter *prompt_rows, *decode_rows, *steps;
+    struct counter *handoffs_ok, *handoffs_failed, *released;
+    struct counter *bytes_shm, *bytes_tcp, *bytes_local;
+    struct counter *stale_messages;
+    uint64_t seen_prompt_rows, seen_decode_rows, seen_steps,
+        seen_stale; /* what the counters hold already */
+};
+
+void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
+void worker_metrics_deinit(struct worker_metrics *m);
+void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up);
+/* Adds what has come to a total since the last call. */
+void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t total);
+struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *lane);
+
+#endif

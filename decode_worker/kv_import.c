@@ -1,0 +1,381 @@
+#include "decode_worker/kv_import.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/membership/worker_message.h"
+#include "common/transport/kv_checksum.h"
+#include "common/worker/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODULE            "kv_import"
+#define PEER_PATH         "/baton.worker.v1.PrefillPeer/Peer"
+#define MAX_MESSAGE_BYTES (4u << 20)
+#define MAX_QUEUED_BYTES  (16u << 20)
+#define KEEPALIVE_US      5000000
+
+struct peer {
+    uint64_t id; /* index + 1 */
+    char address[128], name[64];
+    struct rpc_channel *channel;
+    struct stream *stream;   /* the one that counts; NULL: none */
+    struct kv_peer *pairing; /* NULL: none */
+    unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
+    size_t transport_address_bytes;
+    char lane[KV_TRANSPORT_MAX_LANE_NAME];
+};
+
+struct kv_import {
+    struct worker *worker;
+    struct kv_import_handlers handlers;
+    void *role;
+    struct stream_service service;
+    uint32_t peer_count;
+    struct peer peers[KV_IMPORT_MAX_PEERS];
+    uint32_t max_blocks;
+    struct block_run *block_runs;  /* [max_blocks] */
+    struct kv_read_run *read_runs; /* [max_blocks] */
+};
+
+/* ---------------------------------------------------------------- Peer streams */
+
+static void on_welcome(struct kv_import *imports, struct peer *peer,
+                       const Baton__Worker__V1__PeerWelcome *welcome)
+{
+    if (welcome->version != WORKER_PROTOCOL_VERSION ||
+        welcome->transport_address.len > sizeof peer->transport_address) {
+        log_error(MODULE,
+                  "peer=%s version=%u address_bytes=%zu msg=\"a welcome that can't be used\"",
+                  peer->name, welcome->version, welcome->transport_address.len);
+        struct stream *stream = peer->stream;
+        peer->stream = NULL;
+        stream_cancel(stream);
+        imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_PROTOCOL);
+        return;
+    }
+    memcpy(peer->transport_address, welcome->transport_address.data,
+           welcome->transport_address.len);
+    peer->transport_address_bytes = welcome->transport_address.len;
+    imports->handlers.peer_up(imports->role, peer->id, welcome->incarnation);
+}
+
+static void on_message(struct stream *stream, const ProtobufCMessage *base)
+{
+    struct kv_import *imports = kv_import_of(stream_role(stream));
+    struct peer *peer = stream_context(stream);
+    if (peer->stream != stream)
+        return; /* of a stream that was given up */
+    const Baton__Worker__V1__PeerUp *up = (const Baton__Worker__V1__PeerUp *)base;
+    struct peer_up message = {0};
+    switch (up->message_case) {
+    case BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME:
+        on_welcome(imports, peer, up->welcome);
+        return;
+    case BATON__WORKER__V1__PEER_UP__MESSAGE_READY:
+        message = (struct peer_up){.kind = PEER_READY,
+                                   .request = up->ready->request,
+                                   .attempt = up->ready->attempt,
+                                   .ready_tokens = up->ready->tokens};
+        break;
+    case BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE:
+        message = (struct peer_up){.kind = PEER_COMPLETE,
+                                   .request = up->complete->request,
+                                   .attempt = up->complete->attempt,
+                                   .first_token = up->complete->first_token,
+                                   .logits_hash = up->complete->logits_hash,
+                                   .finish = (enum finish_reason)up->complete->finish,
+                                   .checksum_count = (uint32_t)up->complete->n_checksums,
+                                   .checksums = up->complete->checksums};
+        break;
+    case BATON__WORKER__V1__PEER_UP__MESSAGE_HELD:
+        message = (struct peer_up){
+            .kind = PEER_HELD, .request = up->held->request, .attempt = up->held->attempt};
+        break;
+    case BATON__WORKER__V1__PEER_UP__MESSAGE_GONE:
+        message = (struct peer_up){
+            .kind = PEER_GONE, .request = up->gone->request, .attempt = up->gone->attempt};
+        break;
+    case BATON__WORKER__V1__PEER_UP__MESSAGE_EXTENDED:
+        message = (struct peer_up){.kind = PEER_EXTENDED,
+                                   .request = up->extended->request,
+                                   .attempt = up->extended->attempt,
+                                   .left_us = up->extended->left_us};
+        break;
+    default: return;
+    }
+    imports->handlers.message(imports->role, peer->id, &message);
+}
+
+static void on_ended(struct stream *stream, const struct rpc_end *end)
+{
+    struct kv_import *imports = kv_import_of(stream_role(stream));
+    struct peer *peer = stream_context(stream);
+    if (peer->stream != stream)
+        return;
+    peer->stream = NULL;
+    char quoted[300];
+    log_warn(MODULE, "peer=%s code=%s reason=%s msg=%s", peer->name, rpc_code_name(end->code),
+             end->reason, log_quote(end->message, quoted, sizeof quoted));
+    if (end->code != RPC_FAILED_PRECONDITION)
+        imports->handlers.peer_lost(imports->role, peer->id);
+    else if (!strcmp(end->reason, "numerics_mismatch"))
+        imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_NUMERICS_MISMATCH);
+    else
+        imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_LAYOUT_MISMATCH);
+}
+
+static const struct stream_kind peer_stream_kind = {
+    .name = "peer",
+    .incoming = &baton__worker__v1__peer_up__descriptor,
+    .message = on_message,
+    .ended = on_ended,
+};
+
+static void send_down(struct peer *peer, Baton__Worker__V1__PeerDown *down)
+{
+    if (peer->stream)
+        stream_send(peer->stream, &down->base);
+}
+
+static void send_hello(struct kv_import *imports, struct peer *peer)
+{
+    const struct worker_info *info = &imports->worker->info;
+    Baton__Worker__V1__PeerHello hello = BATON__WORKER__V1__PEER_HELLO__INIT;
+    hello.version = WORKER_PROTOCOL_VERSION;
+    hello.name = (char *)info->name; /* packing only reads */
+    hello.incarnation = info->incarnation;
+    hello.model_hash = info->model_hash;
+    hello.layout_hash = info->layout_hash;
+    hello.numerics_id = info->numerics_id;
+    Baton__Worker__V1__PeerDown down = BATON__WORKER__V1__PEER_DOWN__INIT;
+    down.message_case = BATON__WORKER__V1__PEER_DOWN__MESSAGE_HELLO;
+    down.hello = &hello;
+    send_down(peer, &down);
+}
+
+/* ---------------------------------------------------------------- peers */
+
+static struct peer *peer_of(struct kv_import *imports, uint64_t id)
+{
+    ASSERT(id >= 1 && id <= imports->peer_count);
+    return &imports->peers[id - 1];
+}
+
+uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name)
+{
+    for (uint32_t i = 0; i < imports->peer_count; i++)
+        if (!strcmp(imports->peers[i].address, address))
+            return imports->peers[i].id;
+    if (imports->peer_count == KV_IMPORT_MAX_PEERS || !*address)
+        return 0;
+    struct peer *peer = &imports->peers[imports->peer_count++];
+    peer->id = imports->peer_count;
+    str_copy(peer->address, sizeof peer->address, address);
+    str_copy(peer->name, sizeof peer->name, name);
+    return peer->id;
+}
+
+enum status kv_import_connect(struct kv_import *imports, uint64_t id)
+{
+    struct peer *peer = peer_of(imports, id);
+    ASSERT(!peer->stream);
+    if (!peer->channel) {
+        struct rpc_channel_config config = {.target = peer->address,
+                                            .max_message_bytes = MAX_MESSAGE_BYTES,
+                                            .max_queued_bytes = MAX_QUEUED_BYTES,
+                                            .keepalive_us = KEEPALIVE_US};
+        struct error err;
+        enum status status =
+            rpc_channel_create(imports->worker->runtime, &config, &peer->channel, &err);
+        if (status != STATUS_OK) {
+            log_error(MODULE, "peer=%s msg=\"%s\"", peer->name, err.text);
+            return status;
+        }
+    }
+    TRY(stream_dial(&imports->service, peer->channel, PEER_PATH, peer, &peer->stream));
+    send_hello(imports, peer);
+    return STATUS_OK;
+}
+
+void kv_import_disconnect(struct kv_import *imports, uint64_t id)
+{
+    struct peer *peer = peer_of(imports, id);
+    struct stream *stream = peer->stream;
+    peer->stream = NULL;
+    if (stream)
+        stream_cancel(stream);
+}
+
+void kv_import_send(struct kv_import *imports, uint64_t id, const struct peer_down *message)
+{
+    struct peer *peer = peer_of(imports, id);
+    Baton__Worker__V1__HandleRef ref;
+    wire_ref_pack(message->ref, &ref);
+    Baton__Worker__V1__PeerDown down = BATON__WORKER__V1__PEER_DOWN__INIT;
+    Baton__Worker__V1__Subscribe subscribe = BATON__WORKER__V1__SUBSCRIBE__INIT;
+    Baton__Worker__V1__Subscribe *handles[] = {&subscribe};
+    Baton__Worker__V1__Extend extend = BATON__WORKER__V1__EXTEND__INIT;
+    Baton__Worker__V1__Confirm confirm = BATON__WORKER__V1__CONFIRM__INIT;
+    Baton__Worker__V1__PeerRelease release = BATON__WORKER__V1__PEER_RELEASE__INIT;
+    switch (message->kind) {
+    case PEER_SUBSCRIBE:
+    case PEER_EXTEND:
+        subscribe.request = message->request;
+        subscribe.attempt = message->attempt;
+        subscribe.handle = &ref;
+        extend.n_handles = 1;
+        extend.handles = handles;
+        down.message_case = message->kind == PEER_SUBSCRIBE
+                                ? BATON__WORKER__V1__PEER_DOWN__MESSAGE_SUBSCRIBE
+                                : BATON__WORKER__V1__PEER_DOWN__MESSAGE_EXTEND;
+        if (message->kind == PEER_SUBSCRIBE)
+            down.subscribe = &subscribe;
+        else
+            down.extend = &extend;
+        break;
+    case PEER_CONFIRM:
+        confirm.request = message->request;
+        confirm.attempt = message->attempt;
+        confirm.handle = &ref;
+        down.message_case = BATON__WORKER__V1__PEER_DOWN__MESSAGE_CONFIRM;
+        down.confirm = &confirm;
+        break;
+    case PEER_RELEASE:
+        release.request = message->request;
+        release.attempt = message->attempt;
+        release.handle = &ref;
+        down.message_case = BATON__WORKER__V1__PEER_DOWN__MESSAGE_RELEASE;
+        down.release = &release;
+        break;
+    }
+    send_down(peer, &down);
+}
+
+/* ---------------------------------------------------------------- bytes */
+
+enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error *err)
+{
+    struct peer *peer = peer_of(imports, id);
+    ASSERT(!peer->pairing);
+    TRY(kv_transport_pair(imports->worker->transport, peer->transport_address,
+                          peer->transport_address_bytes, &peer->pairing, err));
+    str_copy(peer->lane, sizeof peer->lane, kv_peer_lane(peer->pairing));
+    log_info(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
+    return STATUS_OK;
+}
+
+void kv_import_unpair(struct kv_import *imports, uint64_t id)
+{
+    struct peer *peer = peer_of(imports, id);
+    if (peer->pairing)
+        kv_transport_unpair(imports->worker->transport, peer->pairing);
+}
+
+enum status kv_import_read(struct kv_import *imports, uint64_t id, const uint32_t *remote,
+                           const uint32_t *local, uint32_t block_count, uint64_t cookie)
+{
+    struct peer *peer = peer_of(imports, id);
+    ASSERT(block_count <= imports->max_blocks);
+    if (!peer->pairing)
+        return STATUS_UNAVAILABLE;
+    uint32_t count = block_runs(remote, local, block_count, imports->block_runs);
+    uint64_t block_bytes = imports->worker->block_bytes;
+    for (uint32_t i = 0; i < count; i++)
+        imports->read_runs[i] =
+            (struct kv_read_run){.remote_offset = imports->block_runs[i].remote_block * block_bytes,
+                                 .local_offset = imports->block_runs[i].local_block * block_bytes,
+                                 .bytes = imports->block_runs[i].block_count * block_bytes};
+    uint64_t deadline_us = clock_now_us() + imports->worker->config.read_timeout_us;
+    return kv_transport_read(imports->worker->transport, peer->pairing, imports->read_runs, count,
+                             deadline_us, cookie);
+}
+
+bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
+                      const uint32_t *checksums, uint32_t block_count)
+{
+    const char *pool = kv_transport_pool(imports->worker->transport);
+    size_t block_bytes = imports->worker->block_bytes;
+    for (uint32_t i = 0; i < block_count; i++)
+        if (kv_checksum(pool + local[i] * block_bytes, block_bytes) != checksums[i]) {
+            log_error(MODULE, "block=%u of=%u msg=\"the checksum of a KV block is wrong\"", i,
+                      block_count);
+            return false;
+        }
+    return true;
+}
+
+const char *kv_import_lane(const struct kv_import *imports, uint64_t id)
+{
+    return peer_of((struct kv_import *)imports, id)->lane;
+}
+
+static struct peer *peer_of_pairing(struct kv_import *imports, const struct kv_peer *pairing)
+{
+    for (uint32_t i = 0; i < imports->peer_count; i++)
+        if (imports->peers[i].pairing == pairing)
+            return &imports->peers[i];
+    return NULL;
+}
+
+void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
+{
+    struct peer *peer = peer_of_pairing(imports, event->peer);
+    ASSERT(peer); /* a pairing is forgotten only by its last event */
+    if (event->status != STATUS_OK)
+        log_warn(MODULE, "peer=%s lane=%s status=%s reason=\"%s\" msg=\"%s\"", peer->name,
+                 peer->lane, status_name(event->status), event->reason ? event->reason : "",
+                 event->kind == KV_EVENT_READ_DONE ? "a read failed" : "the pairing was closed");
+    if (event->kind == KV_EVENT_READ_DONE) {
+        if (event->status == STATUS_OK)
+            counter_add(worker_metrics_lane(&imports->worker->metrics, peer->lane), event->bytes);
+        imports->handlers.read_done(imports->role, event->cookie, event->status);
+        return;
+    }
+    peer->pairing = NULL;
+    imports->handlers.pair_closed(imports->role, peer->id);
+}
+
+/* ---------------------------------------------------------------- life */
+
+enum status kv_import_create(struct worker *worker, const struct kv_import_handlers *handlers,
+                             void *role, struct kv_import **out)
+{
+    struct kv_import *imports = calloc(1, sizeof *imports);
+    if (!imports)
+        return STATUS_LIMIT;
+    imports->worker = worker;
+    imports->handlers = *handlers;
+    imports->role = role;
+    imports->service = (struct stream_service){worker->loop, &peer_stream_kind, role};
+    imports->max_blocks = worker->info.context / worker->info.block_tokens + 1;
+    imports->block_runs = calloc(imports->max_blocks, sizeof *imports->block_runs);
+    imports->read_runs = calloc(imports->max_blocks, sizeof *imports->read_runs);
+    if (!imports->block_runs || !imports->read_runs) {
+        kv_import_destroy(imports);
+        return STATUS_LIMIT;
+    }
+    *out = imports;
+    return STATUS_OK;
+}
+
+void kv_import_close(struct kv_import *imports)
+{
+    for (uint32_t i = 0; i < imports->peer_count; i++) {
+        struct peer *peer = &imports->peers[i];
+        peer->stream = NULL; /* its end is not told any more */
+        if (peer->channel)
+            rpc_channel_destroy(peer->channel);
+        peer->channel = NULL;
+    }
+}
+
+void kv_import_destroy(struct kv_import *imports)
+{
+    if (!imports)
+        return;
+    free(imports->block_runs);
+    free(imports->read_runs);
+    free(imports);
+}

@@ -1,0 +1,53 @@
+/* How a decode worker reaches prefill workers: one gRPC channel with one Peer stream, and one transport pairing, for each.
+ * Transfer thread only. When to connect, pair, read and close is common/handoff/sink.h's decision; this carries it out and
+ * tells what came of it.
+ */
+#ifndef BATON_DECODE_WORKER_KV_IMPORT_H
+#define BATON_DECODE_WORKER_KV_IMPORT_H
+
+#include "common/handoff/sink.h"
+#include "common/worker/stream.h"
+#include "common/worker/worker.h"
+
+#define KV_IMPORT_MAX_PEERS 64
+
+struct kv_import;
+
+/* Never called from inside a kv_import function, except by kv_import_kv_event. */
+struct kv_import_handlers {
+    void (*peer_up)(void *role, uint64_t peer, uint64_t incarnation);
+    void (*peer_refused)(void *role, uint64_t peer, enum sink_reason reason);
+    void (*peer_lost)(void *role, uint64_t peer);
+    void (*pair_closed)(void *role, uint64_t peer);
+    void (*message)(void *role, uint64_t peer, const struct peer_up *message);
+    void (*read_done)(void *role, uint64_t cookie, enum status status);
+};
+
+enum status kv_import_create(struct worker *worker, const struct kv_import_handlers *handlers,
+                             void *role, struct kv_import **imports) WARN_UNUSED;
+/* Cancels all streams and waits for their ends; transfer thread or, when it has ended, the main thread. */
+void kv_import_close(struct kv_import *imports);
+void kv_import_destroy(struct kv_import *imports);
+
+struct kv_import *kv_import_of(void *role); /* defined by the role: streams carry the role */
+
+/* The id of the prefill worker at this address, always the same one; 0 when KV_IMPORT_MAX_PEERS others are known. */
+uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
+
+enum status kv_import_connect(struct kv_import *imports, uint64_t peer) WARN_UNUSED;
+void kv_import_disconnect(struct kv_import *imports, uint64_t peer);
+enum status kv_import_pair(struct kv_import *imports, uint64_t peer, struct error *err) WARN_UNUSED;
+void kv_import_unpair(struct kv_import *imports, uint64_t peer);
+void kv_import_send(struct kv_import *imports, uint64_t peer, const struct peer_down *message);
+enum status kv_import_read(struct kv_import *imports, uint64_t peer, const uint32_t *remote,
+                           const uint32_t *local, uint32_t block_count,
+                           uint64_t cookie) WARN_UNUSED;
+/* Do the blocks hold the bytes that these checksums were made of? */
+bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
+                      const uint32_t *checksums, uint32_t block_count);
+/* "shm", "tcp", ... or "" while not paired. */
+const char *kv_import_lane(const struct kv_import *imports, uint64_t peer);
+
+void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event);
+
+#endif

@@ -1,0 +1,329 @@
+#include "prefill_worker/kv_export.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/membership/worker_message.h"
+#include "common/transport/kv_checksum.h"
+#include "common/worker/wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MODULE    "kv_export"
+#define MAX_PEERS 64
+
+struct peer {
+    uint64_t id; /* 0: an empty slot; never used twice */
+    struct stream *stream;
+    bool welcomed;
+    char name[64];
+};
+
+struct exported {
+    struct sequence_key key;
+    const uint32_t *blocks; /* NULL: an empty slot */
+    uint32_t block_count, filled;
+    uint32_t *checksums; /* owned: [max_blocks] */
+};
+
+struct kv_export {
+    struct worker *worker;
+    struct kv_export_handlers handlers;
+    void *role;
+    uint64_t next_peer_id;
+    struct peer peers[MAX_PEERS];
+    uint32_t max_exported, max_blocks;
+    uint32_t *checksum_memory;
+    struct exported exported[];
+};
+
+enum status kv_export_create(struct worker *worker, const struct kv_export_handlers *handlers,
+                             void *role, struct kv_export **out)
+{
+    uint32_t count = worker->config.max_sequences;
+    struct kv_export *exports = calloc(1, sizeof *exports + count * sizeof *exports->exported);
+    if (!exports)
+        return STATUS_LIMIT;
+    exports->worker = worker;
+    exports->handlers = *handlers;
+    exports->role = role;
+    exports->max_exported = count;
+    exports->max_blocks = worker->info.context / worker->info.block_tokens + 1;
+    exports->checksum_memory = calloc((size_t)count * exports->max_blocks, sizeof(uint32_t));
+    if (!exports->checksum_memory) {
+        free(exports);
+        return STATUS_LIMIT;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        exports->exported[i].checksums = exports->checksum_memory + (size_t)i * exports->max_blocks;
+    *out = exports;
+    return STATUS_OK;
+}
+
+void kv_export_destroy(struct kv_export *exports)
+{
+    if (!exports)
+        return;
+    free(exports->checksum_memory);
+    free(exports);
+}
+
+/* ---------------------------------------------------------------- Peer streams */
+
+static struct peer *peer_find(struct kv_export *exports, uint64_t id)
+{
+    for (int i = 0; i < MAX_PEERS; i++)
+        if (exports->peers[i].id == id)
+            return &exports->peers[i];
+    return NULL;
+}
+
+static void on_opened(struct stream *stream)
+{
+    struct kv_export *exports = kv_export_of(stream_role(stream));
+    struct peer *peer = peer_find(exports, 0);
+    if (!peer) {
+        stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers",
+                      "this prefill worker serves as many decode workers as it can");
+        return;
+    }
+    *peer = (struct peer){.id = ++exports->next_peer_id, .stream = stream};
+    stream_set_context(stream, peer);
+}
+
+static void send_up(struct stream *stream, Baton__Worker__V1__PeerUp *up)
+{
+    stream_send(stream, &up->base);
+}
+
+static void welcome(struct kv_export *exports, struct peer *peer)
+{
+    size_t bytes;
+    const void *address = kv_transport_address(exports->worker->transport, &bytes);
+    Baton__Worker__V1__PeerWelcome message = BATON__WORKER__V1__PEER_WELCOME__INIT;
+    message.version = WORKER_PROTOCOL_VERSION;
+    message.incarnation = exports->worker->info.incarnation;
+    message.transport_address.data = (uint8_t *)address; /* packing only reads */
+    message.transport_address.len = bytes;
+    message.lease_us = exports->worker->config.lease_us;
+    Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
+    up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME;
+    up.welcome = &message;
+    peer->welcomed = true;
+    send_up(peer->stream, &up);
+}
+
+/* Layouts and models must agree before a byte may be read; both hashes go into the sentence. */
+static void on_hello(struct kv_export *exports, struct peer *peer,
+                     const Baton__Worker__V1__PeerHello *hello)
+{
+    const struct worker_info *info = &exports->worker->info;
+    str_copy(peer->name, sizeof peer->name, hello->name);
+    char text[256] = "";
+    if (hello->version != WORKER_PROTOCOL_VERSION)
+        snprintf(text, sizeof text, "protocol version %u here, %u there", WORKER_PROTOCOL_VERSION,
+                 hello->version);
+    else if (hello->model_hash != info->model_hash || hello->layout_hash != info->layout_hash)
+        snprintf(text, sizeof text,
+                 "model %016llx layout %016llx here, model %016llx layout %016llx there",
+                 (unsigned long long)info->model_hash, (unsigned long long)info->layout_hash,
+                 (unsigned long long)hello->model_hash, (unsigned long long)hello->layout_hash);
+    if (!*text && hello->numerics_id != info->numerics_id) {
+        snprintf(text, sizeof text, "numerics id %016llx here, %016llx there",
+                 (unsigned long long)info->numerics_id, (unsigned long long)hello->numerics_id);
+        stream_finish(peer->stream, RPC_FAILED_PRECONDITION, "numerics_mismatch", text);
+    } else if (*text)
+        stream_finish(peer->stream, RPC_FAILED_PRECONDITION, "layout_mismatch", text);
+    if (*text) {
+        char quoted[300];
+        log_error(MODULE, "peer=%s msg=\"refused to pair\" why=%s", peer->name,
+                  log_quote(text, quoted, sizeof quoted));
+        return;
+    }
+    log_info(MODULE, "peer=%s msg=\"a decode worker is paired\"", peer->name);
+    welcome(exports, peer);
+}
+
+static void deliver(struct kv_export *exports, struct peer *peer, enum peer_down_kind kind,
+                    uint64_t request, uint32_t attempt, const Baton__Worker__V1__HandleRef *ref)
+{
+    struct peer_down message = {kind, request, attempt, wire_ref(ref)};
+    exports->handlers.message(exports->role, peer->id, &message);
+}
+
+static void on_message(struct stream *stream, const ProtobufCMessage *base)
+{
+    struct kv_export *exports = kv_export_of(stream_role(stream));
+    const Baton__Worker__V1__PeerDown *down = (const Baton__Worker__V1__PeerDown *)base;
+    struct peer *peer = stream_context(stream);
+    if (!peer)
+        return; /* refused at the door */
+    if (down->message_case == BATON__WORKER__V1__PEER_DOWN__MESSAGE_HELLO && !peer->welcomed) {
+        on_hello(exports, peer, down->hello);
+        return;
+    }
+    if (!peer->welcomed) {
+        stream_finish(stream, RPC_FAILED_PRECONDITION, "no_hello",
+                      "the first message must be a hello");
+        return;
+    }
+    switch (down->message_case) {
+    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_SUBSCRIBE:
+        deliver(exports, peer, PEER_SUBSCRIBE, down->subscribe->request, down->subscribe->attempt,
+                down->subscribe->handle);
+        break;
+    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_EXTEND:
+        for (size_t i = 0; i < down->extend->n_handles; i++)
+            deliver(exports, peer, PEER_EXTEND, down->extend->handles[i]->request,
+                    down->extend->handles[i]->attempt, down->extend->handles[i]->handle);
+        break;
+    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_CONFIRM:
+        deliver(exports, peer, PEER_CONFIRM, down->confirm->request, down->confirm->attempt,
+                down->confirm->handle);
+        break;
+    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_RELEASE:
+        deliver(exports, peer, PEER_RELEASE, down->release->request, down->release->attempt,
+                down->release->handle);
+        break;
+    default: break; /* a second hello, or nothing */
+    }
+}
+
+static void on_ended(struct stream *stream, const struct rpc_end *end)
+{
+    struct kv_export *exports = kv_export_of(stream_role(stream));
+    struct peer *peer = stream_context(stream);
+    if (!peer)
+        return;
+    log_info(MODULE, "peer=%s code=%s msg=\"a decode worker's stream ended\"", peer->name,
+             rpc_code_name(end->code));
+    uint64_t id = peer->id;
+    *peer = (struct peer){0};
+    exports->handlers.lost(exports->role, id);
+}
+
+const struct stream_kind kv_export_stream_kind = {
+    .name = "peer",
+    .incoming = &baton__worker__v1__peer_down__descriptor,
+    .opened = on_opened,
+    .message = on_message,
+    .ended = on_ended,
+};
+
+static void send_complete(struct peer *peer, const struct peer_up *message)
+{
+    Baton__Worker__V1__Complete complete = BATON__WORKER__V1__COMPLETE__INIT;
+    complete.request = message->request;
+    complete.attempt = message->attempt;
+    complete.first_token = message->first_token;
+    complete.logits_hash = message->logits_hash;
+    complete.finish = message->finish;
+    complete.n_checksums = message->checksum_count;
+    complete.checksums = (uint32_t *)message->checksums; /* packing only reads */
+    Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
+    up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
+    up.complete = &complete;
+    send_up(peer->stream, &up);
+}
+
+void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct peer_up *message)
+{
+    struct peer *peer = peer_find(exports, peer_id);
+    if (!peer)
+        return; /* its loss is on the way, or was told */
+    Baton__Worker__V1__Ready ready = BATON__WORKER__V1__READY__INIT;
+    Baton__Worker__V1__Held held = BATON__WORKER__V1__HELD__INIT;
+    Baton__Worker__V1__Gone gone = BATON__WORKER__V1__GONE__INIT;
+    Baton__Worker__V1__Extended extended = BATON__WORKER__V1__EXTENDED__INIT;
+    Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
+    switch (message->kind) {
+    case PEER_COMPLETE: send_complete(peer, message); return;
+    case PEER_READY:
+        ready.request = message->request;
+        ready.attempt = message->attempt;
+        ready.tokens = message->ready_tokens;
+        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_READY;
+        up.ready = &ready;
+        break;
+    case PEER_HELD:
+        held.request = message->request;
+        held.attempt = message->attempt;
+        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_HELD;
+        up.held = &held;
+        break;
+    case PEER_GONE:
+        gone.request = message->request;
+        gone.attempt = message->attempt;
+        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_GONE;
+        up.gone = &gone;
+        break;
+    case PEER_EXTENDED:
+        extended.request = message->request;
+        extended.attempt = message->attempt;
+        extended.left_us = message->left_us;
+        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_EXTENDED;
+        up.extended = &extended;
+        break;
+    }
+    send_up(peer->stream, &up);
+}
+
+/* ---------------------------------------------------------------- checksums */
+
+static struct exported *exported_find(struct kv_export *exports, struct sequence_key key)
+{
+    for (uint32_t i = 0; i < exports->max_exported; i++) {
+        struct exported *exported = &exports->exported[i];
+        if (exported->blocks && exported->key.request == key.request &&
+            exported->key.attempt == key.attempt)
+            return exported;
+    }
+    return NULL;
+}
+
+void kv_export_add(struct kv_export *exports, struct sequence_key key, const uint32_t *blocks,
+                   uint32_t block_count)
+{
+    ASSERT(block_count <= exports->max_blocks);
+    struct exported *slot = exports->exported;
+    while (slot->blocks)
+        slot++;
+    ASSERT(slot < exports->exported + exports->max_exported);
+    slot->key = key;
+    slot->blocks = blocks;
+    slot->block_count = block_count;
+    slot->filled = 0;
+}
+
+void kv_export_filled(struct kv_export *exports, struct sequence_key key, uint32_t count)
+{
+    struct exported *exported = exported_find(exports, key);
+    if (!exported)
+        return;
+    if (count == UINT32_MAX)
+        count = exported->block_count;
+    ASSERT(count <= exported->block_count);
+    const char *pool = kv_transport_pool(exports->worker->transport);
+    size_t block_bytes = exports->worker->block_bytes;
+    for (; exported->filled < count; exported->filled++)
+        exported->checksums[exported->filled] =
+            kv_checksum(pool + exported->blocks[exported->filled] * block_bytes, block_bytes);
+}
+
+const uint32_t *kv_export_checksums(struct kv_export *exports, struct sequence_key key,
+                                    uint32_t *count)
+{
+    struct exported *exported = exported_find(exports, key);
+    if (!exported)
+        return NULL;
+    ASSERT(exported->filled == exported->block_count);
+    *count = exported->block_count;
+    return exported->checksums;
+}
+
+void kv_export_remove(struct kv_export *exports, struct sequence_key key)
+{
+    struct exported *exported = exported_find(exports, key);
+    if (exported)
+        exported->blocks = NULL;
+}

@@ -1,0 +1,297 @@
+#include "prefill_worker/prefill_role.h"
+
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+#include "common/worker/wire.h"
+#include "prefill_worker/kv_export.h"
+
+#include <stdlib.h>
+
+#define MODULE     "prefill_role"
+#define MEMO_COUNT 4096
+
+struct prefill_role {
+    struct worker *worker;
+    struct source_table *sources;
+    struct source_actions actions;
+    struct kv_export *exports;
+    struct sequence_spec pending; /* of the Prefill command under way: what SOURCE_START starts */
+};
+
+struct kv_export *kv_export_of(void *context)
+{
+    return ((struct prefill_role *)context)->exports;
+}
+
+/* ---------------------------------------------------------------- actions */
+
+static void send_opened(struct prefill_role *role, const struct source_action *action)
+{
+    Baton__Worker__V1__Handle handle;
+    wire_handle_pack(&action->handle, &handle);
+    Baton__Worker__V1__Opened opened = BATON__WORKER__V1__OPENED__INIT;
+    opened.request = action->request;
+    opened.attempt = action->attempt;
+    opened.handle = &handle;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_OPENED;
+    up.opened = &opened;
+    session_send(&role->worker->session, &up);
+}
+
+static void count_end(struct prefill_role *role, enum source_end end)
+{
+    const struct worker_metrics *metrics = &role->worker->metrics;
+    bool lost = end == SOURCE_EXPIRED || end == SOURCE_FAILED;
+    counter_add(end == SOURCE_CONFIRMED ? metrics->handoffs_ok
+                : lost                  ? metrics->handoffs_failed
+                                        : metrics->released,
+                1);
+}
+
+static void run_actions(struct prefill_role *role)
+{
+    bool start_failed = false;
+    struct sequence_key failed_key = {0};
+    for (uint32_t i = 0; i < role->actions.count; i++) {
+        const struct source_action *action = &role->actions.items[i];
+        struct sequence_key key = {action->request, action->attempt};
+        switch (action->kind) {
+        case SOURCE_START:
+            role->pending.key = key;
+            start_failed = step_loop_add(role->worker->steps, &role->pending) != STATUS_OK;
+            failed_key = key;
+            role->pending.tokens = NULL;
+            break;
+        case SOURCE_FREE:
+            log_debug(MODULE, "req=%016llx attempt=%u end=%s", (unsigned long long)key.request,
+                      key.attempt, source_end_name(action->end));
+            kv_export_remove(role->exports, key);
+            step_loop_remove(role->worker->steps, key);
+            count_end(role, action->end);
+            break;
+        case SOURCE_SEND_OPENED: send_opened(role, action); break;
+        case SOURCE_SEND_REFUSED:
+            session_send_refused(&role->worker->session, key, action->reason, "", action->retry);
+            break;
+        case SOURCE_SEND_PEER: kv_export_send(role->exports, action->peer, &action->message); break;
+        }
+    }
+    if (start_failed) {
+        source_on_failed(role->sources, clock_now_us(), failed_key.request, failed_key.attempt,
+                         "limit", true, &role->actions);
+        run_actions(role);
+    }
+}
+
+/* ---------------------------------------------------------------- the router's commands */
+
+static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefill *command)
+{
+    struct sequence_key key = {command->request, command->attempt};
+    struct wire_prompt prompt = {command->prompt, command->emitted, command->n_prompt,
+                                 command->n_emitted, command->sampling};
+    struct error err;
+    role->pending = (struct sequence_spec){.plan = PLAN_HAND_OFF};
+    if (wire_sequence_spec(&prompt, role->worker->info.vocab, &role->pending, &err) != STATUS_OK) {
+        session_send_refused(&role->worker->session, key, "invalid", err.text, false);
+        return;
+    }
+    if (atomic_load(&role->worker->draining)) {
+        free(role->pending.tokens);
+        session_send_refused(&role->worker->session, key, "draining", "the worker is draining",
+                             true);
+        return;
+    }
+    source_on_prefill(role->sources, clock_now_us(), key.request, key.attempt,
+                      role->pending.token_count, &role->actions);
+    run_actions(role);
+    free(role->pending.tokens); /* NULL once started */
+    role->pending.tokens = NULL;
+}
+
+static void on_command(void *context, const Baton__Worker__V1__SessionDown *command)
+{
+    struct prefill_role *role = context;
+    switch (command->command_case) {
+    case BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL:
+        on_prefill(role, command->prefill);
+        break;
+    case BATON__WORKER__V1__SESSION_DOWN__COMMAND_RELEASE:
+        source_on_release(role->sources, clock_now_us(), command->release->request,
+                          command->release->attempt, &role->actions);
+        run_actions(role);
+        break;
+    default:
+        log_warn(MODULE, "command=%d msg=\"not a command for a prefill worker\"",
+                 (int)command->command_case);
+    }
+}
+
+static void on_session_lost(void *context)
+{
+    struct prefill_role *role = context;
+    source_on_session_lost(role->sources, clock_now_us(), &role->actions);
+    run_actions(role);
+}
+
+/* ---------------------------------------------------------------- decode workers */
+
+static void on_peer_message(void *context, uint64_t peer, const struct peer_down *message)
+{
+    struct prefill_role *role = context;
+    source_on_message(role->sources, clock_now_us(), peer, message, &role->actions);
+    run_actions(role);
+}
+
+static void on_peer_lost(void *context, uint64_t peer)
+{
+    struct prefill_role *role = context;
+    source_on_peer_lost(role->sources, clock_now_us(), peer, &role->actions);
+    run_actions(role);
+}
+
+static const struct kv_export_handlers export_handlers = {on_peer_message, on_peer_lost};
+
+/* ---------------------------------------------------------------- the step thread's events */
+
+static void on_reserved(struct prefill_role *role, const struct step_event *event)
+{
+    struct sequence_key key = event->key;
+    source_on_reserved(role->sources, clock_now_us(), key.request, key.attempt, event->blocks,
+                       event->block_count, &role->actions);
+    if (role->actions.count) /* else the source has ended meanwhile */
+        kv_export_add(role->exports, key, event->blocks, event->block_count);
+    run_actions(role);
+}
+
+static void on_ready(struct prefill_role *role, const struct step_event *event)
+{
+    FAILPOINT("prefill.after_chunk");
+    kv_export_filled(role->exports, event->key,
+                     event->ready_tokens / role->worker->info.block_tokens);
+    source_on_computed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
+                       event->ready_tokens, &role->actions);
+    run_actions(role);
+}
+
+static void on_first_token(struct prefill_role *role, const struct step_token *token)
+{
+    struct source_completion completion = {
+        .first_token = token->token, .logits_hash = token->logits_hash, .finish = token->finish};
+    kv_export_filled(role->exports, token->key, UINT32_MAX);
+    completion.checksums =
+        kv_export_checksums(role->exports, token->key, &completion.checksum_count);
+    if (!completion.checksums)
+        return; /* the source has ended: its blocks are on their way back */
+    source_on_completed(role->sources, clock_now_us(), token->key.request, token->key.attempt,
+                        &completion, &role->actions);
+    run_actions(role);
+}
+
+static void on_step_event(void *context, const struct step_event *event)
+{
+    struct prefill_role *role = context;
+    switch (event->kind) {
+    case STEP_RESERVED: on_reserved(role, event); break;
+    case STEP_READY: on_ready(role, event); break;
+    case STEP_TOKENS:
+        session_send_tokens(&role->worker->session, event->tokens, event->token_count);
+        for (uint32_t i = 0; i < event->token_count; i++)
+            on_first_token(role, &event->tokens[i]);
+        break;
+    case STEP_REFUSED:
+    case STEP_FAILED:
+        log_warn(MODULE, "req=%016llx attempt=%u status=%s msg=\"%s\"",
+                 (unsigned long long)event->key.request, event->key.attempt,
+                 status_name(event->status), event->err.text);
+        source_on_failed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
+                         status_name(event->status), event->status != STATUS_INVALID,
+                         &role->actions);
+        run_actions(role);
+        break;
+    case STEP_REMOVED: break;
+    }
+}
+
+/* A prefill worker reads from nobody: its transport only serves. */
+static void on_kv_event(void *context, const struct kv_event *event)
+{
+    (void)context;
+    (void)event;
+}
+
+static void on_tick(void *context, uint64_t now_us)
+{
+    struct prefill_role *role = context;
+    source_on_tick(role->sources, now_us, &role->actions);
+    run_actions(role);
+    struct source_counters counters = source_table_counters(role->sources);
+    worker_metrics_advance(role->worker->metrics.stale_messages, &role->worker->metrics.seen_stale,
+                           counters.dropped);
+}
+
+static uint32_t busy_count(void *context)
+{
+    return source_table_count(((struct prefill_role *)context)->sources);
+}
+
+/* ---------------------------------------------------------------- life */
+
+static void destroy(void *context)
+{
+    struct prefill_role *role = context;
+    kv_export_destroy(role->exports);
+    source_actions_deinit(&role->actions);
+    source_table_destroy(role->sources);
+    free(role);
+}
+
+static void close_streams(void *context)
+{
+    (void)context; /* decode workers dial, nothing is dialled from here */
+}
+
+static enum status create(struct worker *worker, void **out, struct error *err)
+{
+    struct prefill_role *role = calloc(1, sizeof *role);
+    if (!role)
+        return error_set(err, STATUS_LIMIT, "out of memory for the prefill role");
+    role->worker = worker;
+    struct source_config config = {
+        .incarnation = worker->info.incarnation,
+        .model_hash = worker->info.model_hash,
+        .layout_hash = worker->info.layout_hash,
+        .numerics_id = worker->info.numerics_id,
+        .block_tokens = worker->info.block_tokens,
+        .max_sources = worker->config.max_sequences,
+        .max_blocks = worker->info.context / worker->info.block_tokens + 1,
+        .memo_count = MEMO_COUNT,
+        .lease_us = worker->config.lease_us,
+    };
+    enum status status = source_table_create(&config, &role->sources, err);
+    if (status == STATUS_OK)
+        status = source_actions_init(&role->actions, role->sources);
+    if (status == STATUS_OK)
+        status = kv_export_create(worker, &export_handlers, role, &role->exports);
+    if (status != STATUS_OK) {
+        destroy(role);
+        return status;
+    }
+    *out = role;
+    return STATUS_OK;
+}
+
+const struct worker_role_ops prefill_role_ops = {
+    .role = ROLE_PREFILL,
+    .create = create,
+    .close = close_streams,
+    .destroy = destroy,
+    .handlers = {on_step_event, on_kv_event, on_tick},
+    .session = {on_command, on_session_lost},
+    .peer_path = "/baton.worker.v1.PrefillPeer/Peer",
+    .peer_kind = &kv_export_stream_kind,
+    .peer_service = "baton.worker.v1.PrefillPeer",
+    .busy_count = busy_count,
+};

@@ -1,0 +1,180 @@
+/* step_loop with a real engine: a prompt is computed in chunks and held, a received one decodes, what is removed frees its
+ * blocks, and what can't be computed comes back with a sentence. Every wait is for an event. */
+#include "common/worker/step_loop.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCK_TOKENS = 16, BLOCKS = 8, CHUNK = 20, WAIT_US = 60000000 };
+
+struct fixture {
+    struct engine *engine;
+    struct step_loop *loop;
+};
+
+static int setup(void **state)
+{
+    static struct fixture fixture;
+    struct error err = {""};
+    struct engine_config engine = {.model_dir = "tests/golden/models/llama",
+                                   .kernels = {.f32 = true, .threads = 1},
+                                   .block_tokens = BLOCK_TOKENS,
+                                   .block_count = BLOCKS,
+                                   .max_rows = CHUNK + 4,
+                                   .max_sequences = 4};
+    if (engine_open(&engine, &fixture.engine, &err) != STATUS_OK ||
+        engine_attach_pool(fixture.engine, NULL, &err) != STATUS_OK) {
+        print_error("%s\n", err.text);
+        return 1;
+    }
+    struct step_loop_config loop = {.engine = fixture.engine,
+                                    .chunk_tokens = CHUNK,
+                                    .max_sequences = 4,
+                                    .block_count = BLOCKS,
+                                    .cpu = -1};
+    *state = &fixture;
+    return step_loop_start(&loop, &fixture.loop, &err) != STATUS_OK;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *fixture = *state;
+    step_loop_stop(fixture->loop);
+    engine_close(fixture->engine);
+    return 0;
+}
+
+static struct sequence_spec spec_of(uint64_t request, enum sequence_plan plan, uint32_t tokens,
+                                    uint32_t max_tokens)
+{
+    struct sequence_spec spec = {
+        .key = {request, 1}, .plan = plan, .token_count = tokens, .sampling = sampling_default()};
+    spec.sampling.temperature = 0;
+    spec.sampling.max_tokens = max_tokens;
+    spec.sampling.ignore_eos = true;
+    spec.tokens = calloc(tokens, sizeof *spec.tokens);
+    for (uint32_t i = 0; i < tokens; i++)
+        spec.tokens[i] = 3 + i * 7 % 300;
+    return spec;
+}
+
+static void add(struct fixture *fixture, struct sequence_spec spec)
+{
+    assert_int_equal(step_loop_add(fixture->loop, &spec), STATUS_OK);
+}
+
+/* The next event, copied, which must be of this kind. */
+static struct step_event next(struct fixture *fixture, enum step_event_kind kind,
+                              struct step_token *token)
+{
+    struct step_event *event = ring_wait(step_loop_events(fixture->loop), WAIT_US);
+    assert_non_null(event);
+    assert_int_equal(event->kind, kind);
+    struct step_event copy = *event;
+    if (token) {
+        assert_int_equal(event->token_count, 1);
+        *token = event->tokens[0];
+    }
+    step_loop_recycle(fixture->loop, event);
+    return copy;
+}
+
+static uint32_t blocks_free(struct fixture *fixture)
+{
+    return atomic_load(&step_loop_load(fixture->loop)->blocks[KV_BLOCK_FREE]);
+}
+
+static void test_a_prompt_in_chunks_is_held_until_removed(void **state)
+{
+    struct fixture *fixture = *state;
+    struct step_token token;
+    add(fixture, spec_of(1, PLAN_HAND_OFF, 45, 5));
+    assert_int_equal(next(fixture, STEP_RESERVED, NULL).block_count, 3);
+    assert_int_equal(next(fixture, STEP_READY, NULL).ready_tokens, 20);
+    assert_int_equal(next(fixture, STEP_READY, NULL).ready_tokens, 40);
+    assert_int_equal(next(fixture, STEP_READY, NULL).ready_tokens, 45);
+    next(fixture, STEP_TOKENS, &token);
+    assert_true(token.hand_off);
+    assert_int_equal(token.index, 1);
+    assert_int_equal(token.finish, FINISH_NONE);
+    step_loop_remove(fixture->loop, (struct sequence_key){1, 1});
+    next(fixture, STEP_REMOVED, NULL);
+    step_loop_remove(fixture->loop, (struct sequence_key){1, 1}); /* idempotent */
+    next(fixture, STEP_REMOVED, NULL);
+}
+
+static void test_a_local_prompt_decodes_to_its_end(void **state)
+{
+    struct fixture *fixture = *state;
+    struct step_token token;
+    add(fixture, spec_of(2, PLAN_LOCAL, 10, 3));
+    next(fixture, STEP_RESERVED, NULL);
+    for (uint32_t index = 1; index <= 3; index++) {
+        next(fixture, STEP_TOKENS, &token);
+        assert_int_equal(token.index, index);
+        assert_int_equal(token.finish, index == 3 ? FINISH_MAX_TOKENS : FINISH_NONE);
+    }
+    step_loop_remove(fixture->loop, (struct sequence_key){2, 1});
+    next(fixture, STEP_REMOVED, NULL);
+    assert_int_equal(blocks_free(fixture), BLOCKS);
+    assert_int_equal(engine_counters(fixture->engine).prompt_rows, 10);
+    assert_int_equal(engine_counters(fixture->engine).decode_rows, 2);
+}
+
+static void test_a_received_prompt_starts_with_the_first_token_again(void **state)
+{
+    struct fixture *fixture = *state;
+    struct step_token token;
+    add(fixture, spec_of(3, PLAN_RECEIVE, 10, 2));
+    next(fixture, STEP_RESERVED, NULL);
+    step_loop_admit(fixture->loop, (struct sequence_key){3, 1}, 77, 0xabcd);
+    next(fixture, STEP_TOKENS, &token);
+    assert_int_equal(token.index, 1);
+    assert_int_equal(token.token, 77);
+    assert_true(token.logits_hash == 0xabcd);
+    next(fixture, STEP_TOKENS, &token);
+    assert_int_equal(token.index, 2);
+    assert_int_equal(token.finish, FINISH_MAX_TOKENS);
+    assert_int_equal(engine_counters(fixture->engine).prompt_rows, 0);
+}
+
+static void test_what_never_fits_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    add(fixture, spec_of(4, PLAN_RECEIVE, 100, 100));
+    struct step_event refused = next(fixture, STEP_REFUSED, NULL);
+    assert_int_equal(refused.status, STATUS_INVALID);
+    assert_non_null(strstr(refused.err.text, "KV blocks"));
+}
+
+static void test_who_waits_for_blocks_gets_them_from_who_leaves(void **state)
+{
+    struct fixture *fixture = *state;
+    add(fixture, spec_of(5, PLAN_RECEIVE, 100, 20)); /* all 8 blocks */
+    assert_int_equal(next(fixture, STEP_RESERVED, NULL).key.request, 5);
+    add(fixture, spec_of(6, PLAN_RECEIVE, 20, 20));
+    step_loop_remove(fixture->loop, (struct sequence_key){5, 1});
+    assert_int_equal(next(fixture, STEP_REMOVED, NULL).key.request, 5);
+    assert_int_equal(next(fixture, STEP_RESERVED, NULL).key.request, 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_prompt_in_chunks_is_held_until_removed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_local_prompt_decodes_to_its_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_received_prompt_starts_with_the_first_token_again,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_never_fits_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_who_waits_for_blocks_gets_them_from_who_leaves, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

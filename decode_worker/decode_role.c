@@ -134,10 +134,7 @@ static void run_action(struct decode_role *role, const struct sink_action *actio
         if (kv_import_connect(role->imports, action->peer) != STATUS_OK)
             note(role, (struct outcome){.kind = OUTCOME_PEER_LOST, .peer = action->peer});
         break;
-    case SINK_CLOSE:
-        kv_import_disconnect(role->imports, action->peer);
-        kv_import_unpair(role->imports, action->peer);
-        break;
+    case SINK_CLOSE: kv_import_disconnect(role->imports, action->peer); break;
     case SINK_PAIR: pair(role, action->peer); break;
     case SINK_UNPAIR: kv_import_unpair(role->imports, action->peer); break;
     case SINK_SEND_PEER:

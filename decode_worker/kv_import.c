@@ -24,7 +24,7 @@ struct peer {
     struct kv_peer *pairing; /* NULL: none */
     unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
     size_t transport_address_bytes;
-    char lane[KV_TRANSPORT_MAX_LANE_NAME];
+    char lane[32];
 };
 
 struct kv_import {
@@ -206,6 +206,9 @@ void kv_import_disconnect(struct kv_import *imports, uint64_t id)
     peer->stream = NULL;
     if (stream)
         stream_cancel(stream);
+    if (peer->pairing)
+        kv_transport_unpair(imports->worker->transport, peer->pairing);
+    peer->pairing = NULL;
 }
 
 void kv_import_send(struct kv_import *imports, uint64_t id, const struct peer_down *message)
@@ -322,7 +325,8 @@ static struct peer *peer_of_pairing(struct kv_import *imports, const struct kv_p
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 {
     struct peer *peer = peer_of_pairing(imports, event->peer);
-    ASSERT(peer); /* a pairing is forgotten only by its last event */
+    if (!peer)
+        return; /* of a pairing that was given up, which no sink used */
     if (event->status != STATUS_OK)
         log_warn(MODULE, "peer=%s lane=%s status=%s reason=\"%s\" msg=\"%s\"", peer->name,
                  peer->lane, status_name(event->status), event->reason ? event->reason : "",

@@ -35,6 +35,7 @@ struct kv_import *kv_import_of(void *role); /* defined by the role: streams carr
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 
 enum status kv_import_connect(struct kv_import *imports, uint64_t peer) WARN_UNUSED;
+/* Closes stream and pairing; what they still have to say is not told. */
 void kv_import_disconnect(struct kv_import *imports, uint64_t peer);
 enum status kv_import_pair(struct kv_import *imports, uint64_t peer, struct error *err) WARN_UNUSED;
 void kv_import_unpair(struct kv_import *imports, uint64_t peer);

@@ -56,7 +56,7 @@ static enum status split_address(const char *address, char *host, size_t host_si
 static enum status connect_to(struct exchange *exchange, struct error *err)
 {
     char host[128];
-    const char *port;
+    const char *port = NULL;
     TRY(split_address(exchange->address, host, sizeof host, &port, err));
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     int failed = getaddrinfo(host, port, &hints, &found);

@@ -9,10 +9,9 @@
 
 #include <stdlib.h>
 
-#define MODULE             "decode_role"
-#define MAX_READ_BLOCKS    64
-#define PEER_DOWN_LIMIT_US 5000000
-#define RECONNECT_US       200000
+#define MODULE          "decode_role"
+#define MAX_READ_BLOCKS 64
+#define RECONNECT_US    200000
 
 /* What an action brought about at once. It is told to the sinks after the list of actions is done. */
 enum outcome_kind {
@@ -422,7 +421,7 @@ static enum status create_parts(struct decode_role *role, struct error *err)
         .max_read_blocks = MAX_READ_BLOCKS,
         .heartbeat_us = worker->config.heartbeat_us,
         .silence_limit_us = worker->config.lease_us,
-        .peer_down_limit_us = PEER_DOWN_LIMIT_US,
+        .peer_down_limit_us = worker->config.peer_timeout_us,
         .reconnect_us = RECONNECT_US,
     };
     TRY(sink_table_create(&config, &role->sinks, err));

@@ -32,13 +32,20 @@ static size_t failpoint_count;
 static char log_path[512];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static enum status parse_one(char *spec, struct error *err)
+static enum status parse_one(const char *process, char *spec, struct error *err)
 {
+    char *colon = strchr(spec, ':');
+    if (colon) {
+        *colon = 0;
+        if (strcmp(spec, process))
+            return STATUS_OK; /* meant for another process */
+        spec = colon + 1;
+    }
     char *equals = strchr(spec, '=');
     if (!equals || failpoint_count == MAX_FAILPOINTS)
         return error_set(err, STATUS_INVALID,
-                         "BATON_FAILPOINTS: '%s' is not NAME=ACTION[@N] (at most %d)", spec,
-                         MAX_FAILPOINTS);
+                         "BATON_FAILPOINTS: '%s' is not [PROCESS:]NAME=ACTION[@N] (at most %d)",
+                         spec, MAX_FAILPOINTS);
     *equals = 0;
     struct failpoint *point = &failpoints[failpoint_count];
     *point = (struct failpoint){.at = 1};
@@ -60,7 +67,7 @@ static enum status parse_one(char *spec, struct error *err)
     return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: unknown action '%s'", equals + 1);
 }
 
-enum status failpoint_init(struct error *err)
+enum status failpoint_init(const char *process, struct error *err)
 {
     const char *spec = getenv("BATON_FAILPOINTS");
     if (!spec || !*spec)
@@ -79,7 +86,7 @@ enum status failpoint_init(struct error *err)
                          sizeof copy - 1);
     char *save = NULL;
     for (char *one = strtok_r(copy, ",", &save); one; one = strtok_r(NULL, ",", &save))
-        TRY(parse_one(one, err));
+        TRY(parse_one(process, one, err));
     failpoint_armed = failpoint_count > 0;
     return STATUS_OK;
 }

@@ -3,7 +3,7 @@
  *     FAILPOINT("prefill.after_chunk");          one call where the fault belongs
  *     BATON_FAILPOINTS="prefill.after_chunk=kill@3" BATON_FAILPOINT_LOG=/tmp/hits baton-prefill ...
  *
- * Spec: NAME=ACTION[@N][,NAME=...]: at the N-th hit (default 1) the action is done once, or, with '@*', at every hit.
+ * Spec: [PROCESS:]NAME=ACTION[@N][,...]: in that process only ("prefill-0"), or in all; at the N-th hit (default 1) the action is done once, or, with '@*', at every hit.
  *   kill   SIGKILL to the own process      stop   SIGSTOP to the own process
  *   pause  waits until the file BATON_FAILPOINT_LOG.NAME.go exists (bounded: 60 s)
  *   fail   FAILPOINT_FAILS(name) is true   log    only records the hit
@@ -16,8 +16,9 @@
 
 #include <stdbool.h>
 
-/* Reads the environment; before threads start. STATUS_INVALID with a sentence for a bad specification, or where they are off. */
-enum status failpoint_init(struct error *err) WARN_UNUSED;
+/* Reads the environment; before threads start. `process`: the own name. STATUS_INVALID with a sentence for a bad
+ * specification, or where they are off. */
+enum status failpoint_init(const char *process, struct error *err) WARN_UNUSED;
 
 extern bool failpoint_armed; /* set once by failpoint_init */
 bool failpoint_hit(const char *name);

@@ -362,7 +362,7 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
                     NULL); /* threads inherit it: only the signalfd sees them */
     int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
     struct error err;
-    enum status status = failpoint_init(&err);
+    enum status status = failpoint_init(worker->config.name, &err);
     if (status == STATUS_OK)
         status = worker_up(&life, &err);
     if (status != STATUS_OK) {

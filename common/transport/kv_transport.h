@@ -10,6 +10,9 @@
  *  - A read past its deadline is ended by a forced close of the peer, which ends all reads of that pair; KV_EVENT_PEER_CLOSED
  *    follows after the last of them. Reading again needs a new pairing.
  *  - It sleeps while it waits: kv_transport_fd + kv_transport_arm, never a busy loop on a shared core.
+ *  - The owner of a pool polls too, also when it reads nothing itself: on tcp its kv_transport_poll is what serves the readers.
+ *  - A peer that died ends its pairing with a reason: on tcp at once, on shm within about a second (until then its memory
+ *    still reads as it was left). One that is stopped or unreachable shows by the deadline of a read alone.
  */
 #ifndef BATON_TRANSPORT_KV_TRANSPORT_H
 #define BATON_TRANSPORT_KV_TRANSPORT_H
@@ -20,20 +23,21 @@
 #include <stdint.h>
 
 #define KV_TRANSPORT_MAX_ADDRESS_BYTES 2048
-#define KV_TRANSPORT_MAX_LANE_NAME     32
+#define KV_TRANSPORT_MAX_PEERS         1024 /* pairings of one transport */
+#define KV_TRANSPORT_MAX_RUNS          4096 /* of one read */
 
 struct kv_transport;
-struct
-    kv_peer; /* one pairing; owned by the transport, valid until its KV_EVENT_PEER_CLOSED was taken */
+/* One pairing. Owned by the transport, valid until the poll after the one that gave its KV_EVENT_PEER_CLOSED. */
+struct kv_peer;
 
 enum kv_transport_kind { KV_TRANSPORT_LOCAL, KV_TRANSPORT_UCX };
 enum kv_lane { KV_LANE_AUTO, KV_LANE_SHM, KV_LANE_TCP };
 
 struct kv_transport_config {
     enum kv_transport_kind kind;
-    enum kv_lane
-        lane; /* what is asked for; SHM that can't be had is an error at pairing, AUTO takes what there is */
-    size_t pool_bytes;          /* allocated by the transport, 2 MiB aligned where it can be */
+    /* What is asked for: SHM that can't be had is an error at opening or pairing; AUTO takes what there is. */
+    enum kv_lane lane;
+    size_t pool_bytes;          /* allocated by the transport */
     uint32_t max_reads;         /* in flight, over all peers */
     const char *bind_interface; /* tcp: network device, "lo" by default */
 };
@@ -60,7 +64,9 @@ struct kv_read_run {
     uint64_t bytes;
 };
 
-/* Starts one read of several runs. `cookie` comes back in its event. STATUS_LIMIT: too many in flight, ask again after a poll. */
+/* Starts one read of 1 to KV_TRANSPORT_MAX_RUNS runs (copied). `cookie` comes back in its event. No event comes for a read
+ * that isn't started: STATUS_INVALID: a run outside a pool, none, or too many; STATUS_LIMIT: max_reads have not had their
+ * event taken yet, ask again after a poll; STATUS_UNAVAILABLE: the peer is closing. */
 enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *peer,
                               const struct kv_read_run *runs, size_t run_count,
                               uint64_t deadline_us, uint64_t cookie) WARN_UNUSED;
@@ -72,11 +78,11 @@ struct kv_event {
     uint64_t cookie;    /* READ_DONE */
     enum status status; /* READ_DONE: OK or why not; PEER_CLOSED: why */
     uint64_t bytes;     /* READ_DONE and OK */
-    const char *
-        reason; /* static text where status isn't OK: "deadline", "endpoint timeout", "closed by us", ... */
+    const char *reason; /* static text where status isn't OK: "deadline", "closed by us", ... */
 };
 
-/* Makes progress and hands out at most `capacity` events; ends reads whose deadline is before now_us. Never blocks. */
+/* Makes progress and hands out at most `capacity` events (every read's before its peer's); ends reads whose deadline has come.
+ * Never blocks; copies a bounded amount. */
 size_t kv_transport_poll(struct kv_transport *transport, uint64_t now_us, struct kv_event *events,
                          size_t capacity);
 /* For poll(2): readable when kv_transport_poll has work, provided that kv_transport_arm returned true just before sleeping

@@ -1,0 +1,93 @@
+/* Internal to this folder: what kv_transport.c keeps for every transport, and the table of operations that each transport
+ * fills in. kv_transport.c checks, counts, queues events, keeps deadlines and the life of a peer; a transport only opens,
+ * pairs, moves and closes. A transport embeds struct kv_transport and struct kv_peer as the first member of its own. */
+#ifndef BATON_TRANSPORT_TRANSPORT_OPS_H
+#define BATON_TRANSPORT_TRANSPORT_OPS_H
+
+#include "common/transport/kv_address.h"
+#include "common/transport/kv_transport.h"
+
+#include <sys/queue.h>
+
+enum kv_peer_state {
+    KV_PEER_OPEN,    /* -> CLOSING: unpair, a deadline, or the transport saw it fail */
+    KV_PEER_CLOSING, /* -> CLOSED: the transport holds none of its reads any more */
+    KV_PEER_CLOSED,  /* -> GONE: the events of all its reads were taken, then its own was */
+    KV_PEER_GONE,    /* freed by the next poll */
+};
+
+struct kv_read {
+    TAILQ_ENTRY(kv_read) link; /* in peer->reads, then in transport->ended */
+    struct kv_peer *peer;
+    uint64_t cookie, deadline_us, bytes;
+    enum status status; /* not OK: why it ends, decided before it has ended */
+    const char *reason;
+    uint32_t parts;      /* handed to the library and not back yet: their memory is landing */
+    size_t next_run;     /* first run that was not started */
+    uint64_t next_bytes; /* of that run: already copied (mapped peers only) */
+    size_t run_count;
+    struct kv_read_run runs[];
+};
+TAILQ_HEAD(kv_reads, kv_read);
+
+struct kv_peer {
+    TAILQ_ENTRY(kv_peer) link;
+    struct kv_transport *transport;
+    enum kv_peer_state state;
+    enum status failed; /* set by the transport when it saw the peer fail; poll closes it */
+    const char *failed_reason;
+    enum status status; /* from CLOSING on: why */
+    const char *reason;
+    const char *lane;
+    uint64_t pool_bytes;
+    const uint8_t
+        *mapped; /* its pool in our address space: poll copies from it; NULL: ops->start moves */
+    struct kv_reads reads; /* in flight, in the order they were asked for */
+    uint32_t events_due;   /* of its reads that have ended */
+};
+TAILQ_HEAD(kv_peers, kv_peer);
+
+struct kv_transport_ops {
+    enum status (*open)(const struct kv_transport_config *config, struct kv_transport **transport,
+                        struct error *err);
+    void (*close)(struct kv_transport *transport); /* frees it; it has no peers any more */
+    /* Allocates and fills everything of a peer but what kv_transport.c keeps. `address` was checked but for what only the
+     * library can judge. */
+    enum status (*pair)(struct kv_transport *transport, const struct kv_address *address,
+                        struct kv_peer **peer, struct error *err);
+    void (*progress)(struct kv_transport *transport);
+    void (*start)(struct kv_peer *peer); /* starts runs of its reads, as many as may be in flight */
+    /* Begins the forced close: no start any more; parts come back by kv_read_part_done. */
+    void (*close_begin)(struct kv_peer *peer);
+    /* True once the library has let go of the peer; called when it has no reads any more, until true. */
+    bool (*close_done)(struct kv_peer *peer);
+    void (*peer_free)(struct kv_peer *peer);
+    int (*fd)(const struct kv_transport *transport);
+    bool (*arm)(struct kv_transport *transport);
+};
+
+extern const struct kv_transport_ops kv_local_ops, kv_ucx_ops;
+
+struct kv_transport {
+    const struct kv_transport_ops *ops;
+    uint8_t *pool;
+    uint64_t pool_bytes;
+    uint8_t address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
+    size_t address_bytes;
+    bool
+        unfinished; /* set by progress: the library has closes to finish, for which nothing wakes us */
+    /* From here on kv_transport.c's own. */
+    uint32_t max_reads, read_count; /* a read counts until its event was taken */
+    uint32_t peer_count;
+    uint64_t polled_us, deadline_floor_us; /* no read in flight has an earlier deadline */
+    struct kv_peers peers;
+    struct kv_reads ended;
+    struct kv_transport_counters counters;
+};
+
+/* For transports that move by themselves: one part of the read came back. Ends the read with its last part. */
+void kv_read_part_done(struct kv_read *read, enum status status, const char *reason);
+/* The transport saw the peer fail (kept: the first reason). Poll then closes it. */
+void kv_peer_fail(struct kv_peer *peer, enum status status, const char *reason);
+
+#endif

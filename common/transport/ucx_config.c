@@ -1,0 +1,119 @@
+/* How UCX is set up: options of the process, options of a context, and what its status codes mean to us. */
+#include "common/base/log.h"
+#include "common/transport/ucx.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <ucm/api/ucm.h>
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
+
+#define MESSAGE_BYTES 512
+/* UCX_PART_BYTES and the heads of two layers. */
+#define TCP_SEGMENT "264K"
+_Static_assert(UCX_PART_BYTES == 256 << 10, "TCP_SEGMENT follows UCX_PART_BYTES");
+
+/* UCX would write to standard output. Its errors are peers that died, which the transport reports: warnings to us. */
+static ucs_log_func_rc_t log_ucx(const char *file, unsigned line, const char *function,
+                                 ucs_log_level_t level, const ucs_log_component_config_t *component,
+                                 const char *format, va_list args)
+{
+    (void)function;
+    (void)component;
+    if (level > UCS_LOG_LEVEL_WARN)
+        return UCS_LOG_FUNC_RC_STOP;
+    char message[MESSAGE_BYTES], quoted[2 * MESSAGE_BYTES];
+    vsnprintf(message, sizeof message, format, args);
+    log_write(level == UCS_LOG_LEVEL_FATAL ? LOG_ERROR : LOG_WARN, "ucx", "msg=%s at=%s:%u",
+              log_quote(message, quoted, sizeof quoted), file, line);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+static void process_init_once(void)
+{
+    ucs_log_push_handler(log_ucx);
+    /* A crash must end the process with its core, not in UCX's own handler; the sanitizers want theirs, too. */
+    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        ucs_debug_disable_signal(signals[i]);
+    /* We register one pool and keep it: nobody needs to know of every mmap and free. */
+    ucm_global_config_t memory = ucm_global_opts;
+    memory.enable_events = 0;
+    ucm_set_global_opts(&memory);
+    ucs_global_opts_set_value("WARN_UNUSED_ENV_VARS", "n");
+}
+
+void ucx_process_init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, process_init_once);
+}
+
+struct setting {
+    /* 1.13 knows options of a transport without its prefix, 1.22 only with it; NULL: there is one name. */
+    const char *name, *newer_name;
+    const char *value;
+};
+
+enum status ucx_config_create(enum kv_lane lane, const char *interface, ucp_config_t **out,
+                              struct error *err)
+{
+    const struct setting shm[] = {
+        {"TLS", NULL, "posix,sysv,self"},
+        {"ALLOC_PRIO", NULL, "md:posix,md:sysv"}, /* a peer can map it */
+        {"KEEPALIVE_INTERVAL", NULL, "1s"},
+        /* Without it shared memory drops out where failures of peers are to be reported. */
+        {"MM_ERROR_HANDLING", NULL, "y"},
+        {0},
+    };
+    const struct setting tcp[] = {
+        {"TLS", NULL, "tcp"}, /* not self, which would take over the pairing with the own pool */
+        {"ALLOC_PRIO", NULL, "thp,mmap"},
+        {"NET_DEVICES", NULL, interface},
+        {"KEEPALIVE_INTERVAL", NULL, "1s"},
+        {"TX_SEG_SIZE", "TCP_TX_SEG_SIZE", TCP_SEGMENT},
+        {"RX_SEG_SIZE", "TCP_RX_SEG_SIZE", TCP_SEGMENT},
+        {0},
+    };
+    ucp_config_t *options;
+    ucs_status_t got = ucp_config_read(NULL, NULL, &options);
+    if (got != UCS_OK)
+        return error_set(err, ucx_status(got),
+                         "UCX refuses its options: %s (is a UCX_... variable "
+                         "set?)",
+                         ucs_status_string(got));
+    for (const struct setting *at = lane == KV_LANE_SHM ? shm : tcp; at->name; at++) {
+        got = ucp_config_modify(options, at->name, at->value);
+        if (got != UCS_OK && at->newer_name)
+            got = ucp_config_modify(options, at->newer_name, at->value);
+        if (got == UCS_OK)
+            continue;
+        ucp_config_release(options);
+        return error_set(err, ucx_status(got), "UCX %s refuses %s=%s: %s", ucp_get_version_string(),
+                         at->name, at->value, ucs_status_string(got));
+    }
+    *out = options;
+    return STATUS_OK;
+}
+
+enum status ucx_status(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_OK: return STATUS_OK;
+    case UCS_ERR_NO_MEMORY:
+    case UCS_ERR_NO_RESOURCE:
+    case UCS_ERR_EXCEEDS_LIMIT: return STATUS_LIMIT;
+    case UCS_ERR_INVALID_PARAM:
+    case UCS_ERR_INVALID_ADDR:
+    case UCS_ERR_OUT_OF_RANGE: return STATUS_INVALID;
+    case UCS_ERR_CANCELED: return STATUS_CANCELLED;
+    case UCS_ERR_UNSUPPORTED:
+    case UCS_ERR_NOT_IMPLEMENTED: return STATUS_UNSUPPORTED;
+    case UCS_ERR_IO_ERROR:
+    case UCS_ERR_NO_DEVICE: return STATUS_IO;
+    default:
+        return STATUS_UNAVAILABLE; /* unreachable, reset, endpoint timeout, not connected, ... */
+    }
+}

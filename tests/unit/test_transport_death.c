@@ -1,0 +1,226 @@
+/* The UCX transport when the process at the other end is killed, stopped, or gone half-way: every read ends once, with a reason, and
+ * nobody else is harmed. */
+#include "transport_fixture.h"
+
+static const struct kv_read_run whole_pool = {0, 0, POOL_BYTES};
+
+static uint8_t *pool(const struct fixture *f)
+{
+    return kv_transport_pool(f->reader);
+}
+
+static enum status start_read(struct fixture *f, struct kv_read_run run, uint64_t limit_us,
+                              uint64_t cookie)
+{
+    return kv_transport_read(f->reader, f->peer, &run, 1, clock_now_us() + limit_us, cookie);
+}
+
+static void expect_good_read(struct fixture *f)
+{
+    struct kv_read_run run = {65536, 4096, 1u << 20};
+    assert_int_equal(start_read(f, run, PATIENCE_US, 42), STATUS_OK);
+    struct kv_event event = next_event(f->reader);
+    assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+    assert_int_equal(event.cookie, 42);
+    if (event.status != STATUS_OK)
+        fail_msg("%s: %s", status_name(event.status), event.reason);
+    for (uint64_t i = 0; i < run.bytes; i++)
+        if (pool(f)[run.local_offset + i] != pattern(run.remote_offset + i))
+            fail_msg("byte %lu differs", (unsigned long)i);
+}
+
+static struct kv_event expect_closed(struct fixture *f, enum status status)
+{
+    struct kv_event event = next_event(f->reader);
+    assert_int_equal(event.kind, KV_EVENT_PEER_CLOSED);
+    assert_ptr_equal(event.peer, f->peer);
+    assert_int_equal(event.status, status);
+    assert_true(event.reason && *event.reason);
+    return event;
+}
+
+/* `count` reads of the whole pool, of which at least one byte has moved. */
+static void start_moving(struct fixture *f, uint64_t count)
+{
+    memset(pool(f), FILL, POOL_BYTES);
+    for (uint64_t i = 0; i < count; i++)
+        assert_int_equal(start_read(f, whole_pool, PATIENCE_US, i), STATUS_OK);
+    struct kv_event event;
+    for (uint64_t start_us = clock_now_us(); pool(f)[0] == FILL;) {
+        assert_int_equal(kv_transport_poll(f->reader, clock_now_us(), &event, 1), 0);
+        assert_true(clock_now_us() - start_us < PATIENCE_US);
+        if (pool(f)[0] == FILL)
+            assert_true(sleep_until_work(f->reader, -1));
+    }
+}
+
+static void test_kill_on_tcp_ends_reads_at_once(void **state)
+{
+    struct fixture *f = *state;
+    start_moving(f, 3);
+    kill_child(&f->child);
+    uint64_t start_us = clock_now_us(), seen = 0;
+    for (int i = 0; i < 3; i++) {
+        struct kv_event event = next_event(f->reader);
+        assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+        /* The first may have been complete already. */
+        assert_true(event.status == STATUS_UNAVAILABLE || (event.status == STATUS_OK && i == 0));
+        assert_true(event.status == STATUS_OK || *event.reason);
+        seen |= 1u << event.cookie;
+    }
+    assert_int_equal(seen, 7);
+    expect_closed(f, STATUS_UNAVAILABLE);
+    assert_true(clock_now_us() - start_us < 2000000);
+    start_owner(f); /* a new one: pairing again is all it takes */
+    pair(f);
+    expect_good_read(f);
+}
+
+static void test_kill_on_shm_ends_the_pairing_within_seconds(void **state)
+{
+    struct fixture *f = *state;
+    start_moving(f, 1);
+    kill_child(&f->child);
+    /* What was mapped stays readable: the read itself is not hurt. */
+    struct kv_event event = next_event(f->reader);
+    assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+    assert_int_equal(event.status, STATUS_OK);
+    uint64_t start_us = clock_now_us();
+    expect_closed(f, STATUS_UNAVAILABLE); /* found while asleep, by UCX's keepalive */
+    assert_true(clock_now_us() - start_us < 5000000);
+    start_owner(f);
+    pair(f);
+    expect_good_read(f);
+}
+
+/* The deadline is slept for, ends the reads once, and what arrives when the peer goes on lands nowhere. */
+static void test_a_stopped_peer_ends_by_the_deadline(void **state)
+{
+    struct fixture *f = *state;
+    start_moving(f, 2);
+    assert_int_equal(kill(f->child.pid, SIGSTOP), 0);
+    assert_int_equal(start_read(f, whole_pool, 300000, 2), STATUS_OK);
+    uint64_t start_us = clock_now_us(), seen = 0;
+    for (int i = 0; i < 3; i++) {
+        struct kv_event event = next_event(f->reader);
+        assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+        if (event.cookie == 2)
+            assert_int_equal(event.status, STATUS_TIMEOUT);
+        else
+            assert_true(event.status == STATUS_UNAVAILABLE || event.status == STATUS_OK);
+        seen |= 1u << event.cookie;
+    }
+    assert_int_equal(seen, 7);
+    expect_closed(f, STATUS_TIMEOUT);
+    assert_in_range(clock_now_us() - start_us, 250000, 5000000);
+    memset(pool(f), FILL, POOL_BYTES);
+    assert_int_equal(kill(f->child.pid, SIGCONT), 0);
+    pair(f);
+    expect_good_read(f);
+    memset(pool(f) + 4096, FILL, 1u << 20);
+    for (size_t i = 0; i < POOL_BYTES; i++)
+        if (pool(f)[i] != FILL)
+            fail_msg("byte %zu arrived late", i);
+}
+
+/* Stopped before the first byte of the pairing, so that it finds a connection half made and its maker gone when it goes on. */
+static void test_a_peer_stopped_before_the_first_read_goes_on(void **state)
+{
+    struct fixture *f = *state;
+    for (int round = 0; round < 5; round++) {
+        assert_int_equal(kill(f->child.pid, SIGSTOP), 0);
+        assert_int_equal(start_read(f, whole_pool, 20000, 1), STATUS_OK);
+        struct kv_event event = next_event(f->reader);
+        assert_int_equal(event.status, STATUS_TIMEOUT);
+        expect_closed(f, STATUS_TIMEOUT);
+        assert_int_equal(kill(f->child.pid, SIGCONT), 0);
+        pair(f);
+        expect_good_read(f);
+        kv_transport_unpair(f->reader, f->peer);
+        expect_closed(f, STATUS_CANCELLED);
+        pair(f);
+    }
+}
+
+/* `test_x --reader LANE`: reads the pool whose address comes on standard input for ever; a byte out after each read. */
+static int reader_main(const char *lane)
+{
+    struct fixture f = {.reader = open_transport(KV_TRANSPORT_UCX, lane_by_name(lane))};
+    if (!read_fully(0, &f.address_bytes, sizeof f.address_bytes) ||
+        f.address_bytes > sizeof f.address || !read_fully(0, f.address, f.address_bytes))
+        return 1;
+    struct error err;
+    if (kv_transport_pair(f.reader, f.address, f.address_bytes, &f.peer, &err) != STATUS_OK)
+        return 2;
+    for (;;) {
+        struct kv_event event;
+        if (start_read(&f, whole_pool, PATIENCE_US, 0) != STATUS_OK)
+            return 3;
+        while (kv_transport_poll(f.reader, clock_now_us(), &event, 1) == 0)
+            sleep_until_work(f.reader, -1);
+        if (event.status != STATUS_OK || write(1, "r", 1) != 1)
+            return 4;
+    }
+}
+
+/* Serves until the child has written `count` bytes. */
+static void serve(struct kv_transport *owner, struct child *child, size_t count)
+{
+    for (uint64_t start_us = clock_now_us(); count > 0;) {
+        struct kv_event event;
+        assert_int_equal(kv_transport_poll(owner, clock_now_us(), &event, 1), 0);
+        struct pollfd output = {child->from, POLLIN, 0};
+        char byte;
+        if (poll(&output, 1, 0) > 0) {
+            assert_int_equal(read(child->from, &byte, 1), 1);
+            count--;
+        }
+        assert_true(clock_now_us() - start_us < PATIENCE_US);
+        sleep_until_work(owner, child->from);
+    }
+}
+
+/* Readers that are killed in all moments of a pairing, from before its first byte on, don't take their owner with them. */
+static void test_an_owner_survives_its_readers(void **state)
+{
+    const struct variant *variant = *state;
+    struct kv_transport *owner = open_transport(variant->kind, variant->lane);
+    fill_pattern(kv_transport_pool(owner), POOL_BYTES);
+    size_t bytes;
+    const void *address = kv_transport_address(owner, &bytes);
+    for (int round = 0; round < 12; round++) {
+        struct child child = start_child("--reader", variant->name);
+        assert_int_equal(write(child.to, &bytes, sizeof bytes), sizeof bytes);
+        assert_int_equal(write(child.to, address, bytes), bytes);
+        for (int turn = 0; turn < round; turn++) {
+            struct kv_event event;
+            assert_int_equal(kv_transport_poll(owner, clock_now_us(), &event, 1), 0);
+            sleep_until_work(owner, -1);
+        }
+        serve(owner, &child, round % 3);
+        kill_child(&child);
+    }
+    struct child child = start_child("--reader", variant->name);
+    assert_int_equal(write(child.to, &bytes, sizeof bytes), sizeof bytes);
+    assert_int_equal(write(child.to, address, bytes), bytes);
+    serve(owner, &child, 3);
+    kill_child(&child);
+    kv_transport_close(owner);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "--owner"))
+        return owner_main(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "--reader"))
+        return reader_main(argv[2]);
+    const struct CMUnitTest tests[] = {
+        CASE(test_kill_on_tcp_ends_reads_at_once, tcp),
+        CASE(test_kill_on_shm_ends_the_pairing_within_seconds, shm),
+        CASE(test_a_stopped_peer_ends_by_the_deadline, tcp),
+        CASE(test_a_peer_stopped_before_the_first_read_goes_on, tcp),
+        {"test_an_owner_survives_its_readers tcp", test_an_owner_survives_its_readers, NULL, NULL,
+         (void *)&tcp},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,55 +3,8 @@
 #include "router_world.h"
 
 #include "common/base/log.h"
-#include "common/http/http_client.h"
-#include "common/text/tokenizer.h"
 
-/* One prefill and one decode worker, and a client that has asked. */
-struct cluster {
-    struct world world;
-    struct fake prefill, decode;
-    struct client client;
-};
-
-static void cluster_start_with(struct cluster *c, const struct router_config *config)
-{
-    world_start(&c->world, config);
-    fake_start(&c->world, &c->prefill, "prefill-0", ROLE_PREFILL);
-    fake_start(&c->world, &c->decode, "decode-0", ROLE_DECODE);
-}
-
-static void cluster_start(struct cluster *c)
-{
-    struct router_config config = world_config();
-    cluster_start_with(c, &config);
-}
-
-static void cluster_stop(struct cluster *c)
-{
-    fake_stop(&c->prefill);
-    fake_stop(&c->decode);
-    world_stop(&c->world);
-}
-
-/* Up to the moment when the decode worker has its command. */
-static void cluster_to_decode(struct cluster *c, const struct ask *ask, struct seen *prefill,
-                              struct seen *decode)
-{
-    client_start(&c->world, &c->client, ask);
-    *prefill = fake_expect(&c->prefill, SEEN_PREFILL);
-    fake_opened(&c->prefill, prefill, 1);
-    *decode = fake_expect(&c->decode, SEEN_DECODE);
-}
-
-static void cluster_release(struct cluster *c, const struct seen *job)
-{
-    struct seen p = fake_expect(&c->prefill, SEEN_RELEASE);
-    struct seen d = fake_expect(&c->decode, SEEN_RELEASE);
-    assert_int_equal(p.request, job->request);
-    assert_int_equal(d.request, job->request);
-    assert_int_equal(p.attempt, job->attempt);
-    assert_int_equal(d.attempt, job->attempt);
-}
+#include <poll.h>
 
 static void test_one_request(void **state)
 {
@@ -289,7 +242,7 @@ static void test_a_restarted_worker_is_another_one(void **state)
     fake_expect(&c.prefill, SEEN_PREFILL);
     registrar_stop(c.prefill.registrar);
     c.prefill.info.incarnation++; /* same name, same address */
-    fake_register(&c.world, &c.prefill);
+    fake_register(&c.prefill);
     struct seen seen;
     do { /* the old stream ends and a new one opens, in either order of being told */
         struct seen *next = ring_wait(c.prefill.seen, WORLD_LIMIT_US);
@@ -377,61 +330,16 @@ static void test_a_client_that_leaves_frees_both_workers(void **state)
     client_wait_tokens(&c.client, 1);
     rpc_call_cancel(c.client.call);
     cluster_release(&c, &decode);
-    client_wait_end(&c.client, RPC_CANCELLED, "");
+    client_wait_end(&c.client, RPC_CANCELLED, NULL);
     client_stop(&c.client);
 
     client_start(&c.world, &c.client, &(struct ask){.max_tokens = 9});
     prefill = fake_expect(&c.prefill, SEEN_PREFILL);
     rpc_call_cancel(c.client.call); /* before the decode worker has heard of it */
     assert_int_equal(fake_expect(&c.prefill, SEEN_RELEASE).request, prefill.request);
-    client_wait_end(&c.client, RPC_CANCELLED, "");
+    client_wait_end(&c.client, RPC_CANCELLED, NULL);
     client_stop(&c.client);
     cluster_stop(&c);
-}
-
-static void test_deadlines(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct seen prefill, decode;
-    cluster_start(&c);
-    cluster_to_decode(&c, &(struct ask){.deadline_us = 300000}, &prefill, &decode);
-    client_wait_end(&c.client, RPC_DEADLINE_EXCEEDED, "");
-    cluster_release(&c, &decode);
-    client_stop(&c.client);
-    cluster_stop(&c);
-}
-
-static void test_the_default_deadline(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct seen prefill, decode;
-    struct router_config config = world_config();
-    config.default_deadline_us = 200000;
-    cluster_start_with(&c, &config);
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
-    client_wait_end(&c.client, RPC_DEADLINE_EXCEEDED, "deadline");
-    cluster_release(&c, &decode);
-    client_stop(&c.client);
-    cluster_stop(&c);
-}
-
-static void test_without_workers_requests_end_soon(void **state)
-{
-    (void)state;
-    struct world world;
-    struct client client;
-    struct router_config config = world_config();
-    config.worker_wait_us = 200000;
-    world_start(&world, &config);
-    uint64_t start_us = clock_now_us();
-    client_start(&world, &client, &(struct ask){.max_tokens = 1});
-    client_wait_end(&client, RPC_UNAVAILABLE, "no_workers");
-    assert_true(clock_now_us() - start_us >= 200000);
-    assert_true(clock_now_us() - start_us < 5000000);
-    client_stop(&client);
-    world_stop(&world);
 }
 
 static void test_the_only_decode_worker_dies(void **state)
@@ -453,321 +361,6 @@ static void test_the_only_decode_worker_dies(void **state)
     cluster_stop(&c);
 }
 
-static void test_a_request_waits_for_workers_to_come(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct router_config config = world_config();
-    config.worker_wait_us = WORLD_LIMIT_US;
-    world_start(&c.world, &config);
-    fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 1});
-    fake_start(&c.world, &c.decode, "decode-0", ROLE_DECODE);
-    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
-    fake_opened(&c.prefill, &prefill, 1);
-    struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
-    fake_tokens(&c.decode, &decode, 1, 1, FINISH_MAX_TOKENS);
-    client_expect_answer(&c.client, 1);
-    client_stop(&c.client);
-    cluster_stop(&c);
-}
-
-static void test_a_full_queue_refuses(void **state)
-{
-    (void)state;
-    struct world world;
-    struct client clients[3];
-    struct router_config config = world_config();
-    config.max_queue = 1;
-    config.max_requests = 2;
-    config.worker_wait_us = 500000;
-    world_start(&world, &config);
-    for (int i = 0; i < 3; i++)
-        client_start(&world, &clients[i], &(struct ask){.max_tokens = 1});
-    int overloaded = 0, waited = 0;
-    for (int i = 0; i < 3; i++) {
-        while (!clients[i].closed)
-            client_step(&clients[i]);
-        overloaded +=
-            clients[i].code == RPC_RESOURCE_EXHAUSTED && !strcmp(clients[i].why, "overloaded");
-        waited += clients[i].code == RPC_UNAVAILABLE && !strcmp(clients[i].why, "no_workers");
-        client_stop(&clients[i]);
-    }
-    assert_int_equal(waited, 1);
-    assert_int_equal(overloaded, 2);
-    world_stop(&world);
-}
-
-static void test_unconfirmed_tokens_hold_others_back(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct client waiting, next;
-    struct seen prefill, decode;
-    struct router_config config = world_config();
-    config.unconfirmed_tokens = 10;
-    config.default_deadline_us = 200000; /* of the one that gives none */
-    cluster_start_with(&c, &config);
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 2, .deadline_us = WORLD_LIMIT_US}, &prefill,
-                      &decode);
-    /* 8 tokens are on their way, so 8 more wait: to their deadline, and no worker hears of them. */
-    client_start(&c.world, &waiting, &(struct ask){.max_tokens = 1});
-    client_wait_end(&waiting, RPC_DEADLINE_EXCEEDED, "deadline");
-    client_start(&c.world, &next, &(struct ask){.max_tokens = 1, .deadline_us = WORLD_LIMIT_US});
-    fake_pulled(&c.decode, &decode, "tcp", 1);
-    struct seen other = fake_expect(&c.prefill, SEEN_PREFILL);
-    assert_int_not_equal(other.request, prefill.request);
-    fake_opened(&c.prefill, &other, 2);
-    other = fake_expect(&c.decode, SEEN_DECODE);
-    fake_tokens(&c.decode, &other, 1, 1, FINISH_MAX_TOKENS);
-    client_expect_answer(&next, 1);
-    fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
-    client_expect_answer(&c.client, 2);
-    client_stop(&waiting);
-    client_stop(&next);
-    client_stop(&c.client);
-    cluster_stop(&c);
-}
-
-static void test_prompts_are_computed_on_decode_only_where_they_must(void **state)
-{
-    (void)state;
-    for (int forced = 0; forced < 2; forced++) {
-        struct cluster c;
-        struct router_config config = world_config();
-        config.force_local_prefill = forced;
-        world_start(&c.world, &config);
-        if (forced)
-            fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-        fake_start(&c.world, &c.decode, "decode-0", ROLE_DECODE);
-        client_start(&c.world, &c.client, &(struct ask){.max_tokens = 2});
-        struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
-        assert_false(decode.has_handle);
-        assert_string_equal(decode.source_name, "");
-        fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
-        client_expect_answer(&c.client, 2);
-        assert_string_equal(c.client.prefill_worker, "");
-        assert_int_equal(counter_value(router_figures(c.world.router)->local_prefills), 1);
-        client_stop(&c.client);
-        if (forced)
-            fake_stop(&c.prefill);
-        fake_stop(&c.decode);
-        world_stop(&c.world);
-    }
-}
-
-static void test_what_no_worker_can_hold(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct router_config config = world_config();
-    world_start(&c.world, &config);
-    fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-    fake_start_as(&c.world, &c.decode,
-                  &(struct fake_plan){"decode-0", ROLE_DECODE, .context = 100});
-    client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 99, .max_tokens = 2});
-    client_wait_end(&c.client, RPC_INVALID_ARGUMENT, "context_length_exceeded");
-    client_stop(&c.client);
-    cluster_stop(&c);
-}
-
-static void test_stop_strings_end_the_work(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct router_config config = world_config();
-    snprintf(config.model_dir, sizeof config.model_dir, "deploy/local/tiny-shakespeare");
-    struct error err;
-    struct tokenizer *tokenizer;
-    struct token_ids ids;
-    token_ids_init(&ids, 100);
-    assert_int_equal(
-        tokenizer_open("deploy/local/tiny-shakespeare/tokenizer.json", &tokenizer, &err),
-        STATUS_OK);
-    static const char text[] = "To be, or not to be";
-    assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &err), STATUS_OK);
-    world_start(&c.world, &config);
-    fake_start_as(&c.world, &c.prefill,
-                  &(struct fake_plan){"prefill-0", ROLE_PREFILL, .vocab = 2048});
-    fake_start_as(&c.world, &c.decode, &(struct fake_plan){"decode-0", ROLE_DECODE, .vocab = 2048});
-    struct ask ask = {.text = "Hamlet:", .stop = ", or", .max_tokens = 50};
-    client_start(&c.world, &c.client, &ask);
-    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
-    fake_opened(&c.prefill, &prefill, 1);
-    struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
-    for (uint32_t i = 0; i < ids.count; i++)
-        fake_token_id(&c.decode, &decode, i + 1, ids.data[i]);
-    client_wait_end(&c.client, RPC_OK, "");
-    assert_string_equal(c.client.text, "To be");
-    assert_int_equal(c.client.reason, BATON__V1__FINISH_REASON__FINISH_REASON_STOP_STRING);
-    assert_string_equal(c.client.stop_string, ", or");
-    assert_true(c.client.completion_tokens < ids.count);
-    cluster_release(&c, &decode);
-    client_stop(&c.client);
-    cluster_stop(&c);
-    token_ids_deinit(&ids);
-    tokenizer_close(tokenizer);
-}
-
-static void test_generate_once(void **state)
-{
-    (void)state;
-    struct cluster c;
-    cluster_start(&c);
-    struct ask ask = {.max_tokens = 3, .request_id = "once"};
-    client_start_at(&c.world, &c.client, "/baton.v1.Baton/GenerateOnce", &ask);
-    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
-    fake_opened(&c.prefill, &prefill, 1);
-    struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
-    fake_tokens(&c.decode, &decode, 1, 2, FINISH_NONE);
-    fake_tokens(&c.decode, &decode, 3, 1, FINISH_MAX_TOKENS);
-    struct client_event *event = ring_wait(c.client.events, WORLD_LIMIT_US);
-    assert_non_null(event);
-    assert_false(event->closed);
-    Baton__V1__GenerateResult *result =
-        baton__v1__generate_result__unpack(NULL, event->size, event->bytes);
-    assert_non_null(result);
-    assert_string_equal(result->request_id, "once");
-    assert_int_equal(result->n_token_ids, 3);
-    assert_int_equal(result->token_ids[2], 103);
-    assert_int_equal(result->usage->completion_tokens, 3);
-    assert_int_equal(result->finished->reason, BATON__V1__FINISH_REASON__FINISH_REASON_MAX_TOKENS);
-    baton__v1__generate_result__free_unpacked(result, NULL);
-    free(event);
-    client_wait_end(&c.client, RPC_OK, "");
-    client_stop(&c.client);
-    cluster_stop(&c);
-}
-
-static void test_wrong_requests_are_refused_at_the_door(void **state)
-{
-    (void)state;
-    static const struct {
-        struct ask ask;
-        enum rpc_code code;
-        const char *why;
-    } rows[] = {
-        {{.text = "hello"}, RPC_FAILED_PRECONDITION, "no_tokenizer"},
-        {{.prompt_tokens = 2040, .max_tokens = 9}, RPC_INVALID_ARGUMENT, "context_length_exceeded"},
-        {{.request_id = "two words"}, RPC_INVALID_ARGUMENT, "invalid_request_id"},
-    };
-    struct world world;
-    struct router_config config = world_config();
-    world_start(&world, &config);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct client client;
-        client_start(&world, &client, &rows[i].ask);
-        client_wait_end(&client, rows[i].code, rows[i].why);
-        client_stop(&client);
-    }
-    world_stop(&world);
-}
-
-static void test_a_worker_of_another_model_is_refused(void **state)
-{
-    (void)state;
-    struct world world;
-    struct router_config config = world_config();
-    world_start(&world, &config);
-    struct worker_info info = {.role = ROLE_DECODE,
-                               .incarnation = 1,
-                               .block_tokens = 32,
-                               .block_count = 1,
-                               .context = 1,
-                               .vocab = WORLD_VOCAB,
-                               .name = "stranger",
-                               .address = "127.0.0.1:1",
-                               .model = "another"};
-    Baton__Worker__V1__WorkerInfo message = worker_message_of(&info);
-    Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
-    request.info = &message;
-    for (int i = 0; i < 2; i++) {
-        struct client client = {0};
-        assert_int_equal(ring_create(16, &client.events), STATUS_OK);
-        assert_int_equal(rpc_call_start(world.channel, "/baton.worker.v1.Registry/RegisterWorker",
-                                        &client_handlers, &client, 0, true, &client.call),
-                         STATUS_OK);
-        assert_int_equal(rpc_call_send_message(client.call, &request.base), STATUS_OK);
-        rpc_call_half_close(client.call);
-        client_wait_end(&client, RPC_FAILED_PRECONDITION, i ? "wrong_version" : "wrong_model");
-        client_stop(&client);
-        message.version++;
-    }
-    world_stop(&world);
-}
-
-static uint32_t http_status_of(const struct world *world, const char *path, struct str *body)
-{
-    struct error err;
-    str_clear(body);
-    return http_get(router_metrics_address(world->router), path, 5000000, body, &err);
-}
-
-static void test_drain(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct client late;
-    struct seen prefill, decode;
-    struct str body;
-    str_init(&body, 1 << 20);
-    cluster_start(&c);
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
-    assert_int_equal(http_status_of(&c.world, "/healthz", &body), STATUS_OK);
-    router_drain(c.world.router);
-    client_start(&c.world, &late, &(struct ask){.max_tokens = 2});
-    client_wait_end(&late, RPC_UNAVAILABLE, "draining");
-    assert_int_not_equal(http_status_of(&c.world, "/healthz", &body), STATUS_OK);
-    struct pollfd idle = {.fd = router_idle_fd(c.world.router), .events = POLLIN};
-    assert_int_equal(poll(&idle, 1, 0), 0); /* one is still running */
-    fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
-    client_expect_answer(&c.client, 2);
-    assert_int_equal(poll(&idle, 1, WORLD_LIMIT_US / 1000), 1);
-    client_stop(&late);
-    client_stop(&c.client);
-    str_deinit(&body);
-    cluster_stop(&c);
-}
-
-static void test_stopping_ends_what_runs(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct seen prefill, decode;
-    cluster_start(&c);
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
-    router_stop(c.world.router);
-    c.world.router = NULL;
-    client_wait_end(&c.client, RPC_UNAVAILABLE, "draining");
-    client_stop(&c.client);
-    cluster_stop(&c);
-}
-
-static void test_status_page(void **state)
-{
-    (void)state;
-    struct cluster c;
-    struct seen prefill, decode;
-    struct str body;
-    str_init(&body, 1 << 20);
-    cluster_start(&c);
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
-    fake_load(&c.decode, 77);
-    fake_pulled(&c.decode, &decode, "shm", 1);
-    fake_tokens(&c.decode, &decode, 1, 1, FINISH_NONE);
-    client_wait_tokens(&c.client, 1); /* so the report before it was seen */
-    assert_int_equal(http_status_of(&c.world, "/status", &body), STATUS_OK);
-    assert_non_null(strstr(body.data, "\"model\": \"tested\""));
-    assert_non_null(strstr(body.data, "\"name\": \"prefill-0\""));
-    assert_non_null(strstr(body.data, "\"blocks_free\": 77"));
-    assert_non_null(strstr(body.data, "\"lane\": \"shm\""));
-    assert_int_equal(http_status_of(&c.world, "/metrics", &body), STATUS_OK);
-    assert_non_null(strstr(body.data, "baton_router_workers_up{role=\"decode\"} 1"));
-    client_stop(&c.client);
-    cluster_stop(&c);
-    str_deinit(&body);
-}
-
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -785,22 +378,7 @@ int main(void)
         cmocka_unit_test(test_a_worker_refuses),
         cmocka_unit_test(test_a_worker_that_lies_is_cut_off),
         cmocka_unit_test(test_a_client_that_leaves_frees_both_workers),
-        cmocka_unit_test(test_deadlines),
-        cmocka_unit_test(test_the_default_deadline),
-        cmocka_unit_test(test_without_workers_requests_end_soon),
         cmocka_unit_test(test_the_only_decode_worker_dies),
-        cmocka_unit_test(test_a_request_waits_for_workers_to_come),
-        cmocka_unit_test(test_a_full_queue_refuses),
-        cmocka_unit_test(test_unconfirmed_tokens_hold_others_back),
-        cmocka_unit_test(test_prompts_are_computed_on_decode_only_where_they_must),
-        cmocka_unit_test(test_what_no_worker_can_hold),
-        cmocka_unit_test(test_stop_strings_end_the_work),
-        cmocka_unit_test(test_generate_once),
-        cmocka_unit_test(test_wrong_requests_are_refused_at_the_door),
-        cmocka_unit_test(test_a_worker_of_another_model_is_refused),
-        cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_stopping_ends_what_runs),
-        cmocka_unit_test(test_status_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

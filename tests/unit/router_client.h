@@ -1,0 +1,247 @@
+/* For test_router*: a real client. What it is sent comes as events in a ring, and is checked as it is taken: deltas in order, then Finished, Usage,
+ * Timing, one status, nothing after it. */
+#ifndef BATON_TESTS_ROUTER_CLIENT_H
+#define BATON_TESTS_ROUTER_CLIENT_H
+
+#include "proto/baton.pb-c.h"
+#include "router_fake.h"
+
+#include <semaphore.h>
+
+#define CLIENT_IDS 4096
+
+struct client {
+    struct rpc_call *call;
+    struct ring *events; /* struct client_event */
+    sem_t *gate;         /* NULL, or: the first message is not read before it opens */
+    /* What came so far. */
+    uint32_t ids[CLIENT_IDS]; /* the newest */
+    uint32_t id_count, hash_count, deltas, finished, usages, timings;
+    char text[4096];
+    Baton__V1__FinishReason reason;
+    char stop_string[64], lane[16], prefill_worker[64], decode_worker[64];
+    uint32_t prompt_tokens, completion_tokens, prefills;
+    uint64_t seed, kv_bytes;
+    /* The end. */
+    bool closed;
+    enum rpc_code code;
+    char why[64], sentence[600];
+};
+
+struct client_event {
+    bool closed;
+    enum rpc_code code;
+    char why[64], sentence[600];
+    size_t size;
+    uint8_t bytes[]; /* of a message */
+};
+
+static inline void client_on_message(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    struct client *client = rpc_call_context(call);
+    if (client->gate)
+        sem_wait(client->gate);
+    client->gate = NULL;
+    struct client_event *event = calloc(1, sizeof *event + bytes.size);
+    assert_non_null(event);
+    event->size = bytes.size;
+    if (bytes.size)
+        memcpy(event->bytes, bytes.data, bytes.size);
+    assert_int_equal(ring_push(client->events, event), STATUS_OK);
+}
+
+static inline void client_on_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    struct client *client = rpc_call_context(call);
+    struct client_event *event = calloc(1, sizeof *event);
+    assert_non_null(event);
+    event->closed = true;
+    event->code = end->code;
+    snprintf(event->why, sizeof event->why, "%s", end->reason);
+    snprintf(event->sentence, sizeof event->sentence, "%s", end->message);
+    assert_int_equal(ring_push(client->events, event), STATUS_OK);
+}
+
+static const struct rpc_handlers client_handlers = {.message = client_on_message,
+                                                    .closed = client_on_closed};
+
+/* What a request says; fields left 0 take the defaults below. */
+struct ask {
+    uint32_t prompt_tokens; /* 8 */
+    uint32_t max_tokens;    /* 4 */
+    uint64_t deadline_us;   /* none */
+    const char *request_id, *text, *stop;
+    bool ids_with_hashes;
+};
+
+static inline void client_send(struct rpc_call *call, const struct ask *ask)
+{
+    uint32_t ids[2048];
+    for (uint32_t i = 0; i < 2048; i++)
+        ids[i] = i % WORLD_VOCAB;
+    Baton__V1__GenerateRequest request = BATON__V1__GENERATE_REQUEST__INIT;
+    Baton__V1__TokenIds prompt = BATON__V1__TOKEN_IDS__INIT;
+    Baton__V1__Sampling sampling = BATON__V1__SAMPLING__INIT;
+    Baton__V1__Output output = BATON__V1__OUTPUT__INIT;
+    Baton__V1__Stop stop = BATON__V1__STOP__INIT;
+    prompt.ids = ids;
+    prompt.n_ids = ask->prompt_tokens ? ask->prompt_tokens : 8;
+    request.request_id = (char *)(ask->request_id ? ask->request_id : "");
+    if (ask->text) {
+        request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
+        request.text = (char *)ask->text;
+    } else {
+        request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
+        request.token_ids = &prompt;
+    }
+    sampling.max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
+    sampling.max_tokens = ask->max_tokens ? ask->max_tokens : 4;
+    sampling.seed_presence_case = BATON__V1__SAMPLING__SEED_PRESENCE_SEED;
+    sampling.seed = 42;
+    request.sampling = &sampling;
+    output.return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
+    output.return_timing = true;
+    output.return_logits_hash_presence_case =
+        BATON__V1__OUTPUT__RETURN_LOGITS_HASH_PRESENCE_RETURN_LOGITS_HASH;
+    output.return_logits_hash = ask->ids_with_hashes;
+    request.output = &output;
+    char *stops[] = {(char *)ask->stop};
+    stop.n_strings = ask->stop ? 1 : 0;
+    stop.strings = stops;
+    request.stop = &stop;
+    assert_int_equal(rpc_call_send_message(call, &request.base), STATUS_OK);
+    rpc_call_half_close(call);
+}
+
+static inline void client_start_at(struct rpc_channel *channel, struct client *client,
+                                   const char *path, const struct ask *ask)
+{
+    sem_t *gate = client->gate;
+    memset(client, 0, sizeof *client);
+    client->gate = gate;
+    assert_int_equal(ring_create(WORLD_RING, &client->events), STATUS_OK);
+    assert_int_equal(rpc_call_start(channel, path, &client_handlers, client, ask->deadline_us, true,
+                                    &client->call),
+                     STATUS_OK);
+    client_send(client->call, ask);
+}
+
+static inline void client_take_delta(struct client *client, const Baton__V1__Delta *delta)
+{
+    assert_int_equal(delta->first_index, client->id_count);
+    for (size_t i = 0; i < delta->n_token_ids; i++)
+        client->ids[client->id_count++ % CLIENT_IDS] = delta->token_ids[i];
+    client->hash_count += (uint32_t)delta->n_logits_hashes;
+    strncat(client->text, delta->text, sizeof client->text - strlen(client->text) - 1);
+    client->deltas++;
+}
+
+static inline void client_take_finished(struct client *client, const Baton__V1__Finished *finished)
+{
+    client->finished++;
+    client->reason = finished->reason;
+    if (finished->matched_case == BATON__V1__FINISHED__MATCHED_STOP_STRING)
+        snprintf(client->stop_string, sizeof client->stop_string, "%s", finished->stop_string);
+}
+
+static inline void client_take_timing(struct client *client, const Baton__V1__Timing *timing)
+{
+    client->timings++;
+    snprintf(client->lane, sizeof client->lane, "%s", timing->lane);
+    snprintf(client->prefill_worker, sizeof client->prefill_worker, "%s", timing->prefill_worker);
+    snprintf(client->decode_worker, sizeof client->decode_worker, "%s", timing->decode_worker);
+    client->prefills = timing->prefills;
+    client->seed = timing->seed;
+    client->kv_bytes = timing->kv_bytes;
+    assert_true(timing->ttft_us <= timing->total_us && timing->queue_us <= timing->ttft_us);
+}
+
+static inline void client_take(struct client *client, const struct client_event *event)
+{
+    assert_false(client->closed); /* one terminal status, and nothing after it */
+    if (event->closed) {
+        client->closed = true;
+        client->code = event->code;
+        snprintf(client->why, sizeof client->why, "%s", event->why);
+        snprintf(client->sentence, sizeof client->sentence, "%s", event->sentence);
+        return;
+    }
+    Baton__V1__GenerateResponse *response =
+        baton__v1__generate_response__unpack(NULL, event->size, event->bytes);
+    assert_non_null(response);
+    switch (response->event_case) {
+    case BATON__V1__GENERATE_RESPONSE__EVENT_DELTA:
+        assert_int_equal(client->finished, 0);
+        client_take_delta(client, response->delta);
+        break;
+    case BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED:
+        client_take_finished(client, response->finished);
+        break;
+    case BATON__V1__GENERATE_RESPONSE__EVENT_USAGE:
+        assert_int_equal(client->finished, 1);
+        client->usages++;
+        client->prompt_tokens = response->usage->prompt_tokens;
+        client->completion_tokens = response->usage->completion_tokens;
+        break;
+    case BATON__V1__GENERATE_RESPONSE__EVENT_TIMING:
+        assert_int_equal(client->usages, 1);
+        client_take_timing(client, response->timing);
+        break;
+    default: fail_msg("an event without content");
+    }
+    baton__v1__generate_response__free_unpacked(response, NULL);
+}
+
+static inline void client_step(struct client *client)
+{
+    struct client_event *event = ring_wait(client->events, WORLD_LIMIT_US);
+    if (!event)
+        fail_msg("the client waited in vain; it has %u tokens", client->id_count);
+    client_take(client, event);
+    free(event);
+}
+
+static inline void client_wait_tokens(struct client *client, uint32_t count)
+{
+    while (client->id_count < count && !client->closed)
+        client_step(client);
+    if (client->id_count < count)
+        fail_msg("ended with %s (%s) at %u tokens", rpc_code_name(client->code), client->sentence,
+                 client->id_count);
+}
+
+/* To the end, which must be this one; why NULL: for whatever reason. */
+static inline void client_wait_end(struct client *client, enum rpc_code code, const char *why)
+{
+    while (!client->closed)
+        client_step(client);
+    if (client->code != code || (why && strcmp(client->why, why)))
+        fail_msg("ended with %s %s (%s) instead of %s %s", rpc_code_name(client->code), client->why,
+                 client->sentence, rpc_code_name(code), why ? why : "");
+}
+
+static inline void client_stop(struct client *client)
+{
+    rpc_call_cancel(client->call); /* nothing, if it has ended */
+    while (!client->closed)
+        client_step(client);
+    rpc_call_unref(client->call);
+    for (void *event; (event = ring_pop(client->events));)
+        free(event);
+    ring_destroy(client->events);
+}
+
+/* OK with tokens 1 .. count, each once, in order. */
+static inline void client_expect_answer(struct client *client, uint32_t count)
+{
+    client_wait_end(client, RPC_OK, "");
+    assert_int_equal(client->id_count, count);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(client->ids[i], 100 + (i + 1) % 200);
+    assert_int_equal(client->finished, 1);
+    assert_int_equal(client->usages, 1);
+    assert_int_equal(client->timings, 1);
+    assert_int_equal(client->completion_tokens, count);
+}
+
+#endif

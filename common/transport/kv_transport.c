@@ -2,22 +2,14 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/transport/transport_ops.h"
+#include "common/transport/kv_peer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What one poll copies at most from mapped peers: under a millisecond on the slowest memory we know of, so that the thread
- * stays responsive; and the piece after which another peer gets its turn. */
-#define COPY_BUDGET_BYTES (4u << 20)
-#define COPY_TURN_BYTES   (1u << 20)
 /* How often a closing peer is looked at when nothing wakes us, and how long kv_transport_close waits for one. */
 #define CLOSING_POLL_US 1000
 #define CLOSING_MAX_US  2000000
-
-static void peer_close(struct kv_peer *peer, enum status status, const char *reason,
-                       const char *reads_reason);
-static void advance_peers(struct kv_transport *transport);
 
 enum status kv_transport_open(const struct kv_transport_config *config, struct kv_transport **out,
                               struct error *err)
@@ -70,7 +62,7 @@ void kv_transport_close(struct kv_transport *transport)
     for (uint64_t start = clock_now_us();
          !all_closed(transport) && clock_now_us() - start < CLOSING_MAX_US;) {
         transport->ops->progress(transport);
-        advance_peers(transport);
+        kv_peers_advance(transport);
     }
     struct kv_read *read;
     while ((read = TAILQ_FIRST(&transport->ended))) {
@@ -129,7 +121,7 @@ void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer)
 {
     ASSERT(peer->transport == transport);
     if (peer->state == KV_PEER_OPEN)
-        peer_close(peer, STATUS_CANCELLED, "closed by us", "closed by us");
+        kv_peer_close(peer, STATUS_CANCELLED, "closed by us", "closed by us");
 }
 
 /* -- reads -- */
@@ -174,156 +166,6 @@ enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *pe
     if (deadline_us < transport->deadline_floor_us)
         transport->deadline_floor_us = deadline_us;
     return STATUS_OK;
-}
-
-static void read_end(struct kv_read *read)
-{
-    struct kv_peer *peer = read->peer;
-    struct kv_transport *transport = peer->transport;
-    TAILQ_REMOVE(&peer->reads, read, link);
-    TAILQ_INSERT_TAIL(&transport->ended, read, link);
-    peer->events_due++;
-    if (read->status == STATUS_OK)
-        transport->counters.bytes_read += read->bytes;
-    else
-        transport->counters.reads_failed++;
-}
-
-static void read_fail(struct kv_read *read, enum status status, const char *reason)
-{
-    if (read->status != STATUS_OK)
-        return;
-    read->status = status;
-    read->reason = reason;
-}
-
-void kv_read_part_done(struct kv_read *read, enum status status, const char *reason)
-{
-    ASSERT(read->parts > 0);
-    read->parts--;
-    if (status != STATUS_OK) {
-        read_fail(read, status, reason);
-        kv_peer_fail(read->peer, status, reason);
-    }
-    /* One that failed ends with its peer. */
-    bool complete = read->status == STATUS_OK && read->next_run == read->run_count;
-    if (read->parts == 0 && (complete || read->peer->state == KV_PEER_CLOSING))
-        read_end(read);
-}
-
-/* Copies up to `budget` bytes of the peer's reads from its mapped pool; returns what is left of it. */
-static size_t copy_reads(struct kv_peer *peer, size_t budget)
-{
-    struct kv_read *read;
-    while (budget > 0 && (read = TAILQ_FIRST(&peer->reads))) {
-        const struct kv_read_run *run = &read->runs[read->next_run];
-        uint64_t left = run->bytes - read->next_bytes;
-        size_t bytes = left < budget ? left : budget;
-        memcpy(peer->transport->pool + run->local_offset + read->next_bytes,
-               peer->mapped + run->remote_offset + read->next_bytes, bytes);
-        budget -= bytes;
-        read->next_bytes += bytes;
-        if (read->next_bytes < run->bytes)
-            continue;
-        read->next_bytes = 0;
-        if (++read->next_run == read->run_count)
-            read_end(read);
-    }
-    return budget;
-}
-
-static bool has_copies(const struct kv_peer *peer)
-{
-    return peer->state == KV_PEER_OPEN && !peer->failed && peer->mapped &&
-           !TAILQ_EMPTY(&peer->reads);
-}
-
-/* Peers take turns, and the next poll goes on where this one stopped. */
-static void copy_in_turns(struct kv_transport *transport)
-{
-    size_t budget = COPY_BUDGET_BYTES;
-    uint32_t idle = 0;
-    while (budget > 0 && idle < transport->peer_count) {
-        struct kv_peer *peer = TAILQ_FIRST(&transport->peers);
-        size_t turn = budget < COPY_TURN_BYTES ? budget : COPY_TURN_BYTES;
-        size_t left = has_copies(peer) ? copy_reads(peer, turn) : turn;
-        idle = left == turn ? idle + 1 : 0;
-        budget -= turn - left;
-        TAILQ_REMOVE(&transport->peers, peer, link);
-        TAILQ_INSERT_TAIL(&transport->peers, peer, link);
-    }
-}
-
-/* -- the life of a peer -- */
-
-void kv_peer_fail(struct kv_peer *peer, enum status status, const char *reason)
-{
-    if (peer->failed)
-        return;
-    peer->failed = status;
-    peer->failed_reason = reason;
-}
-
-/* Every read in flight gets its status here; it ends as soon as none of its memory is landing any more. */
-static void peer_close(struct kv_peer *peer, enum status status, const char *reason,
-                       const char *reads_reason)
-{
-    ASSERT(peer->state == KV_PEER_OPEN && status != STATUS_OK);
-    peer->state = KV_PEER_CLOSING;
-    peer->status = status;
-    peer->reason = reason;
-    struct kv_read *read;
-    TAILQ_FOREACH(read, &peer->reads, link)
-    read_fail(read, status == STATUS_TIMEOUT ? STATUS_UNAVAILABLE : status, reads_reason);
-    peer->transport->ops->close_begin(peer);
-    for (struct kv_read *next = TAILQ_FIRST(&peer->reads); (read = next);) {
-        next = TAILQ_NEXT(read, link);
-        if (read->parts == 0)
-            read_end(read);
-    }
-}
-
-static void end_expired(struct kv_transport *transport, uint64_t now_us)
-{
-    if (now_us < transport->deadline_floor_us)
-        return;
-    uint64_t floor_us = UINT64_MAX;
-    struct kv_peer *peer;
-    TAILQ_FOREACH(peer, &transport->peers, link)
-    {
-        if (peer->state != KV_PEER_OPEN)
-            continue;
-        bool expired = false;
-        struct kv_read *read;
-        TAILQ_FOREACH(read, &peer->reads, link)
-        {
-            if (read->deadline_us <= now_us) {
-                expired = true;
-                read_fail(read, STATUS_TIMEOUT, "deadline");
-            } else if (read->deadline_us < floor_us) {
-                floor_us = read->deadline_us;
-            }
-        }
-        if (expired)
-            peer_close(peer, STATUS_TIMEOUT, "deadline",
-                       "the deadline of another read of this peer");
-    }
-    transport->deadline_floor_us = floor_us;
-}
-
-static void advance_peers(struct kv_transport *transport)
-{
-    struct kv_peer *peer;
-    TAILQ_FOREACH(peer, &transport->peers, link)
-    {
-        if (peer->state == KV_PEER_OPEN && !peer->failed && !peer->mapped)
-            transport->ops->start(peer);
-        if (peer->state == KV_PEER_OPEN && peer->failed)
-            peer_close(peer, peer->failed, peer->failed_reason, peer->failed_reason);
-        if (peer->state == KV_PEER_CLOSING && TAILQ_EMPTY(&peer->reads) &&
-            transport->ops->close_done(peer))
-            peer->state = KV_PEER_CLOSED;
-    }
 }
 
 /* -- poll -- */
@@ -381,9 +223,9 @@ size_t kv_transport_poll(struct kv_transport *transport, uint64_t now_us, struct
     transport->polled_us = now_us;
     free_gone(transport);
     transport->ops->progress(transport);
-    end_expired(transport, now_us);
-    copy_in_turns(transport);
-    advance_peers(transport);
+    kv_peers_end_expired(transport, now_us);
+    kv_peers_copy(transport);
+    kv_peers_advance(transport);
     return take_events(transport, events, capacity);
 }
 
@@ -401,7 +243,7 @@ bool kv_transport_arm(struct kv_transport *transport)
     {
         bool unstarted = peer->state == KV_PEER_OPEN && !peer->mapped &&
                          TAILQ_FIRST(&peer->reads) && !TAILQ_FIRST(&peer->reads)->parts;
-        if (has_copies(peer) || unstarted || peer->state == KV_PEER_CLOSED ||
+        if (kv_peer_has_copies(peer) || unstarted || peer->state == KV_PEER_CLOSED ||
             (peer->state == KV_PEER_OPEN && peer->failed))
             return false;
     }

@@ -62,7 +62,8 @@ struct ucx_peer {
 };
 
 /* ucx_config.c */
-/* Process-wide: gives UCX's crash handlers back, keeps its hooks out of mmap, and brings its messages into our log. */
+/* Process-wide: takes UCX's crash handlers out and brings its messages into our log. What it does while it is loaded (it patches mmap,
+ * munmap and madvise) only the environment can stop: UCX_MEM_EVENTS=n, before the program starts. */
 void ucx_process_init(void);
 /* The options of one lane's context (KV_LANE_SHM or KV_LANE_TCP); release with ucp_config_release. */
 enum status ucx_config_create(enum kv_lane lane, const char *interface, ucp_config_t **out,

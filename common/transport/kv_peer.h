@@ -1,0 +1,20 @@
+/* Internal to this folder: the life of a peer and of its reads, the same for every transport. */
+#ifndef BATON_TRANSPORT_KV_PEER_H
+#define BATON_TRANSPORT_KV_PEER_H
+
+#include "common/transport/transport_ops.h"
+
+/* Begins the forced close. Every read in flight gets its status here (not `reads_reason` if it has failed already), and ends as soon
+ * as none of its memory is landing any more. */
+void kv_peer_close(struct kv_peer *peer, enum status status, const char *reason,
+                   const char *reads_reason);
+bool kv_peer_has_copies(const struct kv_peer *peer);
+
+/* The three steps of a poll. Reads whose deadline has come end, and their peers close; */
+void kv_peers_end_expired(struct kv_transport *transport, uint64_t now_us);
+/* a bounded amount is copied from mapped peers, which take turns, also over polls; */
+void kv_peers_copy(struct kv_transport *transport);
+/* other peers' reads are started, and peers that failed or are closing go a state further. */
+void kv_peers_advance(struct kv_transport *transport);
+
+#endif

@@ -74,7 +74,8 @@ int main(int argc, char **argv)
     config_log(&router_program, &config, &result);
     int signals = open_signals();
     struct router *router;
-    if (failpoint_init("router", &err) != STATUS_OK || router_start(&config, &router, &err) != STATUS_OK) {
+    if (failpoint_init("router", &err) != STATUS_OK ||
+        router_start(&config, &router, &err) != STATUS_OK) {
         log_error("main", "msg=\"can't start\"");
         fprintf(stderr, "baton-router: %s\n", err.text);
         return 1;

@@ -124,12 +124,17 @@ static void job_run(struct step_loop *loop, struct job *job)
 static void publish_load(struct step_loop *loop)
 {
     struct scheduler_load now = scheduler_load(loop->scheduler);
-    struct engine_counters counters = engine_counters(loop->config.engine);
     atomic_store(&loop->load.waiting, now.waiting);
     atomic_store(&loop->load.running, now.running);
     atomic_store(&loop->load.queued_tokens, now.queued_tokens);
     for (int i = 0; i < KV_BLOCK_STATES; i++)
         atomic_store(&loop->load.blocks[i], now.blocks[i]);
+}
+
+/* Before the step's tokens leave: who has an answer finds its rows counted. */
+static void publish_counters(struct step_loop *loop)
+{
+    struct engine_counters counters = engine_counters(loop->config.engine);
     atomic_store(&loop->load.prompt_rows, counters.prompt_rows);
     atomic_store(&loop->load.decode_rows, counters.decode_rows);
     atomic_store(&loop->load.steps, counters.steps);
@@ -208,7 +213,7 @@ static void run_step(struct step_loop *loop, uint32_t count)
     }
     struct error err;
     enum status status = engine_step(loop->config.engine, loop->inputs, count, &err);
-    atomic_store(&loop->load.last_step_us, clock_now_us());
+    publish_counters(loop);
     if (status != STATUS_OK) {
         step_failed(loop, count, status, &err);
         return;

@@ -73,7 +73,7 @@ void step_loop_recycle(struct step_loop *loop, struct step_event *event);
 /* A snapshot for metrics and load reports; any thread. */
 struct step_load {
     _Atomic uint32_t waiting, running, blocks[KV_BLOCK_STATES];
-    _Atomic uint64_t queued_tokens, prompt_rows, decode_rows, steps, last_step_us;
+    _Atomic uint64_t queued_tokens, prompt_rows, decode_rows, steps;
 };
 const struct step_load *step_loop_load(const struct step_loop *loop);
 

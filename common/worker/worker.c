@@ -54,8 +54,6 @@ static void on_tick(void *context, uint64_t now_us)
     worker->ops->handlers.tick(worker->role, now_us);
     worker->session.draining = atomic_load(&worker->draining);
     session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
-    worker_metrics_update(&worker->metrics, step_loop_load(worker->steps),
-                          session_up(&worker->session));
     if (worker->session.draining && worker->ops->busy_count(worker->role) == 0)
         eventfd_write(worker->idle_fd, 1);
 }
@@ -77,6 +75,7 @@ static const struct session_handlers session_handlers = {on_command, on_session_
 static void on_session_changed(void *context, bool up)
 {
     struct worker_life *life = context;
+    atomic_store(&life->worker.session_is_up, up);
     if (!atomic_load(&life->worker.draining)) /* who leaves does not register again */
         registrar_session_up(life->registrar, up);
 }
@@ -89,6 +88,8 @@ static void on_http(void *context, const char *path, struct http_reply *reply)
     if (!strcmp(path, "/metrics")) {
         reply->status = 200;
         reply->content_type = METRICS_CONTENT_TYPE;
+        worker_metrics_update(&worker->metrics, step_loop_load(worker->steps),
+                              atomic_load(&worker->session_is_up));
         metrics_render(worker->metrics.metrics, &reply->body);
     } else if (!strcmp(path, "/healthz")) {
         bool draining = atomic_load(&worker->draining);

@@ -27,8 +27,9 @@ struct worker {
     struct worker_metrics metrics;
     const struct worker_role_ops *ops;
     void *role;
-    _Atomic bool draining; /* main thread -> transfer thread */
-    int idle_fd;           /* eventfd: draining, and nothing is left */
+    _Atomic bool draining;      /* main thread -> transfer thread */
+    _Atomic bool session_is_up; /* transfer thread -> HTTP thread */
+    int idle_fd;                /* eventfd: draining, and nothing is left */
 };
 
 struct worker_role_ops {

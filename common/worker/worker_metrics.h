@@ -1,4 +1,5 @@
-/* What a worker's /metrics shows. Updated by the transfer thread from the step thread's snapshot and its own tables. */
+/* What a worker's /metrics shows. The handoffs are counted by the transfer thread as they end; what the step thread knows is
+ * read from its snapshot when somebody asks. */
 #ifndef BATON_WORKER_WORKER_METRICS_H
 #define BATON_WORKER_WORKER_METRICS_H
 
@@ -19,6 +20,7 @@ struct worker_metrics {
 
 void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
 void worker_metrics_deinit(struct worker_metrics *m);
+/* HTTP thread, before it renders. */
 void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up);
 /* Adds what has come to a total since the last call. */
 void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t total);

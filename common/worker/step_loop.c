@@ -78,6 +78,21 @@ static struct step_token *event_add_token(struct step_event *event, const struct
     return token;
 }
 
+/* Before tokens leave: who has the last one of an answer finds its blocks free and its rows counted. */
+static void publish_load(struct step_loop *loop)
+{
+    struct engine_counters counters = engine_counters(loop->config.engine);
+    atomic_store(&loop->load.prompt_rows, counters.prompt_rows);
+    atomic_store(&loop->load.decode_rows, counters.decode_rows);
+    atomic_store(&loop->load.steps, counters.steps);
+    struct scheduler_load now = scheduler_load(loop->scheduler);
+    atomic_store(&loop->load.waiting, now.waiting);
+    atomic_store(&loop->load.running, now.running);
+    atomic_store(&loop->load.queued_tokens, now.queued_tokens);
+    for (int i = 0; i < KV_BLOCK_STATES; i++)
+        atomic_store(&loop->load.blocks[i], now.blocks[i]);
+}
+
 /* ---------------------------------------------------------------- jobs, on the step thread */
 
 static void job_add(struct step_loop *loop, struct job *job)
@@ -101,6 +116,7 @@ static void job_admit(struct step_loop *loop, const struct job *job)
     token->finish = finish;
     if (finish != FINISH_NONE)
         scheduler_remove(loop->scheduler, sequence);
+    publish_load(loop);
     event_post(loop, event);
 }
 
@@ -119,25 +135,6 @@ static void job_run(struct step_loop *loop, struct job *job)
     case JOB_STOP: loop->stopping = true; break;
     }
     free(job);
-}
-
-static void publish_load(struct step_loop *loop)
-{
-    struct scheduler_load now = scheduler_load(loop->scheduler);
-    atomic_store(&loop->load.waiting, now.waiting);
-    atomic_store(&loop->load.running, now.running);
-    atomic_store(&loop->load.queued_tokens, now.queued_tokens);
-    for (int i = 0; i < KV_BLOCK_STATES; i++)
-        atomic_store(&loop->load.blocks[i], now.blocks[i]);
-}
-
-/* Before the step's tokens leave: who has an answer finds its rows counted. */
-static void publish_counters(struct step_loop *loop)
-{
-    struct engine_counters counters = engine_counters(loop->config.engine);
-    atomic_store(&loop->load.prompt_rows, counters.prompt_rows);
-    atomic_store(&loop->load.decode_rows, counters.decode_rows);
-    atomic_store(&loop->load.steps, counters.steps);
 }
 
 /* ---------------------------------------------------------------- one step */
@@ -200,6 +197,7 @@ static void step_results(struct step_loop *loop, uint32_t count)
         if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
             scheduler_remove(loop->scheduler, sequence);
     }
+    publish_load(loop);
     if (drawn)
         event_post(loop, drawn);
 }
@@ -213,13 +211,11 @@ static void run_step(struct step_loop *loop, uint32_t count)
     }
     struct error err;
     enum status status = engine_step(loop->config.engine, loop->inputs, count, &err);
-    publish_counters(loop);
     if (status != STATUS_OK) {
         step_failed(loop, count, status, &err);
         return;
     }
     step_results(loop, count);
-    publish_load(loop);
     if (prompt_rows)
         FAILPOINT("step.after_chunk");
     else

@@ -60,6 +60,14 @@ static int compare_name(const void *a, const void *b)
     return strcmp(x->tensor->name, y->tensor->name);
 }
 
+/* Equal names in the order of their files, so that the sentence about them is always the same one. */
+static int compare_place(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    int order = compare_name(a, b);
+    return order ? order : (x->file > y->file) - (x->file < y->file);
+}
+
 static const struct entry *find_entry(const struct safetensors *tensors, const char *name)
 {
     struct tensor named = {.name = (char *)name};
@@ -69,17 +77,16 @@ static const struct entry *find_entry(const struct safetensors *tensors, const c
 
 /* Opens each file that weight_map names, once. */
 static enum status add_shards(struct safetensors *tensors, const char *model_dir,
-                              const struct json_value *weight_map, struct error *err)
+                              const char *index_path, const struct json_value *weight_map,
+                              struct error *err)
 {
     for (struct json_member m = {0}; json_next(weight_map, &m);) {
-        const char *name;
-        TRY(json_as_string(m.value, &name, NULL, err));
-        if (!is_shard_name(name))
+        const char *name = "";
+        if (json_as_string(m.value, &name, NULL, NULL) != STATUS_OK || !is_shard_name(name))
             return error_set(err, STATUS_INVALID,
-                             "%s/" INDEX_NAME
-                             ": tensor %.100s: expected the name of a .safetensors file, found "
+                             "%s: tensor %.100s: expected the name of a .safetensors file, found "
                              "\"%.100s\"",
-                             model_dir, m.key, name);
+                             index_path, m.key, name);
         bool known = false;
         for (uint32_t i = 0; i < tensors->file_count; i++)
             known |= strcmp(base_name(tensors->files[i].path), name) == 0;
@@ -90,19 +97,21 @@ static enum status add_shards(struct safetensors *tensors, const char *model_dir
 }
 
 /* Makes the table by name; a name may be there once. */
-static enum status index_names(struct safetensors *tensors, struct error *err)
+static enum status index_names(struct safetensors *tensors, const char *path, struct error *err)
 {
     size_t count = 0;
     for (uint32_t f = 0; f < tensors->file_count; f++)
         count += tensors->files[f].tensor_count;
-    tensors->entries = calloc(count + 1, sizeof *tensors->entries);
+    if (!count)
+        return error_set(err, STATUS_INVALID, "%s: no tensor in it", path);
+    tensors->entries = calloc(count, sizeof *tensors->entries);
     if (!tensors->entries)
         return error_set(err, STATUS_LIMIT, "out of memory");
     for (uint32_t f = 0; f < tensors->file_count; f++)
         for (uint32_t i = 0; i < tensors->files[f].tensor_count; i++)
             tensors->entries[tensors->entry_count++] =
                 (struct entry){&tensors->files[f].tensors[i], &tensors->files[f]};
-    qsort(tensors->entries, count, sizeof *tensors->entries, compare_name);
+    qsort(tensors->entries, count, sizeof *tensors->entries, compare_place);
     for (size_t i = 1; i < count; i++) {
         const struct entry *a = &tensors->entries[i - 1], *b = &tensors->entries[i];
         if (strcmp(a->tensor->name, b->tensor->name) == 0)
@@ -113,21 +122,17 @@ static enum status index_names(struct safetensors *tensors, struct error *err)
 }
 
 /* The index says where each tensor is; the files must agree. */
-static enum status check_index(const struct safetensors *tensors,
+static enum status check_index(const struct safetensors *tensors, const char *index_path,
                                const struct json_value *weight_map, struct error *err)
 {
     for (struct json_member m = {0}; json_next(weight_map, &m);) {
         const char *name = "";
         TRY(json_as_string(m.value, &name, NULL, err));
         const struct entry *entry = find_entry(tensors, m.key);
-        if (!entry)
-            return error_set(err, STATUS_NOT_FOUND,
-                             "tensor %.150s: " INDEX_NAME " expects it in %.150s, found in no file",
-                             m.key, name);
-        const char *found = base_name(entry->file->path);
+        const char *found = entry ? base_name(entry->file->path) : "no file";
         if (strcmp(found, name) != 0)
-            return error_set(err, STATUS_INVALID,
-                             "tensor %.150s: " INDEX_NAME " expects it in %.100s, found in %.100s",
+            return error_set(err, entry ? STATUS_INVALID : STATUS_NOT_FOUND,
+                             "%s: tensor %.100s: expected in %.100s, found in %.100s", index_path,
                              m.key, name, found);
     }
     return STATUS_OK;
@@ -143,11 +148,11 @@ static enum status open_sharded(struct safetensors *tensors, const char *model_d
     if (status != STATUS_OK)
         error_prefix(err, status, "%s", index_path);
     if (status == STATUS_OK)
-        status = add_shards(tensors, model_dir, weight_map, err);
+        status = add_shards(tensors, model_dir, index_path, weight_map, err);
     if (status == STATUS_OK)
-        status = index_names(tensors, err);
+        status = index_names(tensors, index_path, err);
     if (status == STATUS_OK)
-        status = check_index(tensors, weight_map, err);
+        status = check_index(tensors, index_path, weight_map, err);
     json_destroy(json);
     return status;
 }
@@ -160,7 +165,7 @@ static enum status open_files(struct safetensors *tensors, const char *model_dir
         return error_set(err, STATUS_LIMIT, "the model folder's path is too long");
     if (access(single, F_OK) == 0) {
         TRY(add_file(tensors, model_dir, SINGLE_NAME, err));
-        return index_names(tensors, err);
+        return index_names(tensors, single, err);
     }
     if (access(index, F_OK) == 0)
         return open_sharded(tensors, model_dir, index, err);

@@ -1,0 +1,146 @@
+/* The same request gives the same bytes: 64-bit hashes of the fp32 logits of each of 64 tokens, drawn at temperature 1, are
+ * equal whatever ran beside it, however its prompt was cut and however many threads computed. On llama-wide (several segments of
+ * every kind) and on the shipped model; fp32 and both bf16 paths. */
+#include "common/base/rng.h"
+#include "tests/golden/golden_streams.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ANSWER STREAM_MAX_ANSWER
+
+struct path {
+    const char *name;
+    bool f32;
+    enum isa isa;
+};
+
+static const struct path PATHS[] = {
+    {"f32", true, ISA_AUTO},
+    {"bf16-portable", false, ISA_PORTABLE},
+    {"bf16-avx512bf16", false, ISA_AVX512BF16},
+};
+
+struct model {
+    const char *dir;
+    uint32_t longest_prompt; /* the first stream's; several attention segments */
+};
+
+static const struct model WIDE = {"tests/golden/models/llama-wide", 600};
+static const struct model SHIPPED = {"deploy/local/tiny-shakespeare", 300};
+
+/* Request `number`: a prompt and a seed that are functions of the number alone. */
+static void make_request(struct stream *s, const struct model *model, uint32_t number,
+                         uint32_t vocab)
+{
+    struct rng rng = rng_seeded(1000 + number);
+    memset(s, 0, sizeof *s);
+    s->prompt_count =
+        number == 0 ? model->longest_prompt : 1 + (uint32_t)rng_below(&rng, 40 + 20 * (number % 4));
+    for (uint32_t i = 0; i < s->prompt_count; i++)
+        s->tokens[i] = (uint32_t)rng_below(&rng, vocab);
+    s->answer_limit = ANSWER;
+    s->sampling = sampling_default();
+    s->sampling.seed = rng_next(&rng);
+    s->sampling.ignore_eos = true;
+}
+
+static struct engine *open_path(const struct model *model, const struct path *path,
+                                uint32_t threads)
+{
+    return streams_open(
+        model->dir, (struct kernels_config){.f32 = path->f32, .isa = path->isa, .threads = threads},
+        512);
+}
+
+static void expect_equal(const struct stream *s, const struct stream *expected, const char *path,
+                         const char *way, uint32_t request)
+{
+    for (uint32_t i = 0; i < ANSWER; i++)
+        if (s->hashes[i] != expected->hashes[i] || s->drawn[i] != expected->drawn[i])
+            fail_msg(
+                "%s, request %u, %s: token %u is %u (logits %016llx), alone it was %u (%016llx)",
+                path, request, way, i, s->drawn[i], (unsigned long long)s->hashes[i],
+                expected->drawn[i], (unsigned long long)expected->hashes[i]);
+}
+
+/* Requests 0 .. count, each alone, or all side by side. */
+static void run_and_compare(struct engine *engine, const struct model *model,
+                            const struct path *path, uint32_t count, uint32_t chunk,
+                            bool side_by_side, const struct stream *expected, const char *way)
+{
+    uint32_t vocab = engine_shape(engine)->vocab;
+    struct stream *streams = calloc(count, sizeof *streams);
+    assert_non_null(streams);
+    for (uint32_t i = 0; i < count; i++)
+        make_request(&streams[i], model, i, vocab);
+    if (side_by_side)
+        streams_run(engine, streams, count, chunk);
+    for (uint32_t i = 0; !side_by_side && i < count; i++)
+        streams_run(engine, &streams[i], 1, chunk);
+    for (uint32_t i = 0; i < count; i++)
+        expect_equal(&streams[i], &expected[i], path->name, way, i);
+    free(streams);
+}
+
+static void check_path(const struct model *model, const struct path *path)
+{
+    struct engine *one = open_path(model, path, 1);
+    if (!one) {
+        assert_int_equal(path->isa, ISA_AVX512BF16);
+        print_message("%s: this CPU can't run %s\n", model->dir, path->name);
+        return;
+    }
+    /* What all else is compared with: each request alone, its prompt whole, one thread. */
+    struct stream *expected = calloc(STREAM_MAX_STREAMS, sizeof *expected);
+    assert_non_null(expected);
+    for (uint32_t i = 0; i < STREAM_MAX_STREAMS; i++) {
+        make_request(&expected[i], model, i, engine_shape(one)->vocab);
+        streams_run(one, &expected[i], 1, STREAM_MAX_ROWS);
+    }
+    for (uint32_t i = 1; i < STREAM_MAX_STREAMS;
+         i++) /* hashes that tell nothing apart prove nothing */
+        assert_int_not_equal(expected[i].hashes[0], expected[0].hashes[0]);
+
+    run_and_compare(one, model, path, 1, 512, false, expected, "alone, chunks of 512");
+    run_and_compare(one, model, path, 2, 64, false, expected, "alone, chunks of 64");
+    run_and_compare(one, model, path, 2, 16, false, expected, "alone, chunks of 16");
+    run_and_compare(one, model, path, STREAM_MAX_STREAMS, 64, true, expected,
+                    "16 at once, chunks of 64");
+    engine_close(one);
+
+    struct engine *two = open_path(model, path, 2);
+    assert_non_null(two);
+    run_and_compare(two, model, path, 1, 512, false, expected, "alone, 2 threads");
+    run_and_compare(two, model, path, STREAM_MAX_STREAMS, 16, true, expected,
+                    "16 at once, chunks of 16, 2 threads");
+    engine_close(two);
+    free(expected);
+}
+
+static void test_llama_wide(void **state)
+{
+    check_path(&WIDE, *state);
+}
+
+static void test_shipped_model(void **state)
+{
+    check_path(&SHIPPED, *state);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[6];
+    for (int p = 0; p < 3; p++) {
+        tests[2 * p] = (struct CMUnitTest){PATHS[p].name, test_llama_wide, NULL, NULL,
+                                           (void *)(uintptr_t)&PATHS[p]};
+        tests[2 * p + 1] = (struct CMUnitTest){PATHS[p].name, test_shipped_model, NULL, NULL,
+                                               (void *)(uintptr_t)&PATHS[p]};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+/* The engine against transformers' fp32 logits and greedy ids; tests/golden/models/README.md has the rules. */
+#include "common/json/json.h"
+#include "tests/golden/golden_streams.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define GREEDY 32
+#define VOCAB  384
+#define WHOLE  STREAM_MAX_ROWS
+
+struct golden_prompt {
+    uint32_t ids[STREAM_MAX_TOKENS], count;
+    uint32_t greedy[GREEDY];
+    double margins[GREEDY];
+    double first_logits[VOCAB];
+    double spread; /* of first_logits */
+};
+
+static void read_ids(const struct json_value *object, const char *key, uint32_t *ids, size_t limit,
+                     uint32_t *count)
+{
+    const struct json_value *array;
+    assert_int_equal(json_get_array(object, key, &array, NULL), STATUS_OK);
+    assert_true(json_count(array) <= limit);
+    for (size_t i = 0; i < json_count(array); i++) {
+        int64_t id;
+        assert_int_equal(json_as_i64(json_at(array, i), 0, VOCAB - 1, &id, NULL), STATUS_OK);
+        ids[i] = (uint32_t)id;
+    }
+    *count = (uint32_t)json_count(array);
+}
+
+static void read_numbers(const struct json_value *object, const char *key, double *numbers,
+                         size_t count)
+{
+    const struct json_value *array;
+    assert_int_equal(json_get_array(object, key, &array, NULL), STATUS_OK);
+    assert_int_equal(json_count(array), count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(json_as_double(json_at(array, i), -1e6, 1e6, &numbers[i], NULL),
+                         STATUS_OK);
+}
+
+static uint32_t read_golden(const char *model_dir, struct golden_prompt *prompts, uint32_t limit)
+{
+    char path[256];
+    struct json *json;
+    struct error err;
+    const struct json_value *list;
+    snprintf(path, sizeof path, "%s/golden.json", model_dir);
+    if (json_read_file(path, (struct json_limits){1 << 20, 16}, &json, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(json_get_array(json_root(json), "prompts", &list, NULL), STATUS_OK);
+    assert_true(json_count(list) <= limit);
+    uint32_t count = (uint32_t)json_count(list);
+    for (uint32_t i = 0; i < count; i++) {
+        struct golden_prompt *p = &prompts[i];
+        uint32_t greedy_count;
+        read_ids(json_at(list, i), "ids", p->ids, STREAM_MAX_TOKENS - GREEDY, &p->count);
+        read_ids(json_at(list, i), "greedy", p->greedy, GREEDY, &greedy_count);
+        assert_int_equal(greedy_count, GREEDY);
+        read_numbers(json_at(list, i), "margins", p->margins, GREEDY);
+        read_numbers(json_at(list, i), "first_logits", p->first_logits, VOCAB);
+        double low = INFINITY, high = -INFINITY;
+        for (int v = 0; v < VOCAB; v++) {
+            low = fmin(low, p->first_logits[v]);
+            high = fmax(high, p->first_logits[v]);
+        }
+        p->spread = high - low;
+    }
+    json_destroy(json);
+    return count;
+}
+
+static void start(struct stream *stream, const struct golden_prompt *prompt, float *first_logits)
+{
+    memset(stream, 0, sizeof *stream);
+    memcpy(stream->tokens, prompt->ids, sizeof prompt->ids);
+    stream->prompt_count = prompt->count;
+    stream->answer_limit = GREEDY;
+    stream->sampling = sampling_default();
+    stream->sampling.temperature = 0;
+    stream->first_logits = first_logits;
+}
+
+/* The greatest difference of the first row, as a part of the reference's spread. */
+static double first_row_error(const struct golden_prompt *prompt, const float *logits)
+{
+    double worst = 0;
+    for (int v = 0; v < VOCAB; v++)
+        worst = fmax(worst, fabs((double)logits[v] - prompt->first_logits[v]));
+    return worst / prompt->spread;
+}
+
+struct fixture {
+    const char *model;
+    struct golden_prompt prompts[4];
+    uint32_t prompt_count;
+    struct stream streams[4];
+    float first_logits[4][VOCAB];
+};
+
+static const char *model_dir(const char *model)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "tests/golden/models/%s", model);
+    return path;
+}
+
+/* All prompts of a model side by side, in chunks of `chunk` rows. */
+static void run_side_by_side(struct engine *engine, struct fixture *f, uint32_t chunk, bool forced)
+{
+    for (uint32_t i = 0; i < f->prompt_count; i++) {
+        start(&f->streams[i], &f->prompts[i], f->first_logits[i]);
+        f->streams[i].forced = forced ? f->prompts[i].greedy : NULL;
+    }
+    streams_run(engine, f->streams, f->prompt_count, chunk);
+}
+
+static void check_f32(struct fixture *f, uint32_t chunk)
+{
+    for (uint32_t i = 0; i < f->prompt_count; i++) {
+        double error = first_row_error(&f->prompts[i], f->first_logits[i]);
+        print_message("%s f32 chunk=%u prompt=%u: error %.2e of the spread\n", f->model, chunk,
+                      f->prompts[i].count, error);
+        assert_true(error <= 1e-4);
+        assert_memory_equal(f->streams[i].drawn, f->prompts[i].greedy, sizeof f->prompts[i].greedy);
+    }
+}
+
+static void test_f32_free_running(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    static const uint32_t chunks[] = {WHOLE, 64, 5};
+    f->model = *state;
+    f->prompt_count = read_golden(model_dir(f->model), f->prompts, 4);
+    struct engine *engine =
+        streams_open(model_dir(f->model), (struct kernels_config){.f32 = true, .threads = 2}, 512);
+    assert_non_null(engine);
+    bool wide =
+        f->prompts[f->prompt_count - 1].count > 1000; /* chunks of 5: only where it's quick */
+    for (int i = 0; i < (wide ? 2 : 3); i++) {
+        run_side_by_side(engine, f, chunks[i], false);
+        check_f32(f, chunks[i]);
+    }
+    engine_close(engine);
+    free(f);
+}
+
+static void check_bf16(struct fixture *f, const char *isa)
+{
+    int flips = 0;
+    for (uint32_t i = 0; i < f->prompt_count; i++) {
+        const struct stream *s = &f->streams[i];
+        double error = first_row_error(&f->prompts[i], f->first_logits[i]);
+        print_message("%s %s prompt=%u: error %.4f of the spread\n", f->model, isa,
+                      f->prompts[i].count, error);
+        assert_true(error <= 0.02);
+        for (int k = 0; k < GREEDY; k++) {
+            if (s->drawn[k] == f->prompts[i].greedy[k])
+                continue;
+            flips++;
+            assert_true(f->prompts[i].margins[k] < 0.02 * (double)s->spread[k]);
+        }
+    }
+    print_message("%s %s: %d other ids of %u\n", f->model, isa, flips, f->prompt_count * GREEDY);
+    assert_true(flips <= 5);
+}
+
+static void test_bf16_on_the_references_ids(void **state)
+{
+    static const struct {
+        enum isa isa;
+        const char *name;
+    } paths[] = {{ISA_PORTABLE, "bf16-portable"}, {ISA_AVX512BF16, "bf16-avx512bf16"}};
+    struct fixture *f = calloc(1, sizeof *f);
+    f->model = *state;
+    f->prompt_count = read_golden(model_dir(f->model), f->prompts, 4);
+    for (int p = 0; p < 2; p++) {
+        struct engine *engine = streams_open(
+            model_dir(f->model), (struct kernels_config){.isa = paths[p].isa, .threads = 2}, 512);
+        if (!engine) { /* only the fast path may be beyond this CPU */
+            assert_int_equal(paths[p].isa, ISA_AVX512BF16);
+            print_message("%s: this CPU can't run %s\n", f->model, paths[p].name);
+            continue;
+        }
+        run_side_by_side(engine, f, WHOLE, true);
+        check_bf16(f, paths[p].name);
+        engine_close(engine);
+    }
+    free(f);
+}
+
+#define OF(test, model)                                                                            \
+    {                                                                                              \
+#test " " model, test, NULL, NULL, (void *)model                                           \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OF(test_f32_free_running, "llama"),
+        OF(test_f32_free_running, "llama-mha"),
+        OF(test_f32_free_running, "llama3-rope"),
+        OF(test_f32_free_running, "llama-wide"),
+        OF(test_bf16_on_the_references_ids, "llama"),
+        OF(test_bf16_on_the_references_ids, "llama-mha"),
+        OF(test_bf16_on_the_references_ids, "llama3-rope"),
+        OF(test_bf16_on_the_references_ids, "llama-wide"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,339 @@
+/* model_config: config.json in both spellings, generation_config.json, and the sentence for each thing that is refused. */
+#include "common/model_config/model_config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ABSENT NULL
+
+struct member {
+    const char *key, *value;
+};
+
+/* A model as transformers 5 would write it. */
+static const struct member BASE[] = {
+    {"model_type", "\"llama\""},
+    {"architectures", "[\"LlamaForCausalLM\"]"},
+    {"attention_bias", "false"},
+    {"mlp_bias", "false"},
+    {"hidden_act", "\"silu\""},
+    {"num_hidden_layers", "3"},
+    {"hidden_size", "128"},
+    {"intermediate_size", "192"},
+    {"num_attention_heads", "8"},
+    {"num_key_value_heads", "2"},
+    {"head_dim", "16"},
+    {"vocab_size", "384"},
+    {"max_position_embeddings", "2048"},
+    {"rms_norm_eps", "1e-05"},
+    {"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 10000.0}"},
+    {"tie_word_embeddings", "false"},
+    {"dtype", "\"bfloat16\""},
+    {"eos_token_id", "2"},
+    {"rope_theta", ABSENT},
+    {"rope_scaling", ABSENT},
+    {"quantization_config", ABSENT},
+    {"partial_rotary_factor", ABSENT},
+};
+#define BASE_COUNT (sizeof BASE / sizeof *BASE)
+
+static char folder[] = "/tmp/baton_test_config_XXXXXX";
+
+static void write_text(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void remove_file(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
+}
+
+/* BASE with some members changed; every key in `changes` must be one of BASE's. */
+static void write_config(const struct member *changes, size_t count)
+{
+    char text[4096] = "{";
+    size_t used = 0;
+    for (size_t i = 0; i < BASE_COUNT; i++) {
+        const char *value = BASE[i].value;
+        for (size_t c = 0; c < count; c++)
+            if (strcmp(changes[c].key, BASE[i].key) == 0) {
+                value = changes[c].value;
+                used++;
+            }
+        if (value)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s\n  \"%s\": %s",
+                     strlen(text) > 1 ? "," : "", BASE[i].key, value);
+    }
+    assert_int_equal(used, count);
+    strcat(text, "\n}\n");
+    write_text("config.json", text);
+}
+
+static struct model_config read_config(void)
+{
+    struct model_config config;
+    struct error err;
+    if (model_config_read(folder, &config, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return config;
+}
+
+static void expect_refusal(enum status status, const char *file, const char *sentence)
+{
+    struct model_config config = {.shape.layers = 77};
+    struct error err = {0};
+    char expected[512];
+    enum status found = model_config_read(folder, &config, &err);
+    snprintf(expected, sizeof expected, "%s/%s: %s", folder, file, sentence);
+    assert_string_equal(err.text, expected);
+    assert_int_equal(found, status);
+    assert_int_equal(config.shape.layers, 77);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int drop_folder(void **state)
+{
+    (void)state;
+    remove_file("config.json");
+    remove_file("generation_config.json");
+    return rmdir(folder);
+}
+
+static void test_the_newer_spelling(void **state)
+{
+    (void)state;
+    write_config(NULL, 0);
+    struct model_config config = read_config();
+    const struct model_shape *s = &config.shape;
+    assert_int_equal(s->layers, 3);
+    assert_int_equal(s->hidden, 128);
+    assert_int_equal(s->ffn, 192);
+    assert_int_equal(s->heads, 8);
+    assert_int_equal(s->kv_heads, 2);
+    assert_int_equal(s->head_dim, 16);
+    assert_int_equal(s->vocab, 384);
+    assert_int_equal(s->context, 2048);
+    assert_true(s->rms_eps == 1e-5 && s->rope_theta == 10000 && s->rope_scaling.factor == 1);
+    assert_false(s->tied_embeddings);
+    assert_int_equal(config.end_ids.count, 1);
+    assert_int_equal(config.end_ids.ids[0], 2);
+    assert_false(config.defaults.has_temperature);
+}
+
+static void test_the_older_spelling_with_llama3_scaling(void **state)
+{
+    (void)state;
+    const struct member older[] = {
+        {"rope_parameters", ABSENT},
+        {"rope_theta", "500000.0"},
+        {"rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                         "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}"},
+        {"tie_word_embeddings", "true"},
+        {"eos_token_id", "[2, 5]"},
+    };
+    write_config(older, 5);
+    struct model_config config = read_config();
+    assert_true(config.shape.rope_theta == 500000);
+    assert_true(config.shape.rope_scaling.factor == 8);
+    assert_true(config.shape.rope_scaling.low_freq_factor == 1);
+    assert_true(config.shape.rope_scaling.high_freq_factor == 4);
+    assert_int_equal(config.shape.rope_scaling.original_context, 8192);
+    assert_true(config.shape.tied_embeddings);
+    assert_int_equal(config.end_ids.count, 2);
+    assert_int_equal(config.end_ids.ids[1], 5);
+}
+
+static void test_what_may_be_left_out(void **state)
+{
+    (void)state;
+    const struct member sparse[] = {
+        {"num_key_value_heads", ABSENT}, {"head_dim", "null"},
+        {"rms_norm_eps", ABSENT},        {"rope_parameters", ABSENT},
+        {"rope_scaling", "null"},        {"eos_token_id", "null"},
+        {"architectures", ABSENT},       {"tie_word_embeddings", ABSENT},
+    };
+    write_config(sparse, 8);
+    struct model_config config = read_config();
+    assert_int_equal(config.shape.kv_heads, 8);
+    assert_int_equal(config.shape.head_dim, 16);
+    assert_true(config.shape.rms_eps == 1e-6 && config.shape.rope_theta == 10000);
+    assert_false(config.shape.tied_embeddings);
+    assert_int_equal(config.end_ids.count, 0);
+}
+
+#define ROPE(text) "{\"rope_theta\": 10000.0, " text "}"
+
+static const struct {
+    struct member change;
+    enum status status;
+    const char *sentence;
+} REFUSALS[] = {
+    {{"model_type", "\"mamba\""},
+     STATUS_UNSUPPORTED,
+     "\"model_type\": only \"llama\" is supported, found \"mamba\""},
+    {{"model_type", ABSENT}, STATUS_NOT_FOUND, "\"model_type\" is missing"},
+    {{"architectures", "[\"LlamaForSequenceClassification\"]"},
+     STATUS_UNSUPPORTED,
+     "\"architectures\": only [\"LlamaForCausalLM\"] is supported, found "
+     "\"LlamaForSequenceClassification\""},
+    {{"hidden_act", "\"gelu\""},
+     STATUS_UNSUPPORTED,
+     "\"hidden_act\": only \"silu\" is supported, found \"gelu\""},
+    {{"attention_bias", "true"},
+     STATUS_UNSUPPORTED,
+     "\"attention_bias\": only false is supported, found true"},
+    {{"mlp_bias", "true"}, STATUS_UNSUPPORTED, "\"mlp_bias\": only false is supported, found true"},
+    {{"mlp_bias", "1"}, STATUS_INVALID, "\"mlp_bias\": expected true or false, found an integer"},
+    {{"quantization_config", "{}"},
+     STATUS_UNSUPPORTED,
+     "\"quantization_config\": only bf16 weights are supported, found an object"},
+    {{"partial_rotary_factor", "0.5"},
+     STATUS_UNSUPPORTED,
+     "\"partial_rotary_factor\": only 1 is supported, found 0.5"},
+    {{"num_hidden_layers", ABSENT}, STATUS_NOT_FOUND, "\"num_hidden_layers\" is missing"},
+    {{"num_hidden_layers", "1025"},
+     STATUS_INVALID,
+     "\"num_hidden_layers\": 1025 is not within 1..1024"},
+    {{"hidden_size", "0"}, STATUS_INVALID, "\"hidden_size\": 0 is not within 1..131072"},
+    {{"intermediate_size", "-1"},
+     STATUS_INVALID,
+     "\"intermediate_size\": -1 is not within 1..1048576"},
+    {{"vocab_size", "\"many\""},
+     STATUS_INVALID,
+     "\"vocab_size\": expected an integer, found a string"},
+    {{"vocab_size", "384.5"},
+     STATUS_INVALID,
+     "\"vocab_size\": expected an integer, found a fraction"},
+    {{"max_position_embeddings", "16777217"},
+     STATUS_INVALID,
+     "\"max_position_embeddings\": 16777217 is not within 1..16777216"},
+    {{"num_key_value_heads", "3"},
+     STATUS_INVALID,
+     "\"num_key_value_heads\" must divide num_attention_heads (8), found 3"},
+    {{"head_dim", "15"}, STATUS_UNSUPPORTED, "\"head_dim\" must be even and at most 256, found 15"},
+    {{"head_dim", "258"}, STATUS_INVALID, "\"head_dim\": 258 is not within 1..256"},
+    {{"rms_norm_eps", "2"}, STATUS_INVALID, "\"rms_norm_eps\": 2 is not within 0..1"},
+    {{"rope_parameters", ROPE("\"rope_type\": \"yarn\"")},
+     STATUS_UNSUPPORTED,
+     "\"rope_parameters\": \"rope_type\": only \"default\" and \"llama3\" are supported, found "
+     "\"yarn\""},
+    {{"rope_parameters", ROPE("\"type\": \"linear\", \"factor\": 2.0")},
+     STATUS_UNSUPPORTED,
+     "\"rope_parameters\": \"type\": only \"default\" and \"llama3\" are supported, found "
+     "\"linear\""},
+    {{"rope_parameters", ROPE("\"rope_type\": \"llama3\"")},
+     STATUS_NOT_FOUND,
+     "\"rope_parameters\": \"factor\" is missing"},
+    {{"rope_parameters", ROPE("\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
+                              "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 64")},
+     STATUS_INVALID,
+     "\"rope_parameters\": \"high_freq_factor\" must be above low_freq_factor (4), found 4"},
+    {{"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 0}"},
+     STATUS_INVALID,
+     "\"rope_theta\": 0 is not within 1..1e+12"},
+    {{"rope_parameters", "[]"},
+     STATUS_INVALID,
+     "\"rope_parameters\": expected an object, found an array"},
+    {{"eos_token_id", "384"}, STATUS_INVALID, "\"eos_token_id\": 384 is not within 0..383"},
+    {{"eos_token_id", "[2, -1]"}, STATUS_INVALID, "\"eos_token_id\": -1 is not within 0..383"},
+    {{"eos_token_id", "[0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2]"},
+     STATUS_LIMIT,
+     "\"eos_token_id\": at most 32 ids, found 33"},
+};
+
+static void test_refusals_are_one_sentence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof REFUSALS / sizeof *REFUSALS; i++) {
+        write_config(&REFUSALS[i].change, 1);
+        expect_refusal(REFUSALS[i].status, "config.json", REFUSALS[i].sentence);
+    }
+}
+
+static void test_files_that_are_no_config(void **state)
+{
+    (void)state;
+    remove_file("config.json");
+    expect_refusal(STATUS_NOT_FOUND, "config.json", "No such file or directory");
+    write_text("config.json", "[]");
+    expect_refusal(STATUS_INVALID, "config.json", "expected an object, found an array");
+    const struct member odd_heads[] = {{"head_dim", ABSENT}, {"num_attention_heads", "6"}};
+    write_config(odd_heads, 2);
+    expect_refusal(
+        STATUS_INVALID, "config.json",
+        "\"num_attention_heads\" must divide hidden_size (128) where head_dim is absent, "
+        "found 6");
+}
+
+static void test_generation_config(void **state)
+{
+    (void)state;
+    write_config(NULL, 0);
+    write_text("generation_config.json", "{\"eos_token_id\": [0, 7, 9], \"temperature\": 0.5, "
+                                         "\"top_p\": 0.75, \"top_k\": 40, \"min_p\": 0.25}");
+    struct model_config config = read_config();
+    assert_int_equal(config.end_ids.count, 3);
+    assert_int_equal(config.end_ids.ids[2], 9);
+    assert_true(config.defaults.has_temperature && config.defaults.temperature == 0.5f);
+    assert_true(config.defaults.has_top_p && config.defaults.top_p == 0.75f);
+    assert_true(config.defaults.has_top_k && config.defaults.top_k == 40);
+    assert_true(config.defaults.has_min_p && config.defaults.min_p == 0.25f);
+
+    write_text("generation_config.json",
+               "{\"do_sample\": false, \"temperature\": 0.5, \"top_k\": -1}");
+    config = read_config();
+    assert_int_equal(config.end_ids.ids[0], 2); /* config.json's */
+    assert_true(config.defaults.has_temperature && config.defaults.temperature == 0);
+    assert_true(config.defaults.has_top_k && config.defaults.top_k == 0);
+    assert_false(config.defaults.has_top_p || config.defaults.has_min_p);
+
+    static const struct {
+        const char *text;
+        enum status status;
+        const char *sentence;
+    } bad[] = {
+        {"{\"eos_token_id\": 384}", STATUS_INVALID, "\"eos_token_id\": 384 is not within 0..383"},
+        {"{\"temperature\": -1}", STATUS_INVALID, "\"temperature\": -1 is not within 0..100"},
+        {"{\"top_p\": 1.5}", STATUS_INVALID, "\"top_p\": 1.5 is not within 1.17549e-38..1"},
+        {"{\"do_sample\": 0}", STATUS_INVALID,
+         "\"do_sample\": expected true or false, found an integer"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text("generation_config.json", bad[i].text);
+        expect_refusal(bad[i].status, "generation_config.json", bad[i].sentence);
+    }
+    remove_file("generation_config.json");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_newer_spelling),
+        cmocka_unit_test(test_the_older_spelling_with_llama3_scaling),
+        cmocka_unit_test(test_what_may_be_left_out),
+        cmocka_unit_test(test_refusals_are_one_sentence),
+        cmocka_unit_test(test_files_that_are_no_config),
+        cmocka_unit_test(test_generation_config),
+    };
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}

@@ -1,0 +1,276 @@
+/* engine: what a step refuses, what it counts, and that chunks, blocks and neighbours leave no trace; on the shipped model, f32. */
+#include "common/engine/engine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MODEL "deploy/local/tiny-shakespeare"
+
+static const struct engine_config CONFIG = {.model_dir = MODEL,
+                                            .kernels = {.f32 = true, .threads = 1},
+                                            .block_tokens = 16,
+                                            .block_count = 8,
+                                            .max_rows = 24,
+                                            .max_sequences = 2,
+                                            .context_limit = 64};
+
+static int open_engine(void **state)
+{
+    struct engine *engine;
+    struct error err;
+    if (engine_open(&CONFIG, &engine, &err) != STATUS_OK ||
+        engine_attach_pool(engine, NULL, &err) != STATUS_OK)
+        return -1;
+    *state = engine;
+    return 0;
+}
+
+static int close_engine(void **state)
+{
+    engine_close(*state);
+    return 0;
+}
+
+static void test_facts(void **state)
+{
+    struct engine *engine = *state;
+    uint32_t count;
+    const uint32_t *end_ids = engine_end_ids(engine, &count);
+    assert_int_equal(count, 2);
+    assert_int_equal(end_ids[0], 0);
+    assert_int_equal(end_ids[1], 2);
+    assert_int_equal(engine_context(engine), 64);
+    assert_int_equal(engine_shape(engine)->layers, 6);
+    assert_string_equal(engine_numerics_name(engine), "f32/w-bf16/kv-f32/k1/seg256/sampler1/tp1");
+    assert_int_equal(engine_pool_bytes(engine), 8 * 6 * 2 * 2 * 16 * 64 * 4);
+    assert_non_null(engine_pool_address(engine));
+}
+
+static void test_hashes_tell_models_and_arithmetic_apart(void **state)
+{
+    struct engine *engine = *state;
+    static const struct {
+        const char *model;
+        bool f32, same_model, same_numerics;
+        uint32_t threads, block_tokens;
+    } cases[] = {
+        {MODEL, true, true, true, 2, 32}, /* threads and block size leave no trace in the bytes */
+        {"tests/golden/models/llama", true, false, false, 1, 16},
+        {MODEL, false, true, false, 1, 16},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct engine_config config = CONFIG;
+        struct engine *other;
+        struct error err;
+        config.model_dir = cases[i].model;
+        config.kernels.f32 = cases[i].f32;
+        config.kernels.isa = ISA_PORTABLE;
+        config.kernels.threads = cases[i].threads;
+        config.block_tokens = cases[i].block_tokens;
+        config.context_limit = 0;
+        if (engine_open(&config, &other, &err) != STATUS_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(engine_model_hash(engine) == engine_model_hash(other),
+                         cases[i].same_model);
+        assert_int_equal(engine_numerics_id(engine) == engine_numerics_id(other),
+                         cases[i].same_numerics);
+        engine_close(other);
+    }
+}
+
+static void test_configurations_that_are_refused(void **state)
+{
+    (void)state;
+    struct engine_config bad[5] = {CONFIG, CONFIG, CONFIG, CONFIG, CONFIG};
+    static const char *const sentences[] = {
+        "block_tokens must be a power of two from 8 to 256, got 24",
+        "block_count must be from 1 to 268435456, got 0",
+        "max_rows must be from 1 to 65536, got 65537",
+        "max_sequences must be from 1 to 4096, got 0",
+        "tests/config.json: No such file or directory",
+    };
+    bad[0].block_tokens = 24;
+    bad[1].block_count = 0;
+    bad[2].max_rows = 65537;
+    bad[3].max_sequences = 0;
+    bad[4].model_dir = "tests";
+    for (int i = 0; i < 5; i++) {
+        struct engine *engine;
+        struct error err;
+        assert_int_not_equal(engine_open(&bad[i], &engine, &err), STATUS_OK);
+        assert_string_equal(err.text, sentences[i]);
+    }
+}
+
+static const uint32_t TOKENS[64] = {9, 8, 7, 6, 5, 4, 3, 100, 200, 300, 400, 500, 600, 700, 800};
+static const uint32_t BLOCKS[4] = {5, 0, 7, 2}, OTHER_BLOCKS[4] = {1, 3, 4, 6};
+
+/* A sound sequence of the first `count` tokens that draws greedily. */
+static struct engine_sequence sequence_of(const struct sampling *sampling, uint32_t count)
+{
+    return (struct engine_sequence){.tokens = TOKENS,
+                                    .token_count = count,
+                                    .blocks = BLOCKS,
+                                    .block_count = 4,
+                                    .prompt_rows = count,
+                                    .sample = true,
+                                    .sampling = sampling};
+}
+
+static void expect_refusal(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                           const char *sentence)
+{
+    struct engine_counters before = engine_counters(engine), after;
+    struct error err = {0};
+    assert_int_equal(engine_step(engine, sequences, count, &err), STATUS_INVALID);
+    assert_string_equal(err.text, sentence);
+    after = engine_counters(engine);
+    assert_memory_equal(&before, &after, sizeof before);
+}
+
+static void test_steps_that_are_refused(void **state)
+{
+    struct engine *engine = *state;
+    struct sampling sampling = sampling_default();
+    const uint32_t bad_tokens[] = {1, 2048}, bad_blocks[] = {0, 8};
+    struct engine_sequence s[3] = {sequence_of(&sampling, 4), sequence_of(&sampling, 4),
+                                   sequence_of(&sampling, 4)};
+    expect_refusal(engine, s, 0, "0 sequences in a step of 1 to 2");
+    expect_refusal(engine, s, 3, "3 sequences in a step of 1 to 2");
+    s[1] = sequence_of(&sampling, 21);
+    expect_refusal(engine, s, 2, "25 rows in a step of at most 24");
+    s[1] = sequence_of(&sampling, 0);
+    expect_refusal(engine, s, 2, "sequence 1: 0 tokens at position 0 do not fit a context of 64");
+    s[1] = sequence_of(&sampling, 1);
+    s[1].position = 64;
+    expect_refusal(engine, s, 2, "sequence 1: 1 tokens at position 64 do not fit a context of 64");
+    s[1].position = UINT32_MAX;
+    expect_refusal(engine, s, 2,
+                   "sequence 1: 1 tokens at position 4294967295 do not fit a context of 64");
+    s[1] = sequence_of(&sampling, 17);
+    s[1].block_count = 1;
+    expect_refusal(engine, s, 2, "sequence 1: needs 2 blocks, got 1");
+    s[1].block_count = 2;
+    s[1].blocks = bad_blocks;
+    expect_refusal(engine, s, 2, "sequence 1: block id 8, the pool has 8");
+    s[1] = sequence_of(&sampling, 2);
+    s[1].tokens = bad_tokens;
+    expect_refusal(engine, s, 2, "sequence 1: token id 2048, the vocabulary has 2048");
+    s[1] = sequence_of(&sampling, 2);
+    s[1].prompt_rows = 3;
+    expect_refusal(engine, s, 2, "sequence 1: 3 prompt rows of 2, sampling parameters given");
+    s[1] = sequence_of(NULL, 2);
+    expect_refusal(engine, s, 2, "sequence 1: 2 prompt rows of 2, sampling parameters missing");
+}
+
+static void step(struct engine *engine, struct engine_sequence *sequences, uint32_t count)
+{
+    struct error err;
+    if (engine_step(engine, sequences, count, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+static void test_chunks_and_neighbours_leave_no_trace(void **state)
+{
+    struct engine *engine = *state;
+    struct sampling sampling = sampling_default();
+    struct engine_sequence whole = sequence_of(&sampling, 20);
+    step(engine, &whole, 1);
+
+    struct engine_sequence pair[2] = {sequence_of(&sampling, 13), sequence_of(&sampling, 5)};
+    pair[0].sample = false;
+    pair[1].blocks = OTHER_BLOCKS;
+    step(engine, pair, 2);
+    uint64_t five = pair[1].logits_hash;
+    pair[1].tokens += 5;
+    pair[1].position = 5;
+    pair[0].tokens += 13;
+    pair[0].position = 13;
+    pair[0].token_count = pair[0].prompt_rows = 7;
+    pair[0].sample = true;
+    step(engine, pair, 2);
+    assert_int_equal(pair[0].logits_hash, whole.logits_hash);
+    assert_int_equal(pair[0].token, whole.token);
+    assert_int_not_equal(pair[1].logits_hash, five);
+}
+
+static void test_counters_tell_prompt_rows_from_decode_rows(void **state)
+{
+    struct engine *engine = *state;
+    struct sampling sampling = sampling_default();
+    struct engine_counters before = engine_counters(engine);
+    struct engine_sequence s = sequence_of(&sampling, 10);
+    step(engine, &s, 1);
+    s.position = 10;
+    s.tokens += 10;
+    s.token_count = 3;
+    s.prompt_rows = 2;
+    step(engine, &s, 1);
+    struct engine_counters after = engine_counters(engine);
+    assert_int_equal(after.steps - before.steps, 2);
+    assert_int_equal(after.prompt_rows - before.prompt_rows, 12);
+    assert_int_equal(after.decode_rows - before.decode_rows, 1);
+}
+
+/* Greedy after the one token `prompt`. */
+static uint32_t next_token(struct engine *engine, const struct sampling *sampling, uint32_t prompt,
+                           bool ban_end)
+{
+    struct engine_sequence s = sequence_of(sampling, 1);
+    s.tokens = &prompt;
+    s.ban_end = ban_end;
+    step(engine, &s, 1);
+    return s.token;
+}
+
+static void test_min_tokens_bans_end_and_stop_ids(void **state)
+{
+    (void)state;
+    struct engine_config config = CONFIG;
+    struct engine *engine;
+    struct error err;
+    config.model_dir = "tests/golden/models/llama3-rope"; /* end ids 2 and 5 */
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+    assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+    struct sampling sampling = sampling_default();
+    sampling.temperature = 0;
+    uint32_t ended = 0, found = 0;
+    for (uint32_t prompt = 0; prompt < 384; prompt++) {
+        uint32_t token = next_token(engine, &sampling, prompt, false);
+        uint32_t banned = next_token(engine, &sampling, prompt, true);
+        bool is_end = token == 2 || token == 5;
+        assert_true(banned != 2 && banned != 5);
+        assert_true(is_end || banned == token);
+        if (is_end) {
+            ended = prompt;
+            found = token;
+        }
+    }
+    assert_int_not_equal(found, 0); /* the model does end somewhere */
+    sampling.ignore_eos = true;     /* then they are ordinary tokens */
+    assert_int_equal(next_token(engine, &sampling, ended, true), found);
+    sampling.stop_ids[0] = found;
+    sampling.stop_id_count = 1;
+    assert_int_equal(next_token(engine, &sampling, ended, false), found);
+    assert_int_not_equal(next_token(engine, &sampling, ended, true), found);
+    engine_close(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_facts),
+        cmocka_unit_test(test_hashes_tell_models_and_arithmetic_apart),
+        cmocka_unit_test(test_configurations_that_are_refused),
+        cmocka_unit_test(test_steps_that_are_refused),
+        cmocka_unit_test(test_chunks_and_neighbours_leave_no_trace),
+        cmocka_unit_test(test_counters_tell_prompt_rows_from_decode_rows),
+        cmocka_unit_test(test_min_tokens_bans_end_and_stop_ids),
+    };
+    return cmocka_run_group_tests(tests, open_engine, close_engine);
+}

@@ -1,0 +1,336 @@
+/* model/safetensors: whole folders, and the sentence for each way in which a file can be wrong. */
+#include "common/base/rng.h"
+#include "common/engine/model/safetensors.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/baton_test_safetensors_XXXXXX";
+static const char *const NAMES[] = {"model.safetensors", "model.safetensors.index.json",
+                                    "a.safetensors", "b.safetensors"};
+
+static void path_of(const char *name, char path[256])
+{
+    snprintf(path, 256, "%s/%s", folder, name);
+}
+
+static void write_bytes(const char *name, const void *bytes, size_t count)
+{
+    char path[256];
+    path_of(name, path);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A file with this header and `data_bytes` of data: byte i is i. */
+static size_t make_file(const char *header, size_t data_bytes, unsigned char file[4096])
+{
+    uint64_t length = strlen(header);
+    assert_true(8 + length + data_bytes <= 4096);
+    memcpy(file, &length, 8);
+    memcpy(file + 8, header, length);
+    for (size_t i = 0; i < data_bytes; i++)
+        file[8 + length + i] = (unsigned char)i;
+    return 8 + length + data_bytes;
+}
+
+static void write_file(const char *name, const char *header, size_t data_bytes)
+{
+    unsigned char file[4096];
+    write_bytes(name, file, make_file(header, data_bytes, file));
+}
+
+static void write_index(const char *text)
+{
+    write_bytes("model.safetensors.index.json", text, strlen(text));
+}
+
+static void remove_files(void)
+{
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        char path[256];
+        path_of(NAMES[i], path);
+        unlink(path);
+    }
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int drop_folder(void **state)
+{
+    (void)state;
+    remove_files();
+    return rmdir(folder);
+}
+
+static struct safetensors *open_folder(void)
+{
+    struct safetensors *tensors;
+    struct error err;
+    if (safetensors_open(folder, &tensors, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return tensors;
+}
+
+/* The sentence is "FOLDER/" and then `sentence`. */
+static void expect_refusal(enum status status, const char *sentence)
+{
+    struct safetensors *tensors;
+    struct error err = {0};
+    char expected[512];
+    enum status found = safetensors_open(folder, &tensors, &err);
+    snprintf(expected, sizeof expected, "%s%s", folder, sentence);
+    assert_string_equal(err.text, expected);
+    assert_int_equal(found, status);
+}
+
+#define A          "\"a\": {\"dtype\": \"BF16\", \"shape\": [2, 3], \"data_offsets\": [0, 12]}"
+#define B          "\"b\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [12, 20]}"
+#define B0         "\"b\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [0, 8]}"
+#define C          "\"c\": {\"dtype\": \"F32\", \"shape\": [], \"data_offsets\": [20, 24]}"
+#define HEAD(rest) "{\"__metadata__\": {\"format\": \"pt\"}, " rest "}"
+
+static void test_one_file(void **state)
+{
+    (void)state;
+    remove_files();
+    write_file("model.safetensors", HEAD(A ", " B ", " C), 24);
+    struct safetensors *tensors = open_folder();
+    const uint16_t *values = NULL;
+    struct error err;
+    assert_int_equal(safetensors_find(tensors, "a", 2, 3, &values, &err), STATUS_OK);
+    assert_memory_equal(values, "\0\1\2\3\4\5\6\7\10\11\12\13", 12);
+    assert_int_equal(safetensors_find(tensors, "b", 0, 4, &values, &err), STATUS_OK);
+    assert_memory_equal(values, "\14\15\16\17\20\21\22\23", 8);
+    safetensors_close(tensors);
+}
+
+static void test_tensors_that_are_not_as_expected(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint64_t rows, columns;
+        enum status status;
+        const char *sentence;
+    } cases[] = {
+        {"a", 3, 2, STATUS_INVALID, "tensor a: expected BF16 [3, 2], found BF16 [2, 3]"},
+        {"a", 0, 6, STATUS_INVALID, "tensor a: expected BF16 [6], found BF16 [2, 3]"},
+        {"b", 4, 1, STATUS_INVALID, "tensor b: expected BF16 [4, 1], found BF16 [4]"},
+        {"c", 0, 1, STATUS_UNSUPPORTED, "tensor c: expected BF16 [1], found F32 []"},
+        {"d", 1, 1, STATUS_NOT_FOUND, "tensor d: expected, but not found"},
+    };
+    remove_files();
+    write_file("model.safetensors", HEAD(A ", " B ", " C), 24);
+    struct safetensors *tensors = open_folder();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint16_t *values;
+        struct error err;
+        char expected[512];
+        snprintf(expected, sizeof expected, "%s/model.safetensors: %s", folder, cases[i].sentence);
+        assert_int_equal(safetensors_find(tensors, cases[i].name, cases[i].rows, cases[i].columns,
+                                          &values, &err),
+                         cases[i].status);
+        assert_string_equal(err.text, expected);
+    }
+    safetensors_close(tensors);
+}
+
+#define T(dtype, shape, offsets)                                                                   \
+    "{\"t\": {\"dtype\": \"" dtype "\", \"shape\": " shape ", \"data_offsets\": " offsets "}}"
+
+static void test_malformed_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        enum status status;
+        const char *sentence;
+    } cases[] = {
+        {"[]", STATUS_INVALID, "header: expected an object, found an array"},
+        {"{\"t\": 1}", STATUS_INVALID, "tensor t: expected an object, found an integer"},
+        {"{\"t\": {}}", STATUS_NOT_FOUND, "tensor t: \"dtype\" is missing"},
+        {T("BF17", "[1]", "[0, 2]"), STATUS_UNSUPPORTED, "tensor t: unknown dtype \"BF17\""},
+        {T("BF16", "[-1]", "[0, 2]"), STATUS_INVALID,
+         "tensor t: -1 is not within 0..9223372036854775807"},
+        {T("BF16", "[4294967296, 4294967296]", "[0, 0]"), STATUS_INVALID,
+         "tensor t: the shape needs more than 2^64 bytes"},
+        {T("BF16", "[1,1,1,1,1,1,1,1,1]", "[0, 2]"), STATUS_INVALID,
+         "tensor t: at most 8 dimensions, found 9"},
+        {T("BF16", "[4]", "[0, 6]"), STATUS_INVALID,
+         "tensor t: expected 8 bytes for its dtype and shape, found data_offsets 0..6"},
+        {T("BF16", "[4]", "[8, 0]"), STATUS_INVALID,
+         "tensor t: expected 8 bytes for its dtype and shape, found data_offsets 8..0"},
+        {T("BF16", "[4]", "[0, 8, 8]"), STATUS_INVALID,
+         "tensor t: data_offsets: expected 2 numbers, found 3"},
+        {T("BF16", "[4]", "[18, 26]"), STATUS_INVALID,
+         "tensor t: ends at byte 26 of the data, but the file has only 24 (cut short?)"},
+        {T("BF16", "[4]", "[9223372036854775800, 9223372036854775808]"), STATUS_INVALID,
+         "tensor t: the number is over 9223372036854775807"},
+        {"{" A ", \"z\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [10, 14]}}",
+         STATUS_INVALID, "tensor z starts at byte 10, inside tensor a"},
+        {"{" A ", " A "}", STATUS_INVALID, "an object in the JSON has the same key twice"},
+        {"{}", STATUS_INVALID, "no tensor in it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char sentence[512];
+        remove_files();
+        write_file("model.safetensors", cases[i].header, 24);
+        snprintf(sentence, sizeof sentence, "/model.safetensors: %s", cases[i].sentence);
+        expect_refusal(cases[i].status, sentence);
+    }
+}
+
+static void test_lengths_are_checked_against_the_file(void **state)
+{
+    (void)state;
+    remove_files();
+    write_bytes("model.safetensors", "1234567", 7);
+    expect_refusal(
+        STATUS_INVALID,
+        "/model.safetensors: expected a regular file of at least 8 bytes, found 7 bytes");
+    write_bytes("model.safetensors", "\x03\0\0\0\0\0\0\0{}", 10);
+    expect_refusal(STATUS_INVALID,
+                   "/model.safetensors: expected a header of at most 2 bytes, found a length of 3");
+    write_bytes("model.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
+    expect_refusal(STATUS_INVALID, "/model.safetensors: expected a header of at most 2 bytes, "
+                                   "found a length of 18446744073709551615");
+    remove_files();
+    expect_refusal(STATUS_NOT_FOUND,
+                   ": expected model.safetensors or model.safetensors.index.json, found neither");
+}
+
+/* Every cut and many single wrong bytes of a sound file: refused, or what is handed out lies inside the file (ASan looks). */
+static void test_damaged_files_never_reach_outside(void **state)
+{
+    (void)state;
+    unsigned char file[4096], damaged[4096];
+    size_t bytes = make_file(HEAD(A ", " B ", " C), 24, file);
+    struct rng rng = rng_seeded(11);
+    remove_files();
+    for (size_t trial = 0; trial < 1500; trial++) {
+        size_t length = trial < bytes ? trial : bytes;
+        memcpy(damaged, file, bytes);
+        if (trial >= bytes)
+            damaged[rng_below(&rng, bytes)] ^= (unsigned char)(1 + rng_below(&rng, 255));
+        write_bytes("model.safetensors", damaged, length);
+        struct safetensors *tensors;
+        struct error err = {0};
+        if (safetensors_open(folder, &tensors, &err) != STATUS_OK) {
+            assert_true(strlen(err.text) > 0);
+            continue;
+        }
+        assert_true(trial >= bytes); /* a cut file is never whole */
+        const uint16_t *values;
+        volatile uint16_t sum = 0;
+        if (safetensors_find(tensors, "a", 2, 3, &values, &err) == STATUS_OK)
+            for (int i = 0; i < 6; i++)
+                sum = (uint16_t)(sum + values[i]);
+        (void)safetensors_hash(tensors);
+        safetensors_close(tensors);
+    }
+}
+
+static void test_values_at_an_odd_byte(void **state)
+{
+    (void)state;
+    remove_files();
+    write_file("model.safetensors", T("BF16", "[2]", "[0, 4]") " ", 4);
+    struct safetensors *tensors = open_folder();
+    const uint16_t *values;
+    struct error err;
+    assert_int_equal(safetensors_find(tensors, "t", 0, 2, &values, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "expected bf16 values at an even byte, found byte"));
+    safetensors_close(tensors);
+}
+
+#define INDEX(map) "{\"metadata\": {\"total_size\": 20}, \"weight_map\": {" map "}}"
+
+static void test_shards(void **state)
+{
+    (void)state;
+    remove_files();
+    write_file("model.safetensors", HEAD(A ", " B), 20);
+    struct safetensors *whole = open_folder();
+    remove_files();
+    write_file("a.safetensors", HEAD(A), 12);
+    unsigned char file[4096];
+    size_t bytes = make_file(HEAD(B0), 8, file);
+    for (size_t i = 0; i < 8; i++)
+        file[bytes - 8 + i] = (unsigned char)(12 + i); /* the bytes that b has in the one file */
+    write_bytes("b.safetensors", file, bytes);
+    write_index(INDEX("\"a\": \"a.safetensors\", \"b\": \"b.safetensors\""));
+    struct safetensors *shards = open_folder();
+    const uint16_t *values;
+    struct error err;
+    assert_int_equal(safetensors_find(shards, "b", 0, 4, &values, &err), STATUS_OK);
+    assert_memory_equal(values, "\14\15\16\17\20\21\22\23", 8);
+    assert_int_equal(safetensors_hash(shards), safetensors_hash(whole));
+    assert_int_equal(safetensors_find(shards, "x", 0, 4, &values, &err), STATUS_NOT_FOUND);
+    assert_non_null(
+        strstr(err.text, "/a.safetensors and its other shards: tensor x: expected, but not found"));
+    safetensors_close(shards);
+    safetensors_close(whole);
+}
+
+static void test_indexes_that_are_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *b_header, *index;
+        enum status status;
+        const char *sentence;
+    } cases[] = {
+        {HEAD(B0), "{}", STATUS_NOT_FOUND,
+         "/model.safetensors.index.json: \"weight_map\" is missing"},
+        {HEAD(B0), INDEX("\"a\": \"../a.safetensors\""), STATUS_INVALID,
+         "/model.safetensors.index.json: tensor a: expected the name of a .safetensors file, found "
+         "\"../a.safetensors\""},
+        {HEAD(B0), INDEX("\"a\": \"a.safetensors\", \"b\": \"c.safetensors\""), STATUS_NOT_FOUND,
+         "/c.safetensors: No such file or directory"},
+        {HEAD(B0), INDEX("\"a\": \"b.safetensors\", \"b\": \"a.safetensors\""), STATUS_INVALID,
+         "/model.safetensors.index.json: tensor a: expected in b.safetensors, found in "
+         "a.safetensors"},
+        {HEAD(B0), INDEX("\"a\": \"a.safetensors\", \"x\": \"b.safetensors\""), STATUS_NOT_FOUND,
+         "/model.safetensors.index.json: tensor x: expected in b.safetensors, found in no file"},
+        {HEAD("\"a\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [0, 8]}"),
+         INDEX("\"a\": \"a.safetensors\", \"b\": \"b.safetensors\""), STATUS_INVALID,
+         "/a.safetensors: tensor a: found in b.safetensors too"},
+        {HEAD(B0), INDEX(""), STATUS_INVALID, "/model.safetensors.index.json: no tensor in it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        remove_files();
+        write_file("a.safetensors", HEAD(A), 12);
+        write_file("b.safetensors", cases[i].b_header, 8);
+        write_index(cases[i].index);
+        expect_refusal(cases[i].status, cases[i].sentence);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_file),
+        cmocka_unit_test(test_tensors_that_are_not_as_expected),
+        cmocka_unit_test(test_malformed_headers),
+        cmocka_unit_test(test_lengths_are_checked_against_the_file),
+        cmocka_unit_test(test_damaged_files_never_reach_outside),
+        cmocka_unit_test(test_values_at_an_odd_byte),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_indexes_that_are_wrong),
+    };
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}

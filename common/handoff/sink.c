@@ -83,6 +83,15 @@ static void ask(struct sink_table *table, uint64_t now_us, struct sink *sink,
         .kind = kind, .request = sink->request, .attempt = sink->attempt, .ref = sink->ref};
 }
 
+/* What a sink asks again, with every heartbeat and on a new stream. Each answer tells all that it waits for, so that no single
+ * message has to arrive; and once Confirm was sent nothing else is asked, so that nothing is read again. */
+static enum peer_down_kind question_of(const struct sink *sink)
+{
+    if (sink->state == SINK_CONFIRMING)
+        return PEER_CONFIRM;
+    return sink->state == SINK_READING && !sink->complete ? PEER_SUBSCRIBE : PEER_EXTEND;
+}
+
 /* Gives up by itself: the peer may free, the router tries again. */
 static void give_up(struct sink_table *table, uint64_t now_us, struct sink *sink,
                     enum sink_reason reason, struct sink_actions *out)
@@ -147,14 +156,16 @@ static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink
     if (sink->state != SINK_READING || sink->reading)
         return;
     uint32_t left = sink->ready_blocks - sink->read_blocks;
-    if (left && sink->peer->pair == PAIR_UP) {
+    if (left && sink->peer->pair != PAIR_UP) {
+        pair_peer(sink->peer, out);
+    } else if (left) {
         sink->reading = left < table->config.max_read_blocks ? left : table->config.max_read_blocks;
         struct sink_action *action = append_for(out, SINK_READ, sink);
         action->cookie = cookie_of(table, sink);
         action->block_count = sink->reading;
         action->remote = sink->remote + sink->read_blocks;
         action->local = sink->local + sink->read_blocks;
-    } else if (!left && sink->complete && sink->checksum_count) {
+    } else if (sink->complete && sink->checksum_count) {
         sink->state = SINK_VERIFYING;
         struct sink_action *action = append_for(out, SINK_VERIFY, sink);
         action->cookie = cookie_of(table, sink);
@@ -163,7 +174,7 @@ static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink
         action->checksums = sink->checksums;
         action->tail_tokens =
             sink->token_count - (sink->block_count - 1) * table->config.block_tokens;
-    } else if (!left && sink->complete) {
+    } else if (sink->complete) {
         ask_confirm(table, now_us, sink, out);
     }
 }
@@ -369,12 +380,7 @@ void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
         if (sink->peer != peer || !sink_pulls(sink))
             continue;
         sink->down_since_us = UINT64_MAX;
-        if (sink->state == SINK_CONFIRMING)
-            ask(table, now_us, sink, PEER_CONFIRM, out);
-        else if (sink->state == SINK_READING && !sink->complete)
-            ask(table, now_us, sink, PEER_SUBSCRIBE, out);
-        else
-            ask(table, now_us, sink, PEER_EXTEND, out);
+        ask(table, now_us, sink, question_of(sink), out);
     }
 }
 
@@ -393,8 +399,14 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
     }
     for (uint32_t i = 0; i < table->config.max_sinks; i++) {
         struct sink *sink = &table->slots[i];
-        if (sink->peer != peer || !sink_pulls(sink))
+        bool has_all = sink->state == SINK_VERIFYING || sink->state == SINK_CONFIRMING;
+        if (sink->peer != peer || !sink_pulls(sink) || (reason == SINK_REASON_PAIRING && has_all))
             continue;
+        if (sink->state ==
+            SINK_CONFIRMING) { /* the handle may be confirmed: nobody else can read it */
+            give_up(table, now_us, sink, reason, out);
+            continue;
+        }
         refuse(table, sink->request, sink->attempt, reason, true, out);
         end(table, sink, reason, out);
     }
@@ -613,8 +625,7 @@ void sink_on_tick(struct sink_table *table, uint64_t now_us, struct sink_actions
         else if (sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)
             give_up(table, now_us, sink, SINK_REASON_SILENT, out);
         else if (sink->beat_us <= now_us && sink->peer->stream == STREAM_UP)
-            ask(table, now_us, sink, sink->state == SINK_CONFIRMING ? PEER_CONFIRM : PEER_EXTEND,
-                out);
+            ask(table, now_us, sink, question_of(sink), out);
     }
     for (uint32_t i = 0; i < config->max_peers; i++) {
         struct sink_peer *peer = &table->peers[i];

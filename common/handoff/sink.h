@@ -30,7 +30,7 @@ struct sink_config {
     uint32_t max_blocks; /* of one prompt */
     uint32_t max_peers;
     uint32_t max_read_blocks; /* of one READ */
-    uint64_t heartbeat_us;    /* between two Extends (or repeated Confirms) of one sink */
+    uint64_t heartbeat_us;    /* between two questions of one sink */
     /* A sink is lost that has heard nothing about its handle for so long, or whose peer can't be reached for so long. */
     uint64_t silence_limit_us, peer_down_limit_us;
     uint64_t reconnect_us; /* between two tries */
@@ -59,10 +59,10 @@ enum sink_action_kind {
     SINK_RESERVE,
     SINK_UNRESERVE,
     SINK_ADMIT,
-    /* Peer. CONNECT: open a Peer stream; answer peer_up, peer_refused or peer_lost. CLOSE: close stream and pairing; no sink uses
-     * them, and nothing is reported any more. PAIR: with the pool of the latest Welcome; answer pair_up or peer_refused.
-     * UNPAIR: forced close of the pairing; answer pair_closed after the last of its reads has ended. SEND_PEER: message; the
-     * EXTENDs of one list to one peer may travel as one. */
+    /* Peer. CONNECT: open a Peer stream; answer peer_up, peer_refused or peer_lost, well within peer_down_limit_us.
+     * CLOSE: close stream and pairing; no sink uses them, and nothing is reported any more. PAIR: with the pool of the latest
+     * Welcome; answer pair_up or peer_refused. UNPAIR: forced close of the pairing; answer pair_closed after the last of its
+     * reads has ended. SEND_PEER: message; the EXTENDs of one list to one peer may travel as one. */
     SINK_CONNECT,
     SINK_CLOSE,
     SINK_PAIR,
@@ -157,7 +157,8 @@ void sink_on_finished(struct sink_table *table, uint64_t now_us, uint64_t reques
 /* A stream is up and welcomed; `incarnation` is the Welcome's. */
 void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer, uint64_t incarnation,
                      struct sink_actions *out);
-/* It won't ever work: LAYOUT_MISMATCH, NUMERICS_MISMATCH or PAIRING. Its sinks are lost. */
+/* It won't work: LAYOUT_MISMATCH or NUMERICS_MISMATCH (the stream was refused), or PAIRING (the byte path; the stream stays).
+ * Its sinks are refused, but for those that have all their bytes and need no path. */
 void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t peer,
                           enum sink_reason reason, struct sink_actions *out);
 /* The stream broke, or could not be opened. Sinks wait for the next one: subscribe and ask again, read nothing again. */

@@ -243,7 +243,7 @@ static void test_the_lease_is_extended_from_decode_on(void **state)
     expect(f, ">9 extend 1.1 h0.1");
     reserved(f, 1, 1);
     tick(f, 1200);
-    expect(f, ">9 extend 1.1 h0.1"); /* while it reads */
+    expect(f, ">9 subscribe 1.1 h0.1"); /* which extends, too, and is told again what is ready */
     sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
     complete(f, 1, 3);
     expect(f, "read 1.1 10>30 11>31");
@@ -435,7 +435,7 @@ static void test_a_silent_peer_is_lost_in_time(void **state)
     f->now_us = 1500;
     plain(f, 1, PEER_EXTENDED);
     tick(f, 2499);
-    expect(f, ">9 extend 1.1 h0.1");
+    expect(f, ">9 subscribe 1.1 h0.1");
     tick(f, 2500);
     expect(f, ">9 release 1.1 h0.1; lost 1.1 silent; unreserve 1.1");
 }
@@ -454,6 +454,30 @@ static void test_a_refused_peer(void **state)
     expect(f, "refused 1.2 layout_mismatch retry; unreserve 1.2");
     decode(f, 1, 3, 4);
     expect(f, "reserve 1.3 24");
+}
+
+static void test_a_refused_peer_and_sinks_that_have_all(void **state)
+{
+    struct fixture *f = *state;
+    read_one(f);
+    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    expect(f, "pair 9");
+    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_PAIRING, &f->out);
+    expect(f, ""); /* nothing is left to read */
+    uint64_t cookie = f->cookie;
+    sink_on_verified(f->table, f->now_us, cookie, false, &f->out);
+    expect(f, "pair 9"); /* unless the bytes were wrong */
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_OK);
+    expect(f, "read 1.1 15>32");
+    read_done(f, STATUS_OK);
+    sink_on_verified(f->table, f->now_us, cookie, true, &f->out);
+    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_PAIRING, &f->out);
+    expect(f, "");
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_LAYOUT_MISMATCH, &f->out);
+    expect(f, "lost 1.1 layout_mismatch; unreserve 1.1"); /* who knows whether it was held */
 }
 
 static void test_attempts(void **state)
@@ -649,6 +673,7 @@ int main(void)
         T(test_an_unreachable_peer_is_lost_in_time),
         T(test_a_silent_peer_is_lost_in_time),
         T(test_a_refused_peer),
+        T(test_a_refused_peer_and_sinks_that_have_all),
         T(test_attempts),
         T(test_messages_out_of_state_are_dropped),
         T(test_a_peer_that_contradicts_the_handle_is_lost),

@@ -1,5 +1,6 @@
 #include "common/cli/cli.h"
 
+#include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_status.h"
 #include "common/cli/cmd_tokenize.h"
@@ -13,12 +14,18 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
+static int cmd_bench(int argc, char **argv);
+
 static const struct command commands[] = {
     {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
     {"generate", "ask the cluster for text", cmd_generate},
     {"status", "show the cluster's workers", cmd_status},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
+    {"bench", "measure this machine", cmd_bench},
+};
+static const struct command bench_commands[] = {
+    {"transfer", "KV moved between two processes", cmd_bench_transfer},
 };
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
@@ -51,6 +58,11 @@ static int run_command(const char *program, const struct command *table, size_t 
         fprintf(stderr, "%s: unknown command '%s'\n", program, word);
     print_commands(stderr, program, table, count);
     return 2;
+}
+
+static int cmd_bench(int argc, char **argv)
+{
+    return run_command("baton bench", bench_commands, COUNT(bench_commands), argc, argv);
 }
 
 int cli_main(int argc, char **argv)

@@ -6,8 +6,8 @@
 
 /* What one poll copies at most from mapped peers: under a millisecond on the slowest memory we know of, so that the thread
  * stays responsive; and the piece after which another peer gets its turn. */
-#define COPY_BUDGET_BYTES (4u << 20)
-#define COPY_TURN_BYTES   (1u << 20)
+#define COPY_BUDGET_BYTES (1u << 20)
+#define COPY_TURN_BYTES   (256u << 10)
 
 static void read_end(struct kv_read *read)
 {

@@ -1,0 +1,250 @@
+/* bench_kernels [rounds] [cpu]: the bf16 backends on one pinned thread, in the shapes of a 1.1B Llama.
+ *
+ * Linear layers at 1 to 512 rows in GFLOP/s beside the register-to-register peak of the instruction they are made of, and
+ * at one row in GB/s of weights beside a sequential read of the same memory; attention in prefill and decode. Rounds go over
+ * everything in turn, so that a disturbance hits all alike; the medians are printed, in time that the thread ran. Weights cycle through more memory than a
+ * cache holds.
+ */
+#include "kernels/cpu/isa.h"
+#include "kernels/kernels.h"
+#include "tests/bench/machine_limits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROUNDS = 99, LAYERS = 8, MAX_ROWS = 512, CONTEXT = 2048, BLOCK_TOKENS = 32 };
+enum { HEADS = 32, KV_HEADS = 4, DIM = 64, HIDDEN = 2048, FFN = 5632, VOCAB = 32000 };
+
+static const struct layer_kind {
+    const char *name;
+    uint32_t n, k, copies;
+} kinds[] = {
+    {"qkv", (HEADS + 2 * KV_HEADS) * DIM, HIDDEN, LAYERS},
+    {"o", HIDDEN, HEADS *DIM, LAYERS},
+    {"gate_up", 2 * FFN, HIDDEN, LAYERS},
+    {"down", HIDDEN, FFN, LAYERS},
+    {"lm_head", VOCAB, HIDDEN, 2},
+};
+static const uint32_t row_counts[] = {1, 8, 32, 128, 512};
+
+enum { KINDS = sizeof kinds / sizeof *kinds, COUNTS = sizeof row_counts / sizeof *row_counts };
+
+/* Figures of one backend, a value a round. */
+struct figures {
+    double linear[COUNTS][MAX_ROUNDS]; /* GFLOP/s over all kinds */
+    double kind_512[KINDS][MAX_ROUNDS];
+    double read_of_weights[MAX_ROUNDS]; /* GB/s at one row */
+    double peak[MAX_ROUNDS], read_limit[MAX_ROUNDS];
+    double prefill_attention[MAX_ROUNDS]; /* GFLOP/s */
+    double decode_attention[MAX_ROUNDS];  /* GB/s of keys and values */
+};
+
+struct bench {
+    struct kernels *kernels;
+    struct linear linears[KINDS][LAYERS];
+    struct buffer in, out, pool, table, positions, row_sequence, sequence_rows;
+    struct kv_layout layout;
+    double (*peak)(void);
+    struct figures figures;
+};
+
+static void must(enum status status, const char *what)
+{
+    if (status == STATUS_OK)
+        return;
+    fprintf(stderr, "bench_kernels: %s: %s\n", what, status_name(status));
+    exit(1);
+}
+
+static struct buffer filled(struct kernels *kernels, size_t bytes, int byte)
+{
+    struct buffer buffer;
+    must(kernels_alloc(kernels, bytes, &buffer), "memory");
+    memset(buffer.address, byte, bytes); /* 0x3c: every float and bf16 is about 0.01 */
+    return buffer;
+}
+
+static struct buffer numbers(struct kernels *kernels, uint32_t count, uint32_t first, uint32_t step)
+{
+    struct buffer buffer;
+    must(kernels_alloc(kernels, count * sizeof(uint32_t), &buffer), "memory");
+    for (uint32_t i = 0; i < count; i++)
+        ((uint32_t *)buffer.address)[i] = first + i * step;
+    return buffer;
+}
+
+static void bench_open(struct bench *bench, enum isa isa, int cpu)
+{
+    struct kernels_config config = {.isa = isa, .threads = 1, .cpus = &cpu};
+    struct error err;
+    if (kernels_open(&config, &bench->kernels, &err) != STATUS_OK) {
+        fprintf(stderr, "bench_kernels: %s\n", err.text);
+        exit(1);
+    }
+    struct kernels *k = bench->kernels;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (uint32_t i = 0; i < kinds[kind].copies; i++) {
+            struct linear *linear = &bench->linears[kind][i];
+            must(kernels_linear_create(k, kinds[kind].n, kinds[kind].k, linear), "weights");
+            memset(linear->packed.address, 0x3c, linear->packed.bytes);
+        }
+    bench->layout = (struct kv_layout){.layers = LAYERS,
+                                       .kv_heads = KV_HEADS,
+                                       .head_dim = DIM,
+                                       .block_tokens = BLOCK_TOKENS,
+                                       .type = KV_BF16,
+                                       .layer_end = LAYERS,
+                                       .head_end = KV_HEADS};
+    uint32_t blocks = CONTEXT / BLOCK_TOKENS;
+    bench->in = filled(k, (size_t)MAX_ROWS * FFN * sizeof(float), 0x3c);
+    bench->out = filled(k, (size_t)MAX_ROWS * VOCAB * sizeof(float), 0);
+    bench->pool = filled(k, blocks * kv_layout_block_bytes(&bench->layout), 0x3c);
+    bench->table = numbers(k, blocks, 0, 1);
+    bench->positions = numbers(k, MAX_ROWS, CONTEXT - MAX_ROWS, 1);
+    bench->row_sequence = numbers(k, MAX_ROWS, 0, 0);
+    bench->sequence_rows = numbers(k, 2, 0, MAX_ROWS);
+}
+
+/* Nanoseconds of one layer. Few rows go over all copies, so that weights come from memory. */
+static double run_linear(struct bench *bench, int kind, uint32_t rows)
+{
+    uint32_t copies = rows <= 32 ? kinds[kind].copies : 1;
+    uint64_t begin = limit_clock_ns();
+    for (uint32_t i = 0; i < copies; i++)
+        must(kernels_linear(bench->kernels, &bench->linears[kind][i], &bench->in, rows, false,
+                            &bench->out),
+             "linear");
+    return (double)(limit_clock_ns() - begin) / copies;
+}
+
+static void measure_linear(struct bench *bench, int count, int round)
+{
+    double flops = 0, bytes = 0, ns = 0;
+    uint32_t rows = row_counts[count];
+    for (int kind = 0; kind < KINDS; kind++) {
+        double size = (double)kinds[kind].n * kinds[kind].k;
+        double mean_ns = run_linear(bench, kind, rows);
+        uint32_t copies = kinds[kind].copies;
+        flops += 2 * size * rows * copies;
+        bytes += 2 * size * copies;
+        ns += mean_ns * copies;
+        if (rows == MAX_ROWS)
+            bench->figures.kind_512[kind][round] = 2 * size * rows / mean_ns;
+    }
+    bench->figures.linear[count][round] = flops / ns;
+    if (rows == 1)
+        bench->figures.read_of_weights[round] = bytes / ns;
+}
+
+/* `rows` query rows at the end of the context, over all layers; nanoseconds a layer. */
+static double run_attention(struct bench *bench, uint32_t rows)
+{
+    struct buffer last = bench->positions;
+    last.address = (uint32_t *)last.address + (MAX_ROWS - rows);
+    last.bytes = rows * sizeof(uint32_t);
+    struct step_batch batch = {.rows = rows,
+                               .sequences = 1,
+                               .tokens = last,
+                               .positions = last,
+                               .row_sequence = bench->row_sequence,
+                               .sequence_rows = bench->sequence_rows,
+                               .block_tables = bench->table,
+                               .table_stride = CONTEXT / BLOCK_TOKENS};
+    struct attention_shape shape = {
+        .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM, .scale = 0.125f};
+    uint64_t begin = limit_clock_ns();
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        must(kernels_attention(bench->kernels, &batch, &shape, &bench->layout, layer, &bench->in,
+                               &bench->pool, &bench->out),
+             "attention");
+    return (double)(limit_clock_ns() - begin) / LAYERS;
+}
+
+static void measure_attention(struct bench *bench, int round)
+{
+    double seen = (double)MAX_ROWS * (CONTEXT - MAX_ROWS) + MAX_ROWS * (MAX_ROWS + 1) / 2.0;
+    bench->figures.prefill_attention[round] =
+        4 * seen * HEADS * DIM / run_attention(bench, MAX_ROWS);
+    bench->figures.decode_attention[round] =
+        2.0 * 2 * CONTEXT * KV_HEADS * DIM / run_attention(bench, 1);
+}
+
+static void measure(struct bench *bench, int round)
+{
+    bench->figures.peak[round] = bench->peak();
+    double bytes = 0, ns = 0;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (uint32_t i = 0; i < kinds[kind].copies; i++) {
+            struct buffer *packed = &bench->linears[kind][i].packed;
+            ns += (double)packed->bytes / limit_read_gbs(packed->address, packed->bytes);
+            bytes += (double)packed->bytes;
+        }
+    bench->figures.read_limit[round] = bytes / ns;
+    for (int count = 0; count < COUNTS; count++)
+        measure_linear(bench, count, round);
+    measure_attention(bench, round);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, int count)
+{
+    double sorted[MAX_ROUNDS];
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, ascending);
+    return sorted[count / 2];
+}
+
+static void print(const struct bench *bench, int rounds)
+{
+    const struct figures *f = &bench->figures;
+    double peak = median(f->peak, rounds), read = median(f->read_limit, rounds);
+    printf("%s: instruction peak %.1f GFLOP/s, sequential read %.2f GB/s\n",
+           kernels_info(bench->kernels).name, peak, read);
+    for (int count = 0; count < COUNTS; count++) {
+        double rate = median(f->linear[count], rounds);
+        printf("  linear T=%-4u %7.1f GFLOP/s  %3.0f %% of peak", row_counts[count], rate,
+               100 * rate / peak);
+        if (row_counts[count] == 1) {
+            double weights = median(f->read_of_weights, rounds);
+            printf("   %6.2f GB/s  %3.0f %% of read", weights, 100 * weights / read);
+        }
+        printf("\n");
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        double rate = median(f->kind_512[kind], rounds);
+        printf("  %-8s T=512 [%u, %u] %7.1f GFLOP/s  %3.0f %%\n", kinds[kind].name, kinds[kind].n,
+               kinds[kind].k, rate, 100 * rate / peak);
+    }
+    double prefill = median(f->prefill_attention, rounds);
+    printf("  attention, %d rows up to %d: %.1f GFLOP/s  %.0f %%; one row at %d: %.2f GB/s\n",
+           MAX_ROWS, CONTEXT, prefill, 100 * prefill / peak, CONTEXT,
+           median(f->decode_attention, rounds));
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 ? atoi(argv[1]) : 5, cpu = argc > 2 ? atoi(argv[2]) : 0;
+    if (rounds < 1 || rounds > MAX_ROUNDS) {
+        fprintf(stderr, "usage: bench_kernels [rounds 1..%d] [cpu]\n", MAX_ROUNDS);
+        return 2;
+    }
+    static struct bench benches[2];
+    int count = 1 + isa_executes_avx512bf16();
+    benches[0].peak = isa_reports_avx512() ? limit_fma_gflops : limit_fma256_gflops;
+    benches[1].peak = limit_dot_gflops;
+    for (int i = 0; i < count; i++)
+        bench_open(&benches[i], i ? ISA_AVX512BF16 : ISA_PORTABLE, cpu);
+    for (int round = 0; round < rounds; round++)
+        for (int i = 0; i < count; i++)
+            measure(&benches[i], round);
+    for (int i = 0; i < count; i++)
+        print(&benches[i], rounds);
+    return 0; /* the process's end frees the memory */
+}

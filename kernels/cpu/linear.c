@@ -100,6 +100,11 @@ static void multiply_segment(const struct pass *pass, uint32_t panel, uint32_t k
     uint32_t outputs = min_u32(PANEL, linear->n - panel * PANEL);
     const uint32_t *weights = linear->packed.address;
     weights += ((size_t)panel * divide_up(linear->k, 2) + k / 2) * PANEL;
+    /* What this thread reads after this panel's segment: the next segment, or the same of the next panel. */
+    bool more = pass->k_end - k > LINEAR_SEGMENT;
+    const char *next =
+        (const char *)(weights + divide_up(more ? width : linear->k, 2) * (size_t)PANEL);
+    uint32_t step = PANEL * sizeof(uint32_t) / pass->tile_count;
     for (uint32_t tile = 0; tile < pass->tile_count; tile++) {
         uint32_t row = tile_row(pass, tile), rows = tile_row(pass, tile + 1) - row;
         size_t pairs_before = (k - pass->k_begin) / 2;
@@ -111,7 +116,9 @@ static void multiply_segment(const struct pass *pass, uint32_t panel, uint32_t k
             .pairs = divide_up(width, 2),
             .add = pass->accumulate || k > pass->k_begin,
             .out = pass->out + (size_t)row * linear->n + (size_t)panel * PANEL,
-            .out_stride = linear->n};
+            .out_stride = linear->n,
+            .next = next + (size_t)tile * divide_up(width, 2) * step,
+            .next_step = step};
         if (outputs == PANEL)
             pass->inner->multiply(&product);
         else

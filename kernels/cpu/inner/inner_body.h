@@ -2,6 +2,7 @@
  * for its instruction set, after product.h of its kind. */
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/inner/inner.h"
+#include "kernels/cpu/inner/vector.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,21 +52,23 @@ static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, void
 static void pack_keys(const uint16_t *keys, uint32_t count, uint32_t head_dim, uint32_t first_lane,
                       uint32_t *panel)
 {
-    uint32_t pairs = head_dim / 2;
-    for (uint32_t t = 0; t < count; t++) {
-        const uint16_t *key = keys + (size_t)t * head_dim;
-        for (uint32_t p = 0; p < pairs; p++)
-            panel[p * PANEL + first_lane + t] = (uint32_t)key[2 * p + 1] << 16 | key[2 * p];
-    }
+    uint32_t pairs = head_dim / 2, quad_pairs = pairs / 4 * 4;
+    uint32_t *out = panel + first_lane, t = 0;
+    for (; t + 4 <= count; t += 4)
+        for (uint32_t p = 0; p < quad_pairs; p += 4)
+            transpose_quads(keys + (size_t)t * head_dim + 2 * p, pairs, out + p * PANEL + t, PANEL);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t p = i < t ? quad_pairs : 0; p < pairs; p++)
+            memcpy(&out[p * PANEL + i], keys + (size_t)i * head_dim + 2 * p, sizeof *out);
 }
 
-static void pack_value_pair(const uint16_t *restrict even, const uint16_t *restrict odd,
-                            uint32_t count, uint32_t *restrict out)
+static inline __attribute__((always_inline)) void pack_value_pair(const uint16_t *restrict even,
+                                                                  const uint16_t *restrict odd,
+                                                                  const uint32_t count,
+                                                                  uint32_t *restrict out)
 {
     for (uint32_t i = 0; i < count; i++)
         out[i] = (uint32_t)odd[i] << 16 | even[i];
-    for (uint32_t i = count; i < PANEL; i++)
-        out[i] = 0;
 }
 
 static void pack_values(const uint16_t *values, uint32_t count, uint32_t head_dim,
@@ -77,7 +80,13 @@ static void pack_values(const uint16_t *values, uint32_t count, uint32_t head_di
         uint32_t *out = panels + d / PANEL * (panel_pairs * PANEL);
         for (uint32_t t = 0; t < count; t += 2, out += PANEL) {
             const uint16_t *even = values + (size_t)t * head_dim + d;
-            pack_value_pair(even, t + 1 < count ? even + head_dim : zero, width, out);
+            const uint16_t *odd = t + 1 < count ? even + head_dim : zero;
+            if (width == PANEL) {
+                pack_value_pair(even, odd, PANEL, out); /* a constant: no loop is left */
+                continue;
+            }
+            pack_value_pair(even, odd, width, out);
+            memset(out + width, 0, (PANEL - width) * sizeof *out);
         }
     }
 }
@@ -93,31 +102,43 @@ static inline float add_lanes(const float lane[LANES])
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
+#define PARTS (LANES / VECTOR) /* vectors that hold one value for each lane */
+
+static float scale_and_find_max(float *scores, uint32_t padded, float scale)
+{
+    floats top[PARTS];
+    for (uint32_t i = 0; i < PARTS; i++)
+        top[i] = broadcast(-INFINITY);
+    for (uint32_t t = 0; t < padded; t += LANES)
+        for (uint32_t i = 0; i < PARTS; i++) {
+            floats *at = (floats *)(scores + t) + i;
+            *at *= broadcast(scale);
+            top[i] = larger(*at, top[i]);
+        }
+    float lane[LANES];
+    memcpy(lane, top, sizeof lane);
+    float highest = lane[0];
+    for (uint32_t l = 1; l < LANES; l++)
+        highest = lane[l] > highest ? lane[l] : highest;
+    return highest;
+}
+
 static float softmax(float *scores, uint32_t count, float scale, float *max)
 {
     uint32_t padded = (count + LANES - 1) / LANES * LANES;
     for (uint32_t t = count; t < padded; t++)
         scores[t] = -INFINITY; /* weighs exactly nothing */
-    float top[LANES], sum[LANES] = {0};
-    for (uint32_t l = 0; l < LANES; l++)
-        top[l] = -INFINITY;
+    float highest = scale_and_find_max(scores, padded, scale);
+    for (uint32_t t = 0; t < padded; t++)
+        scores[t] = exp_fixed(scores[t] - highest);
+    floats sum[PARTS] = {{0}};
     for (uint32_t t = 0; t < padded; t += LANES)
-        for (uint32_t l = 0; l < LANES; l++) {
-            float score = scores[t + l] * scale;
-            scores[t + l] = score;
-            top[l] = score > top[l] ? score : top[l];
-        }
-    float highest = top[0];
-    for (uint32_t l = 1; l < LANES; l++)
-        highest = top[l] > highest ? top[l] : highest;
-    for (uint32_t t = 0; t < padded; t += LANES)
-        for (uint32_t l = 0; l < LANES; l++) {
-            float weight = exp_fixed(scores[t + l] - highest);
-            scores[t + l] = weight;
-            sum[l] += weight;
-        }
+        for (uint32_t i = 0; i < PARTS; i++)
+            sum[i] += ((const floats *)(scores + t))[i];
+    float lane[LANES];
+    memcpy(lane, sum, sizeof lane);
     *max = highest;
-    return add_lanes(sum);
+    return add_lanes(lane);
 }
 
 static void blend(float *restrict out, float a, const float *restrict partial, float b,

@@ -2,8 +2,7 @@
  * The instruction is written in assembly with the row as its broadcast memory operand: gcc 12 spills the sums to the stack
  * when it is given as an intrinsic. */
 #include "kernels/cpu/inner/inner.h"
-
-#include <immintrin.h>
+#include "kernels/cpu/inner/vector.h"
 
 #define TILE_FORM_BYTES 4
 
@@ -24,7 +23,10 @@ static inline __attribute__((always_inline)) void multiply_rows(const struct til
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    const char *next = product->next ? product->next : (const char *)panel;
     for (uint32_t p = 0; p < product->pairs; p++, panel += PANEL, tile += rows) {
+        if (rows >= PREFETCH_ROWS)
+            __builtin_prefetch(next += product->next_step, 0, 2);
         __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < rows; r++) {

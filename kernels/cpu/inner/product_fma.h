@@ -1,46 +1,17 @@
 /* Tile product by fp32 multiply-add, on 4, 8 or 16 lanes. A tile is fp32: [pair][odd k, even k][rows].
  * The product is cut into blocks of BLOCK_ROWS rows x two vectors of outputs: as many sums as the registers hold. */
 #include "kernels/cpu/inner/inner.h"
+#include "kernels/cpu/inner/vector.h"
 
 #define TILE_FORM_BYTES 8
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#define VECTOR     16
+#if VECTOR == 16
 #define BLOCK_ROWS 12
-#elif defined(__AVX2__)
-#include <immintrin.h>
-#define VECTOR     8
+#elif VECTOR == 8
 #define BLOCK_ROWS 6
 #else
-#define VECTOR     4
 #define BLOCK_ROWS 4
 #endif
-
-typedef float floats __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
-typedef uint32_t words __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
-
-static inline floats multiply_add(floats a, floats b, floats c)
-{
-#if defined(__AVX512F__)
-    return _mm512_fmadd_ps(a, b, c);
-#elif defined(__AVX2__)
-    return _mm256_fmadd_ps(a, b, c);
-#else
-    return a * b + c;
-#endif
-}
-
-static inline floats broadcast(float value)
-{
-#if defined(__AVX512F__)
-    return _mm512_set1_ps(value);
-#elif defined(__AVX2__)
-    return _mm256_set1_ps(value);
-#else
-    return (floats){value, value, value, value};
-#endif
-}
 
 static inline void tile_put(void *tile, uint32_t pair, uint32_t rows, uint32_t row, uint16_t even,
                             uint16_t odd)
@@ -60,21 +31,24 @@ static inline __attribute__((always_inline)) void multiply_block(const struct ti
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = (floats){0};
+    const char *next = product->next ? product->next : (const char *)panel;
     for (uint32_t p = 0; p < product->pairs; p++, panel += PANEL, tile += 2 * product->rows) {
+        if (rows >= PREFETCH_ROWS)
+            __builtin_prefetch(next += product->next_step, 0, 2);
         words w0 = *(const words *)panel, w1 = *(const words *)(panel + VECTOR);
         floats odd0 = (floats)(w0 & 0xffff0000), odd1 = (floats)(w1 & 0xffff0000);
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < rows; r++) {
             floats x = broadcast(tile[r]);
-            sum[r][0] = multiply_add(x, odd0, sum[r][0]);
-            sum[r][1] = multiply_add(x, odd1, sum[r][1]);
+            sum[r][0] = add_exact_product(x, odd0, sum[r][0]);
+            sum[r][1] = add_exact_product(x, odd1, sum[r][1]);
         }
         floats even0 = (floats)(w0 << 16), even1 = (floats)(w1 << 16);
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < rows; r++) {
             floats x = broadcast(tile[product->rows + r]);
-            sum[r][0] = multiply_add(x, even0, sum[r][0]);
-            sum[r][1] = multiply_add(x, even1, sum[r][1]);
+            sum[r][0] = add_exact_product(x, even0, sum[r][0]);
+            sum[r][1] = add_exact_product(x, even1, sum[r][1]);
         }
     }
 #pragma GCC unroll 12

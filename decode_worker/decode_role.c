@@ -40,11 +40,6 @@ struct decode_role {
     uint32_t outcome_count;
 };
 
-struct kv_import *kv_import_of(void *context)
-{
-    return ((struct decode_role *)context)->imports;
-}
-
 /* ---------------------------------------------------------------- actions */
 
 static void note(struct decode_role *role, struct outcome outcome)

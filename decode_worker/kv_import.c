@@ -63,7 +63,7 @@ static void on_welcome(struct kv_import *imports, struct peer *peer,
 
 static void on_message(struct stream *stream, const ProtobufCMessage *base)
 {
-    struct kv_import *imports = kv_import_of(stream_role(stream));
+    struct kv_import *imports = stream_role(stream);
     struct peer *peer = stream_context(stream);
     if (peer->stream != stream)
         return; /* of a stream that was given up */
@@ -110,7 +110,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
 
 static void on_ended(struct stream *stream, const struct rpc_end *end)
 {
-    struct kv_import *imports = kv_import_of(stream_role(stream));
+    struct kv_import *imports = stream_role(stream);
     struct peer *peer = stream_context(stream);
     if (peer->stream != stream)
         return;
@@ -352,7 +352,7 @@ enum status kv_import_create(struct worker *worker, const struct kv_import_handl
     imports->worker = worker;
     imports->handlers = *handlers;
     imports->role = role;
-    imports->service = (struct stream_service){worker->loop, &peer_stream_kind, role};
+    imports->service = (struct stream_service){worker->loop, &peer_stream_kind, imports};
     imports->max_blocks = worker->info.context / worker->info.block_tokens + 1;
     imports->block_runs = calloc(imports->max_blocks, sizeof *imports->block_runs);
     imports->read_runs = calloc(imports->max_blocks, sizeof *imports->read_runs);

@@ -29,8 +29,6 @@ enum status kv_import_create(struct worker *worker, const struct kv_import_handl
 void kv_import_close(struct kv_import *imports);
 void kv_import_destroy(struct kv_import *imports);
 
-struct kv_import *kv_import_of(void *role); /* defined by the role: streams carry the role */
-
 /* The id of the prefill worker at this address, always the same one; 0 when KV_IMPORT_MAX_PEERS others are known. */
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 

@@ -80,7 +80,7 @@ static struct peer *peer_find(struct kv_export *exports, uint64_t id)
 
 static void on_opened(struct stream *stream)
 {
-    struct kv_export *exports = kv_export_of(stream_role(stream));
+    struct kv_export *exports = stream_role(stream);
     struct peer *peer = peer_find(exports, 0);
     if (!peer) {
         stream_finish(stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers",
@@ -153,7 +153,7 @@ static void deliver(struct kv_export *exports, struct peer *peer, enum peer_down
 
 static void on_message(struct stream *stream, const ProtobufCMessage *base)
 {
-    struct kv_export *exports = kv_export_of(stream_role(stream));
+    struct kv_export *exports = stream_role(stream);
     const Baton__Worker__V1__PeerDown *down = (const Baton__Worker__V1__PeerDown *)base;
     struct peer *peer = stream_context(stream);
     if (!peer)
@@ -191,7 +191,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
 
 static void on_ended(struct stream *stream, const struct rpc_end *end)
 {
-    struct kv_export *exports = kv_export_of(stream_role(stream));
+    struct kv_export *exports = stream_role(stream);
     struct peer *peer = stream_context(stream);
     if (!peer)
         return;

@@ -20,9 +20,8 @@ enum status kv_export_create(struct worker *worker, const struct kv_export_handl
                              void *role, struct kv_export **exports) WARN_UNUSED;
 void kv_export_destroy(struct kv_export *exports);
 
-/* Streams' `role` is the prefill role, which finds its kv_export through kv_export_of. */
+/* Peer streams; their `role` is the kv_export. */
 extern const struct stream_kind kv_export_stream_kind;
-struct kv_export *kv_export_of(void *role);
 
 void kv_export_send(struct kv_export *exports, uint64_t peer, const struct peer_up *message);
 

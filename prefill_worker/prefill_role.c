@@ -19,11 +19,6 @@ struct prefill_role {
     struct sequence_spec pending; /* of the Prefill command under way: what SOURCE_START starts */
 };
 
-struct kv_export *kv_export_of(void *context)
-{
-    return ((struct prefill_role *)context)->exports;
-}
-
 /* ---------------------------------------------------------------- actions */
 
 static void send_opened(struct prefill_role *role, const struct source_action *action)
@@ -279,6 +274,7 @@ static enum status create(struct worker *worker, void **out, struct error *err)
         destroy(role);
         return status;
     }
+    worker->peer_role = role->exports;
     *out = role;
     return STATUS_OK;
 }

@@ -174,7 +174,7 @@ static enum status start_server(struct worker_life *life, struct error *err)
     life->session_service =
         (struct stream_service){worker->loop, &session_stream_kind, &worker->session};
     life->peer_service =
-        (struct stream_service){worker->loop, worker->ops->peer_kind, worker->role};
+        (struct stream_service){worker->loop, worker->ops->peer_kind, worker->peer_role};
     life->methods[0] = (struct rpc_method){.path = "/baton.worker.v1.Worker/Session",
                                            .handlers = stream_server_handlers,
                                            .service = &life->session_service,

@@ -27,6 +27,7 @@ struct worker {
     struct worker_metrics metrics;
     const struct worker_role_ops *ops;
     void *role;
+    void *peer_role;            /* what the streams of ops->peer_kind carry; set by ops->create */
     _Atomic bool draining;      /* main thread -> transfer thread */
     _Atomic bool session_is_up; /* transfer thread -> HTTP thread */
     int idle_fd;                /* eventfd: draining, and nothing is left */

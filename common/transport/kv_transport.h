@@ -13,6 +13,8 @@
  *  - The owner of a pool polls too, also when it reads nothing itself: on tcp its kv_transport_poll is what serves the readers.
  *  - A peer that died ends its pairing with a reason: on tcp at once, on shm within about a second (until then its memory
  *    still reads as it was left). One that is stopped or unreachable shows by the deadline of a read alone.
+ *  - The bytes are not encrypted, and the library behind a lane trusts whoever reaches it: the interface that is bound to belongs to
+ *    a private network. Addresses come from peers that the control plane knows; to ask for bytes takes the secret in them.
  */
 #ifndef BATON_TRANSPORT_KV_TRANSPORT_H
 #define BATON_TRANSPORT_KV_TRANSPORT_H

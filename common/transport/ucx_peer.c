@@ -53,16 +53,19 @@ bool ucx_endpoint_is_closed(ucs_status_ptr_t *request)
 
 /* -- shm -- */
 
-/* The peer's pool in our address space, or NULL. */
-static const uint8_t *pool_mapping(ucp_rkey_h rkey, uint64_t base, uint64_t pool_bytes)
+/* The peer's pool in our address space, from now on for reading only, or NULL. */
+static const uint8_t *pool_mapping(const struct ucx_transport *ucx, ucp_rkey_h rkey,
+                                   const struct kv_address *address)
 {
     void *start;
-    if (ucp_rkey_ptr(rkey, base, &start) != UCS_OK)
+    if (ucp_rkey_ptr(rkey, address->base, &start) != UCS_OK)
         return NULL;
-    /* All of it, too? The length is the peer's word; this call fails where a page isn't mapped. */
+    if (start == ucx->base.pool) /* a pairing with the own pool */
+        return address->pool_bytes == ucx->base.pool_bytes ? start : NULL;
+    /* The length is the peer's word: this fails, too, where not all of it is mapped. */
     uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)start & ~(page_bytes - 1);
-    if (madvise((void *)from, (uintptr_t)start + pool_bytes - from, MADV_NORMAL) != 0)
+    if (mprotect((void *)from, (uintptr_t)start + address->pool_bytes - from, PROT_READ) != 0)
         return NULL;
     return start;
 }
@@ -85,7 +88,7 @@ static enum status pair_shm(struct ucx_transport *ucx, const struct kv_address *
         got = ucp_ep_rkey_unpack(peer->endpoint, copy, &peer->rkey);
     }
     if (got == UCS_OK) {
-        peer->base.mapped = pool_mapping(peer->rkey, address->base, address->pool_bytes);
+        peer->base.mapped = pool_mapping(ucx, peer->rkey, address);
         got = peer->base.mapped ? UCS_OK : UCS_ERR_INVALID_ADDR;
     }
     if (got != UCS_OK)

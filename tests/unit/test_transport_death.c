@@ -1,6 +1,12 @@
 /* The UCX transport when the process at the other end is killed, stopped, or gone half-way: every read ends once, with a reason, and
  * nobody else is harmed. */
+#include "common/transport/kv_address.h"
+
 #include "transport_fixture.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 static const struct kv_read_run whole_pool = {0, 0, POOL_BYTES};
 
@@ -208,6 +214,57 @@ static void test_an_owner_survives_its_readers(void **state)
     kv_transport_close(owner);
 }
 
+/* Told to end while it serves. */
+static void test_an_owner_that_ends_ends_the_pairing(void **state)
+{
+    struct fixture *f = *state;
+    bool mapped = f->variant->lane == KV_LANE_SHM;
+    start_moving(f, 2);
+    stop_child(&f->child);
+    for (int i = 0; i < 2; i++) {
+        struct kv_event event = next_event(f->reader);
+        assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+        assert_true(event.status == STATUS_OK || (event.status == STATUS_UNAVAILABLE && !mapped));
+    }
+    expect_closed(f, STATUS_UNAVAILABLE);
+}
+
+static int connect_to(const struct kv_address *address)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(address->port)};
+    memcpy(&to.sin_addr, address->ip, sizeof to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+/* A probe of the port, which connects and goes, or stays and is silent, is no harm to the readers. (UCX trusts what it is sent there: the
+ * port must not be reachable for strangers who talk.) */
+static void test_probes_of_the_port_are_no_harm(void **state)
+{
+    struct fixture *f = *state;
+    struct kv_address address;
+    struct error err;
+    assert_int_equal(
+        kv_address_decode(f->address, f->address_bytes, KV_TRANSPORT_UCX, &address, &err),
+        STATUS_OK);
+    assert_int_equal(address.ip_version, 4);
+    int silent = connect_to(&address);
+    for (int i = 0; i < 20; i++) {
+        int fd = connect_to(&address);
+        if (i % 2)
+            assert_int_equal(send(fd, "hello", 5, MSG_NOSIGNAL), 5);
+        close(fd);
+        expect_good_read(f);
+    }
+    kv_transport_unpair(f->reader, f->peer);
+    expect_closed(f, STATUS_CANCELLED);
+    pair(f);
+    expect_good_read(f);
+    close(silent);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--owner"))
@@ -217,6 +274,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         CASE(test_kill_on_tcp_ends_reads_at_once, tcp),
         CASE(test_kill_on_shm_ends_the_pairing_within_seconds, shm),
+        CASE(test_an_owner_that_ends_ends_the_pairing, tcp),
+        CASE(test_an_owner_that_ends_ends_the_pairing, shm),
+        CASE(test_probes_of_the_port_are_no_harm, tcp),
         CASE(test_a_stopped_peer_ends_by_the_deadline, tcp),
         CASE(test_a_peer_stopped_before_the_first_read_goes_on, tcp),
         {"test_an_owner_survives_its_readers tcp", test_an_owner_survives_its_readers, NULL, NULL,

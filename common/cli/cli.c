@@ -1,5 +1,6 @@
 #include "common/cli/cli.h"
 
+#include "common/cli/cmd_bench_engine.h"
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_status.h"
@@ -25,6 +26,7 @@ static const struct command commands[] = {
     {"bench", "measure this machine", cmd_bench},
 };
 static const struct command bench_commands[] = {
+    {"engine", "prefill and decode of a model, without a server", cmd_bench_engine},
     {"transfer", "KV moved between two processes", cmd_bench_transfer},
 };
 

@@ -138,6 +138,7 @@ uint32_t sim_open_stream(struct sim *sim, uint32_t dialer, uint32_t acceptor)
         .dialer = dialer,
         .acceptor = acceptor,
         .epochs = {sim->processes[dialer].epoch, sim->processes[acceptor].epoch},
+        .opened_us = sim->now_us,
         .broken_us = UINT64_MAX};
     sim_trace(sim, "%s: stream #%u to %s", sim_name(dialer), stream, sim_name(acceptor));
     return stream;

@@ -6,7 +6,8 @@
  * only: it isn't trusted to find stale ones.
  *
  * Checked at every event: no sequence enters a batch with other bytes than its handle's; no landing block is given away; a handle is
- * held for one reader; tokens reach the client once each, in order; one terminal status each. Checked at rest: every table, queue and
+ * held for one reader, the newest; tokens reach the client once each, in order; one terminal status each; a second after it, workers that
+ * could hear of it have stopped and freed. Checked at rest: every table, queue and
  * block is free; without a fault or a cancel every request ended OK; a fault costs a request at most one more run, and a lost Peer
  * stream, a lost Session, a lost decode worker before its first token, or one read gone wrong cost none; nobody waited for the deadline unless a message vanished on
  * a stream that lived. */
@@ -41,6 +42,7 @@
 #define SIM_NO_WORKER_US  3000000
 #define SIM_DEADLINE_US   30000000
 #define SIM_READ_LIMIT_US 100000
+#define SIM_STOP_US       1000000  /* after the end of a request its workers have forgotten it */
 #define SIM_REST_LIMIT_US 90000000 /* by then the cluster is at rest */
 
 /* ------------------------------------------------------------------------------------- what travels */
@@ -77,7 +79,7 @@ struct sim_stream {
     uint32_t dialer, acceptor; /* processes */
     uint32_t epochs[2];        /* of either */
     bool known_lost[2];
-    uint64_t broken_us;  /* UINT64_MAX: alive */
+    uint64_t opened_us, broken_us; /* UINT64_MAX: alive */
     uint64_t last_us[2]; /* delivery of the latest message from either: streams are ordered */
 };
 
@@ -91,6 +93,7 @@ enum sim_event_kind {
     EVENT_CANCEL,
     EVENT_PLACE,
     EVENT_LIFE_TICK,
+    EVENT_STOPPED,   /* by now nobody works on request `index` any more */
     EVENT_TICK,      /* transfer thread of the process */
     EVENT_TO_STEP,   /* transfer thread -> step thread */
     EVENT_FROM_STEP, /* and back */
@@ -173,6 +176,7 @@ enum sim_pair { PAIR_IS_DOWN, PAIR_IS_ASKED, PAIR_IS_UP, PAIR_IS_CLOSING };
 struct sim_handle { /* every handle that was ever opened */
     struct handle_ref ref;
     uint64_t request;
+    uint32_t reader;       /* the newest attempt whose Subscribe was answered well */
     uint32_t held_attempt; /* the one that was answered HELD; 0: none */
 };
 
@@ -207,7 +211,7 @@ struct sim_request {
     struct sim_message handle;     /* of the last accepted Opened */
     bool arrived, cancelled;
     uint32_t delivered, finishes; /* what its client saw */
-    uint64_t tick_us;
+    uint64_t tick_us, finish_us;
     uint32_t costs; /* decode workers lost under it after their first token */
     struct {        /* and before it: costs a run if it had been answered HELD */
         struct handle_ref ref;

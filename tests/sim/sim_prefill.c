@@ -54,13 +54,19 @@ static void note_held(struct sim *sim, const struct peer_down *question)
 static void check_answer(struct sim *sim, const struct source_actions *out,
                          const struct peer_down *question)
 {
-    bool known = sim_find_handle(sim, question->request, question->ref) != NULL;
+    struct sim_handle *handle = sim_find_handle(sim, question->request, question->ref);
     for (uint32_t i = 0; i < out->count; i++) {
         const struct source_action *action = &out->items[i];
         bool gone = action->kind == SOURCE_SEND_PEER && action->message.kind == PEER_GONE;
-        if (!known && !gone)
+        if (!handle && !gone)
             sim_fail(sim, "a handle of %llu that never was is good for a %s",
                      (unsigned long long)question->request, peer_down_kind_name(question->kind));
+        if (handle && !gone && question->attempt < handle->reader)
+            sim_fail(sim, "a handle of %llu is good for a %s of attempt %u, its reader is %u",
+                     (unsigned long long)question->request, peer_down_kind_name(question->kind),
+                     question->attempt, handle->reader);
+        if (handle && !gone && question->kind == PEER_SUBSCRIBE)
+            handle->reader = question->attempt;
         if (action->kind == SOURCE_SEND_PEER && action->message.kind == PEER_HELD)
             note_held(sim, question);
     }

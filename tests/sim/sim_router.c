@@ -68,7 +68,11 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
         case LIFE_SEND_DECODE:
         case LIFE_SEND_RELEASE: send_down(sim, request, action); break;
         case LIFE_DELIVER: deliver(sim, request, action); break;
-        case LIFE_FINISH: request->finishes++; break;
+        case LIFE_FINISH:
+            request->finishes++;
+            request->finish_us = sim->now_us;
+            sim_push(sim, EVENT_STOPPED, ROUTER, SIM_STOP_US)->index = id;
+            break;
         }
     }
     uint64_t next_us = request_life_next_us(&request->life);
@@ -208,6 +212,27 @@ static void on_dial(struct sim *sim, uint32_t worker)
     sim->sessions[worker] = p->session = sim_open_stream(sim, ROUTER, worker);
 }
 
+/* The workers of the last attempt have stopped, if the Release could reach them. */
+static void check_stopped(struct sim *sim, uint32_t id)
+{
+    const struct sim_request *request = &sim->requests[id];
+    const uint64_t workers[] = {request->life.prefill, request->life.decode};
+    for (uint32_t i = 0; i < 2 && !sim->message_lost; i++) {
+        uint32_t worker = (uint32_t)workers[i];
+        const struct sim_process *p = &sim->processes[worker];
+        if (!worker || sim->sessions[worker] == SIM_NONE)
+            continue;
+        const struct sim_stream *session = &sim->streams[sim->sessions[worker]];
+        if (session->opened_us > request->finish_us || session->broken_us != UINT64_MAX ||
+            p->paused_until_us > request->finish_us)
+            continue;
+        for (uint32_t j = 0; j < SIM_MAX_JOBS; j++)
+            if (p->jobs[j].serial && p->jobs[j].request == id)
+                sim_fail(sim, "%s still holds %u.%u, which has ended", sim_name(worker), id,
+                         p->jobs[j].attempt);
+    }
+}
+
 void sim_router_event(struct sim *sim, struct sim_event *event)
 {
     struct sim_request *request = &sim->requests[event->index];
@@ -217,6 +242,7 @@ void sim_router_event(struct sim *sim, struct sim_event *event)
     case EVENT_MESSAGE: on_message(sim, event); return;
     case EVENT_DIAL: on_dial(sim, event->index); return;
     case EVENT_PLACE: on_place(sim, event); return;
+    case EVENT_STOPPED: check_stopped(sim, event->index); return;
     case EVENT_STREAM_LOST: {
         uint32_t worker = sim->streams[event->stream].acceptor;
         if (sim->sessions[worker] == event->stream)

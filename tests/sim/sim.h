@@ -6,7 +6,7 @@
  * only: it isn't trusted to find stale ones.
  *
  * Checked at every event: no sequence enters a batch with other bytes than its handle's; no landing block is given away; a handle is
- * held for one reader, the newest; tokens reach the client once each, in order; one terminal status each; a second after it, workers that
+ * held for one reader, the newest; tokens reach the client once each, in order; one terminal status each; soon after it, workers that
  * could hear of it have stopped and freed. Checked at rest: every table, queue and
  * block is free; without a fault or a cancel every request ended OK; a fault costs a request at most one more run, and a lost Peer
  * stream, a lost Session, a lost decode worker before its first token, or one read gone wrong cost none; nobody waited for the deadline unless a message vanished on

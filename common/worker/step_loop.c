@@ -160,17 +160,28 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
     };
 }
 
-/* The whole step failed: its sequences end here, the others go on. */
-static void step_failed(struct step_loop *loop, uint32_t count, enum status status,
-                        const struct error *err)
+/* The sequence can't go on: it is held until whoever added it removes it. */
+static void sequence_failed(struct step_loop *loop, struct sequence *sequence, enum status status,
+                            const struct error *err)
 {
     char quoted[320];
-    log_error(MODULE, "status=%s sequences=%u msg=%s", status_name(status), count,
+    log_error(MODULE, "req=%016llx attempt=%u status=%s msg=%s",
+              (unsigned long long)sequence->key.request, sequence->key.attempt, status_name(status),
               log_quote(err->text, quoted, sizeof quoted));
-    for (uint32_t i = 0; i < count; i++) {
-        loop->parts[i].sequence->state = SEQUENCE_HELD;
-        event_post_error(loop, STEP_FAILED, loop->parts[i].sequence->key, status, err);
-    }
+    sequence->state = SEQUENCE_HELD;
+    event_post_error(loop, STEP_FAILED, sequence->key, status, err);
+}
+
+/* No token was drawn for this one alone; the others of the step have theirs. */
+static void draw_failed(struct step_loop *loop, struct sequence *sequence, enum status status)
+{
+    struct error err;
+    error_set(&err, status,
+              status == STATUS_INVALID
+                  ? "every token is banned at position %u"
+                  : "the model gave a logit that is not a number at position %u",
+              sequence->computed);
+    sequence_failed(loop, sequence, status, &err);
 }
 
 static void step_results(struct step_loop *loop, uint32_t count)
@@ -180,6 +191,10 @@ static void step_results(struct step_loop *loop, uint32_t count)
         const struct planned_rows *part = &loop->parts[i];
         struct sequence *sequence = part->sequence;
         bool prefill = sequence->state == SEQUENCE_PREFILL;
+        if (part->samples && loop->inputs[i].status != STATUS_OK) {
+            draw_failed(loop, sequence, loop->inputs[i].status);
+            continue;
+        }
         enum finish_reason finish =
             scheduler_rows_done(loop->scheduler, part, loop->inputs[i].token);
         if (prefill && sequence->plan == PLAN_HAND_OFF) {
@@ -212,7 +227,8 @@ static void run_step(struct step_loop *loop, uint32_t count)
     struct error err;
     enum status status = engine_step(loop->config.engine, loop->inputs, count, &err);
     if (status != STATUS_OK) {
-        step_failed(loop, count, status, &err);
+        for (uint32_t i = 0; i < count; i++)
+            sequence_failed(loop, loop->parts[i].sequence, status, &err);
         return;
     }
     step_results(loop, count);

@@ -45,7 +45,7 @@ enum step_event_kind {
     STEP_REFUSED, /* it can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err */
     STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
     STEP_TOKENS, /* what the step drew, one entry a sequence */
-    STEP_FAILED, /* its rows could not be computed: status, sentence in err */
+    STEP_FAILED, /* its rows or its token could not be had: status, sentence in err */
     STEP_REMOVED,
 };
 struct step_token {

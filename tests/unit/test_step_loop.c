@@ -11,6 +11,9 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <unistd.h>
+
 enum { BLOCK_TOKENS = 16, BLOCKS = 8, CHUNK = 20, WAIT_US = 60000000 };
 
 struct fixture {
@@ -18,11 +21,16 @@ struct fixture {
     struct step_loop *loop;
 };
 
-static int setup(void **state)
+enum {
+    POISON = 380,
+    HIDDEN = 128
+}; /* a token whose embedding is not a number in the poisoned model */
+
+static int setup_model(void **state, const char *model)
 {
     static struct fixture fixture;
     struct error err = {""};
-    struct engine_config engine = {.model_dir = "tests/golden/models/llama",
+    struct engine_config engine = {.model_dir = model,
                                    .kernels = {.f32 = true, .threads = 1},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = BLOCKS,
@@ -40,6 +48,58 @@ static int setup(void **state)
                                     .cpu = -1};
     *state = &fixture;
     return step_loop_start(&loop, &fixture.loop, &err) != STATUS_OK;
+}
+
+static int setup(void **state)
+{
+    return setup_model(state, "tests/golden/models/llama");
+}
+
+/* Copies a file of the golden model, with the embedding of POISON overwritten by NaN. */
+static void copy_poisoned(const char *folder, const char *name)
+{
+    char from[256], to[256];
+    snprintf(from, sizeof from, "tests/golden/models/llama/%s", name);
+    snprintf(to, sizeof to, "%s/%s", folder, name);
+    static char bytes[2 << 20];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    assert_non_null(in);
+    assert_non_null(out);
+    size_t size = fread(bytes, 1, sizeof bytes, in);
+    assert_true(size < sizeof bytes);
+    if (strstr(name, "safetensors")) {
+        uint64_t header_bytes;
+        unsigned long begin;
+        memcpy(&header_bytes, bytes, sizeof header_bytes);
+        const char *entry = strstr(bytes + 8, "model.embed_tokens.weight");
+        assert_non_null(entry);
+        assert_int_equal(sscanf(strstr(entry, "data_offsets"), "data_offsets\":[%lu", &begin), 1);
+        uint16_t row[HIDDEN];
+        for (int i = 0; i < HIDDEN; i++)
+            row[i] = 0x7fc0;
+        memcpy(bytes + 8 + header_bytes + begin + POISON * sizeof row, row, sizeof row);
+    }
+    assert_int_equal(fwrite(bytes, 1, size, out), size);
+    fclose(in);
+    fclose(out);
+}
+
+static int setup_poisoned(void **state)
+{
+    static const char *const names[] = {"config.json", "generation_config.json",
+                                        "model.safetensors"};
+    char folder[] = "/tmp/baton-test-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    for (int i = 0; i < 3; i++)
+        copy_poisoned(folder, names[i]);
+    int failed = setup_model(state, folder);
+    for (int i = 0; i < 3; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+    return failed;
 }
 
 static int teardown(void **state)
@@ -164,6 +224,35 @@ static void test_who_waits_for_blocks_gets_them_from_who_leaves(void **state)
     assert_int_equal(next(fixture, STEP_RESERVED, NULL).key.request, 6);
 }
 
+/* One sequence's logits are not numbers: it fails with a sentence, and the one beside it in the step goes on. */
+static void test_one_sequence_never_hurts_another(void **state)
+{
+    struct fixture *fixture = *state;
+    struct sequence_spec bad = spec_of(7, PLAN_LOCAL, 5, 3);
+    bad.tokens[2] = POISON;
+    add(fixture, spec_of(8, PLAN_LOCAL, 5, 3));
+    add(fixture, bad);
+    uint32_t tokens = 0, failed = 0, reserved = 0;
+    while (tokens < 3 || !failed) {
+        struct step_event *event = ring_wait(step_loop_events(fixture->loop), WAIT_US);
+        assert_non_null(event);
+        reserved += event->kind == STEP_RESERVED;
+        if (event->kind == STEP_TOKENS) {
+            assert_int_equal(event->token_count, 1);
+            assert_int_equal(event->tokens[0].key.request, 8);
+            tokens++;
+        } else if (event->kind == STEP_FAILED) {
+            assert_int_equal(event->key.request, 7);
+            assert_int_equal(event->status, STATUS_INTERNAL);
+            assert_non_null(strstr(event->err.text, "not a number"));
+            failed++;
+        }
+        step_loop_recycle(fixture->loop, event);
+    }
+    assert_int_equal(reserved, 2);
+    assert_int_equal(failed, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +263,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_never_fits_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_waits_for_blocks_gets_them_from_who_leaves, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_one_sequence_never_hurts_another, setup_poisoned,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

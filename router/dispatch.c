@@ -47,6 +47,7 @@ void dispatch_membership_changed(struct dispatch *dispatch)
 void dispatch_drain(struct dispatch *dispatch)
 {
     atomic_store(&dispatch->refusing, true);
+    status_board_drain(dispatch->config.board);
     inbox_post_reserved(&dispatch->inbox, &dispatch->drain_message);
 }
 
@@ -86,7 +87,7 @@ static void handle(struct dispatch *dispatch, struct inbox_message *message)
         dispatch->place_needed = dispatch->board_changed = true;
         break;
     case INBOX_DRAIN:
-        dispatch->draining = dispatch->board_changed = true;
+        dispatch->draining = true;
         log_info("dispatch", "requests=%zu msg=\"draining\"", map_count(dispatch->requests));
         break;
     case INBOX_STOP:
@@ -108,6 +109,8 @@ static void tick(struct dispatch *dispatch)
 
 static uint64_t next_due_us(const struct dispatch *dispatch)
 {
+    if (dispatch->place_needed && dispatch->waiting_count)
+        return 0; /* a slow reader was cut off, and made room */
     uint64_t due_us = workers_next_us(&dispatch->workers);
     if (dispatch->due_us < due_us)
         due_us = dispatch->due_us;
@@ -118,9 +121,6 @@ static uint64_t next_due_us(const struct dispatch *dispatch)
 
 static void show(struct dispatch *dispatch)
 {
-    for (int state = 0; state < REQUEST_ENDED; state++)
-        gauge_set(dispatch->config.metrics->requests_by_state[state],
-                  (double)dispatch->states[state]);
     if (!dispatch->board_changed)
         return;
     dispatch->board_changed = false;
@@ -135,7 +135,7 @@ static void show(struct dispatch *dispatch)
         gauge_set(dispatch->config.metrics->workers_up[i], up[i]);
         gauge_set(dispatch->config.metrics->workers_known[i], known[i]);
     }
-    status_board_post(dispatch->config.board, &dispatch->workers, dispatch->draining);
+    status_board_post(dispatch->config.board, &dispatch->workers);
 }
 
 static void *dispatch_main(void *argument)
@@ -149,14 +149,15 @@ static void *dispatch_main(void *argument)
         struct inbox_message *message = ring_wait(dispatch->inbox.ring, wait_us);
         dispatch->now_us = clock_now_us();
         for (int i = 0; message && i < BATCH_MESSAGES; i++) {
+            dispatch->now_us = clock_now_us(); /* never before the message was made */
             handle(dispatch, message);
             message = i + 1 < BATCH_MESSAGES ? ring_pop(dispatch->inbox.ring) : NULL;
         }
         tick(dispatch);
         dispatch_place(dispatch);
+        show(dispatch); /* before the client can know of it */
         request_flush(dispatch);
         request_free_ended(dispatch);
-        show(dispatch);
         if (dispatch->draining && !atomic_load(&dispatch->admitted))
             eventfd_write(dispatch->idle_fd, 1);
     }

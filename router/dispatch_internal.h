@@ -13,7 +13,8 @@
 /* What the policy looks at: made once a placement pass, and kept up while the pass places. */
 struct candidates {
     size_t count;
-    struct route_worker items[ROUTER_MAX_WORKERS * 2];
+    struct route_worker items[WORKERS_MAX_SLOTS];
+    size_t of_slot[WORKERS_MAX_SLOTS]; /* index into items of the worker in that slot */
 };
 
 struct dispatch {
@@ -34,7 +35,6 @@ struct dispatch {
     struct map *requests;
     struct request_list all, waiting, regiving, dirty, ended;
     uint32_t waiting_count;
-    uint64_t states[REQUEST_ENDED];
     uint64_t placements;
     struct candidates candidates;
     uint64_t now_us;

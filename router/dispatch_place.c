@@ -2,10 +2,9 @@
 
 static struct route_worker *candidate(struct candidates *candidates, uint64_t key)
 {
-    for (size_t i = 0; key && i < candidates->count; i++)
-        if (candidates->items[i].key == key)
-            return &candidates->items[i];
-    return NULL;
+    size_t index = candidates->of_slot[key % WORKERS_MAX_SLOTS];
+    bool there = key && index < candidates->count && candidates->items[index].key == key;
+    return there ? &candidates->items[index] : NULL;
 }
 
 static uint64_t longest_tokens(const struct request *request)
@@ -44,6 +43,7 @@ static void count_work(const struct dispatch *dispatch, struct candidates *candi
         const struct worker_info *info = &worker->info;
         uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
         uint64_t limit_tokens = dispatch->config.unconfirmed_tokens;
+        candidates->of_slot[worker->key % WORKERS_MAX_SLOTS] = candidates->count;
         candidates->items[candidates->count++] = (struct route_worker){
             .key = worker->key,
             .role = info->role,

@@ -6,15 +6,13 @@
 
 #include <inttypes.h>
 
-static void count_state(struct dispatch *dispatch, struct request *request,
-                        enum request_state before)
+static void count_state(struct dispatch *dispatch, enum request_state before,
+                        enum request_state after)
 {
-    enum request_state after = request->life.state;
-    if (before == after)
-        return;
-    dispatch->states[before]--;
+    struct gauge *const *gauges = dispatch->config.metrics->requests_by_state;
+    gauge_add(gauges[before], -1);
     if (after != REQUEST_ENDED)
-        dispatch->states[after]++;
+        gauge_add(gauges[after], 1);
     dispatch->place_needed = true; /* somebody's work became less */
 }
 
@@ -147,7 +145,7 @@ void request_execute(struct dispatch *dispatch, struct request *request,
     for (uint32_t i = 0; i < actions->count && !request->ended; i++)
         execute_one(dispatch, request, &actions->items[i]);
     if (request->life.state != request->counted_state) {
-        count_state(dispatch, request, request->counted_state);
+        count_state(dispatch, request->counted_state, request->life.state);
         request->counted_state = request->life.state;
     }
     if (!request->ended)
@@ -176,7 +174,7 @@ void request_begin(struct dispatch *dispatch, struct request *request)
     }
     TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
     request->counted_state = REQUEST_QUEUED;
-    dispatch->states[REQUEST_QUEUED]++;
+    gauge_add(dispatch->config.metrics->requests_by_state[REQUEST_QUEUED], 1);
     log_debug("dispatch", "req=%s id=%016" PRIx64 " prompt_tokens=%u max_tokens=%u msg=\"arrived\"",
               request->name, request->id, request->prompt_count, request->sampling.max_tokens);
     struct life_actions actions;

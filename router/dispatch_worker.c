@@ -154,6 +154,24 @@ static void on_opened(struct dispatch *dispatch, struct worker *worker,
     request_execute(dispatch, request, &actions);
 }
 
+/* A token that the client has comes again as another one: no order of events explains that, so the answer can't be trusted. */
+static bool differs(struct dispatch *dispatch, const struct worker *worker, struct request *request,
+                    const Baton__Worker__V1__Token *said)
+{
+    if (said->index > request->emitted_count || request->emitted[said->index - 1] == said->id)
+        return false;
+    log_error("dispatch",
+              "req=%s worker=%s prefill=%s decode=%s index=%u sent=%u said=%u msg=\"workers differ "
+              "about a token: request ended\"",
+              request->name, worker->info.name, request->timing.prefill_worker,
+              request->timing.decode_worker, said->index, request->emitted[said->index - 1],
+              said->id);
+    struct life_actions actions;
+    request_life_on_fail(&request->life, TERMINAL_INTERNAL, "tokens_differ", &actions);
+    request_execute(dispatch, request, &actions);
+    return true;
+}
+
 static void on_token(struct dispatch *dispatch, struct worker *worker,
                      const Baton__Worker__V1__Token *said)
 {
@@ -165,6 +183,8 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
         return;
     }
     bool current = said->attempt == request->life.attempt;
+    if (current && differs(dispatch, worker, request, said))
+        return;
     if (current && !request->prefilled) {
         request->prefilled = true;
         dispatch->place_needed = true;

@@ -15,11 +15,10 @@ void status_board_deinit(struct status_board *board)
     pthread_mutex_destroy(&board->mutex);
 }
 
-void status_board_post(struct status_board *board, const struct workers *workers, bool draining)
+void status_board_post(struct status_board *board, const struct workers *workers)
 {
     pthread_mutex_lock(&board->mutex);
     struct router_status *status = &board->status;
-    status->draining = draining;
     status->worker_count = 0;
     for (size_t i = 0; i < workers->count && status->worker_count < ROUTER_MAX_WORKERS; i++) {
         const struct worker *worker = workers->items[i];
@@ -29,6 +28,13 @@ void status_board_post(struct status_board *board, const struct workers *workers
         shown->load = worker->load;
         str_copy(shown->lane, sizeof shown->lane, worker->lane);
     }
+    pthread_mutex_unlock(&board->mutex);
+}
+
+void status_board_drain(struct status_board *board)
+{
+    pthread_mutex_lock(&board->mutex);
+    board->status.draining = true;
     pthread_mutex_unlock(&board->mutex);
 }
 

@@ -27,7 +27,8 @@ struct status_board {
 void status_board_init(struct status_board *board);
 void status_board_deinit(struct status_board *board);
 /* Either waits only for a copy, never for work. */
-void status_board_post(struct status_board *board, const struct workers *workers, bool draining);
+void status_board_post(struct status_board *board, const struct workers *workers);
+void status_board_drain(struct status_board *board); /* from now on */
 bool status_board_draining(struct status_board *board);
 void status_board_read(struct status_board *board, struct router_status *status);
 

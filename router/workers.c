@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_BACKOFF_US 50000u
-#define MAX_BACKOFF_US   2000000u
+#define FIRST_BACKOFF_US  50000u
+#define MAX_BACKOFF_US    2000000u
+#define COMPLAIN_EVERY_US 30000000u
 
 const char *worker_state_name(enum worker_state state)
 {
@@ -25,10 +26,8 @@ const char *worker_state_name(enum worker_state state)
 
 struct worker *workers_get(const struct workers *workers, uint64_t key)
 {
-    for (size_t i = 0; i < workers->count; i++)
-        if (workers->items[i]->key == key)
-            return workers->items[i];
-    return NULL;
+    struct worker *worker = workers->slots[key % WORKERS_MAX_SLOTS];
+    return worker && worker->key == key ? worker : NULL;
 }
 
 static void workers_remove(struct workers *workers, struct worker *worker)
@@ -37,6 +36,7 @@ static void workers_remove(struct workers *workers, struct worker *worker)
         if (workers->items[i] != worker)
             continue;
         workers->items[i] = workers->items[--workers->count];
+        workers->slots[worker->key % WORKERS_MAX_SLOTS] = NULL;
         free(worker);
         return;
     }
@@ -105,14 +105,18 @@ static struct worker *find_worker(const struct workers *workers, const struct wo
 
 static void workers_add(struct workers *workers, const struct worker_info *info, uint64_t now_us)
 {
-    if (workers->count == sizeof workers->items / sizeof *workers->items) {
+    if (workers->count == WORKERS_MAX_SLOTS) {
         log_warn("workers", "worker=%s msg=\"waits until old streams are closed\"", info->name);
         return; /* the next change of membership, at the latest its heartbeat's lapse, tries again */
     }
     struct worker *worker = calloc(1, sizeof *worker);
     if (!worker)
         return;
-    worker->key = ++workers->last_key;
+    size_t slot = 0;
+    while (workers->slots[slot])
+        slot++;
+    workers->slots[slot] = worker;
+    worker->key = ++workers->generation * WORKERS_MAX_SLOTS + slot;
     worker->info = *info;
     worker->backoff_us = FIRST_BACKOFF_US;
     workers->items[workers->count++] = worker;
@@ -205,17 +209,29 @@ bool workers_hello(struct workers *workers, struct worker *worker,
     return false;
 }
 
+/* A lost session is always worth a warning; dials that fail again and again only now and then. */
+static void log_closed(struct worker *worker, const struct worker_link *link, uint64_t now_us)
+{
+    char quoted[300];
+    bool warn =
+        link->up || !worker->complained_us || now_us - worker->complained_us >= COMPLAIN_EVERY_US;
+    if (worker->state == WORKER_LEAVING)
+        warn = false;
+    else if (warn && !link->up)
+        worker->complained_us = now_us;
+    log_write(warn ? LOG_WARN : LOG_DEBUG, "workers",
+              "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
+              worker_role_name(worker->info.role), worker->info.address, rpc_code_name(link->code),
+              log_quote(link->message, quoted, sizeof quoted),
+              link->up ? "session is lost" : "can't get a session");
+}
+
 bool workers_link_closed(struct workers *workers, struct worker_link *link, uint64_t now_us)
 {
     struct worker *worker = workers_get(workers, link->worker);
     ASSERT(worker && worker->link == link);
     bool was_up = link->up;
-    char quoted[300];
-    log_write(was_up ? LOG_WARN : LOG_INFO, "workers",
-              "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
-              worker_role_name(worker->info.role), worker->info.address, rpc_code_name(link->code),
-              log_quote(link->message, quoted, sizeof quoted),
-              was_up ? "session is lost" : "no session yet");
+    log_closed(worker, link, now_us);
     worker->link = NULL;
     worker_link_destroy(link);
     if (was_up)

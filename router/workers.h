@@ -12,6 +12,8 @@
 #include "router/worker_link.h"
 
 #define ROUTER_MAX_WORKERS 256
+/* Members, and those that are leaving. */
+#define WORKERS_MAX_SLOTS (2 * ROUTER_MAX_WORKERS)
 
 enum worker_state {
     WORKER_WAITING,  /* not connected; dialled again at redial_us */
@@ -28,11 +30,12 @@ struct worker_load { /* as reported, 0 before the first report */
 };
 
 struct worker {
-    uint64_t key;
+    uint64_t key; /* never 0, never used again; key % WORKERS_MAX_SLOTS is its slot */
     struct worker_info info;
     enum worker_state state;
     struct worker_link *link; /* DIALLING, UP, LEAVING */
     uint64_t redial_us, backoff_us;
+    uint64_t complained_us; /* when a failed dial was last worth a warning; 0: never */
     struct worker_load load;
     uint64_t placed_at; /* count of placements when it last got one */
     char lane[16];      /* of the last handoff that it pulled, or that was pulled from it */
@@ -44,10 +47,11 @@ struct workers {
     struct rpc_runtime *runtime;
     struct inbox *inbox;
     uint64_t keepalive_us;
-    uint64_t last_key;
-    bool stopping; /* dial no more */
+    uint64_t generation; /* counts the workers that ever were */
+    bool stopping;       /* dial no more */
     size_t count;
-    struct worker *items[ROUTER_MAX_WORKERS * 2]; /* members, and those that are leaving */
+    struct worker *items[WORKERS_MAX_SLOTS]; /* [count] */
+    struct worker *slots[WORKERS_MAX_SLOTS]; /* the same by slot; NULL: free */
 };
 
 struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL: not there */

@@ -6,14 +6,11 @@
 #include "proto/baton.pb-c.h"
 #include "router_fake.h"
 
-#include <semaphore.h>
-
 #define CLIENT_IDS 4096
 
 struct client {
     struct rpc_call *call;
     struct ring *events; /* struct client_event */
-    sem_t *gate;         /* NULL, or: the first message is not read before it opens */
     /* What came so far. */
     uint32_t ids[CLIENT_IDS]; /* the newest */
     uint32_t id_count, hash_count, deltas, finished, usages, timings;
@@ -39,9 +36,6 @@ struct client_event {
 static inline void client_on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     struct client *client = rpc_call_context(call);
-    if (client->gate)
-        sem_wait(client->gate);
-    client->gate = NULL;
     struct client_event *event = calloc(1, sizeof *event + bytes.size);
     assert_non_null(event);
     event->size = bytes.size;
@@ -116,9 +110,7 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
 static inline void client_start_at(struct rpc_channel *channel, struct client *client,
                                    const char *path, const struct ask *ask)
 {
-    sem_t *gate = client->gate;
     memset(client, 0, sizeof *client);
-    client->gate = gate;
     assert_int_equal(ring_create(WORLD_RING, &client->events), STATUS_OK);
     assert_int_equal(rpc_call_start(channel, path, &client_handlers, client, ask->deadline_us, true,
                                     &client->call),

@@ -172,6 +172,7 @@ struct fake_plan {
     const char *name;
     enum worker_role role;
     uint32_t context, vocab, block_count; /* 0: 2048, WORLD_VOCAB, 100 */
+    const char *model;                    /* NULL: "tested" */
     struct rpc_runtime *runtime;
     const char *router_address;
 };
@@ -194,6 +195,8 @@ static inline void fake_start_as(struct fake *fake, const struct fake_plan *plan
                                       .vocab = plan->vocab ? plan->vocab : WORLD_VOCAB,
                                       .model = "tested"};
     snprintf(fake->info.name, sizeof fake->info.name, "%s", plan->name);
+    if (plan->model)
+        snprintf(fake->info.model, sizeof fake->info.model, "%s", plan->model);
     pthread_mutex_init(&fake->mutex, NULL);
     assert_int_equal(ring_create(WORLD_RING, &fake->seen), STATUS_OK);
     fake->method = (struct rpc_method){

@@ -54,7 +54,6 @@ static inline void fake_start(struct world *world, struct fake *fake, const char
 
 static inline void client_start(struct world *world, struct client *client, const struct ask *ask)
 {
-    client->gate = NULL;
     client_start_at(world->channel, client, "/baton.v1.Baton/Generate", ask);
 }
 

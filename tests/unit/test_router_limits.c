@@ -217,7 +217,6 @@ static void test_generate_once(void **state)
     struct cluster c;
     cluster_start(&c);
     struct ask ask = {.max_tokens = 3, .request_id = "once"};
-    c.client.gate = NULL;
     client_start_at(c.world.channel, &c.client, "/baton.v1.Baton/GenerateOnce", &ask);
     struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
     fake_opened(&c.prefill, &prefill, 1);

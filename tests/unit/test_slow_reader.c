@@ -1,91 +1,81 @@
-/* A client that doesn't read its stream: the router buffers no more than it was told to, ends the request, frees the workers. */
+/* What a client doesn't read in time is bounded: where the buffer of its call is full, the request ends and frees its workers. (That a
+ * reader which stops fills that buffer, and no more, is shown in test_rpc.) */
 #include "router_world.h"
 
 #include "common/base/log.h"
 
-#include <unistd.h>
+#define BUFFER_BYTES 4096
+#define MANY_TOKENS  1000 /* more than the buffer holds, with their hashes */
 
-#define BATCH_TOKENS 1000
-#define MAX_TOKENS   900000
-
-/* A model folder with a long context; the router reads no weights. */
-static void write_model(char *dir)
-{
-    char path[128];
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
-          "\"hidden_size\": 64, \"intermediate_size\": 64, \"num_attention_heads\": 4, "
-          "\"num_hidden_layers\": 1, \"num_key_value_heads\": 4, \"rms_norm_eps\": 1e-5, "
-          "\"vocab_size\": 384, \"max_position_embeddings\": 1000000, \"hidden_act\": \"silu\"}",
-          file);
-    fclose(file);
-}
-
-static void remove_model(const char *dir)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    unlink(path);
-    rmdir(dir);
-}
-
-static void test_a_client_that_does_not_read(void **state)
-{
-    (void)state;
-    char dir[] = "/tmp/baton_slow_reader_XXXXXX";
-    write_model(dir);
-    struct router_config config = world_config();
-    snprintf(config.model_dir, sizeof config.model_dir, "%s", dir);
-    config.client_buffer_bytes = 256u << 10;
+struct scene {
     struct world world;
     struct fake decode;
-    struct error err;
-    world_start(&world, &config);
-    fake_start_with(
-        &world, &decode,
-        (struct fake_plan){"decode-0", ROLE_DECODE, .context = 1000000, .block_count = 100000});
+    struct client client;
+};
 
-    /* Its own rpc thread, which it blocks. */
-    struct rpc_runtime *runtime;
-    struct rpc_channel *channel;
-    assert_int_equal(rpc_runtime_create(1, &runtime, &err), STATUS_OK);
-    struct rpc_channel_config to = {.target = router_address(world.router)};
-    assert_int_equal(rpc_channel_create(runtime, &to, &channel, &err), STATUS_OK);
-    sem_t gate;
-    sem_init(&gate, 0, 0);
-    struct client client = {.gate = &gate};
-    struct ask ask = {.max_tokens = MAX_TOKENS, .ids_with_hashes = true};
-    client_start_at(channel, &client, "/baton.v1.Baton/Generate", &ask);
+static struct seen scene_start(struct scene *scene, const char *path)
+{
+    struct router_config config = world_config();
+    config.client_buffer_bytes = BUFFER_BYTES;
+    world_start(&scene->world, &config);
+    fake_start(&scene->world, &scene->decode, "decode-0", ROLE_DECODE);
+    struct ask ask = {.max_tokens = 2 * MANY_TOKENS, .prompt_tokens = 8, .ids_with_hashes = true};
+    client_start_at(scene->world.channel, &scene->client, path, &ask);
+    return fake_expect(&scene->decode, SEEN_DECODE);
+}
 
-    struct seen job = fake_expect(&decode, SEEN_DECODE);
-    uint32_t sent = 0;
-    while (!ring_count(decode.seen) && sent + BATCH_TOKENS < MAX_TOKENS) {
-        fake_tokens(&decode, &job, sent + 1, BATCH_TOKENS, FINISH_NONE);
-        sent += BATCH_TOKENS;
-    }
-    assert_int_equal(fake_expect(&decode, SEEN_RELEASE).request, job.request);
-    sem_post(&gate); /* what was sent before comes, and then the reason */
-    client_wait_end(&client, RPC_RESOURCE_EXHAUSTED, "slow_reader");
-    assert_true(client.id_count < MAX_TOKENS);
-    assert_int_equal(client.finished, 0);
+static void scene_stop(struct scene *scene)
+{
+    client_stop(&scene->client);
+    fake_stop(&scene->decode);
+    world_stop(&scene->world);
+}
 
-    client_stop(&client);
-    rpc_channel_destroy(channel);
-    rpc_runtime_destroy(runtime);
-    sem_destroy(&gate);
-    fake_stop(&decode);
-    world_stop(&world);
-    remove_model(dir);
+static void test_a_stream_that_is_not_read(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct seen job = scene_start(&scene, "/baton.v1.Baton/Generate");
+    fake_tokens(&scene.decode, &job, 1, 10, FINISH_NONE);
+    client_wait_tokens(&scene.client, 10);
+    fake_tokens(&scene.decode, &job, 11, MANY_TOKENS, FINISH_NONE);
+    client_wait_end(&scene.client, RPC_RESOURCE_EXHAUSTED, "slow_reader");
+    assert_int_equal(scene.client.id_count, 10);
+    assert_int_equal(scene.client.finished, 0);
+    assert_int_equal(fake_expect(&scene.decode, SEEN_RELEASE).request, job.request);
+    scene_stop(&scene);
+}
+
+/* The last delta and what follows it count as well. */
+static void test_an_end_that_does_not_fit(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct seen job = scene_start(&scene, "/baton.v1.Baton/Generate");
+    fake_tokens(&scene.decode, &job, 1, MANY_TOKENS, FINISH_EOS);
+    client_wait_end(&scene.client, RPC_RESOURCE_EXHAUSTED, "slow_reader");
+    assert_int_equal(scene.client.finished, 0);
+    scene_stop(&scene);
+}
+
+/* GenerateOnce has no stream to slow down: what doesn't fit into one message is said. */
+static void test_an_answer_too_large_for_one_message(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct seen job = scene_start(&scene, "/baton.v1.Baton/GenerateOnce");
+    fake_tokens(&scene.decode, &job, 1, MANY_TOKENS, FINISH_EOS);
+    client_wait_end(&scene.client, RPC_RESOURCE_EXHAUSTED, "answer_too_large");
+    scene_stop(&scene);
 }
 
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_client_that_does_not_read),
+        cmocka_unit_test(test_a_stream_that_is_not_read),
+        cmocka_unit_test(test_an_end_that_does_not_fit),
+        cmocka_unit_test(test_an_answer_too_large_for_one_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

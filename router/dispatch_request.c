@@ -6,13 +6,16 @@
 
 #include <inttypes.h>
 
-static void count_state(struct dispatch *dispatch, enum request_state before,
-                        enum request_state after)
+static void count_state(struct dispatch *dispatch, struct request *request)
 {
+    enum request_state before = request->counted_state, after = request->life.state;
     struct gauge *const *gauges = dispatch->config.metrics->requests_by_state;
+    if (before == after)
+        return;
     gauge_add(gauges[before], -1);
     if (after != REQUEST_ENDED)
         gauge_add(gauges[after], 1);
+    request->counted_state = after;
     dispatch->place_needed = true; /* somebody's work became less */
 }
 
@@ -97,24 +100,26 @@ static void log_end(const struct request *request, enum reason reason, uint64_t 
               now_us - request->timing.arrival_us);
 }
 
-/* The one place where a request ends. */
+/* The one place where a request ends. It is counted before the client can know of it. */
 static void finish(struct dispatch *dispatch, struct request *request,
                    const struct life_action *action)
 {
+    struct router_metrics *metrics = dispatch->config.metrics;
     enum reason reason = request_reason(request);
+    struct error sentence = {""};
     ASSERT(!request->ended);
     if (!reason && reply_finished(request, action->finish) == STATUS_LIMIT)
         reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
-    if (reason) {
-        struct error sentence;
+    if (reason)
         request_sentence(request, reason, dispatch->now_us, &sentence);
-        reply_failed(request->call, reason, sentence.text);
-    } else {
-        router_metrics_answered(dispatch->config.metrics, request);
-    }
-    router_metrics_ended(dispatch->config.metrics, reason);
-    counter_add(dispatch->config.metrics->dropped, request->life.dropped);
+    else
+        router_metrics_answered(metrics, request);
+    router_metrics_ended(metrics, reason);
+    counter_add(metrics->dropped, request->life.dropped);
+    count_state(dispatch, request);
     log_end(request, reason, dispatch->now_us);
+    reply_status(request->call, reason, sentence.text);
+
     request_stop_waiting(dispatch, request);
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
@@ -144,10 +149,7 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 {
     for (uint32_t i = 0; i < actions->count && !request->ended; i++)
         execute_one(dispatch, request, &actions->items[i]);
-    if (request->life.state != request->counted_state) {
-        count_state(dispatch, request->counted_state, request->life.state);
-        request->counted_state = request->life.state;
-    }
+    count_state(dispatch, request);
     if (!request->ended)
         watch_time(dispatch, request);
 }
@@ -156,8 +158,8 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 
 static void refuse(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
-    reply_failed(request->call, reason, reason_when(reason));
     router_metrics_ended(dispatch->config.metrics, reason);
+    reply_status(request->call, reason, reason_when(reason));
     request_destroy(request);
 }
 

@@ -73,7 +73,7 @@ static void generate_open(struct rpc_call *call, void *service, bool once)
 {
     struct client_call *client = calloc(1, sizeof *client);
     if (!client) {
-        reply_failed(call, REASON_INTERNAL, "out of memory");
+        reply_status(call, REASON_INTERNAL, "out of memory");
         return;
     }
     client->gone.free = client_call_free;
@@ -171,7 +171,7 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
         log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", reason_name(reason),
                   rpc_call_peer(call));
         router_metrics_ended(api->metrics, reason);
-        reply_failed(call, reason, reading.err.text);
+        reply_status(call, reason, reading.err.text);
     }
     reading_deinit(&reading);
 }
@@ -209,10 +209,7 @@ static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMes
         reason = REASON_ANSWER_TOO_LARGE;
         sentence = reason_when(reason);
     }
-    if (reason)
-        reply_failed(call, reason, sentence);
-    else
-        rpc_call_finish(call, RPC_OK, NULL, NULL);
+    reply_status(call, reason, sentence);
 }
 
 static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)

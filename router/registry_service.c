@@ -76,9 +76,9 @@ static void on_register(struct rpc_call *call, struct rpc_bytes bytes)
         log_warn("registry", "peer=%s reason=%s why=%s msg=\"registration refused\"",
                  rpc_call_peer(call), reason_name(reason),
                  log_quote(err.text, quoted, sizeof quoted));
-        reply_failed(call, reason, err.text);
+        reply_status(call, reason, err.text);
     } else if (rpc_call_send_message(call, &response.base) == STATUS_OK) {
-        rpc_call_finish(call, RPC_OK, NULL, NULL);
+        reply_status(call, REASON_NONE, NULL);
     }
     arena_deinit(&arena);
 }

@@ -128,14 +128,11 @@ enum status reply_finished(struct request *request, enum finish_reason finish)
     usage.prompt_tokens = request->prompt_count;
     usage.completion_tokens = request->emitted_count;
     fill_timing(request, &timing);
-    enum status status = request->once ? send_result(request, &finished, &usage, &timing)
-                                       : send_end(request, &finished, &usage, &timing);
-    if (status != STATUS_LIMIT)
-        rpc_call_finish(request->call, RPC_OK, NULL, NULL);
-    return status;
+    return request->once ? send_result(request, &finished, &usage, &timing)
+                         : send_end(request, &finished, &usage, &timing);
 }
 
-void reply_failed(struct rpc_call *call, enum reason reason, const char *sentence)
+void reply_status(struct rpc_call *call, enum reason reason, const char *sentence)
 {
     rpc_call_finish(call, reason_code(reason), reason_name(reason), sentence);
 }

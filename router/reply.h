@@ -7,11 +7,10 @@
 /* Sends what came free since the last time (Generate only). STATUS_LIMIT: the client doesn't read; STATUS_CANCELLED: it left. */
 enum status reply_delta(struct request *request) WARN_UNUSED;
 
-/* The answer is complete: the rest of it, Finished, Usage, Timing, and OK. STATUS_LIMIT: it doesn't fit any more, and nothing
- * was finished. */
+/* The answer is complete: the rest of it, Finished, Usage, Timing; all but the status. STATUS_LIMIT: it doesn't fit any more. */
 enum status reply_finished(struct request *request, enum finish_reason finish) WARN_UNUSED;
 
-/* Ends a call with a reason other than OK. */
-void reply_failed(struct rpc_call *call, enum reason reason, const char *sentence);
+/* Ends a call: OK for REASON_NONE, which has no sentence. */
+void reply_status(struct rpc_call *call, enum reason reason, const char *sentence);
 
 #endif

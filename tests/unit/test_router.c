@@ -47,11 +47,11 @@ static void test_one_request(void **state)
     assert_string_equal(c.client.prefill_worker, "prefill-0");
     assert_string_equal(c.client.decode_worker, "decode-0");
     assert_string_equal(rpc_call_metadata(c.client.call, "x-request-id"), "call-7");
-    cluster_release(&c, &decode);
     const struct router_metrics *figures = router_figures(c.world.router);
     assert_int_equal(counter_value(figures->requests_by_reason[REASON_NONE]), 1);
     assert_int_equal(counter_value(figures->dropped), 1);
     assert_int_equal(counter_value(figures->completion_tokens), 3);
+    cluster_release(&c, &decode);
     client_stop(&c.client);
     cluster_stop(&c);
 }

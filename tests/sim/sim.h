@@ -42,7 +42,8 @@
 #define SIM_NO_WORKER_US  3000000
 #define SIM_DEADLINE_US   30000000
 #define SIM_READ_LIMIT_US 100000
-#define SIM_STOP_US       1000000  /* after the end of a request its workers have forgotten it */
+#define SIM_STOP_US                                                                                \
+    300000 /* after the end of a request; less than a lease, which would do it otherwise */
 #define SIM_REST_LIMIT_US 90000000 /* by then the cluster is at rest */
 
 /* ------------------------------------------------------------------------------------- what travels */

@@ -233,6 +233,7 @@ bool workers_link_closed(struct workers *workers, struct worker_link *link, uint
     bool was_up = link->up;
     log_closed(worker, link, now_us);
     worker->link = NULL;
+    worker->load = (struct worker_load){0}; /* of a worker that can't be asked nothing is known */
     worker_link_destroy(link);
     if (was_up)
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, false,

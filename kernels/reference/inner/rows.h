@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REFERENCE_PANEL 8 /* outputs of a linear layer computed side by side */
+#define REFERENCE_PANEL 16 /* outputs of a linear layer computed side by side */
 
 static inline float reference_widen(uint16_t bf16)
 {

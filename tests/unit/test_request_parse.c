@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -337,6 +338,23 @@ static void test_reasons_are_distinct(void **state)
     }
 }
 
+static void test_reasons_are_documented(void **state)
+{
+    (void)state;
+    static char text[1 << 16];
+    FILE *file = fopen("docs/api.md", "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    for (int reason = 1; reason < REASON_COUNT; reason++) {
+        char row[128];
+        snprintf(row, sizeof row, "| `%s` | %s |", reason_name(reason),
+                 rpc_code_name(reason_code(reason)));
+        if (!strstr(text, row))
+            fail_msg("docs/api.md has no row %s", row);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_what_must_fit_the_context),
         cmocka_unit_test(test_outputs),
         cmocka_unit_test(test_reasons_are_distinct),
+        cmocka_unit_test(test_reasons_are_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

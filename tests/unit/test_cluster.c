@@ -60,11 +60,8 @@ static void test_ready_and_drain(void **state)
 {
     (void)state;
     struct error err;
-    start("router", READY "trap 'kill $!; exit 0' TERM; sleep 30 & wait", NULL);
-    start("worker",
-          "test \"$TEST_CLUSTER\" = yes || exit 9; " READY
-          "trap 'kill $!; exit 0' TERM; sleep 30 & wait",
-          NULL);
+    start("router", READY "exec sleep 30", NULL);
+    start("worker", "test \"$TEST_CLUSTER\" = yes || exit 9; " READY "exec sleep 30", NULL);
     assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_OK);
     assert_string_equal(cluster.processes[1].member.address, "a:1");
     assert_string_equal(cluster.processes[1].member.metrics, "a:2");

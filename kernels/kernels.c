@@ -12,7 +12,7 @@ static const struct kernels_backend *choose(const struct kernels_config *config)
     if (config->f32)
         return &kernels_reference;
     bool dot =
-        config->isa == ISA_AVX512BF16 || (config->isa == ISA_AUTO && isa_reports_avx512bf16());
+        config->isa == ISA_AVX512BF16 || (config->isa == ISA_AUTO && isa_prefers_avx512bf16());
     return dot ? &kernels_cpu_avx512bf16 : &kernels_cpu_portable;
 }
 

@@ -29,7 +29,7 @@ enum isa { ISA_AUTO, ISA_PORTABLE, ISA_AVX512BF16 };
 
 struct kernels_config {
     bool f32;         /* the portable fp32 reference: fp32 activations and KV */
-    enum isa isa;     /* bf16 path; AUTO takes the best that this CPU reports */
+    enum isa isa;     /* bf16 path; AUTO takes the fastest of those that this CPU reports */
     uint32_t threads; /* compute threads, >= 1 */
     const int *cpus;  /* pin thread i to cpus[i]; NULL: not pinned */
     bool may_spin;    /* false where threads outnumber cores: idle compute threads sleep at once */
@@ -81,7 +81,7 @@ struct kernels_info kernels_info(const struct kernels *kernels);
 /* --- memory: set-up time only --- */
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
 void kernels_free(struct kernels *kernels, struct buffer *buffer);
-/* Makes memory that somebody else allocated (the transport's KV pool) usable as a buffer. */
+/* Makes memory that somebody else allocated (the transport's KV pool) usable as a buffer; not for kernels_free. */
 enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
                           struct buffer *buffer) WARN_UNUSED;
 

@@ -8,7 +8,7 @@
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp_fixed.h"
-#include "kernels/cpu/kv_run.h"
+#include "kernels/cpu/kv_view.h"
 
 #include <string.h>
 
@@ -16,12 +16,10 @@ struct attention_job {
     const struct cpu *cpu;
     const struct step_batch *batch;
     const struct attention_shape *shape;
-    const struct kv_layout *layout;
-    const struct buffer *pool;
+    struct kv_view kv;
     const float *rope;
     float *qkv;
     float *out;
-    uint32_t layer;
     uint32_t group;     /* query heads per KV head */
     uint32_t item_rows; /* query rows of a work item */
 };
@@ -51,14 +49,6 @@ static uint32_t sequence_of(const struct attention_job *job, uint32_t row)
     return ((const uint32_t *)job->batch->row_sequence.address)[row];
 }
 
-static uint16_t *kv_at(const struct attention_job *job, uint32_t sequence, uint32_t position,
-                       bool value, uint32_t head)
-{
-    uint32_t block = kv_run_block(job->batch, job->layout, sequence, position);
-    uint16_t *run = kv_run_address(job->pool, job->layout, block, job->layer, value, head);
-    return run + (size_t)(position % job->layout->block_tokens) * job->layout->head_dim;
-}
-
 /* --- rotation and append: an item is a row --- */
 
 static void append_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
@@ -76,8 +66,10 @@ static void append_rows(void *context, uint32_t thread, uint32_t first, uint32_t
         const float *key = row + (size_t)shape->heads * dim;
         const float *value = key + (size_t)shape->kv_heads * dim;
         for (uint32_t g = 0; g < shape->kv_heads; g++) {
-            inner->round(key + (size_t)g * dim, dim, kv_at(job, sequence, position, false, g));
-            inner->round(value + (size_t)g * dim, dim, kv_at(job, sequence, position, true, g));
+            inner->round(key + (size_t)g * dim, dim,
+                         kv_view_at(&job->kv, sequence, position, false, g));
+            inner->round(value + (size_t)g * dim, dim,
+                         kv_view_at(&job->kv, sequence, position, true, g));
         }
     }
 }
@@ -91,11 +83,9 @@ enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *ba
     struct attention_job job = {.cpu = self,
                                 .batch = batch,
                                 .shape = shape,
-                                .layout = layout,
-                                .pool = pool,
+                                .kv = kv_view_make(batch, layout, layer, pool),
                                 .rope = rope->address,
-                                .qkv = qkv->address,
-                                .layer = layer};
+                                .qkv = qkv->address};
     pool_run(self->pool, batch->rows, 8, append_rows, &job);
     return STATUS_OK;
 }
@@ -151,22 +141,22 @@ static void pack_keys(const struct slice *slice, uint32_t segment, uint32_t coun
     uint32_t *panels = slice->scratch->keys;
     if (count % PANEL)
         memset(panels + count / PANEL * panel_size, 0, panel_size * sizeof *panels);
-    uint32_t step = min_u32(job->layout->block_tokens, PANEL);
+    uint32_t step = min_u32(job->kv.block_tokens, PANEL);
     for (uint32_t t = 0; t < count; t += step)
-        job->cpu->inner->pack_keys(kv_at(job, slice->sequence, segment + t, false, slice->kv_head),
-                                   min_u32(step, count - t), dim, t % PANEL,
-                                   panels + t / PANEL * panel_size);
+        job->cpu->inner->pack_keys(
+            kv_view_at(&job->kv, slice->sequence, segment + t, false, slice->kv_head),
+            min_u32(step, count - t), dim, t % PANEL, panels + t / PANEL * panel_size);
 }
 
 static void pack_values(const struct slice *slice, uint32_t segment, uint32_t count)
 {
     const struct attention_job *job = slice->job;
-    uint32_t step = job->layout->block_tokens;
+    uint32_t step = job->kv.block_tokens;
     for (uint32_t t = 0; t < count; t += step)
-        job->cpu->inner->pack_values(kv_at(job, slice->sequence, segment + t, true, slice->kv_head),
-                                     min_u32(step, count - t), job->shape->head_dim,
-                                     ATTENTION_SEGMENT_TOKENS / 2,
-                                     slice->scratch->values + t / 2 * PANEL);
+        job->cpu->inner->pack_values(
+            kv_view_at(&job->kv, slice->sequence, segment + t, true, slice->kv_head),
+            min_u32(step, count - t), job->shape->head_dim, ATTENTION_SEGMENT_TOKENS / 2,
+            slice->scratch->values + t / 2 * PANEL);
 }
 
 /* scores[pair][token] = query . key, unscaled. */
@@ -323,11 +313,9 @@ enum status cpu_attention(struct kernels *kernels, const struct step_batch *batc
     struct attention_job job = {.cpu = self,
                                 .batch = batch,
                                 .shape = shape,
-                                .layout = layout,
-                                .pool = pool,
+                                .kv = kv_view_make(batch, layout, layer, pool),
                                 .qkv = qkv->address,
                                 .out = out->address,
-                                .layer = layer,
                                 .group = group,
                                 .item_rows = item_rows};
     uint32_t items = divide_up(batch->rows, item_rows) * shape->kv_heads;

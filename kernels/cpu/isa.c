@@ -25,6 +25,11 @@ bool isa_reports_avx512bf16(void)
     return isa_reports_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
+bool isa_prefers_avx512bf16(void)
+{
+    return isa_reports_avx512bf16() && !__builtin_cpu_is("intel");
+}
+
 /* The child: one instruction, one byte, gone. Only async-signal-safe calls. */
 _Noreturn static void try_instruction(int result_fd)
 {
@@ -68,6 +73,11 @@ bool isa_reports_avx512(void)
 }
 
 bool isa_reports_avx512bf16(void)
+{
+    return false;
+}
+
+bool isa_prefers_avx512bf16(void)
 {
     return false;
 }

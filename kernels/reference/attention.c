@@ -1,5 +1,5 @@
 #include "kernels/cpu/exp_fixed.h"
-#include "kernels/cpu/kv_run.h"
+#include "kernels/cpu/kv_view.h"
 #include "kernels/reference/inner/rows.h"
 #include "kernels/reference/reference.h"
 
@@ -8,13 +8,11 @@
 struct attention_job {
     const struct step_batch *batch;
     const struct attention_shape *shape;
-    const struct kv_layout *layout;
-    const struct buffer *pool;
+    struct kv_view kv;
     const float *rope;
     float *qkv;
     float *out;
     struct reference_scratch *scratch;
-    uint32_t layer;
 };
 
 static size_t qkv_width(const struct attention_shape *shape)
@@ -23,14 +21,6 @@ static size_t qkv_width(const struct attention_shape *shape)
 }
 
 /* --- rope and append: item = row --- */
-
-static float *kv_at(const struct attention_job *job, uint32_t sequence, uint32_t position,
-                    bool value, uint32_t head)
-{
-    uint32_t block = kv_run_block(job->batch, job->layout, sequence, position);
-    float *run = kv_run_address(job->pool, job->layout, block, job->layer, value, head);
-    return run + (size_t)(position % job->layout->block_tokens) * job->layout->head_dim;
-}
 
 static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
@@ -48,9 +38,9 @@ static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t l
         const float *keys = row + shape->heads * dim;
         const float *values = keys + shape->kv_heads * dim;
         for (uint32_t g = 0; g < shape->kv_heads; g++) {
-            memcpy(kv_at(job, row_sequence[t], positions[t], false, g), keys + g * dim,
+            memcpy(kv_view_at(&job->kv, row_sequence[t], positions[t], false, g), keys + g * dim,
                    dim * sizeof(float));
-            memcpy(kv_at(job, row_sequence[t], positions[t], true, g), values + g * dim,
+            memcpy(kv_view_at(&job->kv, row_sequence[t], positions[t], true, g), values + g * dim,
                    dim * sizeof(float));
         }
     }
@@ -64,11 +54,9 @@ enum status reference_rope_append(struct kernels *kernels, const struct step_bat
     struct reference *self = kernels->state;
     struct attention_job job = {.batch = batch,
                                 .shape = shape,
-                                .layout = layout,
-                                .pool = pool,
+                                .kv = kv_view_make(batch, layout, layer, pool),
                                 .rope = rope->address,
-                                .qkv = qkv->address,
-                                .layer = layer};
+                                .qkv = qkv->address};
     pool_run(self->pool, batch->rows, 16, rope_rows, &job);
     return STATUS_OK;
 }
@@ -81,18 +69,19 @@ static float attend_segment(const struct attention_job *job, uint32_t sequence, 
                             const float *q, uint32_t begin, uint32_t end,
                             struct reference_scratch *scratch, float *max)
 {
-    uint32_t step = job->layout->block_tokens, dim = job->shape->head_dim;
+    uint32_t step = job->kv.block_tokens, dim = job->shape->head_dim;
     for (uint32_t p = begin; p < end; p += step) {
         uint32_t count = end - p < step ? end - p : step;
-        reference_scores(q, kv_at(job, sequence, p, false, head), dim, count, job->shape->scale,
-                         scratch->scores + (p - begin));
+        reference_scores(q, kv_view_at(&job->kv, sequence, p, false, head), dim, count,
+                         job->shape->scale, scratch->scores + (p - begin));
     }
     float sum = reference_softmax(scratch->scores, end - begin, max);
     memset(scratch->partial, 0, dim * sizeof(float));
     for (uint32_t p = begin; p < end; p += step) {
         uint32_t count = end - p < step ? end - p : step;
-        reference_weigh(scratch->scores + (p - begin), kv_at(job, sequence, p, true, head), dim,
-                        count, scratch->partial);
+        reference_weigh(scratch->scores + (p - begin),
+                        kv_view_at(&job->kv, sequence, p, true, head), dim, count,
+                        scratch->partial);
     }
     return sum;
 }
@@ -148,12 +137,10 @@ enum status reference_attention(struct kernels *kernels, const struct step_batch
     struct reference *self = kernels->state;
     struct attention_job job = {.batch = batch,
                                 .shape = shape,
-                                .layout = layout,
-                                .pool = pool,
+                                .kv = kv_view_make(batch, layout, layer, pool),
                                 .qkv = qkv->address,
                                 .out = out->address,
-                                .scratch = self->scratch,
-                                .layer = layer};
+                                .scratch = self->scratch};
     pool_run(self->pool, batch->rows * shape->heads, shape->heads, attention_items, &job);
     return STATUS_OK;
 }

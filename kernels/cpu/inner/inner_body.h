@@ -1,6 +1,7 @@
 /* The source of every struct inner; see inner.h. Included by baseline.c, avx2.c, avx512.c and avx512bf16.c, each compiled
  * for its instruction set, after product.h of its kind. */
 #include "kernels/cpu/exp_fixed.h"
+#include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
 
@@ -8,14 +9,6 @@
 #include <string.h>
 
 #define LANES SOFTMAX_LANES /* partial sums: lane i holds elements i, i + 16, ... */
-
-static inline uint16_t round_one(float value)
-{
-    union float_bits in = {.value = value};
-    uint32_t rounded = (in.bits + 0x7fff + (in.bits >> 16 & 1)) >> 16;
-    uint32_t nan = in.bits >> 16 | 0x40;
-    return (uint16_t)((in.bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
-}
 
 static void round_bf16(const float *restrict in, uint32_t count, uint16_t *restrict bf16)
 {
@@ -31,21 +24,46 @@ static void widen(const uint16_t *restrict bf16, uint32_t count, float *restrict
     }
 }
 
-#define PACK_PAIRS 128 /* rounded at a time, on the stack */
+enum {
+    PACK_K = 256,
+    PACK_WORDS = PACK_K / 2 * WORDS_PER_PAIR
+}; /* packed at a time, on the stack */
+
+/* Like row_words, for a k that may be odd: the missing last number is zero. */
+static void row_words_padded(const float *row, uint32_t k, uint32_t *out)
+{
+    row_words(row, k / 2 * 2, out);
+    float last[2] = {k % 2 ? row[k - 1] : 0.0f, 0.0f};
+    if (k % 2)
+        row_words(last, 2, out + k / 2 * WORDS_PER_PAIR);
+}
+
+/* out[word][row] = in[row][word] */
+static void transpose_words(uint32_t in[][PACK_WORDS], uint32_t rows, uint32_t words_count,
+                            uint32_t *out)
+{
+    uint32_t quad_rows = rows / 4 * 4, quad_words = words_count / 4 * 4;
+    for (uint32_t r = 0; r < quad_rows; r += 4)
+        for (uint32_t w = 0; w < quad_words; w += 4)
+            transpose_quads(&in[r][w], PACK_WORDS, out + (size_t)w * rows + r, rows);
+    for (uint32_t w = 0; w < words_count; w++)
+        for (uint32_t r = w < quad_words ? quad_rows : 0; r < rows; r++)
+            out[(size_t)w * rows + r] = in[r][w];
+}
 
 static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, void *tile)
 {
-    uint16_t rounded[TILE_ROWS][2 * PACK_PAIRS];
-    for (uint32_t begin = 0; begin < k; begin += 2 * PACK_PAIRS) {
-        uint32_t width = k - begin < 2 * PACK_PAIRS ? k - begin : 2 * PACK_PAIRS;
-        for (uint32_t r = 0; r < count; r++) {
-            round_bf16(rows[r] + begin, width, rounded[r]);
-            if (width % 2)
-                rounded[r][width] = 0;
-        }
-        for (uint32_t p = 0; p < (width + 1) / 2; p++)
-            for (uint32_t r = 0; r < count; r++)
-                tile_put(tile, begin / 2 + p, count, r, rounded[r][2 * p], rounded[r][2 * p + 1]);
+    uint32_t packed[TILE_ROWS][PACK_WORDS];
+    uint32_t *out = tile;
+    if (count == 1) {
+        row_words_padded(rows[0], k, out);
+        return;
+    }
+    for (uint32_t begin = 0; begin < k; begin += PACK_K, out += PACK_WORDS * count) {
+        uint32_t width = k - begin < PACK_K ? k - begin : PACK_K;
+        for (uint32_t r = 0; r < count; r++)
+            row_words_padded(rows[r] + begin, width, packed[r]);
+        transpose_words(packed, count, (width + 1) / 2 * WORDS_PER_PAIR, out);
     }
 }
 
@@ -188,7 +206,7 @@ static void swiglu(const float *restrict gate, const float *restrict up, uint32_
 
 #define INNER_TABLE(NAME)                                                                          \
     {                                                                                              \
-        .name = NAME, .tile_bytes_per_pair = TILE_FORM_BYTES, .pack_tile = pack_tile,              \
+        .name = NAME, .tile_bytes_per_pair = WORDS_PER_PAIR * 4, .pack_tile = pack_tile,           \
         .multiply = multiply, .pack_keys = pack_keys, .pack_values = pack_values,                  \
         .softmax = softmax, .blend = blend, .divide = divide, .widen = widen, .round = round_bf16, \
         .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu,                                        \

@@ -1,15 +1,17 @@
 /* Tile product by vdpbf16ps. A tile is bf16 pairs: [pair][rows].
  * The instruction is written in assembly with the row as its broadcast memory operand: gcc 12 spills the sums to the stack
  * when it is given as an intrinsic. */
+#include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
 
-#define TILE_FORM_BYTES 4
+#define WORDS_PER_PAIR 1
 
-static inline void tile_put(void *tile, uint32_t pair, uint32_t rows, uint32_t row, uint16_t even,
-                            uint16_t odd)
+/* A row as tile words: pairs of bf16. k is even. */
+static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)
 {
-    ((uint32_t *)tile)[(size_t)pair * rows + row] = (uint32_t)odd << 16 | even;
+    for (uint32_t i = 0; i < k; i += 2)
+        out[i / 2] = (uint32_t)round_one(row[i + 1]) << 16 | round_one(row[i]);
 }
 
 #define DOT(SUM, W, ROW) __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(SUM) : "v"(W), "m"(ROW))

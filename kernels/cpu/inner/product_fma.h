@@ -1,9 +1,8 @@
 /* Tile product by fp32 multiply-add, on 4, 8 or 16 lanes. A tile is fp32: [pair][odd k, even k][rows].
  * The product is cut into blocks of BLOCK_ROWS rows x two vectors of outputs: as many sums as the registers hold. */
+#include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
-
-#define TILE_FORM_BYTES 8
 
 #if VECTOR == 16
 #define BLOCK_ROWS 12
@@ -13,12 +12,15 @@
 #define BLOCK_ROWS 4
 #endif
 
-static inline void tile_put(void *tile, uint32_t pair, uint32_t rows, uint32_t row, uint16_t even,
-                            uint16_t odd)
+#define WORDS_PER_PAIR 2
+
+/* A row as tile words: fp32 numbers without what bf16 can't hold, odd k first. k is even. */
+static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)
 {
-    uint32_t *out = (uint32_t *)tile + (size_t)pair * 2 * rows + row;
-    out[0] = (uint32_t)odd << 16;
-    out[rows] = (uint32_t)even << 16;
+    for (uint32_t i = 0; i < k; i += 2) {
+        out[i] = (uint32_t)round_one(row[i + 1]) << 16;
+        out[i + 1] = (uint32_t)round_one(row[i]) << 16;
+    }
 }
 
 /* `rows` is a constant at every call, so that the sums live in registers. */

@@ -1,0 +1,49 @@
+/* One layer of the KV pool of a host, addressed by sequence and position through the step's block tables. */
+#ifndef BATON_KERNELS_CPU_KV_VIEW_H
+#define BATON_KERNELS_CPU_KV_VIEW_H
+
+#include "common/base/assert.h"
+#include "kernels/kernels.h"
+
+struct kv_view {
+    char *pool;
+    size_t block_count, block_bytes;
+    size_t offset_bytes[2]; /* inside a block: the keys, the values of head 0 */
+    size_t head_bytes, token_bytes;
+    uint32_t block_tokens;
+    const uint32_t *tables; /* [sequences][table_stride] */
+    uint32_t table_stride;
+};
+
+static inline struct kv_view kv_view_make(const struct step_batch *batch,
+                                          const struct kv_layout *layout, uint32_t layer,
+                                          const struct buffer *pool)
+{
+    size_t block_bytes = kv_layout_block_bytes(layout);
+    return (struct kv_view){
+        .pool = pool->address,
+        .block_count = pool->bytes / block_bytes,
+        .block_bytes = block_bytes,
+        .offset_bytes = {kv_layout_offset_bytes(layout, layer, false, layout->head_begin),
+                         kv_layout_offset_bytes(layout, layer, true, layout->head_begin)},
+        .head_bytes = kv_layout_head_run_bytes(layout),
+        .token_bytes = (size_t)layout->head_dim * kv_type_bytes(layout->type),
+        .block_tokens = layout->block_tokens,
+        .tables = batch->block_tables.address,
+        .table_stride = batch->table_stride};
+}
+
+/* The key or value of one token, followed by those of the tokens after it up to the end of its block. `head` counts from
+ * the layout's first. Blocks come from the block allocator: one outside the pool is a programmer's error. */
+static inline void *kv_view_at(const struct kv_view *view, uint32_t sequence, uint32_t position,
+                               bool value, uint32_t head)
+{
+    uint32_t index = position / view->block_tokens;
+    ASSERT(index < view->table_stride);
+    uint32_t block = view->tables[(size_t)sequence * view->table_stride + index];
+    ASSERT(block < view->block_count);
+    return view->pool + block * view->block_bytes + view->offset_bytes[value] +
+           head * view->head_bytes + position % view->block_tokens * view->token_bytes;
+}
+
+#endif

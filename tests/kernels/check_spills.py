@@ -1,0 +1,51 @@
+"""check_spills.py OBJDUMP LIBRARY: the tile products keep their sums in registers.
+
+A compiler that spills them to the stack costs half the speed and fails no other test. For each instruction set: the inner
+loops are there (so many multiply instructions, for 1 to 12 rows), and `multiply` moves no vector register to or from the
+stack.
+"""
+import re
+import subprocess
+import sys
+
+EXPECTED = {  # object file: (instruction, how many at least: 2 vectors x (1 + ... + 12) rows, twice where pairs are split)
+    "avx512.c.o": ("vfmadd", 312),
+    "avx512bf16.c.o": ("vdpbf16ps", 156),
+}
+
+
+def functions(listing):
+    """(object file, function, lines) of an objdump of a static library."""
+    member = function = None
+    lines = []
+    for line in listing.splitlines():
+        start = re.match(r"[0-9a-f]+ <(.+)>:$", line)
+        if start or re.match(r"\S+:\s+file format", line):
+            if function:
+                yield member, function, lines
+            function, lines = (start.group(1) if start else None), []
+            member = member if start else line.split(":")[0]
+        else:
+            lines.append(line)
+    if function:
+        yield member, function, lines
+
+
+def main(objdump, library):
+    listing = subprocess.run([objdump, "-d", "--no-show-raw-insn", library], check=True, capture_output=True, text=True)
+    seen = set()
+    for member, function, lines in functions(listing.stdout):
+        if member not in EXPECTED or function != "multiply":
+            continue
+        instruction, least = EXPECTED[member]
+        count = sum(instruction in line for line in lines)
+        spills = [line for line in lines if re.search(r"\(%r[sb]p", line) and re.search(r"%[xyz]mm", line)]
+        if count < least or spills:
+            sys.exit(f"{member}: {count} {instruction} (expected {least}), vector registers on the stack: {spills[:3]}")
+        seen.add(member)
+    if seen != set(EXPECTED):
+        sys.exit(f"{library}: no tile product found in {sorted(set(EXPECTED) - seen)}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -29,7 +29,6 @@ static uint8_t *plain_memory(size_t bytes)
     uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    madvise(memory, bytes, MADV_HUGEPAGE); /* the best that memcpy can have */
     memset(memory, 1, bytes);
     return memory;
 }

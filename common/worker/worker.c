@@ -21,7 +21,6 @@
 #define MAX_MESSAGE_BYTES (32u << 20)
 #define MAX_QUEUED_BYTES  (64u << 20)
 #define KEEPALIVE_US      10000000
-#define MAX_READS         256
 
 /* The parts that only start and stop touch. */
 struct worker_life {
@@ -30,6 +29,7 @@ struct worker_life {
     struct http_server *http;
     struct registrar *registrar;
     struct stream_service session_service, peer_service;
+    bool transferring; /* the transfer thread was started */
     struct rpc_method methods[2];
     const char *services[2];
 };
@@ -128,7 +128,7 @@ static enum status open_transport(struct worker *worker, struct error *err)
         .kind = KV_TRANSPORT_UCX,
         .lane = worker->config.transport,
         .pool_bytes = engine_pool_bytes(worker->engine),
-        .max_reads = MAX_READS,
+        .max_reads = worker->config.max_sequences, /* one of each sink */
         .bind_interface = worker->config.interface,
     };
     TRY(kv_transport_open(&config, &worker->transport, err));
@@ -255,6 +255,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
                                         .role = worker};
     if (transfer_loop_start(worker->loop, &loop) != STATUS_OK)
         return error_set(err, STATUS_IO, "the transfer thread could not be started");
+    life->transferring = true;
     rpc_server_set_serving(life->server, true);
     log_sizes(worker);
     return STATUS_OK;
@@ -293,11 +294,11 @@ static void close_role(struct worker *worker)
 static void worker_down(struct worker_life *life)
 {
     struct worker *worker = &life->worker;
+    http_server_stop(life->http); /* it looks at the steps */
     if (life->server)
         rpc_server_stop(life->server, 0);
-    if (worker->loop) {
-        if (worker->role && life->server)
-            close_role(worker);
+    if (life->transferring) {
+        close_role(worker);
         transfer_loop_stop(worker->loop);
     }
     registrar_stop(life->registrar);
@@ -305,7 +306,6 @@ static void worker_down(struct worker_life *life)
     transfer_loop_destroy(worker->loop);
     if (worker->role)
         worker->ops->destroy(worker->role);
-    http_server_stop(life->http);
     if (worker->metrics.metrics)
         worker_metrics_deinit(&worker->metrics);
     if (worker->engine)

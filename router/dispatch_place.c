@@ -17,18 +17,22 @@ static uint64_t prompt_tokens(const struct request *request)
     return (uint64_t)request->prompt_count + request->emitted_count;
 }
 
-/* The work that a request is to its workers. */
+/* The work that a request is to its workers, and the place that it takes there. */
 static void add_work(struct candidates *candidates, const struct request *request)
 {
     const struct request_life *life = &request->life;
+    struct route_worker *prefill = candidate(candidates, life->prefill);
+    if (prefill && !request->confirmed) /* else its handle is gone there */
+        prefill->requests++;
     if (life->state != REQUEST_PREFILL && life->state != REQUEST_DECODE)
         return;
-    struct route_worker *prefill = candidate(candidates, life->prefill);
     struct route_worker *decode = candidate(candidates, life->decode);
     if (prefill && !request->prefilled)
         prefill->work_tokens += prompt_tokens(request);
-    if (decode)
+    if (decode) {
+        decode->requests++;
         decode->work_tokens += longest_tokens(request);
+    }
     if (decode && !request->confirmed)
         decode->unconfirmed_tokens += prompt_tokens(request);
 }
@@ -53,6 +57,7 @@ static void count_work(const struct dispatch *dispatch, struct candidates *candi
             .numerics_id = info->numerics_id,
             .capacity_tokens = pool_tokens < info->context ? pool_tokens : info->context,
             .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
+            .max_requests = info->max_sequences,
             .placed_at = worker->placed_at,
         };
     }

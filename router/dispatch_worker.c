@@ -4,6 +4,7 @@
 #include "router/dispatch_internal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* ------------------------------------------------------------------------------------- commands */
 
@@ -238,6 +239,9 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
              log_quote(refused->reason, why, sizeof why),
              log_quote(refused->message, sentence, sizeof sentence));
     str_copy(request->refusal, sizeof request->refusal, refused->message);
+    if (!strcmp(refused->reason, "draining"))
+        worker->load.draining =
+            true; /* its report comes later: nothing more goes there until then */
     struct life_actions actions;
     request_life_on_refused(&request->life, worker->key, refused->attempt, refused->retry,
                             &actions);

@@ -20,6 +20,7 @@ struct worker_info {
     char numerics_name[64];    /* numerics_id for people; may be empty */
     char metrics_address[128]; /* host:port of /metrics; empty: none */
     uint32_t process_id;
+    uint32_t max_sequences; /* requests that it holds at once, one more is refused; 0: not told */
 };
 
 #endif

@@ -24,6 +24,7 @@ Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info)
     message.vocab = info->vocab;
     message.numerics_name = (char *)info->numerics_name;
     message.process_id = info->process_id;
+    message.max_sequences = info->max_sequences;
     message.metrics_address = (char *)info->metrics_address;
     return message;
 }
@@ -77,6 +78,7 @@ enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
         .layout_hash = message->layout_hash,
         .numerics_id = message->numerics_id,
         .process_id = message->process_id,
+        .max_sequences = message->max_sequences,
     };
     TRY(read_word("name", message->name, true, read.name, sizeof read.name, err));
     TRY(read_word("address", message->address, true, read.address, sizeof read.address, err));

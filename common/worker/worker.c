@@ -166,6 +166,7 @@ static void fill_info(struct worker *worker)
     info->context = engine_context(worker->engine);
     info->vocab = engine_shape(worker->engine)->vocab;
     info->process_id = (uint32_t)getpid();
+    info->max_sequences = config->max_sequences;
 }
 
 static enum status start_server(struct worker_life *life, struct error *err)

@@ -40,8 +40,16 @@ static bool pairs(const struct route_worker *prefill, const struct route_worker 
            prefill->numerics_id == decode->numerics_id;
 }
 
-static bool full(const struct route_worker *decode, const struct route_request *request)
+static bool holds_enough(const struct route_worker *worker)
 {
+    return worker->max_requests && worker->requests >= worker->max_requests;
+}
+
+static bool full(const struct route_worker *prefill, const struct route_worker *decode,
+                 const struct route_request *request)
+{
+    if (holds_enough(decode) || (prefill && holds_enough(prefill)))
+        return true;
     /* One request always fits, or a prompt above the limit would wait for ever. */
     return decode->unconfirmed_tokens &&
            decode->unconfirmed_tokens + request->prompt_tokens > decode->unconfirmed_limit_tokens;
@@ -78,7 +86,7 @@ static void consider(struct best *best, struct seen *seen, const struct route_wo
     if (!decode->ready || (prefill && !prefill->ready))
         return;
     seen->ready = true;
-    if (!full(decode, request))
+    if (!full(prefill, decode, request))
         best_offer(best, prefill, decode, request);
 }
 

@@ -24,7 +24,8 @@ struct route_worker {
     uint64_t work_tokens;
     uint64_t unconfirmed_tokens; /* decode: of handoffs that are not done */
     uint64_t unconfirmed_limit_tokens;
-    uint64_t placed_at; /* breaks ties: the one not used for longest */
+    uint32_t requests, max_requests; /* that it holds, and may hold; 0: no limit is known */
+    uint64_t placed_at;              /* breaks ties: the one not used for longest */
 };
 
 struct route_request {
@@ -42,7 +43,8 @@ struct route_handle {
 
 enum route_outcome {
     ROUTE_PLACED,
-    ROUTE_FULL, /* workers are there; all that could take it have their fill of unconfirmed tokens */
+    ROUTE_FULL, /* workers are there; all that could take it have their fill of unconfirmed tokens or of
+                 * requests */
     ROUTE_NO_WORKER, /* none of a kind that is needed is ready */
     ROUTE_TOO_LONG,  /* no worker could ever hold it */
 };
@@ -57,7 +59,8 @@ struct route_choice {
 struct route_choice route_request(const struct route_worker *workers, size_t count,
                                   const struct route_request *request);
 
-/* Another decode worker for a handle that is there already; no limit of unconfirmed tokens holds it up, for its lease runs. */
+/* Another decode worker for a handle that is there already; no limit of unconfirmed tokens holds it up, for its lease runs; that
+ * of requests does, for the worker would refuse it. */
 struct route_choice route_handle(const struct route_worker *workers, size_t count,
                                  const struct route_request *request,
                                  const struct route_handle *handle);

@@ -188,6 +188,28 @@ static void test_a_burst_spreads(void **state)
         assert_int_equal(placed[key], key <= 3 ? 20 : 30);
 }
 
+/* A worker that holds all it can would refuse: the request waits in the router's queue. */
+static void test_a_worker_takes_no_more_than_it_holds(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_DECODE, 3), worker(ROLE_DECODE, 4)};
+    for (size_t i = 0; i < COUNT(w); i++)
+        w[i].max_requests = 2;
+    w[0].requests = w[2].requests = 2;
+    w[1].requests = w[3].requests = 1;
+    w[1].work_tokens = w[3].work_tokens = 400;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 2, 4);
+    w[1].requests = 2;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_FULL, 0, 0);
+    struct route_handle handle = {.model_hash = 7, .layout_hash = 8, .numerics_id = 9};
+    assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_PLACED, 0, 4);
+    w[3].requests = 2;
+    assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_FULL, 0, 0);
+    w[2].max_requests = 0; /* it doesn't say */
+    assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_PLACED, 0, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_too_long_is_said_only_when_nobody_could),
         cmocka_unit_test(test_a_handle_goes_to_another_decode_worker),
         cmocka_unit_test(test_a_burst_spreads),
+        cmocka_unit_test(test_a_worker_takes_no_more_than_it_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

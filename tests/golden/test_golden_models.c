@@ -51,7 +51,7 @@ static void read_numbers(const struct json_value *object, const char *key, doubl
 
 static uint32_t read_golden(const char *model_dir, struct golden_prompt *prompts, uint32_t limit)
 {
-    char path[256];
+    char path[512];
     struct json *json;
     struct error err;
     const struct json_value *list;

@@ -90,11 +90,13 @@ static bool set_whole(const struct config_setting *row, void *field, const char 
     }
     uint64_t top = row->size == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
     if (value < whole_bound(row, row->min, 0) || value > whole_bound(row, row->max, top)) {
+        const char *min = row->min ? row->min : "0";
         if (row->max)
-            error_set(why, STATUS_INVALID, "must be in %s .. %s", row->min ? row->min : "0",
-                      row->max);
+            error_set(why, STATUS_INVALID, "must be in %s .. %s", min, row->max);
+        else if (value > top)
+            error_set(why, STATUS_INVALID, "must be at most %" PRIu64, top);
         else
-            error_set(why, STATUS_INVALID, "must be at least %s", row->min ? row->min : "0");
+            error_set(why, STATUS_INVALID, "must be at least %s", min);
         return false;
     }
     if (row->size == sizeof(uint32_t))

@@ -187,7 +187,7 @@ static void test_single_mistakes(void **state)
         {"--max-queue=101", "1 .. 100"},
         {"--max-queue=-1", "whole number"},
         {"--max-queue=", "whole number"},
-        {"--threads=4294967296", "at least 1"},
+        {"--threads=4294967296", "at most 4294967295"},
         {"--factor=nan", "0 .. 1"},
         {"--share=1e999", "number"},
         {"--spin=yes", "true or false"},

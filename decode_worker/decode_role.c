@@ -408,6 +408,7 @@ static enum status create_parts(struct decode_role *role, struct error *err)
         .model_hash = worker->info.model_hash,
         .layout_hash = worker->info.layout_hash,
         .numerics_id = worker->info.numerics_id,
+        .vocab = worker->info.vocab,
         .block_tokens = worker->info.block_tokens,
         .block_bytes = worker->block_bytes,
         .max_sinks = worker->config.max_sequences,

@@ -489,8 +489,10 @@ static void on_ready(struct sink_table *table, uint64_t now_us, struct sink *sin
 static void on_complete(struct sink_table *table, uint64_t now_us, struct sink *sink,
                         const struct peer_up *message, struct sink_actions *out)
 {
-    if (message->finish !=
-        FINISH_NONE) { /* this worker, too, reports the end: the peer's may be lost */
+    if (message->first_token >= table->config.vocab || message->finish > FINISH_CONTEXT) {
+        give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
+    } else if (message->finish !=
+               FINISH_NONE) { /* this worker, too, reports the end: the peer's may be lost */
         struct sink_action *action = append_for(out, SINK_SEND_TOKEN, sink);
         action->index = sink->emitted_count + 1;
         action->first_token = message->first_token;

@@ -24,6 +24,7 @@ struct sink_table;
 struct sink_config {
     uint64_t model_hash, layout_hash, numerics_id; /* a handle with others is refused */
     bool mixed_numerics;                           /* true: numerics ids may differ */
+    uint32_t vocab;                                /* token ids are below it */
     uint32_t block_tokens;
     uint64_t block_bytes;
     uint32_t max_sinks;  /* orphans included; no more reads than this are in flight */

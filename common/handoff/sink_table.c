@@ -13,7 +13,7 @@ const char *sink_reason_name(enum sink_reason reason)
 
 static enum status check_config(const struct sink_config *config, struct error *err)
 {
-    if (!config->block_tokens || !config->block_bytes || !config->max_sinks ||
+    if (!config->vocab || !config->block_tokens || !config->block_bytes || !config->max_sinks ||
         !config->max_blocks || !config->max_peers || !config->max_read_blocks)
         return error_set(err, STATUS_INVALID, "sink table: a size is 0");
     if (!config->heartbeat_us || !config->silence_limit_us || !config->peer_down_limit_us ||

@@ -7,7 +7,8 @@
 void sim_decode_start(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
-    struct sink_config config = {.model_hash = 1,
+    struct sink_config config = {.vocab = UINT32_MAX,
+                                 .model_hash = 1,
                                  .layout_hash = 2,
                                  .numerics_id = 3,
                                  .block_tokens = SIM_BLOCK_TOKENS,

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #define PEER        9
+#define VOCAB       100
 #define HEARTBEAT   100
 #define SILENCE     1000
 #define PEER_DOWN   400
@@ -28,7 +29,8 @@ struct fixture {
 static int setup(void **state)
 {
     static struct fixture f;
-    struct sink_config config = {.model_hash = 1,
+    struct sink_config config = {.vocab = VOCAB,
+                                 .model_hash = 1,
                                  .layout_hash = 2,
                                  .numerics_id = 3,
                                  .block_tokens = 4,
@@ -537,6 +539,15 @@ static void test_a_peer_that_contradicts_the_handle_is_lost(void **state)
     reserved(f, 1, 2);
     complete(f, 2, 2);
     expect(f, ">9 release 1.2 h0.1; lost 1.2 protocol; unreserve 1.2");
+    /* A token that the model doesn't have would end the step of every sequence; an end that isn't one, the session. */
+    decode(f, 1, 3, 10);
+    reserved(f, 1, 3);
+    answer(f, 1, 3, (struct peer_up){.kind = PEER_COMPLETE, .first_token = VOCAB});
+    expect(f, ">9 release 1.3 h0.1; lost 1.3 protocol; unreserve 1.3");
+    decode(f, 1, 4, 10);
+    reserved(f, 1, 4);
+    answer(f, 1, 4, (struct peer_up){.kind = PEER_COMPLETE, .finish = FINISH_CONTEXT + 1});
+    expect(f, ">9 release 1.4 h0.1; lost 1.4 protocol; unreserve 1.4");
 }
 
 static void test_handles_are_checked(void **state)

@@ -72,6 +72,11 @@ bool session_up(const struct session *session)
     return session->stream != NULL;
 }
 
+bool session_flushed(const struct session *session)
+{
+    return !session->stream || stream_flushed(session->stream);
+}
+
 void session_send(struct session *session, Baton__Worker__V1__SessionUp *up)
 {
     if (session->stream)

@@ -31,6 +31,8 @@ struct session {
 extern const struct stream_kind session_stream_kind;
 
 bool session_up(const struct session *session);
+bool session_flushed(
+    const struct session *session); /* the router has, or will get, all that was sent */
 /* All of these do nothing while there is no router: what it missed, it learns from the loss of the stream. */
 void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count);
 void session_send_refused(struct session *session, struct sequence_key key, const char *reason,

@@ -211,6 +211,11 @@ void stream_send(struct stream *stream, const ProtobufCMessage *message)
     }
 }
 
+bool stream_flushed(const struct stream *stream)
+{
+    return rpc_call_queued_bytes(stream->call) == 0;
+}
+
 void stream_finish(struct stream *stream, enum rpc_code code, const char *reason, const char *text)
 {
     rpc_call_finish(stream->call, code, reason, text);

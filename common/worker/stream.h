@@ -44,6 +44,7 @@ const char *stream_peer(const struct stream *stream); /* address, for logs; serv
 
 /* Queues one message. A reader that is too slow (the queue is full) or gone has the stream cancelled: `ended` follows. */
 void stream_send(struct stream *stream, const ProtobufCMessage *message);
+bool stream_flushed(const struct stream *stream); /* nothing waits to leave */
 /* Serving side: ends it with a status. */
 void stream_finish(struct stream *stream, enum rpc_code code, const char *reason, const char *text);
 void stream_cancel(struct stream *stream);

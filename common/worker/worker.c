@@ -54,7 +54,8 @@ static void on_tick(void *context, uint64_t now_us)
     worker->ops->handlers.tick(worker->role, now_us);
     worker->session.draining = atomic_load(&worker->draining);
     session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
-    if (worker->session.draining && worker->ops->busy_count(worker->role) == 0)
+    if (worker->session.draining && worker->ops->busy_count(worker->role) == 0 &&
+        session_flushed(&worker->session))
         eventfd_write(worker->idle_fd, 1);
 }
 

@@ -268,6 +268,11 @@ static void on_session_lost(void *context)
 
 /* ---------------------------------------------------------------- prefill workers */
 
+static bool peer_used(void *context, uint64_t peer)
+{
+    return sink_table_uses_peer(((struct decode_role *)context)->sinks, peer);
+}
+
 static void on_peer_up(void *context, uint64_t peer, uint64_t incarnation)
 {
     struct decode_role *role = context;
@@ -311,7 +316,8 @@ static void on_read_done(void *context, uint64_t cookie, enum status status)
 }
 
 static const struct kv_import_handlers import_handlers = {
-    on_peer_up, on_peer_refused, on_peer_lost, on_pair_closed, on_peer_message, on_read_done};
+    peer_used,      on_peer_up,      on_peer_refused, on_peer_lost,
+    on_pair_closed, on_peer_message, on_read_done};
 
 static void on_kv_event(void *context, const struct kv_event *event)
 {

@@ -17,7 +17,7 @@
 #define KEEPALIVE_US      5000000
 
 struct peer {
-    uint64_t id; /* index + 1 */
+    uint64_t id; /* 0: an empty place; never used twice */
     char address[128], name[64];
     struct rpc_channel *channel;
     struct stream *stream;   /* the one that counts; NULL: none */
@@ -32,7 +32,7 @@ struct kv_import {
     struct kv_import_handlers handlers;
     void *role;
     struct stream_service service;
-    uint32_t peer_count;
+    uint64_t last_id;
     struct peer peers[KV_IMPORT_MAX_PEERS];
     uint32_t max_blocks;
     struct block_run *block_runs;  /* [max_blocks] */
@@ -157,21 +157,46 @@ static void send_hello(struct kv_import *imports, struct peer *peer)
 
 /* ---------------------------------------------------------------- peers */
 
+static struct peer *peer_find(struct kv_import *imports, uint64_t id)
+{
+    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++)
+        if (imports->peers[i].id == id)
+            return &imports->peers[i];
+    return NULL;
+}
+
 static struct peer *peer_of(struct kv_import *imports, uint64_t id)
 {
-    ASSERT(id >= 1 && id <= imports->peer_count);
-    return &imports->peers[id - 1];
+    struct peer *peer = peer_find(imports, id);
+    ASSERT(id && peer);
+    return peer;
+}
+
+/* An empty place, or that of the one known longest of those that left: prefill workers come back at other addresses. */
+static struct peer *peer_place(struct kv_import *imports)
+{
+    struct peer *place = NULL;
+    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++) {
+        struct peer *peer = &imports->peers[i];
+        if (peer->stream || peer->pairing || (place && place->id < peer->id))
+            continue;
+        if (!peer->id || !imports->handlers.peer_used(imports->role, peer->id))
+            place = peer;
+    }
+    if (place && place->channel)
+        rpc_channel_destroy(place->channel);
+    return place;
 }
 
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name)
 {
-    for (uint32_t i = 0; i < imports->peer_count; i++)
-        if (!strcmp(imports->peers[i].address, address))
+    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++)
+        if (imports->peers[i].id && !strcmp(imports->peers[i].address, address))
             return imports->peers[i].id;
-    if (imports->peer_count == KV_IMPORT_MAX_PEERS || !*address)
+    struct peer *peer = *address ? peer_place(imports) : NULL;
+    if (!peer)
         return 0;
-    struct peer *peer = &imports->peers[imports->peer_count++];
-    peer->id = imports->peer_count;
+    *peer = (struct peer){.id = ++imports->last_id};
     str_copy(peer->address, sizeof peer->address, address);
     str_copy(peer->name, sizeof peer->name, name);
     return peer->id;
@@ -201,7 +226,9 @@ enum status kv_import_connect(struct kv_import *imports, uint64_t id)
 
 void kv_import_disconnect(struct kv_import *imports, uint64_t id)
 {
-    struct peer *peer = peer_of(imports, id);
+    struct peer *peer = peer_find(imports, id);
+    if (!peer)
+        return; /* forgotten: neither was open */
     struct stream *stream = peer->stream;
     peer->stream = NULL;
     if (stream)
@@ -316,7 +343,7 @@ const char *kv_import_lane(const struct kv_import *imports, uint64_t id)
 
 static struct peer *peer_of_pairing(struct kv_import *imports, const struct kv_peer *pairing)
 {
-    for (uint32_t i = 0; i < imports->peer_count; i++)
+    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++)
         if (imports->peers[i].pairing == pairing)
             return &imports->peers[i];
     return NULL;
@@ -366,7 +393,7 @@ enum status kv_import_create(struct worker *worker, const struct kv_import_handl
 
 void kv_import_close(struct kv_import *imports)
 {
-    for (uint32_t i = 0; i < imports->peer_count; i++) {
+    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++) {
         struct peer *peer = &imports->peers[i];
         peer->stream = NULL; /* its end is not told any more */
         if (peer->channel)

@@ -13,8 +13,9 @@
 
 struct kv_import;
 
-/* Never called from inside a kv_import function, except by kv_import_kv_event. */
+/* Never called from inside a kv_import function, except by kv_import_kv_event, and peer_used by kv_import_peer. */
 struct kv_import_handlers {
+    bool (*peer_used)(void *role, uint64_t peer); /* false: nothing depends on it */
     void (*peer_up)(void *role, uint64_t peer, uint64_t incarnation);
     void (*peer_refused)(void *role, uint64_t peer, enum sink_reason reason);
     void (*peer_lost)(void *role, uint64_t peer);
@@ -29,7 +30,8 @@ enum status kv_import_create(struct worker *worker, const struct kv_import_handl
 void kv_import_close(struct kv_import *imports);
 void kv_import_destroy(struct kv_import *imports);
 
-/* The id of the prefill worker at this address, always the same one; 0 when KV_IMPORT_MAX_PEERS others are known. */
+/* The id of the prefill worker at this address, the same one for as long as it is used or connected; one that is neither is
+ * forgotten when its place is needed, and its id never given again. 0: KV_IMPORT_MAX_PEERS others are used or connected. */
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 
 enum status kv_import_connect(struct kv_import *imports, uint64_t peer) WARN_UNUSED;

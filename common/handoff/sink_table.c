@@ -109,6 +109,14 @@ uint32_t sink_table_count(const struct sink_table *table)
     return table->config.max_sinks - table->free_count;
 }
 
+bool sink_table_uses_peer(const struct sink_table *table, uint64_t peer)
+{
+    for (uint32_t i = 0; i < table->config.max_sinks; i++)
+        if (table->slots[i].peer && table->slots[i].peer->key == peer)
+            return true;
+    return false;
+}
+
 uint32_t sink_table_queued(const struct sink_table *table)
 {
     uint32_t count = 0;

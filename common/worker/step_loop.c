@@ -33,6 +33,9 @@ struct step_loop {
     struct engine_sequence *inputs; /* [max_sequences] */
     pthread_t thread;
     bool stopping; /* step thread's own */
+    /* Transfer thread's own: what was refused last. Its removal must cost no place, or refusals could fill the ring. */
+    struct sequence_key refused;
+    bool has_refused;
     struct step_load load;
 };
 
@@ -380,8 +383,11 @@ enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *sp
 {
     if (ring_count(loop->jobs) >= JOB_ADD_LIMIT) {
         free(spec->tokens);
+        loop->refused = spec->key;
+        loop->has_refused = true;
         return STATUS_LIMIT;
     }
+    loop->has_refused = false;
     job_post(loop, &(struct job){.kind = JOB_ADD, .key = spec->key, .spec = *spec});
     return STATUS_OK;
 }
@@ -397,7 +403,11 @@ void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t f
 
 void step_loop_remove(struct step_loop *loop, struct sequence_key key)
 {
-    job_post(loop, &(struct job){.kind = JOB_REMOVE, .key = key});
+    if (loop->has_refused && loop->refused.request == key.request &&
+        loop->refused.attempt == key.attempt)
+        loop->has_refused = false;
+    else
+        job_post(loop, &(struct job){.kind = JOB_REMOVE, .key = key});
 }
 
 struct ring *step_loop_events(struct step_loop *loop)

@@ -253,6 +253,23 @@ static void test_one_sequence_never_hurts_another(void **state)
     assert_int_equal(failed, 1);
 }
 
+/* Nobody takes the events, so the step thread stands still while jobs come: the ring fills up to its limit and no further. */
+static void test_refusals_do_not_fill_the_ring(void **state)
+{
+    struct fixture *fixture = *state;
+    uint32_t accepted = 0, refused = 0;
+    for (uint64_t request = 1; refused < 20000; request++) {
+        struct sequence_spec spec = spec_of(request, PLAN_HAND_OFF, 1, 1);
+        if (step_loop_add(fixture->loop, &spec) == STATUS_OK)
+            accepted++;
+        else
+            refused++;
+        step_loop_remove(fixture->loop,
+                         spec.key); /* as a source or sink does, whatever came of it */
+    }
+    assert_in_range(accepted, 256, 20000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_never_fits_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_waits_for_blocks_gets_them_from_who_leaves, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_refusals_do_not_fill_the_ring, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_sequence_never_hurts_another, setup_poisoned,
                                         teardown),
     };

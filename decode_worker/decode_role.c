@@ -38,6 +38,7 @@ struct decode_role {
     struct sequence_spec pending; /* of the Decode command under way: what SINK_RESERVE queues */
     struct outcome *outcomes;     /* [actions.capacity] */
     uint32_t outcome_count;
+    const char *sentence; /* of the failure under way, for a SEND_REFUSED; NULL: none */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -98,6 +99,18 @@ static void send_token(struct decode_role *role, const struct sink_action *actio
     session_send_tokens(&role->worker->session, &token, 1);
 }
 
+static void send_refused(struct decode_role *role, const struct sink_action *action)
+{
+    const char *sentence = role->sentence;
+    if (!sentence)
+        sentence = action->reason == SINK_REASON_LIMIT
+                       ? "the worker holds as many requests as --max-sequences allows"
+                       : "the handle can't be used by this worker";
+    session_send_refused(&role->worker->session,
+                         (struct sequence_key){action->request, action->attempt},
+                         sink_reason_name(action->reason), sentence, action->retry);
+}
+
 static void send_pulled(struct decode_role *role, const struct sink_action *action)
 {
     Baton__Worker__V1__Pulled pulled = BATON__WORKER__V1__PULLED__INIT;
@@ -143,9 +156,7 @@ static void run_action(struct decode_role *role, const struct sink_action *actio
         counter_add(role->worker->metrics.handoffs_failed, 1);
         session_send_lost(session, key, sink_reason_name(action->reason));
         break;
-    case SINK_SEND_REFUSED:
-        session_send_refused(session, key, sink_reason_name(action->reason), "", action->retry);
-        break;
+    case SINK_SEND_REFUSED: send_refused(role, action); break;
     case SINK_SEND_PULLED: send_pulled(role, action); break;
     }
 }
@@ -361,12 +372,11 @@ static void on_step_event(void *context, const struct step_event *event)
         run_actions(role);
         break;
     case STEP_REFUSED:
-        log_warn(MODULE, "req=%016llx attempt=%u status=%s msg=\"%s\"",
-                 (unsigned long long)event->key.request, event->key.attempt,
-                 status_name(event->status), event->err.text);
+        role->sentence = event->err.text;
         sink_on_reserve_failed(role->sinks, clock_now_us(), event->key.request, event->key.attempt,
                                event->status != STATUS_INVALID, &role->actions);
         run_actions(role);
+        role->sentence = NULL;
         break;
     case STEP_TOKENS: on_tokens(role, event); break;
     case STEP_FAILED: on_failed(role, event); break;
@@ -415,6 +425,7 @@ static enum status create_parts(struct decode_role *role, struct error *err)
         .layout_hash = worker->info.layout_hash,
         .numerics_id = worker->info.numerics_id,
         .vocab = worker->info.vocab,
+        .host_path = true,
         .block_tokens = worker->info.block_tokens,
         .block_bytes = worker->block_bytes,
         .max_sinks = worker->config.max_sequences,

@@ -17,6 +17,7 @@ struct prefill_role {
     struct source_actions actions;
     struct kv_export *exports;
     struct sequence_spec pending; /* of the Prefill command under way: what SOURCE_START starts */
+    const char *sentence;         /* of the failure under way, for a SEND_REFUSED; NULL: none */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -33,6 +34,17 @@ static void send_opened(struct prefill_role *role, const struct source_action *a
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_OPENED;
     up.opened = &opened;
     session_send(&role->worker->session, &up);
+}
+
+static void send_refused(struct prefill_role *role, const struct source_action *action)
+{
+    const char *sentence = role->sentence;
+    if (!sentence)
+        sentence = action->retry ? "the worker holds as many requests as --max-sequences allows"
+                                 : "the prompt is empty, or longer than the worker's context";
+    session_send_refused(&role->worker->session,
+                         (struct sequence_key){action->request, action->attempt}, action->reason,
+                         sentence, action->retry);
 }
 
 static void count_end(struct prefill_role *role, enum source_end end)
@@ -67,9 +79,7 @@ static void run_actions(struct prefill_role *role)
             count_end(role, action->end);
             break;
         case SOURCE_SEND_OPENED: send_opened(role, action); break;
-        case SOURCE_SEND_REFUSED:
-            session_send_refused(&role->worker->session, key, action->reason, "", action->retry);
-            break;
+        case SOURCE_SEND_REFUSED: send_refused(role, action); break;
         case SOURCE_SEND_PEER: kv_export_send(role->exports, action->peer, &action->message); break;
         }
     }
@@ -198,13 +208,12 @@ static void on_step_event(void *context, const struct step_event *event)
         break;
     case STEP_REFUSED:
     case STEP_FAILED:
-        log_warn(MODULE, "req=%016llx attempt=%u status=%s msg=\"%s\"",
-                 (unsigned long long)event->key.request, event->key.attempt,
-                 status_name(event->status), event->err.text);
+        role->sentence = event->err.text;
         source_on_failed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
                          status_name(event->status), event->status != STATUS_INVALID,
                          &role->actions);
         run_actions(role);
+        role->sentence = NULL;
         break;
     case STEP_REMOVED: break;
     }
@@ -220,6 +229,7 @@ static void on_kv_event(void *context, const struct kv_event *event)
 static void on_tick(void *context, uint64_t now_us)
 {
     struct prefill_role *role = context;
+    kv_export_tick(role->exports, now_us);
     source_on_tick(role->sources, now_us, &role->actions);
     run_actions(role);
     struct source_counters counters = source_table_counters(role->sources);

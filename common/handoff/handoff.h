@@ -65,7 +65,7 @@ struct peer_up {
     enum finish_reason
         finish; /* not NONE: the answer ends with the first token and no bytes need to move */
     uint32_t checksum_count;   /* one a block, or 0 where the path has none */
-    const uint32_t *checksums; /* CRC32C of each block's valid bytes */
+    const uint32_t *checksums; /* CRC32C of each whole block */
     uint64_t left_us;          /* EXTENDED: of the lease */
 };
 

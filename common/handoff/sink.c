@@ -172,8 +172,6 @@ static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink
         action->block_count = sink->block_count;
         action->local = sink->local;
         action->checksums = sink->checksums;
-        action->tail_tokens =
-            sink->token_count - (sink->block_count - 1) * table->config.block_tokens;
     } else if (sink->complete) {
         ask_confirm(table, now_us, sink, out);
     }
@@ -458,9 +456,11 @@ void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t pee
 }
 
 /* False: the peer contradicts the handle. */
-static bool note_complete(struct sink *sink, const struct peer_up *message)
+static bool note_complete(const struct sink_table *table, struct sink *sink,
+                          const struct peer_up *message)
 {
-    if (message->checksum_count != 0 && message->checksum_count != sink->block_count)
+    bool none = message->checksum_count == 0 && !table->config.host_path;
+    if (!none && message->checksum_count != sink->block_count)
         return false;
     sink->complete = true;
     sink->ready_blocks = sink->block_count;
@@ -500,7 +500,7 @@ static void on_complete(struct sink_table *table, uint64_t now_us, struct sink *
         action->finish = message->finish;
         table->counters.ended_with_first_token++;
         end(table, sink, SINK_REASON_NONE, out);
-    } else if (!note_complete(sink, message)) {
+    } else if (!note_complete(table, sink, message)) {
         give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
     } else {
         advance(table, now_us, sink, out);

@@ -24,7 +24,8 @@ struct sink_table;
 struct sink_config {
     uint64_t model_hash, layout_hash, numerics_id; /* a handle with others is refused */
     bool mixed_numerics;                           /* true: numerics ids may differ */
-    uint32_t vocab;                                /* token ids are below it */
+    bool host_path; /* bytes pass host memory: a Complete without checksums is the peer's mistake */
+    uint32_t vocab; /* token ids are below it */
     uint32_t block_tokens;
     uint64_t block_bytes;
     uint32_t max_sinks;  /* orphans included; no more reads than this are in flight */
@@ -70,7 +71,7 @@ enum sink_action_kind {
     SINK_UNPAIR,
     SINK_SEND_PEER,
     /* Bytes. READ: remote[i] -> local[i]; answer read_done(cookie) once, however it ends. VERIFY: the checksums of
-     * local[block_count], of which the last holds tail_tokens; answer verified(cookie). */
+     * local[block_count], each of the whole block; answer verified(cookie). */
     SINK_READ,
     SINK_VERIFY,
     /* Router. TOKEN: the answer ends with its first token. REFUSED: the handle, if any, is still good for another reader. */
@@ -96,7 +97,6 @@ struct sink_action {
     uint32_t block_count;      /* READ, VERIFY */
     const uint32_t *remote, *local;     /* READ, VERIFY: [block_count] */
     const uint32_t *checksums;          /* VERIFY: [block_count] */
-    uint32_t tail_tokens;               /* VERIFY: of the last block, 1 .. block_tokens */
     enum sink_reason reason;            /* SEND_LOST, SEND_REFUSED, UNRESERVE */
     bool retry;                         /* SEND_REFUSED: another worker might */
     uint64_t pulled_bytes, early_bytes; /* SEND_PULLED: in all, and before Complete came */

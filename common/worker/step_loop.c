@@ -105,6 +105,10 @@ static void job_add(struct step_loop *loop, struct job *job)
     if (status == STATUS_OK)
         return;
     free(job->spec.tokens);
+    char quoted[400];
+    log_warn(MODULE, "req=%016llx attempt=%u status=%s msg=%s",
+             (unsigned long long)job->key.request, job->key.attempt, status_name(status),
+             log_quote(err.text, quoted, sizeof quoted));
     event_post_error(loop, STEP_REFUSED, job->spec.key, status, &err);
 }
 

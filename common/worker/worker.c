@@ -21,6 +21,8 @@
 #define MAX_MESSAGE_BYTES (32u << 20)
 #define MAX_QUEUED_BYTES  (64u << 20)
 #define KEEPALIVE_US      10000000
+/* Sessions, Peer streams, health checks: fewer than the ends of streams that the inbox keeps room for. */
+#define MAX_CALLS 256
 
 /* The parts that only start and stop touch. */
 struct worker_life {
@@ -196,6 +198,7 @@ static enum status start_server(struct worker_life *life, struct error *err)
         .max_message_bytes = MAX_MESSAGE_BYTES,
         .max_queued_bytes = MAX_QUEUED_BYTES,
         .keepalive_us = KEEPALIVE_US,
+        .max_calls = MAX_CALLS,
         .methods = life->methods,
         .method_count = count,
         .services = life->services,

@@ -63,7 +63,6 @@ static inline void text_sink_blocks(struct str *s, const struct sink_action *a)
         str_addf(s, "verify %llu.%u", U(a->request), a->attempt);
         for (uint32_t i = 0; i < a->block_count; i++)
             str_addf(s, " %u=%u", a->local[i], a->checksums[i]);
-        str_addf(s, " tail %u", a->tail_tokens);
     }
 }
 

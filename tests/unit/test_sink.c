@@ -33,6 +33,7 @@ static int setup(void **state)
                                  .model_hash = 1,
                                  .layout_hash = 2,
                                  .numerics_id = 3,
+                                 .host_path = true,
                                  .block_tokens = 4,
                                  .block_bytes = BLOCK_BYTES,
                                  .max_sinks = 3,
@@ -164,7 +165,7 @@ static void read_one(struct fixture *f)
     complete(f, 1, 3);
     expect(f, "read 1.1 15>32");
     read_done(f, STATUS_OK);
-    expect(f, "verify 1.1 30=50 31=60 32=70 tail 2");
+    expect(f, "verify 1.1 30=50 31=60 32=70");
 }
 
 static void confirm_one(struct fixture *f)
@@ -229,8 +230,8 @@ static void test_reading_in_pieces(void **state)
     expect(f, "read 1.1 16>40");
     read_done(f, STATUS_OK);
     expect(f, "");
-    complete(f, 1, 0); /* a path without checksums */
-    expect(f, ">9 confirm 1.1 h0.1");
+    complete(f, 1, 4);
+    expect(f, "verify 1.1 30=50 31=60 32=70 40=80");
 }
 
 static void test_the_lease_is_extended_from_decode_on(void **state)
@@ -251,7 +252,7 @@ static void test_the_lease_is_extended_from_decode_on(void **state)
     expect(f, "read 1.1 10>30 11>31");
     read_done(f, STATUS_OK);
     read_done(f, STATUS_OK);
-    expect(f, "verify 1.1 30=50 31=60 32=70 tail 2");
+    expect(f, "verify 1.1 30=50 31=60 32=70");
     tick(f, 1300);
     expect(f, ">9 extend 1.1 h0.1"); /* while it is checked */
     sink_on_verified(f->table, f->now_us, f->cookie, true, &f->out);
@@ -355,7 +356,7 @@ static void test_wrong_bytes_are_read_once_more(void **state)
     read_done(f, STATUS_OK);
     expect(f, "read 1.1 15>32");
     read_done(f, STATUS_OK);
-    expect(f, "verify 1.1 30=50 31=60 32=70 tail 2");
+    expect(f, "verify 1.1 30=50 31=60 32=70");
     sink_on_verified(f->table, f->now_us, f->cookie, false, &f->out);
     expect(f, ">9 release 1.1 h0.1; lost 1.1 checksum; unreserve 1.1");
     assert_int_equal(sink_table_counters(f->table).rereads, 1);
@@ -548,6 +549,10 @@ static void test_a_peer_that_contradicts_the_handle_is_lost(void **state)
     reserved(f, 1, 4);
     answer(f, 1, 4, (struct peer_up){.kind = PEER_COMPLETE, .finish = FINISH_CONTEXT + 1});
     expect(f, ">9 release 1.4 h0.1; lost 1.4 protocol; unreserve 1.4");
+    decode(f, 1, 5, 10);
+    reserved(f, 1, 5);
+    complete(f, 5, 0); /* bytes through host memory are never taken without checksums */
+    expect(f, ">9 release 1.5 h0.1; lost 1.5 protocol; unreserve 1.5");
 }
 
 static void test_handles_are_checked(void **state)

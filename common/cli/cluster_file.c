@@ -4,6 +4,7 @@
 #include "common/json/json.h"
 #include "common/json/json_quote.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -141,11 +142,12 @@ enum status cluster_file_read(const char *path, struct cluster_file *file, struc
     return STATUS_OK;
 }
 
-static enum status well_known_path(char path[CLUSTER_PATH_BYTES], struct error *err)
+static enum status path_of(pid_t pid, char path[CLUSTER_PATH_BYTES], struct error *err)
 {
     char folder[CLUSTER_PATH_BYTES];
     TRY(cluster_folder(folder, err));
-    if (snprintf(path, CLUSTER_PATH_BYTES, "%s/cluster.json", folder) >= CLUSTER_PATH_BYTES)
+    if (snprintf(path, CLUSTER_PATH_BYTES, "%s/cluster-%d.json", folder, (int)pid) >=
+        CLUSTER_PATH_BYTES)
         return error_set(err, STATUS_LIMIT, "XDG_RUNTIME_DIR is too long");
     return STATUS_OK;
 }
@@ -153,31 +155,63 @@ static enum status well_known_path(char path[CLUSTER_PATH_BYTES], struct error *
 enum status cluster_file_publish(const struct cluster_file *file, struct error *err)
 {
     char path[CLUSTER_PATH_BYTES];
-    TRY(well_known_path(path, err));
+    TRY(path_of(file->pid, path, err));
     return cluster_file_write(file, path, err);
+}
+
+/* The pid in "cluster-PID.json"; 0: the name is another one. */
+static pid_t pid_in(const char *name)
+{
+    int pid, end = 0;
+    bool whole = sscanf(name, "cluster-%d.json%n", &pid, &end) == 1 && end > 0 && !name[end];
+    return whole && pid > 0 ? (pid_t)pid : 0;
+}
+
+static bool newer(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+/* The process whose file in `folder` is the newest, of those that live; 0: none. */
+static pid_t newest_in(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return 0;
+    struct timespec best = {0};
+    pid_t found = 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat info;
+        pid_t pid = pid_in(entry->d_name);
+        if (!pid || (kill(pid, 0) && errno == ESRCH) ||
+            fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
+            continue;
+        if (!found || newer(&info.st_mtim, &best)) {
+            best = info.st_mtim;
+            found = pid;
+        }
+    }
+    closedir(dir);
+    return found;
 }
 
 enum status cluster_file_find(struct cluster_file *file, struct error *err)
 {
     char path[CLUSTER_PATH_BYTES];
-    TRY(well_known_path(path, err));
-    struct cluster_file found;
-    enum status status = cluster_file_read(path, &found, err);
-    if (status == STATUS_NOT_FOUND || (status == STATUS_OK && kill(found.pid, 0) && errno == ESRCH))
+    TRY(cluster_folder(path, err));
+    pid_t pid = newest_in(path);
+    if (!pid)
         return error_set(err, STATUS_NOT_FOUND,
                          "no cluster of yours is running here: start one with `baton up`, or name "
                          "one with --server HOST:PORT");
-    if (status == STATUS_OK)
-        *file = found;
-    return status;
+    TRY(path_of(pid, path, err));
+    return cluster_file_read(path, file, err);
 }
 
 void cluster_file_withdraw(pid_t pid)
 {
     char path[CLUSTER_PATH_BYTES];
     struct error err;
-    struct cluster_file file;
-    if (well_known_path(path, &err) == STATUS_OK &&
-        cluster_file_read(path, &file, &err) == STATUS_OK && file.pid == pid)
+    if (path_of(pid, path, &err) == STATUS_OK)
         unlink(path);
 }

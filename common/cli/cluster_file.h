@@ -37,8 +37,8 @@ enum status cluster_file_write(const struct cluster_file *file, const char *path
 enum status cluster_file_read(const char *path, struct cluster_file *file,
                               struct error *err) WARN_UNUSED;
 
-/* The well-known file. publish: writes it. find: reads it; STATUS_NOT_FOUND where no cluster runs here. withdraw: removes it if
- * it is still the one of `pid`. */
+/* The well-known files, one a cluster. publish: writes that of `file->pid`. find: reads the newest one whose process lives;
+ * STATUS_NOT_FOUND where no cluster runs here. withdraw: removes that of `pid`. */
 enum status cluster_file_publish(const struct cluster_file *file, struct error *err) WARN_UNUSED;
 enum status cluster_file_find(struct cluster_file *file, struct error *err) WARN_UNUSED;
 void cluster_file_withdraw(pid_t pid);

@@ -2,6 +2,7 @@
 #include "common/cli/cluster_file.h"
 #include "common/cli/cluster_status.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -75,6 +76,29 @@ static void test_a_dead_clusters_file_is_no_cluster(void **state)
     cluster_file_withdraw(0x3ffffff0);
 }
 
+/* The newest cluster is the one meant; when it ends, the older one is found again. */
+static void test_two_clusters(void **state)
+{
+    (void)state;
+    struct error err;
+    struct cluster_file older = example(getppid()), newest = example(getpid()), found;
+    char path[CLUSTER_PATH_BYTES];
+    assert_int_equal(cluster_file_publish(&older, &err), STATUS_OK);
+    assert_int_equal(cluster_folder(path, &err), STATUS_OK);
+    size_t length = strlen(path);
+    snprintf(path + length, sizeof path - length, "/cluster-%d.json", (int)getppid());
+    static const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+    assert_int_equal(cluster_file_publish(&newest, &err), STATUS_OK);
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    assert_int_equal(found.pid, getpid());
+    cluster_file_withdraw(getpid());
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    assert_int_equal(found.pid, getppid());
+    cluster_file_withdraw(getppid());
+    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+}
+
 static void test_a_folder_that_others_may_write(void **state)
 {
     (void)state;
@@ -142,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_publish_find_withdraw),
         cmocka_unit_test(test_a_dead_clusters_file_is_no_cluster),
+        cmocka_unit_test(test_two_clusters),
         cmocka_unit_test(test_a_folder_that_others_may_write),
         cmocka_unit_test(test_files_that_are_wrong),
         cmocka_unit_test(test_status),

@@ -124,15 +124,17 @@ static enum status parse_llama3_scaling(const struct json_value *rope, struct ro
     return STATUS_OK;
 }
 
-/* `rope` is rope_parameters (which holds rope_theta too), rope_scaling, or NULL: no scaling. */
-static enum status parse_rope_type(const struct json_value *rope, struct model_shape *shape,
-                                   struct error *err)
+/* `rope` is rope_parameters (which holds rope_theta too, and whose type is "default" where it is left out), rope_scaling, or NULL:
+ * no scaling. */
+static enum status parse_rope_type(const struct json_value *rope, bool type_needed,
+                                   struct model_shape *shape, struct error *err)
 {
     /* Files written before transformers 4.43 call it "type". */
-    const char *key = json_find(rope, "rope_type") ? "rope_type" : "type", *type = "default";
+    bool old = json_find(rope, "type") && !json_find(rope, "rope_type");
+    const char *key = old ? "type" : "rope_type", *type = "default";
     shape->rope_scaling = (struct rope_scaling){.factor = 1};
     TRY(expect_one(rope, "partial_rotary_factor", err));
-    if (rope)
+    if (rope && (type_needed || json_find(rope, key)))
         TRY(json_get_string(rope, key, &type, NULL, err));
     if (strcmp(type, "default") == 0)
         return STATUS_OK;
@@ -146,13 +148,14 @@ static enum status parse_rope_type(const struct json_value *rope, struct model_s
 static enum status parse_rope(const struct json_value *root, struct model_shape *shape,
                               struct error *err)
 {
-    const char *key = json_find(root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    bool newer = json_find(root, "rope_parameters") != NULL;
+    const char *key = newer ? "rope_parameters" : "rope_scaling";
     const struct json_value *rope = json_find(root, key);
     if (rope)
         TRY(json_get_object(root, key, &rope, err));
     const struct json_value *holder = json_find(rope, "rope_theta") ? rope : root;
     TRY(get_number(holder, "rope_theta", 1, 1e12, 10000, &shape->rope_theta, err));
-    enum status status = parse_rope_type(rope, shape, err);
+    enum status status = parse_rope_type(rope, !newer, shape, err);
     return status == STATUS_OK ? STATUS_OK : error_prefix(err, status, "\"%s\"", key);
 }
 

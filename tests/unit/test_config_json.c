@@ -179,6 +179,10 @@ static void test_what_may_be_left_out(void **state)
     assert_true(config.shape.rms_eps == 1e-6 && config.shape.rope_theta == 10000);
     assert_false(config.shape.tied_embeddings);
     assert_int_equal(config.end_ids.count, 0);
+    const struct member untyped[] = {{"rope_parameters", "{\"rope_theta\": 500000.0}"}};
+    write_config(untyped, 1);
+    config = read_config();
+    assert_true(config.shape.rope_theta == 500000 && config.shape.rope_scaling.factor == 1);
 }
 
 #define ROPE(text) "{\"rope_theta\": 10000.0, " text "}"
@@ -283,6 +287,10 @@ static void test_files_that_are_no_config(void **state)
         STATUS_INVALID, "config.json",
         "\"num_attention_heads\" must divide hidden_size (128) where head_dim is absent, "
         "found 6");
+    const struct member untyped[] = {{"rope_parameters", ABSENT},
+                                     {"rope_scaling", "{\"factor\": 2.0}"}};
+    write_config(untyped, 2);
+    expect_refusal(STATUS_NOT_FOUND, "config.json", "\"rope_scaling\": \"rope_type\" is missing");
 }
 
 static void test_generation_config(void **state)

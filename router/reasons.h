@@ -17,7 +17,7 @@
     X(INVALID_SAMPLING, "invalid_sampling", INVALID_ARGUMENT, "a value out of its range")          \
     X(INVALID_STOP, "invalid_stop", INVALID_ARGUMENT, "too many stops, or one too long or empty")  \
     X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \
-      "prompt and max_tokens don't fit into the model's context")                                  \
+      "prompt and max_tokens don't fit into the model's context, or into a worker's KV pool")      \
     X(MODEL_NOT_FOUND, "model_not_found", NOT_FOUND, "not the model that is served")               \
     X(NO_TOKENIZER, "no_tokenizer", FAILED_PRECONDITION, "text for a model without tokenizer")     \
     X(REFUSED, "refused", INVALID_ARGUMENT, "a worker can't serve this request")                   \

@@ -45,6 +45,9 @@ static const struct config_setting settings_table[] = {
      .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
      .help = "Compute threads of each worker; 0: cores / workers"},
+    {"pin", CONFIG_BOOL, AT(pin), "true",
+     .help = "Give each worker cores of its own where they suffice; not on a machine that is busy "
+             "with other work"},
     {"env", CONFIG_LIST, AT(environment),
      .help = "Environment of one process, as PROCESS:KEY=VALUE (decode-0:BATON_KV_TOKENS=4096)"},
     {"ready-file", CONFIG_STRING, AT(ready_file), "",

@@ -127,7 +127,8 @@ static void add_threads(const struct up_context *context, struct process_plan *p
 {
     uint64_t threads = up_threads(context->settings, context->cores);
     add(plan, "--threads", keep(context, "%llu", (unsigned long long)threads));
-    if (threads * worker_count(context->settings) > context->cores->count) {
+    bool fits = threads * worker_count(context->settings) <= context->cores->count;
+    if (!fits || !context->settings->pin) {
         add(plan, "--no-spin", NULL);
         return;
     }

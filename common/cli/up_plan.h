@@ -1,7 +1,8 @@
 /* What `baton up` starts: the command lines of the router and the workers, and which cores each worker gets. No action here.
  *
  * Cores: a worker takes cores / workers threads by default. Where all threads fit, each worker gets cores of its own, is
- * pinned to them and its idle threads may spin; where they don't, nobody spins and nobody is pinned. */
+ * pinned to them and its idle threads may spin; where they don't, or `pin` is off (a machine that others use too), nobody is
+ * pinned and nobody spins. */
 #ifndef BATON_CLI_UP_PLAN_H
 #define BATON_CLI_UP_PLAN_H
 
@@ -19,6 +20,7 @@ struct up_settings {
     int compute, isa, transport, log_level; /* indices into the tables below */
     uint32_t port;
     uint64_t threads; /* of each worker; 0: cores / workers */
+    bool pin;
     char ready_file[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
     bool verbose;
     uint64_t start_timeout_us, drain_timeout_us;

@@ -19,7 +19,8 @@ struct fixture {
 
 static struct fixture fixture_of(uint64_t prefill, uint64_t decode, uint32_t cores)
 {
-    struct fixture fixture = {.settings = {.prefill = prefill, .decode = decode, .model = "/m"}};
+    struct fixture fixture = {
+        .settings = {.prefill = prefill, .decode = decode, .model = "/m", .pin = true}};
     for (uint32_t i = 0; i < cores; i++)
         fixture.cores.ids[i] = i + 4; /* not from 0: a cpuset */
     fixture.cores.count = cores;
@@ -89,6 +90,8 @@ static void test_a_workers_command_line(void **state)
         "--drain-timeout 30000000us "
         "--name decode-0 --router 127.0.0.1:7 --listen 127.0.0.1:0 --compute f32 --isa "
         "auto --transport tcp --threads 1 --cpus 5 --spin");
+    fixture.settings.pin = false;
+    assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;
     struct process_plan router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[0], "/b/baton-router");

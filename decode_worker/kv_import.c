@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
 #include "common/transport/kv_checksum.h"
@@ -325,8 +326,10 @@ enum status kv_import_read(struct kv_import *imports, uint64_t id, const uint32_
 bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
                       const uint32_t *checksums, uint32_t block_count)
 {
-    const char *pool = kv_transport_pool(imports->worker->transport);
+    char *pool = kv_transport_pool(imports->worker->transport);
     size_t block_bytes = imports->worker->block_bytes;
+    if (block_count && FAILPOINT_FAILS("decode.flip"))
+        pool[local[block_count - 1] * block_bytes] ^= 1;
     for (uint32_t i = 0; i < block_count; i++)
         if (kv_checksum(pool + local[i] * block_bytes, block_bytes) != checksums[i]) {
             log_error(MODULE, "block=%u of=%u msg=\"the checksum of a KV block is wrong\"", i,

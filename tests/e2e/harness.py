@@ -24,6 +24,7 @@ FAILPOINTS = {
     "step.after_chunk",       # either worker, step thread: rows of a prompt were computed
     "step.after_decode",      # decode worker, step thread: a step with decode rows is done
     "decode.reading",         # decode worker: a read of KV bytes was started
+    "decode.flip",            # decode worker: with "fail", a bit of the last block changes before its checksum is compared
     "decode.before_confirm",  # decode worker: all bytes are here and checked, Confirm is about to be sent
     "decode.after_tokens",    # decode worker: tokens of a step were sent
 }

@@ -65,6 +65,31 @@ def test_a_decode_worker_killed_after_k_tokens_is_replaced(start_cluster, connec
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 
+def test_a_byte_that_changed_on_the_way_is_read_again(start_cluster, connect):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 64},
+                            process_environment={"decode-0": failpoint("decode.flip", "fail")})
+    client = connect(cluster)
+    changed = client.generate(PROMPT, **ASKED)
+    assert [hit[:3] for hit in cluster.failpoint_hits()] == [["decode.flip", "fail", "1"]]
+    undisturbed = client.generate(PROMPT, **ASKED)
+    assert (changed.ids, changed.hashes) == (undisturbed.ids, undisturbed.hashes)
+    assert changed.timing.prefills == 1 and changed.timing.kv_bytes > undisturbed.timing.kv_bytes
+    assert cluster.metrics("decode-0")['baton_handoffs_total{status="lost"}'] == 0
+
+
+def test_bytes_that_are_wrong_twice_are_never_used(start_cluster, connect):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, settings={"chunk-tokens": 64},
+                            process_environment={"decode-0": failpoint("decode.flip", "fail@*")})
+    client = connect(cluster)
+    answers = client.generate_all([(PROMPT, ASKED), (PROMPT, ASKED)])  # one of them goes to decode-0 first
+    assert len(cluster.failpoint_hits()) >= 2
+    assert cluster.metrics("decode-0")['baton_handoffs_total{status="ok"}'] == 0
+    assert cluster.metrics("decode-0")['baton_handoffs_total{status="lost"}'] > 0
+    assert {answer.timing.decode_worker for answer in answers} == {"decode-1"}
+    assert answers[0].hashes == answers[1].hashes
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+
+
 def test_up_reports_a_dead_child(start_cluster):
     cluster = start_cluster(model=GOLDEN / "llama", prefill=2)
     pid = cluster.pids["prefill-1"]

@@ -195,7 +195,7 @@ static pid_t newest_in(const char *folder)
     return found;
 }
 
-enum status cluster_file_find(struct cluster_file *file, struct error *err)
+enum status cluster_file_find(const char *flag, struct cluster_file *file, struct error *err)
 {
     char path[CLUSTER_PATH_BYTES];
     TRY(cluster_folder(path, err));
@@ -203,7 +203,8 @@ enum status cluster_file_find(struct cluster_file *file, struct error *err)
     if (!pid)
         return error_set(err, STATUS_NOT_FOUND,
                          "no cluster of yours is running here: start one with `baton up`, or name "
-                         "one with --server HOST:PORT");
+                         "one with %s HOST:PORT",
+                         flag);
     TRY(path_of(pid, path, err));
     return cluster_file_read(path, file, err);
 }

@@ -38,9 +38,10 @@ enum status cluster_file_read(const char *path, struct cluster_file *file,
                               struct error *err) WARN_UNUSED;
 
 /* The well-known files, one a cluster. publish: writes that of `file->pid`. find: reads the newest one whose process lives;
- * STATUS_NOT_FOUND where no cluster runs here. withdraw: removes that of `pid`. */
+ * STATUS_NOT_FOUND where no cluster runs here, with the advice to name one with `flag`. withdraw: removes that of `pid`. */
 enum status cluster_file_publish(const struct cluster_file *file, struct error *err) WARN_UNUSED;
-enum status cluster_file_find(struct cluster_file *file, struct error *err) WARN_UNUSED;
+enum status cluster_file_find(const char *flag, struct cluster_file *file,
+                              struct error *err) WARN_UNUSED;
 void cluster_file_withdraw(pid_t pid);
 
 #endif

@@ -4,6 +4,7 @@
 #include "common/json/json.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_STATUS_BYTES (1u << 20)
@@ -44,6 +45,14 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     return get_count(object, "blocks_landing", &worker->blocks_landing, err);
 }
 
+/* Prefill before decode, as a request goes; decode-2 before decode-10. */
+static int by_role_and_name(const void *a, const void *b)
+{
+    const struct worker_status *left = a, *right = b;
+    int roles = strcmp(right->role, left->role);
+    return roles ? roles : strverscmp(left->name, right->name);
+}
+
 static enum status read_root(const struct json_value *root, struct cluster_status *status,
                              struct error *err)
 {
@@ -59,6 +68,7 @@ static enum status read_root(const struct json_value *root, struct cluster_statu
     for (size_t i = 0; i < count; i++)
         TRY(read_worker(json_at(workers, i), &status->workers[i], err));
     status->count = count;
+    qsort(status->workers, count, sizeof *status->workers, by_role_and_name);
     return STATUS_OK;
 }
 

@@ -57,7 +57,7 @@ static enum status find_server(struct run *run, struct error *err)
     if (*run->settings.server)
         return STATUS_OK;
     struct cluster_file cluster;
-    TRY(cluster_file_find(&cluster, err));
+    TRY(cluster_file_find("--server", &cluster, err));
     str_copy(run->settings.server, sizeof run->settings.server, cluster.grpc);
     return STATUS_OK;
 }

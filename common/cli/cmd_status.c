@@ -18,7 +18,7 @@ struct settings {
 
 static const struct config_setting settings_table[] = {
     {"http", CONFIG_STRING, CONFIG_AT(struct settings, http), "",
-     .help = "HTTP address of the router; empty: the cluster that runs here"},
+     .help = "HTTP address of the router; empty: the cluster started here last"},
     {"json", CONFIG_BOOL, CONFIG_AT(struct settings, json), "false",
      .help = "The router's own JSON instead of the table"},
     {"timeout", CONFIG_DURATION, CONFIG_AT(struct settings, timeout_us), "5s", "1ms", "10m",
@@ -37,7 +37,7 @@ static enum status show(const struct settings *settings, struct error *err)
     if (*settings->http)
         str_copy(file.http, sizeof file.http, settings->http);
     else
-        TRY(cluster_file_find(&file, err));
+        TRY(cluster_file_find("--http", &file, err));
     struct str text;
     str_init(&text, MAX_OUTPUT_BYTES);
     struct cluster_status seen;

@@ -8,7 +8,7 @@
 #define AT(field) CONFIG_AT(struct generate_settings, field)
 static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "",
-     .help = "gRPC address of the router; empty: the cluster that runs here"},
+     .help = "gRPC address of the router; empty: the cluster started here last"},
     {"model", CONFIG_STRING, AT(model), "", .help = "Name of the model; empty: the only one"},
     {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .help = "Token ids instead of PROMPT, as 1,2,3"},
     {"max-tokens", CONFIG_U64, AT(max_tokens), NULL, "1", .unit = "tokens",

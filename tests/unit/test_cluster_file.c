@@ -55,15 +55,16 @@ static void test_publish_find_withdraw(void **state)
     (void)state;
     struct error err;
     struct cluster_file written = example(getpid()), found;
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_NOT_FOUND);
     assert_non_null(strstr(err.text, "baton up"));
+    assert_non_null(strstr(err.text, "--http HOST:PORT"));
     assert_int_equal(cluster_file_publish(&written, &err), STATUS_OK);
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     assert_memory_equal(&found, &written, sizeof found);
     cluster_file_withdraw(getpid() + 1); /* another cluster's: stays */
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     cluster_file_withdraw(getpid());
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_NOT_FOUND);
 }
 
 static void test_a_dead_clusters_file_is_no_cluster(void **state)
@@ -72,7 +73,7 @@ static void test_a_dead_clusters_file_is_no_cluster(void **state)
     struct error err;
     struct cluster_file written = example(0x3ffffff0), found; /* beyond pid_max */
     assert_int_equal(cluster_file_publish(&written, &err), STATUS_OK);
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_NOT_FOUND);
     cluster_file_withdraw(0x3ffffff0);
 }
 
@@ -90,13 +91,13 @@ static void test_two_clusters(void **state)
     static const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
     assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
     assert_int_equal(cluster_file_publish(&newest, &err), STATUS_OK);
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     assert_int_equal(found.pid, getpid());
     cluster_file_withdraw(getpid());
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_OK);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     assert_int_equal(found.pid, getppid());
     cluster_file_withdraw(getppid());
-    assert_int_equal(cluster_file_find(&found, &err), STATUS_NOT_FOUND);
+    assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_NOT_FOUND);
 }
 
 static void test_a_folder_that_others_may_write(void **state)
@@ -136,23 +137,27 @@ static void test_status(void **state)
 {
     (void)state;
     static const char text[] = "{\"model\": \"llama\", \"queue\": 2, \"workers\": ["
+                               "{\"name\": \"decode-10\", \"role\": \"decode\", \"address\": "
+                               "\"127.0.0.1:5\", \"state\": \"lost\"},"
+                               "{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
+                               "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\"},"
                                "{\"name\": \"prefill-0\", \"role\": \"prefill\", \"address\": "
-                               "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10},"
-                               "{\"name\": \"decode-0\", \"role\": \"decode\", \"address\": "
-                               "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\"}]}";
+                               "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10}]}";
     struct error err;
     struct cluster_status status;
     assert_int_equal(cluster_status_parse(text, strlen(text), &status, &err), STATUS_OK);
-    assert_int_equal(status.count, 2);
+    assert_int_equal(status.count, 3);
     assert_int_equal(status.queue, 2);
     assert_int_equal(cluster_status_up(&status), 1);
     assert_int_equal(status.workers[0].blocks_free, 10);
+    assert_string_equal(status.workers[1].name, "decode-2");
+    assert_string_equal(status.workers[2].name, "decode-10");
     struct str table;
     str_init(&table, 4096);
     cluster_status_print(&status, &table);
-    assert_non_null(strstr(table.data, "model llama   queue 2   running 0   workers 1 of 2 up"));
+    assert_non_null(strstr(table.data, "model llama   queue 2   running 0   workers 1 of 3 up"));
     assert_non_null(
-        strstr(table.data, "decode-0       decode   draining  127.0.0.1:4            shm"));
+        strstr(table.data, "decode-2       decode   draining  127.0.0.1:4            shm"));
     str_deinit(&table);
     static const char *const bad[] = {"{}", "{\"workers\": [{\"name\": \"a\"}]}",
                                       "{\"workers\": 1}", "{\"queue\": -1, \"workers\": []}"};

@@ -230,8 +230,15 @@ enum status config_json_read(const char *model_dir, struct model_shape *shape,
     struct end_ids ids = {0};
     struct json *json;
     TRY(model_path(model_dir, "config.json", path, err));
-    TRY(json_read_file(path, LIMITS, &json, err));
-    enum status status = parse_shape(json_root(json), &read, err);
+    enum status status = json_read_file(path, LIMITS, &json, err);
+    if (status == STATUS_NOT_FOUND)
+        return error_set(err, status,
+                         "%s: No such file or directory; a model is a folder in Hugging Face's "
+                         "layout",
+                         path);
+    if (status != STATUS_OK)
+        return status;
+    status = parse_shape(json_root(json), &read, err);
     if (status == STATUS_OK)
         status = end_ids_parse(json_root(json), read.vocab, &ids, err);
     json_destroy(json);

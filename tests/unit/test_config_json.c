@@ -278,7 +278,8 @@ static void test_files_that_are_no_config(void **state)
 {
     (void)state;
     remove_file("config.json");
-    expect_refusal(STATUS_NOT_FOUND, "config.json", "No such file or directory");
+    expect_refusal(STATUS_NOT_FOUND, "config.json",
+                   "No such file or directory; a model is a folder in Hugging Face's layout");
     write_text("config.json", "[]");
     expect_refusal(STATUS_INVALID, "config.json", "expected an object, found an array");
     const struct member odd_heads[] = {{"head_dim", ABSENT}, {"num_attention_heads", "6"}};

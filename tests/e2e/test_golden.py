@@ -21,7 +21,10 @@ def test_greedy_ids(start_cluster, connect, model):
         assert (answer.timing.prefill_worker, answer.timing.decode_worker) == ("prefill-0", "decode-0")
         assert answer.timing.lane in ("shm", "tcp")
         assert answer.timing.kv_bytes > 0
+    # Every row that went through the model, by what it was: no row is left that could have been a prompt's.
     assert cluster.total("decode-0", "baton_prompt_tokens_computed_total") == 0
+    assert cluster.total("decode-0", "baton_decode_tokens_computed_total") == sum(len(p["greedy"]) - 1 for p in golden(model))
+    assert cluster.total("prefill-0", "baton_decode_tokens_computed_total") == 0
     assert cluster.total("prefill-0", "baton_prompt_tokens_computed_total") == sum(len(p["ids"]) for p in golden(model))
 
 

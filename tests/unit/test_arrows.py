@@ -34,7 +34,6 @@ MAY_INCLUDE = {
     "common/handoff": DOMAIN,
     "common/engine/sched": DOMAIN,
     "common/engine/model": DOMAIN | {"kernels", "common/json", "common/model_config"},
-    "common/engine/mock": DOMAIN | {"common/engine"},
     "common/engine": PLUMBING | ENGINE,
     "common/worker": WORKER,
     "common/cli": WORKER | {"common/text"},

@@ -20,7 +20,6 @@
 #define PANEL               32
 #define TILE_ROWS           12
 #define TILE_BYTES_PER_PAIR 8 /* per row */
-#define PREFETCH_ROWS       6 /* from here on a product is slower than memory */
 
 struct tile_product {
     const uint32_t *panel; /* [pairs][PANEL], low half: even k */
@@ -30,8 +29,8 @@ struct tile_product {
     bool add; /* out += sum, rather than out = sum */
     float *out;
     size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
-    /* What to bring into the cache meanwhile, `next_step` bytes a pair: a part of the weights that come next. Ignored for
-     * few rows, where memory is busy anyway. NULL: nothing. */
+    /* What to bring into the cache meanwhile: 128 bytes a pair, `next_step` bytes apart, since a core alone asks for too
+     * little at a time to use its share of the memory's speed. NULL: nothing. */
     const void *next;
     size_t next_step;
 };

@@ -26,9 +26,10 @@ static inline __attribute__((always_inline)) void multiply_rows(const struct til
     for (uint32_t r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = _mm512_setzero_ps();
     const char *next = product->next ? product->next : (const char *)panel;
-    for (uint32_t p = 0; p < product->pairs; p++, panel += PANEL, tile += rows) {
-        if (rows >= PREFETCH_ROWS)
-            __builtin_prefetch(next += product->next_step, 0, 2);
+    for (uint32_t p = 0; p < product->pairs;
+         p++, panel += PANEL, tile += rows, next += product->next_step) {
+        __builtin_prefetch(next, 0, 2); /* into the second level */
+        __builtin_prefetch(next + 64, 0, 2);
         __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < rows; r++) {

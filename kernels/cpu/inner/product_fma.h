@@ -34,9 +34,10 @@ static inline __attribute__((always_inline)) void multiply_block(const struct ti
     for (uint32_t r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = (floats){0};
     const char *next = product->next ? product->next : (const char *)panel;
-    for (uint32_t p = 0; p < product->pairs; p++, panel += PANEL, tile += 2 * product->rows) {
-        if (rows >= PREFETCH_ROWS)
-            __builtin_prefetch(next += product->next_step, 0, 2);
+    for (uint32_t p = 0; p < product->pairs;
+         p++, panel += PANEL, tile += 2 * product->rows, next += product->next_step) {
+        __builtin_prefetch(next, 0, 2); /* into the second level */
+        __builtin_prefetch(next + 64, 0, 2);
         words w0 = *(const words *)panel, w1 = *(const words *)(panel + VECTOR);
         floats odd0 = (floats)(w0 & 0xffff0000), odd1 = (floats)(w1 & 0xffff0000);
 #pragma GCC unroll 12

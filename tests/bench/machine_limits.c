@@ -55,8 +55,11 @@ double limit_read_gbs(const void *memory, size_t bytes)
 {
     const char *p = memory, *end = p + bytes / 256 * 256;
     uint64_t begin = limit_clock_ns();
-    for (; p < end; p += 256) /* one load a cache line: the fastest way to pull it in */
-        __asm__ volatile("movaps (%0), %%xmm0\nmovaps 64(%0), %%xmm1\n"
+    for (; p < end;
+         p += 256) /* one load a cache line, asked for ahead: the fastest way to pull it in */
+        __asm__ volatile("prefetcht1 8192(%0)\nprefetcht1 8256(%0)\n"
+                         "prefetcht1 8320(%0)\nprefetcht1 8384(%0)\n"
+                         "movaps (%0), %%xmm0\nmovaps 64(%0), %%xmm1\n"
                          "movaps 128(%0), %%xmm2\nmovaps 192(%0), %%xmm3\n" ::"r"(p)
                          : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
     return (double)bytes / (double)(limit_clock_ns() - begin);

@@ -201,9 +201,8 @@ enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
     if (!prompt_tokens)
         return refuse(err, REASON_EMPTY_PROMPT, "the prompt has no tokens");
     size_t room = prompt_tokens < model->context ? model->context - prompt_tokens : 0;
-    if (!params->max_tokens_given && room && sampling->max_tokens > room &&
-        sampling->min_tokens <= room)
-        sampling->max_tokens = (uint32_t)room;
+    if (!params->max_tokens_given && room && sampling->min_tokens <= room)
+        return REASON_NONE; /* nobody asked for more than fits: the context ends the answer */
     if (sampling->max_tokens > room)
         return refuse(err, REASON_CONTEXT_LENGTH_EXCEEDED,
                       "the prompt has %zu tokens and max_tokens is %u, together %zu, but the "

@@ -12,10 +12,13 @@ MODELS = {"shakespeare": (SHAKESPEARE, 2048), "llama-wide": (GOLDEN / "llama-wid
 
 
 def requests_for(vocabulary):
-    """Prompts of 1 to 150 ids, each with its own seed, at temperature 1."""
+    """Prompts of 1 to 150 ids, and two that cross attention's segments and the largest chunk, each with its own seed, at
+    temperature 1."""
     rng = random.Random(5)
-    return [([rng.randrange(3, vocabulary) for _ in range(rng.choice([1, 2, 15, 16, 17, 31, 32, 33, 64, 150]))],
-             dict(temperature=1, seed=1000 + i, max_tokens=TOKENS, ignore_eos=True, logits_hash=True)) for i in range(REQUESTS)]
+    lengths = [600, 530] + [rng.choice([1, 2, 15, 16, 17, 31, 32, 33, 64, 150]) for _ in range(REQUESTS - 2)]
+    return [([rng.randrange(3, vocabulary) for _ in range(length)],
+             dict(temperature=1, seed=1000 + i, max_tokens=TOKENS, ignore_eos=True, logits_hash=True))
+            for i, length in enumerate(lengths)]
 
 
 def outcome(answer):

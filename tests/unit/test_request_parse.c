@@ -284,8 +284,8 @@ static void test_what_must_fit_the_context(void **state)
         {1, -1, 99, REASON_NONE, 99},
         {1, -1, 100, REASON_CONTEXT_LENGTH_EXCEEDED, 0},
         {84, -1, -1, REASON_NONE, 16},
-        {85, -1, -1, REASON_NONE, 15}, /* the default makes room */
-        {99, -1, -1, REASON_NONE, 1},
+        {85, -1, -1, REASON_NONE, 16}, /* ends with the context, after 15 */
+        {99, -1, -1, REASON_NONE, 16},
         {99, 2, -1, REASON_CONTEXT_LENGTH_EXCEEDED, 0},
         {100, -1, -1, REASON_CONTEXT_LENGTH_EXCEEDED, 0},
         {SIZE_MAX - 4, -1, -1, REASON_CONTEXT_LENGTH_EXCEEDED, 0},

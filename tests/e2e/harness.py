@@ -1,5 +1,4 @@
 """Starts a cluster with `baton up`, talks to it, ends it, and insists that nothing is left."""
-import ctypes
 import json
 import os
 import pathlib
@@ -14,8 +13,6 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
 BATON = BUILD / "bin/baton"
 GOLDEN = TOP / "tests/golden/models"
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 SHAKESPEARE = TOP / "deploy/local/tiny-shakespeare"
 
 # The places in the code where a test makes a fault happen.
@@ -75,16 +72,16 @@ class Cluster:
         for name, value in (settings or {}).items():
             self.environment["BATON_" + name.upper().replace("-", "_")] = str(value)
         # Not pinned: other tests run on this machine at the same time.
-        command = [BATON, "up", "--no-pin", "--model", model, "--prefill", prefill, "--decode", decode, "--compute", compute,
-                   "--transport", transport, "--ready-file", self.ready_file, "--log-dir", folder / "logs", *flags]
+        command = ["setpriv", "--pdeathsig", "KILL", BATON, "up", "--no-pin", "--model", model,
+                   "--prefill", prefill, "--decode", decode, "--compute", compute, "--transport", transport, "--ready-file", self.ready_file, "--log-dir", folder / "logs", *flags]
         for process, variables in (process_environment or {}).items():
             for key, value in variables.items():
                 command += ["--env", f"{process}:{key}={value}"]
         self.output = open(folder / "up.log", "wb")
-        # A test that is killed takes its clusters with it.
+        # A test that is killed takes its clusters with it (setpriv). Not by a preexec_fn: that forks this process, whose gRPC
+        # threads don't bear it.
         self.up = subprocess.Popen([str(c) for c in command], env=self.environment, stdout=self.output,
-                                   stderr=subprocess.STDOUT, start_new_session=True,
-                                   preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
+                                   stderr=subprocess.STDOUT, start_new_session=True)
         self.pids = {}
         if wait:
             self.wait_ready()

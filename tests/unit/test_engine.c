@@ -92,7 +92,8 @@ static void test_configurations_that_are_refused(void **state)
         "block_count must be from 1 to 268435456, got 0",
         "max_rows must be from 1 to 65536, got 65537",
         "max_sequences must be from 1 to 4096, got 0",
-        "tests/config.json: No such file or directory",
+        "tests/config.json: No such file or directory; a model is a folder in Hugging Face's "
+        "layout",
     };
     bad[0].block_tokens = 24;
     bad[1].block_count = 0;

@@ -29,7 +29,7 @@ struct failpoint {
 bool failpoint_armed;
 static struct failpoint failpoints[MAX_FAILPOINTS];
 static size_t failpoint_count;
-static char log_path[512];
+static char log_path[512]; /* "": nothing is recorded */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static enum status parse_one(const char *process, char *spec, struct error *err)
@@ -67,19 +67,27 @@ static enum status parse_one(const char *process, char *spec, struct error *err)
     return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: unknown action '%s'", equals + 1);
 }
 
+bool failpoint_allowed(void)
+{
+#ifdef BATON_RELEASE
+    const char *allow = getenv("BATON_FAILPOINTS_ALLOW");
+    return allow && *allow;
+#else
+    return true;
+#endif
+}
+
 enum status failpoint_init(const char *process, struct error *err)
 {
+    const char *log = getenv("BATON_FAILPOINT_LOG");
+    str_copy(log_path, sizeof log_path, log ? log : "");
     const char *spec = getenv("BATON_FAILPOINTS");
     if (!spec || !*spec)
         return STATUS_OK;
-#ifdef BATON_RELEASE
-    if (!getenv("BATON_FAILPOINTS_ALLOW"))
+    if (!failpoint_allowed())
         return error_set(err, STATUS_INVALID,
                          "BATON_FAILPOINTS is set, but this is a release build: set "
                          "BATON_FAILPOINTS_ALLOW=1 to mean it");
-#endif
-    const char *log = getenv("BATON_FAILPOINT_LOG");
-    str_copy(log_path, sizeof log_path, log ? log : "");
     char copy[1024];
     if (!str_copy(copy, sizeof copy, spec))
         return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS is longer than %zu bytes",
@@ -91,13 +99,13 @@ enum status failpoint_init(const char *process, struct error *err)
     return STATUS_OK;
 }
 
-static void record(const struct failpoint *point, uint64_t hit)
+void failpoint_note(const char *name, const char *action, uint64_t hit)
 {
     if (!*log_path)
         return;
     char line[160];
-    int length = snprintf(line, sizeof line, "%s %s %llu %d\n", point->name,
-                          action_names[point->action], (unsigned long long)hit, (int)getpid());
+    int length = snprintf(line, sizeof line, "%s %s %llu %d\n", name, action,
+                          (unsigned long long)hit, (int)getpid());
     int fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
@@ -128,7 +136,7 @@ bool failpoint_hit(const char *name)
     pthread_mutex_unlock(&mutex);
     if (!point || (point->at && hit != point->at))
         return false;
-    record(point, hit);
+    failpoint_note(point->name, action_names[point->action], hit);
     switch (point->action) {
     case ACTION_KILL: kill(getpid(), SIGKILL); break;
     case ACTION_STOP: kill(getpid(), SIGSTOP); break;

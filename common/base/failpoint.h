@@ -15,10 +15,16 @@
 #include "common/base/status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Reads the environment; before threads start. `process`: the own name. STATUS_INVALID with a sentence for a bad
  * specification, or where they are off. */
 enum status failpoint_init(const char *process, struct error *err) WARN_UNUSED;
+
+/* Whether faults may be asked for at all: always in debug builds, in release builds with BATON_FAILPOINTS_ALLOW=1 alone. */
+bool failpoint_allowed(void);
+/* Appends "NAME ACTION N pid" to BATON_FAILPOINT_LOG, if that is set: for faults that are injected by other means than failpoints. */
+void failpoint_note(const char *name, const char *action, uint64_t hit);
 
 extern bool failpoint_armed; /* set once by failpoint_init */
 bool failpoint_hit(const char *name);

@@ -1,6 +1,7 @@
 #include "common/transport/kv_peer.h"
 
 #include "common/base/assert.h"
+#include "common/transport/kv_faults.h"
 
 #include <string.h>
 
@@ -30,6 +31,32 @@ static void read_fail(struct kv_read *read, enum status status, const char *reas
     read->reason = reason;
 }
 
+/* All of its bytes have landed. */
+static void read_complete(struct kv_read *read)
+{
+    struct kv_transport *transport = read->peer->transport;
+    if (transport->faults && !kv_faults_landed(transport, read))
+        return;
+    read_end(read);
+    if (transport->faults)
+        kv_peers_release(transport, true);
+}
+
+void kv_peers_release(struct kv_transport *transport, bool reordered)
+{
+    struct kv_peer *peer;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        struct kv_read *read;
+        for (struct kv_read *next = TAILQ_FIRST(&peer->reads); (read = next);) {
+            next = TAILQ_NEXT(read, link);
+            if (read->held_us && read->status == STATUS_OK &&
+                (read->held_us <= transport->polled_us || (reordered && read->reordered)))
+                read_end(read);
+        }
+    }
+}
+
 void kv_read_part_done(struct kv_read *read, enum status status, const char *reason)
 {
     ASSERT(read->parts > 0);
@@ -38,17 +65,30 @@ void kv_read_part_done(struct kv_read *read, enum status status, const char *rea
         read_fail(read, status, reason);
         kv_peer_fail(read->peer, status, reason);
     }
+    if (read->parts > 0)
+        return;
     /* One that failed ends with its peer. */
-    bool complete = read->status == STATUS_OK && read->next_run == read->run_count;
-    if (read->parts == 0 && (complete || read->peer->state == KV_PEER_CLOSING))
+    if (read->peer->state == KV_PEER_CLOSING)
         read_end(read);
+    else if (read->status == STATUS_OK && read->next_run == read->run_count)
+        read_complete(read);
+}
+
+/* The first whose bytes have not all been asked for. */
+static struct kv_read *first_unfinished(const struct kv_peer *peer)
+{
+    struct kv_read *read;
+    TAILQ_FOREACH(read, &peer->reads, link)
+    if (read->next_run < read->run_count)
+        return read;
+    return NULL;
 }
 
 /* Copies up to `budget` bytes of the peer's reads from its mapped pool; returns what is left of it. */
 static size_t copy_reads(struct kv_peer *peer, size_t budget)
 {
     struct kv_read *read;
-    while (budget > 0 && (read = TAILQ_FIRST(&peer->reads))) {
+    while (budget > 0 && !peer->failed && (read = first_unfinished(peer))) {
         const struct kv_read_run *run = &read->runs[read->next_run];
         uint64_t left = run->bytes - read->next_bytes;
         size_t bytes = left < budget ? left : budget;
@@ -60,15 +100,14 @@ static size_t copy_reads(struct kv_peer *peer, size_t budget)
             continue;
         read->next_bytes = 0;
         if (++read->next_run == read->run_count)
-            read_end(read);
+            read_complete(read);
     }
     return budget;
 }
 
 bool kv_peer_has_copies(const struct kv_peer *peer)
 {
-    return peer->state == KV_PEER_OPEN && !peer->failed && peer->mapped &&
-           !TAILQ_EMPTY(&peer->reads);
+    return peer->state == KV_PEER_OPEN && !peer->failed && peer->mapped && first_unfinished(peer);
 }
 
 void kv_peers_copy(struct kv_transport *transport)
@@ -145,8 +184,10 @@ void kv_peers_advance(struct kv_transport *transport)
     struct kv_peer *peer;
     TAILQ_FOREACH(peer, &transport->peers, link)
     {
-        if (peer->state == KV_PEER_OPEN && !peer->failed && !peer->mapped)
+        if (peer->state == KV_PEER_OPEN && !peer->failed && !peer->mapped) {
+            peer->unstarted = false;
             transport->ops->start(peer);
+        }
         if (peer->state == KV_PEER_OPEN && peer->failed)
             kv_peer_close(peer, peer->failed, peer->failed_reason, peer->failed_reason);
         if (peer->state == KV_PEER_CLOSING && TAILQ_EMPTY(&peer->reads) &&

@@ -8,6 +8,8 @@
  * as none of its memory is landing any more. */
 void kv_peer_close(struct kv_peer *peer, enum status status, const char *reason,
                    const char *reads_reason);
+/* Ends the reads that an injected fault held back until now, or, if `reordered`, until another one had ended. */
+void kv_peers_release(struct kv_transport *transport, bool reordered);
 bool kv_peer_has_copies(const struct kv_peer *peer);
 
 /* The three steps of a poll. Reads whose deadline has come end, and their peers close; */

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/transport/kv_faults.h"
 #include "common/transport/kv_peer.h"
 
 #include <stdlib.h>
@@ -22,9 +23,17 @@ enum status kv_transport_open(const struct kv_transport_config *config, struct k
                          config->pool_bytes, (unsigned long long)KV_ADDRESS_MAX_POOL_BYTES);
     if (config->max_reads == 0)
         return error_set(err, STATUS_INVALID, "max_reads is 0: give at least 1");
+    struct kv_faults *faults = NULL;
+    if (config->faults && *config->faults)
+        TRY(kv_faults_create(config->faults, &faults, err));
     struct kv_transport *transport;
-    TRY(ops->open(config, &transport, err));
+    enum status status = ops->open(config, &transport, err);
+    if (status != STATUS_OK) {
+        kv_faults_destroy(faults);
+        return status;
+    }
     transport->ops = ops;
+    transport->faults = faults;
     transport->pool_bytes = config->pool_bytes;
     transport->max_reads = config->max_reads;
     transport->deadline_floor_us = UINT64_MAX;
@@ -76,6 +85,7 @@ void kv_transport_close(struct kv_transport *transport)
         }
         peer_free(peer);
     }
+    kv_faults_destroy(transport->faults);
     transport->ops->close(transport);
 }
 
@@ -157,10 +167,12 @@ enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *pe
         .cookie = cookie,
         .deadline_us = deadline_us,
         .bytes = bytes,
+        .index = transport->counters.reads,
         .run_count = run_count,
     };
     memcpy(read->runs, runs, run_count * sizeof *runs);
     TAILQ_INSERT_TAIL(&peer->reads, read, link);
+    peer->unstarted = !peer->mapped;
     transport->read_count++;
     transport->counters.reads++;
     if (deadline_us < transport->deadline_floor_us)
@@ -225,6 +237,8 @@ size_t kv_transport_poll(struct kv_transport *transport, uint64_t now_us, struct
     transport->ops->progress(transport);
     kv_peers_end_expired(transport, now_us);
     kv_peers_copy(transport);
+    if (transport->faults)
+        kv_peers_release(transport, false);
     kv_peers_advance(transport);
     return take_events(transport, events, capacity);
 }
@@ -241,10 +255,8 @@ bool kv_transport_arm(struct kv_transport *transport)
     const struct kv_peer *peer;
     TAILQ_FOREACH(peer, &transport->peers, link)
     {
-        bool unstarted = peer->state == KV_PEER_OPEN && !peer->mapped &&
-                         TAILQ_FIRST(&peer->reads) && !TAILQ_FIRST(&peer->reads)->parts;
-        if (kv_peer_has_copies(peer) || unstarted || peer->state == KV_PEER_CLOSED ||
-            (peer->state == KV_PEER_OPEN && peer->failed))
+        if (kv_peer_has_copies(peer) || (peer->state == KV_PEER_OPEN && peer->unstarted) ||
+            peer->state == KV_PEER_CLOSED || (peer->state == KV_PEER_OPEN && peer->failed))
             return false;
     }
     return transport->ops->arm(transport);
@@ -254,6 +266,7 @@ uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport)
 {
     const struct kv_peer *peer;
     bool reads = false;
+    uint64_t held_us = UINT64_MAX;
     if (transport->unfinished)
         return transport->polled_us + CLOSING_POLL_US;
     TAILQ_FOREACH(peer, &transport->peers, link)
@@ -261,8 +274,13 @@ uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport)
         if (peer->state == KV_PEER_CLOSING)
             return transport->polled_us + CLOSING_POLL_US;
         reads = reads || !TAILQ_EMPTY(&peer->reads);
+        const struct kv_read *read;
+        if (transport->faults)
+            TAILQ_FOREACH(read, &peer->reads, link)
+        if (read->held_us && read->held_us < held_us)
+            held_us = read->held_us;
     }
-    return reads ? transport->deadline_floor_us : UINT64_MAX;
+    return reads && transport->deadline_floor_us < held_us ? transport->deadline_floor_us : held_us;
 }
 
 struct kv_transport_counters kv_transport_counters(const struct kv_transport *transport)

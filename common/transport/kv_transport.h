@@ -42,6 +42,8 @@ struct kv_transport_config {
     size_t pool_bytes;          /* allocated by the transport */
     uint32_t max_reads;         /* in flight, over all peers */
     const char *bind_interface; /* tcp: network device, "lo" by default */
+    /* Faults to inject, as kv_faults.h describes them; NULL or empty: none. Any kind of transport then is a faulty one. */
+    const char *faults;
 };
 
 enum status kv_transport_open(const struct kv_transport_config *config,
@@ -73,6 +75,18 @@ enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *pe
                               const struct kv_read_run *runs, size_t run_count,
                               uint64_t deadline_us, uint64_t cookie) WARN_UNUSED;
 
+enum kv_fault_kind {
+    KV_FAULT_DROP,
+    KV_FAULT_DELAY,
+    KV_FAULT_DUPLICATE,
+    KV_FAULT_CORRUPT,
+    KV_FAULT_REORDER,
+    KV_FAULT_LOST,
+    KV_FAULT_KINDS
+};
+/* "drop", "delay", ... */
+const char *kv_fault_name(enum kv_fault_kind kind);
+
 enum kv_event_kind { KV_EVENT_READ_DONE, KV_EVENT_PEER_CLOSED };
 struct kv_event {
     enum kv_event_kind kind;
@@ -95,6 +109,7 @@ uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport);
 
 struct kv_transport_counters {
     uint64_t reads, reads_failed, bytes_read, peers_closed;
+    uint64_t faults[KV_FAULT_KINDS]; /* injected */
 };
 struct kv_transport_counters kv_transport_counters(const struct kv_transport *transport);
 

@@ -16,6 +16,8 @@ enum kv_peer_state {
     KV_PEER_GONE,    /* freed by the next poll */
 };
 
+struct kv_faults;
+
 struct kv_read {
     TAILQ_ENTRY(kv_read) link; /* in peer->reads, then in transport->ended */
     struct kv_peer *peer;
@@ -25,6 +27,11 @@ struct kv_read {
     uint32_t parts;      /* handed to the library and not back yet: their memory is landing */
     size_t next_run;     /* first run that was not started */
     uint64_t next_bytes; /* of that run: already copied (mapped peers only) */
+    uint64_t index;      /* of all reads of the transport: what its fault is drawn for */
+    uint64_t
+        held_us;    /* its bytes have landed, but a fault holds it back until then; 0: none does */
+    bool reordered; /* held until another read ends, too */
+    bool repeated;  /* moves for the second time */
     size_t run_count;
     struct kv_read_run runs[];
 };
@@ -40,6 +47,7 @@ struct kv_peer {
     const char *reason;
     const char *lane;
     uint64_t pool_bytes;
+    bool unstarted; /* a read came since ops->start */
     const uint8_t
         *mapped; /* its pool in our address space: poll copies from it; NULL: ops->start moves */
     struct kv_reads reads; /* in flight, in the order they were asked for */
@@ -83,6 +91,7 @@ struct kv_transport {
     struct kv_peers peers;
     struct kv_reads ended;
     struct kv_transport_counters counters;
+    struct kv_faults *faults; /* NULL: none are injected */
 };
 
 /* For transports that move by themselves: one part of the read came back. Ends the read with its last part. */

@@ -54,6 +54,8 @@ static void on_tick(void *context, uint64_t now_us)
 {
     struct worker *worker = context;
     worker->ops->handlers.tick(worker->role, now_us);
+    struct kv_transport_counters counters = kv_transport_counters(worker->transport);
+    worker_metrics_transport(&worker->metrics, &counters);
     worker->session.draining = atomic_load(&worker->draining);
     session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
     if (worker->session.draining && worker->ops->busy_count(worker->role) == 0 &&
@@ -133,6 +135,7 @@ static enum status open_transport(struct worker *worker, struct error *err)
         .pool_bytes = engine_pool_bytes(worker->engine),
         .max_reads = worker->config.max_sequences, /* one of each sink */
         .bind_interface = worker->config.interface,
+        .faults = worker->config.kv_faults,
     };
     TRY(kv_transport_open(&config, &worker->transport, err));
     return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);

@@ -1,5 +1,6 @@
 #include "common/worker/worker_config.h"
 
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 
@@ -123,6 +124,12 @@ static const struct config_setting settings[] = {
      AT(interface),
      .default_text = "lo",
      .help = "Network device of the tcp lane"},
+    {.name = "kv-faults",
+     .type = CONFIG_STRING,
+     AT(kv_faults),
+     .default_text = "",
+     .help = "For tests: faults injected into reads of KV bytes by a seed (seed=7,drop=0.01,"
+             "delay=0.1:20ms,duplicate=...,corrupt=...,reorder=...,lost=...); empty: none"},
     {.name = "lease",
      .type = CONFIG_DURATION,
      AT(lease_us),
@@ -179,6 +186,10 @@ static enum status check(struct worker_config *config, struct error *err)
     if (config->block_tokens & (config->block_tokens - 1))
         return error_set(err, STATUS_INVALID, "--block-tokens must be a power of two, got %u",
                          config->block_tokens);
+    if (*config->kv_faults && !failpoint_allowed())
+        return error_set(err, STATUS_INVALID,
+                         "--kv-faults is given, but this is a release build: set "
+                         "BATON_FAILPOINTS_ALLOW=1 to mean it");
     enum log_level level;
     if (!log_level_parse(config->log_level, &level))
         return error_set(err, STATUS_INVALID,

@@ -14,7 +14,7 @@ enum worker_compute { COMPUTE_FAST, COMPUTE_F32 };
 
 struct worker_config {
     char name[64], router[128], model[1024], model_name[128];
-    char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[32];
+    char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[32], kv_faults[512];
     enum worker_compute compute;
     enum isa isa;
     enum kv_lane transport;

@@ -1,5 +1,6 @@
 #include "common/worker/worker_metrics.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
@@ -33,6 +34,20 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
     m->bytes_local = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"local\"");
     m->stale_messages = metrics_counter(all, "baton_stale_messages_total",
                                         "Messages of older attempts, dropped", NULL);
+    for (int i = 0; i < KV_FAULT_KINDS; i++) {
+        char label[40];
+        snprintf(label, sizeof label, "kind=\"%s\"", kv_fault_name((enum kv_fault_kind)i));
+        m->faults[i] = metrics_counter(all, "baton_kv_faults_total",
+                                       "Faults injected into reads of KV bytes", label);
+    }
+}
+
+void worker_metrics_transport(struct worker_metrics *m,
+                              const struct kv_transport_counters *counters)
+{
+    struct kv_transport_counters *seen = &m->seen_transport;
+    for (int i = 0; i < KV_FAULT_KINDS; i++)
+        worker_metrics_advance(m->faults[i], &seen->faults[i], counters->faults[i]);
 }
 
 void worker_metrics_deinit(struct worker_metrics *m)

@@ -5,6 +5,7 @@
 
 #include "common/domain/worker_info.h"
 #include "common/observe/metrics.h"
+#include "common/transport/kv_transport.h"
 #include "common/worker/step_loop.h"
 
 struct worker_metrics {
@@ -14,6 +15,8 @@ struct worker_metrics {
     struct counter *handoffs_ok, *handoffs_failed, *released;
     struct counter *bytes_shm, *bytes_tcp, *bytes_local;
     struct counter *stale_messages;
+    struct counter *faults[KV_FAULT_KINDS];
+    struct kv_transport_counters seen_transport;
     uint64_t seen_prompt_rows, seen_decode_rows, seen_steps,
         seen_stale; /* what the counters hold already */
 };
@@ -22,6 +25,9 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
 void worker_metrics_deinit(struct worker_metrics *m);
 /* HTTP thread, before it renders. */
 void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up);
+/* Transfer thread. */
+void worker_metrics_transport(struct worker_metrics *m,
+                              const struct kv_transport_counters *counters);
 /* Adds what has come to a total since the last call. */
 void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t total);
 struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *lane);

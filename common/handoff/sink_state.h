@@ -1,4 +1,5 @@
-/* The state behind sink.h: private to sink.c (the events) and sink_table.c (memory, times, numbers). */
+/* The state behind sink.h, private to its four files: sink.c (a sink's life: Session, step thread, time), sink_pull.c (how its
+ * bytes come: Peer streams and reads), sink_peers.c (the link to each prefill worker), sink_table.c (memory, times, numbers). */
 #ifndef BATON_HANDOFF_SINK_STATE_H
 #define BATON_HANDOFF_SINK_STATE_H
 
@@ -79,5 +80,41 @@ static inline uint64_t sink_later_us(uint64_t a_us, uint64_t b_us)
 {
     return a_us > UINT64_MAX - b_us ? UINT64_MAX : a_us + b_us;
 }
+
+/* --- sink.c --- */
+struct sink_action *sink_append(struct sink_actions *out, enum sink_action_kind kind,
+                                uint64_t request, uint32_t attempt);
+/* With the sink's request, attempt and peer. */
+struct sink_action *sink_append_for(struct sink_actions *out, enum sink_action_kind kind,
+                                    const struct sink *sink);
+/* The sink of exactly this attempt, or NULL and counted. */
+struct sink *sink_of(struct sink_table *table, uint64_t request, uint32_t attempt);
+/* Asks its peer, or waits with that until the stream is up. */
+void sink_ask(struct sink_table *table, uint64_t now_us, struct sink *sink,
+              enum peer_down_kind kind, struct sink_actions *out);
+/* What a sink asks again, with every heartbeat and on a new stream. Each answer tells all that it waits for, so that no single
+ * message has to arrive; and once Confirm was sent nothing else is asked, so that nothing is read again. */
+enum peer_down_kind sink_question_of(const struct sink *sink);
+/* The same for every way out but a sequence's own end. */
+void sink_end(struct sink_table *table, struct sink *sink, enum sink_reason reason,
+              struct sink_actions *out);
+void sink_free_slot(struct sink_table *table, struct sink *sink);
+/* Gives up by itself: the peer may free, the router tries again. */
+void sink_give_up(struct sink_table *table, uint64_t now_us, struct sink *sink,
+                  enum sink_reason reason, struct sink_actions *out);
+/* Tells the router only; the sink, if there is one, is to be ended. */
+void sink_refuse(struct sink_table *table, uint64_t request, uint32_t attempt,
+                 enum sink_reason reason, bool retry, struct sink_actions *out);
+
+/* --- sink_peers.c --- */
+struct sink_peer *sink_peer_of(struct sink_table *table, uint64_t key); /* NULL: not known */
+/* Known, or put in a free place, or in that of one that nothing uses. NULL: no place. */
+struct sink_peer *sink_peer_take(struct sink_table *table, uint64_t key, struct sink_actions *out);
+/* Whether a sink still waits for something from it. */
+bool sink_peer_needed(const struct sink_table *table, const struct sink_peer *peer);
+void sink_peer_connect(struct sink_peer *peer, struct sink_actions *out);
+/* Both change nothing where it is so already, or on the way. */
+void sink_peer_pair(struct sink_peer *peer, struct sink_actions *out);
+void sink_peer_unpair(struct sink_peer *peer, struct sink_actions *out);
 
 #endif

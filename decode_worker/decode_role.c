@@ -77,6 +77,8 @@ static void read_blocks(struct decode_role *role, const struct sink_action *acti
     FAILPOINT("decode.reading");
     enum status status = kv_import_read(role->imports, action->peer, action->remote, action->local,
                                         action->block_count, action->cookie);
+    if (status == STATUS_OK && FAILPOINT_FAILS("decode.lane_lose"))
+        kv_import_unpair(role->imports, action->peer);
     if (status != STATUS_OK)
         note(role, (struct outcome){
                        .kind = OUTCOME_READ_FAILED, .cookie = action->cookie, .status = status});
@@ -122,7 +124,8 @@ static void send_pulled(struct decode_role *role, const struct sink_action *acti
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_PULLED;
     up.pulled = &pulled;
-    session_send(&role->worker->session, &up);
+    if (!FAILPOINT_FAILS("decode.send_pulled"))
+        session_send(&role->worker->session, &up);
     counter_add(role->worker->metrics.handoffs_ok, 1);
 }
 
@@ -148,6 +151,8 @@ static void run_action(struct decode_role *role, const struct sink_action *actio
         if (action->message.kind == PEER_CONFIRM)
             FAILPOINT("decode.before_confirm");
         kv_import_send(role->imports, action->peer, &action->message);
+        if (action->message.kind == PEER_CONFIRM)
+            FAILPOINT("decode.after_confirm");
         break;
     case SINK_READ: read_blocks(role, action); break;
     case SINK_VERIFY: verify(role, action); break;
@@ -236,6 +241,7 @@ static void decode_with_spec(struct decode_role *role, const Baton__Worker__V1__
 
 static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode *command)
 {
+    FAILPOINT("decode.taken");
     struct sequence_key key = {command->request, command->attempt};
     struct wire_prompt prompt = {command->prompt, command->emitted, command->n_prompt,
                                  command->n_emitted, command->sampling};
@@ -315,6 +321,8 @@ static void on_pair_closed(void *context, uint64_t peer)
 static void on_peer_message(void *context, uint64_t peer, const struct peer_up *message)
 {
     struct decode_role *role = context;
+    if (message->kind == PEER_HELD)
+        FAILPOINT("decode.held");
     sink_on_message(role->sinks, clock_now_us(), peer, message, &role->actions);
     run_actions(role);
 }
@@ -322,6 +330,7 @@ static void on_peer_message(void *context, uint64_t peer, const struct peer_up *
 static void on_read_done(void *context, uint64_t cookie, enum status status)
 {
     struct decode_role *role = context;
+    FAILPOINT("decode.read_done");
     sink_on_read_done(role->sinks, clock_now_us(), cookie, status, &role->actions);
     run_actions(role);
 }
@@ -367,6 +376,7 @@ static void on_step_event(void *context, const struct step_event *event)
     struct decode_role *role = context;
     switch (event->kind) {
     case STEP_RESERVED:
+        FAILPOINT("decode.reserved");
         sink_on_reserved(role->sinks, clock_now_us(), event->key.request, event->key.attempt,
                          event->blocks, event->block_count, &role->actions);
         run_actions(role);

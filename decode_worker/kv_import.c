@@ -68,6 +68,10 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     struct peer *peer = stream_context(stream);
     if (peer->stream != stream)
         return; /* of a stream that was given up */
+    if (FAILPOINT_FAILS("decode.peer_lose")) {
+        stream_cancel(stream);
+        return;
+    }
     const Baton__Worker__V1__PeerUp *up = (const Baton__Worker__V1__PeerUp *)base;
     struct peer_up message = {0};
     switch (up->message_case) {
@@ -150,6 +154,10 @@ static void send_hello(struct kv_import *imports, struct peer *peer)
     hello.model_hash = info->model_hash;
     hello.layout_hash = info->layout_hash;
     hello.numerics_id = info->numerics_id;
+    if (FAILPOINT_FAILS("decode.hello_layout"))
+        hello.layout_hash ^= 1;
+    if (FAILPOINT_FAILS("decode.hello_numerics"))
+        hello.numerics_id ^= 1;
     Baton__Worker__V1__PeerDown down = BATON__WORKER__V1__PEER_DOWN__INIT;
     down.message_case = BATON__WORKER__V1__PEER_DOWN__MESSAGE_HELLO;
     down.hello = &hello;
@@ -241,6 +249,10 @@ void kv_import_disconnect(struct kv_import *imports, uint64_t id)
 
 void kv_import_send(struct kv_import *imports, uint64_t id, const struct peer_down *message)
 {
+    static const char *const failpoints[] = {"decode.send_subscribe", "decode.send_extend",
+                                             "decode.send_confirm", "decode.send_release"};
+    if (FAILPOINT_FAILS(failpoints[message->kind]))
+        return;
     struct peer *peer = peer_of(imports, id);
     Baton__Worker__V1__HandleRef ref;
     wire_ref_pack(message->ref, &ref);

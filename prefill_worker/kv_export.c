@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
 #include "common/transport/kv_checksum.h"
@@ -162,6 +163,10 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
     struct peer *peer = stream_context(stream);
     if (!peer)
         return; /* refused at the door */
+    if (FAILPOINT_FAILS("prefill.peer_lose")) {
+        stream_cancel(stream);
+        return;
+    }
     if (down->message_case == BATON__WORKER__V1__PEER_DOWN__MESSAGE_HELLO && !peer->welcomed) {
         on_hello(exports, peer, down->hello);
         return;
@@ -244,6 +249,11 @@ void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct pe
     struct peer *peer = peer_find(exports, peer_id);
     if (!peer)
         return; /* its loss is on the way, or was told */
+    static const char *const failpoints[] = {"prefill.send_ready", "prefill.send_complete",
+                                             "prefill.send_held", "prefill.send_gone",
+                                             "prefill.send_extended"};
+    if (FAILPOINT_FAILS(failpoints[message->kind]))
+        return;
     Baton__Worker__V1__Ready ready = BATON__WORKER__V1__READY__INIT;
     Baton__Worker__V1__Held held = BATON__WORKER__V1__HELD__INIT;
     Baton__Worker__V1__Gone gone = BATON__WORKER__V1__GONE__INIT;

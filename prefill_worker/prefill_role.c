@@ -33,7 +33,8 @@ static void send_opened(struct prefill_role *role, const struct source_action *a
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_OPENED;
     up.opened = &opened;
-    session_send(&role->worker->session, &up);
+    if (!FAILPOINT_FAILS("prefill.send_opened"))
+        session_send(&role->worker->session, &up);
 }
 
 static void send_refused(struct prefill_role *role, const struct source_action *action)
@@ -94,6 +95,7 @@ static void run_actions(struct prefill_role *role)
 
 static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefill *command)
 {
+    FAILPOINT("prefill.taken");
     struct sequence_key key = {command->request, command->attempt};
     struct wire_prompt prompt = {command->prompt, command->emitted, command->n_prompt,
                                  command->n_emitted, command->sampling};
@@ -146,6 +148,8 @@ static void on_session_lost(void *context)
 static void on_peer_message(void *context, uint64_t peer, const struct peer_down *message)
 {
     struct prefill_role *role = context;
+    if (message->kind == PEER_CONFIRM)
+        FAILPOINT("prefill.at_confirm");
     source_on_message(role->sources, clock_now_us(), peer, message, &role->actions);
     run_actions(role);
 }
@@ -163,6 +167,7 @@ static const struct kv_export_handlers export_handlers = {on_peer_message, on_pe
 
 static void on_reserved(struct prefill_role *role, const struct step_event *event)
 {
+    FAILPOINT("prefill.reserved");
     struct sequence_key key = event->key;
     source_on_reserved(role->sources, clock_now_us(), key.request, key.attempt, event->blocks,
                        event->block_count, &role->actions);
@@ -183,6 +188,7 @@ static void on_ready(struct prefill_role *role, const struct step_event *event)
 
 static void on_first_token(struct prefill_role *role, const struct step_token *token)
 {
+    FAILPOINT("prefill.before_complete");
     struct source_completion completion = {
         .first_token = token->token, .logits_hash = token->logits_hash, .finish = token->finish};
     kv_export_filled(role->exports, token->key, UINT32_MAX);

@@ -1,3 +1,4 @@
+#include "common/base/failpoint.h"
 #include "router/dispatch_internal.h"
 
 static struct route_worker *candidate(struct candidates *candidates, uint64_t key)
@@ -101,6 +102,7 @@ static void place(struct dispatch *dispatch, struct candidates *candidates, stru
 {
     struct life_actions actions;
     request_stop_waiting(dispatch, request);
+    FAILPOINT("router.placed");
     if (!request->timing.dispatched_us)
         request->timing.dispatched_us = dispatch->now_us;
     request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, choice.decode,

@@ -1,5 +1,6 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "router/dispatch_internal.h"
 #include "router/reply.h"
@@ -75,6 +76,9 @@ static void deliver(struct dispatch *dispatch, struct request *request,
 {
     struct request_timing *timing = &request->timing;
     ASSERT(action->index == request->emitted_count + 1);
+    if (action->index == 1)
+        FAILPOINT("router.first_token");
+    FAILPOINT("router.token");
     timing->last_us = dispatch->now_us;
     if (action->index == 1)
         timing->first_us = dispatch->now_us;
@@ -108,6 +112,7 @@ static void finish(struct dispatch *dispatch, struct request *request,
     enum reason reason = request_reason(request);
     struct error sentence = {""};
     ASSERT(!request->ended);
+    FAILPOINT("router.ended");
     if (!reason && reply_finished(request, action->finish) == STATUS_LIMIT)
         reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
     if (reason)
@@ -179,6 +184,7 @@ void request_begin(struct dispatch *dispatch, struct request *request)
     gauge_add(dispatch->config.metrics->requests_by_state[REQUEST_QUEUED], 1);
     log_debug("dispatch", "req=%s id=%016" PRIx64 " prompt_tokens=%u max_tokens=%u msg=\"arrived\"",
               request->name, request->id, request->prompt_count, request->sampling.max_tokens);
+    FAILPOINT("router.arrived");
     struct life_actions actions;
     request_life_init(&request->life, &dispatch->config.limits, request->deadline_us, &actions);
     request_execute(dispatch, request, &actions);

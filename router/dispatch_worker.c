@@ -1,4 +1,5 @@
 #include "common/base/assert.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "router/dispatch_internal.h"
@@ -57,7 +58,8 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     str_copy(request->timing.prefill_worker, sizeof request->timing.prefill_worker,
              worker->info.name);
     counter_add(dispatch->config.metrics->prefill_runs, 1);
-    send_command(worker, &command);
+    if (!FAILPOINT_FAILS("router.send_prefill"))
+        send_command(worker, &command);
 }
 
 static void send_decode(struct dispatch *dispatch, struct request *request, struct worker *worker,
@@ -88,7 +90,8 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
     request->confirmed = false;
     str_copy(request->timing.decode_worker, sizeof request->timing.decode_worker,
              worker->info.name);
-    send_command(worker, &command);
+    if (!FAILPOINT_FAILS("router.send_decode"))
+        send_command(worker, &command);
 }
 
 static void send_release(struct request *request, struct worker *worker,
@@ -100,7 +103,8 @@ static void send_release(struct request *request, struct worker *worker,
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_RELEASE;
     command.release = &release;
-    send_command(worker, &command);
+    if (!FAILPOINT_FAILS("router.send_release"))
+        send_command(worker, &command);
 }
 
 void worker_command(struct dispatch *dispatch, struct request *request,
@@ -145,6 +149,7 @@ static void on_opened(struct dispatch *dispatch, struct worker *worker,
         misbehaved(worker, "opened");
         return;
     }
+    FAILPOINT("router.opened");
     struct handle_ref ref = {handle->incarnation, handle->id, handle->generation};
     struct life_actions actions;
     if (request_life_on_opened(&request->life, worker->key, opened->attempt, ref, &actions)) {

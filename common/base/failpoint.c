@@ -1,5 +1,8 @@
 #include "common/base/failpoint.h"
 
+#include "common/base/assert.h"
+#include "common/base/failpoint_names.h"
+#include "common/base/log.h"
 #include "common/base/str.h"
 
 #include <fcntl.h>
@@ -10,46 +13,57 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_FAILPOINTS 16
+#define MAX_FAILPOINTS 32
+#define MAX_SPEC_BYTES 4096
 #define PAUSE_LIMIT_MS 60000
-#define PAUSE_POLL_MS  10
+#define PAUSE_POLL_MS  2
 
 enum action { ACTION_KILL, ACTION_STOP, ACTION_PAUSE, ACTION_FAIL, ACTION_LOG };
 static const char *const action_names[] = {"kill", "stop", "pause", "fail", "log"};
 
+struct failpoint_name {
+    const char *name;
+    bool can_fail;
+};
+#define ROW(name, can_fail, what) {name, can_fail},
+static const struct failpoint_name known_names[] = {FAILPOINT_NAMES(ROW)};
+#undef ROW
+
 struct failpoint {
-    char name[64];
+    const struct failpoint_name *known;
     enum action action;
     uint64_t at; /* 0: every hit */
     uint64_t hits;
 };
 
-bool failpoint_armed;
-static struct failpoint failpoints[MAX_FAILPOINTS];
-static size_t failpoint_count;
-static char log_path[512]; /* "": nothing is recorded */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+/* What is armed; replaced as a whole. */
+struct failpoint_set {
+    size_t count;
+    struct failpoint points[MAX_FAILPOINTS];
+};
 
-static enum status parse_one(const char *process, char *spec, struct error *err)
+bool failpoint_armed;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static struct failpoint_set armed;
+static struct stat seen_file; /* of spec_path, as it was read last */
+static char spec_path[512];
+/* Set once. log_path "": nothing is recorded. */
+static char log_path[512], process_name[64];
+
+static const struct failpoint_name *find_known(const char *name)
 {
-    char *colon = strchr(spec, ':');
-    if (colon) {
-        *colon = 0;
-        if (strcmp(spec, process))
-            return STATUS_OK; /* meant for another process */
-        spec = colon + 1;
-    }
-    char *equals = strchr(spec, '=');
-    if (!equals || failpoint_count == MAX_FAILPOINTS)
-        return error_set(err, STATUS_INVALID,
-                         "BATON_FAILPOINTS: '%s' is not [PROCESS:]NAME=ACTION[@N] (at most %d)",
-                         spec, MAX_FAILPOINTS);
-    *equals = 0;
-    struct failpoint *point = &failpoints[failpoint_count];
-    *point = (struct failpoint){.at = 1};
-    char *at = strchr(equals + 1, '@');
+    for (size_t i = 0; i < sizeof known_names / sizeof *known_names; i++)
+        if (!strcmp(known_names[i].name, name))
+            return &known_names[i];
+    return NULL;
+}
+
+static enum status parse_action(char *text, struct failpoint *point, struct error *err)
+{
+    char *at = strchr(text, '@');
     if (at) {
         *at++ = 0;
         if (!strcmp(at, "*"))
@@ -57,21 +71,94 @@ static enum status parse_one(const char *process, char *spec, struct error *err)
         else if (!str_to_u64(at, 1, UINT32_MAX, &point->at))
             return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: '%s' is not a count", at);
     }
-    for (size_t i = 0; i < sizeof action_names / sizeof *action_names; i++)
-        if (!strcmp(equals + 1, action_names[i])) {
-            point->action = (enum action)i;
-            str_copy(point->name, sizeof point->name, spec);
-            failpoint_count++;
-            return STATUS_OK;
-        }
-    return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: unknown action '%s'", equals + 1);
+    size_t i = 0;
+    while (i < sizeof action_names / sizeof *action_names && strcmp(text, action_names[i]))
+        i++;
+    if (i == sizeof action_names / sizeof *action_names)
+        return error_set(err, STATUS_INVALID,
+                         "BATON_FAILPOINTS: unknown action '%s' (kill, stop, pause, fail, log)",
+                         text);
+    point->action = (enum action)i;
+    if (point->action == ACTION_FAIL && !point->known->can_fail)
+        return error_set(err, STATUS_INVALID,
+                         "BATON_FAILPOINTS: nothing fails at '%s': use another action",
+                         point->known->name);
+    return STATUS_OK;
+}
+
+static enum status parse_one(char *spec, struct failpoint_set *set, struct error *err)
+{
+    char *equals = strchr(spec, '='), *colon = strchr(spec, ':');
+    if (!equals || set->count == MAX_FAILPOINTS)
+        return error_set(err, STATUS_INVALID,
+                         "BATON_FAILPOINTS: '%s' is not [PROCESS:]NAME=ACTION[@N] (at most %d)",
+                         spec, MAX_FAILPOINTS);
+    *equals = 0;
+    if (colon)
+        *colon = 0;
+    const char *name = colon ? colon + 1 : spec;
+    struct failpoint point = {.known = find_known(name), .at = 1};
+    if (!point.known)
+        return error_set(err, STATUS_INVALID,
+                         "BATON_FAILPOINTS: there is no failpoint '%s'; docs/operations.md lists "
+                         "them",
+                         name);
+    TRY(parse_action(equals + 1, &point, err));
+    if (!colon || !strcmp(spec, process_name)) /* else it is another process's: only checked */
+        set->points[set->count++] = point;
+    return STATUS_OK;
+}
+
+static enum status parse_all(char *text, struct failpoint_set *set, struct error *err)
+{
+    *set = (struct failpoint_set){0};
+    char *save = NULL;
+    for (char *one = strtok_r(text, ",\n", &save); one; one = strtok_r(NULL, ",\n", &save))
+        TRY(parse_one(one, set, err));
+    return STATUS_OK;
+}
+
+/* Takes over what the file says. Nothing is armed by one that isn't there, or can't be used. */
+static enum status read_file(struct error *err)
+{
+    char text[MAX_SPEC_BYTES];
+    armed.count = 0;
+    int fd = open(spec_path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &seen_file)) {
+        if (fd >= 0)
+            close(fd);
+        return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: can't read %s", spec_path);
+    }
+    ssize_t length = read(fd, text, sizeof text);
+    close(fd);
+    if (length < 0 || length == (ssize_t)sizeof text)
+        return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: %s is longer than %zu bytes",
+                         spec_path, sizeof text - 1);
+    text[length] = 0;
+    struct failpoint_set set;
+    TRY(parse_all(text, &set, err));
+    armed = set;
+    return STATUS_OK;
+}
+
+static void read_file_if_new(void)
+{
+    struct stat now;
+    struct error err;
+    if (!*spec_path || stat(spec_path, &now) ||
+        (now.st_ino == seen_file.st_ino && now.st_size == seen_file.st_size &&
+         now.st_mtim.tv_sec == seen_file.st_mtim.tv_sec &&
+         now.st_mtim.tv_nsec == seen_file.st_mtim.tv_nsec))
+        return;
+    if (read_file(&err) != STATUS_OK)
+        log_error("failpoint", "msg=\"%s\"", err.text);
 }
 
 bool failpoint_allowed(void)
 {
 #ifdef BATON_RELEASE
     const char *allow = getenv("BATON_FAILPOINTS_ALLOW");
-    return allow && *allow;
+    return allow && !strcmp(allow, "1");
 #else
     return true;
 #endif
@@ -79,8 +166,11 @@ bool failpoint_allowed(void)
 
 enum status failpoint_init(const char *process, struct error *err)
 {
+    failpoint_armed = false;
+    *spec_path = 0;
     const char *log = getenv("BATON_FAILPOINT_LOG");
     str_copy(log_path, sizeof log_path, log ? log : "");
+    str_copy(process_name, sizeof process_name, process);
     const char *spec = getenv("BATON_FAILPOINTS");
     if (!spec || !*spec)
         return STATUS_OK;
@@ -88,14 +178,19 @@ enum status failpoint_init(const char *process, struct error *err)
         return error_set(err, STATUS_INVALID,
                          "BATON_FAILPOINTS is set, but this is a release build: set "
                          "BATON_FAILPOINTS_ALLOW=1 to mean it");
-    char copy[1024];
-    if (!str_copy(copy, sizeof copy, spec))
+    char text[MAX_SPEC_BYTES];
+    if (!str_copy(text, sizeof text, spec))
         return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS is longer than %zu bytes",
-                         sizeof copy - 1);
-    char *save = NULL;
-    for (char *one = strtok_r(copy, ",", &save); one; one = strtok_r(NULL, ",", &save))
-        TRY(parse_one(process, one, err));
-    failpoint_armed = failpoint_count > 0;
+                         sizeof text - 1);
+    if (*spec == '@') {
+        if (!str_copy(spec_path, sizeof spec_path, spec + 1))
+            return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: the path is too long");
+        TRY(read_file(err));
+        failpoint_armed = true;
+        return STATUS_OK;
+    }
+    TRY(parse_all(text, &armed, err));
+    failpoint_armed = armed.count > 0;
     return STATUS_OK;
 }
 
@@ -103,9 +198,9 @@ void failpoint_note(const char *name, const char *action, uint64_t hit)
 {
     if (!*log_path)
         return;
-    char line[160];
-    int length = snprintf(line, sizeof line, "%s %s %llu %d\n", name, action,
-                          (unsigned long long)hit, (int)getpid());
+    char line[256];
+    int length = snprintf(line, sizeof line, "%s %s %llu %d %s\n", name, action,
+                          (unsigned long long)hit, (int)getpid(), process_name);
     int fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
@@ -114,33 +209,42 @@ void failpoint_note(const char *name, const char *action, uint64_t hit)
     close(fd);
 }
 
-static void pause_until_go(const struct failpoint *point)
+static void pause_until_go(const char *name)
 {
     char path[640];
-    snprintf(path, sizeof path, "%s.%s.go", log_path, point->name);
+    snprintf(path, sizeof path, "%s.%s.go", log_path, name);
     for (int waited_ms = 0; waited_ms < PAUSE_LIMIT_MS && access(path, F_OK);
          waited_ms += PAUSE_POLL_MS)
         poll(NULL, 0, PAUSE_POLL_MS);
 }
 
-bool failpoint_hit(const char *name)
+/* Counts the hit; false: nothing is to be done at this one. */
+static bool take_hit(const char *name, struct failpoint *taken)
 {
     struct failpoint *point = NULL;
-    uint64_t hit = 0;
     pthread_mutex_lock(&mutex);
-    for (size_t i = 0; i < failpoint_count && !point; i++)
-        if (!strcmp(failpoints[i].name, name))
-            point = &failpoints[i];
-    if (point)
-        hit = ++point->hits;
+    read_file_if_new();
+    for (size_t i = 0; i < armed.count && !point; i++)
+        if (!strcmp(armed.points[i].known->name, name))
+            point = &armed.points[i];
+    bool due = point && (++point->hits == point->at || !point->at);
+    if (due)
+        *taken = *point;
     pthread_mutex_unlock(&mutex);
-    if (!point || (point->at && hit != point->at))
+    return due;
+}
+
+bool failpoint_hit(const char *name)
+{
+    ASSERT(find_known(name));
+    struct failpoint point;
+    if (!take_hit(name, &point))
         return false;
-    failpoint_note(point->name, action_names[point->action], hit);
-    switch (point->action) {
+    failpoint_note(name, action_names[point.action], point.hits);
+    switch (point.action) {
     case ACTION_KILL: kill(getpid(), SIGKILL); break;
     case ACTION_STOP: kill(getpid(), SIGSTOP); break;
-    case ACTION_PAUSE: pause_until_go(point); break;
+    case ACTION_PAUSE: pause_until_go(name); break;
     case ACTION_FAIL: return true;
     case ACTION_LOG: break;
     }

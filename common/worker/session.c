@@ -1,6 +1,7 @@
 #include "common/worker/session.h"
 
 #include "common/base/assert.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
 
@@ -45,7 +46,9 @@ static void on_opened(struct stream *stream)
 static void on_message(struct stream *stream, const ProtobufCMessage *message)
 {
     struct session *session = stream_role(stream);
-    if (stream == session->stream)
+    if (FAILPOINT_FAILS("worker.session_lose"))
+        stream_cancel(stream);
+    else if (stream == session->stream)
         session->handlers->command(session->role, (const Baton__Worker__V1__SessionDown *)message);
 }
 
@@ -104,7 +107,8 @@ void session_send_tokens(struct session *session, const struct step_token *token
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS;
     up.tokens = &batch;
-    session_send(session, &up);
+    if (!FAILPOINT_FAILS("worker.send_tokens"))
+        session_send(session, &up);
 }
 
 void session_send_refused(struct session *session, struct sequence_key key, const char *reason,

@@ -231,8 +231,11 @@ static void run_step(struct step_loop *loop, uint32_t count)
         loop->inputs[i] = engine_input(&loop->parts[i]);
         prompt_rows |= loop->inputs[i].prompt_rows > 0;
     }
+    FAILPOINT("step.computing");
     struct error err;
-    enum status status = engine_step(loop->config.engine, loop->inputs, count, &err);
+    enum status status = FAILPOINT_FAILS("step.fails")
+                             ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
+                             : engine_step(loop->config.engine, loop->inputs, count, &err);
     if (status != STATUS_OK) {
         for (uint32_t i = 0; i < count; i++)
             sequence_failed(loop, loop->parts[i].sequence, status, &err);

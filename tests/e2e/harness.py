@@ -16,15 +16,7 @@ GOLDEN = TOP / "tests/golden/models"
 SHAKESPEARE = TOP / "deploy/local/tiny-shakespeare"
 
 # The places in the code where a test makes a fault happen.
-FAILPOINTS = {
-    "prefill.after_chunk",    # prefill worker, transfer thread: a chunk was computed and is about to be told to the reader
-    "step.after_chunk",       # either worker, step thread: rows of a prompt were computed
-    "step.after_decode",      # decode worker, step thread: a step with decode rows is done
-    "decode.reading",         # decode worker: a read of KV bytes was started
-    "decode.flip",            # decode worker: with "fail", a bit of the last block changes before its checksum is compared
-    "decode.before_confirm",  # decode worker: all bytes are here and checked, Confirm is about to be sent
-    "decode.after_tokens",    # decode worker: tokens of a step were sent
-}
+FAILPOINTS = set(re.findall(r'X\("([^"]+)"', (TOP / "common/base/failpoint_names.h").read_text()))
 
 
 def failpoint(name, action):
@@ -142,7 +134,7 @@ class Cluster:
             self.expected_exit = 1
 
     def failpoint_hits(self):
-        """[['prefill.after_chunk', 'kill', '3', '1234'], ...]"""
+        """[['prefill.after_chunk', 'kill', '3', '1234', 'prefill-0'], ...]"""
         return [line.split() for line in self.failpoint_log.read_text().splitlines()] if self.failpoint_log.exists() else []
 
     # --- ending ---

@@ -209,7 +209,7 @@ static void test_what_happens_is_noted_in_the_failpoint_log(void **state)
     }
     char text[128] = "", expected[64];
     assert_true(read(fd, text, sizeof text - 1) > 0);
-    snprintf(expected, sizeof expected, "kv.corrupt fault 1 %d\n", (int)getpid());
+    snprintf(expected, sizeof expected, "kv.corrupt fault 1 %d test\n", (int)getpid());
     assert_string_equal(text, expected);
     unsetenv("BATON_FAILPOINT_LOG");
     assert_int_equal(failpoint_init("test", &err), STATUS_OK);

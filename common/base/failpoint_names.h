@@ -1,0 +1,62 @@
+/* Every failpoint of every program, by name: the one place where they are listed. A specification that names another is refused;
+ * tests/unit/test_failpoints.py holds this list against the sources, and docs/operations.md against this list.
+ *
+ * X(name, can_fail, what): can_fail where the code asks FAILPOINT_FAILS, so that the action `fail` means something there. A
+ * message that is dropped (send_...) is one that the stream, or the bytes under it, would have lost. */
+#ifndef BATON_BASE_FAILPOINT_NAMES_H
+#define BATON_BASE_FAILPOINT_NAMES_H
+
+/* clang-format off */
+#define FAILPOINT_NAMES(X)                                                                         \
+    /* Router, dispatch thread. */                                                                 \
+    X("router.arrived", false, "a request was taken in; it has no place yet")                      \
+    X("router.placed", false, "workers are chosen; the command is about to be sent")               \
+    X("router.opened", false, "Opened has come; Decode is not sent")                               \
+    X("router.first_token", false, "the first token is about to go to the client")                 \
+    X("router.token", false, "a token, the first or another, is about to go to the client")        \
+    X("router.ended", false, "a request has ended; its status is about to go to the client")       \
+    X("router.send_prefill", true, "fail: a Prefill command is dropped")                           \
+    X("router.send_decode", true, "fail: a Decode command is dropped")                             \
+    X("router.send_release", true, "fail: a Release command is dropped")                           \
+    /* Workers: transfer thread, step thread. */                                                   \
+    X("worker.session_lose", true, "a command has come; fail: the worker breaks its Session")      \
+    X("worker.send_tokens", true, "tokens are about to be sent; fail: they are dropped")           \
+    X("step.computing", false, "rows are chosen and about to be computed")                         \
+    X("step.fails", true, "fail: the engine can't compute this step")                              \
+    X("step.after_chunk", false, "rows of a prompt were computed")                                 \
+    X("step.after_decode", false, "a step without prompt rows was computed")                       \
+    /* Prefill worker, transfer thread. */                                                         \
+    X("prefill.taken", false, "a Prefill command has come; nothing is held for it")                \
+    X("prefill.reserved", false, "blocks for the whole prompt are held; Opened is not sent")       \
+    X("prefill.send_opened", true, "fail: Opened is dropped")                                      \
+    X("prefill.after_chunk", false, "a chunk was computed and is about to be told to the reader")  \
+    X("prefill.before_complete", false, "the prompt is computed; Complete is not sent")            \
+    X("prefill.at_confirm", false, "Confirm has come; it is not answered")                         \
+    X("prefill.send_ready", true, "fail: Ready is dropped")                                        \
+    X("prefill.send_complete", true, "fail: Complete is dropped")                                  \
+    X("prefill.send_held", true, "fail: the answer to Confirm is dropped")                         \
+    X("prefill.send_gone", true, "fail: Gone is dropped")                                          \
+    X("prefill.send_extended", true, "fail: the answer to Extend is dropped")                      \
+    X("prefill.peer_lose", true, "a decode worker's message has come; fail: its Peer stream ends") \
+    /* Decode worker, transfer thread. */                                                          \
+    X("decode.taken", false, "a Decode command has come; nothing is held for it")                  \
+    X("decode.reserved", false, "room is there; nothing is read")                                  \
+    X("decode.reading", false, "a read of KV bytes is about to start")                             \
+    X("decode.lane_lose", true, "a read has started; fail: the pairing is closed by force")        \
+    X("decode.read_done", false, "a read has ended")                                               \
+    X("decode.flip", true, "fail: a bit of the last block changes before its checksum is made")    \
+    X("decode.before_confirm", false, "all bytes are here and checked; Confirm is not sent")       \
+    X("decode.after_confirm", false, "Confirm was sent")                                           \
+    X("decode.held", false, "the answer to Confirm has come; the sequence is not in the batch")    \
+    X("decode.after_tokens", false, "tokens of a step were sent")                                  \
+    X("decode.send_subscribe", true, "fail: Subscribe is dropped")                                 \
+    X("decode.send_extend", true, "fail: Extend is dropped")                                       \
+    X("decode.send_confirm", true, "fail: Confirm is dropped")                                     \
+    X("decode.send_release", true, "fail: Release to the prefill worker is dropped")               \
+    X("decode.send_pulled", true, "fail: Pulled is dropped")                                       \
+    X("decode.peer_lose", true, "a prefill worker's message has come; fail: the Peer stream ends") \
+    X("decode.hello_layout", true, "fail: Hello to a prefill worker names another layout")         \
+    X("decode.hello_numerics", true, "fail: Hello to a prefill worker names other numerics")
+/* clang-format on */
+
+#endif

@@ -1,0 +1,195 @@
+/* failpoint: what is armed, what is refused, what is recorded; a file that changes while the program runs. */
+#include "common/base/failpoint.h"
+
+#include "common/base/str.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/baton-failpoint-XXXXXX";
+static char log_path[128], spec_path[128];
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(log_path, sizeof log_path, "%s/log", folder);
+    snprintf(spec_path, sizeof spec_path, "%s/spec", folder);
+    setenv("BATON_FAILPOINT_LOG", log_path, 1);
+    setenv("BATON_FAILPOINTS_ALLOW", "1", 1); /* this test is built for release, too */
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(log_path);
+    unlink(spec_path);
+    return rmdir(folder);
+}
+
+static void arm(const char *spec)
+{
+    struct error err;
+    setenv("BATON_FAILPOINTS", spec, 1);
+    if (failpoint_init("decode-0", &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+static void write_spec(const char *text)
+{
+    char other[160];
+    snprintf(other, sizeof other, "%s.new", spec_path);
+    FILE *file = fopen(other, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(rename(other, spec_path), 0);
+}
+
+static void expect_log(const char *text)
+{
+    char seen[512] = "";
+    FILE *file = fopen(log_path, "r");
+    if (file) {
+        seen[fread(seen, 1, sizeof seen - 1, file)] = 0;
+        fclose(file);
+    }
+    char pid[16];
+    snprintf(pid, sizeof pid, "%d ", (int)getpid());
+    for (char *at; (at = strstr(seen, pid));)
+        memmove(at, at + strlen(pid), strlen(at + strlen(pid)) + 1);
+    assert_string_equal(seen, text);
+}
+
+static void test_nothing_is_armed_by_default(void **state)
+{
+    (void)state;
+    arm("");
+    assert_false(failpoint_armed);
+    assert_false(FAILPOINT_FAILS("decode.flip"));
+    expect_log("");
+}
+
+static void test_the_nth_hit_and_every_hit(void **state)
+{
+    (void)state;
+    arm("decode.flip=fail@2,decode-0:decode.reading=log@*,prefill-0:prefill.taken=log");
+    assert_true(failpoint_armed);
+    assert_false(FAILPOINT_FAILS("decode.flip"));
+    assert_true(FAILPOINT_FAILS("decode.flip"));
+    assert_false(FAILPOINT_FAILS("decode.flip"));
+    FAILPOINT("decode.reading");
+    FAILPOINT("decode.reading");
+    FAILPOINT("prefill.taken"); /* another process's */
+    expect_log("decode.flip fail 2 decode-0\ndecode.reading log 1 decode-0\n"
+               "decode.reading log 2 decode-0\n");
+}
+
+static void test_bad_specifications_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec, *sentence;
+    } rows[] = {
+        {"decode.flop=fail", "there is no failpoint 'decode.flop'"},
+        {"prefill-0:prefill.after_chnk=kill@3", "there is no failpoint 'prefill.after_chnk'"},
+        {"decode.flip", "'decode.flip' is not [PROCESS:]NAME=ACTION[@N]"},
+        {"decode.flip=explode", "unknown action 'explode'"},
+        {"decode.flip=fail@0", "'0' is not a count"},
+        {"decode.flip=fail@x", "'x' is not a count"},
+        {"decode.reading=fail", "nothing fails at 'decode.reading'"},
+        {"@/nowhere/at/all", "can't read /nowhere/at/all"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct error err;
+        setenv("BATON_FAILPOINTS", rows[i].spec, 1);
+        assert_int_equal(failpoint_init("decode-0", &err), STATUS_INVALID);
+        if (!strstr(err.text, rows[i].sentence))
+            fail_msg("%s: %s", rows[i].spec, err.text);
+        assert_false(failpoint_armed);
+    }
+}
+
+static void test_one_more_than_the_limit(void **state)
+{
+    (void)state;
+    char spec[2048] = "";
+    struct error err;
+    for (int i = 0; i < 32; i++)
+        strcat(spec, "decode.flip=log,");
+    arm(spec);
+    strcat(spec, "decode.flip=log");
+    setenv("BATON_FAILPOINTS", spec, 1);
+    assert_int_equal(failpoint_init("decode-0", &err), STATUS_INVALID);
+    char *longer = calloc(1, 5000);
+    memset(longer, 'x', 4999);
+    setenv("BATON_FAILPOINTS", longer, 1);
+    assert_int_equal(failpoint_init("decode-0", &err), STATUS_INVALID);
+    free(longer);
+}
+
+static void test_a_file_is_read_again_when_it_changes(void **state)
+{
+    (void)state;
+    char spec[140];
+    write_spec("");
+    snprintf(spec, sizeof spec, "@%s", spec_path);
+    arm(spec);
+    assert_true(failpoint_armed);
+    assert_false(FAILPOINT_FAILS("decode.flip"));
+    write_spec("decode.flip=fail@2\n");
+    assert_false(FAILPOINT_FAILS("decode.flip"));
+    assert_true(FAILPOINT_FAILS("decode.flip"));
+    write_spec("decode.flip=fail@1\ndecode.reading=log");
+    assert_true(FAILPOINT_FAILS("decode.flip"));
+    FAILPOINT("decode.reading");
+    write_spec("decode.flop=fail"); /* nothing is armed by what can't be used */
+    assert_false(FAILPOINT_FAILS("decode.flip"));
+    expect_log("decode.flip fail 2 decode-0\ndecode.flip fail 1 decode-0\n"
+               "decode.reading log 1 decode-0\n");
+}
+
+static void test_kill_stop_and_pause(void **state)
+{
+    (void)state;
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        arm("decode.taken=stop,decode.reading=pause,decode.held=kill");
+        FAILPOINT("decode.taken");
+        FAILPOINT("decode.reading");
+        FAILPOINT("decode.held");
+        _exit(3);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    char go[160];
+    snprintf(go, sizeof go, "%s.decode.reading.go", log_path);
+    kill(pid, SIGCONT);
+    assert_int_equal(waitpid(pid, &status, WNOHANG), 0); /* it pauses */
+    fclose(fopen(go, "w"));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    unlink(go);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        T(test_nothing_is_armed_by_default),          T(test_the_nth_hit_and_every_hit),
+        T(test_bad_specifications_are_refused),       T(test_one_more_than_the_limit),
+        T(test_a_file_is_read_again_when_it_changes), T(test_kill_stop_and_pause),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,38 +3,42 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/str.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #define MOD            "up"
 #define LOG_TAIL_BYTES 2000
+#define NO_FAILPOINTS  "BATON_FAILPOINTS="
 
 enum status cluster_open(struct cluster *cluster, struct error *err)
 {
-    *cluster = (struct cluster){.signal_fd = -1};
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
-    sigaddset(&signals, SIGCHLD);
-    if (!sigprocmask(SIG_BLOCK, &signals, NULL))
-        cluster->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (cluster->signal_fd < 0)
-        return error_set(err, STATUS_IO, "cannot take signals: %s", strerror(errno));
-    return STATUS_OK;
+    *cluster = (struct cluster){.child_fd = -1};
+    TRY(stop_signals_open(&cluster->stop, err));
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    if (!sigprocmask(SIG_BLOCK, &child, NULL))
+        cluster->child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (cluster->child_fd >= 0)
+        return STATUS_OK;
+    stop_signals_close(&cluster->stop);
+    return error_set(err, STATUS_IO, "cannot take signals: %s", strerror(errno));
 }
 
 void cluster_close(struct cluster *cluster)
 {
     ASSERT(cluster_running(cluster) == 0);
-    close(cluster->signal_fd);
+    close(cluster->child_fd);
+    stop_signals_close(&cluster->stop);
 }
 
 enum status cluster_start(struct cluster *cluster, const struct process_plan *plan,
@@ -46,7 +50,8 @@ enum status cluster_start(struct cluster *cluster, const struct process_plan *pl
     enum status status = process_start(plan, process, err);
     if (status != STATUS_OK)
         return error_prefix(err, status, "cannot start %s", plan->name);
-    cluster->count++;
+    cluster->care[cluster->count++] =
+        (struct cluster_care){.plan = *plan, .started_us = clock_now_us()};
     if (started)
         *started = process;
     return STATUS_OK;
@@ -60,53 +65,220 @@ size_t cluster_running(const struct cluster *cluster)
     return running;
 }
 
-static void report_end(struct cluster *cluster, const struct process *process)
+void cluster_keep(struct cluster *cluster, uint64_t restart_cap_us, uint64_t start_limit_us)
 {
-    char cause[128];
-    process_describe_end(process, cause, sizeof cause);
-    bool told = cluster->draining && process->wait_status == 0;
-    if (!cluster->draining)
-        cluster->unexpected++;
-    log_write(told ? LOG_INFO : LOG_ERROR, MOD, "msg=\"%s %s\" role=%s pid=%d log=%s",
-              process->member.name, cause, process->member.role, (int)process->member.pid,
-              *process->log_path ? process->log_path : "-");
+    cluster->restart_cap_us = restart_cap_us;
+    cluster->start_limit_us = start_limit_us;
 }
 
-static void take_signals(struct cluster *cluster)
+size_t cluster_down(const struct cluster *cluster)
+{
+    size_t down = 0;
+    for (size_t i = 0; i < cluster->count; i++)
+        down += cluster->care[i].down;
+    return down;
+}
+
+/* --- ends and restarts --- */
+
+static void show_log_tail(const struct process *process)
+{
+    char tail[LOG_TAIL_BYTES];
+    process_log_tail(process, tail, sizeof tail);
+    if (*tail)
+        fprintf(stderr, "--- last lines of %s\n%s---\n", process->log_path, tail);
+}
+
+static const char *log_of(const struct process *process)
+{
+    return *process->log_path ? process->log_path : "-";
+}
+
+static void report_loop(const struct cluster *cluster, const struct process *process)
+{
+    log_error(MOD,
+              "msg=\"%s ends again and again, %d times in a row: it goes on being started, every "
+              "%" PRIu64 " ms at most\" role=%s log=%s",
+              process->member.name, RESTART_LOOP_ENDS, cluster->restart_cap_us / 1000,
+              process->member.role, log_of(process));
+    show_log_tail(process);
+}
+
+/* A child was reaped: one line, and a restart, unless it did what it was told. */
+static void take_end(struct cluster *cluster, size_t index)
+{
+    const struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
+    char cause[128], next[64] = "";
+    uint64_t now_us = clock_now_us();
+    bool in_order = process_ended_in_order(process), again = false, loops = false;
+    bool told = cluster->draining && (in_order || !process->was_ready);
+    process_describe_end(process, cause, sizeof cause);
+    if (!told && !care->down) {
+        care->down = true;
+        care->down_us = now_us;
+    }
+    if (cluster->restart_cap_us && !cluster->draining) {
+        again = true;
+        if (!process->was_ready)
+            care->any_address = !care->any_address;
+        loops = restart_on_end(&care->restart, cluster->restart_cap_us, now_us);
+        snprintf(next, sizeof next, " restart_in_ms=%" PRIu64, care->restart.wait_us / 1000);
+    }
+    enum log_level level = told || (again && in_order) ? LOG_INFO : again ? LOG_WARN : LOG_ERROR;
+    log_write(level, MOD, "msg=\"%s %s\" role=%s pid=%d log=%s%s", process->member.name, cause,
+              process->member.role, (int)process->member.pid, log_of(process), next);
+    if (loops)
+        report_loop(cluster, process);
+}
+
+/* Failpoints given in so many words happened, or not, in the first life; a file's are whatever it says now. */
+static void drop_failpoints(struct process_plan *plan)
+{
+    const size_t name = strlen(NO_FAILPOINTS);
+    const char *kept[PROCESS_MAX_ENVIRONMENT], *given = getenv("BATON_FAILPOINTS");
+    size_t count = 0;
+    for (size_t i = 0; i < plan->environment_count; i++) {
+        if (!strncmp(plan->environment[i], NO_FAILPOINTS, name))
+            given = plan->environment[i] + name;
+        else
+            kept[count++] = plan->environment[i];
+    }
+    if (given && *given == '@')
+        return;
+    kept[count++] = NO_FAILPOINTS;
+    memcpy(plan->environment, kept, count * sizeof *kept);
+    plan->environment_count = count;
+}
+
+/* The plan of the next life: at the address of the last one. */
+static struct process_plan plan_again(const struct cluster_care *care,
+                                      const struct cluster_member *last)
+{
+    struct process_plan plan = care->plan;
+    if (plan.listen_at && *last->address && (plan.must_keep_address || !care->any_address))
+        plan.argv[plan.listen_at] = last->address;
+    if (plan.metrics_at && *last->metrics && !care->any_address)
+        plan.argv[plan.metrics_at] = last->metrics;
+    drop_failpoints(&plan);
+    return plan;
+}
+
+static void start_again(struct cluster *cluster, size_t index)
+{
+    struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
+    const struct cluster_member last = process->member;
+    struct process_plan plan = plan_again(care, &last);
+    struct error err;
+    if (process_start(&plan, process, &err) == STATUS_OK) {
+        care->started_us = clock_now_us();
+        restart_on_started(&care->restart);
+        /* Until its ready line: where it is expected. */
+        str_copy(process->member.address, sizeof process->member.address, last.address);
+        str_copy(process->member.metrics, sizeof process->member.metrics, last.metrics);
+        process->member.restarts = care->restart.count;
+        return;
+    }
+    log_error(MOD, "msg=\"cannot start %s: %s\"", plan.name, err.text);
+    if (restart_on_end(&care->restart, cluster->restart_cap_us, clock_now_us()))
+        report_loop(cluster, process);
+}
+
+/* When child `index` needs something that only time brings; UINT64_MAX: nothing. */
+static uint64_t due_us(const struct cluster *cluster, size_t index)
+{
+    const struct cluster_care *care = &cluster->care[index];
+    if (!cluster->restart_cap_us || cluster->draining)
+        return UINT64_MAX;
+    switch (cluster->processes[index].state) {
+    case PROCESS_ENDED: return care->restart.due_us ? care->restart.due_us : UINT64_MAX;
+    case PROCESS_STARTING: return care->started_us + cluster->start_limit_us;
+    case PROCESS_READY: break;
+    }
+    return UINT64_MAX;
+}
+
+static void tend(struct cluster *cluster, uint64_t now_us)
+{
+    for (size_t i = 0; i < cluster->count; i++) {
+        const struct process *process = &cluster->processes[i];
+        if (due_us(cluster, i) > now_us)
+            continue;
+        if (process->state == PROCESS_ENDED) {
+            start_again(cluster, i);
+            continue;
+        }
+        log_error(MOD, "msg=\"%s did not get ready in time: ending it\" pid=%d log=%s",
+                  process->member.name, (int)process->member.pid, log_of(process));
+        kill(process->member.pid, SIGKILL);
+        cluster->care[i].started_us = now_us; /* its end comes as a signal */
+    }
+}
+
+/* --- what comes in --- */
+
+static void take_children(struct cluster *cluster)
 {
     struct signalfd_siginfo info;
-    while (read(cluster->signal_fd, &info, sizeof info) == sizeof info)
-        cluster->stop_signals += info.ssi_signo != SIGCHLD;
-    /* Several ends may share one SIGCHLD. */
+    while (read(cluster->child_fd, &info, sizeof info) == sizeof info)
+        ; /* several ends may share one SIGCHLD */
     for (size_t i = 0; i < cluster->count; i++)
         if (process_reap(&cluster->processes[i]))
-            report_end(cluster, &cluster->processes[i]);
+            take_end(cluster, i);
 }
 
-static void take_ready(struct process *process)
+static void take_ready(struct cluster *cluster, size_t index)
 {
+    struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
     struct error err;
     if (process_read_ready(process, &err) != STATUS_OK) {
         log_error(MOD, "msg=\"cannot understand a ready line: %s\"", err.text);
         kill(process->member.pid, SIGKILL);
     }
+    if (process->state != PROCESS_READY)
+        return;
+    uint64_t now_us = clock_now_us();
+    restart_on_ready(&care->restart, now_us);
+    care->any_address = false;
+    cluster->changed = true;
+    if (care->down)
+        log_info(MOD, "msg=\"%s is back\" role=%s pid=%d address=%s restarts=%u down_ms=%" PRIu64,
+                 process->member.name, process->member.role, (int)process->member.pid,
+                 process->member.address, care->restart.count, (now_us - care->down_us) / 1000);
+    care->down = false;
+}
+
+static int wait_ms(const struct cluster *cluster, uint64_t timeout_us)
+{
+    uint64_t now_us = clock_now_us();
+    for (size_t i = 0; i < cluster->count; i++) {
+        uint64_t due = due_us(cluster, i), left = due > now_us ? due - now_us : 0;
+        if (due != UINT64_MAX && left < timeout_us)
+            timeout_us = left;
+    }
+    uint64_t timeout_ms = timeout_us / 1000 + (timeout_us % 1000 != 0);
+    return timeout_us == UINT64_MAX ? -1 : timeout_ms > 60000 ? 60000 : (int)timeout_ms;
 }
 
 void cluster_turn(struct cluster *cluster, uint64_t timeout_us)
 {
-    struct pollfd fds[1 + CLUSTER_MAX_PROCESSES] = {{.fd = cluster->signal_fd, .events = POLLIN}};
+    struct pollfd fds[2 + CLUSTER_MAX_PROCESSES] = {{.fd = cluster->stop.fd, .events = POLLIN},
+                                                    {.fd = cluster->child_fd, .events = POLLIN}};
     for (size_t i = 0; i < cluster->count; i++)
-        fds[1 + i] =
+        fds[2 + i] =
             (struct pollfd){.fd = cluster->processes[i].ready_fd, .events = POLLIN}; /* -1: none */
-    uint64_t timeout_ms = timeout_us / 1000 + (timeout_us % 1000 != 0);
-    int wait_ms = timeout_us == UINT64_MAX ? -1 : timeout_ms > 60000 ? 60000 : (int)timeout_ms;
-    if (poll(fds, 1 + cluster->count, wait_ms) <= 0)
-        return;
-    for (size_t i = 0; i < cluster->count; i++)
-        if (fds[1 + i].revents)
-            take_ready(&cluster->processes[i]);
-    if (fds[0].revents)
-        take_signals(cluster);
+    if (poll(fds, 2 + cluster->count, wait_ms(cluster, timeout_us)) > 0) {
+        for (size_t i = 0; i < cluster->count; i++)
+            if (fds[2 + i].revents)
+                take_ready(cluster, i);
+        if (fds[1].revents)
+            take_children(cluster);
+        if (fds[0].revents)
+            stop_signals_take(&cluster->stop, clock_now_us());
+    }
+    tend(cluster, clock_now_us());
 }
 
 static uint64_t left_us(uint64_t deadline_us)
@@ -117,11 +289,9 @@ static uint64_t left_us(uint64_t deadline_us)
 
 static enum status explain_end(const struct process *process, struct error *err)
 {
-    char cause[128], tail[LOG_TAIL_BYTES];
+    char cause[128];
     process_describe_end(process, cause, sizeof cause);
-    process_log_tail(process, tail, sizeof tail);
-    if (*tail)
-        fprintf(stderr, "--- last lines of %s\n%s---\n", process->log_path, tail);
+    show_log_tail(process);
     return error_set(err, STATUS_UNAVAILABLE, "%s %s before it was ready", process->member.name,
                      cause);
 }
@@ -138,7 +308,7 @@ enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, st
         }
         if (!waiting_for)
             return STATUS_OK;
-        if (cluster->stop_signals)
+        if (cluster->stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");
         if (!left_us(deadline_us))
             return error_set(err, STATUS_TIMEOUT, "%s did not get ready in time: see %s",
@@ -150,24 +320,27 @@ enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, st
 
 /* --- stopping --- */
 
+/* What is still starting has nothing to drain, and may be busy for long with reading its model. */
 static void signal_all(struct cluster *cluster, size_t first, size_t end, int number)
 {
-    for (size_t i = first; i < end; i++)
-        if (cluster->processes[i].state != PROCESS_ENDED)
-            kill(cluster->processes[i].member.pid, number);
+    for (size_t i = first; i < end; i++) {
+        const struct process *process = &cluster->processes[i];
+        if (process->state != PROCESS_ENDED)
+            kill(process->member.pid, process->state == PROCESS_STARTING ? SIGKILL : number);
+    }
 }
 
 /* Waits until processes [first, end) have ended; false at the deadline or at one more signal to stop. */
 static bool wait_ended(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us)
 {
-    int signals = cluster->stop_signals;
+    uint32_t wishes = cluster->stop.wishes;
     for (;;) {
         size_t running = 0;
         for (size_t i = first; i < end; i++)
             running += cluster->processes[i].state != PROCESS_ENDED;
         if (!running)
             return true;
-        if (!left_us(deadline_us) || cluster->stop_signals != signals)
+        if (!left_us(deadline_us) || cluster->stop.wishes != wishes)
             return false;
         cluster_turn(cluster, left_us(deadline_us));
     }

@@ -1,19 +1,37 @@
 /* The processes that `baton up` started, and the signals about them. Owner: one thread, the one that called cluster_open.
  *
- * Everything waits in one place, cluster_turn: a signal to stop, a child that ended, a ready line. Dead children are reaped at
- * once (a zombie looks alive to UCX's peers) and reported by one log line with name, pid and cause. */
+ * Everything waits in one place, cluster_turn: a signal to stop, a child that ended, a ready line, a restart that is due. Dead
+ * children are reaped at once (a zombie looks alive to UCX's peers) and reported by one log line with name, pid and cause.
+ *
+ * After cluster_keep a child that ended is started again (restart.h says when), at the address that it had, so that its peers
+ * find it: a worker that can't have it any more takes any, the router never, for the workers know no other. Failpoints
+ * happen in a process's first life only. */
 #ifndef BATON_CLI_CLUSTER_H
 #define BATON_CLI_CLUSTER_H
 
+#include "common/base/stop_signals.h"
 #include "common/cli/process.h"
+#include "common/cli/restart.h"
+
+/* What it takes to start a child again. */
+struct cluster_care {
+    struct process_plan plan; /* of its first start */
+    struct restart restart;
+    bool down;           /* ended untold, and not back yet */
+    bool any_address;    /* the one that it had was not to be had: take any */
+    uint64_t started_us; /* of this life */
+    uint64_t down_us;    /* when it went down */
+};
 
 struct cluster {
     size_t count;
     struct process processes[CLUSTER_MAX_PROCESSES];
-    int signal_fd;
-    int stop_signals;  /* SIGINT, SIGTERM, SIGHUP so far */
-    bool draining;     /* a child that ends now does what it was told */
-    size_t unexpected; /* children that ended untold */
+    struct cluster_care care[CLUSTER_MAX_PROCESSES];
+    struct stop_signals stop;
+    int child_fd;  /* signalfd of SIGCHLD */
+    bool draining; /* a child that ends now does what it was told */
+    bool changed;  /* a child is back, with another pid: the reader clears it */
+    uint64_t restart_cap_us, start_limit_us; /* of cluster_keep; 0: what ended stays down */
 };
 
 /* Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process; before threads start. */
@@ -21,7 +39,7 @@ enum status cluster_open(struct cluster *cluster, struct error *err) WARN_UNUSED
 /* All processes must have ended. */
 void cluster_close(struct cluster *cluster);
 
-/* Starts one more process; *started (may be NULL) stays valid as long as the cluster. */
+/* Starts one more process; *started (may be NULL) stays valid as long as the cluster, and so must the plan's strings. */
 enum status cluster_start(struct cluster *cluster, const struct process_plan *plan,
                           const struct process **started, struct error *err) WARN_UNUSED;
 
@@ -32,6 +50,11 @@ void cluster_turn(struct cluster *cluster, uint64_t timeout_us);
 enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us,
                                struct error *err) WARN_UNUSED;
 size_t cluster_running(const struct cluster *cluster);
+/* From now on what ends is started again, after restart_cap_us at most; a new life that is not ready after start_limit_us is
+ * ended, and counts as one more end. */
+void cluster_keep(struct cluster *cluster, uint64_t restart_cap_us, uint64_t start_limit_us);
+/* Children that ended without having been told, and are not back. */
+size_t cluster_down(const struct cluster *cluster);
 
 /* Ends all processes: SIGTERM to the router first, which finishes what it has while the workers still serve it, then to the
  * workers; SIGKILL to what is left at the deadline or at a second signal. True if nothing had to be killed. */

@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_FILE_BYTES 65536
+#define MAX_FILE_BYTES   65536
+#define KEPT_LOG_FOLDERS 8 /* of clusters that are no more */
 
 enum status cluster_folder(char path[CLUSTER_PATH_BYTES], struct error *err)
 {
@@ -57,7 +58,7 @@ static void format(const struct cluster_file *file, struct str *out)
         str_addf(out, ", \"pid\": %d", (int)member->pid);
         add_field(out, ", ", "address", member->address);
         add_field(out, ", ", "metrics", member->metrics);
-        str_add(out, "}");
+        str_addf(out, ", \"restarts\": %u}", member->restarts);
     }
     str_add(out, "]}\n");
 }
@@ -108,6 +109,9 @@ static enum status read_member(const struct json_value *object, struct cluster_m
     TRY(copy_field(object, "role", member->role, sizeof member->role, err));
     TRY(copy_field(object, "address", member->address, sizeof member->address, err));
     TRY(copy_field(object, "metrics", member->metrics, sizeof member->metrics, err));
+    int64_t restarts;
+    TRY(json_get_i64(object, "restarts", 0, UINT32_MAX, &restarts, err));
+    member->restarts = (uint32_t)restarts;
     return get_pid(object, &member->pid, err);
 }
 
@@ -167,6 +171,11 @@ static pid_t pid_in(const char *name)
     return whole && pid > 0 ? (pid_t)pid : 0;
 }
 
+static bool is_dead(pid_t pid)
+{
+    return kill(pid, 0) && errno == ESRCH;
+}
+
 static bool newer(const struct timespec *a, const struct timespec *b)
 {
     return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
@@ -183,8 +192,7 @@ static pid_t newest_in(const char *folder)
     for (struct dirent *entry; (entry = readdir(dir));) {
         struct stat info;
         pid_t pid = pid_in(entry->d_name);
-        if (!pid || (kill(pid, 0) && errno == ESRCH) ||
-            fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
+        if (!pid || is_dead(pid) || fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
             continue;
         if (!found || newer(&info.st_mtim, &best)) {
             best = info.st_mtim;
@@ -215,4 +223,71 @@ void cluster_file_withdraw(pid_t pid)
     struct error err;
     if (path_of(pid, path, &err) == STATUS_OK)
         unlink(path);
+}
+
+/* --- sweeping --- */
+
+/* A folder of logs that nobody writes any more; the newest are worth keeping. */
+struct old_logs {
+    char name[16];
+    struct timespec modified;
+};
+
+static void remove_folder(int parent_fd, const char *name)
+{
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+            unlinkat(fd, entry->d_name, 0);
+    closedir(dir);
+    unlinkat(parent_fd, name, AT_REMOVEDIR);
+}
+
+/* One more folder that may stay: puts it among the newest, and removes the one that has no place there any more. */
+static void keep_newest(int parent_fd, struct old_logs kept[KEPT_LOG_FOLDERS], size_t *count,
+                        struct old_logs found)
+{
+    if (*count < KEPT_LOG_FOLDERS) {
+        kept[(*count)++] = found;
+        return;
+    }
+    struct old_logs *oldest = &found;
+    for (size_t i = 0; i < *count; i++)
+        if (newer(&oldest->modified, &kept[i].modified))
+            oldest = &kept[i];
+    struct old_logs removed = *oldest;
+    *oldest = found;
+    remove_folder(parent_fd, removed.name);
+}
+
+void cluster_file_sweep(void)
+{
+    char folder[CLUSTER_PATH_BYTES];
+    struct error err;
+    DIR *dir = cluster_folder(folder, &err) == STATUS_OK ? opendir(folder) : NULL;
+    if (!dir)
+        return;
+    struct old_logs kept[KEPT_LOG_FOLDERS];
+    size_t kept_count = 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat info;
+        uint64_t log_pid;
+        int pid = 0; /* of a cluster's file, or of one that was being written */
+        struct old_logs logs;
+        if (sscanf(entry->d_name, "cluster-%d.json", &pid) == 1 && pid > 0 && is_dead((pid_t)pid))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+        if (pid || !str_to_u64(entry->d_name, 1, INT32_MAX, &log_pid) || !is_dead((pid_t)log_pid) ||
+            fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) ||
+            !S_ISDIR(info.st_mode) || !str_copy(logs.name, sizeof logs.name, entry->d_name))
+            continue;
+        logs.modified = info.st_mtim;
+        keep_newest(dirfd(dir), kept, &kept_count, logs);
+    }
+    closedir(dir);
 }

@@ -2,7 +2,10 @@
  * this user knows, for `baton generate` and `baton status`.
  *
  *     {"pid": 1, "grpc": "127.0.0.1:4001", "http": "127.0.0.1:4002", "logs": "/tmp/...",
- *      "processes": [{"name": "prefill-0", "role": "prefill", "pid": 2, "address": "127.0.0.1:4003", "metrics": "..."}]}
+ *      "processes": [{"name": "prefill-0", "role": "prefill", "pid": 2, "address": "127.0.0.1:4003", "metrics": "...",
+ *                     "restarts": 0}]}
+ *
+ * It is written again whenever a process was started again: pids, and where it must be addresses, are the new ones.
  */
 #ifndef BATON_CLI_CLUSTER_FILE_H
 #define BATON_CLI_CLUSTER_FILE_H
@@ -18,6 +21,7 @@
 struct cluster_member {
     char name[64], role[16], address[128], metrics[128];
     pid_t pid;
+    uint32_t restarts; /* times that it was started again */
 };
 
 struct cluster_file {
@@ -43,5 +47,7 @@ enum status cluster_file_publish(const struct cluster_file *file, struct error *
 enum status cluster_file_find(const char *flag, struct cluster_file *file,
                               struct error *err) WARN_UNUSED;
 void cluster_file_withdraw(pid_t pid);
+/* Removes what clusters of this user left here that were killed: their files, and all but the newest of their log folders. */
+void cluster_file_sweep(void);
 
 #endif

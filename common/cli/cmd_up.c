@@ -58,6 +58,11 @@ static const struct config_setting settings_table[] = {
      .help = "All logs to the terminal instead of files"},
     {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = up_log_level_names,
      .help = "Least level that is logged"},
+    {"restart", CONFIG_BOOL, AT(restart), "true",
+     .help = "Start a process again that ended without having been told"},
+    {"restart-wait", CONFIG_DURATION, AT(restart_wait_us), "10s", "100ms", "1h",
+     .help = "Longest wait before a restart; from 100 ms it doubles from end to end, until the "
+             "process has served for 10 s"},
     {"start-timeout", CONFIG_DURATION, AT(start_timeout_us), "120s", "1s", "1h",
      .help = "The cluster must serve by then"},
     {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "1h",
@@ -65,9 +70,11 @@ static const struct config_setting settings_table[] = {
 };
 static const struct config_program program = {
     .name = "baton up",
-    .summary = "Starts one router, N prefill and M decode workers on this machine, all on "
-               "loopback, and stays until\n"
-               "Ctrl-C, which drains: running requests end first. A second Ctrl-C kills.",
+    .summary =
+        "Starts one router, N prefill and M decode workers on this machine, all on "
+        "loopback, and stays until\n"
+        "Ctrl-C, which drains: running requests end first. A second Ctrl-C kills. A process that "
+        "dies is started again.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
 };
@@ -144,7 +151,7 @@ static enum status wait_registered(struct up *up, uint64_t deadline_us, struct e
         if (cluster_status_fetch(http, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
             cluster_status_up(&seen) == wanted)
             return STATUS_OK;
-        if (up->cluster.stop_signals)
+        if (up->cluster.stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");
         if (cluster_running(&up->cluster) < up->cluster.count)
             return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
@@ -205,17 +212,40 @@ static void print_ready_block(const struct up *up, const struct cluster_file *fi
     fflush(stdout);
 }
 
-/* Serves until a signal, or until the router or the last worker is gone. */
+/* Where scripts and the other commands look. */
+static enum status publish(const struct up *up, const struct cluster_file *file, struct error *err)
+{
+    TRY(cluster_file_publish(file, err));
+    return *up->settings.ready_file ? cluster_file_write(file, up->settings.ready_file, err)
+                                    : STATUS_OK;
+}
+
+/* A process is back. A cluster that serves goes on serving though its new pids can't be written down. */
+static void publish_again(struct up *up)
+{
+    struct error err;
+    struct cluster_file file = describe(up);
+    up->cluster.changed = false;
+    if (publish(up, &file, &err) != STATUS_OK)
+        log_error(MOD, "msg=\"cannot tell the new process ids: %s\"", err.text);
+}
+
+/* Serves until a signal; without restarts also until the router or the last worker is gone. */
 static enum status serve(struct up *up, struct error *err)
 {
     struct cluster_file file = describe(up);
-    TRY(cluster_file_publish(&file, err));
-    if (*up->settings.ready_file)
-        TRY(cluster_file_write(&file, up->settings.ready_file, err));
+    up->cluster.changed = false;
+    TRY(publish(up, &file, err));
     print_ready_block(up, &file);
+    if (up->settings.restart)
+        cluster_keep(&up->cluster, up->settings.restart_wait_us, up->settings.start_timeout_us);
     const struct process *router = &up->cluster.processes[0];
-    while (!up->cluster.stop_signals) {
+    while (!up->cluster.stop.wishes) {
         cluster_turn(&up->cluster, UINT64_MAX);
+        if (up->cluster.changed)
+            publish_again(up);
+        if (up->settings.restart)
+            continue;
         if (router->state == PROCESS_ENDED)
             return error_set(err, STATUS_UNAVAILABLE, "the router is gone");
         if (cluster_running(&up->cluster) == 1)
@@ -241,14 +271,19 @@ static int run(struct up *up)
         fprintf(stderr, "baton up: %s\n", err.text);
         return status == STATUS_INVALID || status == STATUS_LIMIT ? 2 : 1;
     }
+    cluster_file_sweep();
+    if (*up->settings.ready_file) /* an earlier cluster's: who waits for it waits for this one */
+        unlink(up->settings.ready_file);
     status = start_all(up, &err);
     if (status == STATUS_OK)
         status = serve(up, &err);
     if (status != STATUS_OK)
         fprintf(stderr, "baton up: %s\n", err.text);
     cluster_file_withdraw(getpid());
+    if (*up->settings.ready_file)
+        unlink(up->settings.ready_file);
     bool gentle = cluster_drain(&up->cluster, up->settings.drain_timeout_us + CHILD_END_GRACE_US);
-    bool clean = status == STATUS_OK && gentle && !up->cluster.unexpected;
+    bool clean = status == STATUS_OK && gentle && !cluster_down(&up->cluster);
     if (clean && up->own_log_dir)
         remove_log_dir(up);
     cluster_close(&up->cluster);

@@ -22,10 +22,14 @@
 static _Noreturn void become(char *const *argv, char *const *environment, const int fds[2],
                              pid_t parent)
 {
+    /* The terminal's Ctrl-C is for the parent: what came before this process had a group of its own is dropped. SIGTERM may be
+     * the parent's own wish, and stays. */
+    setpgid(0, 0);
+    signal(SIGINT, signal(SIGINT, SIG_IGN));
+    signal(SIGHUP, signal(SIGHUP, SIG_IGN));
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXEC_FAILED);
@@ -132,8 +136,10 @@ static enum status understand(struct process *process, struct error *err)
     if (status == STATUS_OK && (!str_copy(member->address, sizeof member->address, address) ||
                                 !str_copy(member->metrics, sizeof member->metrics, metrics)))
         status = error_set(err, STATUS_LIMIT, "an address is too long");
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         process->state = PROCESS_READY;
+        process->was_ready = true;
+    }
     json_destroy(json);
     return status;
 }
@@ -169,6 +175,12 @@ bool process_reap(struct process *process)
         close(process->ready_fd);
     process->ready_fd = -1;
     return true;
+}
+
+bool process_ended_in_order(const struct process *process)
+{
+    int status = process->wait_status;
+    return status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 }
 
 void process_describe_end(const struct process *process, char *text, size_t size)

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #define PROCESS_MAX_ARGUMENTS   64
-#define PROCESS_MAX_ENVIRONMENT 16
+#define PROCESS_MAX_ENVIRONMENT 17
 
 /* What to start. Strings belong to the caller and are only read by process_start. */
 struct process_plan {
@@ -21,6 +21,8 @@ struct process_plan {
     const char *role;
     const char *argv[PROCESS_MAX_ARGUMENTS]; /* argv[0]: the program's path */
     size_t argc;
+    size_t listen_at, metrics_at; /* where argv has the addresses to listen on; 0: nowhere */
+    bool must_keep_address;       /* others know its address, and only that */
     const char *environment[PROCESS_MAX_ENVIRONMENT]; /* "KEY=VALUE", on top of ours */
     size_t environment_count;
     const char *log_path; /* standard error goes there (appended); NULL: to ours */
@@ -36,6 +38,7 @@ struct process {
     struct cluster_member member; /* address and metrics: once READY */
     enum process_state state;
     int ready_fd;                      /* -1 when done with */
+    bool was_ready;                    /* in this life */
     int wait_status;                   /* of waitpid, once ENDED */
     char log_path[CLUSTER_PATH_BYTES]; /* "": none */
     char line[512];                    /* the ready line as far as it came */
@@ -49,6 +52,8 @@ enum status process_start(const struct process_plan *plan, struct process *proce
 enum status process_read_ready(struct process *process, struct error *err) WARN_UNUSED;
 /* True once when the process has ended: state ENDED, nothing left of it. */
 bool process_reap(struct process *process);
+/* By itself with exit code 0, or by SIGTERM before it could do better. */
+bool process_ended_in_order(const struct process *process);
 /* "was killed by signal 9 (Killed)", "ended with exit code 3". */
 void process_describe_end(const struct process *process, char *text, size_t size);
 /* The last lines of its log, at most `size` - 1 bytes, starting at a line. */

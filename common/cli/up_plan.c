@@ -40,6 +40,15 @@ static bool names_a_process(const struct up_settings *settings, const char *name
     return false;
 }
 
+/* How many of --env's items are for the process that `item` names. */
+static size_t items_like(const struct config_list *environment, const char *item, size_t name)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < environment->count; i++)
+        count += !strncmp(environment->items[i], item, name + 1); /* with the colon */
+    return count;
+}
+
 enum status up_check(const struct up_settings *settings, struct error *err)
 {
     if (!worker_count(settings))
@@ -58,6 +67,9 @@ enum status up_check(const struct up_settings *settings, struct error *err)
             return error_set(err, STATUS_INVALID,
                              "--env '%.80s': there is no process %.*s (router, prefill-0, ...)",
                              item, (int)name, item);
+        if (items_like(&settings->environment, item, name) > UP_MAX_ENVIRONMENT)
+            return error_set(err, STATUS_LIMIT, "more than %d --env for %.*s", UP_MAX_ENVIRONMENT,
+                             (int)name, item);
     }
     return STATUS_OK;
 }
@@ -92,7 +104,7 @@ static void add_environment(const struct up_context *context, struct process_pla
     size_t length = strlen(plan->name);
     for (size_t i = 0; i < all->count; i++)
         if (!strncmp(all->items[i], plan->name, length) && all->items[i][length] == ':' &&
-            plan->environment_count < PROCESS_MAX_ENVIRONMENT)
+            plan->environment_count < UP_MAX_ENVIRONMENT)
             plan->environment[plan->environment_count++] = all->items[i] + length + 1;
 }
 
@@ -109,6 +121,7 @@ static struct process_plan common_part(const struct up_context *context, const c
     if (*settings->model_name)
         add(&plan, "--model-name", settings->model_name);
     add(&plan, "--metrics-listen", "127.0.0.1:0");
+    plan.metrics_at = plan.argc - 1;
     add(&plan, "--log-level", up_log_level_names[settings->log_level]);
     add(&plan, "--drain-timeout",
         keep(context, "%lluus", (unsigned long long)settings->drain_timeout_us));
@@ -120,6 +133,8 @@ struct process_plan up_plan_router(const struct up_context *context)
 {
     struct process_plan plan = common_part(context, "router", "router");
     add(&plan, "--listen", keep(context, "127.0.0.1:%u", context->settings->port));
+    plan.listen_at = plan.argc - 1;
+    plan.must_keep_address = true;
     return plan;
 }
 
@@ -154,6 +169,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--name", keep(context, "%s", name));
     add(&plan, "--router", keep(context, "%s", router_address));
     add(&plan, "--listen", "127.0.0.1:0");
+    plan.listen_at = plan.argc - 1;
     add(&plan, "--compute", up_compute_names[settings->compute]);
     add(&plan, "--isa", up_isa_names[settings->isa]);
     add(&plan, "--transport", up_transport_names[settings->transport]);

@@ -12,7 +12,8 @@
 
 #include <stdint.h>
 
-#define UP_MAX_CORES 1024
+#define UP_MAX_CORES       1024
+#define UP_MAX_ENVIRONMENT 16 /* --env of one process */
 
 struct up_settings {
     uint64_t prefill, decode;
@@ -22,8 +23,8 @@ struct up_settings {
     uint64_t threads; /* of each worker; 0: cores / workers */
     bool pin;
     char ready_file[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
-    bool verbose;
-    uint64_t start_timeout_us, drain_timeout_us;
+    bool verbose, restart;
+    uint64_t restart_wait_us, start_timeout_us, drain_timeout_us;
     struct config_list environment; /* "PROCESS:KEY=VALUE" */
 };
 extern const char *const up_compute_names[], *const up_isa_names[], *const up_transport_names[],
@@ -43,7 +44,8 @@ struct up_context {
 };
 
 uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores);
-/* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE. */
+/* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE; STATUS_LIMIT: too many
+ * workers, or too many of one process. */
 enum status up_check(const struct up_settings *settings, struct error *err) WARN_UNUSED;
 struct process_plan up_plan_router(const struct up_context *context);
 /* index: prefill workers first, then decode workers. */

@@ -1,19 +1,20 @@
 #include "common/worker/worker.h"
 
+#include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
+#include "common/base/stop_signals.h"
 #include "common/http/http_server.h"
 #include "common/membership/registrar.h"
 #include "proto/descriptors.h"
 
 #include <poll.h>
-#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define MODULE            "worker"
@@ -339,21 +340,32 @@ static void tell_ready(const struct worker *worker)
     close((int)worker->config.ready_fd);
 }
 
-/* Waits for SIGTERM or SIGINT, then for the last request, the drain's deadline or a second signal. */
-static void wait_for_end(struct worker_life *life, int signal_fd)
+/* Waits to be asked to stop, then for the last request, the drain's deadline or a second asking. */
+static void wait_for_end(struct worker_life *life, struct stop_signals *signals)
 {
     struct worker *worker = &life->worker;
-    struct signalfd_siginfo info;
-    while (read(signal_fd, &info, sizeof info) != sizeof info)
-        ;
-    log_info(MODULE, "msg=\"draining\" signal=%u", info.ssi_signo);
+    struct pollfd fds[] = {{.fd = signals->fd, .events = POLLIN},
+                           {.fd = worker->idle_fd, .events = POLLIN}};
+    do
+        poll(fds, 1, -1);
+    while (!stop_signals_take(signals, clock_now_us()));
+    log_info(MODULE, "msg=\"draining\"");
     rpc_server_set_serving(life->server, false);
     atomic_store(&worker->draining, true);
-    struct pollfd fds[] = {{.fd = signal_fd, .events = POLLIN},
-                           {.fd = worker->idle_fd, .events = POLLIN}};
-    int ready = poll(fds, 2, (int)(worker->config.drain_timeout_us / 1000));
-    if (ready == 0)
-        log_warn(MODULE, "msg=\"requests were still running when the drain's time was over\"");
+    uint64_t end_us = clock_now_us() + worker->config.drain_timeout_us;
+    for (;;) {
+        uint64_t now_us = clock_now_us();
+        uint64_t left_ms = now_us < end_us ? (end_us - now_us + 999) / 1000 : 0;
+        int ready = poll(fds, 2, left_ms > 60000 ? 60000 : (int)left_ms);
+        if (ready > 0 && fds[1].revents)
+            return;
+        bool again = ready > 0 && fds[0].revents && stop_signals_take(signals, clock_now_us());
+        if (again || clock_now_us() >= end_us) {
+            log_warn(MODULE, "why=\"%s\" msg=\"stopping with requests still running\"",
+                     again ? "asked a second time" : "the drain's time is over");
+            return;
+        }
+    }
 }
 
 int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
@@ -363,15 +375,11 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
     worker->ops = ops;
     worker_config_load(ops->role, argc, argv, &worker->config);
     worker->idle_fd = eventfd(0, EFD_CLOEXEC);
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &signals,
-                    NULL); /* threads inherit it: only the signalfd sees them */
-    int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+    struct stop_signals signals;
     struct error err;
-    enum status status = failpoint_init(worker->config.name, &err);
+    enum status status = stop_signals_open(&signals, &err);
+    if (status == STATUS_OK)
+        status = failpoint_init(worker->config.name, &err);
     if (status == STATUS_OK)
         status = worker_up(&life, &err);
     if (status != STATUS_OK) {
@@ -380,9 +388,9 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
                   log_quote(err.text, quoted, sizeof quoted));
     } else {
         tell_ready(worker);
-        wait_for_end(&life, signal_fd);
+        wait_for_end(&life, &signals);
     }
     worker_down(&life);
-    close(signal_fd);
+    stop_signals_close(&signals);
     return status == STATUS_OK ? 0 : 1;
 }

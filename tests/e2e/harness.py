@@ -54,10 +54,12 @@ class Failed(Exception):
 
 class Cluster:
     def __init__(self, folder, model=SHAKESPEARE, prefill=1, decode=1, compute="f32", transport="auto", settings=None,
-                 process_environment=None, flags=(), wait=True):
-        """settings: {"chunk-tokens": 16}, for every worker. process_environment: {"prefill-0": {"KEY": "VALUE"}}."""
+                 process_environment=None, flags=(), restart=False, wait=True):
+        """settings: {"chunk-tokens": 16}, for every worker. process_environment: {"prefill-0": {"KEY": "VALUE"}}. restart: processes
+        that die are started again (`wait_back`); otherwise `baton up` reports them and ends with 1."""
         self.folder = folder
         self.expected_exit = 0
+        self.restart = restart
         self.failpoint_log = folder / "failpoints"
         self.ready_file = folder / "ready.json"
         self.environment = dict(os.environ, XDG_RUNTIME_DIR=str(folder), BATON_FAILPOINT_LOG=str(self.failpoint_log))
@@ -65,7 +67,7 @@ class Cluster:
             self.environment["BATON_" + name.upper().replace("-", "_")] = str(value)
         # Not pinned: other tests run on this machine at the same time.
         command = ["setpriv", "--pdeathsig", "KILL", BATON, "up", "--no-pin", "--model", model,
-                   "--prefill", prefill, "--decode", decode, "--compute", compute, "--transport", transport, "--ready-file", self.ready_file, "--log-dir", folder / "logs", *flags]
+                   "--prefill", prefill, "--decode", decode, "--compute", compute, "--transport", transport, "--ready-file", self.ready_file, "--log-dir", folder / "logs", "--restart" if restart else "--no-restart", *flags]
         for process, variables in (process_environment or {}).items():
             for key, value in variables.items():
                 command += ["--env", f"{process}:{key}={value}"]
@@ -81,6 +83,9 @@ class Cluster:
     def wait_ready(self):
         wait_until("the cluster serves", lambda: self.ready_file.exists() or self.up.poll() is not None, 120)
         assert self.up.poll() is None, f"baton up ended with {self.up.returncode}:\n{self.logs()}"
+        self.read_ready_file()
+
+    def read_ready_file(self):
         ready = json.loads(self.ready_file.read_text())
         self.grpc, self.http = ready["grpc"], ready["http"]
         self.processes = {p["name"]: p for p in ready["processes"]}
@@ -128,10 +133,22 @@ class Cluster:
     # --- breaking ---
 
     def kill(self, name, number=signal.SIGKILL):
-        """The cluster is expected to report this: `baton up` ends with 1."""
+        """Without restarts `baton up` is expected to report this, and to end with 1."""
         os.kill(self.pids[name], number)
-        if number == signal.SIGKILL:
+        if number == signal.SIGKILL and not self.restart:
             self.expected_exit = 1
+
+    def wait_back(self, name, seconds=30):
+        """`name` was started again and is ready: returns its former description; its pid (and where it must be, address) is new."""
+        before = self.processes[name]
+
+        def back():
+            self.read_ready_file()
+            return self.pids[name] != before["pid"]
+        wait_until(f"{name} is back", back, seconds)
+        wait_until(f"{name} has a session", lambda: any(w["pid"] == self.pids[name] and w["state"] == "up" for w in
+                                                        self.status()["workers"]) or name == "router", seconds)
+        return before
 
     def failpoint_hits(self):
         """[['prefill.after_chunk', 'kill', '3', '1234', 'prefill-0'], ...]"""

@@ -68,7 +68,7 @@ static void test_ready_and_drain(void **state)
     assert_int_equal(cluster_running(&cluster), 2);
     assert_true(cluster_drain(&cluster, 20 * (uint64_t)SECOND_US));
     assert_int_equal(cluster_running(&cluster), 0);
-    assert_int_equal(cluster.unexpected, 0);
+    assert_int_equal(cluster_down(&cluster), 0);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no zombie, no child */
 }
 
@@ -109,12 +109,133 @@ static void test_a_child_that_dies_is_reaped_and_counted(void **state)
     start("worker", READY "kill -9 $$", NULL);
     while (cluster_running(&cluster) == 2)
         cluster_turn(&cluster, 20 * (uint64_t)SECOND_US);
-    assert_int_equal(cluster.unexpected, 1);
+    assert_int_equal(cluster_down(&cluster), 1);
     char cause[128];
     process_describe_end(&cluster.processes[1], cause, sizeof cause);
     assert_string_equal(cause, "was killed by signal 9 (Killed)");
     assert_int_equal(kill(cluster.processes[1].member.pid, 0), -1);
     (void)err;
+}
+
+/* A stand-in that says which address it listens on ($0) and where it writes that down ($1). */
+static void start_listener(const char *name, const char *script, bool must_keep)
+{
+    struct process_plan plan = {.role = "x",
+                                .argv = {"/bin/sh", "-c", script, "any", "any"},
+                                .argc = 5,
+                                .listen_at = 3,
+                                .metrics_at = 4,
+                                .must_keep_address = must_keep,
+                                .environment = {"BATON_FAILPOINTS=x"},
+                                .environment_count = 1};
+    struct error err;
+    str_copy(plan.name, sizeof plan.name, name);
+    assert_int_equal(cluster_start(&cluster, &plan, NULL, &err), STATUS_OK);
+}
+
+/* Which life it is shows in what the child was told: $0 the address, the environment the failpoints. */
+#define LISTENER                                                                                   \
+    "a=$0; m=$1; test $a != any || a=a:$$; test $m != any || m=m:$$; "                             \
+    "echo '{\"address\": \"'$a'\", \"metrics\": \"'$m$BATON_FAILPOINTS'\"}' >&3; exec sleep 30"
+
+static void turn_until_back(size_t index, uint32_t restarts)
+{
+    uint64_t deadline_us = in_seconds(20);
+    while (cluster.processes[index].state != PROCESS_READY ||
+           cluster.care[index].restart.count != restarts) {
+        assert_true(clock_now_us() < deadline_us);
+        cluster_turn(&cluster, SECOND_US);
+    }
+}
+
+static void test_what_died_is_back_at_its_address_without_failpoints(void **state)
+{
+    (void)state;
+    struct error err;
+    start_listener("router", LISTENER, true);
+    assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_OK);
+    cluster_keep(&cluster, 50000, 20 * (uint64_t)SECOND_US);
+    cluster.changed = false;
+    struct cluster_member first = cluster.processes[0].member;
+    assert_non_null(strstr(first.metrics, "x")); /* its failpoints */
+    kill(first.pid, SIGKILL);
+    turn_until_back(0, 1);
+    const struct cluster_member *again = &cluster.processes[0].member;
+    assert_true(cluster.changed);
+    assert_int_equal(cluster_down(&cluster), 0);
+    assert_int_equal(again->restarts, 1);
+    assert_int_not_equal(again->pid, first.pid);
+    assert_string_equal(again->address, first.address);
+    assert_string_equal(again->metrics, first.metrics); /* as told to it: nothing was appended */
+    assert_true(cluster_drain(&cluster, 20 * (uint64_t)SECOND_US));
+}
+
+/* The second life can't have the first one's address: a worker takes any, the router insists. */
+static void test_an_address_that_is_taken(void **state)
+{
+    (void)state;
+    struct error err;
+    static const char script[] = "test $1 = any || exit 1; " LISTENER;
+    start_listener("router", script, true);
+    start_listener("worker", script, false);
+    assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_OK);
+    cluster_keep(&cluster, 50000, 20 * (uint64_t)SECOND_US);
+    struct cluster_member router = cluster.processes[0].member,
+                          worker = cluster.processes[1].member;
+    kill(router.pid, SIGKILL);
+    kill(worker.pid, SIGKILL);
+    turn_until_back(0, 2);
+    turn_until_back(1, 2);
+    assert_string_equal(cluster.processes[0].member.address, router.address);
+    assert_string_not_equal(cluster.processes[0].member.metrics, router.metrics);
+    assert_string_not_equal(cluster.processes[1].member.address, worker.address);
+}
+
+static void test_what_never_gets_ready_again_is_ended_and_tried_again(void **state)
+{
+    (void)state;
+    struct error err;
+    start_listener("router", "test $1 = any || exec sleep 30; " LISTENER, true);
+    assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_OK);
+    cluster_keep(&cluster, 10000, 50000);
+    kill(cluster.processes[0].member.pid, SIGKILL);
+    turn_until_back(0, 2);
+}
+
+static void test_what_is_down_at_the_end_is_told(void **state)
+{
+    (void)state;
+    struct error err;
+    start("router", READY "exec sleep 30", NULL);
+    start("worker", READY "exec sleep 30", NULL);
+    assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_OK);
+    cluster_keep(&cluster, 60 * (uint64_t)SECOND_US, 60 * (uint64_t)SECOND_US);
+    cluster.care[1].restart = (struct restart){.in_a_row = 9, .wait_us = 30 * SECOND_US};
+    kill(cluster.processes[1].member.pid, SIGKILL);
+    while (cluster_running(&cluster) == 2)
+        cluster_turn(&cluster, 20 * (uint64_t)SECOND_US);
+    assert_int_equal(cluster_down(&cluster), 1);
+    assert_true(cluster_drain(&cluster, 20 * (uint64_t)SECOND_US));
+    assert_int_equal(cluster_down(&cluster), 1);
+}
+
+static void test_one_that_crashes_in_the_drain_is_told(void **state)
+{
+    (void)state;
+    struct error err;
+    start("router", "trap 'kill -9 $$' TERM; " READY "while :; do sleep 0.01; done", NULL);
+    assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_OK);
+    assert_true(cluster_drain(&cluster, 20 * (uint64_t)SECOND_US));
+    assert_int_equal(cluster_down(&cluster), 1);
+}
+
+/* Nothing to drain yet: it is not waited for, however long it would take to start. */
+static void test_one_that_is_still_starting_is_ended_at_once(void **state)
+{
+    (void)state;
+    start("router", "trap '' TERM; sleep 30", NULL);
+    assert_true(cluster_drain(&cluster, 20 * (uint64_t)SECOND_US));
+    assert_int_equal(cluster_down(&cluster), 0);
 }
 
 static void test_a_signal_to_stop_ends_the_waiting(void **state)
@@ -172,6 +293,12 @@ int main(void)
         TEST(test_one_that_never_gets_ready),
         TEST(test_a_ready_line_that_is_nonsense),
         TEST(test_a_child_that_dies_is_reaped_and_counted),
+        TEST(test_what_died_is_back_at_its_address_without_failpoints),
+        TEST(test_an_address_that_is_taken),
+        TEST(test_what_never_gets_ready_again_is_ended_and_tried_again),
+        TEST(test_what_is_down_at_the_end_is_told),
+        TEST(test_one_that_crashes_in_the_drain_is_told),
+        TEST(test_one_that_is_still_starting_is_ended_at_once),
         TEST(test_a_signal_to_stop_ends_the_waiting),
         TEST(test_what_ignores_sigterm_is_killed),
         TEST(test_the_log_file_and_its_tail),

@@ -1,0 +1,97 @@
+/* restart: when a process that ended is started again; stop_signals: what counts as a wish to stop. */
+#include "common/cli/restart.h"
+
+#include "common/base/stop_signals.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MS_US     1000u
+#define CAP_US    (1000 * MS_US)
+#define SECOND_US (1000 * MS_US)
+
+static void test_the_wait_doubles_up_to_the_cap(void **state)
+{
+    (void)state;
+    static const uint64_t waits_ms[] = {100, 200, 400, 800, 1000, 1000, 1000};
+    struct restart restart = {0};
+    uint64_t now_us = 5 * SECOND_US;
+    uint32_t told = 0;
+    for (size_t i = 0; i < sizeof waits_ms / sizeof *waits_ms; i++) {
+        told += restart_on_end(&restart, CAP_US, now_us);
+        assert_int_equal(told, i + 1 >= RESTART_LOOP_ENDS ? 1 : 0); /* once */
+        assert_int_equal(restart.due_us, now_us + waits_ms[i] * MS_US);
+        now_us = restart.due_us;
+        restart_on_started(&restart);
+        assert_int_equal(restart.due_us, 0);
+        assert_int_equal(restart.count, i + 1);
+        if (i % 2) /* serving for a moment is no recovery */
+            restart_on_ready(&restart, now_us);
+        now_us += SECOND_US;
+    }
+}
+
+static void test_a_healthy_while_starts_from_the_beginning(void **state)
+{
+    (void)state;
+    struct restart restart = {0};
+    uint64_t now_us = SECOND_US;
+    for (int life = 0; life < 3; life++) {
+        for (int i = 0; i < RESTART_LOOP_ENDS; i++)
+            assert_int_equal(restart_on_end(&restart, CAP_US, now_us), i + 1 == RESTART_LOOP_ENDS);
+        restart_on_started(&restart);
+        restart_on_ready(&restart, now_us);
+        now_us += RESTART_HEALTHY_US;
+    }
+    assert_false(restart_on_end(&restart, CAP_US, now_us));
+    assert_int_equal(restart.wait_us, RESTART_FIRST_US);
+    restart_on_ready(&restart, now_us);
+    restart_on_end(&restart, CAP_US, now_us + RESTART_HEALTHY_US - 1); /* not quite */
+    assert_int_equal(restart.wait_us, 2 * RESTART_FIRST_US);
+}
+
+static void test_a_cap_below_the_first_wait(void **state)
+{
+    (void)state;
+    struct restart restart = {0};
+    restart_on_end(&restart, 10 * MS_US, 0);
+    assert_int_equal(restart.wait_us, 10 * MS_US);
+}
+
+/* Two signals at once are one Ctrl-C that came by two ways; a quarter of a second later it is meant. */
+static void test_signals_at_once_are_one_wish(void **state)
+{
+    (void)state;
+    struct stop_signals signals;
+    struct error err;
+    assert_int_equal(stop_signals_open(&signals, &err), STATUS_OK);
+    uint64_t now_us = 7 * SECOND_US;
+    assert_false(stop_signals_take(&signals, now_us));
+    kill(getpid(), SIGINT);
+    kill(getpid(), SIGTERM);
+    assert_true(stop_signals_take(&signals, now_us));
+    kill(getpid(), SIGTERM);
+    assert_false(stop_signals_take(&signals, now_us + STOP_SIGNALS_ONE_US - 1));
+    assert_int_equal(signals.wishes, 1);
+    assert_false(stop_signals_take(&signals, now_us + STOP_SIGNALS_ONE_US)); /* nothing came */
+    kill(getpid(), SIGHUP);
+    assert_true(stop_signals_take(&signals, now_us + STOP_SIGNALS_ONE_US));
+    assert_int_equal(signals.wishes, 2);
+    stop_signals_close(&signals);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_wait_doubles_up_to_the_cap),
+        cmocka_unit_test(test_a_healthy_while_starts_from_the_beginning),
+        cmocka_unit_test(test_a_cap_below_the_first_wait),
+        cmocka_unit_test(test_signals_at_once_are_one_wish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

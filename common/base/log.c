@@ -1,21 +1,45 @@
 #include "common/base/log.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define LINE_MAX_BYTES 2048
 
 static char log_process[64] = "-";
 static enum log_level log_threshold = LOG_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
+/* Where lines go. Standard error itself for a file (whose writes end by themselves), and until log_init. */
+static int log_fd = STDERR_FILENO;
+static bool log_is_socket;
+static atomic_uint_fast64_t lost_lines, untold_lines; /* untold: since a line last said so */
+
+/* A description of our own of the pipe or terminal behind standard error, which is the only one that may be made
+ * non-blocking: the one we were given is shared with whoever started us. */
+static int open_again(void)
+{
+    return open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
 void log_init(const char *process, enum log_level level)
 {
     snprintf(log_process, sizeof log_process, "%s", process);
     log_threshold = level;
+    if (log_fd != STDERR_FILENO)
+        close(log_fd);
+    log_fd = STDERR_FILENO;
+    struct stat status;
+    bool known = fstat(STDERR_FILENO, &status) == 0;
+    log_is_socket = known && S_ISSOCK(status.st_mode);
+    if (known && (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) {
+        int fd = open_again();
+        log_fd = fd < 0 ? STDERR_FILENO : fd;
+    }
 }
 
 bool log_level_parse(const char *name, enum log_level *level)
@@ -33,18 +57,51 @@ bool log_enabled(enum log_level level)
     return level >= log_threshold;
 }
 
+uint64_t log_lost_lines(void)
+{
+    return atomic_load(&lost_lines);
+}
+
+/* One line, whole or not at all. (A terminal may take a part of it: then the line was begun, and counts as lost.) */
+static bool put(const char *line, size_t length)
+{
+    ssize_t written = log_is_socket ? send(log_fd, line, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                    : write(log_fd, line, length);
+    return written == (ssize_t)length;
+}
+
+static size_t stamp(char *line, size_t size, enum log_level level, const char *module)
+{
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t used = strftime(line, size, "ts=%Y-%m-%dT%H:%M:%S", &utc);
+    return used + (size_t)snprintf(line + used, size - used, ".%03ldZ level=%s proc=%s mod=%s ",
+                                   now.tv_nsec / 1000000, level_names[level], log_process, module);
+}
+
+/* Says how many lines are missing, as soon as one can be written again. */
+static void tell_lost(void)
+{
+    uint64_t count = atomic_exchange(&untold_lines, 0);
+    if (!count)
+        return;
+    char line[256];
+    size_t used = stamp(line, sizeof line, LOG_WARN, "log");
+    used += (size_t)snprintf(line + used, sizeof line - used,
+                             "lost=%llu msg=\"lines could not be written\"\n",
+                             (unsigned long long)count);
+    if (!put(line, used))
+        atomic_fetch_add(&untold_lines, count);
+}
+
 void log_write(enum log_level level, const char *module, const char *format, ...)
 {
     if (!log_enabled(level))
         return;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    struct tm utc;
-    gmtime_r(&now.tv_sec, &utc);
-    char line[LINE_MAX_BYTES];
-    size_t used = strftime(line, sizeof line, "ts=%Y-%m-%dT%H:%M:%S", &utc);
-    used += (size_t)snprintf(line + used, sizeof line - used, ".%03ldZ level=%s proc=%s mod=%s ",
-                             now.tv_nsec / 1000000, level_names[level], log_process, module);
+    char line[LOG_MAX_LINE_BYTES];
+    size_t used = stamp(line, sizeof line, level, module);
     va_list args;
     va_start(args, format);
     int body = vsnprintf(line + used, sizeof line - used, format, args);
@@ -53,8 +110,11 @@ void log_write(enum log_level level, const char *module, const char *format, ...
     if (used > sizeof line - 1)
         used = sizeof line - 1;
     line[used++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, used);
-    (void)written; /* nowhere to report a failing log */
+    tell_lost();
+    if (put(line, used))
+        return;
+    atomic_fetch_add(&lost_lines, 1);
+    atomic_fetch_add(&untold_lines, 1);
 }
 
 const char *log_quote(const char *text, char *buffer, size_t size)

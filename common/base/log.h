@@ -6,19 +6,27 @@
  * error = a person must act; warn = degraded; info = lifecycle; debug = per request; never per token.
  * A line is one write(2) of at most 2 KiB (longer ones are cut), so lines of several threads or processes
  * never mix. Any thread may log. Outside bytes go through log_quote() before they go into a line.
+ *
+ * Logging never waits and never fails: a line that can't be written at once (the disk is full, nobody reads the pipe) is lost
+ * and counted, and the next line that can be written is preceded by one that tells how many are missing.
  */
 #ifndef BATON_BASE_LOG_H
 #define BATON_BASE_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#define LOG_MAX_LINE_BYTES 2048 /* with the newline; no more than a pipe takes whole (PIPE_BUF) */
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
-/* Before threads start. `process` ("prefill-0") is copied; lines below `level` are dropped. */
+/* Before threads start. `process` ("prefill-0") is copied; lines below `level` are dropped. Looks at what standard error is.
+ * SIGPIPE must be ignored in a process whose standard error may be a pipe. */
 void log_init(const char *process, enum log_level level);
 bool log_level_parse(const char *name, enum log_level *level);
 bool log_enabled(enum log_level level);
+uint64_t log_lost_lines(void); /* since the start */
 
 void log_write(enum log_level level, const char *module, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 
 #include <dirent.h>
 #include <stdatomic.h>
@@ -284,6 +285,9 @@ static void render_process(const struct metrics *metrics, struct str *out)
     str_addf(out, "process_open_fds %zu\n", open_files());
     render_head(out, "process_start_time_seconds", "Start, in seconds since 1970", "gauge");
     str_addf(out, "process_start_time_seconds %.3f\n", (double)metrics->start_unix_us * 1e-6);
+    render_head(out, "baton_log_lines_lost_total", "Log lines that could not be written",
+                "counter");
+    str_addf(out, "baton_log_lines_lost_total %llu\n", (unsigned long long)log_lost_lines());
 }
 
 void metrics_render(const struct metrics *metrics, struct str *out)

@@ -49,7 +49,7 @@ double gauge_value(const struct gauge *gauge);
 void histogram_observe(struct histogram *histogram, double value);
 uint64_t histogram_count(const struct histogram *histogram);
 
-/* Appends the text of all families, with process_* (CPU seconds, resident bytes, open files, start time). */
+/* Appends the text of all families, with process_* (CPU seconds, resident bytes, open files, start time) and the lost log lines. */
 void metrics_render(const struct metrics *metrics, struct str *out);
 
 #endif

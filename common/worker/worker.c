@@ -376,6 +376,7 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
     worker_config_load(ops->role, argc, argv, &worker->config);
     worker->idle_fd = eventfd(0, EFD_CLOEXEC);
     struct stop_signals signals;
+    signal(SIGPIPE, SIG_IGN);
     struct error err;
     enum status status = stop_signals_open(&signals, &err);
     if (status == STATUS_OK)

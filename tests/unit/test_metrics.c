@@ -54,9 +54,9 @@ static void test_text_format(void **state)
                                    "baton_step_seconds_sum{role=\"decode\"} 2\n"
                                    "baton_step_seconds_count{role=\"decode\"} 1\n";
     assert_memory_equal(out.data, expected, strlen(expected));
-    static const char *const process[] = {"process_cpu_seconds_total ",
-                                          "process_resident_memory_bytes ", "process_open_fds ",
-                                          "process_start_time_seconds "};
+    static const char *const process[] = {
+        "process_cpu_seconds_total ", "process_resident_memory_bytes ", "process_open_fds ",
+        "process_start_time_seconds ", "baton_log_lines_lost_total "};
     for (size_t i = 0; i < sizeof process / sizeof *process; i++)
         assert_non_null(strstr(out.data + strlen(expected), process[i]));
     str_deinit(&out);

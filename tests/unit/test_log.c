@@ -1,0 +1,172 @@
+/* log: lines are bounded, and whatever becomes of standard error, logging neither waits nor ends the process; what is lost is counted. */
+#include "common/base/log.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int real_stderr;
+
+/* From here on `fd` is standard error; back with restore(). */
+static void become(int fd)
+{
+    assert_int_equal(dup2(fd, STDERR_FILENO), STDERR_FILENO);
+    log_init("test", LOG_INFO);
+}
+
+static void restore(void)
+{
+    assert_int_equal(dup2(real_stderr, STDERR_FILENO), STDERR_FILENO);
+    log_init("test", LOG_INFO);
+}
+
+static size_t read_all(int fd, char *text, size_t size)
+{
+    size_t used = 0;
+    for (ssize_t count; (count = read(fd, text + used, size - 1 - used)) > 0;)
+        used += (size_t)count;
+    text[used] = 0;
+    return used;
+}
+
+static void test_a_long_line_is_cut(void **state)
+{
+    (void)state;
+    int fds[2];
+    char text[8192], longest[3000];
+    assert_int_equal(pipe2(fds, O_NONBLOCK), 0);
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    become(fds[1]);
+    log_info("test", "msg=\"%s\"", longest);
+    log_info("test", "msg=\"next\"");
+    restore();
+    read_all(fds[0], text, sizeof text);
+    char *end = strchr(text, '\n');
+    assert_non_null(end);
+    assert_int_equal(end + 1 - text, LOG_MAX_LINE_BYTES);
+    assert_non_null(strstr(end, "msg=\"next\"\n"));
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* A reader that doesn't read: the pipe fills, the rest is lost and counted; when it reads again it is told how much. */
+static void test_a_pipe_that_nobody_reads(void **state)
+{
+    (void)state;
+    enum { LINES = 5000 };
+    int fds[2];
+    static char text[1 << 20];
+    assert_int_equal(pipe(fds), 0);
+    uint64_t before = log_lost_lines();
+    alarm(20); /* if it waits, it waits for ever */
+    become(fds[1]);
+    for (int i = 0; i < LINES; i++)
+        log_info("test", "line=%d msg=\"a line that takes some room in the pipe\"", i);
+    alarm(0);
+    uint64_t lost = log_lost_lines() - before;
+    assert_in_range(lost, 1, LINES - 1);
+    assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0); /* what others share is as it was */
+    assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
+    read_all(fds[0], text, sizeof text);
+    size_t seen = 0;
+    for (const char *p = text; (p = strchr(p, '\n')); p++)
+        seen++;
+    assert_int_equal(seen, LINES - lost); /* whole lines only */
+    log_info("test", "msg=\"after\"");
+    read_all(fds[0], text, sizeof text);
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "lost=%llu msg=", (unsigned long long)lost);
+    assert_non_null(strstr(text, wanted));
+    assert_non_null(strstr(text, "msg=\"after\""));
+    restore();
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void expect_lost(int fd)
+{
+    uint64_t before = log_lost_lines();
+    become(fd);
+    for (int i = 0; i < 3; i++)
+        log_error("test", "msg=\"into the void\"");
+    restore();
+    assert_int_equal(log_lost_lines() - before, 3);
+    close(fd);
+}
+
+static void test_nobody_can_ever_read(void **state)
+{
+    (void)state;
+    int fds[2];
+    signal(SIGPIPE, SIG_IGN); /* as the programs do */
+    assert_int_equal(pipe(fds), 0);
+    close(fds[0]);
+    expect_lost(fds[1]);
+    int full = open("/dev/full", O_WRONLY);
+    assert_true(full >= 0);
+    expect_lost(full);
+    signal(SIGPIPE, SIG_DFL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    close(fds[0]);
+    expect_lost(fds[1]); /* as a journal that went away; by itself without a signal */
+}
+
+static void test_a_journal_that_nobody_reads(void **state)
+{
+    (void)state;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    uint64_t before = log_lost_lines();
+    alarm(20);
+    become(fds[1]);
+    for (int i = 0; i < 20000 && log_lost_lines() == before; i++)
+        log_info("test", "line=%d msg=\"a line that takes some room\"", i);
+    alarm(0);
+    restore();
+    assert_true(log_lost_lines() > before);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* A file keeps what others write to it before and after. */
+static void test_a_file_is_shared(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_log.XXXXXX", text[2048];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    become(fd);
+    assert_int_equal(write(STDERR_FILENO, "first\n", 6), 6);
+    log_info("test", "msg=\"second\"");
+    assert_int_equal(write(STDERR_FILENO, "third\n", 6), 6);
+    restore();
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    read_all(fd, text, sizeof text);
+    assert_int_equal(strncmp(text, "first\n", 6), 0);
+    assert_non_null(strstr(text, "msg=\"second\"\nthird\n"));
+    close(fd);
+    unlink(path);
+}
+
+int main(void)
+{
+    real_stderr = dup(STDERR_FILENO);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_long_line_is_cut),
+        cmocka_unit_test(test_a_pipe_that_nobody_reads),
+        cmocka_unit_test(test_nobody_can_ever_read),
+        cmocka_unit_test(test_a_journal_that_nobody_reads),
+        cmocka_unit_test(test_a_file_is_shared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

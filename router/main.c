@@ -1,5 +1,6 @@
 /* baton-router: settings, signals, and the order of the end. Everything else is router.h. */
 #include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/stop_signals.h"
@@ -61,10 +62,11 @@ int main(int argc, char **argv)
     struct router_config config;
     struct config_result result;
     struct error err;
+    signal(SIGPIPE, SIG_IGN); /* before the first log line */
     config_load_or_exit(&router_program, argc, argv, &config, &result);
     log_init("router", (enum log_level)config.log_level);
     config_log(&router_program, &config, &result);
-    signal(SIGPIPE, SIG_IGN);
+    descriptors_raise();
     struct stop_signals signals;
     struct router *router;
     if (stop_signals_open(&signals, &err) != STATUS_OK ||

@@ -78,6 +78,7 @@ static enum status start_server(struct router *router, struct error *err)
         .max_message_bytes = REQUEST_MAX_MESSAGE_BYTES,
         .max_queued_bytes = config->client_buffer_bytes,
         .max_calls = (size_t)config->max_requests + MORE_CALLS,
+        .max_connections = config->max_connections,
         .keepalive_us = config->client_keepalive_us,
         .methods = router->methods,
         .method_count = GRPC_API_METHODS + 1,

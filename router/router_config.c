@@ -21,6 +21,8 @@ static const struct config_setting settings[] = {
      .help = "Requests at once; one more is refused as overloaded"},
     {"max-queue", CONFIG_U64, AT(max_queue), "1024", "1", "1000000",
      .help = "Requests that wait for a worker; one more is refused as overloaded"},
+    {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",
+     .help = "Connections of clients and workers at once; one more is closed at once"},
     {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",
      .help = "Of requests that come without a deadline; 0: none"},
     {"retries", CONFIG_U64, AT(retries), "2", "0", "10",

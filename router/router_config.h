@@ -9,12 +9,13 @@ struct router_config {
     char model_dir[1024], model_name[128];
     uint32_t ready_fd;                /* 0: none */
     uint32_t max_requests, max_queue; /* calls at once; of those, without a place */
-    uint64_t default_deadline_us;     /* 0: none */
-    uint32_t retries;                 /* prefills after the first */
-    uint64_t unconfirmed_tokens;      /* of one decode worker; 0: half of its pool */
-    uint64_t worker_wait_us;          /* a request without workers ends after this */
-    uint64_t worker_ttl_us;           /* a silent worker without session is forgotten after this */
-    uint64_t worker_keepalive_us;     /* a silent session is found after this and 2 s */
+    uint32_t max_connections;
+    uint64_t default_deadline_us; /* 0: none */
+    uint32_t retries;             /* prefills after the first */
+    uint64_t unconfirmed_tokens;  /* of one decode worker; 0: half of its pool */
+    uint64_t worker_wait_us;      /* a request without workers ends after this */
+    uint64_t worker_ttl_us;       /* a silent worker without session is forgotten after this */
+    uint64_t worker_keepalive_us; /* a silent session is found after this and 2 s */
     uint64_t client_keepalive_us;
     uint64_t client_buffer_bytes; /* unsent, of one call: a slower reader is cut off */
     uint64_t drain_timeout_us;

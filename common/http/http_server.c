@@ -18,16 +18,23 @@
 
 #define MOD               "http"
 #define MAX_HEADERS_BYTES 8192
+#define MAX_BODY_BYTES    8192 /* of a request: read only to be refused by its method */
 #define SILENCE_LIMIT_S   10
 #define LISTEN_BACKLOG    128
+#define PAUSE_US          100000 /* of the door, where it is full inside or no descriptor is left */
+#define ALL_METHODS                                                                                \
+    (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |     \
+     EVHTTP_REQ_OPTIONS | EVHTTP_REQ_TRACE | EVHTTP_REQ_CONNECT | EVHTTP_REQ_PATCH)
 
 struct http_server {
     struct http_server_config config;
     char address[96];
     struct event_base *base;
     struct evhttp *http;
-    struct event *stop_event;
+    struct evconnlistener *listener; /* evhttp's */
+    struct event *stop_event, *open_event;
     int stop_fd;
+    bool complained;
     pthread_t thread;
 };
 
@@ -71,6 +78,7 @@ static void on_request(struct evhttp_request *request, void *context)
     char *path = raw_path ? evhttp_uridecode(raw_path, 0, NULL) : NULL;
     if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
         reply.status = 405;
+        evhttp_add_header(evhttp_request_get_output_headers(request), "Allow", "GET, HEAD");
         str_add(&reply.body, "only GET and HEAD\n");
     } else if (path) {
         server->config.handle(server->config.context, *path ? path : "/", &reply);
@@ -85,6 +93,74 @@ static void on_request(struct evhttp_request *request, void *context)
     send_reply(request, &reply);
     free(path);
     str_deinit(&reply.body);
+}
+
+/* --- the door --- */
+
+struct open_fds {
+    evutil_socket_t fds[HTTP_MAX_CONNECTIONS + 8];
+    size_t count;
+};
+
+static int note_fd(const struct event_base *base, const struct event *event, void *context)
+{
+    (void)base;
+    struct open_fds *open = context;
+    evutil_socket_t fd = event_get_fd(event);
+    for (size_t i = 0; i < open->count; i++)
+        if (open->fds[i] == fd)
+            return 0;
+    if (fd >= 0 && open->count < sizeof open->fds / sizeof *open->fds)
+        open->fds[open->count++] = fd;
+    return 0;
+}
+
+/* evhttp doesn't tell when a connection ends, but each one that lives has an event. */
+static size_t count_connections(struct http_server *server)
+{
+    struct open_fds open = {{server->stop_fd, evconnlistener_get_fd(server->listener)}, 2};
+    event_base_foreach_event(server->base, note_fd, &open);
+    return open.count - 2;
+}
+
+static void close_door(struct http_server *server, const char *why)
+{
+    static const struct timeval pause = {0, PAUSE_US};
+    if (!server->complained)
+        log_warn(MOD, "msg=\"no connections are taken for the moment: %s\"", why);
+    server->complained = true;
+    evconnlistener_disable(server->listener);
+    evtimer_add(server->open_event, &pause);
+}
+
+static void on_open_again(evutil_socket_t fd, short events, void *context)
+{
+    (void)fd;
+    (void)events;
+    struct http_server *server = context;
+    if (count_connections(server) >= HTTP_MAX_CONNECTIONS) {
+        close_door(server, "the limit of connections is reached");
+        return;
+    }
+    server->complained = false;
+    evconnlistener_enable(server->listener);
+}
+
+/* Called for each connection that comes in. NULL: evhttp makes its usual bufferevent. */
+static struct bufferevent *on_connection(struct event_base *base, void *context)
+{
+    (void)base;
+    struct http_server *server = context;
+    if (count_connections(server) + 1 >= HTTP_MAX_CONNECTIONS)
+        close_door(server, "the limit of connections is reached");
+    return NULL;
+}
+
+/* Without a pause it would fail again at once, and again. */
+static void on_accept_failed(struct evconnlistener *listener, void *context)
+{
+    (void)listener;
+    close_door(context, strerrordesc_np(EVUTIL_SOCKET_ERROR()));
 }
 
 static void on_stop(evutil_socket_t fd, short events, void *context)
@@ -159,6 +235,8 @@ static void destroy(struct http_server *server)
         evhttp_free(server->http);
     if (server->stop_event)
         event_free(server->stop_event);
+    if (server->open_event)
+        event_free(server->open_event);
     if (server->base)
         event_base_free(server->base);
     if (server->stop_fd >= 0)
@@ -181,6 +259,8 @@ static enum status listen_on(struct http_server *server, struct error *err)
         evconnlistener_free(listener);
         return error_set(err, STATUS_IO, "cannot serve HTTP on %s", server->config.listen);
     }
+    server->listener = listener;
+    evconnlistener_set_error_cb(listener, on_accept_failed);
     name_bound_address(evconnlistener_get_fd(listener), server->address, sizeof server->address);
     if (!is_loopback(&address))
         log_warn(MOD, "msg=\"listening beyond loopback without TLS or authentication\" address=%s",
@@ -205,12 +285,14 @@ enum status http_server_start(const struct http_server_config *config, struct ht
     if (status != STATUS_OK)
         goto fail;
     evhttp_set_max_headers_size(server->http, MAX_HEADERS_BYTES);
-    evhttp_set_max_body_size(server->http, 0);
+    evhttp_set_max_body_size(server->http, MAX_BODY_BYTES);
     evhttp_set_timeout(server->http, SILENCE_LIMIT_S);
-    evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+    evhttp_set_allowed_methods(server->http, ALL_METHODS); /* so that on_request can refuse them */
     evhttp_set_gencb(server->http, on_request, server);
+    evhttp_set_bevcb(server->http, on_connection, server);
+    server->open_event = evtimer_new(server->base, on_open_again, server);
     server->stop_event = event_new(server->base, server->stop_fd, EV_READ, on_stop, server);
-    if (!server->stop_event || event_add(server->stop_event, NULL)) {
+    if (!server->stop_event || !server->open_event || event_add(server->stop_event, NULL)) {
         status = error_set(err, STATUS_IO, "cannot set up the HTTP server's events");
         goto fail;
     }

@@ -2,7 +2,8 @@
  *
  * The handler runs on the server's thread, one request at a time: it must not block, and what it reads of other threads must
  * be safe to read (atomics, a mutex held briefly). GET and HEAD only; request lines and headers are bounded (8 KiB), bodies
- * refused; one request a connection, and a silent connection is closed after 10 s.
+ * too, and ignored; one request a connection, and a silent connection is closed after 10 s. Connections beyond the limit, or
+ * for which there is no file descriptor, wait outside.
  * Binding anything but loopback logs a warning: there is no TLS and no authentication here.
  */
 #ifndef BATON_HTTP_HTTP_SERVER_H
@@ -11,7 +12,8 @@
 #include "common/base/status.h"
 #include "common/base/str.h"
 
-#define HTTP_MAX_BODY_BYTES (4u << 20)
+#define HTTP_MAX_BODY_BYTES  (4u << 20) /* of a reply */
+#define HTTP_MAX_CONNECTIONS 64
 
 struct http_server;
 

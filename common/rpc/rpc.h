@@ -100,6 +100,7 @@ struct rpc_server_config {
                                * RESOURCE_EXHAUSTED. 0: 4 MiB */
     size_t max_queued_bytes;  /* unsent, per call. 0: 4 MiB */
     size_t max_calls;         /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
+    size_t max_connections;   /* at once; one more is closed at once. 0: 4096 */
     uint64_t keepalive_us;    /* 0: off; a silent peer is found after keepalive + 2 s */
     const struct rpc_method *methods;
     size_t method_count;

@@ -1,6 +1,7 @@
 #include "common/worker/worker.h"
 
 #include "common/base/clock.h"
+#include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
@@ -11,6 +12,7 @@
 
 #include <poll.h>
 #include <stdbool.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +205,7 @@ static enum status start_server(struct worker_life *life, struct error *err)
         .max_queued_bytes = MAX_QUEUED_BYTES,
         .keepalive_us = KEEPALIVE_US,
         .max_calls = MAX_CALLS,
+        .max_connections = MAX_CALLS,
         .methods = life->methods,
         .method_count = count,
         .services = life->services,
@@ -373,10 +376,11 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
     static struct worker_life life;
     struct worker *worker = &life.worker;
     worker->ops = ops;
+    signal(SIGPIPE, SIG_IGN); /* before the first log line */
     worker_config_load(ops->role, argc, argv, &worker->config);
+    descriptors_raise();
     worker->idle_fd = eventfd(0, EFD_CLOEXEC);
     struct stop_signals signals;
-    signal(SIGPIPE, SIG_IGN);
     struct error err;
     enum status status = stop_signals_open(&signals, &err);
     if (status == STATUS_OK)

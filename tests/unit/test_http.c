@@ -110,10 +110,18 @@ static void test_what_is_refused(void **state)
     assert_non_null(strstr(head, " 200 "));
     assert_null(strstr(head, "up 1"));
     int calls = fixture->calls;
-    assert_null(
-        strstr(exchange_raw(address, "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), " 200 "));
+    static const char *const other_methods[] = {
+        "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "OPTIONS /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+    };
+    for (size_t i = 0; i < sizeof other_methods / sizeof *other_methods; i++) {
+        const char *answer = exchange_raw(address, other_methods[i]);
+        if (!strstr(answer, " 405 ") || !strstr(answer, "Allow: GET, HEAD"))
+            fail_msg("%s\n%s", other_methods[i], answer);
+    }
     assert_null(strstr(
-        exchange_raw(address, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"),
+        exchange_raw(address, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n"),
         " 200 "));
     char long_request[20000];
     memset(long_request, 'a', sizeof long_request);
@@ -168,12 +176,42 @@ static void test_client_gives_up_in_time_and_at_its_limit(void **state)
     close(fd);
 }
 
+/* Connections beyond the limit wait outside, those inside are served, and when they go the next come in. */
+static void test_connections_are_limited(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { SURPLUS = 10 };
+    const char *address = http_server_address(fixture->server);
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    int fds[HTTP_MAX_CONNECTIONS + SURPLUS];
+    for (int i = 0; i < HTTP_MAX_CONNECTIONS + SURPLUS; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&to, sizeof to), 0);
+    }
+    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+    struct str body;
+    struct error err;
+    str_init(&body, 4096);
+    assert_int_equal(http_get(address, "/metrics", 200000, &body, &err), STATUS_TIMEOUT);
+    char answer[4096];
+    assert_int_equal(send(fds[0], request, strlen(request), MSG_NOSIGNAL), strlen(request));
+    assert_true(recv(fds[0], answer, sizeof answer, 0) > 0);
+    for (int i = 0; i < HTTP_MAX_CONNECTIONS + SURPLUS; i++)
+        close(fds[i]);
+    str_clear(&body);
+    assert_int_equal(http_get(address, "/metrics", SECOND_US * 5, &body, &err), STATUS_OK);
+    str_deinit(&body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_get, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_addresses_that_are_wrong, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_connections_are_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_client_gives_up_in_time_and_at_its_limit, set_up,
                                         tear_down),
     };

@@ -2,12 +2,8 @@
 
 #include "common/base/str.h"
 
-#include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum status address_parse(const char *text, struct address *address, struct error *err)
 {
@@ -39,24 +35,4 @@ bool address_is_loopback(const struct address *address)
 {
     return !strncmp(address->host, "127.", 4) || !strcmp(address->host, "localhost") ||
            !strcmp(address->host, "::1");
-}
-
-const char *address_bind_failure(const struct address *address)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
-    int failure = getaddrinfo(*address->host ? address->host : NULL, address->port, &hints, &found);
-    if (failure)
-        return gai_strerror(failure);
-    const char *why = "gRPC core refused it";
-    for (struct addrinfo *at = found; at; at = at->ai_next) {
-        int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        int yes = 1;
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) ||
-            bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 1))
-            why = strerrordesc_np(errno);
-        if (fd >= 0)
-            close(fd);
-    }
-    freeaddrinfo(found);
-    return why;
 }

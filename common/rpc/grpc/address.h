@@ -16,7 +16,5 @@ struct address {
 enum status address_parse(const char *text, struct address *address, struct error *err) WARN_UNUSED;
 /* Reached from this machine only? Names are taken by their meaning, not resolved. */
 bool address_is_loopback(const struct address *address);
-/* Why the address can't be listened on, in the operating system's words; tries it. */
-const char *address_bind_failure(const struct address *address);
 
 #endif

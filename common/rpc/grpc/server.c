@@ -6,17 +6,21 @@
 #include "common/rpc/grpc/call.h"
 #include "common/rpc/grpc/channel_args.h"
 #include "common/rpc/grpc/health.h"
+#include "common/rpc/grpc/listener.h"
 #include "common/rpc/grpc/reflection.h"
 #include "common/rpc/grpc/runtime.h"
 
+#include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_MAX_CALLS     16384
+#define DEFAULT_CONNECTIONS   4096
 #define ACCEPTORS_PER_QUEUE   8
 #define MAX_PATH_BYTES        256
 #define LAST_BYTES_TIMEOUT_US 500000 /* for connections to close in order once all calls ended */
@@ -36,6 +40,8 @@ struct acceptor {
 struct rpc_server {
     struct rpc_runtime *runtime;
     grpc_server *core;
+    grpc_server_credentials *credentials;
+    struct listener *listener;
     char address[300];
     size_t max_queued_bytes, max_calls;
     struct rpc_method *methods; /* ours, then the built-in ones */
@@ -96,6 +102,18 @@ static void copy_path(grpc_slice slice, char path[MAX_PATH_BYTES])
     path[length] = 0;
 }
 
+/* Core names a connection that it was handed by its descriptor. */
+static void name_peer(grpc_call *core, struct rpc_call *call)
+{
+    char *peer = grpc_call_get_peer(core);
+    uint64_t fd;
+    if (!strncmp(peer, "fd:", 3) && str_to_u64(peer + 3, 0, INT_MAX, &fd))
+        listener_peer((int)fd, call->peer, sizeof call->peer);
+    else
+        str_copy(call->peer, sizeof call->peer, peer);
+    gpr_free(peer);
+}
+
 /* The call of an acceptor that has one, with its method (NULL: none of that name). */
 static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_method *method)
 {
@@ -105,9 +123,7 @@ static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_me
     call->max_queued_bytes = server->max_queued_bytes;
     set_deadline(call, acceptor->details.deadline);
     headers_read(&call->received_headers, &acceptor->metadata);
-    char *peer = grpc_call_get_peer(acceptor->core);
-    str_copy(call->peer, sizeof call->peer, peer);
-    gpr_free(peer);
+    name_peer(acceptor->core, call);
     if (method) {
         call->handlers = method->handlers;
         call->client_streams = method->client_streams;
@@ -187,18 +203,26 @@ static grpc_server *create_core(struct rpc_runtime *runtime, const struct rpc_se
     return core;
 }
 
-static enum status listen_on(struct rpc_server *server, const char *listen, struct error *err)
+static void on_connection(void *context, int fd)
+{
+    struct rpc_server *server = context;
+    grpc_server_add_channel_from_fd(server->core, fd, server->credentials);
+}
+
+static enum status listen_on(struct rpc_server *server, const struct rpc_server_config *config,
+                             struct error *err)
 {
     struct address address;
-    TRY(address_parse(listen, &address, err));
-    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
-    int port = grpc_server_add_http2_port(server->core, listen, plain);
-    grpc_server_credentials_release(plain);
-    if (!port)
-        return error_set(err, STATUS_IO, "can't listen on %s: %s", listen,
-                         address_bind_failure(&address));
+    TRY(address_parse(config->listen, &address, err));
+    const struct listener_config listener = {
+        .max_connections = config->max_connections ? config->max_connections : DEFAULT_CONNECTIONS,
+        .accepted = on_connection,
+        .context = server};
+    enum status status = listener_open(&address, &listener, &server->listener, err);
+    if (status != STATUS_OK)
+        return error_prefix(err, status, "can't listen on %s", config->listen);
     snprintf(server->address, sizeof server->address, address.bracketed ? "[%s]:%d" : "%s:%d",
-             address.host, port);
+             address.host, listener_port(server->listener));
     if (!address_is_loopback(&address))
         log_warn("rpc_server",
                  "msg=\"listening without TLS on an address that other machines reach\" address=%s",
@@ -236,6 +260,7 @@ static void post_acceptors(struct rpc_server *server)
 static void server_free(struct rpc_server *server)
 {
     grpc_server_destroy(server->core);
+    grpc_server_credentials_release(server->credentials);
     health_destroy(server->health);
     reflection_destroy(server->reflection);
     call_set_deinit(&server->calls);
@@ -264,6 +289,24 @@ static void wait_for_shutdown(struct rpc_server *server, uint64_t grace_us)
     pthread_mutex_unlock(&server->calls.lock);
 }
 
+static void end_builtin(struct rpc_call *call)
+{
+    if (call->builtin)
+        rpc_call_finish(call, RPC_UNAVAILABLE, STOPPING_REASON, STOPPING_MESSAGE);
+}
+
+/* Core wants this end for a server that never started, too. */
+static void shut_down(struct rpc_server *server, uint64_t grace_us)
+{
+    listener_close(server->listener); /* before core's end: it must be handed nothing any more */
+    tag_publish(&server->shutdown_tag);
+    grpc_server_shutdown_and_notify(server->core, rpc_runtime_queue(server->runtime, 0),
+                                    &server->shutdown_tag);
+    call_set_each(&server->calls, end_builtin);
+    wait_for_shutdown(server, grace_us);
+    server_free(server);
+}
+
 enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_server_config *config,
                              struct rpc_server **server, struct error *err)
 {
@@ -276,21 +319,21 @@ enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_serve
     made->shutdown_tag.run = on_shutdown;
     call_set_init(&made->calls);
     made->core = create_core(runtime, config);
+    made->credentials = grpc_insecure_server_credentials_create();
     made->health = health_create(config->services, config->service_count);
     made->reflection = reflection_create(config);
     add_methods(made, config);
-    enum status status = listen_on(made, config->listen, err);
+    enum status status = listen_on(made, config, err);
     if (status == STATUS_OK) {
         grpc_server_start(made->core);
         post_acceptors(made);
+        status = listener_start(made->listener, err);
+    }
+    if (status == STATUS_OK) {
         *server = made;
         return STATUS_OK;
     }
-    /* Core wants the same end for a server that never started. */
-    tag_publish(&made->shutdown_tag);
-    grpc_server_shutdown_and_notify(made->core, rpc_runtime_queue(runtime, 0), &made->shutdown_tag);
-    wait_for_shutdown(made, 0);
-    server_free(made);
+    shut_down(made, 0);
     return status;
 }
 
@@ -304,12 +347,6 @@ void rpc_server_set_serving(struct rpc_server *server, bool serving)
     health_set_serving(server->health, serving);
 }
 
-static void end_builtin(struct rpc_call *call)
-{
-    if (call->builtin)
-        rpc_call_finish(call, RPC_UNAVAILABLE, STOPPING_REASON, STOPPING_MESSAGE);
-}
-
 void rpc_server_stop(struct rpc_server *server, uint64_t grace_us)
 {
     ASSERT(!rpc_runtime_on_thread());
@@ -317,10 +354,5 @@ void rpc_server_stop(struct rpc_server *server, uint64_t grace_us)
     pthread_mutex_lock(&server->calls.lock);
     server->stopping = true;
     pthread_mutex_unlock(&server->calls.lock);
-    tag_publish(&server->shutdown_tag);
-    grpc_server_shutdown_and_notify(server->core, rpc_runtime_queue(server->runtime, 0),
-                                    &server->shutdown_tag);
-    call_set_each(&server->calls, end_builtin);
-    wait_for_shutdown(server, grace_us);
-    server_free(server);
+    shut_down(server, grace_us);
 }

@@ -1,0 +1,98 @@
+"""Out of file descriptors, and out of places for log lines: a refusal or a loss that is counted, never a spin, a hang or an end."""
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+from bare import Bare
+from client import Client, pb
+from harness import BATON, GOLDEN, SHAKESPEARE, wait_until
+
+DESCRIPTORS = 96
+SURPLUS = 160
+
+
+def models(client):
+    return client.stub.ListModels(pb.ListModelsRequest(), timeout=20, wait_for_ready=True).models
+
+
+def connect_many(address, count):
+    host, port = address.rsplit(":", 1)
+    return [socket.create_connection((host, int(port)), timeout=20) for _ in range(count)]
+
+
+def lost_lines(http):
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
+        return int(re.search(r"^baton_log_lines_lost_total (\d+)$", answer.read().decode(), re.M)[1])
+
+
+@pytest.mark.parametrize("door", ["grpc", "http"])
+def test_a_router_out_of_descriptors(door):
+    """Those inside go on, nothing spins, those outside are told or wait, and later all is as before."""
+    router = Bare("baton-router", prefix=("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"), stderr=subprocess.DEVNULL)
+    inside = Client(router.grpc)
+    assert models(inside)
+    crowd = connect_many(getattr(router, door), SURPLUS)
+    if door == "grpc":
+        wait_until("no descriptor is left", lambda: len(os.listdir(f"/proc/{router.pid}/fd")) >= DESCRIPTORS - 1, 20)
+    used, start = router.cpu_seconds(), time.monotonic()
+    while time.monotonic() - start < 1:
+        assert models(inside)
+        time.sleep(0.05)
+    assert router.cpu_seconds() - used < 0.5
+    for connection in crowd:
+        connection.close()
+    # By another name, so that it is another connection.
+    outside = Client(router.grpc.replace("127.0.0.1", "localhost"))
+    assert models(outside)
+    wait_until("metrics", lambda: urllib.request.urlopen(f"http://{router.http}/metrics", timeout=20).status == 200, 20)
+    inside.close(), outside.close()
+    assert router.stop() == 0
+
+
+def test_a_worker_out_of_descriptors(start_cluster, connect):
+    """Its running requests end well, and new handoffs work when there are descriptors again."""
+    cluster = start_cluster(model=GOLDEN / "llama", decode=2, transport="tcp")
+    client = connect(cluster)
+    prompt = dict(temperature=1, seed=5, ignore_eos=True)
+    wanted = client.generate([1, 2, 3, 4], max_tokens=40, **prompt).ids
+    for name in ("prefill-0", "decode-0", "decode-1"):
+        subprocess.run(["prlimit", "--pid", str(cluster.pids[name]), "--nofile=64:64"], check=True)
+    crowds = [connect_many(cluster.processes[name]["address"], 100) for name in ("prefill-0", "decode-0", "decode-1")]
+    for _ in range(2):
+        assert client.generate([1, 2, 3, 4], max_tokens=40, **prompt).ids == wanted
+    for crowd in crowds:
+        for connection in crowd:
+            connection.close()
+    assert client.generate([1, 2, 3, 4], max_tokens=40, **prompt).ids == wanted
+
+
+def test_up_out_of_descriptors(tmp_path):
+    """`baton up` can't start what it can't open: it says so, and leaves nothing."""
+    done = subprocess.run(["prlimit", "--nofile=12:12", BATON, "up", "--no-pin", "--model", SHAKESPEARE, "--prefill", "8", "--decode", "8"],
+                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)), text=True, capture_output=True, timeout=120)
+    assert done.returncode == 1
+    assert "Too many open files" in done.stderr or "before it was ready" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("place", ["full", "closed", "unread"])
+def test_logs_that_cannot_be_written(place):
+    """Standard error is a full disk, a closed pipe, a pipe that nobody reads: requests are answered, lines are counted."""
+    ends = os.pipe() if place != "full" else [None, os.open("/dev/full", os.O_WRONLY)]
+    if place == "closed":
+        os.close(ends[0])
+    router = Bare("baton-router", "--log-level", "debug", stderr=ends[1])
+    os.close(ends[1])
+    client = Client(router.grpc)
+    for _ in range(1000 if place == "unread" else 20):
+        with pytest.raises(Exception, match="missing_input|neither text"):
+            list(client.stub.Generate(pb.GenerateRequest(), timeout=20))
+    assert lost_lines(router.http) > 0
+    client.close()
+    if place == "unread":
+        assert b"level=debug" in os.read(ends[0], 65536)
+        os.close(ends[0])
+    assert router.stop() == 0

@@ -11,8 +11,8 @@
 #include "proto/descriptors.h"
 
 #include <poll.h>
-#include <stdbool.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -214,8 +214,21 @@ static enum status start_server(struct worker_life *life, struct error *err)
         .descriptor_count = 1,
     };
     TRY(rpc_server_start(worker->runtime, &config, &life->server, err));
-    str_copy(worker->info.address, sizeof worker->info.address, rpc_server_address(life->server));
-    return STATUS_OK;
+    if (advertise_address(&worker->config.advertised, rpc_server_address(life->server),
+                          worker->info.address, sizeof worker->info.address))
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "the address to advertise is too long");
+}
+
+/* Unlike that of the gRPC server it may be of another interface than the one advertised. */
+static void name_metrics_address(struct worker *worker, const char *bound)
+{
+    struct advertise advertised = worker->config.advertised;
+    advertised.port = 0;
+    if (!advertise_needed(bound) ||
+        !advertise_address(&advertised, bound, worker->info.metrics_address,
+                           sizeof worker->info.metrics_address))
+        str_copy(worker->info.metrics_address, sizeof worker->info.metrics_address, bound);
 }
 
 static enum status start_registrar(struct worker_life *life, struct error *err)
@@ -241,6 +254,8 @@ static void log_sizes(const struct worker *worker)
 static enum status worker_up(struct worker_life *life, struct error *err)
 {
     struct worker *worker = &life->worker;
+    TRY(advertise_find(worker->config.advertise, worker->config.listen, worker->config.router,
+                       &worker->config.advertised, err));
     TRY(open_engine(worker, err));
     TRY(open_transport(worker, err));
     TRY(rpc_runtime_create(RPC_THREADS, &worker->runtime, err));
@@ -257,8 +272,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     TRY(worker->ops->create(worker, &worker->role, err));
     struct http_server_config http = {worker->config.metrics_listen, on_http, worker};
     TRY(http_server_start(&http, &life->http, err));
-    str_copy(worker->info.metrics_address, sizeof worker->info.metrics_address,
-             http_server_address(life->http));
+    name_metrics_address(worker, http_server_address(life->http));
     TRY(start_server(life, err));
     TRY(start_registrar(life, err));
     struct transfer_loop_config loop = {.transport = worker->transport,

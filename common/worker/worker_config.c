@@ -40,6 +40,13 @@ static const struct config_setting settings[] = {
      AT(listen),
      .default_text = "127.0.0.1:0",
      .help = "Address of the gRPC server that the router and peers dial; port 0: any free one"},
+    {.name = "advertise",
+     .type = CONFIG_STRING,
+     AT(advertise),
+     .default_text = "",
+     .help = "HOST or HOST:PORT that the router and peers dial instead; empty: the address of "
+             "--listen, or, where that is every interface, this machine's on the way to the "
+             "router"},
     {.name = "metrics-listen",
      .type = CONFIG_STRING,
      AT(metrics_listen),
@@ -190,6 +197,9 @@ static enum status check(struct worker_config *config, struct error *err)
         return error_set(err, STATUS_INVALID,
                          "--kv-faults is given, but this is a release build: set "
                          "BATON_FAILPOINTS_ALLOW=1 to mean it");
+    struct advertise advertise;
+    if (*config->advertise)
+        TRY(advertise_parse(config->advertise, &advertise, err));
     enum log_level level;
     if (!log_level_parse(config->log_level, &level))
         return error_set(err, STATUS_INVALID,

@@ -5,6 +5,7 @@
 
 #include "common/config/config.h"
 #include "common/domain/worker_info.h"
+#include "common/membership/advertise.h"
 #include "common/transport/kv_transport.h"
 #include "kernels/kernels.h"
 
@@ -22,6 +23,10 @@ struct worker_config {
     uint64_t lease_us, heartbeat_us, read_timeout_us, peer_timeout_us, drain_timeout_us;
     uint32_t ready_fd; /* 0: none */
     bool spin;
+    char advertise[128];
+    /* Where others dial this machine, for every lane and server: from `advertise`, `listen` or the way to the router; filled
+     * by worker_main before anything is opened. */
+    struct advertise advertised;
     int cpu_list[WORKER_MAX_CPUS]; /* `cpus`, parsed */
     uint32_t cpu_count;
 };

@@ -17,6 +17,9 @@ struct candidates {
     size_t of_slot[WORKERS_MAX_SLOTS]; /* index into items of the worker in that slot */
 };
 
+/* Beyond it the oldest is forgotten, and found again. */
+#define DISPATCH_MAX_MISFITS 256
+
 struct dispatch {
     struct dispatch_config config;
     struct inbox inbox;
@@ -37,6 +40,8 @@ struct dispatch {
     uint32_t waiting_count;
     uint64_t placements;
     struct candidates candidates;
+    struct route_misfit misfits[DISPATCH_MAX_MISFITS]; /* until membership changes */
+    uint64_t misfit_count;                             /* ever noted since then */
     uint64_t now_us;
     uint64_t due_us;   /* no request has anything to do before */
     uint64_t lapse_us; /* likewise the membership */

@@ -80,10 +80,15 @@ static struct route_choice choose(const struct dispatch *dispatch,
                                   .total_tokens = longest_tokens(request),
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
-                                  .local = dispatch->config.force_local_prefill};
+                                  .local = dispatch->config.force_local_prefill,
+                                  .misfits = dispatch->misfits,
+                                  .misfit_count = dispatch->misfit_count < DISPATCH_MAX_MISFITS
+                                                      ? dispatch->misfit_count
+                                                      : DISPATCH_MAX_MISFITS};
     if (request->place.kind == LIFE_PLACE)
         return route_request(candidates->items, candidates->count, &asked);
-    struct route_handle handle = {.model_hash = request->handle.model_hash,
+    struct route_handle handle = {.prefill = request->life.prefill,
+                                  .model_hash = request->handle.model_hash,
                                   .layout_hash = request->handle.layout_hash,
                                   .numerics_id = request->handle.numerics_id};
     return route_handle(candidates->items, candidates->count, &asked, &handle);
@@ -142,6 +147,11 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
             no_place(dispatch, request, true);
             break;
         case ROUTE_NO_WORKER: no_place(dispatch, request, false); break;
+        case ROUTE_NO_READER:
+            request_stop_waiting(dispatch, request);
+            request_life_on_no_reader(&request->life, &actions);
+            request_execute(dispatch, request, &actions);
+            break;
         case ROUTE_TOO_LONG:
             request_life_on_fail(&request->life, TERMINAL_INVALID,
                                  reason_name(REASON_CONTEXT_LENGTH_EXCEEDED), &actions);

@@ -232,6 +232,22 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
     request_execute(dispatch, request, &actions);
 }
 
+/* They agree by what they told this router, and refused to pair: not tried again until the membership changes. */
+static void note_misfit(struct dispatch *dispatch, const struct request *request,
+                        const struct worker *worker, const char *reason)
+{
+    const struct request_life *life = &request->life;
+    if (worker->key != life->decode || !life->has_handle || !life->prefill ||
+        (strcmp(reason, "layout_mismatch") && strcmp(reason, "numerics_mismatch")))
+        return;
+    log_error("dispatch",
+              "prefill=%s decode=%s reason=%s msg=\"these workers don't fit together: not paired "
+              "again until the membership changes\"",
+              request->timing.prefill_worker, worker->info.name, reason);
+    dispatch->misfits[dispatch->misfit_count++ % DISPATCH_MAX_MISFITS] =
+        (struct route_misfit){.prefill = life->prefill, .decode = worker->key};
+}
+
 static void on_refused(struct dispatch *dispatch, struct worker *worker,
                        const Baton__Worker__V1__Refused *refused)
 {
@@ -244,6 +260,8 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
              log_quote(refused->reason, why, sizeof why),
              log_quote(refused->message, sentence, sizeof sentence));
     str_copy(request->refusal, sizeof request->refusal, refused->message);
+    if (refused->attempt == request->life.attempt)
+        note_misfit(dispatch, request, worker, refused->reason);
     if (!strcmp(refused->reason, "draining"))
         worker->load.draining =
             true; /* its report comes later: nothing more goes there until then */

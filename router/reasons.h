@@ -25,7 +25,8 @@
     X(SLOW_READER, "slow_reader", RESOURCE_EXHAUSTED, "the client doesn't read its stream")        \
     X(ANSWER_TOO_LARGE, "answer_too_large", RESOURCE_EXHAUSTED,                                    \
       "too much for one message; use Generate")                                                    \
-    X(NO_WORKERS, "no_workers", UNAVAILABLE, "no worker of a role that is needed is there")        \
+    X(NO_WORKERS, "no_workers", UNAVAILABLE,                                                       \
+      "no worker of a role that is needed is there, or none that fit together")                    \
     X(WORKERS_LOST, "workers_lost", UNAVAILABLE, "workers died under the request too often")       \
     X(DRAINING, "draining", UNAVAILABLE, "this router is shutting down")                           \
     X(DEADLINE, "deadline", DEADLINE_EXCEEDED, "the deadline passed")                              \

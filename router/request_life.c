@@ -19,7 +19,12 @@ const char *request_state_name(enum request_state state)
 
 struct request_limits request_limits_default(void)
 {
-    return (struct request_limits){.runs = 3, .attempts = 16, .no_worker_us = 3000000};
+    return (struct request_limits){.runs = 3,
+                                   .losses = 3,
+                                   .attempts = 16,
+                                   .no_worker_us = 3000000,
+                                   .pause_us = 10000,
+                                   .max_pause_us = 1000000};
 }
 
 /* ------------------------------------------------------------------------------------------ parts */
@@ -65,18 +70,40 @@ static void finish(struct request_life *life, enum terminal_status status, const
     action->reason = reason;
 }
 
-static bool may_try_again(struct request_life *life, bool refused, struct life_actions *out)
-{
-    if (life->attempt < life->limits.attempts)
-        return true;
-    finish(life, refused ? TERMINAL_OVERLOADED : TERMINAL_UNAVAILABLE, "attempts", out);
-    return false;
-}
-
 struct cause {
-    bool refused;
+    bool refused, lost;
     uint64_t avoid_prefill, avoid_decode;
 };
+
+static bool may_try_again(struct request_life *life, struct cause cause, struct life_actions *out)
+{
+    life->losses += cause.lost;
+    if (life->losses >= life->limits.losses)
+        finish(life, TERMINAL_UNAVAILABLE, "losses", out);
+    else if (life->attempt >= life->limits.attempts)
+        finish(life, cause.refused ? TERMINAL_OVERLOADED : TERMINAL_UNAVAILABLE, "attempts", out);
+    return life->state != REQUEST_ENDED;
+}
+
+static void ask_for_place(struct request_life *life, struct life_actions *out)
+{
+    struct life_action *action =
+        append(out, life->state == REQUEST_REGIVE ? LIFE_PLACE_DECODE : LIFE_PLACE);
+    action->avoid_prefill = life->avoid_prefill;
+    action->avoid_decode = life->avoid_decode;
+    life->place_at_us = UINT64_MAX;
+}
+
+/* Between the last placement and the next, for the attempt that is about to begin; 0: none. */
+static uint64_t pause_us(const struct request_life *life)
+{
+    if (life->attempt <= 2)
+        return 0;
+    uint64_t pause_us = life->limits.pause_us;
+    for (uint32_t i = 3; i < life->attempt && pause_us < life->limits.max_pause_us; i++)
+        pause_us *= 2;
+    return pause_us < life->limits.max_pause_us ? pause_us : life->limits.max_pause_us;
+}
 
 static void place(struct request_life *life, enum request_state state, struct cause cause,
                   struct life_actions *out)
@@ -85,10 +112,12 @@ static void place(struct request_life *life, enum request_state state, struct ca
     life->state = state;
     life->decode = 0;
     life->from_decode = false;
-    struct life_action *action =
-        append(out, state == REQUEST_REGIVE ? LIFE_PLACE_DECODE : LIFE_PLACE);
-    action->avoid_prefill = cause.avoid_prefill;
-    action->avoid_decode = cause.avoid_decode;
+    life->avoid_prefill = cause.avoid_prefill;
+    life->avoid_decode = cause.avoid_decode;
+    if (pause_us(life))
+        life->place_at_us = life->placed_us + pause_us(life);
+    else
+        ask_for_place(life, out);
 }
 
 /* Prefill of the prompt and the emitted tokens, elsewhere. */
@@ -98,7 +127,7 @@ static void run_again(struct request_life *life, struct cause cause, struct life
         finish(life, TERMINAL_UNAVAILABLE, "retries", out);
         return;
     }
-    if (!may_try_again(life, cause.refused, out))
+    if (!may_try_again(life, cause, out))
         return;
     release(life, out);
     life->prefill = 0;
@@ -109,9 +138,9 @@ static void run_again(struct request_life *life, struct cause cause, struct life
 /* The same handle to another reader: costs no run. Only the old reader is told to stop. */
 static void give_again(struct request_life *life, bool refused, struct life_actions *out)
 {
-    if (!may_try_again(life, refused, out))
+    struct cause cause = {.refused = refused, .lost = !refused, .avoid_decode = life->decode};
+    if (!may_try_again(life, cause, out))
         return;
-    struct cause cause = {.refused = refused, .avoid_decode = life->decode};
     if (life->state == REQUEST_DECODE)
         send(life, LIFE_SEND_RELEASE, life->decode, out);
     place(life, REQUEST_REGIVE, cause, out);
@@ -132,25 +161,26 @@ static bool is_current(struct request_life *life, uint32_t attempt)
 void request_life_init(struct request_life *life, const struct request_limits *limits,
                        uint64_t deadline_us, struct life_actions *out)
 {
-    ASSERT(limits->runs > 0 && limits->attempts > 0);
+    ASSERT(limits->runs > 0 && limits->losses > 0 && limits->attempts > 0);
     out->count = 0;
     *life = (struct request_life){.state = REQUEST_QUEUED,
                                   .limits = *limits,
                                   .attempt = 1,
                                   .deadline_us = deadline_us,
-                                  .no_worker_since_us = UINT64_MAX};
+                                  .no_worker_since_us = UINT64_MAX,
+                                  .place_at_us = UINT64_MAX};
     append(out, LIFE_PLACE);
 }
 
 void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t prefill,
                             uint64_t decode, struct life_actions *out)
 {
-    (void)now_us;
     out->count = 0;
     ASSERT(decode != 0);
     if (life->state != REQUEST_QUEUED && life->state != REQUEST_REGIVE)
         return; /* it has ended while a place was looked for */
     life->no_worker_since_us = UINT64_MAX;
+    life->placed_us = now_us;
     life->decode = decode;
     if (life->state == REQUEST_REGIVE) {
         life->state = REQUEST_DECODE;
@@ -176,6 +206,13 @@ void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool w
         life->no_worker_since_us = UINT64_MAX;
     else if (life->no_worker_since_us == UINT64_MAX)
         life->no_worker_since_us = now_us;
+}
+
+void request_life_on_no_reader(struct request_life *life, struct life_actions *out)
+{
+    out->count = 0;
+    if (life->state == REQUEST_REGIVE)
+        run_again(life, (struct cause){.refused = true, .avoid_prefill = life->prefill}, out);
 }
 
 bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
@@ -260,7 +297,7 @@ void request_life_on_session_lost(struct request_life *life, uint64_t worker,
 {
     out->count = 0;
     if (life->state == REQUEST_PREFILL && worker == life->prefill)
-        run_again(life, (struct cause){.avoid_prefill = worker}, out);
+        run_again(life, (struct cause){.lost = true, .avoid_prefill = worker}, out);
     else if (life->state == REQUEST_PREFILL && worker == life->decode)
         life->decode = 0; /* another is chosen when the handle is there */
     else if (life->state != REQUEST_DECODE || worker != life->decode)
@@ -268,7 +305,7 @@ void request_life_on_session_lost(struct request_life *life, uint64_t worker,
     else if (life->has_handle && !life->from_decode)
         give_again(life, false, out);
     else
-        run_again(life, (struct cause){.avoid_decode = worker}, out);
+        run_again(life, (struct cause){.lost = true, .avoid_decode = worker}, out);
 }
 
 void request_life_on_cancel(struct request_life *life, struct life_actions *out)
@@ -313,12 +350,16 @@ void request_life_on_tick(struct request_life *life, uint64_t now_us, struct lif
         finish(life, TERMINAL_DEADLINE, "deadline", out);
     else if (waits && no_worker_end_us(life) <= now_us)
         finish(life, TERMINAL_UNAVAILABLE, "no_worker", out);
+    else if (waits && life->place_at_us <= now_us)
+        ask_for_place(life, out);
 }
 
 uint64_t request_life_next_us(const struct request_life *life)
 {
     if (life->state == REQUEST_ENDED)
         return UINT64_MAX;
-    uint64_t wait_us = no_worker_end_us(life);
-    return life->deadline_us < wait_us ? life->deadline_us : wait_us;
+    uint64_t next_us = no_worker_end_us(life);
+    if (life->place_at_us < next_us)
+        next_us = life->place_at_us;
+    return life->deadline_us < next_us ? life->deadline_us : next_us;
 }

@@ -6,7 +6,11 @@
  * goes to another decode worker), other losses back to QUEUED (prompt and emitted tokens are prefilled again). A placement without
  * prefill worker goes to DECODE at once: the prompt is computed there. Everything leads to ENDED by cancel, deadline, or limits.
  *
- * The attempt is counted up when an attempt ends, so whatever an ended one still sends is older, and dropped (and counted). */
+ * The attempt is counted up when an attempt ends, so whatever an ended one still sends is older, and dropped (and counted).
+ *
+ * Trying again has three bounds: runs, losses (a request that kills each worker that it touches must not go through them all) and
+ * attempts of any kind. The first retry comes at once, the others after a pause from the last placement that doubles, so that a
+ * worker that keeps refusing doesn't use them up in no time: while it lasts the request waits, and asks for a place at a tick. */
 #ifndef BATON_ROUTER_REQUEST_LIFE_H
 #define BATON_ROUTER_REQUEST_LIFE_H
 
@@ -40,24 +44,30 @@ const char *request_state_name(enum request_state state);
 struct request_limits {
     /* Prefills that were opened, and decodes that compute the prompt: the first and its retries. */
     uint32_t runs;
+    uint32_t
+        losses; /* sessions lost under it, before Opened too: a worker's death can cost a run as well */
     uint32_t attempts;     /* of any kind, so that refusals can't go on for ever */
     uint64_t no_worker_us; /* how long to wait while no worker of the needed kind is there */
+    uint64_t pause_us, max_pause_us; /* before the second retry, doubling; at most */
 };
 
 struct request_life {
     enum request_state state;
     struct request_limits limits;
     uint32_t attempt; /* the current one, from 1; while it waits for a place, the next one */
-    uint32_t runs;
+    uint32_t runs, losses;
     uint64_t prefill, decode; /* workers of this attempt; 0: none. Keys that outlive a reconnect */
     bool has_handle;
     struct handle_ref ref;
-    uint32_t handle_emitted;     /* emitted tokens that the handle's prefill covers */
-    uint32_t delivered;          /* tokens that the client was given, 1..delivered */
-    bool from_decode;            /* this attempt's decode worker has sent a token */
-    uint64_t deadline_us;        /* UINT64_MAX: none */
-    uint64_t no_worker_since_us; /* UINT64_MAX: there are workers */
-    enum terminal_status status; /* of ENDED */
+    uint32_t handle_emitted;              /* emitted tokens that the handle's prefill covers */
+    uint32_t delivered;                   /* tokens that the client was given, 1..delivered */
+    bool from_decode;                     /* this attempt's decode worker has sent a token */
+    uint64_t deadline_us;                 /* UINT64_MAX: none */
+    uint64_t no_worker_since_us;          /* UINT64_MAX: there are workers */
+    uint64_t placed_us;                   /* when it last got a place */
+    uint64_t place_at_us;                 /* the pause's end; UINT64_MAX: none */
+    uint64_t avoid_prefill, avoid_decode; /* of the PLACE that follows the pause */
+    enum terminal_status status;          /* of ENDED */
     enum finish_reason finish;
     const char *reason; /* static: why it ended so, "retries", "deadline", ... */
     uint32_t dropped;   /* messages of older attempts, tokens that were there already */
@@ -94,7 +104,7 @@ struct life_actions {
     struct life_action items[LIFE_MAX_ACTIONS];
 };
 
-/* 3 runs, 16 attempts, 3 s. */
+/* 3 runs, 3 losses, 16 attempts, 3 s, pauses from 10 ms to 1 s. */
 struct request_limits request_limits_default(void);
 
 /* Starts QUEUED and asks for a place. */
@@ -107,6 +117,8 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
 /* There is no place now: because no worker of the needed kind is there, or because all are full. */
 void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool worker_exists,
                               struct life_actions *out);
+/* In answer to PLACE_DECODE: workers are there, but none that can read from the one that holds the handle. */
+void request_life_on_no_reader(struct request_life *life, struct life_actions *out);
 
 /* True: `ref` is this request's handle from now on; the caller keeps the rest of it. */
 bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
@@ -135,7 +147,7 @@ void request_life_on_stop_string(struct request_life *life, struct life_actions 
 /* What the dispatcher itself decides: OVERLOADED, INVALID, UNAVAILABLE (shutting down), INTERNAL. */
 void request_life_on_fail(struct request_life *life, enum terminal_status status,
                           const char *reason, struct life_actions *out);
-/* Deadline and the wait without workers; call it at request_life_next_us or later. */
+/* Deadline, the wait without workers, and the end of a pause; call it at request_life_next_us or later. */
 void request_life_on_tick(struct request_life *life, uint64_t now_us, struct life_actions *out);
 uint64_t request_life_next_us(const struct request_life *life);
 

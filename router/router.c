@@ -54,7 +54,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .force_local_prefill = config->force_local_prefill,
         .keepalive_us = config->worker_keepalive_us,
     };
-    dispatch.limits.runs = config->retries + 1;
+    dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
     dispatch.limits.no_worker_us = config->worker_wait_us;
     return dispatch_start(&dispatch, &router->dispatch, err);
 }

@@ -33,6 +33,14 @@ static void best_offer(struct best *best, const struct route_worker *prefill,
         *best = offer;
 }
 
+static bool misfits(const struct route_request *request, uint64_t prefill, uint64_t decode)
+{
+    for (size_t i = 0; i < request->misfit_count; i++)
+        if (request->misfits[i].prefill == prefill && request->misfits[i].decode == decode)
+            return true;
+    return false;
+}
+
 static bool pairs(const struct route_worker *prefill, const struct route_worker *decode)
 {
     return prefill->model_hash == decode->model_hash &&
@@ -112,7 +120,8 @@ struct route_choice route_request(const struct route_worker *workers, size_t cou
             continue;
         }
         for (size_t p = 0; p < count; p++)
-            if (workers[p].role == ROLE_PREFILL && pairs(&workers[p], &workers[d]))
+            if (workers[p].role == ROLE_PREFILL && pairs(&workers[p], &workers[d]) &&
+                !misfits(request, workers[p].key, workers[d].key))
                 consider(&best, &seen, &workers[p], &workers[d], request);
     }
     return choice_of(&best, &seen);
@@ -129,11 +138,19 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
                                   .numerics_id = handle->numerics_id};
     struct route_request urgent = *request;
     urgent.prompt_tokens = 0;
+    bool misfit_ready = false;
     for (size_t d = 0; d < count; d++) {
         struct route_worker decode = workers[d];
         decode.unconfirmed_tokens = 0;
-        if (decode.role == ROLE_DECODE && pairs(&holder, &decode))
+        if (decode.role != ROLE_DECODE || !pairs(&holder, &decode))
+            continue;
+        if (misfits(request, handle->prefill, decode.key))
+            misfit_ready |= decode.ready;
+        else
             consider(&best, &seen, NULL, &decode, &urgent);
     }
-    return choice_of(&best, &seen);
+    struct route_choice choice = choice_of(&best, &seen);
+    if (choice.outcome == ROUTE_NO_WORKER && misfit_ready)
+        choice.outcome = ROUTE_NO_READER;
+    return choice;
 }

@@ -28,16 +28,24 @@ struct route_worker {
     uint64_t placed_at;              /* breaks ties: the one not used for longest */
 };
 
+/* Two workers that should fit together by what they told the router, and refused each other nevertheless. */
+struct route_misfit {
+    uint64_t prefill, decode;
+};
+
 struct route_request {
     uint64_t prompt_tokens; /* to be computed: prompt + emitted */
     uint64_t total_tokens;  /* prompt + longest answer */
     uint64_t avoid_prefill,
         avoid_decode; /* just failed; taken only where nothing else is left. 0: none */
     bool local;       /* compute the prompt on the decode worker in any case */
+    const struct route_misfit *misfits; /* [misfit_count]: never paired */
+    size_t misfit_count;
 };
 
 /* The prefill worker that holds a handle, which only needs a reader. */
 struct route_handle {
+    uint64_t prefill; /* its key */
     uint64_t model_hash, layout_hash, numerics_id;
 };
 
@@ -46,6 +54,7 @@ enum route_outcome {
     ROUTE_FULL, /* workers are there; all that could take it have their fill of unconfirmed tokens or of
                  * requests */
     ROUTE_NO_WORKER, /* none of a kind that is needed is ready */
+    ROUTE_NO_READER, /* route_handle: those that are ready are misfits of its holder */
     ROUTE_TOO_LONG,  /* no worker could ever hold it */
 };
 

@@ -76,10 +76,11 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
         }
     }
     uint64_t next_us = request_life_next_us(&request->life);
+    if (next_us < sim->now_us)
+        next_us = sim->now_us; /* it is over already */
     if (next_us < request->tick_us) {
         request->tick_us = next_us;
-        sim_push(sim, EVENT_LIFE_TICK, ROUTER, next_us > sim->now_us ? next_us - sim->now_us : 0)
-            ->index = id;
+        sim_push(sim, EVENT_LIFE_TICK, ROUTER, next_us - sim->now_us)->index = id;
     }
 }
 
@@ -288,7 +289,8 @@ static void check_status(struct sim *sim, const struct sim_request *request, uin
         break;
     case TERMINAL_UNAVAILABLE:
         t->unavailable++;
-        allowed = sim->tiny || costs_of(sim, request) >= life->limits.runs;
+        allowed = sim->tiny || costs_of(sim, request) >= life->limits.runs ||
+                  (life->losses >= life->limits.losses && sim->faults >= life->limits.losses);
         break;
     case TERMINAL_OVERLOADED:
         t->overloaded++;

@@ -22,7 +22,8 @@ struct fixture {
 
 static void start(struct fixture *f)
 {
-    struct request_limits limits = {.runs = 3, .attempts = 6, .no_worker_us = 1000};
+    struct request_limits limits = {
+        .runs = 3, .losses = 9, .attempts = 6, .no_worker_us = 1000}; /* and no pauses */
     request_life_init(&f->life, &limits, DEADLINE, &f->out);
 }
 
@@ -284,6 +285,119 @@ static void test_giving_the_handle_again_costs_no_run_but_is_limited(void **stat
     expect(f, ">1 release a6; >11 release a6; finish unavailable none (attempts)");
 }
 
+static void test_workers_that_die_before_opened_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.losses = 3;
+    for (uint64_t prefill = 1; prefill <= 3; prefill++) {
+        placed(f, prefill, D1);
+        session_lost(f, prefill);
+    }
+    expect(f, ">3 release a3; finish unavailable none (losses)");
+    assert_int_equal(f->life.runs, 0);
+}
+
+static void test_sessions_lost_count_together(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.losses = 3;
+    placed(f, P1, D1);
+    session_lost(f, P1); /* before opened */
+    placed(f, P2, D1);
+    opened(f, P2, 2);
+    session_lost(f, D1); /* given again */
+    placed(f, 0, D2);
+    refused(f, D2, 3, true); /* no loss */
+    expect(f, ">12 release a3; place_decode not d12");
+    placed(f, 0, D2);
+    lost(f, D2, 4); /* a run, but no loss: a reader that died may have confirmed the handle */
+    expect(f, ">2 release a4; >12 release a4; place not p2");
+    placed(f, P1, D2);
+    session_lost(f, P1);
+    expect(f, ">1 release a5; finish unavailable none (losses)");
+}
+
+static void tick(struct fixture *f, uint64_t now_us)
+{
+    request_life_on_tick(&f->life, now_us, &f->out);
+}
+
+static void test_retries_pause_longer_and_longer(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.pause_us = 100;
+    f->life.limits.max_pause_us = 300;
+    placed(f, P1, D1);
+    refused(f, P1, 1, true);
+    expect(f, ">1 release a1; place not p1"); /* the first one at once */
+    static const uint64_t pauses[] = {100, 200, 300, 300};
+    uint64_t now_us = 1000;
+    for (uint32_t i = 0; i < 4; i++) {
+        request_life_on_placed(&f->life, now_us, P1, D1, &f->out);
+        refused(f, P1, i + 2, true);
+        assert_int_equal(f->out.count, 1); /* the release alone */
+        assert_int_equal(f->life.state, REQUEST_QUEUED);
+        now_us += pauses[i];
+        assert_int_equal(request_life_next_us(&f->life), now_us);
+        tick(f, now_us - 1);
+        expect(f, "");
+        tick(f, now_us);
+        expect(f, "place not p1");
+        tick(f, now_us + 1);
+        expect(f, ""); /* once */
+        assert_int_equal(request_life_next_us(&f->life), DEADLINE);
+    }
+    request_life_on_placed(&f->life, now_us, P1, D1, &f->out);
+    refused(f, P1, 6, true);
+    expect(f, ">1 release a6; finish overloaded none (attempts)");
+}
+
+static void test_a_pause_before_the_handle_is_given_again(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.pause_us = 100;
+    f->life.limits.max_pause_us = 100;
+    decoding(f);
+    refused(f, D1, 1, true);
+    request_life_on_placed(&f->life, 50, 0, D2, &f->out);
+    refused(f, D2, 2, true);
+    expect(f, ">12 release a2");
+    assert_false(opened(f, P1, 1)); /* of an older attempt */
+    tick(f, 150);
+    expect(f, "place_decode not d12");
+}
+
+static void test_the_end_during_a_pause(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.pause_us = f->life.limits.max_pause_us = DEADLINE * 2;
+    decoding(f);
+    lost(f, D1, 1);
+    placed(f, P1, D1);
+    lost(f, D1, 2);
+    opened(f, P1, 2);
+    lost(f, D1, 2);
+    expect(f, ">1 release a2; >11 release a2");
+    tick(f, DEADLINE);
+    expect(f, "finish deadline none (deadline)");
+    tick(f, UINT64_MAX - 1);
+    expect(f, "");
+}
+
+static void test_a_handle_that_nobody_can_read_is_computed_elsewhere(void **state)
+{
+    struct fixture *f = *state;
+    decoding(f);
+    request_life_on_no_reader(&f->life, &f->out);
+    expect(f, ""); /* it was not asked for a reader */
+    refused(f, D1, 1, true);
+    expect(f, ">11 release a1; place_decode not d11");
+    request_life_on_no_reader(&f->life, &f->out);
+    expect(f, ">1 release a2; place not p1");
+    placed(f, P2, D1);
+    expect(f, ">2 prefill a3 emitted 0");
+}
+
 static void test_refusals(void **state)
 {
     struct fixture *f = *state;
@@ -397,6 +511,12 @@ int main(void)
         T(test_runs_are_limited),
         T(test_attempts_are_limited),
         T(test_giving_the_handle_again_costs_no_run_but_is_limited),
+        T(test_workers_that_die_before_opened_are_limited),
+        T(test_sessions_lost_count_together),
+        T(test_retries_pause_longer_and_longer),
+        T(test_a_pause_before_the_handle_is_given_again),
+        T(test_the_end_during_a_pause),
+        T(test_a_handle_that_nobody_can_read_is_computed_elsewhere),
         T(test_refusals),
         T(test_a_refused_local_decode_costs_no_run),
         T(test_a_gap_runs_again),

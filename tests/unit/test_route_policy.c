@@ -152,7 +152,7 @@ static void test_a_handle_goes_to_another_decode_worker(void **state)
     (void)state;
     struct route_worker w[] = {worker(ROLE_DECODE, 2), worker(ROLE_DECODE, 3),
                                worker(ROLE_DECODE, 4), worker(ROLE_PREFILL, 1)};
-    struct route_handle handle = {7, 8, 9};
+    struct route_handle handle = {1, 7, 8, 9};
     struct route_request again = small;
     again.avoid_decode = 2;
     w[1].numerics_id++;
@@ -210,6 +210,34 @@ static void test_a_worker_takes_no_more_than_it_holds(void **state)
     assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_PLACED, 0, 3);
 }
 
+/* Two that refused each other are not paired again; a handle that only misfits could read has no reader. */
+static void test_misfits_are_not_paired(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_DECODE, 3), worker(ROLE_DECODE, 4)};
+    struct route_misfit misfits[] = {{1, 3}, {2, 4}, {1, 4}, {2, 3}};
+    struct route_handle handle = {
+        .prefill = 1, .model_hash = 7, .layout_hash = 8, .numerics_id = 9};
+    struct route_request asked = small;
+    asked.misfits = misfits;
+    w[1].work_tokens = 30; /* 1 and 3 would be best, then 1 and 4 */
+    w[3].work_tokens = 10;
+    asked.misfit_count = 1;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 1, 4);
+    assert_choice(route_handle(w, COUNT(w), &asked, &handle), ROUTE_PLACED, 0, 4);
+    asked.misfit_count = 3;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 2, 3);
+    assert_choice(route_handle(w, COUNT(w), &asked, &handle), ROUTE_NO_READER, 0, 0);
+    w[2].ready = w[3].ready = false; /* no misfit stands in the way */
+    assert_choice(route_handle(w, COUNT(w), &asked, &handle), ROUTE_NO_WORKER, 0, 0);
+    w[2].ready = w[3].ready = true;
+    asked.misfit_count = 4;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_NO_WORKER, 0, 0);
+    asked.local = true;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_a_handle_goes_to_another_decode_worker),
         cmocka_unit_test(test_a_burst_spreads),
         cmocka_unit_test(test_a_worker_takes_no_more_than_it_holds),
+        cmocka_unit_test(test_misfits_are_not_paired),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

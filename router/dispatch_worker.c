@@ -130,12 +130,10 @@ static void misbehaved(struct worker *worker, const char *what)
     worker_link_close(worker->link);
 }
 
+/* NULL: it has ended, and its workers have not heard of that yet. */
 static struct request *find(struct dispatch *dispatch, uint64_t id)
 {
-    struct request *request = map_get(dispatch->requests, id);
-    if (!request)
-        counter_add(dispatch->config.metrics->dropped, 1); /* it has ended */
-    return request;
+    return map_get(dispatch->requests, id);
 }
 
 static void on_opened(struct dispatch *dispatch, struct worker *worker,

@@ -118,6 +118,7 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
         snprintf(sentence->text, sizeof sentence->text, "%s", request->refusal);
     else
         snprintf(sentence->text, sizeof sentence->text,
-                 "%s (after %" PRIu64 " ms, %u tokens and %u prefills)", reason_when(reason),
-                 age_ms, request->emitted_count, request->life.runs);
+                 "%s (after %" PRIu64 " ms, %u token%s and %u prefill%s)", reason_when(reason),
+                 age_ms, request->emitted_count, request->emitted_count == 1 ? "" : "s",
+                 request->life.runs, request->life.runs == 1 ? "" : "s");
 }

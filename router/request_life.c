@@ -243,7 +243,8 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
     if (life->state == REQUEST_DECODE && token->worker == life->decode)
         life->from_decode = true;
     if (token->index <= life->delivered) {
-        life->dropped++; /* the first token comes from both sides */
+        if (token->index != life->handle_emitted + 1) /* that one comes from both sides */
+            life->dropped++;
         return;
     }
     if (token->index > life->delivered + 1) { /* a message was lost on a stream that lives */

@@ -70,7 +70,7 @@ struct request_life {
     enum terminal_status status;          /* of ENDED */
     enum finish_reason finish;
     const char *reason; /* static: why it ended so, "retries", "deadline", ... */
-    uint32_t dropped;   /* messages of older attempts, tokens that were there already */
+    uint32_t dropped;   /* messages of older attempts, tokens that came twice without need */
 };
 
 enum life_action_kind {

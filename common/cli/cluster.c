@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MOD            "up"
@@ -289,11 +290,15 @@ static uint64_t left_us(uint64_t deadline_us)
 
 static enum status explain_end(const struct process *process, struct error *err)
 {
-    char cause[128];
+    char cause[128], words[256];
     process_describe_end(process, cause, sizeof cause);
-    show_log_tail(process);
-    return error_set(err, STATUS_UNAVAILABLE, "%s %s before it was ready", process->member.name,
-                     cause);
+    process_last_words(process, words, sizeof words);
+    if (!*words)
+        show_log_tail(process);
+    bool wrong_settings = WIFEXITED(process->wait_status) && WEXITSTATUS(process->wait_status) == 2;
+    return error_set(err, wrong_settings ? STATUS_INVALID : STATUS_UNAVAILABLE,
+                     "%s %s before it was ready%s%s", process->member.name, cause,
+                     *words ? ": " : "", words);
 }
 
 enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, struct error *err)

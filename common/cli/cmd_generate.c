@@ -55,7 +55,7 @@ static enum status read_prompt(struct run *run, const char **prompt, struct erro
 static enum status find_server(struct run *run, struct error *err)
 {
     if (*run->settings.server)
-        return STATUS_OK;
+        return generate_check_server(run->settings.server, err);
     struct cluster_file cluster;
     TRY(cluster_file_find("--server", &cluster, err));
     str_copy(run->settings.server, sizeof run->settings.server, cluster.grpc);
@@ -128,6 +128,13 @@ static void print_answer(const struct run *run)
     str_deinit(&out);
 }
 
+static void say_why(const struct run *run, const struct generate_event *event)
+{
+    struct error why;
+    generate_event_explain(event, run->settings.server, run->settings.timeout_us, &why);
+    fprintf(stderr, "baton generate: %s\n", why.text);
+}
+
 static void take_end(struct run *run, const struct generate_event *event)
 {
     run->ended = true;
@@ -143,12 +150,8 @@ static void take_end(struct run *run, const struct generate_event *event)
         fprintf(stderr, "baton generate: cancelled\n");
     else if (event->overflow)
         fprintf(stderr, "baton generate: the answer came faster than it could be written\n");
-    else if (event->code == RPC_OK)
-        fprintf(stderr, "baton generate: the answer ended without its last message\n");
     else
-        fprintf(stderr, "baton generate: %s%s%s%s: %s\n", rpc_code_name(event->code),
-                *event->reason ? " (" : "", event->reason, *event->reason ? ")" : "",
-                event->message);
+        say_why(run, event);
 }
 
 static void take_event(struct run *run, const struct generate_event *event)

@@ -277,8 +277,6 @@ static int run(struct up *up)
     status = start_all(up, &err);
     if (status == STATUS_OK)
         status = serve(up, &err);
-    if (status != STATUS_OK)
-        fprintf(stderr, "baton up: %s\n", err.text);
     cluster_file_withdraw(getpid());
     if (*up->settings.ready_file)
         unlink(up->settings.ready_file);
@@ -287,7 +285,9 @@ static int run(struct up *up)
     if (clean && up->own_log_dir)
         remove_log_dir(up);
     cluster_close(&up->cluster);
-    return clean ? 0 : 1;
+    if (status != STATUS_OK) /* the last line on the screen is the cause */
+        fprintf(stderr, "baton up: %s\n", err.text);
+    return clean ? 0 : status == STATUS_INVALID ? 2 : 1;
 }
 
 int cmd_up(int argc, char **argv)
@@ -295,9 +295,10 @@ int cmd_up(int argc, char **argv)
     static struct up up; /* too large for a stack */
     struct config_result result;
     config_load_or_exit(&program, argc, argv, &up.settings, &result);
-    log_init("up", (enum log_level)up.settings.log_level);
-    config_log(&program, &up.settings, &result);
     signal(SIGPIPE, SIG_IGN);
+    log_init("up", (enum log_level)up.settings.log_level);
+    unsetenv("BATON_CONFIG"); /* it was ours: the children's settings have other names */
+    config_log(&program, &up.settings, &result);
     find_cores(&up.cores);
     arena_init(&up.arena, PLAN_LIMIT_BYTES);
     up.context = (struct up_context){

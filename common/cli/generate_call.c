@@ -129,3 +129,42 @@ void generate_call_close(struct generate_call *call)
     ring_destroy(call->ring);
     free(call);
 }
+
+enum status generate_check_server(const char *server, struct error *err)
+{
+    const char *colon = strrchr(server, ':');
+    uint64_t port;
+    if (colon && colon != server && str_to_u64(colon + 1, 1, UINT16_MAX, &port))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "--server must be HOST:PORT, but is '%.80s'", server);
+}
+
+/* Core's sentences nest from the outside in ("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed
+ * to connect to remote host: Connection refused"): the last part is the cause. */
+static const char *innermost(const char *message)
+{
+    for (const char *next; (next = strstr(message, ": "));)
+        message = next + 2;
+    return message;
+}
+
+void generate_event_explain(const struct generate_event *event, const char *server,
+                            uint64_t timeout_us, struct error *why)
+{
+    bool own = *event->reason; /* the router's own words */
+    if (event->code == RPC_OK)
+        error_set(why, STATUS_IO, "the answer ended without its last message");
+    else if (!own && event->code == RPC_UNAVAILABLE)
+        error_set(
+            why, STATUS_UNAVAILABLE,
+            "cannot reach a router at %s: %s (`baton status` shows the cluster that runs here)",
+            server, innermost(event->message));
+    else if (!own && event->code == RPC_DEADLINE_EXCEEDED)
+        error_set(
+            why, STATUS_TIMEOUT,
+            "DEADLINE_EXCEEDED: the answer from %s was not complete within %.6g s (--timeout)",
+            server, (double)timeout_us * 1e-6);
+    else
+        error_set(why, STATUS_IO, "%s%s%s%s: %s", rpc_code_name(event->code), own ? " (" : "",
+                  event->reason, own ? ")" : "", event->message);
+}

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "common/domain/sampling.h"
 
 #include <string.h>
 
@@ -9,19 +10,24 @@
 static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "",
      .help = "gRPC address of the router; empty: the cluster started here last"},
-    {"model", CONFIG_STRING, AT(model), "", .help = "Name of the model; empty: the only one"},
+    /* To `baton up` BATON_MODEL is a folder. */
+    {"model", CONFIG_STRING, AT(model), "", .help = "Name of the model; empty: the only one",
+     .flag_only = true},
     {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .help = "Token ids instead of PROMPT, as 1,2,3"},
-    {"max-tokens", CONFIG_U64, AT(max_tokens), NULL, "1", .unit = "tokens",
-     .help = "Length of the answer at most"},
+    /* What sampling may be is said in one place, common/domain/sampling.c. */
+    {"max-tokens", CONFIG_U64, AT(max_tokens), .unit = "tokens",
+     .help = "Length of the answer at most; at least 1"},
     {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", .unit = "tokens",
      .help = "The answer can't end before"},
-    {"temperature", CONFIG_DOUBLE, AT(temperature), NULL, "0", "100", .help = "0: greedy"},
+    {"temperature", CONFIG_DOUBLE, AT(temperature), .help = "0 .. 100; 0: greedy"},
     {"top-k", CONFIG_U64, AT(top_k), NULL, "0", .unit = "tokens",
      .help = "Draw among the k likeliest; 0: off"},
-    {"top-p", CONFIG_DOUBLE, AT(top_p), NULL, "0", "1",
-     .help = "Draw among the likeliest that make up this share; 1: off"},
-    {"min-p", CONFIG_DOUBLE, AT(min_p), NULL, "0", "1",
-     .help = "Draw among those at least this share as likely as the likeliest; 0: off"},
+    {"top-p", CONFIG_DOUBLE, AT(top_p),
+     .help = "Draw among the likeliest that make up this share, above 0 and up to 1; 1: off"},
+    {"min-p", CONFIG_DOUBLE, AT(min_p),
+     .help =
+         "Draw among those at least this share as likely as the likeliest, from 0 to below 1; 0: "
+         "off"},
     {"seed", CONFIG_U64, AT(seed), NULL, .help = "The same seed and request give the same answer"},
     {"stop", CONFIG_LIST, AT(stop), .help = "End before this text"},
     {"stop-id", CONFIG_LIST, AT(stop_ids), .help = "End at this token id"},
@@ -121,6 +127,27 @@ static enum status build_input(const struct generate_settings *settings, const c
         }                                                                                          \
     } while (0)
 
+/* As the server will: a mistake is better told before a cluster is looked for. What isn't given takes values that can't be
+ * wrong. */
+static enum status check_sampling(const struct generate_settings *settings,
+                                  const struct config_result *result, struct error *err)
+{
+    struct sampling sampling = sampling_default();
+    if (given(result, "max-tokens"))
+        sampling.max_tokens = settings->max_tokens;
+    else
+        sampling.max_tokens = SAMPLING_MAX_TOKENS_LIMIT;
+    if (given(result, "min-tokens"))
+        sampling.min_tokens = settings->min_tokens;
+    if (given(result, "temperature"))
+        sampling.temperature = settings->temperature;
+    if (given(result, "top-p"))
+        sampling.top_p = settings->top_p;
+    if (given(result, "min-p"))
+        sampling.min_p = settings->min_p;
+    return sampling_validate(&sampling, err);
+}
+
 static Baton__V1__Sampling *build_sampling(const struct generate_settings *settings,
                                            const struct config_result *result, struct arena *arena)
 {
@@ -176,6 +203,9 @@ enum status generate_request_build(const struct generate_settings *settings,
     baton__v1__generate_request__init(request);
     request->model = (char *)settings->model;
     request->request_id = (char *)settings->request_id;
+    if (settings->logits_hash && !settings->json)
+        return error_set(err, STATUS_INVALID, "--logits-hash needs --json");
+    TRY(check_sampling(settings, result, err));
     TRY(build_input(settings, prompt, arena, request, err));
     TRY(build_stop(settings, arena, &request->stop, err));
     request->sampling = build_sampling(settings, result, arena);

@@ -17,6 +17,7 @@
 /* The descriptor of the pipe in the child. */
 #define CHILD_READY_FD 3
 #define EXEC_FAILED    127
+#define LOG_TAIL_BYTES 4096
 
 /* In the child, between fork and exec: only calls that are safe there. */
 static _Noreturn void become(char *const *argv, char *const *environment, const int fds[2],
@@ -207,4 +208,32 @@ void process_log_tail(const struct process *process, char *text, size_t size)
     char *first_whole_line = cut ? strchr(text, '\n') : NULL;
     if (first_whole_line)
         memmove(text, first_whole_line + 1, strlen(first_whole_line + 1) + 1);
+}
+
+/* The sentence that a line tells; NULL: it tells no end. Ends the line where the sentence ends. */
+static char *sentence_of(char *line)
+{
+    static const char own[] = "baton-";
+    char *colon = strstr(line, ": "), *message = strstr(line, " msg=\"");
+    if (!strncmp(line, own, strlen(own)) && colon && strncmp(colon + 2, "warning: ", 9) != 0)
+        return colon + 2;
+    if (!strstr(line, " level=error ") || !message)
+        return NULL;
+    char *sentence = message + strlen(" msg=\""), *to = sentence;
+    for (const char *from = sentence; *from && *from != '"'; from++)
+        *to++ = *from == '\\' && from[1] ? *++from : *from;
+    *to = 0;
+    return sentence;
+}
+
+void process_last_words(const struct process *process, char *text, size_t size)
+{
+    char tail[LOG_TAIL_BYTES], *save = NULL;
+    process_log_tail(process, tail, sizeof tail);
+    text[0] = 0;
+    for (char *line = strtok_r(tail, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const char *sentence = sentence_of(line);
+        if (sentence)
+            snprintf(text, size, "%s", sentence);
+    }
 }

@@ -3,12 +3,14 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/config/config_file.h"
+#include "common/config/config_names.h"
 #include "common/config/config_value.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MISTAKES_LIMIT_BYTES 65536
 #define MAX_FLAG_NAME_BYTES  64
@@ -73,7 +75,7 @@ static void apply_environment(struct load *load)
         char name[MAX_FLAG_NAME_BYTES + 8];
         const struct config_setting *row = &load->program->settings[i];
         const char *text = getenv(environment_name(row->name, name, sizeof name));
-        if (text && row->type != CONFIG_LIST)
+        if (text && row->type != CONFIG_LIST && !row->flag_only)
             set_from(load, i, text, CONFIG_FROM_ENVIRONMENT, name);
     }
 }
@@ -96,6 +98,16 @@ static bool is_flag(const char *argument, const char *name)
     return !strncmp(argument, name, length) && (!argument[length] || argument[length] == '=');
 }
 
+static void unknown_flag(struct load *load, const char *flag)
+{
+    const char *names[CONFIG_MAX_SETTINGS];
+    for (size_t i = 0; i < load->program->setting_count; i++)
+        names[i] = load->program->settings[i].name;
+    const char *meant = config_names_nearest(flag + 2, names, load->program->setting_count);
+    str_addf(load->mistakes, "unknown flag %s%s%s\n", flag, meant ? ", did you mean --" : "",
+             meant ? meant : "");
+}
+
 /* One argument that starts with "--"; returns how many arguments it took (1 or 2). `next` may be NULL. */
 static int apply_flag(struct load *load, const char *flag, const char *next)
 {
@@ -109,7 +121,7 @@ static int apply_flag(struct load *load, const char *flag, const char *next)
     char where[MAX_FLAG_NAME_BYTES + 8];
     snprintf(where, sizeof where, "%.*s", (int)length + 2, flag);
     if (!found && !negated)
-        str_addf(load->mistakes, "unknown flag %s\n", where);
+        unknown_flag(load, where);
     else if (negated && equals)
         str_addf(load->mistakes, "%s takes no value\n", where);
     else if (negated)
@@ -206,6 +218,13 @@ enum status config_load(const struct config_program *program, int argc, char **a
     return mistakes->length ? STATUS_INVALID : STATUS_OK;
 }
 
+static void print_lines(const struct config_program *program, const char *word, struct str *text)
+{
+    char *save = NULL;
+    for (char *line = strtok_r(text->data, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        fprintf(stderr, "%s: %s%s\n", program->name, word, line);
+}
+
 void config_load_or_exit(const struct config_program *program, int argc, char **argv,
                          void *settings, struct config_result *result)
 {
@@ -213,6 +232,8 @@ void config_load_or_exit(const struct config_program *program, int argc, char **
     str_init(&text, MISTAKES_LIMIT_BYTES);
     enum status status = config_load(program, argc, argv, settings, result, &text);
     if (status == STATUS_OK && !result->help && !result->version) {
+        config_names_check(environ, &text);
+        print_lines(program, "warning: ", &text);
         str_deinit(&text);
         return;
     }
@@ -223,10 +244,7 @@ void config_load_or_exit(const struct config_program *program, int argc, char **
     } else if (result->version) {
         printf("%s %s\n", program->name, BATON_VERSION);
     } else {
-        char *save = NULL;
-        for (char *line = strtok_r(text.data, "\n", &save); line;
-             line = strtok_r(NULL, "\n", &save))
-            fprintf(stderr, "%s: %s\n", program->name, line);
+        print_lines(program, "", &text);
         fprintf(stderr, "Try: %s --help\n", program->name);
     }
     str_deinit(&text);
@@ -270,6 +288,8 @@ static void help_row(const struct config_setting *row, struct str *out)
              row->help);
     if (row->type == CONFIG_LIST)
         str_add(out, "; may be repeated");
+    if (row->flag_only)
+        str_add(out, "; not from the environment");
     if (row->unit)
         str_addf(out, ", in %s", row->unit);
     if (row->max)
@@ -288,7 +308,8 @@ void config_help(const struct config_program *program, struct str *out)
     str_addf(out, "Usage: %s [FLAGS]%s%s\n\n%s\n\n", program->name, program->usage ? " " : "",
              program->usage ? program->usage : "", program->summary);
     for (size_t i = 0; i < program->setting_count; i++)
-        help_row(&program->settings[i], out);
+        if (!program->settings[i].hidden)
+            help_row(&program->settings[i], out);
     str_add(out, "  --config FILE                 Settings in YAML: name: value, names as above\n"
                  "  --help, --version\n\n"
                  "Each setting may also stand in the environment: --some-name is BATON_SOME_NAME.\n"

@@ -55,6 +55,8 @@ struct config_setting {
     const char *help;           /* one sentence without full stop */
     const char *const *choices; /* CONFIG_ENUM: NULL-terminated */
     bool required;              /* must be given by some source */
+    bool flag_only;             /* the environment's name means something else in other programs */
+    bool hidden;                /* taken, but not of this program's matter: not in --help */
 };
 #define CONFIG_AT(type, field) offsetof(type, field), sizeof(((type *)0)->field)
 
@@ -88,7 +90,8 @@ struct config_result {
 enum status config_load(const struct config_program *program, int argc, char **argv, void *settings,
                         struct config_result *result, struct str *mistakes) WARN_UNUSED;
 
-/* What a main() wants: --help and --version print and exit 0, mistakes go to stderr and exit 2. */
+/* What a main() wants: --help and --version print and exit 0, mistakes go to stderr and exit 2. Warns of variables BATON_... in
+ * the environment that no program of Baton knows. */
 void config_load_or_exit(const struct config_program *program, int argc, char **argv,
                          void *settings, struct config_result *result);
 

@@ -220,15 +220,27 @@ static enum status check(struct worker_config *config, struct error *err)
     return STATUS_OK;
 }
 
+/* Rows that only the other role looks at are taken all the same, so that one file or environment does for all workers. */
+static void settings_of(enum worker_role role, struct config_setting *own)
+{
+    static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout"};
+    memcpy(own, settings, sizeof settings);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        for (size_t j = 0; role == ROLE_PREFILL && j < sizeof of_decode / sizeof *of_decode; j++)
+            own[i].hidden |= !strcmp(own[i].name, of_decode[j]);
+}
+
 void worker_config_load(enum worker_role role, int argc, char **argv, struct worker_config *config)
 {
     bool prefill = role == ROLE_PREFILL;
+    struct config_setting own[sizeof settings / sizeof *settings];
+    settings_of(role, own);
     struct config_program program = {
         .name = prefill ? "baton-prefill" : "baton-decode",
         .summary = prefill ? "Reads prompts and hands their KV cache to decode workers."
                            : "Pulls KV caches from prefill workers and writes the answers.",
-        .settings = settings,
-        .setting_count = sizeof settings / sizeof *settings,
+        .settings = own,
+        .setting_count = sizeof own / sizeof *own,
     };
     struct config_result result;
     *config = (struct worker_config){0};

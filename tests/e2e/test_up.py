@@ -59,6 +59,27 @@ def test_a_model_that_is_not_there(tmp_path):
     assert "nowhere" in done.stderr
 
 
+@pytest.mark.parametrize("variable,value,code,told", [
+    ("BATON_KV_TOKENS", "abc", 2, "-0 ended with exit code 2 before it was ready: BATON_KV_TOKENS must be a whole number, but is 'abc'"),
+    ("BATON_RPC_THREADS", "99", 2, "router ended with exit code 2 before it was ready: BATON_RPC_THREADS must be in 1 .. 64, but is '99'"),
+    ("BATON_KV_FAULTS", "nonsense", 1, "-0 ended with exit code 1 before it was ready: "),
+])
+def test_a_start_that_fails_ends_with_its_cause(tmp_path, variable, value, code, told):
+    done = subprocess.run([BATON, "up", "--no-pin", "--model", GOLDEN / "llama"], text=True, capture_output=True, timeout=60,
+                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), **{variable: value}))
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, last.startswith("baton up: ")) == (code, True), done.stderr
+    assert told in last, done.stderr
+
+
+def test_settings_from_a_file_in_the_environment_are_of_up_alone(start_cluster, tmp_path, monkeypatch):
+    file = tmp_path / "up.yaml"
+    file.write_text("start-timeout: 90s\nlog-level: debug\n")
+    monkeypatch.setenv("BATON_CONFIG", str(file))
+    cluster = start_cluster(model=GOLDEN / "llama")
+    assert "level=debug" in (cluster.folder / "logs/router.log").read_text()
+
+
 def test_ctrl_c_cancels_a_generate(start_cluster):
     cluster = start_cluster()
     asking = subprocess.Popen([BATON, "generate", "--max-tokens", "200", "--ignore-eos", PROMPT], env=cluster.environment,

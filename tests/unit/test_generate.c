@@ -73,7 +73,7 @@ static void test_every_flag_reaches_the_request(void **state)
         BUILD(NULL, "--prompt-ids", "1,2,3", "--prompt-ids=4", "--temperature=0", "--top-k=5",
               "--top-p=0.5", "--min-p=0.25", "--seed=18446744073709551615", "--max-tokens=7",
               "--min-tokens=2", "--ignore-eos", "--stop=a", "--stop=b", "--stop-id=9,8",
-              "--logits-hash", "--model=m", "--request-id=r");
+              "--logits-hash", "--json", "--model=m", "--request-id=r");
     assert_int_equal(got.status, STATUS_OK);
     const Baton__V1__Sampling *s = got.request->sampling;
     assert_int_equal(got.request->token_ids->n_ids, 4);

@@ -106,7 +106,7 @@ static void test_the_whole_life(void **state)
     token(f, D1, 1, 3, FINISH_EOS);
     expect(f, "deliver 3 id 103; >1 release a1; >11 release a1; finish ok eos (finished)");
     assert_int_equal(f->life.status, TERMINAL_OK);
-    assert_int_equal(f->life.dropped, 1);
+    assert_int_equal(f->life.dropped, 0);
 }
 
 static void test_the_end_with_the_first_token_from_either_side(void **state)

@@ -1,0 +1,159 @@
+#include "common/config/config_names.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#define PREFIX          "BATON_"
+#define MAX_NAME_BYTES  64
+#define MAX_ENVIRONMENT 4096 /* variables that are looked at */
+
+/* Of all programs together, since `baton up` hands its environment to all of them. tests/unit/test_settings.py holds the list
+ * against their tables. */
+static const char *const known[] = {
+    "BATON_BATCH",
+    "BATON_BLOCK_TOKENS",
+    "BATON_CHUNK_TOKENS",
+    "BATON_CLIENT_BUFFER",
+    "BATON_CLIENT_KEEPALIVE",
+    "BATON_COMPUTE",
+    "BATON_CONFIG",
+    "BATON_CONTEXT",
+    "BATON_CPUS",
+    "BATON_CRC",
+    "BATON_DECODE",
+    "BATON_DEFAULT_DEADLINE",
+    "BATON_DEPTH",
+    "BATON_DRAIN_TIMEOUT",
+    "BATON_FAILPOINTS",
+    "BATON_FAILPOINTS_ALLOW",
+    "BATON_FAILPOINT_LOG",
+    "BATON_FIRST_CPU",
+    "BATON_FORCE_LOCAL_PREFILL",
+    "BATON_HEARTBEAT",
+    "BATON_HTTP",
+    "BATON_IGNORE_EOS",
+    "BATON_INTERFACE",
+    "BATON_ISA",
+    "BATON_JSON",
+    "BATON_JSONL",
+    "BATON_KV_FAULTS",
+    "BATON_KV_TOKENS",
+    "BATON_LANE",
+    "BATON_LEASE",
+    "BATON_LISTEN",
+    "BATON_LOGITS_HASH",
+    "BATON_LOG_DIR",
+    "BATON_LOG_LEVEL",
+    "BATON_MAX_CONNECTIONS",
+    "BATON_MAX_QUEUE",
+    "BATON_MAX_REQUESTS",
+    "BATON_MAX_SEQUENCES",
+    "BATON_MAX_TOKENS",
+    "BATON_METRICS_LISTEN",
+    "BATON_MIB",
+    "BATON_MIN_P",
+    "BATON_MIN_TOKENS",
+    "BATON_MODEL",
+    "BATON_MODEL_NAME",
+    "BATON_NAME",
+    "BATON_PEER_TIMEOUT",
+    "BATON_PIN",
+    "BATON_PORT",
+    "BATON_PREFILL",
+    "BATON_RANDOM_WEIGHTS",
+    "BATON_READY_FD",
+    "BATON_READY_FILE",
+    "BATON_READ_TIMEOUT",
+    "BATON_REQUEST_ID",
+    "BATON_RESTART",
+    "BATON_RESTART_WAIT",
+    "BATON_RETRIES",
+    "BATON_ROUNDS",
+    "BATON_ROUTER",
+    "BATON_RPC_THREADS",
+    "BATON_SEED",
+    "BATON_SERVER",
+    "BATON_SKIP_SPECIAL",
+    "BATON_SPECIAL",
+    "BATON_SPIN",
+    "BATON_START_TIMEOUT",
+    "BATON_TEMPERATURE",
+    "BATON_THREADS",
+    "BATON_TIMEOUT",
+    "BATON_TOKENIZER",
+    "BATON_TOP_K",
+    "BATON_TOP_P",
+    "BATON_TRANSPORT",
+    "BATON_UNCONFIRMED_TOKENS",
+    "BATON_VERBOSE",
+    "BATON_WORKER_KEEPALIVE",
+    "BATON_WORKER_TTL",
+    "BATON_WORKER_WAIT",
+};
+/* Variables of the build and of the tests. */
+static const char *const foreign[] = {"BATON_BUILD", "BATON_PYTHON", "BATON_SIM_", "BATON_TEST_"};
+
+/* How many letters must be changed, put in or left out (Levenshtein). */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[MAX_NAME_BYTES + 1], width = strlen(b);
+    for (size_t j = 0; j <= width; j++)
+        row[j] = j;
+    for (size_t i = 0; a[i]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < width; j++) {
+            size_t changed = diagonal + (a[i] != b[j]);
+            size_t shorter = (row[j] < row[j + 1] ? row[j] : row[j + 1]) + 1;
+            diagonal = row[j + 1];
+            row[j + 1] = changed < shorter ? changed : shorter;
+        }
+    }
+    return row[width];
+}
+
+const char *config_names_nearest(const char *name, const char *const *candidates, size_t count)
+{
+    size_t length = strlen(name), best = length / 4 + 2;
+    const char *nearest = NULL;
+    if (length > MAX_NAME_BYTES)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t far = strlen(candidates[i]) <= MAX_NAME_BYTES ? distance(name, candidates[i]) : best;
+        if (far < best) {
+            best = far;
+            nearest = candidates[i];
+        }
+    }
+    return nearest;
+}
+
+static bool is_known(const char *name)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i], name))
+            return true;
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (!strncmp(foreign[i], name, strlen(foreign[i])))
+            return true;
+    return false;
+}
+
+void config_names_check(char *const *environment, struct str *warnings)
+{
+    for (size_t i = 0; i < MAX_ENVIRONMENT && environment[i]; i++) {
+        const char *equals = strchr(environment[i], '=');
+        char name[MAX_NAME_BYTES + 1];
+        if (!equals || strncmp(environment[i], PREFIX, strlen(PREFIX)))
+            continue;
+        size_t length = (size_t)(equals - environment[i]);
+        length = length < MAX_NAME_BYTES ? length : MAX_NAME_BYTES;
+        memcpy(name, environment[i], length);
+        name[length] = 0;
+        if (is_known(name))
+            continue;
+        const char *meant = config_names_nearest(name, known, sizeof known / sizeof *known);
+        str_addf(warnings, "the environment's %s is not a setting of Baton%s%s\n", name,
+                 meant ? ", did you mean " : "", meant ? meant : "");
+    }
+}

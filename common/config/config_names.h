@@ -1,0 +1,14 @@
+/* Names that are nearly right: the environment's variables that no program of Baton knows, and the name that was probably meant.
+ * Inside common/config. */
+#ifndef BATON_CONFIG_CONFIG_NAMES_H
+#define BATON_CONFIG_CONFIG_NAMES_H
+
+#include "common/base/str.h"
+#include "common/config/config.h"
+
+/* The candidate that is nearest to `name`, if it is near at all: NULL otherwise. */
+const char *config_names_nearest(const char *name, const char *const *candidates, size_t count);
+/* Appends a line for each variable BATON_... of `environment` that is nobody's. */
+void config_names_check(char *const *environment, struct str *warnings);
+
+#endif

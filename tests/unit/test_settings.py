@@ -1,0 +1,88 @@
+"""The settings of all programs together: the names that the environment may hold, and what each program's --help shows."""
+import os
+import pathlib
+import re
+import socket
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
+PROGRAMS = ["baton-router", "baton-prefill", "baton-decode", "baton up", "baton generate", "baton status", "baton tokenize",
+            "baton detokenize", "baton bench engine", "baton bench transfer"]
+NO_SETTINGS = {"BATON_FAILPOINTS", "BATON_FAILPOINT_LOG", "BATON_FAILPOINTS_ALLOW"}
+
+
+def run(program, *arguments, **environment):
+    words = program.split()
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("BATON_")}
+    return subprocess.run([BUILD / "bin" / words[0], *words[1:], *arguments], env=dict(clean, **environment), text=True,
+                          capture_output=True, timeout=60)
+
+
+def rows(program):
+    """{name: help} of one program."""
+    text = run(program, "--help").stdout
+    return {name: line for line in re.split(r"\n(?=  --)", text) for name in re.findall(r"^  --(?:\[no-\])?([a-z0-9-]+)", line)}
+
+
+def test_every_setting_is_a_name_that_the_environment_may_hold():
+    """A new setting needs its line in common/config/config_names.c, in alphabetical order."""
+    source = (TOP / "common/config/config_names.c").read_text()
+    known = re.findall(r'^    "(BATON_\w+)",$', source, re.M)
+    assert known == sorted(known)
+    settings = {name for program in PROGRAMS for name, line in rows(program).items() if "may be repeated" not in line}
+    wanted = {"BATON_" + name.upper().replace("-", "_") for name in settings - {"help"}} | NO_SETTINGS
+    assert set(known) == wanted, f"missing: {sorted(wanted - set(known))}, too many: {sorted(set(known) - wanted)}"
+
+
+@pytest.mark.parametrize("variable,told", [
+    ("BATON_KV_TOKEN", "did you mean BATON_KV_TOKENS"),
+    ("BATON_MAX_SEQENCES", "did you mean BATON_MAX_SEQUENCES"),
+    ("BATON_SOMETHING_ELSE_ALTOGETHER", "is not a setting of Baton\n"),
+])
+def test_a_misspelt_variable_is_warned_of(variable, told):
+    done = run("baton generate", "--server", "127.0.0.1:1", "x", **{variable: "1"})
+    assert f"baton generate: warning: the environment's {variable} is not a setting of Baton" in done.stderr
+    assert told in done.stderr
+
+
+def test_right_variables_are_not_warned_of():
+    done = run("baton generate", "--server", "127.0.0.1:1", "x", BATON_KV_TOKENS="4096", BATON_MODEL="/a/folder", BATON_BUILD="x")
+    assert "warning" not in done.stderr and "cannot reach a router at 127.0.0.1:1: Connection refused" in done.stderr
+
+
+def test_a_misspelt_flag_gets_a_hint():
+    done = run("baton generate", "--max-token", "3", "x")
+    assert done.returncode == 2 and "unknown flag --max-token, did you mean --max-tokens" in done.stderr
+
+
+def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():
+    assert {"heartbeat", "read-timeout", "peer-timeout"} <= set(rows("baton-decode"))
+    assert not {"heartbeat", "read-timeout", "peer-timeout"} & set(rows("baton-prefill"))
+    done = run("baton-prefill", "--heartbeat", "2s", "--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere")
+    assert done.returncode == 1 and "nowhere" in done.stderr
+
+
+@pytest.mark.parametrize("arguments,told", [
+    (("--top-p", "0"), "top_p must be above 0 and at most 1, got 0"),
+    (("--top-p", "1.5"), "top_p must be above 0"),
+    (("--min-p", "1"), "min_p must be at least 0 and below 1, got 1"),
+    (("--temperature", "-1"), "temperature must be between 0 and 100"),
+    (("--max-tokens", "0"), "max_tokens must be between 1 and"),
+    (("--min-tokens", "5", "--max-tokens", "4"), "min_tokens (5) must not be above max_tokens (4)"),
+    (("--logits-hash",), "--logits-hash needs --json"),
+    (("--server", "nonsense"), "--server must be HOST:PORT, but is 'nonsense'"),
+    (("--server", "host:0"), "--server must be HOST:PORT"),
+    (("--server", ":99"), "--server must be HOST:PORT"),
+])
+def test_generate_refuses_what_the_server_would(arguments, told):
+    done = run("baton generate", *arguments, "x")
+    assert done.returncode == 2 and told in done.stderr, done.stderr
+
+
+def test_a_deadline_says_whose_it_was():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        done = run("baton generate", "--server", "127.0.0.1:%d" % silent.getsockname()[1], "--timeout", "50ms", "x")
+    assert done.returncode == 1 and "was not complete within 0.05 s (--timeout)" in done.stderr, done.stderr

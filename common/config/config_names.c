@@ -10,6 +10,7 @@
 /* Of all programs together, since `baton up` hands its environment to all of them. tests/unit/test_settings.py holds the list
  * against their tables. */
 static const char *const known[] = {
+    "BATON_ADVERTISE",
     "BATON_BATCH",
     "BATON_BLOCK_TOKENS",
     "BATON_CHUNK_TOKENS",

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#define MAX_FIELD_NUMBER ((1u << 29) - 1)
+
 enum wire_type { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 struct wire {
@@ -39,7 +41,7 @@ static enum status check_bytes(const ProtobufCMessageDescriptor *type, uint64_t 
                                struct wire inner, unsigned depth, struct error *err)
 {
     const ProtobufCFieldDescriptor *field =
-        number > INT32_MAX ? NULL : protobuf_c_message_descriptor_get_field(type, (unsigned)number);
+        protobuf_c_message_descriptor_get_field(type, (unsigned)number);
     if (!field)
         return STATUS_OK;
     if (field->type == PROTOBUF_C_TYPE_MESSAGE)
@@ -60,7 +62,7 @@ static enum status check_message(const ProtobufCMessageDescriptor *type, struct 
         return error_set(err, STATUS_INVALID, "message is nested too deeply");
     while (wire.at < wire.end) {
         uint64_t tag, value = 0;
-        bool good = wire_varint(&wire, &tag);
+        bool good = wire_varint(&wire, &tag) && tag >> 3 && tag >> 3 <= MAX_FIELD_NUMBER;
         const uint8_t *start;
         switch (good ? (int)(tag & 7) : -1) {
         case WIRE_VARINT: good = wire_varint(&wire, &value); break;

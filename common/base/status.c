@@ -1,5 +1,7 @@
 #include "common/base/status.h"
 
+#include "common/base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,11 +24,23 @@ const char *status_name(enum status status)
     return "unknown";
 }
 
-static void error_vset(struct error *err, const char *format, va_list args)
+/* After a write that needed `wanted` bytes: cut with dots behind a whole character, and printable, for sentences quote what came
+ * from outside. */
+static void finish(struct error *err, size_t wanted)
+{
+    size_t end = sizeof err->text - 4;
+    if (wanted >= sizeof err->text) {
+        while (end > 0 && ((unsigned char)err->text[end] & 0xc0) == 0x80)
+            end--;
+        memcpy(err->text + end, "...", 4);
+    }
+    utf8_make_printable(err->text);
+}
+
+static size_t error_vset(struct error *err, const char *format, va_list args)
 {
     int length = vsnprintf(err->text, sizeof err->text, format, args);
-    if (length >= (int)sizeof err->text)
-        memcpy(err->text + sizeof err->text - 4, "...", 4);
+    return length > 0 ? (size_t)length : 0;
 }
 
 enum status error_set(struct error *err, enum status status, const char *format, ...)
@@ -35,7 +49,7 @@ enum status error_set(struct error *err, enum status status, const char *format,
         return status;
     va_list args;
     va_start(args, format);
-    error_vset(err, format, args);
+    finish(err, error_vset(err, format, args));
     va_end(args);
     return status;
 }
@@ -47,11 +61,10 @@ enum status error_prefix(struct error *err, enum status status, const char *form
     struct error inner = *err;
     va_list args;
     va_start(args, format);
-    error_vset(err, format, args);
+    size_t wanted = error_vset(err, format, args);
     va_end(args);
     size_t used = strlen(err->text);
-    int length = snprintf(err->text + used, sizeof err->text - used, ": %s", inner.text);
-    if (length >= (int)(sizeof err->text - used))
-        memcpy(err->text + sizeof err->text - 4, "...", 4);
+    snprintf(err->text + used, sizeof err->text - used, ": %s", inner.text);
+    finish(err, wanted + 2 + strlen(inner.text));
     return status;
 }

@@ -27,7 +27,8 @@ enum status {
 /* "ok", "invalid", ... : stable, lower case, for logs and metrics. */
 const char *status_name(enum status status);
 
-/* One sentence for a person: what, where, why, what to do. Always NUL-terminated; truncated with "...". */
+/* One sentence for a person: what, where, why, what to do. Always NUL-terminated; truncated with "..."; valid UTF-8 on one line,
+ * whatever was quoted in it. */
 struct error {
     char text[512];
 };

@@ -79,3 +79,15 @@ size_t utf8_put(uint32_t code, char out[4])
     out[0] = (char)(0xF00u >> length | code);
     return length;
 }
+
+void utf8_make_printable(char *text)
+{
+    size_t count = strlen(text);
+    for (size_t at = 0; at < count;) {
+        struct utf8_char next = utf8_next(text + at, count - at);
+        bool control = next.code < 0x20 || (next.code >= 0x7f && next.code < 0xa0);
+        if (next.kind != UTF8_WHOLE || control)
+            memset(text + at, '?', next.length);
+        at += next.length;
+    }
+}

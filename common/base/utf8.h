@@ -31,4 +31,7 @@ bool utf8_valid(const char *bytes, size_t count, size_t *bad_offset);
 /* Writes the character and returns its length (1..4); `code` is a Unicode scalar value. */
 size_t utf8_put(uint32_t code, char out[4]);
 
+/* In place: each byte of a control character, and each that belongs to no character, becomes '?'. */
+void utf8_make_printable(char *text);
+
 #endif

@@ -2,11 +2,13 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/utf8.h"
 #include "common/config/config_file.h"
 #include "common/config/config_names.h"
 #include "common/config/config_value.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,19 @@ struct load {
     struct str *mistakes;
 };
 
+/* One line of mistakes. What is quoted in it may be anything that a file, the environment or a shell holds. */
+static __attribute__((format(printf, 2, 3))) void complain(struct load *load, const char *format,
+                                                           ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    utf8_make_printable(line);
+    str_addf(load->mistakes, "%s\n", line);
+}
+
 static void set_from(struct load *load, size_t index, const char *text, enum config_source source,
                      const char *where)
 {
@@ -31,7 +46,7 @@ static void set_from(struct load *load, size_t index, const char *text, enum con
     if (config_value_set(row, load->settings, text, &why))
         load->result->sources[index] = source;
     else
-        str_addf(load->mistakes, "%s %s, but is '%.80s'\n", where, why.text, text);
+        complain(load, "%s %s, but is '%.80s'", where, why.text, text);
 }
 
 static void apply_defaults(struct load *load)
@@ -104,7 +119,7 @@ static void unknown_flag(struct load *load, const char *flag)
     for (size_t i = 0; i < load->program->setting_count; i++)
         names[i] = load->program->settings[i].name;
     const char *meant = config_names_nearest(flag + 2, names, load->program->setting_count);
-    str_addf(load->mistakes, "unknown flag %s%s%s\n", flag, meant ? ", did you mean --" : "",
+    complain(load, "unknown flag %s%s%s", flag, meant ? ", did you mean --" : "",
              meant ? meant : "");
 }
 
@@ -123,7 +138,7 @@ static int apply_flag(struct load *load, const char *flag, const char *next)
     if (!found && !negated)
         unknown_flag(load, where);
     else if (negated && equals)
-        str_addf(load->mistakes, "%s takes no value\n", where);
+        complain(load, "%s takes no value", where);
     else if (negated)
         set_from(load, index, "false", CONFIG_FROM_FLAG, where);
     else if (equals)
@@ -131,7 +146,7 @@ static int apply_flag(struct load *load, const char *flag, const char *next)
     else if (load->program->settings[index].type == CONFIG_BOOL)
         set_from(load, index, "true", CONFIG_FROM_FLAG, where);
     else if (!next)
-        str_addf(load->mistakes, "%s needs a value\n", where);
+        complain(load, "%s needs a value", where);
     else {
         set_from(load, index, next, CONFIG_FROM_FLAG, where);
         return 2;
@@ -143,7 +158,7 @@ static void add_positional(struct load *load, const char *text)
 {
     struct config_result *result = load->result;
     if (result->positional_count == load->program->max_positionals)
-        str_addf(load->mistakes, "unexpected argument '%.80s'\n", text);
+        complain(load, "unexpected argument '%.80s'", text);
     else
         result->positionals[result->positional_count++] = text;
 }
@@ -160,7 +175,7 @@ static void apply_arguments(struct load *load, int argc, char **argv)
             add_positional(load, argument);
             i++;
         } else if (argument[1] != '-') {
-            str_addf(load->mistakes, "unknown flag %.80s\n", argument);
+            complain(load, "unknown flag %.80s", argument);
             i++;
         } else if (is_flag(argument, "--config")) {
             i += strchr(argument, '=') ? 1 : 2;
@@ -182,7 +197,7 @@ static const char *look_ahead(struct load *load, int argc, char **argv)
             const char *equals = strchr(argument, '=');
             path = equals ? equals + 1 : argv[i + 1];
             if (!path)
-                str_add(load->mistakes, "--config needs a value\n");
+                complain(load, "--config needs a value");
         }
     }
     return path;
@@ -193,10 +208,10 @@ static void check_what_is_missing(struct load *load)
     const struct config_program *program = load->program;
     for (size_t i = 0; i < program->setting_count; i++)
         if (program->settings[i].required && load->result->sources[i] == CONFIG_FROM_DEFAULT)
-            str_addf(load->mistakes, "--%s is needed: %s\n", program->settings[i].name,
+            complain(load, "--%s is needed: %s", program->settings[i].name,
                      program->settings[i].help);
     if (load->result->positional_count < program->min_positionals)
-        str_addf(load->mistakes, "missing argument: %s\n", program->usage);
+        complain(load, "missing argument: %s", program->usage);
 }
 
 enum status config_load(const struct config_program *program, int argc, char **argv, void *settings,

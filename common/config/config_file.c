@@ -1,5 +1,7 @@
 #include "common/config/config_file.h"
 
+#include "common/base/utf8.h"
+
 #include <cyaml/cyaml.h>
 #include <errno.h>
 #include <stdio.h>
@@ -40,6 +42,7 @@ static void hear(cyaml_log_t level, void *context, const char *format, va_list a
     char text[512];
     vsnprintf(text, sizeof text, format, args);
     text[strcspn(text, "\n")] = 0;
+    utf8_make_printable(text);
     struct str *out = listener->mistakes;
     bool unknown_key = !strncmp(text, UNKNOWN_KEY, strlen(UNKNOWN_KEY));
     if ((level < CYAML_LOG_ERROR && !unknown_key) || strstr(text, "Backtrace:"))

@@ -191,7 +191,7 @@ static enum status parse_shape(const struct json_value *root, struct model_shape
     TRY(get_count(root, "intermediate_size", MAX_FFN, 0, &shape->ffn, err));
     TRY(get_count(root, "vocab_size", MAX_VOCAB, 0, &shape->vocab, err));
     TRY(get_count(root, "max_position_embeddings", MAX_CONTEXT, 0, &shape->context, err));
-    TRY(get_number(root, "rms_norm_eps", 0, 1, 1e-6, &shape->rms_eps, err));
+    TRY(get_number(root, "rms_norm_eps", 1e-12, 1, 1e-6, &shape->rms_eps, err));
     if (json_find(root, "tie_word_embeddings"))
         TRY(json_get_bool(root, "tie_word_embeddings", &shape->tied_embeddings, err));
     TRY(parse_heads(root, shape, err));

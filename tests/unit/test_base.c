@@ -5,6 +5,7 @@
 #include "common/base/ring.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
+#include "common/base/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,6 +28,24 @@ static void test_error_is_cut_with_dots(void **state)
     error_set(&err, STATUS_IO, "no such file");
     error_prefix(&err, STATUS_IO, "model %s", "a");
     assert_string_equal(err.text, "model a: no such file");
+}
+
+static void test_error_is_printable(void **state)
+{
+    (void)state;
+    struct error err;
+    error_set(&err, STATUS_INVALID, "tensor %s", "a\nb\x1b[2J\xff\xc3\xa9\xc2\x85z");
+    assert_string_equal(err.text, "tensor a?b?[2J?\xc3\xa9??z");
+    char big[600] = "x";
+    for (size_t i = 1; i + 1 < sizeof big - 1; i += 2)
+        memcpy(big + i, "\xc3\xa9", 3);
+    error_set(&err, STATUS_INVALID, "%s",
+              big); /* the cut falls between the bytes of a character, or not */
+    assert_true(utf8_valid(err.text, strlen(err.text), NULL));
+    assert_string_equal(err.text + strlen(err.text) - 5, "\xc3\xa9...");
+    error_prefix(&err, STATUS_INVALID, "%s", "y");
+    assert_true(utf8_valid(err.text, strlen(err.text), NULL));
+    assert_string_equal(err.text + strlen(err.text) - 5, "\xc3\xa9...");
 }
 
 static void test_str_stops_at_its_limit(void **state)
@@ -170,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_error_is_cut_with_dots),
+        cmocka_unit_test(test_error_is_printable),
         cmocka_unit_test(test_str_stops_at_its_limit),
         cmocka_unit_test(test_number_parsing_is_strict),
         cmocka_unit_test(test_rng_at_is_a_pure_function),

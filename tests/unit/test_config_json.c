@@ -236,7 +236,8 @@ static const struct {
      "\"num_key_value_heads\" must divide num_attention_heads (8), found 3"},
     {{"head_dim", "15"}, STATUS_UNSUPPORTED, "\"head_dim\" must be even and at most 256, found 15"},
     {{"head_dim", "258"}, STATUS_INVALID, "\"head_dim\": 258 is not within 1..256"},
-    {{"rms_norm_eps", "2"}, STATUS_INVALID, "\"rms_norm_eps\": 2 is not within 0..1"},
+    {{"rms_norm_eps", "2"}, STATUS_INVALID, "\"rms_norm_eps\": 2 is not within 1e-12..1"},
+    {{"rms_norm_eps", "0e-05"}, STATUS_INVALID, "\"rms_norm_eps\": 0 is not within 1e-12..1"},
     {{"rope_parameters", ROPE("\"rope_type\": \"yarn\"")},
      STATUS_UNSUPPORTED,
      "\"rope_parameters\": \"rope_type\": only \"default\" and \"llama3\" are supported, found "

@@ -74,14 +74,16 @@ static void test_malformed_bytes_are_refused(void **state)
 {
     (void)state;
     static const struct {
-        uint8_t wire[4];
+        uint8_t wire[6];
         size_t size;
     } bad[] = {
-        {{0x80}, 1},               /* a tag without end */
-        {{3 << 3 | 2, 5, 'a'}, 3}, /* shorter than its length */
-        {{3 << 3 | 3}, 1},         /* a group */
-        {{1 << 3 | 1, 1}, 2},      /* a short fixed64 */
-        {{3 << 3 | 2}, 1},         /* no length */
+        {{0x80}, 1},                            /* a tag without end */
+        {{3 << 3 | 2, 5, 'a'}, 3},              /* shorter than its length */
+        {{3 << 3 | 3}, 1},                      /* a group */
+        {{1 << 3 | 1, 1}, 2},                   /* a short fixed64 */
+        {{3 << 3 | 2}, 1},                      /* no length */
+        {{0x80, 0, 0}, 3},                      /* field number 0 */
+        {{0x80, 0x80, 0x80, 0x80, 0x10, 0}, 6}, /* and one beyond 2^29 - 1 */
     };
     struct error err;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

@@ -1,0 +1,28 @@
+/* Any bytes as generation_config.json. What is accepted holds defaults that a request may hold. */
+#include "common/model_config/generation_config.h"
+#include "tests/fuzz/fuzz.h"
+
+#define VOCAB 1000
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_quiet();
+    fuzz_write("generation_config.json", (struct fuzz_bytes){data, size});
+    struct error err;
+    struct end_ids end_ids = {1, {7}};
+    struct generation_defaults defaults = {0};
+    if (generation_config_read(fuzz_folder(), VOCAB, &end_ids, &defaults, &err) != STATUS_OK) {
+        fuzz_check_sentence(err.text);
+        return 0;
+    }
+    FUZZ_CHECK(end_ids.count <= MODEL_MAX_END_IDS);
+    for (uint32_t i = 0; i < end_ids.count; i++)
+        FUZZ_CHECK(end_ids.ids[i] < VOCAB);
+    if (defaults.has_temperature)
+        FUZZ_CHECK(defaults.temperature >= 0 && defaults.temperature <= 100);
+    if (defaults.has_top_p)
+        FUZZ_CHECK(defaults.top_p > 0 && defaults.top_p <= 1);
+    if (defaults.has_min_p)
+        FUZZ_CHECK(defaults.min_p >= 0 && defaults.min_p < 1);
+    return 0;
+}

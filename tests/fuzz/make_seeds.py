@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""Writes the first seeds (seeds/TARGET/) and the dictionaries (dictionaries/TARGET.dict) of the fuzz targets, from the golden files
+and from what is listed here. `run --minimize` adds what fuzzing found; this never deletes.
+
+    python3 tests/fuzz/make_seeds.py"""
+import hashlib
+import json
+import pathlib
+import struct
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+MODELS = sorted((ROOT / "tests/golden/models").glob("*/config.json"))
+TOKENIZERS = [ROOT / f"tests/golden/tokenizers/{name}.json" for name in ("gpt2", "llama3", "qwen2")]
+TOKENIZERS.append(ROOT / "deploy/local/tiny-shakespeare/tokenizer.json")
+
+
+def raw(value):
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def seed(target, value):
+    folder = HERE / "seeds" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / hashlib.sha1(raw(value)).hexdigest()).write_bytes(raw(value))
+
+
+def words(target, values):
+    """A dictionary of libFuzzer: a quoted string a line."""
+    folder = HERE / "dictionaries"
+    folder.mkdir(exist_ok=True)
+    quoted = ("".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\x{b:02x}" for b in raw(value)) for value in values)
+    (folder / f"{target}.dict").write_text("".join(f'"{text}"\n' for text in quoted))
+
+
+def piece(value):
+    return struct.pack("<H", len(raw(value))) + raw(value)
+
+
+JSON_WORDS = ["true", "false", "null", "\\u0000", "\\ud83d\\ude42", "\\ud800", "1e308", "-0", "9223372036854775807",
+              "18446744073709551616", "[[[[", "{}", "[]", ":", ",", "\\\\", '\\"']
+
+
+def json_seeds():
+    for text in ('{"a":[1,-2.5e3,true,false,null,"x\\n\\u00e9\\ud83d\\ude42"],"b":{"c":{}}}', "[]", '"\\ud800"', "0", "-1.0",
+                 " \t\n[9223372036854775807,9223372036854775808,1e400,-0]", '{"a":1,"a":2}', '{"\\u0000":1}', "[" * 40,
+                 '["' + "\u00e9\U0001f642" * 5 + '"]', "nul", '{"a"}', "[1,]", "'a'"):
+        seed("json", text)
+    words("json", JSON_WORDS)
+
+
+def tensors(header, data):
+    text = raw(header if isinstance(header, str) else json.dumps(header))
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def safetensors_seeds():
+    seed("safetensors", tensors({"__metadata__": {"format": "pt"}, "a": tensor("BF16", [2, 3], 0, 12)}, b"\1" * 12))
+    seed("safetensors", tensors({"a": tensor("F32", [1], 0, 4), "b": tensor("F16", [2, 1], 4, 8)}, b"\1" * 8))
+    seed("safetensors", tensors({"a": tensor("BF16", [], 0, 2), "b": tensor("I64", [0], 2, 2)}, b"\1" * 2))
+    seed("safetensors", tensors({"a": tensor("BF16", [2, 3], 0, 12), "b": tensor("BF16", [2, 3], 6, 18)}, b"\1" * 18))
+    seed("safetensors", tensors({"a": tensor("F8_E4M3", [1 << 40, 1 << 40], 0, 12)}, b"\1" * 12))
+    seed("safetensors", tensors({"a\x1b\n": tensor("X", [-1], 5, 0)}, b""))
+    seed("safetensors", tensors("{", b"") + b"}")
+    seed("safetensors", struct.pack("<Q", 1 << 62) + b"{}")
+    keys = ['"dtype":"BF16"', '"shape":[', '"data_offsets":[', '"__metadata__"', '"F32"', '"F16"', '"BOOL"', '"I8"', '"F8_E5M2"', "18446744073709551615",
+            "9223372036854775807", "4294967296", "[0,0]", "\0\0\0\0\0\0"]
+    words("safetensors", keys + JSON_WORDS)
+    for names in ({"a": "1.safetensors", "b": "2.safetensors"}, {"a": "1.safetensors"}, {"a": "../1.safetensors"}, {"c": "3.safetensors"},
+                  {"a": "2.safetensors", "b": "1.safetensors"}, {"a": 1}, {}):
+        seed("safetensors_index", json.dumps({"metadata": {"total_size": 24}, "weight_map": names}))
+    words("safetensors_index", ['"weight_map":{', '"a":"1.safetensors"', '"b":"2.safetensors"', "../", "./", ".safetensors", "/"] + JSON_WORDS)
+
+
+CONFIG_KEYS = ["model_type", "llama", "qwen2", "qwen3", "mistral", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+               "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling",
+               "rope_parameters", "rope_type", "llama3", "default", "factor", "low_freq_factor", "high_freq_factor",
+               "original_max_position_embeddings", "tie_word_embeddings", "attention_bias", "mlp_bias", "hidden_act", "silu", "eos_token_id",
+               "quantization_config", "torch_dtype", "dtype", "bfloat16", "float16", "sliding_window", "use_sliding_window", "layer_types",
+               "max_window_layers", "full_attention", "sliding_attention", "attention_dropout", "partial_rotary_factor"]
+
+
+def config_seeds():
+    for path in [*MODELS, ROOT / "deploy/local/tiny-shakespeare/config.json"]:
+        config = json.loads(path.read_text())
+        seed("config_json", json.dumps(config))
+        for family in ("qwen2", "qwen3", "mistral"):
+            seed("config_json", json.dumps({**config, "model_type": family, "architectures": [], "sliding_window": 64}))
+        seed("config_json", json.dumps({**config, "vocab_size": 1 << 31, "hidden_size": 1 << 31}))
+        seed("generation_config", json.dumps(json.loads((path.parent / "generation_config.json").read_text())))
+    words("config_json", [f'"{key}"' for key in CONFIG_KEYS] + JSON_WORDS + ["2147483648", "0", "1e-300"])
+    seed("generation_config", '{"eos_token_id":[1,2,999],"do_sample":true,"temperature":0.7,"top_p":0.9,"top_k":40,"min_p":0.05}')
+    seed("generation_config", '{"do_sample":false,"temperature":1e9,"top_p":0,"eos_token_id":1000}')
+    keys = ["eos_token_id", "do_sample", "temperature", "top_p", "top_k", "min_p", "bos_token_id", "transformers_version"]
+    words("generation_config", [f'"{key}":' for key in keys] + JSON_WORDS)
+
+
+def small_tokenizer(path):
+    """The same pipeline with its single bytes and eight merges."""
+    whole = json.loads(path.read_text())
+    model = whole["model"]
+    merges = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]][:8]
+    keep = {token for token in model["vocab"] if len(token) == 1} | {"".join(m) for m in merges} | {t["content"] for t in whole["added_tokens"]}
+    keep |= {part for m in merges for part in m}
+    model["vocab"] = {token: id for token, id in model["vocab"].items() if token in keep}
+    model["merges"] = merges
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+
+
+COMPONENTS = {
+    "added": ['[{"id":258,"content":"<s>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}]',
+              '[{"id":258,"content":"world","single_word":true,"lstrip":true,"rstrip":true,"normalized":true,"special":false},{"id":7,"content":"x"}]'],
+    "normalizer": ['{"type":"NFC"}', '{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"\u2581"},'
+                   '{"type":"Replace","pattern":{"String":" "},"content":"\u2581"}]}', '{"type":"Lowercase"}'],
+    "pre_tokenizer": ['{"type":"ByteLevel","add_prefix_space":true,"use_regex":true}',
+                      '{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\\\p{N}{1,3}|\\\\s+(?!\\\\S)"},"behavior":"Isolated","invert":false},'
+                      '{"type":"Digits","individual_digits":true},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]}',
+                      '{"type":"Split","pattern":{"String":" "},"behavior":"Removed","invert":true}',
+                      '{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first","split":false}'],
+    "post": ['{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],'
+             '"pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[258],"tokens":["<s>"]}}}', '{"type":"ByteLevel","trim_offsets":true}'],
+    "decoder": ['{"type":"ByteLevel"}', '{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"\u2581"},"content":" "},'
+                '{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]}'],
+}
+PATTERNS = ["(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+            "'s|'t| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", "[\\p{Han}\\p{Hiragana}]+", "(a+)+$", "\\h\\H[[:alpha:]]",
+            "[a-z&&[^aeiou]]", "(?<=x)y|(?<!z)w", "\\x{10FFFF}|\\u00e9", "(((((((((()))))))))))", "[^", "(?:a|b){0,65535}", "\\1(a)", "(?R)"]
+TEXTS = ["Hello,  world's 1234 caf\u00e9\n\n\t\U0001f642 x", "<|endoftext|>ROMEO:\n  What light<|im_start|>", "\u0065\u0301\u1100\u1161\u11a8 \ufb01\u0344",
+         "    def f(x):\r\n\treturn x+1  ", "\u4f60\u597d\u3002\u3053\u3093\u306b\u3061\u306f \u0645\u0631\u062d\u0628\u0627", "a" * 200, "\u0300" * 60, "\U0001f468\u200d\U0001f469\u200d\U0001f467", ""]
+
+
+def text_seeds():
+    for path in TOKENIZERS:
+        seed("tokenizer_json", b"\0" + small_tokenizer(path).encode())
+    parts = list(COMPONENTS.values())
+    for i in range(max(map(len, parts))):
+        seed("tokenizer_json", b"\1" + b"".join(piece(part[min(i, len(part) - 1)]) for part in parts))
+    for i, part in enumerate(parts):
+        for value in part:
+            seed("tokenizer_json", b"\1" + b"".join(piece(value if i == k else '{"type":"ByteLevel"}' if k == 2 else "") for k in range(5)))
+    keys = ["type", "added_tokens", "normalizer", "normalizers", "pre_tokenizer", "pretokenizers", "post_processor", "processors", "decoder", "decoders",
+            "model", "vocab", "merges", "BPE", "Unigram", "Sequence", "Split", "Digits", "ByteLevel", "Metaspace", "NFC", "Prepend", "Replace", "Strip",
+            "ByteFallback", "Fuse", "TemplateProcessing", "pattern", "Regex", "String", "behavior", "Isolated", "Removed", "MergedWithPrevious", "invert",
+            "individual_digits", "add_prefix_space", "use_regex", "replacement", "prepend_scheme", "always", "first", "never", "content", "special",
+            "single_word", "lstrip", "rstrip", "normalized", "id", "ids", "tokens", "special_tokens", "single", "pair", "byte_fallback", "unk_token",
+            "fuse_unk", "ignore_merges", "dropout", "continuing_subword_prefix", "end_of_word_suffix", "start", "stop", "prepend", "split"]
+    words("tokenizer_json", [f'"{key}"' for key in keys] + JSON_WORDS + ["\u2581", "\u0120", "<0x0A>", "1048575", "4294967295"])
+    for i, text in enumerate(TEXTS):
+        for how in range(4):
+            seed("tokenizer_text", bytes([i + how, how]) + text.encode())
+    seed("tokenizer_text", b"\1\0ok\xff\xc3")
+    words("tokenizer_text", ["<|endoftext|>", "<|im_start|>", "<|begin_of_text|>", "\u0301", "\u3099", "\u1161", "\u11a8", "\U0001f642", "\u200d", "\u180e", "\u0130",
+                             "  ", "\n\n", "'ll", "\u2581", "\u212b", "\ud55c".encode(), b"\xff", b"\xed\xa0\x80", b"\xf0\x9f"])
+    for pattern in PATTERNS:
+        seed("regex", piece(pattern) + TEXTS[0].encode())
+    seed("regex", piece("(a|aa)+$") + b"a" * 100 + b"!")
+    words("regex", ["\\p{L}", "\\p{N}", "\\p{Han}", "\\s", "\\S", "\\h", "(?i:", "(?!", "(?<=", "(?=", "(?>", "{1,3}", "{0,65535}", "*+", "+?", "[^", "&&", "[[:alpha:]]",
+                    "\\x{", "\\k<", "(?<a>", "(?R)", "\\K", "\\G", "(*", "(?#", "\\Q", "\\E", "\\R", "\\X", "^", "$", "\\b", "|"])
+    for stops, cuts, text in ((["\n\n", "STOP", "S"], b"\1\2\3", "aST STO STOP more\n\n"), (["aab", "ab"], b"\2\1", "aaaab"), ([""], b"", "a"),
+                              (["\u00e9"], b"\1", "caf\u00e9"), (["x"] * 17, b"", "x"), (["a" * 256], b"\x10", "a" * 300), ([], b"", "text")):
+        seed("stop_matcher", bytes([len(stops)]) + b"".join(map(piece, stops)) + piece(cuts) + text.encode())
+
+
+def setting_seeds():
+    def config(yaml, environment, flags):
+        pairs = b"".join(bytes([row]) + piece(value) for row, value in environment)
+        return piece(yaml) + bytes([len(environment)]) + pairs + b"\0".join(map(raw, flags))
+
+    seed("config", config("text: abc\nsmall: 4\nratio: 0.25\nflag: true\nchoice: tcp\nbuffer-bytes: 64KiB\ntime: 500ms\n", [], []))
+    seed("config", config("", [(0, "x"), (2, "9"), (7, "1GiB"), (8, "10s")], ["--small", "3", "--no-flag", "--item=a", "--item", "b", "pos", "--", "--x"]))
+    seed("config", config("nope: 1\nsmall: 99\ntext: [1, 2]\n", [(1, "-1"), (4, "nan"), (5, "yes")], ["--choice", "infiniband", "--time=5", "--unknown", "-x", "a", "b", "c"]))
+    seed("config", config("? a\n: b\n&x text: *x\n--- !!map {}\n", [], ["--help"]))
+    seed("config", config('text: "\\x1b\\u0085\\n"\n"\\x07": 1\n', [(3, "\x1b[31m\n")], ["--\xff\n", "--small=\x7f"]))
+    words("config", ["text", "count", "small", "ratio", "share", "flag", "choice", "buffer-bytes", "time", "item", "KiB", "MiB", "GiB", "us", "ms", "true", "false", "auto",
+                     "--no-flag", "--small", "--item=", "--time=", "\0", ": ", "\n", "&a", "*a", "!!str", "|", ">-", "<<", "%YAML 1.1\n---\n", "- ", "{", "}", "[", "]", "1e999",
+                     "18446744073709551615", "0x10", "-1"])
+    for text in ("prefill.after_chunk=kill@3", "decode-0:a=fail@*,prefill-0:b=log,c=pause@1", "a=kill@0,b", "=", "a=b@c", ",,,", "a=stop@4294967296",
+                 ",".join(f"n{i}=log" for i in range(20)), "x" * 70 + "=kill", "a\n\x1b=\xff"):
+        seed("failpoint", text)
+    words("failpoint", ["prefill-0:", "=kill", "=stop", "=pause", "=fail", "=log", "@*", "@1", ",", ":"])
+
+
+# ------------------------------------------------------------------------------------------------ protobuf
+def varint(value):
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while True:
+        out.append(value & 0x7F | (0x80 if value > 0x7F else 0))
+        value >>= 7
+        if not value:
+            return bytes(out)
+
+
+class fixed64(int):
+    pass
+
+
+class fixed32(int):
+    pass
+
+
+class fixed32s(list):
+    """Packed."""
+
+
+def message(*fields):
+    """(number, value) each: int varint, fixed64, fixed32, float, str or bytes, a list of ints packed."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, fixed64):
+            out += varint(number << 3 | 1) + struct.pack("<Q", value)
+        elif isinstance(value, fixed32):
+            out += varint(number << 3 | 5) + struct.pack("<I", value)
+        elif isinstance(value, float):
+            out += varint(number << 3 | 5) + struct.pack("<f", value)
+        elif isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+        else:
+            body = b"".join(struct.pack("<I", v) for v in value) if isinstance(value, fixed32s) else b"".join(map(varint, value)) if isinstance(value, list) else raw(value)
+            out += varint(number << 3 | 2) + varint(len(body)) + body
+    return out
+
+
+INFO = message((1, 1), (2, "prefill-0"), (3, 1), (4, fixed64(7)), (5, "127.0.0.1:4001"), (6, "tested"), (7, fixed64(1)), (8, fixed64(2)), (9, fixed64(3)),
+               (10, 16), (11, 64), (12, 256), (13, 384), (14, "portable"), (15, 99), (16, "127.0.0.1:4002"), (18, 8))
+SAMPLING = message((1, 0.5), (2, 40), (3, 0.9), (4, 0.05), (5, fixed64(3)), (6, 8), (9, [2, 5]))
+
+
+def handle(incarnation=7, id=0, generation=1, tokens=20, blocks=(0, 1)):
+    return message((1, fixed64(incarnation)), (2, id), (3, generation), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3)), (7, tokens), (8, fixed32s(blocks)))
+
+
+def ref(incarnation=7, id=0, generation=1):
+    return message((1, fixed64(incarnation)), (2, id), (3, generation))
+
+
+def key(request=1, attempt=1):
+    return [(1, fixed64(request)), (2, attempt)]
+
+
+PROMPT = fixed32s(range(3, 23))
+GENERATE = [
+    message((1, "r-1"), (2, "tested"), (3, "ROMEO:"), (5, message((1, 0.0), (2, 0), (3, 1.0), (4, 0.0), (5, 42), (6, 8), (7, 0), (8, 1))),
+            (6, message((1, "\n\n"), (1, "STOP"), (2, [2]))), (7, message((1, 1), (2, 1), (3, 1), (4, 1))), (8, 1)),
+    message((4, message((1, [1, 2, 3, 383]))), (5, message((6, 200)))),
+    message((3, "x"), (5, message((1, float("nan"))))),
+    message((3, "x"), (6, message((1, "")))),
+    message((1, "a b\n"), (3, "x")),
+    message((4, message((1, [384])))),
+    b"",
+]
+SESSION_DOWN = {
+    "prefill": message((1, message(*key(), (3, PROMPT), (5, SAMPLING), (6, "r-1")))),
+    "prefill again": message((1, message(*key(1, 2), (3, PROMPT), (4, fixed32s([9, 9])), (5, SAMPLING)))),
+    "decode": message((2, message(*key(), (3, handle()), (4, PROMPT), (6, SAMPLING), (7, "127.0.0.1:4001"), (8, "prefill-0"), (9, "r-1")))),
+    "decode alone": message((2, message(*key(2, 1), (4, PROMPT), (6, SAMPLING)))),
+    "decode long": message((2, message(*key(3, 1), (3, handle(tokens=300, blocks=range(19))), (4, fixed32s([1] * 300)), (6, SAMPLING), (7, "a:1"), (8, "p")))),
+    "release": message((3, message(*key()))),
+    "release all": message((3, message(*key(1, 0xFFFFFFFF)))),
+}
+SESSION_UP = {
+    "hello": message((1, message((1, INFO)))),
+    "opened": message((2, message(*key(), (3, handle())))),
+    "token": message((3, message((1, message(*key(), (3, 1), (4, 65), (5, fixed64(5))))))),
+    "tokens": message((3, message(*[(1, message(*key(), (3, i), (4, 64 + i), (6, 4 if i == 8 else 0))) for i in range(1, 9)]))),
+    "lost": message((4, message(*key(), (3, "gone")))),
+    "refused": message((5, message(*key(), (3, "limit"), (4, "no room\n"), (5, 1)))),
+    "draining": message((5, message(*key(), (3, "draining"), (4, "the worker is draining"), (5, 1)))),
+    "load": message((6, message((1, 1), (2, 20), (3, 1), (4, 60), (5, 2), (6, 2), (7, 0)))),
+    "pulled": message((7, message(*key(), (3, "tcp"), (4, 4096), (5, 2048)))),
+}
+PEER_DOWN = {
+    "hello": message((1, message((1, 1), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3))))),
+    "hello of another": message((1, message((1, 1), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(4)), (5, fixed64(2)), (6, fixed64(3))))),
+    "subscribe": message((2, message(*key(), (3, ref())))),
+    "extend": message((3, message((1, message(*key(), (3, ref()))), (1, message(*key(2, 1)))))),
+    "confirm": message((4, message(*key(), (3, ref())))),
+    "release": message((5, message(*key(), (3, ref())))),
+}
+ZERO_BLOCK_CRC = 0  # of the worker target's blocks; see fuzz_worker.h
+PEER_UP = {
+    "welcome": message((1, message((1, 1), (2, fixed64(7)), (3, "address"), (4, 10_000_000)))),
+    "ready": message((2, message(*key(), (3, 16)))),
+    "complete": message((3, message(*key(), (3, 65), (4, fixed64(5)), (6, fixed32s([ZERO_BLOCK_CRC] * 2))))),
+    "complete and finished": message((3, message(*key(), (3, 2), (5, 1)))),
+    "complete and wrong": message((3, message(*key(), (3, 65), (6, fixed32s([1, 2]))))),
+    "held": message((4, message(*key()))),
+    "gone": message((5, message(*key()))),
+    "extended": message((6, message(*key(), (3, 10_000_000)))),
+}
+REFLECTION = [message((1, "h"), (number, name)) for number, name in
+              ((3, "proto/baton.proto"), (3, "baton.proto"), (4, "baton.v1.Baton"), (4, "baton.v1.Baton.Generate"), (4, "baton.v1.Sampling.top_k"),
+               (6, "baton.v1.Sampling"), (7, "*"))] + [message((5, message((1, "baton.v1.Sampling"), (2, 100)))), b""]
+
+
+def proto_seeds():
+    for kind, bodies in enumerate((GENERATE, [message((1, "tested"), (2, "text"), (3, 0))], [message((1, ""), (2, [1, 2, 300]), (3, 1))], [message((1, message((1, 3), (2, "t"), (3, [1]))))],
+                                   [message((1, "r"), (2, "text"), (3, [1, 2]))], [message((1, INFO))], SESSION_DOWN.values(), SESSION_UP.values(), PEER_DOWN.values(),
+                                   PEER_UP.values(), [message((1, "baton.v1.Baton"))], REFLECTION)):
+        for body in bodies:
+            seed("proto", bytes([kind]) + body)
+    words("proto", [b"\x0a\x00", b"\x12\x00", b"\x1a\x00", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x08\x01", b"\xc3\xa9", b"\x80\x80\x80\x80\x08"])
+
+
+def main():
+    json_seeds()
+    safetensors_seeds()
+    config_seeds()
+    text_seeds()
+    setting_seeds()
+    proto_seeds()
+
+
+if __name__ == "__main__":
+    main()

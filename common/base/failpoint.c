@@ -89,6 +89,8 @@ static enum status parse_action(char *text, struct failpoint *point, struct erro
 static enum status parse_one(char *spec, struct failpoint_set *set, struct error *err)
 {
     char *equals = strchr(spec, '='), *colon = strchr(spec, ':');
+    if (colon > equals)
+        colon = NULL; /* of the action, which it spoils */
     if (!equals || set->count == MAX_FAILPOINTS)
         return error_set(err, STATUS_INVALID,
                          "BATON_FAILPOINTS: '%s' is not [PROCESS:]NAME=ACTION[@N] (at most %d)",

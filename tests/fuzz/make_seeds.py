@@ -178,10 +178,11 @@ def setting_seeds():
     words("config", ["text", "count", "small", "ratio", "share", "flag", "choice", "buffer-bytes", "time", "item", "KiB", "MiB", "GiB", "us", "ms", "true", "false", "auto",
                      "--no-flag", "--small", "--item=", "--time=", "\0", ": ", "\n", "&a", "*a", "!!str", "|", ">-", "<<", "%YAML 1.1\n---\n", "- ", "{", "}", "[", "]", "1e999",
                      "18446744073709551615", "0x10", "-1"])
-    for text in ("prefill.after_chunk=kill@3", "decode-0:a=fail@*,prefill-0:b=log,c=pause@1", "a=kill@0,b", "=", "a=b@c", ",,,", "a=stop@4294967296",
-                 ",".join(f"n{i}=log" for i in range(20)), "x" * 70 + "=kill", "a\n\x1b=\xff"):
+    for text in ("prefill.taken=kill@3", "decode-0:step.fails=fail@*,prefill-0:prefill.taken=log,router.placed=pause@1", "router.placed=kill@0,b", "=", "a=b@c", ",,,",
+                 "@prefill.taken=stop@2\nprefill-0:step.fails=fail", "@", "router.placed=stop@4294967296", "router.placed=kill:prefill.taken",
+                 ",".join("router.placed=log" for i in range(20)), "x" * 70 + "=kill", "a\n\x1b=\xff"):
         seed("failpoint", text)
-    words("failpoint", ["prefill-0:", "=kill", "=stop", "=pause", "=fail", "=log", "@*", "@1", ",", ":"])
+    words("failpoint", ["prefill.taken", "step.fails", "router.placed", "prefill-0:", "=kill", "=stop", "=pause", "=fail", "=log", "@*", "@1", ",", ":"])
 
 
 # ------------------------------------------------------------------------------------------------ protobuf

@@ -107,6 +107,8 @@ static void test_bad_specifications_are_refused(void **state)
         {"decode.flip=explode", "unknown action 'explode'"},
         {"decode.flip=fail@0", "'0' is not a count"},
         {"decode.flip=fail@x", "'x' is not a count"},
+        {"x=log:decode.flip", "there is no failpoint 'x'"},
+        {"decode.flip=log:decode.flip", "unknown action 'log:decode.flip'"},
         {"decode.reading=fail", "nothing fails at 'decode.reading'"},
         {"@/nowhere/at/all", "can't read /nowhere/at/all"},
     };

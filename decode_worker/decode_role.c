@@ -283,6 +283,11 @@ static void on_session_lost(void *context)
     run_actions(role);
 }
 
+static void on_router_changed(void *context)
+{
+    (void)context; /* all that it had asked for ended with its session */
+}
+
 /* ---------------------------------------------------------------- prefill workers */
 
 static bool peer_used(void *context, uint64_t peer)
@@ -476,6 +481,6 @@ const struct worker_role_ops decode_role_ops = {
     .close = close_streams,
     .destroy = destroy,
     .handlers = {on_step_event, on_kv_event, on_tick},
-    .session = {on_command, on_session_lost},
+    .session = {on_command, on_session_lost, on_router_changed},
     .busy_count = busy_count,
 };

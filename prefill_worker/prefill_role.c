@@ -143,6 +143,13 @@ static void on_session_lost(void *context)
     run_actions(role);
 }
 
+static void on_router_changed(void *context)
+{
+    struct prefill_role *role = context;
+    source_on_router_changed(role->sources, clock_now_us(), &role->actions);
+    run_actions(role);
+}
+
 /* ---------------------------------------------------------------- decode workers */
 
 static void on_peer_message(void *context, uint64_t peer, const struct peer_down *message)
@@ -301,7 +308,7 @@ const struct worker_role_ops prefill_role_ops = {
     .close = close_streams,
     .destroy = destroy,
     .handlers = {on_step_event, on_kv_event, on_tick},
-    .session = {on_command, on_session_lost},
+    .session = {on_command, on_session_lost, on_router_changed},
     .peer_path = "/baton.worker.v1.PrefillPeer/Peer",
     .peer_kind = &kv_export_stream_kind,
     .peer_service = "baton.worker.v1.PrefillPeer",

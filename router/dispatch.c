@@ -198,7 +198,8 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
     dispatch->workers = (struct workers){.membership = config->membership,
                                          .runtime = config->runtime,
                                          .inbox = &dispatch->inbox,
-                                         .keepalive_us = config->keepalive_us};
+                                         .keepalive_us = config->keepalive_us,
+                                         .router_incarnation = config->incarnation};
     if (pthread_create(&dispatch->thread, NULL, dispatch_main, dispatch)) {
         status = STATUS_IO;
         goto fail_map;

@@ -44,6 +44,10 @@ static enum reason take_in(const struct registry_service *service,
     enum status status = worker_message_read(request->info, &info, err);
     if (status != STATUS_OK)
         return status == STATUS_UNSUPPORTED ? REASON_WRONG_VERSION : REASON_MALFORMED;
+    if (request->leaving) {
+        membership_leave(service->membership, info.name, info.incarnation);
+        return REASON_NONE;
+    }
     enum reason reason = check_model(service->model, &info, err);
     if (reason)
         return reason;

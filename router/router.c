@@ -14,6 +14,7 @@
 #define MORE_CALLS    1024u    /* of other services: health, registrations */
 
 struct router {
+    uint64_t incarnation;
     struct router_config config;
     struct served_model model;
     struct router_metrics metrics;
@@ -53,6 +54,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .unconfirmed_tokens = config->unconfirmed_tokens,
         .force_local_prefill = config->force_local_prefill,
         .keepalive_us = config->worker_keepalive_us,
+        .incarnation = router->incarnation,
     };
     dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
     dispatch.limits.no_worker_us = config->worker_wait_us;
@@ -68,7 +70,7 @@ static enum status start_server(struct router *router, struct error *err)
                                     .default_deadline_us = config->default_deadline_us};
     router->registry = (struct registry_service){.membership = router->membership,
                                                  .model = &router->model,
-                                                 .incarnation = rng_entropy() | 1};
+                                                 .incarnation = router->incarnation};
     grpc_api_methods(&router->api, router->methods);
     router->methods[GRPC_API_METHODS] = registry_service_method(&router->registry);
     router->descriptors[0] = (struct rpc_bytes){baton_descriptors, baton_descriptors_size};
@@ -112,6 +114,7 @@ enum status router_start(const struct router_config *config, struct router **out
     if (!router)
         return error_set(err, STATUS_LIMIT, "out of memory");
     router->config = *config;
+    router->incarnation = rng_entropy() | 1; /* never 0 */
     struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
                                            .ttl_us = config->worker_ttl_us,
                                            .changed = on_membership_changed,

@@ -57,6 +57,17 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
     inbox_post_reserved(link->inbox, &link->closed_message);
 }
 
+static void say_hello(struct worker_link *link, uint64_t incarnation)
+{
+    Baton__Worker__V1__RouterHello hello = BATON__WORKER__V1__ROUTER_HELLO__INIT;
+    hello.incarnation = incarnation;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO;
+    command.hello = &hello;
+    if (worker_link_send(link, &command) == STATUS_LIMIT) /* with an empty queue: no memory */
+        worker_link_close(link);
+}
+
 enum status worker_link_open(const struct worker_link_config *config, struct worker_link **out,
                              struct error *err)
 {
@@ -79,6 +90,7 @@ enum status worker_link_open(const struct worker_link_config *config, struct wor
         error_set(err, status, "can't start a call to %s", config->address);
         goto fail_channel;
     }
+    say_hello(link, config->router_incarnation);
     *out = link;
     return STATUS_OK;
 

@@ -44,6 +44,7 @@ struct worker_link_config {
     const char *address;
     uint64_t worker;
     uint64_t keepalive_us;
+    uint64_t router_incarnation; /* said first */
 };
 
 /* Dials. On success INBOX_LINK_CLOSED will come. */

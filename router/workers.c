@@ -58,7 +58,8 @@ static void worker_dial(struct workers *workers, struct worker *worker, uint64_t
                                         .inbox = workers->inbox,
                                         .address = worker->info.address,
                                         .worker = worker->key,
-                                        .keepalive_us = workers->keepalive_us};
+                                        .keepalive_us = workers->keepalive_us,
+                                        .router_incarnation = workers->router_incarnation};
     struct error err;
     if (worker_link_open(&config, &worker->link, &err) == STATUS_OK) {
         worker->state = WORKER_DIALLING;

@@ -47,8 +47,9 @@ struct workers {
     struct rpc_runtime *runtime;
     struct inbox *inbox;
     uint64_t keepalive_us;
-    uint64_t generation; /* counts the workers that ever were */
-    bool stopping;       /* dial no more */
+    uint64_t router_incarnation; /* said to every worker */
+    uint64_t generation;         /* counts the workers that ever were */
+    bool stopping;               /* dial no more */
     size_t count;
     struct worker *items[WORKERS_MAX_SLOTS]; /* [count] */
     struct worker *slots[WORKERS_MAX_SLOTS]; /* the same by slot; NULL: free */

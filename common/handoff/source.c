@@ -255,6 +255,16 @@ void source_on_session_lost(struct source_table *table, uint64_t now_us, struct 
             end(table, &table->slots[i], SOURCE_SESSION, out);
 }
 
+void source_on_router_changed(struct source_table *table, uint64_t now_us,
+                              struct source_actions *out)
+{
+    (void)now_us;
+    out->count = 0;
+    for (uint32_t i = 0; i < table->config.max_sources; i++)
+        if (table->slots[i].state != SOURCE_UNUSED)
+            end(table, &table->slots[i], SOURCE_SESSION, out);
+}
+
 /* ------------------------------------------------------------------------------------ step thread */
 
 void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t request,

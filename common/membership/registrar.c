@@ -21,8 +21,10 @@ struct registrar {
     struct registrar_config config;
     char router_address[128];
     struct rpc_channel *channel;
-    uint8_t *request; /* packed RegisterRequest */
-    size_t request_bytes;
+    struct packed {
+        uint8_t *data;
+        size_t size;
+    } joining, leaving_request; /* RegisterRequest */
     pthread_t thread;
     /* Of the thread alone. */
     uint64_t backoff_us, complained_us;
@@ -31,7 +33,9 @@ struct registrar {
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
     bool stopping, session_up;
-    bool answered; /* the call in flight has ended, as `code` and `message` say */
+    bool known;         /* the router took this worker in at some time */
+    bool leaving, left; /* asked for; done */
+    bool answered;      /* the call in flight has ended, as `code` and `message` say */
     enum rpc_code code;
     char message[256];
 };
@@ -67,8 +71,10 @@ static void complain(struct registrar *registrar, enum rpc_code code, const char
               refused ? "the router refused this worker" : "can't register with the router");
 }
 
-/* One registration; under the lock, which is given up while it waits. Returns whether it was accepted. */
-static bool registrar_call(struct registrar *registrar)
+/* One call with that request; under the lock, which is given up while it waits. Its status is in `code` and `message`, which are
+ * UNAVAILABLE and "" where there was no answer. */
+static void registrar_ask(struct registrar *registrar, const struct packed *request,
+                          uint64_t deadline_us)
 {
     static const struct rpc_handlers handlers = {.message = registrar_on_message,
                                                  .closed = registrar_on_closed};
@@ -76,19 +82,30 @@ static bool registrar_call(struct registrar *registrar)
     registrar->answered = false;
     pthread_mutex_unlock(&registrar->mutex);
     bool started = rpc_call_start(registrar->channel, REGISTER_PATH, &handlers, registrar,
-                                  CALL_DEADLINE_US, false, &call) == STATUS_OK;
-    if (started && rpc_call_send(call, registrar->request, registrar->request_bytes) == STATUS_OK)
+                                  deadline_us, false, &call) == STATUS_OK;
+    if (started && rpc_call_send(call, request->data, request->size) == STATUS_OK)
         rpc_call_half_close(call);
     pthread_mutex_lock(&registrar->mutex);
     while (started && !registrar->answered && !registrar->stopping)
         pthread_cond_wait(&registrar->changed, &registrar->mutex);
-    enum rpc_code code = registrar->answered ? registrar->code : RPC_UNAVAILABLE;
-    char message[sizeof registrar->message];
-    str_copy(message, sizeof message, registrar->answered ? registrar->message : "");
-    bool stopping = registrar->stopping;
-    pthread_mutex_unlock(&registrar->mutex);
+    if (!registrar->answered) {
+        registrar->code = RPC_UNAVAILABLE;
+        registrar->message[0] = 0;
+    }
     if (call)
         rpc_call_unref(call);
+}
+
+/* One registration; under the lock, which is given up while it waits. Returns whether it was accepted. */
+static bool registrar_call(struct registrar *registrar)
+{
+    registrar_ask(registrar, &registrar->joining, CALL_DEADLINE_US);
+    enum rpc_code code = registrar->code;
+    char message[sizeof registrar->message];
+    str_copy(message, sizeof message, registrar->message);
+    bool stopping = registrar->stopping || registrar->leaving;
+    registrar->known = registrar->known || code == RPC_OK;
+    pthread_mutex_unlock(&registrar->mutex);
     if (code == RPC_OK && !registrar->accepted_before)
         log_info("registrar", "router=%s worker=%s msg=\"registered\"", registrar->router_address,
                  registrar->config.info.name);
@@ -108,7 +125,7 @@ static void registrar_rest(struct registrar *registrar, uint64_t rest_us)
     until.tv_sec += (time_t)(rest_us / 1000000 + ns / 1000000000);
     until.tv_nsec = (long)(ns % 1000000000);
     bool was_up = registrar->session_up;
-    while (!registrar->stopping && registrar->session_up == was_up)
+    while (!registrar->stopping && !registrar->leaving && registrar->session_up == was_up)
         if (pthread_cond_timedwait(&registrar->changed, &registrar->mutex, &until))
             break;
 }
@@ -118,6 +135,16 @@ static void *registrar_main(void *argument)
     struct registrar *registrar = argument;
     pthread_mutex_lock(&registrar->mutex);
     while (!registrar->stopping) {
+        if (registrar->leaving && !registrar->left) {
+            if (registrar->known)
+                registrar_ask(registrar, &registrar->leaving_request, REGISTRAR_LEAVE_US);
+            registrar->left = true;
+            pthread_cond_broadcast(&registrar->changed);
+        }
+        if (registrar->left) {
+            pthread_cond_wait(&registrar->changed, &registrar->mutex);
+            continue;
+        }
         if (registrar->session_up) {
             registrar->backoff_us = FIRST_BACKOFF_US;
             registrar->accepted_before = false;
@@ -140,16 +167,18 @@ static void *registrar_main(void *argument)
     return NULL;
 }
 
-static enum status registrar_pack(struct registrar *registrar)
+static enum status registrar_pack(const struct registrar *registrar, bool leaving,
+                                  struct packed *packed)
 {
     Baton__Worker__V1__WorkerInfo info = worker_message_of(&registrar->config.info);
     Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
     request.info = &info;
-    registrar->request_bytes = baton__worker__v1__register_request__get_packed_size(&request);
-    registrar->request = malloc(registrar->request_bytes);
-    if (!registrar->request)
+    request.leaving = leaving;
+    packed->size = baton__worker__v1__register_request__get_packed_size(&request);
+    packed->data = malloc(packed->size);
+    if (!packed->data)
         return STATUS_LIMIT;
-    baton__worker__v1__register_request__pack(&request, registrar->request);
+    baton__worker__v1__register_request__pack(&request, packed->data);
     return STATUS_OK;
 }
 
@@ -175,7 +204,9 @@ enum status registrar_start(const struct registrar_config *config, struct regist
     struct rpc_channel_config channel = {.target = registrar->router_address,
                                          .max_message_bytes = MESSAGE_MAX_BYTES,
                                          .max_queued_bytes = MESSAGE_MAX_BYTES};
-    enum status status = registrar_pack(registrar);
+    enum status status = registrar_pack(registrar, false, &registrar->joining);
+    if (status == STATUS_OK)
+        status = registrar_pack(registrar, true, &registrar->leaving_request);
     if (status != STATUS_OK)
         goto fail_registrar;
     status = rpc_channel_create(config->runtime, &channel, &registrar->channel, err);
@@ -193,7 +224,8 @@ fail_channel:
 fail_registrar:
     pthread_cond_destroy(&registrar->changed);
     pthread_mutex_destroy(&registrar->mutex);
-    free(registrar->request);
+    free(registrar->joining.data);
+    free(registrar->leaving_request.data);
     free(registrar);
     return status;
 }
@@ -203,6 +235,16 @@ void registrar_session_up(struct registrar *registrar, bool up)
     pthread_mutex_lock(&registrar->mutex);
     registrar->session_up = up;
     pthread_cond_broadcast(&registrar->changed);
+    pthread_mutex_unlock(&registrar->mutex);
+}
+
+void registrar_leave(struct registrar *registrar)
+{
+    pthread_mutex_lock(&registrar->mutex);
+    registrar->leaving = true;
+    pthread_cond_broadcast(&registrar->changed);
+    while (!registrar->left)
+        pthread_cond_wait(&registrar->changed, &registrar->mutex);
     pthread_mutex_unlock(&registrar->mutex);
 }
 
@@ -218,6 +260,7 @@ void registrar_stop(struct registrar *registrar)
     rpc_channel_destroy(registrar->channel);
     pthread_cond_destroy(&registrar->changed);
     pthread_mutex_destroy(&registrar->mutex);
-    free(registrar->request);
+    free(registrar->joining.data);
+    free(registrar->leaving_request.data);
     free(registrar);
 }

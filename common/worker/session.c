@@ -5,6 +5,8 @@
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
 
+#include <inttypes.h>
+
 #define MODULE             "session"
 #define LOAD_INTERVAL_US   100000
 #define MAX_TOKENS_MESSAGE 1024
@@ -43,13 +45,29 @@ static void on_opened(struct stream *stream)
         session->up_changed(session->up_context, true);
 }
 
+static void take_hello(struct session *session, uint64_t router)
+{
+    bool changed = session->router && session->router != router;
+    session->router = router;
+    if (!changed)
+        return;
+    log_info(MODULE,
+             "router=%016" PRIx64 " msg=\"another router: what the last one asked for ends\"",
+             router);
+    session->handlers->router_changed(session->role);
+}
+
 static void on_message(struct stream *stream, const ProtobufCMessage *message)
 {
     struct session *session = stream_role(stream);
-    if (FAILPOINT_FAILS("worker.session_lose"))
+    const Baton__Worker__V1__SessionDown *down = (const Baton__Worker__V1__SessionDown *)message;
+    bool hello = down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO;
+    if (!hello && FAILPOINT_FAILS("worker.session_lose"))
         stream_cancel(stream);
+    else if (stream == session->stream && hello)
+        take_hello(session, down->hello->incarnation);
     else if (stream == session->stream)
-        session->handlers->command(session->role, (const Baton__Worker__V1__SessionDown *)message);
+        session->handlers->command(session->role, down);
 }
 
 static void on_ended(struct stream *stream, const struct rpc_end *end)

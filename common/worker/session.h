@@ -14,6 +14,8 @@
 struct session_handlers {
     void (*command)(void *role, const Baton__Worker__V1__SessionDown *command);
     void (*lost)(void *role);
+    /* The stream that just opened is of another router than the one before it: what that one had asked for is nobody's. */
+    void (*router_changed)(void *role);
 };
 
 /* Made by the role, before the server starts; `stream_service.role` of the Session method is the session. */
@@ -22,6 +24,7 @@ struct session {
     const struct session_handlers *handlers;
     void *role;
     struct stream *stream; /* NULL: no router */
+    uint64_t router;       /* incarnation of the last one that said hello; 0: none did */
     bool draining;         /* told in every Load */
     uint64_t last_load_us;
     void (*up_changed)(void *context, bool up); /* for the registrar */

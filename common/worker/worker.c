@@ -78,7 +78,14 @@ static void on_session_lost(void *context)
     worker->ops->session.lost(worker->role);
 }
 
-static const struct session_handlers session_handlers = {on_command, on_session_lost};
+static void on_router_changed(void *context)
+{
+    struct worker *worker = context;
+    worker->ops->session.router_changed(worker->role);
+}
+
+static const struct session_handlers session_handlers = {on_command, on_session_lost,
+                                                         on_router_changed};
 
 static void on_session_changed(void *context, bool up)
 {
@@ -408,6 +415,7 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
     } else {
         tell_ready(worker);
         wait_for_end(&life, &signals);
+        registrar_leave(life.registrar);
     }
     worker_down(&life);
     stop_signals_close(&signals);

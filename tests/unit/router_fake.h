@@ -135,7 +135,8 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .request = down->release->request,
                              .attempt = down->release->attempt};
     }
-    fake_note(fake, &seen);
+    if (down->command_case != BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO)
+        fake_note(fake, &seen);
     arena_deinit(&arena);
 }
 

@@ -313,6 +313,21 @@ static void test_session_loss_drops_only_what_is_queued(void **state)
     expect(f, ">91 extended 1.1 1000");
 }
 
+static void test_another_router_ends_everything(void **state)
+{
+    struct fixture *f = *state;
+    open_one(f);
+    ask(f, PEER_SUBSCRIBE, 1, 1);
+    prefill(f, 2, 1, 6);
+    source_on_router_changed(f->table, f->now_us, &f->out);
+    expect(f, "free 1.1 session; free 2.1 session");
+    assert_int_equal(source_table_count(f->table), 0);
+    ask(f, PEER_CONFIRM, 1, 1);
+    expect(f, ">91 gone 1.1");
+    source_on_router_changed(f->table, f->now_us, &f->out);
+    expect(f, "");
+}
+
 static void test_the_lease(void **state)
 {
     struct fixture *f = *state;
@@ -418,6 +433,7 @@ int main(void)
         T(test_attempts_of_prefill_and_release),
         T(test_generation_counts_the_uses_of_a_slot),
         T(test_session_loss_drops_only_what_is_queued),
+        T(test_another_router_ends_everything),
         T(test_the_lease),
         T(test_a_lost_peer_stream_keeps_the_handle),
         T(test_failures_of_the_step_thread),

@@ -24,6 +24,7 @@
 #define MAX_MESSAGE_BYTES (32u << 20)
 #define MAX_QUEUED_BYTES  (64u << 20)
 #define KEEPALIVE_US      10000000
+#define ABSENT_ROUTER_US  2000000 /* many times what a redial takes */
 /* Sessions, Peer streams, health checks: fewer than the ends of streams that the inbox keeps room for. */
 #define MAX_CALLS 256
 
@@ -53,6 +54,17 @@ static void on_kv_event(void *context, const struct kv_event *event)
     worker->ops->handlers.kv_event(worker->role, event);
 }
 
+/* While it drains, a router that stays away won't come back for what it had asked for: no lease is waited for. */
+static void forget_absent_router(struct worker *worker, uint64_t now_us)
+{
+    if (!worker->session.draining || session_up(&worker->session))
+        worker->absent_since_us = 0;
+    else if (!worker->absent_since_us)
+        worker->absent_since_us = now_us;
+    else if (now_us - worker->absent_since_us >= ABSENT_ROUTER_US)
+        worker->ops->session.router_changed(worker->role);
+}
+
 static void on_tick(void *context, uint64_t now_us)
 {
     struct worker *worker = context;
@@ -60,6 +72,7 @@ static void on_tick(void *context, uint64_t now_us)
     struct kv_transport_counters counters = kv_transport_counters(worker->transport);
     worker_metrics_transport(&worker->metrics, &counters);
     worker->session.draining = atomic_load(&worker->draining);
+    forget_absent_router(worker, now_us);
     session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
     if (worker->session.draining && worker->ops->busy_count(worker->role) == 0 &&
         session_flushed(&worker->session))

@@ -23,7 +23,8 @@ struct worker {
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;
     struct step_loop *steps;
-    struct session session; /* transfer thread */
+    struct session session;   /* transfer thread */
+    uint64_t absent_since_us; /* likewise: draining without a router since then; 0: not so */
     struct worker_metrics metrics;
     const struct worker_role_ops *ops;
     void *role;

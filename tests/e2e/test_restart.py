@@ -1,9 +1,11 @@
 """Processes that die and are started again: they find their places, and nothing else is started again for that."""
-import os
-import signal
+import subprocess
+import threading
+import time
 
+import grpc
 import pytest
-from harness import GOLDEN, wait_until
+from harness import BATON, GOLDEN, alive, wait_until
 
 PROMPT = [20 + i for i in range(200)]
 ASKED = dict(temperature=1, seed=9, max_tokens=24, ignore_eos=True, logits_hash=True)
@@ -31,3 +33,50 @@ def test_a_worker_finds_its_place_again(start_cluster, connect, name):
     assert {other: cluster.pids[other] for other in others} == others, "nothing else was started again"
     assert cluster.processes[name]["restarts"] == 2
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+
+
+def one_status(client, number, ended):
+    """One request to its end: appends its text's length, its status, and what the status says."""
+    count = 0
+    try:
+        for response in client.start(PROMPT, **{**ASKED, "seed": number, "max_tokens": 300}):
+            count += len(response.delta.token_ids)
+        ended.append((count, None, ""))
+    except grpc.RpcError as error:
+        ended.append((count, error.code(), error.details()))
+
+
+def test_the_router_is_killed_under_load(start_cluster, connect):
+    """Each client gets one clear status; the workers stay, drop what the dead router had asked for, and serve the next one."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide", restart=True, settings={"chunk-tokens": 64, "max-sequences": 8, "lease": "60s"})
+    workers = {name: pid for name, pid in cluster.pids.items() if name != "router"}
+    clients = [connect(cluster) for _ in range(3)]
+    before = clients[0].generate(PROMPT, **ASKED)
+    ended = []
+    # More than the workers hold: some are decoded, some prefilled, some wait.
+    threads = [threading.Thread(target=one_status, args=(clients[i % 3], i, ended)) for i in range(18)]
+    shell = subprocess.Popen([BATON, "generate", "--max-tokens", "300", "--ignore-eos", "--prompt-ids", ",".join(map(str, PROMPT))],
+                             env=cluster.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for thread in threads:
+        thread.start()
+    wait_until("handles are held", lambda: cluster.blocks("prefill-0")["pinned"] > 0, 60)
+    wait_until("answers are written", lambda: cluster.blocks("decode-0")["used"] > 0, 60)
+    killed = time.monotonic()
+    cluster.kill("router")
+    for thread in threads:
+        thread.join(20)
+    _, error = shell.communicate(timeout=20)
+    assert time.monotonic() - killed < 5, "the clients know at once"
+    assert len(ended) == len(threads)
+    assert {code for _, code, _ in ended} == {grpc.StatusCode.UNAVAILABLE}
+    assert all(details for _, _, details in ended)
+    assert shell.returncode == 1 and "UNAVAILABLE" in error and "the router" in error
+
+    former = cluster.wait_back("router")
+    assert cluster.processes["router"]["address"] == former["address"]
+    wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 10)
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 1)
+    after = connect(cluster).generate(PROMPT, **ASKED)
+    assert (after.ids, after.hashes) == (before.ids, before.hashes)
+    assert {name: cluster.pids[name] for name in workers} == workers, "no worker was started again"
+    assert all(alive(pid) for pid in workers.values())

@@ -1,0 +1,161 @@
+"""Programs that are told to stop: what runs ends well or at the deadline with one clear status, and new work is refused at once."""
+import os
+import signal
+import threading
+import time
+
+import grpc
+import pytest
+from client import pb, reason_of
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness import GOLDEN, alive, wait_until
+
+PROMPT = [20 + i for i in range(200)]
+ASKED = dict(temperature=1, seed=9, max_tokens=24, ignore_eos=True, logits_hash=True)
+# Decodes for longer than any test here waits.
+ENDLESS = dict(temperature=1, seed=9, max_tokens=3000, ignore_eos=True)
+
+
+def nothing_held(cluster):
+    return all(b["pinned"] == b["landing"] == b["used"] == 0 for b in cluster.all_blocks().values())
+
+
+def started(client, **options):
+    """A call of which the first token is here."""
+    call = client.start(PROMPT, **options)
+    next(call)
+    return call
+
+
+def status_of(call):
+    """The one status that a call ends with, and its reason."""
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    return caught.value.code(), reason_of(caught.value)
+
+
+def test_the_router_drains_while_it_streams(start_cluster, connect):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", restart=True)
+    client, late = connect(cluster), connect(cluster)
+    undisturbed = client.generate(PROMPT, **{**ASKED, "max_tokens": 200})
+    late.stub.ListModels(pb.ListModelsRequest())  # connected
+    health = health_pb2_grpc.HealthStub(late.channel)
+    running = started(client, **{**ASKED, "max_tokens": 200})
+    os.kill(cluster.pids["router"], signal.SIGTERM)
+    wait_until("it is not serving", lambda: health.Check(health_pb2.HealthCheckRequest()).status ==
+               health_pb2.HealthCheckResponse.NOT_SERVING, 5)
+    assert status_of(late.start(PROMPT, **ASKED)) == (grpc.StatusCode.UNAVAILABLE, "draining")
+    ids = [i for response in running for i in response.delta.token_ids]
+    assert ids == undisturbed.ids[-len(ids):] and len(ids) >= 199
+    # It ended in order, and is started again all the same.
+    cluster.wait_back("router")
+    wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 10)
+    assert connect(cluster).generate(PROMPT, **ASKED).ids == undisturbed.ids[:24]
+
+
+def test_at_the_deadline_the_rest_ends_with_one_status(start_cluster, connect):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", flags=["--drain-timeout", "300ms"], settings={"lease": "60s"})
+    calls = [started(connect(cluster), **ENDLESS) for _ in range(3)]
+    asked = time.monotonic()
+    cluster.up.terminate()
+    assert {status_of(call) for call in calls} == {(grpc.StatusCode.UNAVAILABLE, "draining")}
+    assert 0.25 < time.monotonic() - asked < 3
+    assert cluster.up.wait(20) == 0, "told so, done so"
+    assert time.monotonic() - asked < 5
+
+
+def test_a_second_signal_stops_at_once(start_cluster, connect):
+    cluster = start_cluster(model=GOLDEN / "llama-wide")
+    call = started(connect(cluster), **ENDLESS)
+    cluster.up.terminate()
+    cluster.up.send_signal(signal.SIGINT)  # at once: the same wish by two ways
+    wait_until("it drains", lambda: "Draining" in (cluster.folder / "up.log").read_text(), 5)
+    next(call)
+    time.sleep(0.5)  # a person looks, and decides
+    next(call)
+    asked = time.monotonic()
+    cluster.up.terminate()
+    code, _ = status_of(call)
+    assert code == grpc.StatusCode.UNAVAILABLE
+    assert cluster.up.wait(10) == 1 and time.monotonic() - asked < 3
+    cluster.expected_exit = 1
+
+
+@pytest.mark.parametrize("name", ["router", "prefill-0", "decode-0"])
+def test_a_second_signal_to_one_program(start_cluster, connect, name):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", restart=True, settings={"worker-wait": "10s"})
+    call = started(connect(cluster), **ENDLESS)
+    pid = cluster.pids[name]
+    os.kill(pid, signal.SIGTERM)
+    if name == "prefill-0":  # it holds nothing for this request any more
+        wait_until("it has ended", lambda: not alive(pid), 10)
+    else:
+        time.sleep(0.5)
+        assert alive(pid), "it drains"
+        os.kill(pid, signal.SIGTERM)
+        wait_until("it stops at once", lambda: not alive(pid), 3)
+    cluster.wait_back(name)
+    if name == "router":
+        assert status_of(call)[0] == grpc.StatusCode.UNAVAILABLE
+    else:
+        next(call)  # on it goes, wherever it is written now
+        call.cancel()
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+
+
+@pytest.mark.parametrize("name", ["prefill-0", "decode-0"])
+def test_a_worker_leaves_under_load_and_nobody_notices(start_cluster, connect, name):
+    """A rolling restart: every request is answered, and as if nothing had happened."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=2, decode=2, restart=True, settings={"chunk-tokens": 64})
+    client = connect(cluster)
+    undisturbed = client.generate(PROMPT, **ASKED)
+    answers, stop = [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            answers.append(client.generate(PROMPT, **ASKED))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until("load", lambda: len(answers) >= 8, 60)
+        os.kill(cluster.pids[name], signal.SIGTERM)
+        states = set()
+
+        def gone_and_back():
+            cluster.read_ready_file()
+            states.add(next((w["state"] for w in cluster.status()["workers"] if w["name"] == name), "absent"))
+            return cluster.processes[name]["restarts"] == 1
+        wait_until("it is back", gone_and_back, 60)
+        assert "down" not in states, states
+        before = len(answers)
+        wait_until("it takes its share again", lambda: len(answers) >= before + 16 and name in
+                   {part for answer in answers[before:] for part in (answer.timing.prefill_worker, answer.timing.decode_worker)}, 60)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    # A thread that failed has no answer to its last question.
+    assert all((answer.ids, answer.hashes) == (undisturbed.ids, undisturbed.hashes) for answer in answers)
+    assert cluster.total("router", "baton_router_requests_total") == len(answers) + 1, "each has ended, and well"
+    assert cluster.metrics("router")['baton_router_requests_total{status="ok"}'] == len(answers) + 1
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+
+
+def test_a_worker_at_its_deadline_hands_its_requests_over(start_cluster, connect):
+    """The other decode worker goes on with what this one had not ended: no token is lost or comes twice."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide", decode=2, flags=["--drain-timeout", "200ms"])
+    client = connect(cluster)
+    asked = dict(ASKED, max_tokens=400)
+    calls = [client.start(PROMPT, **asked) for _ in range(4)]
+    firsts = [next(call).delta.token_ids[:] for call in calls]
+    os.kill(cluster.pids["decode-0"], signal.SIGTERM)
+    cluster.expected_exit = 0
+    wait_until("it has ended", lambda: not alive(cluster.pids["decode-0"]), 10)
+    answers = [first + [i for response in call for i in response.delta.token_ids] for first, call in zip(firsts, calls)]
+    undisturbed = client.generate(PROMPT, **asked)
+    assert all(answer == undisturbed.ids for answer in answers)
+    assert cluster.total("router", "baton_router_retries_total") + cluster.total("router", "baton_router_regives_total") > 0
+    assert [w["name"] for w in cluster.status()["workers"] if w["role"] == "decode"] == ["decode-1"]
+    cluster.expected_exit = 1  # it is down in the end

@@ -67,8 +67,8 @@ void dispatch_stop(struct dispatch *dispatch)
 static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
 {
     struct request *request = gone->request ? map_get(dispatch->requests, gone->request) : NULL;
-    if (request && !request->ended)
-        request_client_left(dispatch, request, gone->code);
+    if (request)
+        request_client_gone(dispatch, request, gone->code);
     gone->free(gone);
     atomic_fetch_sub(&dispatch->admitted, 1);
 }
@@ -158,7 +158,7 @@ static void *dispatch_main(void *argument)
         dispatch_place(dispatch);
         show(dispatch); /* before the client can know of it */
         request_flush(dispatch);
-        request_free_ended(dispatch);
+        request_put_away(dispatch);
         if (dispatch->draining && !atomic_load(&dispatch->admitted))
             eventfd_write(dispatch->idle_fd, 1);
     }
@@ -185,6 +185,7 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
     TAILQ_INIT(&dispatch->regiving);
     TAILQ_INIT(&dispatch->dirty);
     TAILQ_INIT(&dispatch->ended);
+    TAILQ_INIT(&dispatch->closing);
 
     size_t reserved = 2 * (size_t)config->max_requests + 2 * ROUTER_MAX_WORKERS + 3;
     enum status status = STATUS_LIMIT;

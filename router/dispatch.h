@@ -3,7 +3,8 @@
  *
  * rpc threads and main talk to it through its inbox; nothing of what it owns is seen by another thread, but for the status
  * board and the metrics. Limits: `max_requests` calls at once and `max_queue` requests without a place; one more is refused
- * as overloaded.
+ * as overloaded. A request that has ended keeps its place until its client has read the end, `linger_us` at most: then the call
+ * is broken off.
  */
 #ifndef BATON_ROUTER_DISPATCH_H
 #define BATON_ROUTER_DISPATCH_H
@@ -27,6 +28,7 @@ struct dispatch_config {
     struct request_limits limits;
     uint64_t unconfirmed_tokens; /* at most, of one decode worker; 0: half of its pool */
     bool force_local_prefill;
+    uint64_t linger_us;
     uint64_t keepalive_us; /* of Sessions */
     uint64_t incarnation;  /* of this router, random at its start */
 };

@@ -36,7 +36,9 @@ struct dispatch {
     /* The dispatch thread. */
     struct workers workers;
     struct map *requests;
-    struct request_list all, waiting, regiving, dirty, ended;
+    struct request_list all, waiting, regiving, dirty;
+    struct request_list ended;   /* in this batch of messages */
+    struct request_list closing; /* before it; their calls are not over */
     uint32_t waiting_count;
     uint64_t placements;
     struct candidates candidates;
@@ -50,14 +52,15 @@ struct dispatch {
     bool draining, stopping;
 };
 
-/* dispatch_request.c: events of one request; it may have ended when they return, and lives until the batch is over. */
+/* dispatch_request.c: events of one request; it may have ended when they return, and lives until the batch is over, and until
+ * its call is. */
 void request_begin(struct dispatch *dispatch, struct request *request);
 void request_execute(struct dispatch *dispatch, struct request *request,
                      const struct life_actions *actions);
 void request_stop_waiting(struct dispatch *dispatch, struct request *request);
-void request_client_left(struct dispatch *dispatch, struct request *request, enum rpc_code code);
+void request_client_gone(struct dispatch *dispatch, struct request *request, enum rpc_code code);
 void request_flush(struct dispatch *dispatch);
-void request_free_ended(struct dispatch *dispatch);
+void request_put_away(struct dispatch *dispatch);
 void request_tick(struct dispatch *dispatch);
 void request_fail_all(struct dispatch *dispatch, enum reason reason);
 

@@ -6,6 +6,9 @@
 #include "router/reply.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+
+#define SLOW_LINGER_US 1000000u /* for the status of a reader that was cut off to reach it */
 
 static void count_state(struct dispatch *dispatch, struct request *request)
 {
@@ -123,14 +126,19 @@ static void finish(struct dispatch *dispatch, struct request *request,
     counter_add(metrics->dropped, request->life.dropped);
     count_state(dispatch, request);
     log_end(request, reason, dispatch->now_us);
+    /* What a client doesn't read must not keep it from reading that. */
+    if (reason == REASON_SLOW_READER)
+        rpc_call_drop_queued(request->call);
     reply_status(request->call, reason, sentence.text);
+    request->break_us =
+        dispatch->now_us +
+        (reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us);
 
     request_stop_waiting(dispatch, request);
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
     request->dirty = false;
     request->ended = true;
-    map_take(dispatch->requests, request->id);
     TAILQ_REMOVE(&dispatch->all, request, all_link);
     TAILQ_INSERT_TAIL(&dispatch->ended, request, all_link);
 }
@@ -190,9 +198,31 @@ void request_begin(struct dispatch *dispatch, struct request *request)
     request_execute(dispatch, request, &actions);
 }
 
-void request_client_left(struct dispatch *dispatch, struct request *request, enum rpc_code code)
+/* Ended requests that were put away lie in `closing`; those whose call is over as well go. */
+static void put_away(struct dispatch *dispatch, struct request *request, struct request_list *from)
+{
+    TAILQ_REMOVE(from, request, all_link);
+    if (request->gone) {
+        map_take(dispatch->requests, request->id);
+        request_destroy(request);
+        return;
+    }
+    request_release(request);
+    TAILQ_INSERT_TAIL(&dispatch->closing, request, all_link);
+    if (request->break_us < dispatch->due_us)
+        dispatch->due_us = request->break_us;
+}
+
+void request_client_gone(struct dispatch *dispatch, struct request *request, enum rpc_code code)
 {
     struct life_actions actions;
+    request->gone = true;
+    if (request->released) {
+        put_away(dispatch, request, &dispatch->closing);
+        return;
+    }
+    if (request->ended)
+        return; /* in this batch, at whose end it is put away */
     if (code == RPC_DEADLINE_EXCEEDED)
         request_life_on_fail(&request->life, TERMINAL_DEADLINE, "deadline", &actions);
     else
@@ -214,11 +244,34 @@ void request_flush(struct dispatch *dispatch)
     }
 }
 
-void request_free_ended(struct dispatch *dispatch)
+void request_put_away(struct dispatch *dispatch)
 {
-    for (struct request *request; (request = TAILQ_FIRST(&dispatch->ended));) {
-        TAILQ_REMOVE(&dispatch->ended, request, all_link);
-        request_destroy(request);
+    for (struct request *request; (request = TAILQ_FIRST(&dispatch->ended));)
+        put_away(dispatch, request, &dispatch->ended);
+}
+
+/* A client that has not read the end of its answer in time. */
+static void break_off(struct dispatch *dispatch, struct request *request)
+{
+    char sentence[160];
+    uint64_t waited_us = dispatch->now_us - request->timing.arrival_us;
+    log_debug("dispatch", "req=%s queued_bytes=%zu age_us=%" PRIu64 " msg=\"not read: broken off\"",
+              request->name, rpc_call_queued_bytes(request->call), waited_us);
+    snprintf(sentence, sizeof sentence, "%s: %s", reason_name(REASON_SLOW_READER),
+             reason_when(REASON_SLOW_READER));
+    rpc_call_break(request->call, reason_code(REASON_SLOW_READER), sentence);
+    request->break_us = UINT64_MAX;
+}
+
+static void tick_closing(struct dispatch *dispatch)
+{
+    struct request *request;
+    TAILQ_FOREACH(request, &dispatch->closing, all_link)
+    {
+        if (request->break_us <= dispatch->now_us)
+            break_off(dispatch, request);
+        else if (request->break_us < dispatch->due_us)
+            dispatch->due_us = request->break_us;
     }
 }
 
@@ -236,6 +289,7 @@ void request_tick(struct dispatch *dispatch)
         request_life_on_tick(&request->life, dispatch->now_us, &actions);
         request_execute(dispatch, request, &actions);
     }
+    tick_closing(dispatch);
 }
 
 void request_fail_all(struct dispatch *dispatch, enum reason reason)

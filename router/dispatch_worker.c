@@ -133,7 +133,8 @@ static void misbehaved(struct worker *worker, const char *what)
 /* NULL: it has ended, and its workers have not heard of that yet. */
 static struct request *find(struct dispatch *dispatch, uint64_t id)
 {
-    return map_get(dispatch->requests, id);
+    struct request *request = map_get(dispatch->requests, id);
+    return request && !request->ended ? request : NULL;
 }
 
 static void on_opened(struct dispatch *dispatch, struct worker *worker,

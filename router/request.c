@@ -49,13 +49,21 @@ struct request *request_create(const struct request_source *source)
     return request;
 }
 
-void request_destroy(struct request *request)
+void request_release(struct request *request)
 {
-    rpc_call_unref(request->call);
+    if (request->released)
+        return;
+    request->released = true;
     stream_out_deinit(&request->out);
     free(request->handle.blocks);
     free(request->emitted);
     free(request->prompt);
+}
+
+void request_destroy(struct request *request)
+{
+    rpc_call_unref(request->call);
+    request_release(request);
     free(request);
 }
 

@@ -38,7 +38,9 @@ struct request {
     struct request_life life;
     struct life_action place; /* PLACE or PLACE_DECODE that waits for a worker */
     enum request_state counted_state;
-    bool waiting, dirty, ended;
+    bool waiting, dirty, ended, released;
+    bool gone;         /* its call is over too */
+    uint64_t break_us; /* once it has ended: when a client that doesn't read is cut off */
     bool
         prefilled; /* this attempt's prompt is computed: it is no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */
@@ -64,6 +66,8 @@ struct request_source {
 /* Copies everything; mints id and seed where the client gave none. NULL: no memory. The id is set by dispatch. */
 struct request *request_create(const struct request_source *source);
 void request_destroy(struct request *request);
+/* Of a request that has ended: frees all but what its call's end needs. */
+void request_release(struct request *request);
 
 void request_add_emitted(struct request *request, uint32_t id);
 /* False: no memory. */

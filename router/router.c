@@ -53,6 +53,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .limits = request_limits_default(),
         .unconfirmed_tokens = config->unconfirmed_tokens,
         .force_local_prefill = config->force_local_prefill,
+        .linger_us = config->client_linger_us,
         .keepalive_us = config->worker_keepalive_us,
         .incarnation = router->incarnation,
     };
@@ -79,6 +80,7 @@ static enum status start_server(struct router *router, struct error *err)
         .listen = config->listen,
         .max_message_bytes = REQUEST_MAX_MESSAGE_BYTES,
         .max_queued_bytes = config->client_buffer_bytes,
+        .max_queued_total_bytes = config->client_buffers_bytes,
         .max_calls = (size_t)config->max_requests + MORE_CALLS,
         .max_connections = config->max_connections,
         .keepalive_us = config->client_keepalive_us,

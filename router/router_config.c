@@ -40,6 +40,11 @@ static const struct config_setting settings[] = {
      .help = "A silent client counts as gone after this and 2 s; 0: never"},
     {"client-buffer", CONFIG_BYTES, AT(client_buffer_bytes), "4MiB", "4KiB", "1GiB",
      .help = "Unsent bytes of one call; a reader that is slower is cut off"},
+    {"client-buffers", CONFIG_BYTES, AT(client_buffers_bytes), "256MiB", "64KiB", "1TiB",
+     .help = "Unsent bytes of all calls together; beyond that readers with over 64 KiB unsent are "
+             "cut off"},
+    {"client-linger", CONFIG_DURATION, AT(client_linger_us), "60s", "1s", "1h",
+     .help = "An answer must be read so soon after its end"},
     {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "24h",
      .help = "After SIGTERM running requests may go on for so long; a second signal ends them"},
     {"rpc-threads", CONFIG_U64, AT(rpc_threads), "2", "1", "64",

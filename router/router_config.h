@@ -17,7 +17,9 @@ struct router_config {
     uint64_t worker_ttl_us;       /* a silent worker without session is forgotten after this */
     uint64_t worker_keepalive_us; /* a silent session is found after this and 2 s */
     uint64_t client_keepalive_us;
-    uint64_t client_buffer_bytes; /* unsent, of one call: a slower reader is cut off */
+    uint64_t client_buffer_bytes;  /* unsent, of one call: a slower reader is cut off */
+    uint64_t client_buffers_bytes; /* of all calls */
+    uint64_t client_linger_us;     /* from an answer's end until it was read */
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
     bool force_local_prefill;

@@ -94,14 +94,21 @@ void rpc_runtime_destroy(struct rpc_runtime *runtime);
 
 /* --- server --- */
 /* What it points to (methods' paths and services too) must outlive the server. */
+#define RPC_FAIR_BYTES 65536u
+#define RPC_MAX_METADATA_BYTES                                                                     \
+    16384 /* request headers of a call; more end it with RESOURCE_EXHAUSTED */
 struct rpc_server_config {
-    const char *listen;       /* "host:port"; port 0: any free one */
-    size_t max_message_bytes; /* of a received message; a larger one ends the call with
-                               * RESOURCE_EXHAUSTED. 0: 4 MiB */
-    size_t max_queued_bytes;  /* unsent, per call. 0: 4 MiB */
-    size_t max_calls;         /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
-    size_t max_connections;   /* at once; one more is closed at once. 0: 4096 */
-    uint64_t keepalive_us;    /* 0: off; a silent peer is found after keepalive + 2 s */
+    const char *listen; /* "host:port"; port 0: any free one */
+    size_t
+        max_message_bytes; /* of a received message; a larger one ends the call with RESOURCE_EXHAUSTED,
+                               * `message_too_large` (from twice the size on without a reason, and unread). 0: 4 MiB */
+    size_t max_queued_bytes; /* unsent, per call. 0: 4 MiB */
+    size_t
+        max_queued_total_bytes; /* unsent, of all calls; those with less than RPC_FAIR_BYTES are not held to it.
+                                    * 0: no limit but those of the calls */
+    size_t max_calls;       /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
+    size_t max_connections; /* at once; one more is closed at once. 0: 4096 */
+    uint64_t keepalive_us;  /* 0: off; a silent peer is found after keepalive + 2 s */
     const struct rpc_method *methods;
     size_t method_count;
     /* Health (grpc.health.v1) and reflection (v1, v1alpha) are served by every server. Services are listed by name;
@@ -160,7 +167,7 @@ void rpc_call_ref(struct rpc_call *call);
 void rpc_call_unref(struct rpc_call *call);
 void rpc_call_set_context(struct rpc_call *call, void *context);
 void *rpc_call_context(const struct rpc_call *call);
-/* Queues one message; it leaves in order. Each counts its size and 64 bytes towards max_queued_bytes until it has entered
+/* Queues one message; it leaves in order. Each counts its size and 128 bytes towards max_queued_bytes until it has entered
  * the connection. STATUS_LIMIT: the queue is full (the call goes on); STATUS_CANCELLED: the call ended, finished or
  * half-closed. */
 enum status rpc_call_send(struct rpc_call *call, const void *data, size_t size) WARN_UNUSED;
@@ -179,6 +186,11 @@ void rpc_call_cancel(struct rpc_call *call);
  * printable ASCII, message is cut to 1 KiB. Messages that arrive later are dropped; `closed` comes. */
 void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reason,
                      const char *message);
+/* Server: ends the call at once, although its client doesn't read, so that no status behind queued messages would reach it: what is
+ * queued is dropped. The client gets code and message where it reads at all, without a reason. `closed` comes. */
+void rpc_call_break(struct rpc_call *call, enum rpc_code code, const char *message);
+/* Server: drops what is queued but not on its way, as before a finish with an error. */
+void rpc_call_drop_queued(struct rpc_call *call);
 /* Remaining time until the call's deadline (UINT64_MAX: none), the peer's address ("ipv4:127.0.0.1:4321"; "" on a
  * client), and one metadata value ("" if absent; lower-case key; valid as long as the call). Metadata on a server: request
  * headers; on a client: response headers, from the first message or `closed` on. */

@@ -22,6 +22,14 @@ def test_api_lists_every_reason_with_its_status():
     assert not missing, missing
 
 
+def test_api_lists_every_reason_of_the_rpc_layer():
+    found = {reason: code for path in sources("common/rpc/grpc")
+             for code, reason in re.findall(r'RPC_([A-Z_]+),\s*"([a-z_]+)"', path.read_text(encoding="utf-8"))}
+    assert len(found) >= 8
+    missing = [reason for reason, code in found.items() if f"| `{reason}` | {code} |" not in page("docs/api.md")]
+    assert not missing, missing
+
+
 def test_operations_lists_every_metric():
     text = page("docs/operations.md")
     for prefix, suffixes in re.findall(r"`(baton_router_)queue_seconds`((?:, `_\w+`)+)", text):

@@ -243,6 +243,7 @@ static void test_a_message_over_the_limit_ends_the_call(void **state)
     f->client.closed = 0;
     probe_unary(&f->client, f->channel, "/test.Test/Echo", big, sizeof big);
     assert_int_equal(f->client.end.code, RPC_RESOURCE_EXHAUSTED);
+    assert_string_equal(f->client.reason, "message_too_large");
     probe_wait(&server_probe, &server_probe.closed, 2);
     assert_int_equal(server_probe.messages, 1);
 

@@ -6,6 +6,7 @@
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/support/alloc.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,6 +155,14 @@ void call_begin_client(struct rpc_call *call, bool wait_for_ready)
 
 /* --- events --- */
 
+static void refuse_large(struct rpc_call *call, size_t size)
+{
+    char sentence[120];
+    snprintf(sentence, sizeof sentence, "the message has %zu bytes, but the limit is %zu", size,
+             call->max_message_bytes);
+    rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "message_too_large", sentence);
+}
+
 static void deliver_message(struct rpc_call *call, grpc_byte_buffer *buffer)
 {
     pthread_mutex_lock(&call->lock);
@@ -166,10 +175,14 @@ static void deliver_message(struct rpc_call *call, grpc_byte_buffer *buffer)
                         "this method takes exactly one request message, a second one came");
         return;
     }
+    size_t size = grpc_byte_buffer_length(buffer);
+    if (call->is_server && size > call->max_message_bytes) {
+        refuse_large(call, size);
+        return;
+    }
     if (!call->handlers.message)
         return;
     grpc_byte_buffer_reader reader;
-    size_t size = grpc_byte_buffer_length(buffer);
     grpc_slice *only;
     bool readable = grpc_byte_buffer_reader_init(&reader, buffer);
     ASSERT(readable); /* fails only on compressed messages, which are off */

@@ -19,8 +19,14 @@
 
 struct outgoing {
     struct outgoing *next;
-    grpc_byte_buffer *buffer;
+    grpc_slice slice;
     size_t cost_bytes;
+};
+
+/* Unsent bytes of all calls of one server. */
+struct send_budget {
+    size_t limit_bytes;
+    atomic_size_t used_bytes;
 };
 
 struct rpc_call {
@@ -28,10 +34,12 @@ struct rpc_call {
     bool is_server, client_streams, builtin;
     struct rpc_handlers handlers;
     struct call_set *set;
-    struct call_link link; /* set->lock */
+    struct call_link link;    /* set->lock */
+    size_t max_message_bytes; /* server: of a received one; core's limit is higher */
     size_t max_queued_bytes;
-    uint64_t deadline_us; /* clock_now_us() time; UINT64_MAX: none */
-    uint64_t allowed_us;  /* from the start to the deadline */
+    struct send_budget *budget; /* NULL: none */
+    uint64_t deadline_us;       /* clock_now_us() time; UINT64_MAX: none */
+    uint64_t allowed_us;        /* from the start to the deadline */
     char peer[80];
     struct headers received_headers;
 

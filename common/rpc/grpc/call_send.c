@@ -4,8 +4,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_COST_BYTES 64 /* so that empty messages count too */
+#define MESSAGE_COST_BYTES 128 /* of a message's bookkeeping here, as malloc rounds it */
 #define MAX_SENTENCE_BYTES 1024
+
+static void add_cost(struct rpc_call *call, size_t cost_bytes)
+{
+    call->queued_bytes += cost_bytes;
+    if (call->budget)
+        atomic_fetch_add(&call->budget->used_bytes, cost_bytes);
+}
+
+static void take_cost(struct rpc_call *call, size_t cost_bytes)
+{
+    call->queued_bytes -= cost_bytes;
+    if (call->budget)
+        atomic_fetch_sub(&call->budget->used_bytes, cost_bytes);
+}
+
+/* Where all calls together have used up what they may, those that queue much are stopped, not those whose clients read. */
+static bool fits(const struct rpc_call *call, size_t size)
+{
+    if (size > SIZE_MAX - MESSAGE_COST_BYTES ||
+        size + MESSAGE_COST_BYTES > call->max_queued_bytes - call->queued_bytes)
+        return false;
+    const struct send_budget *budget = call->budget;
+    size_t cost_bytes = size + MESSAGE_COST_BYTES;
+    return !budget || call->queued_bytes + cost_bytes <= RPC_FAIR_BYTES ||
+           atomic_load(&budget->used_bytes) + cost_bytes <= budget->limit_bytes;
+}
 
 /* One batch carries all that may leave now: headers, one message (core allows no second), and behind the last one the end. */
 void call_pump(struct rpc_call *call)
@@ -15,6 +41,7 @@ void call_pump(struct rpc_call *call)
     grpc_op ops[3] = {0};
     size_t count = 0;
     grpc_slice message = grpc_empty_slice();
+    grpc_byte_buffer *body = NULL;
     struct outgoing *head = call->first;
     if (!head && !(call->end_wanted && !call->end_sent))
         return;
@@ -25,8 +52,9 @@ void call_pump(struct rpc_call *call)
         call->headers_sent = true;
     }
     if (head) {
+        body = grpc_raw_byte_buffer_create(&head->slice, 1);
         ops[count].op = GRPC_OP_SEND_MESSAGE;
-        ops[count++].data.send_message.send_message = head->buffer;
+        ops[count++].data.send_message.send_message = body;
     }
     if (call->end_wanted && (!head || !head->next)) {
         call->end_sent = true;
@@ -46,7 +74,8 @@ void call_pump(struct rpc_call *call)
     if (head) {
         call->first = head->next;
         call->in_flight_bytes = head->cost_bytes;
-        grpc_byte_buffer_destroy(head->buffer); /* core took its slices */
+        grpc_byte_buffer_destroy(body); /* core took its slices */
+        grpc_slice_unref(head->slice);
         free(head);
     }
     grpc_slice_unref(message);
@@ -58,7 +87,7 @@ void call_on_sent(struct tag *tag, bool ok)
     pthread_mutex_lock(&call->lock);
     call->pending--;
     call->sending = false;
-    call->queued_bytes -= call->in_flight_bytes;
+    take_cost(call, call->in_flight_bytes);
     call->in_flight_bytes = 0;
     if (ok) {
         call->status_accepted = call->is_server && call->end_sent;
@@ -76,8 +105,8 @@ void call_drop_queue(struct rpc_call *call)
 {
     while (call->first) {
         struct outgoing *next = call->first->next;
-        call->queued_bytes -= call->first->cost_bytes;
-        grpc_byte_buffer_destroy(call->first->buffer);
+        take_cost(call, call->first->cost_bytes);
+        grpc_slice_unref(call->first->slice);
         free(call->first);
         call->first = next;
     }
@@ -88,23 +117,20 @@ static enum status enqueue(struct rpc_call *call, size_t size,
 {
     if (call->terminal || call->send_broken || call->end_wanted || call->silenced)
         return STATUS_CANCELLED;
-    if (size > SIZE_MAX - MESSAGE_COST_BYTES ||
-        size + MESSAGE_COST_BYTES > call->max_queued_bytes - call->queued_bytes)
+    if (!fits(call, size))
         return STATUS_LIMIT;
     struct outgoing *message = malloc(sizeof *message);
     ASSERT(message);
     grpc_slice slice = grpc_slice_malloc(size);
     if (size)
         pack(GRPC_SLICE_START_PTR(slice), source);
-    *message = (struct outgoing){.buffer = grpc_raw_byte_buffer_create(&slice, 1),
-                                 .cost_bytes = size + MESSAGE_COST_BYTES};
-    grpc_slice_unref(slice);
+    *message = (struct outgoing){.slice = slice, .cost_bytes = size + MESSAGE_COST_BYTES};
     if (call->first)
         call->last->next = message;
     else
         call->first = message;
     call->last = message;
-    call->queued_bytes += message->cost_bytes;
+    add_cost(call, message->cost_bytes);
     call_pump(call);
     return STATUS_OK;
 }
@@ -200,5 +226,25 @@ void rpc_call_cancel(struct rpc_call *call)
         else
             grpc_call_cancel(call->core, NULL);
     }
+    pthread_mutex_unlock(&call->lock);
+}
+
+void rpc_call_break(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+    ASSERT(call->is_server && code != RPC_OK);
+    pthread_mutex_lock(&call->lock);
+    if (!call->terminal) {
+        call->silenced = true;
+        call_drop_queue(call);
+        grpc_call_cancel_with_status(call->core, (grpc_status_code)code, message, NULL);
+    }
+    pthread_mutex_unlock(&call->lock);
+}
+
+void rpc_call_drop_queued(struct rpc_call *call)
+{
+    pthread_mutex_lock(&call->lock);
+    if (!call->end_wanted) /* else the status may be among it */
+        call_drop_queue(call);
     pthread_mutex_unlock(&call->lock);
 }

@@ -43,7 +43,8 @@ struct rpc_server {
     grpc_server_credentials *credentials;
     struct listener *listener;
     char address[300];
-    size_t max_queued_bytes, max_calls;
+    size_t max_message_bytes, max_queued_bytes, max_calls;
+    struct send_budget budget;
     struct rpc_method *methods; /* ours, then the built-in ones */
     size_t method_count, builtin_from;
     struct health *health;
@@ -120,7 +121,9 @@ static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_me
     struct rpc_server *server = acceptor->server;
     struct rpc_call *call = call_create(acceptor->core, true);
     call->set = &server->calls;
+    call->max_message_bytes = server->max_message_bytes;
     call->max_queued_bytes = server->max_queued_bytes;
+    call->budget = &server->budget;
     set_deadline(call, acceptor->details.deadline);
     headers_read(&call->received_headers, &acceptor->metadata);
     name_peer(acceptor->core, call);
@@ -189,10 +192,21 @@ static void on_shutdown(struct tag *tag, bool ok)
 
 /* --- start --- */
 
-static grpc_server *create_core(struct rpc_runtime *runtime, const struct rpc_server_config *config)
+/* Of one connection. More than there may be calls, so that surplus ones hear of it instead of waiting in their client. */
+static int streams_limit(const struct rpc_server *server)
 {
+    return server->max_calls < INT_MAX / 2 ? 2 * (int)server->max_calls : INT_MAX;
+}
+
+static grpc_server *create_core(const struct rpc_server *server,
+                                const struct rpc_server_config *config)
+{
+    struct rpc_runtime *runtime = server->runtime;
     struct channel_args args = {0};
-    channel_args_add_common(&args, config->max_message_bytes, config->keepalive_us);
+    /* What is refused here has no reason of ours: it is for what must not even be read. */
+    channel_args_add_common(&args, 2 * server->max_message_bytes, config->keepalive_us);
+    channel_args_add(&args, GRPC_ARG_MAX_METADATA_SIZE, RPC_MAX_METADATA_BYTES);
+    channel_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_limit(server));
     channel_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT,
                      0); /* on, two servers share a port silently */
     channel_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
@@ -313,12 +327,16 @@ enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_serve
     struct rpc_server *made = calloc(1, sizeof *made);
     ASSERT(made);
     made->runtime = runtime;
+    made->max_message_bytes =
+        config->max_message_bytes ? config->max_message_bytes : RPC_DEFAULT_BYTES;
+    made->budget.limit_bytes =
+        config->max_queued_total_bytes ? config->max_queued_total_bytes : SIZE_MAX / 2;
     made->max_queued_bytes =
         config->max_queued_bytes ? config->max_queued_bytes : RPC_DEFAULT_BYTES;
     made->max_calls = config->max_calls ? config->max_calls : DEFAULT_MAX_CALLS;
     made->shutdown_tag.run = on_shutdown;
     call_set_init(&made->calls);
-    made->core = create_core(runtime, config);
+    made->core = create_core(made, config);
     made->credentials = grpc_insecure_server_credentials_create();
     made->health = health_create(config->services, config->service_count);
     made->reflection = reflection_create(config);

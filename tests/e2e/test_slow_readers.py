@@ -1,0 +1,120 @@
+"""Clients that don't read: their requests end with a clear status, the router's memory stays bounded, and others keep their speed."""
+import json
+import shutil
+import threading
+import time
+import urllib.request
+
+import grpc
+import pytest
+from bare import Bare
+from client import Client, pb, pb_grpc, reason_of, request
+from fake_worker import FakeWorker
+from harness import GOLDEN, wait_until
+
+CLIENTS = 200
+CONTEXT = 65536
+VOCABULARY = 384
+MIB = 1 << 20
+# A small window, so that what isn't read stays in the router.
+OPTIONS = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A router whose model has a long context, and a worker that is never the bottleneck."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    shutil.copy(GOLDEN / "llama/config.json", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["max_position_embeddings"] = CONTEXT
+    (folder / "config.json").write_text(json.dumps(config))
+    started = []
+
+    def start(*flags):
+        # ASan keeps what was freed for a while; little of it, so that resident memory tells something.
+        router = Bare("baton-router", *flags, model=folder, environment={"ASAN_OPTIONS": "quarantine_size_mb=4"})
+        started.append(router)
+        started.append(FakeWorker(router.grpc, "model", CONTEXT, VOCABULARY))
+        return router
+
+    yield start
+    for thing in reversed(started):
+        assert not thing.stop()
+
+
+def counted(router, status):
+    with urllib.request.urlopen(f"http://{router.http}/metrics", timeout=20) as answer:
+        return int(answer.read().decode().split(f'baton_router_requests_total{{status="{status}"}} ')[1].split()[0])
+
+
+def seconds_of(client, tokens):
+    start = time.monotonic()
+    assert len(client.generate([1, 2, 3], max_tokens=tokens, ignore_eos=True).ids) == tokens
+    return time.monotonic() - start
+
+
+class Watch(threading.Thread):
+    """The highest resident memory."""
+
+    def __init__(self, router):
+        super().__init__(daemon=True)
+        self.router, self.highest, self.done = router, 0, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.done.wait(0.01):
+            self.highest = max(self.highest, self.router.resident_bytes())
+
+
+def test_two_hundred_clients_that_never_read(scene):
+    router = scene("--client-buffer", "512KiB", "--client-buffers", "16MiB")
+    good = Client(router.grpc)
+    quiet = min(seconds_of(good, 200) for _ in range(3))
+    before = router.resident_bytes()
+    watch = Watch(router)
+    channels = [grpc.insecure_channel(router.grpc, options=OPTIONS) for _ in range(4)]
+    calls = [pb_grpc.BatonStub(channels[i % 4]).Generate(request([1, 2, 3], max_tokens=CONTEXT - 10, ignore_eos=True), timeout=120)
+             for i in range(CLIENTS)]
+    busy = []
+    while counted(router, "slow_reader") < CLIENTS:
+        busy.append(seconds_of(good, 200))
+    watch.done.set()
+    grown = watch.highest - before
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as caught:
+            for _ in call:
+                pass
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert reason_of(caught.value) == "slow_reader" or caught.value.details().startswith("slow_reader: ")
+    # 16 MiB, and 64 KiB for each, is what they are bounded to; twice as much again for the allocator, ASan and the connections.
+    print(f"resident +{grown / MIB:.1f} MiB; a good client: {quiet:.3f} s alone, {min(busy):.3f} .. {max(busy):.3f} s in company of {CLIENTS}")
+    assert grown < 3 * (16 + CLIENTS / 16) * MIB
+    assert max(busy) < 2.5
+    assert counted(router, "ok") == 3 + len(busy)
+    for channel in channels:
+        channel.close()
+    good.close()
+
+
+def test_an_answer_that_is_complete_but_not_read(scene):
+    """Its request is over, and was counted; its call is broken off, and its place is free again."""
+    router = scene("--max-requests", "1", "--client-linger", "1s")
+    channel = grpc.insecure_channel(router.grpc, options=OPTIONS)
+    good = Client(router.grpc)
+    call = pb_grpc.BatonStub(channel).Generate(request([1, 2, 3], max_tokens=400, ignore_eos=True))
+    wait_until("the request ended", lambda: counted(router, "ok") == 1, 20)
+    with pytest.raises(grpc.RpcError) as caught:
+        good.generate([1, 2, 3], max_tokens=1)
+    assert reason_of(caught.value) == "overloaded"
+
+    def answered():
+        try:
+            return good.generate([1, 2, 3], max_tokens=1, ignore_eos=True)
+        except grpc.RpcError as error:
+            assert reason_of(error) == "overloaded"
+    wait_until("there is room again", answered, 20)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "slow_reader" in caught.value.details()
+    channel.close(), good.close()

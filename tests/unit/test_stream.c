@@ -1,0 +1,93 @@
+/* stream: a reader that doesn't read (Session to the router, Peer to a decode worker) is given up when the queue is full; nothing
+ * waits for it, and nothing is kept for it. */
+#include "common/base/log.h"
+#include "common/worker/stream.h"
+#include "proto/worker.pb-c.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define QUEUE_BYTES (1u << 20)
+#define PATH        "/baton.worker.v1.PrefillPeer/Peer"
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void wait_at_gate(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    (void)call;
+    (void)bytes;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static void on_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    (void)call;
+    (void)end;
+}
+
+static void test_a_reader_that_does_not_read(void **state)
+{
+    (void)state;
+    struct rpc_runtime *near, *far;
+    struct rpc_server *server;
+    struct rpc_channel *channel;
+    struct transfer_loop *loop;
+    struct stream *stream;
+    struct error err;
+    assert_int_equal(rpc_runtime_create(1, &near, &err), STATUS_OK);
+    assert_int_equal(rpc_runtime_create(1, &far, &err), STATUS_OK);
+    const struct rpc_method method = {.path = PATH,
+                                      .handlers = {.message = wait_at_gate, .closed = on_closed},
+                                      .client_streams = true};
+    const struct rpc_server_config listen = {
+        .listen = "127.0.0.1:0", .methods = &method, .method_count = 1};
+    assert_int_equal(rpc_server_start(far, &listen, &server, &err), STATUS_OK);
+    const struct rpc_channel_config dial = {.target = rpc_server_address(server),
+                                            .max_queued_bytes = QUEUE_BYTES};
+    assert_int_equal(rpc_channel_create(near, &dial, &channel, &err), STATUS_OK);
+    assert_int_equal(transfer_loop_create(&loop), STATUS_OK);
+    static const struct stream_kind kind = {.name = "peer",
+                                            .incoming = &baton__worker__v1__peer_up__descriptor};
+    const struct stream_service service = {.loop = loop, .kind = &kind};
+    assert_int_equal(stream_dial(&service, channel, PATH, NULL, &stream), STATUS_OK);
+
+    uint32_t checksums[16384];
+    for (size_t i = 0; i < sizeof checksums / sizeof *checksums; i++)
+        checksums[i] = (uint32_t)i;
+    Baton__Worker__V1__Complete complete = BATON__WORKER__V1__COMPLETE__INIT;
+    complete.n_checksums = sizeof checksums / sizeof *checksums;
+    complete.checksums = checksums;
+    Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
+    up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
+    up.complete = &complete;
+    pthread_mutex_lock(&gate);
+    size_t sent_bytes = 0;
+    do {
+        stream_send(stream, &up.base);
+        sent_bytes += sizeof checksums;
+    } while (sent_bytes < 64u << 20 && (sent_bytes <= QUEUE_BYTES || !stream_flushed(stream)));
+    assert_true(sent_bytes < 64u << 20); /* given up, and what was queued is gone */
+    for (int i = 0; i < 100; i++)
+        stream_send(stream, &up.base);
+    assert_true(stream_flushed(stream)); /* nothing more is taken in */
+    pthread_mutex_unlock(&gate);
+
+    rpc_server_stop(server, 0);
+    rpc_channel_destroy(channel); /* now its end is in the loop, which lets it go */
+    transfer_loop_destroy(loop);
+    rpc_runtime_destroy(near);
+    rpc_runtime_destroy(far);
+}
+
+int main(void)
+{
+    log_init("test", LOG_ERROR);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_reader_that_does_not_read)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -11,6 +11,7 @@
 
 struct kernels_backend {
     const char *name; /* kernels_info.name */
+    enum weight_type weight_type;
     enum kv_type kv_type;
     bool device_is_host;
 
@@ -18,6 +19,8 @@ struct kernels_backend {
     enum status (*open)(struct kernels *kernels, const struct kernels_config *config,
                         struct error *err) WARN_UNUSED;
     void (*close)(struct kernels *kernels);
+    const char *(*isa)(const struct kernels *kernels); /* kernels_info.isa */
+    size_t (*available_bytes)(void);
 
     enum status (*alloc)(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
     void (*free)(struct kernels *kernels, struct buffer *buffer);
@@ -26,7 +29,7 @@ struct kernels_backend {
 
     size_t (*linear_bytes)(uint32_t n, uint32_t k); /* of the packed weights */
     enum status (*linear_load)(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                               uint32_t row_count, const uint16_t *bf16_rows) WARN_UNUSED;
+                               uint32_t row_count, const void *rows) WARN_UNUSED;
 
     enum status (*upload)(struct kernels *kernels, struct buffer *target, size_t offset,
                           const void *host, size_t bytes) WARN_UNUSED;
@@ -44,7 +47,8 @@ struct kernels_backend {
                           const struct buffer *in, uint32_t rows, bool accumulate,
                           struct buffer *out) WARN_UNUSED;
     enum status (*rope_append)(struct kernels *kernels, const struct step_batch *batch,
-                               const struct attention_shape *shape, const struct buffer *rope,
+                               const struct attention_shape *shape,
+                               const struct head_parameters *parameters,
                                const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
                                struct buffer *pool) WARN_UNUSED;
     enum status (*attention)(struct kernels *kernels, const struct step_batch *batch,

@@ -5,6 +5,13 @@
 
 #include <stdlib.h>
 
+const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", NULL};
+
+uint32_t weight_type_bytes(enum weight_type type)
+{
+    return type == WEIGHT_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
 /* --- open --- */
 
 static const struct kernels_backend *choose(const struct kernels_config *config)
@@ -22,6 +29,10 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
     if (config->threads < 1 || config->threads > KERNELS_MAX_THREADS)
         return error_set(err, STATUS_INVALID, "%u compute threads: expected 1 to %d",
                          config->threads, KERNELS_MAX_THREADS);
+    if (config->f32 && config->isa != ISA_AUTO && config->isa != ISA_PORTABLE)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "isa %s is of the fast path: compute f32 is portable code on every CPU",
+                         isa_names[config->isa]);
     struct kernels *k = calloc(1, sizeof *k);
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
@@ -47,12 +58,19 @@ void kernels_close(struct kernels *kernels)
 struct kernels_info kernels_info(const struct kernels *kernels)
 {
     return (struct kernels_info){.name = kernels->backend->name,
+                                 .isa = kernels->backend->isa(kernels),
+                                 .weight_type = kernels->backend->weight_type,
                                  .kv_type = kernels->backend->kv_type,
                                  .device_is_host = kernels->backend->device_is_host,
                                  .threads = kernels->threads};
 }
 
 /* --- memory --- */
+
+size_t kernels_available_bytes(const struct kernels *kernels)
+{
+    return kernels->backend->available_bytes();
+}
 
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer)
 {
@@ -71,6 +89,11 @@ enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
     return kernels->backend->adopt(kernels, address, bytes, buffer);
 }
 
+size_t kernels_linear_bytes(const struct kernels *kernels, uint32_t n, uint32_t k)
+{
+    return kernels->backend->linear_bytes(n, k);
+}
+
 enum status kernels_linear_create(struct kernels *kernels, uint32_t n, uint32_t k,
                                   struct linear *linear)
 {
@@ -83,11 +106,11 @@ enum status kernels_linear_create(struct kernels *kernels, uint32_t n, uint32_t 
 }
 
 enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                                uint32_t row_count, const uint16_t *bf16_rows)
+                                uint32_t row_count, const void *rows)
 {
     if (first_row > linear->n || row_count > linear->n - first_row)
         return STATUS_INVALID;
-    return kernels->backend->linear_load(kernels, linear, first_row, row_count, bf16_rows);
+    return kernels->backend->linear_load(kernels, linear, first_row, row_count, rows);
 }
 
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear)
@@ -171,7 +194,7 @@ enum status kernels_embed(struct kernels *kernels, const struct step_batch *batc
                           const struct buffer *embedding, uint32_t hidden, struct buffer *x)
 {
     if (!batch_is_whole(batch) || !holds(x, batch->rows, hidden, sizeof(float)) ||
-        !holds(embedding, 1, hidden, sizeof(uint16_t)))
+        !holds(embedding, 1, hidden, weight_type_bytes(kernels->backend->weight_type)))
         return STATUS_INVALID;
     return kernels->backend->embed(kernels, batch, embedding, hidden, x);
 }
@@ -198,14 +221,20 @@ enum status kernels_linear(struct kernels *kernels, const struct linear *linear,
 }
 
 enum status kernels_rope_append(struct kernels *kernels, const struct step_batch *batch,
-                                const struct attention_shape *shape, const struct buffer *rope,
+                                const struct attention_shape *shape,
+                                const struct head_parameters *parameters,
                                 const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
                                 struct buffer *pool)
 {
+    const struct head_parameters *p = parameters;
     TRY(check_attention(kernels, batch, shape, layout, layer, qkv));
-    if (!holds(rope, 1, shape->head_dim, sizeof(float)))
+    bool normed = p->q_norm.address || p->k_norm.address;
+    if (!holds(&p->rope, 1, shape->head_dim, sizeof(float)) ||
+        (p->bias.address && !holds(&p->bias, 1, qkv_width(shape), sizeof(float))) ||
+        (normed && (!holds(&p->q_norm, 1, shape->head_dim, sizeof(float)) ||
+                    !holds(&p->k_norm, 1, shape->head_dim, sizeof(float)))))
         return STATUS_INVALID;
-    return kernels->backend->rope_append(kernels, batch, shape, rope, layout, layer, qkv, pool);
+    return kernels->backend->rope_append(kernels, batch, shape, p, layout, layer, qkv, pool);
 }
 
 enum status kernels_attention(struct kernels *kernels, const struct step_batch *batch,

@@ -25,11 +25,13 @@
 #define KERNELS_VERSION          1
 #define ATTENTION_SEGMENT_TOKENS 256 /* a whole number of blocks of every allowed size */
 
-enum isa { ISA_AUTO, ISA_PORTABLE, ISA_AVX512BF16 };
+/* Instruction set of the bf16 path. PORTABLE, AVX2 and AVX512 give the same bits; AVX512BF16 gives others. */
+enum isa { ISA_AUTO, ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16 };
+extern const char *const isa_names[]; /* in the order of the enum, NULL behind the last */
 
 struct kernels_config {
-    bool f32;         /* the portable fp32 reference: fp32 activations and KV */
-    enum isa isa;     /* bf16 path; AUTO takes the fastest of those that this CPU reports */
+    bool f32;     /* the portable fp32 reference: fp32 weights, activations and KV */
+    enum isa isa; /* AUTO takes the fastest of those that this CPU reports; f32: AUTO or PORTABLE */
     uint32_t threads; /* compute threads, >= 1 */
     const int *cpus;  /* pin thread i to cpus[i]; NULL: not pinned */
     bool may_spin;    /* false where threads outnumber cores: idle compute threads sleep at once */
@@ -62,12 +64,29 @@ struct step_batch {
 
 struct attention_shape {
     uint32_t heads, kv_heads, head_dim;
-    float scale; /* 1 / sqrt(head_dim) */
+    uint32_t window; /* a row sees so many positions, itself the last of them; 0: all */
+    float scale;     /* 1 / sqrt(head_dim) */
 };
 
-/* Who computes. `name` is part of the numerics id: "f32", "bf16-portable", "bf16-avx512bf16". */
+/* What becomes of q, k and v between their linear layer and the attention; a buffer without address leaves its part out. */
+struct head_parameters {
+    struct buffer bias;   /* f32 [(H + 2G) E], added to q, k and v */
+    struct buffer q_norm; /* f32 [E]: RMS norm of each query head; both norms or neither */
+    struct buffer k_norm; /* f32 [E]: of each key head */
+    double norm_eps;
+    struct buffer rope; /* f32 [context, E] = cos (E/2) then sin (E/2) */
+};
+
+/* The form in which a backend takes weights. */
+enum weight_type { WEIGHT_BF16, WEIGHT_F32 };
+uint32_t weight_type_bytes(enum weight_type type);
+
+/* Who computes. `name` is part of the numerics id: "f32", "bf16-portable" (whichever of the sets of equal bits runs),
+ * "bf16-avx512bf16". */
 struct kernels_info {
     const char *name;
+    const char *isa; /* the instruction set that runs, of isa_names */
+    enum weight_type weight_type;
     enum kv_type kv_type;
     bool device_is_host; /* KV pool addresses are host addresses (transports may read them) */
     uint32_t threads;
@@ -79,18 +98,21 @@ void kernels_close(struct kernels *kernels);
 struct kernels_info kernels_info(const struct kernels *kernels);
 
 /* --- memory: set-up time only --- */
+/* What this process may still take on the device, by what can be known now; SIZE_MAX where nothing can. */
+size_t kernels_available_bytes(const struct kernels *kernels);
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
 void kernels_free(struct kernels *kernels, struct buffer *buffer);
 /* Makes memory that somebody else allocated (the transport's KV pool) usable as a buffer; not for kernels_free. */
 enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
                           struct buffer *buffer) WARN_UNUSED;
 
-/* Weights come in rows, row-major [n, k], as raw bf16 (fp16 and fp32 come later); may be called in row ranges so that fused
- * layers (q|k|v, gate|up) are one `linear`. The source is host memory. */
+/* Weights come in rows, row-major [n, k], in the backend's weight_type; may be called in row ranges so that fused layers
+ * (q|k|v, gate|up) are one `linear`. The source is host memory. */
+size_t kernels_linear_bytes(const struct kernels *kernels, uint32_t n, uint32_t k); /* packed */
 enum status kernels_linear_create(struct kernels *kernels, uint32_t n, uint32_t k,
                                   struct linear *linear) WARN_UNUSED;
 enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                                uint32_t row_count, const uint16_t *bf16_rows) WARN_UNUSED;
+                                uint32_t row_count, const void *rows) WARN_UNUSED;
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear);
 
 /* --- queue: ordered, on the backend's one stream --- */
@@ -103,7 +125,7 @@ enum status kernels_sync(struct kernels *kernels) WARN_UNUSED;
 /* --- operations. x: residual stream, f32 [T, D] in every backend. Activations between operations are f32 buffers; a bf16
  * backend rounds them where numerics says (inputs of linear layers, q, k, v, and the softmax weights). --- */
 
-/* x[t] = embedding[tokens[t]]; embedding: bf16 [V, D] raw rows in a buffer. Ids are < V (checked by the caller). */
+/* x[t] = embedding[tokens[t]]; embedding: [V, D] raw rows of weight_type in a buffer. Ids are < V (checked by the caller). */
 enum status kernels_embed(struct kernels *kernels, const struct step_batch *batch,
                           const struct buffer *embedding, uint32_t hidden,
                           struct buffer *x) WARN_UNUSED;
@@ -116,13 +138,15 @@ enum status kernels_rmsnorm(struct kernels *kernels, const struct buffer *x,
 enum status kernels_linear(struct kernels *kernels, const struct linear *linear,
                            const struct buffer *in, uint32_t rows, bool accumulate,
                            struct buffer *out) WARN_UNUSED;
-/* qkv: f32 [T, (H + 2G) E]. Rotates q (in place) and k by rope[position] and appends k, v of the given layer to the pool.
- * rope: f32 [context, E] = cos (E/2) then sin (E/2); "rotate half" pairing (i, i + E/2). */
+/* qkv: f32 [T, (H + 2G) E], changed in place: adds the bias, normalises q and k head by head, rotates both by rope[position]
+ * ("rotate half" pairing (i, i + E/2)), and appends k, v of the given layer to the pool. */
 enum status kernels_rope_append(struct kernels *kernels, const struct step_batch *batch,
-                                const struct attention_shape *shape, const struct buffer *rope,
+                                const struct attention_shape *shape,
+                                const struct head_parameters *parameters,
                                 const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
                                 struct buffer *pool) WARN_UNUSED;
-/* out: f32 [T, H E]. Causal: row at position p sees positions 0..p of its sequence, through its block table. */
+/* out: f32 [T, H E]. Causal: row at position p sees positions 0..p of its sequence (the last `window` of them), through its
+ * block table. */
 enum status kernels_attention(struct kernels *kernels, const struct step_batch *batch,
                               const struct attention_shape *shape, const struct kv_layout *layout,
                               uint32_t layer, const struct buffer *qkv, const struct buffer *pool,

@@ -12,19 +12,19 @@
 #define MAX_THREADS  64
 #define BLOCK_TOKENS 32
 
-enum compute_choice { COMPUTE_FAST, COMPUTE_PORTABLE, COMPUTE_AVX512BF16, COMPUTE_F32 };
+enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
 
 struct settings {
     char model[4096];
     bool random_weights, json;
     enum compute_choice compute;
+    enum isa isa;
     uint32_t threads, prefill, decode, depth, batch, rounds;
     bool pin;
     uint32_t first_cpu;
 };
 
-static const char *const compute_choices[] = {"fast", "bf16-portable", "bf16-avx512bf16", "f32",
-                                              NULL};
+static const char *const compute_choices[] = {"fast", "f32", NULL};
 
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting table[] = {
@@ -32,7 +32,9 @@ static const struct config_setting table[] = {
     {"random-weights", CONFIG_BOOL, AT(random_weights), "false",
      .help = "The folder has a config.json alone: weights are drawn"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
-     .help = "Arithmetic; fast is the best that this CPU reports"},
+     .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout"},
+    {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
+     .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
     {"threads", CONFIG_U64, AT(threads), "1", "1", "64", "threads", .help = "Compute threads"},
     {"pin", CONFIG_BOOL, AT(pin), "true", .help = "Pin thread i to CPU first-cpu + i"},
     {"first-cpu", CONFIG_U64, AT(first_cpu), "0", "0", "1023", .help = "See --pin"},
@@ -171,20 +173,18 @@ static enum status open_engine(struct bench *bench, struct error *err)
     int cpus[MAX_THREADS];
     for (uint32_t i = 0; i < s->threads; i++)
         cpus[i] = (int)(s->first_cpu + i);
-    struct engine_config config = {
-        .model_dir = s->model,
-        .random_weights = s->random_weights,
-        .kernels = {.f32 = s->compute == COMPUTE_F32,
-                    .isa = s->compute == COMPUTE_PORTABLE     ? ISA_PORTABLE
-                           : s->compute == COMPUTE_AVX512BF16 ? ISA_AVX512BF16
-                                                              : ISA_AUTO,
-                    .threads = s->threads,
-                    .cpus = s->pin ? cpus : NULL,
-                    .may_spin = true},
-        .block_tokens = BLOCK_TOKENS,
-        .block_count = s->batch * bench->blocks_each,
-        .max_rows = bench->longest > s->batch ? bench->longest : s->batch,
-        .max_sequences = s->batch};
+    struct engine_config config = {.model_dir = s->model,
+                                   .random_weights = s->random_weights,
+                                   .kernels = {.f32 = s->compute == COMPUTE_F32,
+                                               .isa = s->isa,
+                                               .threads = s->threads,
+                                               .cpus = s->pin ? cpus : NULL,
+                                               .may_spin = true},
+                                   .block_tokens = BLOCK_TOKENS,
+                                   .block_count = s->batch * bench->blocks_each,
+                                   .max_rows =
+                                       bench->longest > s->batch ? bench->longest : s->batch,
+                                   .max_sequences = s->batch};
     TRY(engine_open(&config, &bench->engine, err));
     TRY(engine_attach_pool(bench->engine, NULL, err));
     if (bench->longest > engine_context(bench->engine))

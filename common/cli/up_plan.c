@@ -2,13 +2,13 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "kernels/kernels.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 const char *const up_compute_names[] = {"fast", "f32", NULL};
-const char *const up_isa_names[] = {"auto", "portable", "avx512bf16", NULL};
 const char *const up_transport_names[] = {"auto", "shm", "tcp", NULL};
 const char *const up_log_level_names[] = {"debug", "info", "warn", "error", NULL};
 
@@ -171,7 +171,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--listen", "127.0.0.1:0");
     plan.listen_at = plan.argc - 1;
     add(&plan, "--compute", up_compute_names[settings->compute]);
-    add(&plan, "--isa", up_isa_names[settings->isa]);
+    add(&plan, "--isa", isa_names[settings->isa]);
     add(&plan, "--transport", up_transport_names[settings->transport]);
     add_threads(context, &plan, index);
     return plan;

@@ -27,8 +27,8 @@ struct up_settings {
     uint64_t restart_wait_us, start_timeout_us, drain_timeout_us;
     struct config_list environment; /* "PROCESS:KEY=VALUE" */
 };
-extern const char *const up_compute_names[], *const up_isa_names[], *const up_transport_names[],
-                                                                        *const up_log_level_names[];
+extern const char *const up_compute_names[], *const up_transport_names[],
+                                                 *const up_log_level_names[];
 
 struct up_cores {
     uint32_t ids[UP_MAX_CORES]; /* that this process may run on */

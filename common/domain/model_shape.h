@@ -1,5 +1,5 @@
 /* The numbers of a decoder-only transformer that everything else is sized by. PURE.
- * Filled by common/engine/model from config.json; validated there, so that every field is in its range. */
+ * Filled by common/model_config from config.json; validated there, so that every field is in its range. */
 #ifndef BATON_DOMAIN_MODEL_SHAPE_H
 #define BATON_DOMAIN_MODEL_SHAPE_H
 
@@ -20,10 +20,13 @@ struct model_shape {
     uint32_t head_dim; /* explicit, or hidden / heads */
     uint32_t vocab;    /* rows of the embedding */
     uint32_t context;  /* max_position_embeddings */
+    uint32_t window;   /* every layer's row sees so many positions, itself the last; 0: all */
     double rms_eps;
     double rope_theta;
     struct rope_scaling rope_scaling;
     bool tied_embeddings; /* lm_head is the embedding */
+    bool qkv_bias;        /* q, k and v have a bias */
+    bool qk_norm;         /* query and key heads have an RMS norm of their own */
 };
 
 /* Bytes of one key or value element in the KV cache. */

@@ -66,6 +66,42 @@ static enum status check_config(const struct engine_config *config, struct error
     return STATUS_OK;
 }
 
+/* All that the engine will take, before it takes any: the alternative is the kernel's OOM killer. */
+static enum status check_memory(const struct engine *engine, uint64_t weights_bytes,
+                                struct error *err)
+{
+    const struct engine_config *limits = &engine->limits;
+    const double gib = 1 << 30;
+    uint64_t available = kernels_available_bytes(engine->kernels);
+    uint64_t tables = (uint64_t)limits->max_sequences *
+                      (kv_layout_blocks_for(&engine->layout, engine->context) * sizeof(uint32_t) +
+                       engine->config.shape.vocab * sizeof(float));
+    uint64_t steps = 2 * tables + llama_planned_bytes(&engine->config.shape, limits->max_rows,
+                                                      limits->max_sequences);
+    uint64_t needed;
+    if (!__builtin_add_overflow(weights_bytes + steps, engine->pool_bytes, &needed) &&
+        needed <= available)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT,
+                     "%.1f GiB of memory are needed (weights %.1f, KV pool of %" PRIu64
+                     " tokens %.1f, steps of %u rows %.1f), %.1f are available here: a smaller "
+                     "pool, shorter chunks or another machine",
+                     ((double)weights_bytes + (double)steps + (double)engine->pool_bytes) / gib,
+                     (double)weights_bytes / gib,
+                     (uint64_t)limits->block_count * limits->block_tokens,
+                     (double)engine->pool_bytes / gib, limits->max_rows, (double)steps / gib,
+                     (double)available / gib);
+}
+
+static enum status load_weights(struct engine *engine, struct safetensors *files, struct error *err)
+{
+    const struct model_shape *shape = &engine->config.shape;
+    uint64_t bytes;
+    TRY(weights_check(engine->kernels, shape, engine->context, files, &bytes, err));
+    TRY(check_memory(engine, bytes, err));
+    return weights_load(engine->kernels, shape, engine->context, files, &engine->weights, err);
+}
+
 static enum status load_model(struct engine *engine, const struct engine_config *config,
                               struct error *err)
 {
@@ -73,8 +109,7 @@ static enum status load_model(struct engine *engine, const struct engine_config 
     if (!config->random_weights)
         TRY(safetensors_open(config->model_dir, &files, err));
     const struct model_shape *shape = &engine->config.shape;
-    enum status status =
-        weights_load(engine->kernels, shape, engine->context, files, &engine->weights, err);
+    enum status status = load_weights(engine, files, err);
     if (status == STATUS_OK) {
         uint64_t hash = files ? safetensors_hash(files) : HASH_SEED;
         /* Fields, not the struct: padding bytes have no value. */
@@ -86,7 +121,8 @@ static enum status load_model(struct engine *engine, const struct engine_config 
                                   shape->rope_scaling.original_context};
         const uint32_t counts[] = {shape->layers, shape->hidden,   shape->ffn,
                                    shape->heads,  shape->kv_heads, shape->head_dim,
-                                   shape->vocab,  shape->context,  shape->tied_embeddings};
+                                   shape->vocab,  shape->context,  shape->tied_embeddings,
+                                   shape->window, shape->qkv_bias, shape->qk_norm};
         hash = hash_bytes(numbers, sizeof numbers, hash);
         engine->model_hash = hash_bytes(counts, sizeof counts, hash);
     }
@@ -128,7 +164,8 @@ static void name_numerics(struct engine *engine)
 {
     const struct kernels_info info = kernels_info(engine->kernels);
     snprintf(engine->numerics_name, sizeof engine->numerics_name,
-             "%s/w-bf16/kv-%s/k%d/seg%d/sampler%d/tp1", info.name, kv_type_name(info.kv_type),
+             "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1", info.name,
+             info.weight_type == WEIGHT_F32 ? "f32" : "bf16", kv_type_name(info.kv_type),
              KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION);
     engine->numerics_id =
         hash_bytes(engine->numerics_name, strlen(engine->numerics_name), engine->weights.rope_hash);
@@ -153,13 +190,14 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
     TRY(load_model(engine, config, err));
     TRY(make_step_memory(engine, err));
     name_numerics(engine);
-    log_info("engine",
-             "msg=\"opened\" numerics=%s weights_bytes=%zu activation_bytes=%zu logits_bytes=%zu "
-             "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
-             engine->numerics_name, weights_bytes(&engine->weights), llama_bytes(&engine->llama),
-             (size_t)config->max_sequences * shape->vocab * sizeof(float), engine->pool_bytes,
-             kv_layout_block_bytes(&engine->layout), config->block_count,
-             kernels_info(engine->kernels).threads);
+    log_info(
+        "engine",
+        "msg=\"opened\" numerics=%s isa=%s weights_bytes=%zu activation_bytes=%zu logits_bytes=%zu "
+        "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
+        engine->numerics_name, kernels_info(engine->kernels).isa, weights_bytes(&engine->weights),
+        llama_bytes(&engine->llama), (size_t)config->max_sequences * shape->vocab * sizeof(float),
+        engine->pool_bytes, kv_layout_block_bytes(&engine->layout), config->block_count,
+        kernels_info(engine->kernels).threads);
     return STATUS_OK;
 }
 

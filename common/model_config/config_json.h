@@ -1,7 +1,5 @@
-/* config.json -> the model's shape. Reads both spellings: rope_theta with rope_scaling (transformers 4) and rope_parameters
- * (transformers 5). Takes model_type "llama" only: grouped-query or multi-head attention, tied or own lm_head, default or
- * "llama3" RoPE. Whatever changes the forward pass and isn't built (biases, another activation, another RoPE, quantized
- * weights) is refused. Part of model_config.h, which says how it fails. */
+/* config.json -> the model's shape: counts, heads and end ids here, the family (model_family.h) and the rotary embedding
+ * (rope_config.h) beside it. Part of model_config.h, which says how it fails. */
 #ifndef BATON_MODEL_CONFIG_CONFIG_JSON_H
 #define BATON_MODEL_CONFIG_CONFIG_JSON_H
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 static const char *const compute_names[] = {"fast", "f32", NULL};
-static const char *const isa_names[] = {"auto", "portable", "avx512bf16", NULL};
 static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
 
 #define AT(field) CONFIG_AT(struct worker_config, field)
@@ -63,7 +62,8 @@ static const struct config_setting settings[] = {
      AT(isa),
      .default_text = "auto",
      .choices = isa_names,
-     .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
+     .help = "Instruction set of the fast path; auto takes the best that the CPU reports, the "
+             "others insist"},
     {.name = "threads",
      .type = CONFIG_U64,
      AT(threads),

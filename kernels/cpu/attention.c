@@ -4,12 +4,14 @@
  * serves them all. The context is cut into segments of ATTENTION_SEGMENT_TOKENS at absolute positions; each gives a partial
  * (max, sum, output), merged in ascending order. Both products of a segment are tile products (inner.h), whose sums run over
  * head_dim and over the segment's tokens in ascending order, whatever the number of rows. What lies after a row's
- * own position weighs exactly zero; keys and values after the last token of the slice are zeros, never pool memory.
+ * own position, or in front of its window, weighs exactly zero; keys and values after the last token of the slice are
+ * zeros, never pool memory. Segments in front of every row's window are passed over.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/kv_view.h"
 
+#include <math.h>
 #include <string.h>
 
 struct attention_job {
@@ -17,7 +19,7 @@ struct attention_job {
     const struct step_batch *batch;
     const struct attention_shape *shape;
     struct kv_view kv;
-    const float *rope;
+    const struct head_parameters *parameters;
     float *qkv;
     float *out;
     uint32_t group;     /* query heads per KV head */
@@ -49,7 +51,21 @@ static uint32_t sequence_of(const struct attention_job *job, uint32_t row)
     return ((const uint32_t *)job->batch->row_sequence.address)[row];
 }
 
-/* --- rotation and append: an item is a row --- */
+/* --- bias, norm, rotation and append: an item is a row --- */
+
+/* Queries and keys of one row, in place. */
+static void normalise_heads(const struct attention_job *job, float *row)
+{
+    const struct head_parameters *p = job->parameters;
+    const struct attention_shape *shape = job->shape;
+    float normed[KERNELS_MAX_HEAD_DIM];
+    for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++) {
+        float *head = row + (size_t)h * shape->head_dim;
+        const float *weight = h < shape->heads ? p->q_norm.address : p->k_norm.address;
+        job->cpu->inner->rmsnorm(head, weight, p->norm_eps, shape->head_dim, normed);
+        memcpy(head, normed, shape->head_dim * sizeof *head);
+    }
+}
 
 static void append_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
@@ -61,8 +77,13 @@ static void append_rows(void *context, uint32_t thread, uint32_t first, uint32_t
     for (uint32_t t = first; t < last; t++) {
         uint32_t sequence = sequence_of(job, t), position = position_of(job, t);
         float *row = job->qkv + t * qkv_width(shape);
+        const float *rope = (const float *)job->parameters->rope.address + (size_t)position * dim;
+        if (job->parameters->bias.address)
+            inner->blend(row, 1, job->parameters->bias.address, 1, (uint32_t)qkv_width(shape));
+        if (job->parameters->q_norm.address)
+            normalise_heads(job, row);
         for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++)
-            inner->rope(job->rope + (size_t)position * dim, dim, row + (size_t)h * dim);
+            inner->rope(rope, dim, row + (size_t)h * dim);
         const float *key = row + (size_t)shape->heads * dim;
         const float *value = key + (size_t)shape->kv_heads * dim;
         for (uint32_t g = 0; g < shape->kv_heads; g++) {
@@ -75,7 +96,8 @@ static void append_rows(void *context, uint32_t thread, uint32_t first, uint32_t
 }
 
 enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *batch,
-                            const struct attention_shape *shape, const struct buffer *rope,
+                            const struct attention_shape *shape,
+                            const struct head_parameters *parameters,
                             const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
                             struct buffer *pool)
 {
@@ -84,7 +106,7 @@ enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *ba
                                 .batch = batch,
                                 .shape = shape,
                                 .kv = kv_view_make(batch, layout, layer, pool),
-                                .rope = rope->address,
+                                .parameters = parameters,
                                 .qkv = qkv->address};
     pool_run(self->pool, batch->rows, 8, append_rows, &job);
     return STATUS_OK;
@@ -178,11 +200,46 @@ static void score(const struct slice *slice, uint32_t count)
         }
 }
 
-/* Tokens of the segment that the pair sees. */
-static uint32_t visible(const struct slice *slice, uint32_t pair, uint32_t segment)
+/* The first position that the pair sees. */
+static uint32_t window_begin(const struct slice *slice, uint32_t pair)
 {
     uint32_t position = position_of(slice->job, pair_row(slice, pair));
-    return position < segment ? 0 : min_u32(position - segment + 1, ATTENTION_SEGMENT_TOKENS);
+    uint32_t window = slice->job->shape->window;
+    return window && position >= window ? position - window + 1 : 0;
+}
+
+/* The segment from which on the pair sees anything. */
+static uint32_t first_segment(const struct slice *slice, uint32_t pair)
+{
+    return window_begin(slice, pair) / ATTENTION_SEGMENT_TOKENS * ATTENTION_SEGMENT_TOKENS;
+}
+
+/* The tokens of a segment that a pair sees: [begin, end), empty where end is 0. */
+struct range {
+    uint32_t begin, end;
+};
+
+static struct range visible(const struct slice *slice, uint32_t pair, uint32_t segment)
+{
+    uint32_t position = position_of(slice->job, pair_row(slice, pair));
+    uint32_t begin = window_begin(slice, pair);
+    if (position < segment || segment < first_segment(slice, pair))
+        return (struct range){0};
+    return (struct range){.begin = begin > segment ? begin - segment : 0,
+                          .end = min_u32(position - segment + 1, ATTENTION_SEGMENT_TOKENS)};
+}
+
+/* The visible part of a pair's scores becomes weights, lanes at absolute positions; returns what is behind it. */
+static uint32_t weigh_visible(const struct slice *slice, struct range seen, float *scores,
+                              float *max, float *sum)
+{
+    uint32_t from = seen.begin / SOFTMAX_LANES * SOFTMAX_LANES;
+    memset(scores, 0, from * sizeof *scores);
+    for (uint32_t t = from; t < seen.begin; t++)
+        scores[t] = -INFINITY; /* weighs exactly nothing */
+    *sum = slice->job->cpu->inner->softmax(scores + from, seen.end - from, slice->job->shape->scale,
+                                           max);
+    return divide_up(seen.end, SOFTMAX_LANES) * SOFTMAX_LANES;
 }
 
 /* Scores become weights, packed into tiles of `count` tokens; max and sum of each pair. */
@@ -194,11 +251,8 @@ static void weigh(const struct slice *slice, uint32_t segment, uint32_t count, f
     uint32_t padded = divide_up(count, SOFTMAX_LANES) * SOFTMAX_LANES;
     for (uint32_t i = 0; i < slice->pairs; i++) {
         float *scores = scratch->scores + i * ATTENTION_SEGMENT_TOKENS;
-        uint32_t seen = visible(slice, i, segment), done = 0;
-        if (seen) {
-            sum[i] = inner->softmax(scores, seen, slice->job->shape->scale, &max[i]);
-            done = divide_up(seen, SOFTMAX_LANES) * SOFTMAX_LANES;
-        }
+        struct range seen = visible(slice, i, segment);
+        uint32_t done = seen.end ? weigh_visible(slice, seen, scores, &max[i], &sum[i]) : 0;
         memset(scores + done, 0, (padded - done) * sizeof *scores);
     }
     uint32_t tile_bytes = divide_up(count, 2) * TILE_BYTES_PER_PAIR;
@@ -231,18 +285,24 @@ static void gather(const struct slice *slice, uint32_t count, float *out)
         }
 }
 
-/* Adds the segment's partial to what is merged already. */
+/* Adds the segment's partial to what is merged already; a pair's first is taken as it is. */
 static void merge(const struct slice *slice, uint32_t segment, const float *max, const float *sum)
 {
     struct attention_scratch *scratch = slice->scratch;
     uint32_t width = divide_up(slice->job->shape->head_dim, PANEL) * PANEL;
     for (uint32_t i = 0; i < slice->pairs; i++) {
-        if (!visible(slice, i, segment))
+        float *merged = scratch->merged + i * width;
+        if (!visible(slice, i, segment).end)
             continue;
+        if (segment == first_segment(slice, i)) {
+            memcpy(merged, scratch->partial + i * width, width * sizeof *merged);
+            scratch->max[i] = max[i];
+            scratch->sum[i] = sum[i];
+            continue;
+        }
         float top = max[i] > scratch->max[i] ? max[i] : scratch->max[i];
         float a = exp_fixed(scratch->max[i] - top), b = exp_fixed(max[i] - top);
-        slice->job->cpu->inner->blend(scratch->merged + i * width, a, scratch->partial + i * width,
-                                      b, width);
+        slice->job->cpu->inner->blend(merged, a, scratch->partial + i * width, b, width);
         scratch->sum[i] = scratch->sum[i] * a + sum[i] * b;
         scratch->max[i] = top;
     }
@@ -253,11 +313,12 @@ static void attend(const struct slice *slice)
     const struct attention_job *job = slice->job;
     struct attention_scratch *scratch = slice->scratch;
     uint32_t context = position_of(job, pair_row(slice, slice->pairs - 1)) + 1;
+    uint32_t start = first_segment(slice, 0);
     pack_queries(slice);
-    for (uint32_t segment = 0; segment < context; segment += ATTENTION_SEGMENT_TOKENS) {
+    for (uint32_t segment = start; segment < context; segment += ATTENTION_SEGMENT_TOKENS) {
         uint32_t count = min_u32(context - segment, ATTENTION_SEGMENT_TOKENS);
         float max[ATTENTION_ROWS], sum[ATTENTION_ROWS];
-        bool first = segment == 0; /* every row sees it */
+        bool first = segment == start; /* nothing is merged yet */
         pack_keys(slice, segment, count);
         score(slice, count);
         weigh(slice, segment, count, first ? scratch->max : max, first ? scratch->sum : sum);

@@ -7,33 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Best first. */
+/* The sets whose bits are equal, best first. */
 static const struct portable {
     const struct inner *inner;
+    enum isa isa;
     bool (*reported)(void);
 } portables[] = {
 #if defined(__x86_64__)
-    {&inner_avx512, isa_reports_avx512},
-    {&inner_avx2, isa_reports_avx2},
+    {&inner_avx512, ISA_AVX512, isa_reports_avx512},
+    {&inner_avx2, ISA_AVX2, isa_reports_avx2},
 #endif
-    {&inner_baseline, NULL},
+    {&inner_baseline, ISA_PORTABLE, NULL},
 };
-
-static bool runs_here(const struct portable *portable)
-{
-    return !portable->reported || portable->reported();
-}
-
-bool cpu_use_inner(struct kernels *kernels, const char *name)
-{
-    struct cpu *self = kernels->state;
-    for (size_t i = 0; i < sizeof portables / sizeof *portables; i++)
-        if (strcmp(portables[i].inner->name, name) == 0 && runs_here(&portables[i])) {
-            self->inner = portables[i].inner;
-            return true;
-        }
-    return false;
-}
 
 static enum status open_with(struct kernels *kernels, const struct kernels_config *config,
                              const struct inner *inner, struct error *err)
@@ -68,10 +53,14 @@ fail_pool:
 static enum status open_portable(struct kernels *kernels, const struct kernels_config *config,
                                  struct error *err)
 {
-    const struct portable *best = portables;
-    while (!runs_here(best))
-        best++; /* ends at the baseline */
-    return open_with(kernels, config, best->inner, err);
+    for (size_t i = 0; i < sizeof portables / sizeof *portables; i++) {
+        const struct portable *one = &portables[i];
+        bool asked = config->isa == ISA_AUTO || config->isa == one->isa;
+        if (asked && (!one->reported || one->reported()))
+            return open_with(kernels, config, one->inner, err);
+    }
+    return error_set(err, STATUS_UNSUPPORTED, "this CPU has no %s: use isa auto or portable",
+                     config->isa == ISA_AVX2 ? "AVX2 with FMA" : "AVX-512 (F, BW, VL, DQ)");
 }
 
 static enum status open_avx512bf16(struct kernels *kernels, const struct kernels_config *config,
@@ -92,6 +81,12 @@ static void cpu_close(struct kernels *kernels)
     free(self->tiles);
     free(self->attention);
     free(self);
+}
+
+static const char *cpu_isa(const struct kernels *kernels)
+{
+    const struct cpu *self = kernels->state;
+    return self->inner->name;
 }
 
 static enum status cpu_sync(struct kernels *kernels)
@@ -194,9 +189,10 @@ static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate
 
 #define CPU_BACKEND(NAME, OPEN)                                                                    \
     {                                                                                              \
-        .name = NAME, .kv_type = KV_BF16, .device_is_host = true, .open = OPEN,                    \
-        .close = cpu_close, .alloc = host_memory_alloc, .free = host_memory_free,                  \
-        .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,                              \
+        .name = NAME, .weight_type = WEIGHT_BF16, .kv_type = KV_BF16, .device_is_host = true,      \
+        .open = OPEN, .close = cpu_close, .isa = cpu_isa,                                          \
+        .available_bytes = host_memory_available, .alloc = host_memory_alloc,                      \
+        .free = host_memory_free, .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,    \
         .linear_load = cpu_linear_load, .upload = host_memory_upload, .download = cpu_download,    \
         .sync = cpu_sync, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,        \
         .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \

@@ -39,17 +39,14 @@ struct cpu {
 
 #define LINEAR_TILES_BYTES ((size_t)LINEAR_ROWS * LINEAR_SEGMENT / 2 * TILE_BYTES_PER_PAIR)
 
-/* For tests: computes on with another instruction set of the portable family ("baseline", "avx2", "avx512"). False: this
- * CPU or build lacks it. */
-bool cpu_use_inner(struct kernels *kernels, const char *name);
-
 size_t cpu_linear_bytes(uint32_t n, uint32_t k);
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                            uint32_t row_count, const uint16_t *bf16_rows);
+                            uint32_t row_count, const void *rows);
 enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                        const struct buffer *in, uint32_t rows, bool accumulate, struct buffer *out);
 enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *batch,
-                            const struct attention_shape *shape, const struct buffer *rope,
+                            const struct attention_shape *shape,
+                            const struct head_parameters *parameters,
                             const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
                             struct buffer *pool);
 enum status cpu_attention(struct kernels *kernels, const struct step_batch *batch,

@@ -8,6 +8,10 @@
  * cache line. NULL: no memory. Freed with free(). */
 void *host_memory_take(size_t bytes);
 
+/* Memory that this process may still take without pushing others out: what the kernel calls available, or what is left of a
+ * cgroup's limit. SIZE_MAX where neither can be read. */
+size_t host_memory_available(void);
+
 enum status host_memory_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer);
 void host_memory_free(struct kernels *kernels, struct buffer *buffer);
 enum status host_memory_adopt(struct kernels *kernels, void *address, size_t bytes,

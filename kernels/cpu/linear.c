@@ -25,9 +25,10 @@ size_t cpu_linear_bytes(uint32_t n, uint32_t k)
 }
 
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                            uint32_t row_count, const uint16_t *bf16_rows)
+                            uint32_t row_count, const void *rows)
 {
     (void)kernels;
+    const uint16_t *bf16_rows = rows;
     uint16_t *packed = linear->packed.address;
     size_t k = linear->k, pairs = divide_up(linear->k, 2);
     for (uint32_t i = 0; i < row_count; i++) {

@@ -9,7 +9,7 @@ struct attention_job {
     const struct step_batch *batch;
     const struct attention_shape *shape;
     struct kv_view kv;
-    const float *rope;
+    const struct head_parameters *parameters;
     float *qkv;
     float *out;
     struct reference_scratch *scratch;
@@ -20,7 +20,21 @@ static size_t qkv_width(const struct attention_shape *shape)
     return (size_t)(shape->heads + 2 * shape->kv_heads) * shape->head_dim;
 }
 
-/* --- rope and append: item = row --- */
+/* --- bias, norm, rope and append: item = row --- */
+
+/* Queries and keys of one row, in place. */
+static void normalise_heads(const struct attention_job *job, float *row)
+{
+    const struct head_parameters *p = job->parameters;
+    const struct attention_shape *shape = job->shape;
+    float normed[KERNELS_MAX_HEAD_DIM];
+    for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++) {
+        float *head = row + (size_t)h * shape->head_dim;
+        const float *weight = h < shape->heads ? p->q_norm.address : p->k_norm.address;
+        reference_rmsnorm(head, weight, p->norm_eps, shape->head_dim, normed);
+        memcpy(head, normed, shape->head_dim * sizeof *head);
+    }
+}
 
 static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
@@ -32,7 +46,12 @@ static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t l
     size_t dim = shape->head_dim;
     for (uint32_t t = first; t < last; t++) {
         float *row = job->qkv + t * qkv_width(shape);
-        const float *cos_sin = job->rope + positions[t] * dim;
+        const float *cos_sin = (const float *)job->parameters->rope.address + positions[t] * dim;
+        const float *bias = job->parameters->bias.address;
+        for (size_t i = 0; bias && i < qkv_width(shape); i++)
+            row[i] += bias[i];
+        if (job->parameters->q_norm.address)
+            normalise_heads(job, row);
         for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++)
             reference_rope(cos_sin, shape->head_dim, row + h * dim);
         const float *keys = row + shape->heads * dim;
@@ -47,7 +66,8 @@ static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t l
 }
 
 enum status reference_rope_append(struct kernels *kernels, const struct step_batch *batch,
-                                  const struct attention_shape *shape, const struct buffer *rope,
+                                  const struct attention_shape *shape,
+                                  const struct head_parameters *parameters,
                                   const struct kv_layout *layout, uint32_t layer,
                                   struct buffer *qkv, struct buffer *pool)
 {
@@ -55,7 +75,7 @@ enum status reference_rope_append(struct kernels *kernels, const struct step_bat
     struct attention_job job = {.batch = batch,
                                 .shape = shape,
                                 .kv = kv_view_make(batch, layout, layer, pool),
-                                .rope = rope->address,
+                                .parameters = parameters,
                                 .qkv = qkv->address};
     pool_run(self->pool, batch->rows, 16, rope_rows, &job);
     return STATUS_OK;
@@ -63,22 +83,29 @@ enum status reference_rope_append(struct kernels *kernels, const struct step_bat
 
 /* --- attention: item = (row, kv head) --- */
 
+/* Positions from p on that lie behind each other in p's block, short of `end`. */
+static uint32_t run_tokens(const struct attention_job *job, uint32_t p, uint32_t end)
+{
+    uint32_t left = job->kv.block_tokens - p % job->kv.block_tokens;
+    return end - p < left ? end - p : left;
+}
+
 /* One query's partial over positions [begin, end) of one segment: returns the sum of its weights; `max` and the unscaled
  * output in scratch->partial. */
 static float attend_segment(const struct attention_job *job, uint32_t sequence, uint32_t head,
                             const float *q, uint32_t begin, uint32_t end,
                             struct reference_scratch *scratch, float *max)
 {
-    uint32_t step = job->kv.block_tokens, dim = job->shape->head_dim;
-    for (uint32_t p = begin; p < end; p += step) {
-        uint32_t count = end - p < step ? end - p : step;
+    uint32_t dim = job->shape->head_dim;
+    for (uint32_t p = begin, count; p < end; p += count) {
+        count = run_tokens(job, p, end);
         reference_scores(q, kv_view_at(&job->kv, sequence, p, false, head), dim, count,
                          job->shape->scale, scratch->scores + (p - begin));
     }
     float sum = reference_softmax(scratch->scores, end - begin, max);
     memset(scratch->partial, 0, dim * sizeof(float));
-    for (uint32_t p = begin; p < end; p += step) {
-        uint32_t count = end - p < step ? end - p : step;
+    for (uint32_t p = begin, count; p < end; p += count) {
+        count = run_tokens(job, p, end);
         reference_weigh(scratch->scores + (p - begin),
                         kv_view_at(&job->kv, sequence, p, true, head), dim, count,
                         scratch->partial);
@@ -93,14 +120,16 @@ static void attend(const struct attention_job *job, uint32_t row, uint32_t head,
     const uint32_t *positions = job->batch->positions.address;
     const uint32_t *row_sequence = job->batch->row_sequence.address;
     uint32_t context = positions[row] + 1, dim = job->shape->head_dim;
+    uint32_t window = job->shape->window;
+    uint32_t start = window && context > window ? context - window : 0;
     float max = 0, sum = 0;
-    for (uint32_t begin = 0; begin < context; begin += ATTENTION_SEGMENT_TOKENS) {
-        uint32_t end =
-            context - begin < ATTENTION_SEGMENT_TOKENS ? context : begin + ATTENTION_SEGMENT_TOKENS;
+    for (uint32_t begin = start, end; begin < context; begin = end) {
+        uint32_t segment_end = begin - begin % ATTENTION_SEGMENT_TOKENS + ATTENTION_SEGMENT_TOKENS;
+        end = context < segment_end ? context : segment_end;
         float segment_max;
         float segment_sum =
             attend_segment(job, row_sequence[row], head, q, begin, end, scratch, &segment_max);
-        if (begin == 0) {
+        if (begin == start) {
             memcpy(out, scratch->partial, dim * sizeof(float));
             max = segment_max;
             sum = segment_sum;

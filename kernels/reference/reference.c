@@ -1,4 +1,4 @@
-/* The portable fp32 backend: fp32 activations and KV, bf16 weights widened exactly. Written to be read and to be trusted;
+/* The portable fp32 backend: fp32 weights, activations and KV. Written to be read and to be trusted;
  * loops have fixed lanes so that a compiler may vectorise them without changing a bit. */
 #include "kernels/reference/reference.h"
 
@@ -57,6 +57,12 @@ static enum status reference_download(struct kernels *kernels, const struct buff
     return reference_sync(kernels);
 }
 
+static const char *reference_isa(const struct kernels *kernels)
+{
+    (void)kernels;
+    return isa_names[ISA_PORTABLE];
+}
+
 /* --- linear: panels of PANEL outputs, [k][PANEL] fp32 --- */
 
 static size_t reference_linear_bytes(uint32_t n, uint32_t k)
@@ -66,17 +72,17 @@ static size_t reference_linear_bytes(uint32_t n, uint32_t k)
 }
 
 static enum status reference_linear_load(struct kernels *kernels, struct linear *linear,
-                                         uint32_t first_row, uint32_t row_count,
-                                         const uint16_t *bf16_rows)
+                                         uint32_t first_row, uint32_t row_count, const void *rows)
 {
     (void)kernels;
+    const float *values = rows;
     float *packed = linear->packed.address;
     size_t k = linear->k;
     for (uint32_t i = 0; i < row_count; i++) {
         uint32_t n = first_row + i;
         float *panel = packed + n / REFERENCE_PANEL * (k * REFERENCE_PANEL) + n % REFERENCE_PANEL;
         for (size_t j = 0; j < k; j++)
-            panel[j * REFERENCE_PANEL] = reference_widen(bf16_rows[i * k + j]);
+            panel[j * REFERENCE_PANEL] = values[i * k + j];
     }
     return STATUS_OK;
 }
@@ -130,11 +136,10 @@ static enum status reference_embed(struct kernels *kernels, const struct step_ba
 {
     (void)kernels;
     const uint32_t *tokens = batch->tokens.address;
-    const uint16_t *table = embedding->address;
+    const float *table = embedding->address;
     float *out = x->address;
     for (size_t t = 0; t < batch->rows; t++)
-        for (size_t d = 0; d < hidden; d++)
-            out[t * hidden + d] = reference_widen(table[(size_t)tokens[t] * hidden + d]);
+        memcpy(out + t * hidden, table + (size_t)tokens[t] * hidden, hidden * sizeof *out);
     return STATUS_OK;
 }
 
@@ -199,10 +204,13 @@ static enum status reference_swiglu_op(struct kernels *kernels, const struct buf
 
 const struct kernels_backend kernels_reference = {
     .name = "f32",
+    .weight_type = WEIGHT_F32,
     .kv_type = KV_F32,
     .device_is_host = true,
     .open = reference_open,
     .close = reference_close,
+    .isa = reference_isa,
+    .available_bytes = host_memory_available,
     .alloc = host_memory_alloc,
     .free = host_memory_free,
     .adopt = host_memory_adopt,

@@ -17,7 +17,8 @@ struct reference {
 };
 
 enum status reference_rope_append(struct kernels *kernels, const struct step_batch *batch,
-                                  const struct attention_shape *shape, const struct buffer *rope,
+                                  const struct attention_shape *shape,
+                                  const struct head_parameters *parameters,
                                   const struct kv_layout *layout, uint32_t layer,
                                   struct buffer *qkv, struct buffer *pool);
 enum status reference_attention(struct kernels *kernels, const struct step_batch *batch,

@@ -239,8 +239,11 @@ int main(int argc, char **argv)
     int count = 1 + isa_executes_avx512bf16();
     benches[0].peak = isa_reports_avx512() ? limit_fma_gflops : limit_fma256_gflops;
     benches[1].peak = limit_dot_gflops;
+    enum isa widest = isa_reports_avx512() ? ISA_AVX512
+                      : isa_reports_avx2() ? ISA_AVX2
+                                           : ISA_PORTABLE;
     for (int i = 0; i < count; i++)
-        bench_open(&benches[i], i ? ISA_AVX512BF16 : ISA_PORTABLE, cpu);
+        bench_open(&benches[i], i ? ISA_AVX512BF16 : widest, cpu);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < count; i++)
             measure(&benches[i], round);

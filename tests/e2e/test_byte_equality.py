@@ -49,3 +49,25 @@ def test_same_request_same_bytes(start_cluster, connect, model, compute):
     assert len({tuple(ids) for ids, _ in alone}) > REQUESTS // 2, "the requests differ"
     for transport, chunk, threads in [("shm", 16, 2), ("tcp", 64, 1), ("tcp", 512, 2)]:
         assert run(transport, chunk, threads, company=True) == alone, (transport, chunk, threads)
+
+
+@pytest.mark.parametrize("model", ["mistral-window", "qwen2"])
+def test_families_over_a_handoff_and_without(start_cluster, connect, model):
+    """A window that is left many times over, biases: prefilled elsewhere or where it is decoded, in whatever chunks."""
+    requests = requests_for(380)[:10]
+
+    def run(prefill, chunk, company):
+        cluster = start_cluster(model=GOLDEN / model, compute="fast", prefill=prefill, settings={"chunk-tokens": chunk})
+        client = connect(cluster)
+        size = len(requests) if company else 1
+        answers = []
+        for first in range(0, len(requests), size):
+            answers += client.generate_all(requests[first:first + size])
+        assert {answer.timing.prefill_worker for answer in answers} == {"prefill-0" if prefill else ""}
+        cluster.stop()
+        return [outcome(answer) for answer in answers]
+
+    handed_over = run(1, 512, company=False)
+    assert len({tuple(ids) for ids, _ in handed_over}) == len(requests)
+    assert run(1, 16, company=True) == handed_over
+    assert run(0, 64, company=True) == handed_over

@@ -1,12 +1,15 @@
 /* The same request gives the same bytes: 64-bit hashes of the fp32 logits of each of 64 tokens, drawn at temperature 1, are
  * equal whatever ran beside it, however its prompt was cut and however many threads computed. On llama-wide (several segments of
- * every kind) and on the shipped model; fp32 and both bf16 paths. */
+ * every kind), the shipped model, a sliding window that is left many times over, biases and norms of heads; fp32 and both bf16
+ * paths. */
 #include "common/base/rng.h"
+#include "kernels/cpu/isa.h"
 #include "tests/golden/golden_streams.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,11 +23,13 @@ struct path {
     enum isa isa;
 };
 
+/* PORTABLE stands for the widest of the sets that share its bits (test_golden_models.c holds them against each other). */
 static const struct path PATHS[] = {
     {"f32", true, ISA_AUTO},
     {"bf16-portable", false, ISA_PORTABLE},
     {"bf16-avx512bf16", false, ISA_AVX512BF16},
 };
+enum { PATHS_COUNT = sizeof PATHS / sizeof *PATHS };
 
 struct model {
     const char *dir;
@@ -33,6 +38,9 @@ struct model {
 
 static const struct model WIDE = {"tests/golden/models/llama-wide", 600};
 static const struct model SHIPPED = {"deploy/local/tiny-shakespeare", 300};
+static const struct model WINDOW = {"tests/golden/models/mistral-window", 530};
+static const struct model QWEN2 = {"tests/golden/models/qwen2", 270};
+static const struct model QWEN3 = {"tests/golden/models/qwen3", 270};
 
 /* Request `number`: a prompt and a seed that are functions of the number alone. */
 static void make_request(struct stream *s, const struct model *model, uint32_t number,
@@ -53,9 +61,11 @@ static void make_request(struct stream *s, const struct model *model, uint32_t n
 static struct engine *open_path(const struct model *model, const struct path *path,
                                 uint32_t threads)
 {
+    enum isa isa = path->isa;
+    if (isa == ISA_PORTABLE && isa_reports_avx2())
+        isa = isa_reports_avx512() ? ISA_AVX512 : ISA_AVX2;
     return streams_open(
-        model->dir, (struct kernels_config){.f32 = path->f32, .isa = path->isa, .threads = threads},
-        512);
+        model->dir, (struct kernels_config){.f32 = path->f32, .isa = isa, .threads = threads}, 512);
 }
 
 static void expect_equal(const struct stream *s, const struct stream *expected, const char *path,
@@ -133,14 +143,39 @@ static void test_shipped_model(void **state)
     check_path(&SHIPPED, *state);
 }
 
+static void test_window(void **state)
+{
+    check_path(&WINDOW, *state);
+}
+
+static void test_qwen2(void **state)
+{
+    check_path(&QWEN2, *state);
+}
+
+static void test_qwen3(void **state)
+{
+    check_path(&QWEN3, *state);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[6];
-    for (int p = 0; p < 3; p++) {
-        tests[2 * p] = (struct CMUnitTest){PATHS[p].name, test_llama_wide, NULL, NULL,
-                                           (void *)(uintptr_t)&PATHS[p]};
-        tests[2 * p + 1] = (struct CMUnitTest){PATHS[p].name, test_shipped_model, NULL, NULL,
-                                               (void *)(uintptr_t)&PATHS[p]};
+    static const struct {
+        const char *name;
+        CMUnitTestFunction test;
+    } models[] = {{"llama-wide", test_llama_wide},
+                  {"shipped", test_shipped_model},
+                  {"window", test_window},
+                  {"qwen2", test_qwen2},
+                  {"qwen3", test_qwen3}};
+    enum { MODELS = sizeof models / sizeof *models };
+    struct CMUnitTest tests[PATHS_COUNT * MODELS];
+    char names[PATHS_COUNT * MODELS][64];
+    for (int i = 0; i < PATHS_COUNT * MODELS; i++) {
+        const struct path *path = &PATHS[i / MODELS];
+        snprintf(names[i], sizeof names[i], "%s, %s", path->name, models[i % MODELS].name);
+        tests[i] = (struct CMUnitTest){names[i], models[i % MODELS].test, NULL, NULL,
+                                       (void *)(uintptr_t)path};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

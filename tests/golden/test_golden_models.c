@@ -1,5 +1,6 @@
 /* The engine against transformers' fp32 logits and greedy ids; tests/golden/models/README.md has the rules. */
 #include "common/json/json.h"
+#include "kernels/cpu/isa.h"
 #include "tests/golden/golden_streams.h"
 
 #include <math.h>
@@ -175,46 +176,60 @@ static void check_bf16(struct fixture *f, const char *isa)
     assert_true(flips <= 5);
 }
 
-static void test_bf16_on_the_references_ids(void **state)
+/* Every instruction set that this CPU has. Those of one numerics id give the same bits, those of another may not. */
+static void test_fast_on_the_references_ids(void **state)
 {
-    static const struct {
+    const struct {
         enum isa isa;
-        const char *name;
-    } paths[] = {{ISA_PORTABLE, "bf16-portable"}, {ISA_AVX512BF16, "bf16-avx512bf16"}};
-    struct fixture *f = calloc(1, sizeof *f);
+        bool here;
+    } paths[] = {{ISA_PORTABLE, true},
+                 {ISA_AVX2, isa_reports_avx2()},
+                 {ISA_AVX512, isa_reports_avx512()},
+                 {ISA_AVX512BF16, isa_executes_avx512bf16()}};
+    struct fixture *f = calloc(1, sizeof *f), *first = calloc(1, sizeof *first);
+    uint64_t first_numerics = 0;
     f->model = *state;
     f->prompt_count = read_golden(model_dir(f->model), f->prompts, 4);
-    for (int p = 0; p < 2; p++) {
+    for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
+        const char *name = isa_names[paths[p].isa];
         struct engine *engine = streams_open(
             model_dir(f->model), (struct kernels_config){.isa = paths[p].isa, .threads = 2}, 512);
-        if (!engine) { /* only the fast path may be beyond this CPU */
-            assert_int_equal(paths[p].isa, ISA_AVX512BF16);
-            print_message("%s: this CPU can't run %s\n", f->model, paths[p].name);
+        assert_int_equal(engine != NULL, paths[p].here);
+        if (!engine) {
+            print_message("%s: this CPU can't run %s\n", f->model, name);
             continue;
         }
         run_side_by_side(engine, f, WHOLE, true);
-        check_bf16(f, paths[p].name);
+        check_bf16(f, name);
+        if (p == 0) {
+            *first = *f;
+            first_numerics = engine_numerics_id(engine);
+        }
+        bool same = engine_numerics_id(engine) == first_numerics;
+        assert_int_equal(same, paths[p].isa != ISA_AVX512BF16);
+        for (uint32_t i = 0; same && i < f->prompt_count; i++)
+            assert_memory_equal(f->streams[i].hashes, first->streams[i].hashes,
+                                sizeof f->streams[i].hashes);
         engine_close(engine);
     }
+    free(first);
     free(f);
 }
 
-#define OF(test, model)                                                                            \
-    {                                                                                              \
-#test " " model, test, NULL, NULL, (void *)model                                           \
-    }
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        OF(test_f32_free_running, "llama"),
-        OF(test_f32_free_running, "llama-mha"),
-        OF(test_f32_free_running, "llama3-rope"),
-        OF(test_f32_free_running, "llama-wide"),
-        OF(test_bf16_on_the_references_ids, "llama"),
-        OF(test_bf16_on_the_references_ids, "llama-mha"),
-        OF(test_bf16_on_the_references_ids, "llama3-rope"),
-        OF(test_bf16_on_the_references_ids, "llama-wide"),
-    };
+    static const char *const models[] = {"llama", "llama-mha", "llama3-rope",    "llama-wide",
+                                         "qwen2", "qwen3",     "mistral-window", "mistral-headdim"};
+    enum { MODELS = sizeof models / sizeof *models };
+    struct CMUnitTest tests[2 * MODELS];
+    char names[2 * MODELS][64];
+    for (int m = 0; m < MODELS; m++) {
+        snprintf(names[2 * m], sizeof names[0], "f32, free running: %s", models[m]);
+        snprintf(names[2 * m + 1], sizeof names[0], "fast, on the reference's ids: %s", models[m]);
+        tests[2 * m] = (struct CMUnitTest){names[2 * m], test_f32_free_running, NULL, NULL,
+                                           (void *)(uintptr_t)models[m]};
+        tests[2 * m + 1] = (struct CMUnitTest){names[2 * m + 1], test_fast_on_the_references_ids,
+                                               NULL, NULL, (void *)(uintptr_t)models[m]};
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,9 +172,27 @@ static void test_wide_model(void **state)
     check_model("tests/golden/models/llama-wide", 700, false);
 }
 
+/* Blocks in front of the window travel too, and change nothing. */
+static void test_window_model(void **state)
+{
+    (void)state;
+    check_model("tests/golden/models/mistral-window", 300, true);
+    check_model("tests/golden/models/mistral-window", 300, false);
+}
+
+static void test_qwen_models(void **state)
+{
+    (void)state;
+    check_model("tests/golden/models/qwen2", 100, false);
+    check_model("tests/golden/models/qwen3", 100, true);
+    check_model("tests/golden/models/qwen3", 100, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_window_model),
+        cmocka_unit_test(test_qwen_models),
         cmocka_unit_test(test_shipped_model),
         cmocka_unit_test(test_wide_model),
     };

@@ -143,9 +143,11 @@ void attention_rig_step(struct attention_rig *rig, const struct attention_data *
     struct attention_shape shape = {.heads = rig->shape.heads,
                                     .kv_heads = rig->shape.kv_heads,
                                     .head_dim = rig->shape.head_dim,
+                                    .window = rig->shape.window,
                                     .scale = (float)(1 / sqrt(rig->shape.head_dim))};
+    struct head_parameters parameters = {.rope = rig->rope};
     assert_int_equal(
-        kernels_rope_append(k, &batch, &shape, &rig->rope, &rig->layout, LAYER, &qkv, &rig->pool),
+        kernels_rope_append(k, &batch, &shape, &parameters, &rig->layout, LAYER, &qkv, &rig->pool),
         STATUS_OK);
     assert_int_equal(
         kernels_attention(k, &batch, &shape, &rig->layout, LAYER, &qkv, &rig->pool, &result),

@@ -9,12 +9,15 @@
 static const struct variant all[] = {
     {.name = "f32", .f32 = true, .tolerance = 2e-6},
     {.name = "portable", .isa = ISA_PORTABLE, .tolerance = 3e-3},
+    {.name = "avx2", .isa = ISA_AVX2, .tolerance = 3e-3},
+    {.name = "avx512", .isa = ISA_AVX512, .tolerance = 3e-3},
     {.name = "avx512bf16", .isa = ISA_AVX512BF16, .tolerance = 3e-3},
 };
 
+/* Each needs the one in front of it, so that those that run are the first of the table. */
 const struct variant *fixture_variants(size_t *count)
 {
-    *count = sizeof all / sizeof *all - (isa_executes_avx512bf16() ? 0 : 1);
+    *count = 2 + isa_reports_avx2() + isa_reports_avx512() + isa_executes_avx512bf16();
     return all;
 }
 
@@ -71,16 +74,30 @@ float *fixture_download(struct kernels *kernels, const struct buffer *buffer)
     return values;
 }
 
+void *fixture_weights(const struct kernels *kernels, const uint16_t *bf16, size_t count)
+{
+    enum weight_type type = kernels_info(kernels).weight_type;
+    void *rows = must_have(malloc((count ? count : 1) * weight_type_bytes(type)));
+    for (size_t i = 0; i < count; i++)
+        if (type == WEIGHT_F32)
+            ((float *)rows)[i] = naive_widen(bf16[i]);
+        else
+            ((uint16_t *)rows)[i] = bf16[i];
+    return rows;
+}
+
 struct linear fixture_linear(struct kernels *kernels, const uint16_t *weights, uint32_t n,
                              uint32_t k)
 {
     struct linear linear = {0};
+    char *rows = fixture_weights(kernels, weights, (size_t)n * k);
+    size_t row_bytes = k * weight_type_bytes(kernels_info(kernels).weight_type);
     assert_int_equal(kernels_linear_create(kernels, n, k, &linear), STATUS_OK);
     uint32_t half = n / 2; /* in two ranges, as fused layers are loaded */
-    assert_int_equal(kernels_linear_load(kernels, &linear, 0, half, weights), STATUS_OK);
-    assert_int_equal(
-        kernels_linear_load(kernels, &linear, half, n - half, weights + (size_t)half * k),
-        STATUS_OK);
+    assert_int_equal(kernels_linear_load(kernels, &linear, 0, half, rows), STATUS_OK);
+    assert_int_equal(kernels_linear_load(kernels, &linear, half, n - half, rows + half * row_bytes),
+                     STATUS_OK);
+    free(rows);
     return linear;
 }
 

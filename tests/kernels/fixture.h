@@ -36,6 +36,8 @@ struct buffer fixture_buffer(struct kernels *kernels, const void *source, size_t
 /* The buffer's floats; free(). */
 float *fixture_download(struct kernels *kernels, const struct buffer *buffer);
 
+/* The numbers in the form that the backend takes; free(). */
+void *fixture_weights(const struct kernels *kernels, const uint16_t *bf16, size_t count);
 struct linear fixture_linear(struct kernels *kernels, const uint16_t *weights, uint32_t n,
                              uint32_t k);
 

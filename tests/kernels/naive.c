@@ -35,17 +35,18 @@ static void attend(const struct attention_case *shape, const float *qkv, uint32_
     uint32_t kv_head = head / (shape->heads / shape->kv_heads);
     const float *q = qkv + row * width + head * dim;
     double max = -INFINITY, sum = 0;
-    for (uint32_t t = 0; t <= row; t++) {
+    uint32_t first = shape->window && row >= shape->window ? row - shape->window + 1 : 0;
+    for (uint32_t t = first; t <= row; t++) {
         const float *key = qkv + t * width + (shape->heads + kv_head) * dim;
         scores[t] = 0;
         for (size_t d = 0; d < dim; d++)
             scores[t] += (double)q[d] * key[d] / sqrt((double)dim);
         max = fmax(max, scores[t]);
     }
-    for (uint32_t t = 0; t <= row; t++)
+    for (uint32_t t = first; t <= row; t++)
         sum += scores[t] = exp(scores[t] - max);
     memset(out, 0, dim * sizeof *out);
-    for (uint32_t t = 0; t <= row; t++) {
+    for (uint32_t t = first; t <= row; t++) {
         const float *value = qkv + t * width + (shape->heads + shape->kv_heads + kv_head) * dim;
         for (size_t d = 0; d < dim; d++)
             out[d] += scores[t] / sum * value[d];

@@ -14,6 +14,7 @@ void naive_linear(const uint16_t *weights, const float *in, size_t rows, size_t 
 
 struct attention_case {
     uint32_t heads, kv_heads, head_dim, block_tokens, context;
+    uint32_t window; /* positions that a row sees, itself the last; 0: all */
 };
 
 /* qkv: [context][(H + 2G) E]; out: [context][H E], causal. */

@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* heads, kv heads, head_dim, block_tokens, context: groups of 1 to 8, one and several segments. */
+/* heads, kv heads, head_dim, block_tokens, context, window: groups of 1 to 8, one and several segments; windows of one token,
+ * inside a segment, of exactly one, across several, and wider than the context. */
 static const struct attention_case cases[] = {
-    {1, 1, 16, 8, 1},    {4, 4, 32, 16, 37},   {8, 2, 16, 16, 300}, {8, 1, 64, 32, 257},
-    {6, 2, 128, 64, 90}, {5, 1, 64, 8, 70},    {3, 3, 80, 32, 40},  {2, 1, 2, 8, 33},
-    {7, 1, 256, 32, 34}, {4, 2, 64, 256, 600},
+    {1, 1, 16, 8, 1, 0},      {4, 4, 32, 16, 37, 0},    {8, 2, 16, 16, 300, 0},
+    {8, 1, 64, 32, 257, 0},   {6, 2, 128, 64, 90, 0},   {5, 1, 64, 8, 70, 0},
+    {3, 3, 80, 32, 40, 0},    {2, 1, 2, 8, 33, 0},      {7, 1, 256, 32, 34, 0},
+    {4, 2, 64, 256, 600, 0},  {2, 1, 16, 16, 40, 1},    {8, 2, 16, 16, 300, 24},
+    {3, 3, 32, 8, 530, 256},  {4, 1, 16, 32, 560, 290}, {6, 2, 48, 16, 100, 100},
+    {2, 2, 16, 64, 90, 4096},
 };
 
 static size_t out_count(const struct attention_case *shape)
@@ -62,10 +66,10 @@ static void test_chunks_leave_no_trace(void **state)
 }
 
 /* Sequences of different lengths, some in their prompt and some decoding, in one step: as if each were alone. */
-static void check_mixed_batch(const struct variant *variant, uint32_t threads)
+static void check_mixed_batch(const struct variant *variant, uint32_t threads, uint32_t window)
 {
     enum { SEQUENCES = 9 };
-    static const struct attention_case shape = {8, 2, 32, 16, 420};
+    const struct attention_case shape = {8, 2, 32, 16, 420, window};
     struct kernels *kernels = fixture_open(variant, threads);
     struct attention_rig rig = attention_rig_make(kernels, &shape, SEQUENCES);
     struct attention_data data[SEQUENCES];
@@ -106,8 +110,9 @@ static void test_a_batch_leaves_no_trace(void **state)
     size_t variant_count;
     const struct variant *variants = fixture_variants(&variant_count);
     for (size_t v = 0; v < variant_count; v++) {
-        check_mixed_batch(&variants[v], 1);
-        check_mixed_batch(&variants[v], 2);
+        check_mixed_batch(&variants[v], 1, 0);
+        check_mixed_batch(&variants[v], 2, 0);
+        check_mixed_batch(&variants[v], 2, 33);
     }
 }
 

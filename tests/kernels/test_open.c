@@ -49,22 +49,55 @@ static void test_auto_goes_by_cpuid(void **state)
     kernels_close(kernels);
 }
 
-static void test_avx512bf16_opens_only_where_it_runs(void **state)
+static void test_a_forced_set_runs_or_is_refused(void **state)
 {
     (void)state;
-    struct kernels *kernels;
-    struct error err;
-    enum status status =
-        open_config((struct kernels_config){.isa = ISA_AVX512BF16, .threads = 1}, &kernels, &err);
-    if (isa_executes_avx512bf16()) {
-        assert_int_equal(status, STATUS_OK);
-        assert_string_equal(kernels_info(kernels).name, "bf16-avx512bf16");
-        kernels_close(kernels);
-        return;
+    const struct {
+        enum isa isa;
+        bool here;
+        const char *name, *lacking;
+    } cases[] = {
+        {ISA_PORTABLE, true, "bf16-portable", ""},
+        {ISA_AVX2, isa_reports_avx2(), "bf16-portable", "this CPU has no AVX2 with FMA: use isa"},
+        {ISA_AVX512, isa_reports_avx512(), "bf16-portable", "this CPU has no AVX-512 (F, BW,"},
+        {ISA_AVX512BF16, isa_executes_avx512bf16(), "bf16-avx512bf16", "AVX512-BF16"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kernels *kernels;
+        struct error err;
+        struct kernels_config config = {.isa = cases[i].isa, .threads = 1};
+        enum status status = open_config(config, &kernels, &err);
+        if (cases[i].here) {
+            assert_int_equal(status, STATUS_OK);
+            assert_string_equal(kernels_info(kernels).name, cases[i].name);
+            assert_string_equal(kernels_info(kernels).isa, isa_names[cases[i].isa]);
+            assert_int_equal(kernels_info(kernels).weight_type, WEIGHT_BF16);
+            kernels_close(kernels);
+            continue;
+        }
+        assert_int_equal(status, STATUS_UNSUPPORTED);
+        assert_null(kernels);
+        assert_non_null(strstr(err.text, cases[i].lacking));
     }
-    assert_int_equal(status, STATUS_UNSUPPORTED);
-    assert_null(kernels);
-    assert_non_null(strstr(err.text, "AVX512-BF16"));
+}
+
+static void test_f32_is_one_path(void **state)
+{
+    (void)state;
+    for (enum isa isa = ISA_AUTO; isa <= ISA_AVX512BF16; isa++) {
+        struct kernels *kernels;
+        struct error err;
+        struct kernels_config config = {.f32 = true, .isa = isa, .threads = 1};
+        enum status status = open_config(config, &kernels, &err);
+        if (isa <= ISA_PORTABLE) {
+            assert_int_equal(status, STATUS_OK);
+            assert_string_equal(kernels_info(kernels).isa, "portable");
+            kernels_close(kernels);
+            continue;
+        }
+        assert_int_equal(status, STATUS_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "compute f32 is portable code on every CPU"));
+    }
 }
 
 static void test_impossible_threads_are_refused(void **state)
@@ -98,6 +131,8 @@ static void test_memory_is_bounded_and_adoptable(void **state)
     assert_null(huge.address);
     assert_int_equal(kernels_alloc(kernels, ((size_t)2 << 20) + 1, &big), STATUS_OK);
     assert_int_equal((uintptr_t)big.address % ((size_t)2 << 20), 0);
+    size_t available = kernels_available_bytes(kernels);
+    assert_true(available > (size_t)64 << 20 && available < (size_t)1 << 50);
     char mine[64] = "pool", read[5] = "";
     assert_int_equal(kernels_adopt(kernels, mine, sizeof mine, &adopted), STATUS_OK);
     assert_int_equal(kernels_download(kernels, &adopted, 0, read, 5), STATUS_OK);
@@ -112,7 +147,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backends_have_their_names),
         cmocka_unit_test(test_auto_goes_by_cpuid),
-        cmocka_unit_test(test_avx512bf16_opens_only_where_it_runs),
+        cmocka_unit_test(test_a_forced_set_runs_or_is_refused),
+        cmocka_unit_test(test_f32_is_one_path),
         cmocka_unit_test(test_impossible_threads_are_refused),
         cmocka_unit_test(test_memory_is_bounded_and_adoptable),
     };

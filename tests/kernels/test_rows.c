@@ -45,7 +45,9 @@ static void check_embed(const struct variant *variant, struct kernels *kernels)
                                    fixture_buffer(kernels, sequence_rows, sizeof sequence_rows),
                                .block_tables = ids,
                                .table_stride = 1};
-    struct buffer weights = fixture_buffer(kernels, table, VOCAB * HIDDEN * sizeof *table);
+    void *rows = fixture_weights(kernels, table, VOCAB * HIDDEN);
+    size_t row_bytes = HIDDEN * weight_type_bytes(kernels_info(kernels).weight_type);
+    struct buffer weights = fixture_buffer(kernels, rows, VOCAB * row_bytes);
     struct buffer x = fixture_buffer(kernels, NULL, ROWS * HIDDEN * sizeof(float));
     assert_int_equal(kernels_embed(kernels, &batch, &weights, HIDDEN, &x), STATUS_OK);
     float *got = fixture_download(kernels, &x);
@@ -56,6 +58,7 @@ static void check_embed(const struct variant *variant, struct kernels *kernels)
     assert_int_equal(kernels_embed(kernels, &batch, &weights, HIDDEN, &x), STATUS_INVALID);
     (void)variant;
     free(got);
+    free(rows);
     free(table);
     kernels_free(kernels, &x);
     kernels_free(kernels, &weights);
@@ -200,10 +203,59 @@ static void check_rotation(const struct variant *variant, const float *before, c
     }
 }
 
-static void check_rope(const struct variant *variant, struct kernels *kernels)
+/* What is added to a row and how its heads are normalised, in double arithmetic; NULL: not at all. */
+struct preparation {
+    float *bias, *q_norm, *k_norm;
+};
+
+#define NORM_EPS 1e-3 /* large enough to be seen */
+
+static float *prepare(const float *qkv, const struct preparation *with)
+{
+    float *prepared = malloc(ROWS * WIDTH * sizeof *prepared);
+    assert_non_null(prepared);
+    for (uint32_t t = 0; t < ROWS; t++)
+        for (uint32_t h = 0; h < HEADS + 2 * KV_HEADS; h++) {
+            const float *norm = h < HEADS              ? with->q_norm
+                                : h < HEADS + KV_HEADS ? with->k_norm
+                                                       : NULL;
+            double head[DIM], mean = 0;
+            for (uint32_t d = 0; d < DIM; d++) {
+                head[d] = qkv[t * WIDTH + h * DIM + d];
+                head[d] += with->bias ? with->bias[h * DIM + d] : 0;
+                mean += head[d] * head[d] / DIM;
+            }
+            for (uint32_t d = 0; d < DIM; d++)
+                prepared[t * WIDTH + h * DIM + d] =
+                    (float)(norm ? head[d] / sqrt(mean + NORM_EPS) * norm[d] : head[d]);
+        }
+    return prepared;
+}
+
+static struct head_parameters upload_parameters(struct kernels *kernels, const float *rope,
+                                                const struct preparation *with)
+{
+    struct head_parameters p = {
+        .norm_eps = NORM_EPS,
+        .rope = fixture_buffer(kernels, rope, (FIRST + ROWS) * DIM * sizeof(float))};
+    if (with->bias)
+        p.bias = fixture_buffer(kernels, with->bias, WIDTH * sizeof(float));
+    if (with->q_norm) {
+        p.q_norm = fixture_buffer(kernels, with->q_norm, DIM * sizeof(float));
+        p.k_norm = fixture_buffer(kernels, with->k_norm, DIM * sizeof(float));
+    }
+    return p;
+}
+
+static void check_rope_with(const struct variant *variant, struct kernels *kernels, bool bias,
+                            bool norm)
 {
     struct rng rng = rng_seeded(4);
     float *qkv = fixture_floats(&rng, ROWS * WIDTH, 1);
+    float *extra = fixture_floats(&rng, WIDTH + 2 * DIM, 1);
+    struct preparation with = {.bias = bias ? extra : NULL,
+                               .q_norm = norm ? extra + WIDTH : NULL,
+                               .k_norm = norm ? extra + WIDTH + DIM : NULL};
     float *rope = fixture_floats(&rng, (FIRST + ROWS) * DIM, 1);
     uint32_t positions[ROWS], row_sequence[ROWS] = {0}, sequence_rows[] = {0, ROWS};
     uint32_t table[] = {4, 3, 2, 1, 0};
@@ -228,18 +280,28 @@ static void check_rope(const struct variant *variant, struct kernels *kernels)
     struct attention_shape shape = {.heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM};
     struct buffer pool = fixture_buffer(kernels, NULL, 5 * kv_layout_block_bytes(&layout));
     struct buffer rows = fixture_buffer(kernels, qkv, ROWS * WIDTH * sizeof(float));
-    struct buffer angles = fixture_buffer(kernels, rope, (FIRST + ROWS) * DIM * sizeof(float));
-    assert_int_equal(
-        kernels_rope_append(kernels, &batch, &shape, &angles, &layout, 1, &rows, &pool), STATUS_OK);
+    struct head_parameters p = upload_parameters(kernels, rope, &with);
+    assert_int_equal(kernels_rope_append(kernels, &batch, &shape, &p, &layout, 1, &rows, &pool),
+                     STATUS_OK);
     float *after = fixture_download(kernels, &rows), *kv = fixture_download(kernels, &pool);
-    check_rotation(variant, qkv, after, rope, kv, &layout);
-    assert_int_equal(
-        kernels_rope_append(kernels, &batch, &shape, &angles, &layout, 2, &rows, &pool),
-        STATUS_INVALID);
+    float *before = prepare(qkv, &with);
+    check_rotation(variant, before, after, rope, kv, &layout);
+    assert_int_equal(kernels_rope_append(kernels, &batch, &shape, &p, &layout, 2, &rows, &pool),
+                     STATUS_INVALID);
+    struct head_parameters wrong[2] = {p, p};
+    wrong[0].q_norm = p.rope;
+    wrong[0].k_norm = (struct buffer){0}; /* one norm without the other */
+    wrong[1].bias = p.rope;
+    wrong[1].bias.bytes = WIDTH * sizeof(float) - 1;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            kernels_rope_append(kernels, &batch, &shape, &wrong[i], &layout, 1, &rows, &pool),
+            STATUS_INVALID);
     shape.heads = 0;
-    assert_int_equal(
-        kernels_rope_append(kernels, &batch, &shape, &angles, &layout, 1, &rows, &pool),
-        STATUS_INVALID);
+    assert_int_equal(kernels_rope_append(kernels, &batch, &shape, &p, &layout, 1, &rows, &pool),
+                     STATUS_INVALID);
+    free(before);
+    free(extra);
     free(after);
     free(kv);
     free(qkv);
@@ -251,9 +313,20 @@ static void check_rope(const struct variant *variant, struct kernels *kernels)
                                 &batch.block_tables,
                                 &pool,
                                 &rows,
-                                &angles};
+                                &p.rope,
+                                &p.bias,
+                                &p.q_norm,
+                                &p.k_norm};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         kernels_free(kernels, buffers[i]);
+}
+
+static void check_rope(const struct variant *variant, struct kernels *kernels)
+{
+    check_rope_with(variant, kernels, false, false);
+    check_rope_with(variant, kernels, true, false);
+    check_rope_with(variant, kernels, false, true);
+    check_rope_with(variant, kernels, true, true);
 }
 
 static void test_rope_append(void **state)

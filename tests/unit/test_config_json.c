@@ -41,6 +41,17 @@ static const struct member BASE[] = {
     {"rope_scaling", ABSENT},
     {"quantization_config", ABSENT},
     {"partial_rotary_factor", ABSENT},
+    {"sliding_window", ABSENT},
+    {"use_sliding_window", ABSENT},
+    {"max_window_layers", ABSENT},
+    {"layer_types", ABSENT},
+    {"num_experts", ABSENT},
+    {"num_local_experts", ABSENT},
+    {"use_qk_norm", ABSENT},
+    {"is_encoder_decoder", ABSENT},
+    {"final_logit_softcapping", ABSENT},
+    {"embedding_multiplier", ABSENT},
+    {"clip_qkv", ABSENT},
 };
 #define BASE_COUNT (sizeof BASE / sizeof *BASE)
 
@@ -194,11 +205,55 @@ static const struct {
 } REFUSALS[] = {
     {{"model_type", "\"mamba\""},
      STATUS_UNSUPPORTED,
-     "\"model_type\": only \"llama\" is supported, found \"mamba\""},
+     "\"model_type\": llama, mistral, qwen2 and qwen3 are supported, found \"mamba\""},
+    {{"model_type", "\"mixtral\""},
+     STATUS_UNSUPPORTED,
+     "\"model_type\": \"mixtral\" (LlamaForCausalLM) is a mixture of experts, which is not "
+     "supported; llama, mistral, qwen2 and qwen3 are supported"},
+    {{"num_local_experts", "8"},
+     STATUS_UNSUPPORTED,
+     "\"model_type\": \"llama\" (LlamaForCausalLM) is a mixture of experts, which is not "
+     "supported; llama, mistral, qwen2 and qwen3 are supported"},
+    {{"model_type", "\"qwen2\""},
+     STATUS_UNSUPPORTED,
+     "\"architectures\": only [\"Qwen2ForCausalLM\"] is supported with model_type \"qwen2\", found "
+     "\"LlamaForCausalLM\""},
+    {{"architectures", "\"LlamaForCausalLM\""},
+     STATUS_INVALID,
+     "\"architectures\": expected an array, found a string"},
+    {{"architectures", "[7]"},
+     STATUS_INVALID,
+     "\"architectures\": expected a string, found an integer"},
+    {{"sliding_window", "4096"},
+     STATUS_UNSUPPORTED,
+     "\"sliding_window\": not supported, found an integer"},
+    {{"use_sliding_window", "true"},
+     STATUS_UNSUPPORTED,
+     "\"use_sliding_window\": only false is supported, found true"},
+    {{"layer_types", "[\"full_attention\"]"},
+     STATUS_INVALID,
+     "\"layer_types\": expected one of each layer (3), found 1"},
+    {{"layer_types", "[\"linear_attention\", \"full_attention\", \"full_attention\"]"},
+     STATUS_UNSUPPORTED,
+     "\"layer_types\": only \"full_attention\" and \"sliding_attention\" are supported, found "
+     "\"linear_attention\""},
+    {{"use_qk_norm", "true"},
+     STATUS_UNSUPPORTED,
+     "\"use_qk_norm\": only false is supported, found true"},
+    {{"is_encoder_decoder", "true"},
+     STATUS_UNSUPPORTED,
+     "\"is_encoder_decoder\": only false is supported, found true"},
+    {{"final_logit_softcapping", "30.0"},
+     STATUS_UNSUPPORTED,
+     "\"final_logit_softcapping\": not supported, found a fraction"},
+    {{"embedding_multiplier", "12.0"},
+     STATUS_UNSUPPORTED,
+     "\"embedding_multiplier\": only 1 is supported, found 12"},
+    {{"clip_qkv", "[1]"}, STATUS_UNSUPPORTED, "\"clip_qkv\": not supported, found an array"},
     {{"model_type", ABSENT}, STATUS_NOT_FOUND, "\"model_type\" is missing"},
     {{"architectures", "[\"LlamaForSequenceClassification\"]"},
      STATUS_UNSUPPORTED,
-     "\"architectures\": only [\"LlamaForCausalLM\"] is supported, found "
+     "\"architectures\": only [\"LlamaForCausalLM\"] is supported with model_type \"llama\", found "
      "\"LlamaForSequenceClassification\""},
     {{"hidden_act", "\"gelu\""},
      STATUS_UNSUPPORTED,
@@ -210,7 +265,7 @@ static const struct {
     {{"mlp_bias", "1"}, STATUS_INVALID, "\"mlp_bias\": expected true or false, found an integer"},
     {{"quantization_config", "{}"},
      STATUS_UNSUPPORTED,
-     "\"quantization_config\": only bf16 weights are supported, found an object"},
+     "\"quantization_config\": not supported, found an object"},
     {{"partial_rotary_factor", "0.5"},
      STATUS_UNSUPPORTED,
      "\"partial_rotary_factor\": only 1 is supported, found 0.5"},
@@ -253,6 +308,21 @@ static const struct {
                               "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 64")},
      STATUS_INVALID,
      "\"rope_parameters\": \"high_freq_factor\" must be above low_freq_factor (4), found 4"},
+    {{"rope_parameters", ROPE("\"mrope_section\": [16, 24, 24]")},
+     STATUS_UNSUPPORTED,
+     "\"rope_parameters\": \"mrope_section\": not supported, found an array"},
+    {{"rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\"}}"},
+     STATUS_UNSUPPORTED,
+     "\"rope_parameters\": \"full_attention\": not supported, found an object"},
+    {{"rope_parameters", ROPE("\"partial_rotary_factor\": 0.25")},
+     STATUS_UNSUPPORTED,
+     "\"rope_parameters\": \"partial_rotary_factor\": only 1 is supported, found 0.25"},
+    {{"rope_theta", "20000.0"},
+     STATUS_INVALID,
+     "\"rope_theta\": found 20000 and, in rope_parameters, 10000"},
+    {{"rope_scaling", "{\"rope_type\": \"default\"}"},
+     STATUS_UNSUPPORTED,
+     "\"rope_scaling\": beside \"rope_parameters\" it is one too many"},
     {{"rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 0}"},
      STATUS_INVALID,
      "\"rope_theta\": 0 is not within 1..1e+12"},
@@ -272,6 +342,144 @@ static void test_refusals_are_one_sentence(void **state)
     for (size_t i = 0; i < sizeof REFUSALS / sizeof *REFUSALS; i++) {
         write_config(&REFUSALS[i].change, 1);
         expect_refusal(REFUSALS[i].status, "config.json", REFUSALS[i].sentence);
+    }
+}
+
+#define MISTRAL                                                                                    \
+    {"model_type", "\"mistral\""},                                                                 \
+    {                                                                                              \
+        "architectures", "[\"MistralForCausalLM\"]"                                                \
+    }
+#define QWEN2                                                                                      \
+    {"model_type", "\"qwen2\""}, {"architectures", "[\"Qwen2ForCausalLM\"]"},                      \
+    {                                                                                              \
+        "attention_bias", ABSENT                                                                   \
+    }
+#define QWEN3                                                                                      \
+    {"model_type", "\"qwen3\""},                                                                   \
+    {                                                                                              \
+        "architectures", "[\"Qwen3ForCausalLM\"]"                                                  \
+    }
+#define FULL    "\"full_attention\""
+#define SLIDING "\"sliding_attention\""
+
+/* What the keys of each family make of its windows, biases and norms. */
+static void test_families(void **state)
+{
+    (void)state;
+    static const struct {
+        struct member changes[8];
+        uint32_t window;
+        bool qkv_bias, qk_norm;
+    } cases[] = {
+        {{MISTRAL, {"sliding_window", "24"}}, 24, false, false},
+        {{MISTRAL, {"sliding_window", "null"}}, 0, false, false},
+        {{MISTRAL}, 4096, false, false}, /* absent: the library's default */
+        {{MISTRAL,
+          {"sliding_window", "24"},
+          {"layer_types", "[" SLIDING "," SLIDING "," SLIDING "]"}},
+         24,
+         false,
+         false},
+        {{QWEN2, {"sliding_window", "24"}}, 0, true, false}, /* not switched on */
+        {{QWEN2, {"sliding_window", "24"}, {"use_sliding_window", "true"}},
+         0,
+         true,
+         false}, /* from layer 28 on */
+        {{QWEN2,
+          {"sliding_window", "24"},
+          {"use_sliding_window", "true"},
+          {"max_window_layers", "0"}},
+         24,
+         true,
+         false},
+        {{QWEN2,
+          {"sliding_window", "24"},
+          {"use_sliding_window", "true"},
+          {"max_window_layers", "3"}},
+         0,
+         true,
+         false},
+        {{QWEN3, {"use_sliding_window", "false"}, {"layer_types", "[" FULL "," FULL "," FULL "]"}},
+         0,
+         false,
+         true},
+        {{QWEN3,
+          {"sliding_window", "24"},
+          {"use_sliding_window", "true"},
+          {"max_window_layers", "2"},
+          {"layer_types", "[" SLIDING "," SLIDING "," SLIDING "]"}},
+         24,
+         false,
+         true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t count = 0;
+        while (count < 8 && cases[i].changes[count].key)
+            count++;
+        write_config(cases[i].changes, count);
+        struct model_config config = read_config();
+        assert_int_equal(config.shape.window, cases[i].window);
+        assert_int_equal(config.shape.qkv_bias, cases[i].qkv_bias);
+        assert_int_equal(config.shape.qk_norm, cases[i].qk_norm);
+    }
+}
+
+static void test_families_that_are_mixed_up(void **state)
+{
+    (void)state;
+    static const struct {
+        struct member changes[8];
+        enum status status;
+        const char *sentence;
+    } cases[] = {
+        {{MISTRAL, {"num_key_value_heads", ABSENT}},
+         STATUS_NOT_FOUND,
+         "\"num_key_value_heads\" is missing"},
+        {{MISTRAL, {"sliding_window", "0"}},
+         STATUS_INVALID,
+         "\"sliding_window\": 0 is not within 1..16777216"},
+        {{MISTRAL, {"sliding_window", "24"}, {"use_sliding_window", "false"}},
+         STATUS_UNSUPPORTED,
+         "\"use_sliding_window\": only true is supported, found false"},
+        {{MISTRAL, {"sliding_window", "24"}, {"layer_types", "[" FULL "," FULL "," FULL "]"}},
+         STATUS_INVALID,
+         "\"layer_types\": \"full_attention\", but the other keys say a window of 24 (0: none)"},
+        {{MISTRAL, {"sliding_window", "24"}, {"layer_types", "[" FULL "," SLIDING "," FULL "]"}},
+         STATUS_UNSUPPORTED,
+         "\"layer_types\": only layers that are all alike are supported, found \"full_attention\" "
+         "and "
+         "\"sliding_attention\""},
+        {{QWEN2,
+          {"sliding_window", "24"},
+          {"use_sliding_window", "true"},
+          {"max_window_layers", "2"}},
+         STATUS_UNSUPPORTED,
+         "\"max_window_layers\": only layers that are all alike are supported, found 2 of 3 with "
+         "\"use_sliding_window\""},
+        {{QWEN2, {"layer_types", "[" SLIDING "," SLIDING "," SLIDING "]"}},
+         STATUS_INVALID,
+         "\"layer_types\": \"sliding_attention\", but the other keys say a window of 0 (0: none)"},
+        {{QWEN2, {"rope_parameters", ABSENT}}, STATUS_NOT_FOUND, "\"rope_theta\" is missing"},
+        {{{"model_type", "\"qwen2\""}, {"architectures", ABSENT}},
+         STATUS_UNSUPPORTED,
+         "\"attention_bias\": only true is supported, found false"},
+        {{QWEN3, {"attention_bias", "true"}},
+         STATUS_UNSUPPORTED,
+         "\"attention_bias\": only false is supported, found true"},
+        {{QWEN3, {"head_dim", ABSENT}}, STATUS_NOT_FOUND, "\"head_dim\" is missing"},
+        {{{"model_type", "\"qwen3_moe\""}, {"architectures", "[\"Qwen3MoeForCausalLM\"]"}},
+         STATUS_UNSUPPORTED,
+         "\"model_type\": \"qwen3_moe\" (Qwen3MoeForCausalLM) is a mixture of experts, which is "
+         "not "
+         "supported; llama, mistral, qwen2 and qwen3 are supported"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t count = 0;
+        while (count < 8 && cases[i].changes[count].key)
+            count++;
+        write_config(cases[i].changes, count);
+        expect_refusal(cases[i].status, "config.json", cases[i].sentence);
     }
 }
 
@@ -342,6 +550,8 @@ int main(void)
         cmocka_unit_test(test_the_older_spelling_with_llama3_scaling),
         cmocka_unit_test(test_what_may_be_left_out),
         cmocka_unit_test(test_refusals_are_one_sentence),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_families_that_are_mixed_up),
         cmocka_unit_test(test_files_that_are_no_config),
         cmocka_unit_test(test_generation_config),
     };

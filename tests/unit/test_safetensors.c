@@ -1,6 +1,7 @@
 /* model/safetensors: whole folders, and the sentence for each way in which a file can be wrong. */
 #include "common/base/rng.h"
 #include "common/engine/model/safetensors.h"
+#include "common/engine/model/weight_convert.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,7 +101,7 @@ static void expect_refusal(enum status status, const char *sentence)
 #define A          "\"a\": {\"dtype\": \"BF16\", \"shape\": [2, 3], \"data_offsets\": [0, 12]}"
 #define B          "\"b\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [12, 20]}"
 #define B0         "\"b\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [0, 8]}"
-#define C          "\"c\": {\"dtype\": \"F32\", \"shape\": [], \"data_offsets\": [20, 24]}"
+#define C          "\"c\": {\"dtype\": \"I32\", \"shape\": [], \"data_offsets\": [20, 24]}"
 #define HEAD(rest) "{\"__metadata__\": {\"format\": \"pt\"}, " rest "}"
 
 static void test_one_file(void **state)
@@ -109,12 +110,15 @@ static void test_one_file(void **state)
     remove_files();
     write_file("model.safetensors", HEAD(A ", " B ", " C), 24);
     struct safetensors *tensors = open_folder();
-    const uint16_t *values = NULL;
+    struct tensor_view view = {0};
     struct error err;
-    assert_int_equal(safetensors_find(tensors, "a", 2, 3, &values, &err), STATUS_OK);
-    assert_memory_equal(values, "\0\1\2\3\4\5\6\7\10\11\12\13", 12);
-    assert_int_equal(safetensors_find(tensors, "b", 0, 4, &values, &err), STATUS_OK);
-    assert_memory_equal(values, "\14\15\16\17\20\21\22\23", 8);
+    assert_int_equal(safetensors_find(tensors, "a", 2, 3, &view, &err), STATUS_OK);
+    assert_int_equal(view.type, FLOAT_BF16);
+    assert_memory_equal(view.bytes, "\0\1\2\3\4\5\6\7\10\11\12\13", 12);
+    assert_int_equal(safetensors_find(tensors, "b", 0, 4, &view, &err), STATUS_OK);
+    assert_memory_equal(view.bytes, "\14\15\16\17\20\21\22\23", 8);
+    assert_true(safetensors_has(tensors, "c"));
+    assert_false(safetensors_has(tensors, "d"));
     safetensors_close(tensors);
 }
 
@@ -127,23 +131,26 @@ static void test_tensors_that_are_not_as_expected(void **state)
         enum status status;
         const char *sentence;
     } cases[] = {
-        {"a", 3, 2, STATUS_INVALID, "tensor a: expected BF16 [3, 2], found BF16 [2, 3]"},
-        {"a", 0, 6, STATUS_INVALID, "tensor a: expected BF16 [6], found BF16 [2, 3]"},
-        {"b", 4, 1, STATUS_INVALID, "tensor b: expected BF16 [4, 1], found BF16 [4]"},
-        {"c", 0, 1, STATUS_UNSUPPORTED, "tensor c: expected BF16 [1], found F32 []"},
+        {"a", 3, 2, STATUS_INVALID,
+         "tensor a: expected the shape [3, 2] by config.json, found [2, 3]"},
+        {"a", 0, 6, STATUS_INVALID,
+         "tensor a: expected the shape [6] by config.json, found [2, 3]"},
+        {"b", 4, 1, STATUS_INVALID,
+         "tensor b: expected the shape [4, 1] by config.json, found [4]"},
+        {"c", 0, 1, STATUS_UNSUPPORTED, "tensor c: expected BF16, F16 or F32, found I32"},
         {"d", 1, 1, STATUS_NOT_FOUND, "tensor d: expected, but not found"},
     };
     remove_files();
     write_file("model.safetensors", HEAD(A ", " B ", " C), 24);
     struct safetensors *tensors = open_folder();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const uint16_t *values;
+        struct tensor_view view;
         struct error err;
         char expected[512];
         snprintf(expected, sizeof expected, "%s/model.safetensors: %s", folder, cases[i].sentence);
-        assert_int_equal(safetensors_find(tensors, cases[i].name, cases[i].rows, cases[i].columns,
-                                          &values, &err),
-                         cases[i].status);
+        assert_int_equal(
+            safetensors_find(tensors, cases[i].name, cases[i].rows, cases[i].columns, &view, &err),
+            cases[i].status);
         assert_string_equal(err.text, expected);
     }
     safetensors_close(tensors);
@@ -183,7 +190,13 @@ static void test_malformed_headers(void **state)
         {"{" A ", \"z\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [10, 14]}}",
          STATUS_INVALID, "tensor z starts at byte 10, inside tensor a"},
         {"{" A ", " A "}", STATUS_INVALID, "an object in the JSON has the same key twice"},
-        {"{}", STATUS_INVALID, "no tensor in it"},
+        {"{" A ", " B "}", STATUS_INVALID,
+         "4 bytes behind the last tensor, which ends at byte 20 of the data"},
+        {"{" B ", " C "}", STATUS_INVALID,
+         "tensor b starts at byte 12 of the data: nothing fills the bytes from 0 on"},
+        {"{" A ", " C "}", STATUS_INVALID,
+         "tensor c starts at byte 20 of the data: nothing fills the bytes from 12 on"},
+        {"{}", STATUS_INVALID, "24 bytes behind the last tensor, which ends at byte 0 of the data"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char sentence[512];
@@ -234,11 +247,11 @@ static void test_damaged_files_never_reach_outside(void **state)
             continue;
         }
         assert_true(trial >= bytes); /* a cut file is never whole */
-        const uint16_t *values;
-        volatile uint16_t sum = 0;
-        if (safetensors_find(tensors, "a", 2, 3, &values, &err) == STATUS_OK)
-            for (int i = 0; i < 6; i++)
-                sum = (uint16_t)(sum + values[i]);
+        struct tensor_view view;
+        volatile unsigned char sum = 0;
+        if (safetensors_find(tensors, "a", 2, 3, &view, &err) == STATUS_OK)
+            for (int i = 0; i < 12; i++)
+                sum = (unsigned char)(sum + view.bytes[i]);
         (void)safetensors_hash(tensors);
         safetensors_close(tensors);
     }
@@ -250,10 +263,43 @@ static void test_values_at_an_odd_byte(void **state)
     remove_files();
     write_file("model.safetensors", T("BF16", "[2]", "[0, 4]") " ", 4);
     struct safetensors *tensors = open_folder();
-    const uint16_t *values;
+    struct tensor_view view;
     struct error err;
-    assert_int_equal(safetensors_find(tensors, "t", 0, 2, &values, &err), STATUS_INVALID);
-    assert_non_null(strstr(err.text, "expected bf16 values at an even byte, found byte"));
+    assert_int_equal(safetensors_find(tensors, "t", 0, 2, &view, &err), STATUS_OK);
+    assert_int_equal((uintptr_t)view.bytes % 2, 1); /* old files are like that */
+    assert_false(weight_is_ready(view.type, view.bytes, WEIGHT_BF16));
+    uint16_t values[2];
+    weight_convert(view.type, view.bytes, 2, WEIGHT_BF16, values);
+    assert_int_equal(values[0], 0x0100);
+    assert_int_equal(values[1], 0x0302);
+    safetensors_close(tensors);
+}
+
+static void test_what_nobody_asked_for(void **state)
+{
+    (void)state;
+    remove_files();
+    write_file("model.safetensors", HEAD(A ", " B ", " C), 24);
+    struct safetensors *tensors = open_folder();
+    struct tensor_view view;
+    struct error err;
+    char expected[512];
+    assert_int_equal(safetensors_find(tensors, "a", 2, 3, &view, &err), STATUS_OK);
+    assert_int_equal(safetensors_expect_all_found(tensors, &err), STATUS_UNSUPPORTED);
+    snprintf(expected, sizeof expected,
+             "%s/model.safetensors: tensor b: there is no place for it in this model by "
+             "config.json, nor for 1 others: they are not left out in silence",
+             folder);
+    assert_string_equal(err.text, expected);
+    safetensors_close(tensors);
+    remove_files();
+    write_file("model.safetensors",
+               HEAD(A ", \"l.0.rotary_emb.inv_freq\": {\"dtype\": \"F32\", \"shape\": [2], "
+                      "\"data_offsets\": [12, 20]}"),
+               20);
+    tensors = open_folder();
+    assert_int_equal(safetensors_find(tensors, "a", 2, 3, &view, &err), STATUS_OK);
+    assert_int_equal(safetensors_expect_all_found(tensors, &err), STATUS_OK);
     safetensors_close(tensors);
 }
 
@@ -274,12 +320,12 @@ static void test_shards(void **state)
     write_bytes("b.safetensors", file, bytes);
     write_index(INDEX("\"a\": \"a.safetensors\", \"b\": \"b.safetensors\""));
     struct safetensors *shards = open_folder();
-    const uint16_t *values;
+    struct tensor_view view;
     struct error err;
-    assert_int_equal(safetensors_find(shards, "b", 0, 4, &values, &err), STATUS_OK);
-    assert_memory_equal(values, "\14\15\16\17\20\21\22\23", 8);
+    assert_int_equal(safetensors_find(shards, "b", 0, 4, &view, &err), STATUS_OK);
+    assert_memory_equal(view.bytes, "\14\15\16\17\20\21\22\23", 8);
     assert_int_equal(safetensors_hash(shards), safetensors_hash(whole));
-    assert_int_equal(safetensors_find(shards, "x", 0, 4, &values, &err), STATUS_NOT_FOUND);
+    assert_int_equal(safetensors_find(shards, "x", 0, 4, &view, &err), STATUS_NOT_FOUND);
     assert_non_null(
         strstr(err.text, "/a.safetensors and its other shards: tensor x: expected, but not found"));
     safetensors_close(shards);
@@ -329,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_lengths_are_checked_against_the_file),
         cmocka_unit_test(test_damaged_files_never_reach_outside),
         cmocka_unit_test(test_values_at_an_odd_byte),
+        cmocka_unit_test(test_what_nobody_asked_for),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_indexes_that_are_wrong),
     };

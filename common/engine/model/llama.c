@@ -7,7 +7,41 @@ static struct attention_shape attention_shape(const struct model_shape *shape)
     return (struct attention_shape){.heads = shape->heads,
                                     .kv_heads = shape->kv_heads,
                                     .head_dim = shape->head_dim,
+                                    .window = shape->window,
                                     .scale = 1.0f / sqrtf((float)shape->head_dim)};
+}
+
+enum { ACTIVATIONS = 7 };
+
+struct activation {
+    struct buffer *buffer;
+    size_t bytes;
+};
+
+static void plan_activations(struct llama *llama, const struct model_shape *shape, size_t max_rows,
+                             size_t max_samples, struct activation plan[ACTIVATIONS])
+{
+    size_t row = max_rows * sizeof(float);
+    size_t head_columns = (size_t)shape->heads * shape->head_dim;
+    size_t qkv_columns = head_columns + 2 * (size_t)shape->kv_heads * shape->head_dim;
+    plan[0] = (struct activation){&llama->x, row * shape->hidden};
+    plan[1] = (struct activation){&llama->normed, row * shape->hidden};
+    plan[2] = (struct activation){&llama->qkv, row * qkv_columns};
+    plan[3] = (struct activation){&llama->heads, row * head_columns};
+    plan[4] = (struct activation){&llama->gate_up, row * 2 * shape->ffn};
+    plan[5] = (struct activation){&llama->gated, row * shape->ffn};
+    plan[6] = (struct activation){&llama->logits, max_samples * shape->vocab * sizeof(float)};
+}
+
+size_t llama_planned_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples)
+{
+    struct llama none;
+    struct activation plan[ACTIVATIONS];
+    size_t bytes = 0;
+    plan_activations(&none, shape, max_rows, max_samples, plan);
+    for (size_t i = 0; i < ACTIVATIONS; i++)
+        bytes += plan[i].bytes;
+    return bytes;
 }
 
 enum status llama_init(struct llama *out, struct kernels *kernels, const struct model_shape *shape,
@@ -15,23 +49,14 @@ enum status llama_init(struct llama *out, struct kernels *kernels, const struct 
                        struct error *err)
 {
     struct llama llama = {.kernels = kernels, .shape = shape, .weights = weights};
-    uint32_t head_columns = shape->heads * shape->head_dim;
-    uint32_t qkv_columns = head_columns + 2 * shape->kv_heads * shape->head_dim;
-    const struct {
-        struct buffer *buffer;
-        size_t rows, columns;
-    } plan[] = {
-        {&llama.x, max_rows, shape->hidden},        {&llama.normed, max_rows, shape->hidden},
-        {&llama.qkv, max_rows, qkv_columns},        {&llama.heads, max_rows, head_columns},
-        {&llama.gate_up, max_rows, 2 * shape->ffn}, {&llama.gated, max_rows, shape->ffn},
-        {&llama.logits, max_samples, shape->vocab},
-    };
-    for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
-        size_t bytes = plan[i].rows * plan[i].columns * sizeof(float);
-        enum status status = kernels_alloc(kernels, bytes, plan[i].buffer);
+    struct activation plan[ACTIVATIONS];
+    plan_activations(&llama, shape, max_rows, max_samples, plan);
+    for (size_t i = 0; i < ACTIVATIONS; i++) {
+        enum status status = kernels_alloc(kernels, plan[i].bytes, plan[i].buffer);
         if (status != STATUS_OK) {
             llama_deinit(&llama);
-            return error_set(err, status, "no device memory for %zu bytes of activations", bytes);
+            return error_set(err, status, "no device memory for %zu bytes of activations",
+                             plan[i].bytes);
         }
     }
     *out = llama;
@@ -47,7 +72,7 @@ void llama_deinit(struct llama *llama)
     *llama = (struct llama){0};
 }
 
-/* qkv = rope(linear(norm(x))); this layer's keys and values go to the pool. */
+/* qkv = rope(norm of heads(linear(norm(x)) + bias)); this layer's keys and values go to the pool. */
 static enum status append_keys_values(struct llama *m, const struct step_batch *batch,
                                       const struct kv_layout *layout, uint32_t l,
                                       struct buffer *pool)
@@ -57,8 +82,12 @@ static enum status append_keys_values(struct llama *m, const struct step_batch *
     TRY(kernels_rmsnorm(m->kernels, &m->x, &w->attention_norm, m->shape->rms_eps, NULL, batch->rows,
                         m->shape->hidden, &m->normed));
     TRY(kernels_linear(m->kernels, &w->qkv, &m->normed, batch->rows, false, &m->qkv));
-    return kernels_rope_append(m->kernels, batch, &shape, &m->weights->rope, layout, l, &m->qkv,
-                               pool);
+    struct head_parameters heads = {.bias = w->qkv_bias,
+                                    .q_norm = w->q_norm,
+                                    .k_norm = w->k_norm,
+                                    .norm_eps = m->shape->rms_eps,
+                                    .rope = m->weights->rope};
+    return kernels_rope_append(m->kernels, batch, &shape, &heads, layout, l, &m->qkv, pool);
 }
 
 /* x += linear(attention(q, pool)) */

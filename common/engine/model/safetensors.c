@@ -20,6 +20,7 @@ static const struct json_limits LIMITS = {.max_bytes = 32 << 20, .max_depth = 16
 struct entry {
     const struct tensor *tensor;
     const struct safetensors_file *file;
+    bool found; /* somebody asked for it */
 };
 
 struct safetensors {
@@ -68,7 +69,7 @@ static int compare_place(const void *a, const void *b)
     return order ? order : (x->file > y->file) - (x->file < y->file);
 }
 
-static const struct entry *find_entry(const struct safetensors *tensors, const char *name)
+static struct entry *find_entry(const struct safetensors *tensors, const char *name)
 {
     struct tensor named = {.name = (char *)name};
     struct entry key = {.tensor = &named};
@@ -110,7 +111,7 @@ static enum status index_names(struct safetensors *tensors, const char *path, st
     for (uint32_t f = 0; f < tensors->file_count; f++)
         for (uint32_t i = 0; i < tensors->files[f].tensor_count; i++)
             tensors->entries[tensors->entry_count++] =
-                (struct entry){&tensors->files[f].tensors[i], &tensors->files[f]};
+                (struct entry){&tensors->files[f].tensors[i], &tensors->files[f], false};
     qsort(tensors->entries, count, sizeof *tensors->entries, compare_place);
     for (size_t i = 1; i < count; i++) {
         const struct entry *a = &tensors->entries[i - 1], *b = &tensors->entries[i];
@@ -199,50 +200,97 @@ void safetensors_close(struct safetensors *tensors)
 
 static void describe(const struct tensor *tensor, struct str *out)
 {
-    str_addf(out, "%s [", tensor->type->name);
+    str_add(out, "[");
     for (uint32_t i = 0; i < tensor->rank; i++)
         str_addf(out, "%s%llu", i ? ", " : "", (unsigned long long)tensor->shape[i]);
     str_add(out, "]");
 }
 
-static enum status wrong_tensor(const struct entry *found, const struct tensor *expected,
-                                struct error *err)
+static enum status wrong_shape(const struct entry *found, const struct tensor *expected,
+                               struct error *err)
 {
     struct str want, have;
     str_init(&want, 256);
     str_init(&have, 256);
     describe(expected, &want);
     describe(found->tensor, &have);
-    bool same_type = found->tensor->type == expected->type;
-    enum status status = error_set(err, same_type ? STATUS_INVALID : STATUS_UNSUPPORTED,
-                                   "%s: tensor %.150s: expected %s, found %s", found->file->path,
-                                   found->tensor->name, want.data, have.data);
+    enum status status = error_set(
+        err, STATUS_INVALID, "%s: tensor %.150s: expected the shape %s by config.json, found %s",
+        found->file->path, found->tensor->name, want.data, have.data);
     str_deinit(&want);
     str_deinit(&have);
     return status;
 }
 
-enum status safetensors_find(const struct safetensors *tensors, const char *name, uint64_t rows,
-                             uint64_t columns, const uint16_t **values, struct error *err)
+static const struct {
+    const char *name;
+    enum float_type type;
+} FLOAT_TYPES[] = {{"BF16", FLOAT_BF16}, {"F16", FLOAT_F16}, {"F32", FLOAT_F32}};
+
+static bool float_type_of(const struct tensor *tensor, enum float_type *type)
 {
-    struct tensor expected = {.type = element_type_find("BF16"), .rank = rows ? 2 : 1};
+    for (size_t i = 0; i < sizeof FLOAT_TYPES / sizeof *FLOAT_TYPES; i++)
+        if (strcmp(FLOAT_TYPES[i].name, tensor->type->name) == 0) {
+            *type = FLOAT_TYPES[i].type;
+            return true;
+        }
+    return false;
+}
+
+enum status safetensors_find(struct safetensors *tensors, const char *name, uint64_t rows,
+                             uint64_t columns, struct tensor_view *view, struct error *err)
+{
+    struct tensor expected = {.rank = rows ? 2 : 1};
     expected.shape[0] = rows ? rows : columns;
     expected.shape[1] = rows ? columns : 0;
-    const struct entry *found = find_entry(tensors, name);
-    if (!found)
+    struct entry *entry = find_entry(tensors, name);
+    enum float_type type;
+    if (!entry)
         return error_set(err, STATUS_NOT_FOUND, "%s%s: tensor %s: expected, but not found",
                          tensors->files[0].path,
                          tensors->file_count > 1 ? " and its other shards" : "", name);
-    if (found->tensor->type != expected.type || found->tensor->rank != expected.rank ||
-        memcmp(found->tensor->shape, expected.shape, sizeof expected.shape) != 0)
-        return wrong_tensor(found, &expected, err);
-    const unsigned char *data = tensor_data(found->file, found->tensor);
-    if ((uintptr_t)data % sizeof **values != 0)
-        return error_set(err, STATUS_INVALID,
-                         "%s: tensor %s: expected bf16 values at an even byte, found byte %llu",
-                         found->file->path, name, (unsigned long long)(data - found->file->bytes));
-    *values = (const uint16_t *)(const void *)data;
+    if (!float_type_of(entry->tensor, &type))
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: tensor %s: expected BF16, F16 or F32, found %s", entry->file->path,
+                         name, entry->tensor->type->name);
+    if (entry->tensor->rank != expected.rank ||
+        memcmp(entry->tensor->shape, expected.shape, sizeof expected.shape) != 0)
+        return wrong_shape(entry, &expected, err);
+    entry->found = true;
+    *view = (struct tensor_view){.type = type, .bytes = tensor_data(entry->file, entry->tensor)};
     return STATUS_OK;
+}
+
+bool safetensors_has(const struct safetensors *tensors, const char *name)
+{
+    return find_entry(tensors, name) != NULL;
+}
+
+/* A table that is computed here. */
+static bool is_harmless(const char *name)
+{
+    static const char ending[] = "rotary_emb.inv_freq";
+    size_t length = strlen(name), tail = sizeof ending - 1;
+    return length >= tail && strcmp(name + length - tail, ending) == 0;
+}
+
+enum status safetensors_expect_all_found(const struct safetensors *tensors, struct error *err)
+{
+    const struct entry *first = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < tensors->entry_count; i++) {
+        const struct entry *entry = &tensors->entries[i];
+        if (entry->found || is_harmless(entry->tensor->name))
+            continue;
+        first = first ? first : entry;
+        count++;
+    }
+    if (!count)
+        return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "%s: tensor %.150s: there is no place for it in this model by config.json, "
+                     "nor for %zu others: they are not left out in silence",
+                     first->file->path, first->tensor->name, count - 1);
 }
 
 /* Up to SAMPLES windows, evenly spread: two checkpoints of one shape differ everywhere. */

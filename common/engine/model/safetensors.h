@@ -1,6 +1,6 @@
 /* The tensors of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names, mapped into
  * memory. The files are outside bytes: every length, type, shape and offset is checked against the file's length before a
- * pointer is given out; tensors may neither overlap nor reach beyond the data, and a name may appear once in all files. The
+ * pointer is given out; tensors cover the data without overlap or hole, and a name may appear once in all files. The
  * format: https://huggingface.co/docs/safetensors.
  *
  * Owner: one thread. Pointers live until safetensors_close. A file that somebody truncates while it is mapped ends the process
@@ -11,6 +11,7 @@
 
 #include "common/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct safetensors;
@@ -19,11 +20,23 @@ enum status safetensors_open(const char *model_dir, struct safetensors **tensors
                              struct error *err) WARN_UNUSED;
 void safetensors_close(struct safetensors *tensors);
 
-/* The bf16 values of tensor `name`, row-major, which must have exactly this shape: [rows, columns], or [columns] if rows is
- * 0. `values` is aligned to 2 bytes. */
-enum status safetensors_find(const struct safetensors *tensors, const char *name, uint64_t rows,
-                             uint64_t columns, const uint16_t **values,
+enum float_type { FLOAT_BF16, FLOAT_F16, FLOAT_F32 }; /* little endian */
+
+struct tensor_view {
+    enum float_type type;
+    const unsigned char *bytes; /* row-major; may lie at any byte: old files aren't aligned */
+};
+
+/* Tensor `name`, which must have exactly this shape: [rows, columns], or [columns] if rows is 0; and a type of float_type. */
+enum status safetensors_find(struct safetensors *tensors, const char *name, uint64_t rows,
+                             uint64_t columns, struct tensor_view *view,
                              struct error *err) WARN_UNUSED;
+bool safetensors_has(const struct safetensors *tensors, const char *name);
+
+/* STATUS_UNSUPPORTED where a tensor was never found by safetensors_find: it would have taken part in what the model computes. Tables
+ * of rotary angles, which old files carry along, aren't counted. The sentence names the first and how many there are. */
+enum status safetensors_expect_all_found(const struct safetensors *tensors,
+                                         struct error *err) WARN_UNUSED;
 
 /* Names, types, shapes and a sample of the bytes of all tensors; the same however they are sharded. */
 uint64_t safetensors_hash(const struct safetensors *tensors);

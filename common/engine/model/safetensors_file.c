@@ -139,14 +139,29 @@ static int compare_begin(const void *a, const void *b)
     return (x->end_bytes > y->end_bytes) - (x->end_bytes < y->end_bytes);
 }
 
-static enum status check_overlap(struct tensor *tensors, uint32_t count, struct error *err)
+/* Tensors lie behind each other and fill the data: neither overlap nor hole, as the format says. */
+static enum status check_places(const struct safetensors_file *file, struct error *err)
 {
-    qsort(tensors, count, sizeof *tensors, compare_begin);
-    for (uint32_t i = 1; i < count; i++)
-        if (tensors[i].begin_bytes < tensors[i - 1].end_bytes)
-            return error_set(
-                err, STATUS_INVALID, "tensor %.150s starts at byte %llu, inside tensor %.150s",
-                tensors[i].name, (unsigned long long)tensors[i].begin_bytes, tensors[i - 1].name);
+    const struct tensor *tensors = file->tensors;
+    uint64_t end = 0;
+    qsort(file->tensors, file->tensor_count, sizeof *tensors, compare_begin);
+    for (uint32_t i = 0; i < file->tensor_count; i++) {
+        unsigned long long begin = tensors[i].begin_bytes;
+        if (begin < end)
+            return error_set(err, STATUS_INVALID,
+                             "tensor %.150s starts at byte %llu, inside tensor %.150s",
+                             tensors[i].name, begin, tensors[i - 1].name);
+        if (begin > end)
+            return error_set(err, STATUS_INVALID,
+                             "tensor %.150s starts at byte %llu of the data: nothing fills the "
+                             "bytes from %llu on",
+                             tensors[i].name, begin, (unsigned long long)end);
+        end = tensors[i].end_bytes;
+    }
+    if (end < file->data_bytes)
+        return error_set(err, STATUS_INVALID,
+                         "%llu bytes behind the last tensor, which ends at byte %llu of the data",
+                         (unsigned long long)(file->data_bytes - end), (unsigned long long)end);
     return STATUS_OK;
 }
 
@@ -165,7 +180,7 @@ static enum status add_tensors(struct safetensors_file *file, const struct json_
     for (struct json_member m = {0}; json_next(root, &m);)
         if (strcmp(m.key, "__metadata__") != 0)
             TRY(add_tensor(file, &m, err));
-    return check_overlap(file->tensors, file->tensor_count, err);
+    return check_places(file, err);
 }
 
 static enum status parse_header(struct safetensors_file *file, struct error *err)

@@ -14,6 +14,8 @@ struct safetensors;
 struct layer_weights {
     struct buffer attention_norm; /* f32 [D] */
     struct linear qkv;            /* [(H + 2G) E, D]: query heads, key heads, value heads */
+    struct buffer qkv_bias;       /* f32 [(H + 2G) E], where the shape has qkv_bias */
+    struct buffer q_norm, k_norm; /* f32 [E] each, where the shape has qk_norm */
     struct linear attention_out;  /* [D, H E] */
     struct buffer ffn_norm;       /* f32 [D] */
     struct linear gate_up;        /* [2F, D]: gate, up */
@@ -21,7 +23,7 @@ struct layer_weights {
 };
 
 struct weights {
-    struct buffer embedding;      /* bf16 [V, D], rows as in the file */
+    struct buffer embedding;      /* [V, D] rows in the backend's weight_type */
     struct layer_weights *layers; /* [layers] */
     struct buffer final_norm;     /* f32 [D] */
     struct linear lm_head;        /* [V, D]; tied: packed from the embedding */
@@ -30,11 +32,17 @@ struct weights {
     uint32_t layer_count;
 };
 
-/* From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed, norms 1. `positions`: rows of
+/* Is every tensor there, of its shape and of a type that can be read, and none beside them? Takes no memory. `bytes`: what
+ * weights_load will take at its peak. files == NULL: random weights, only the bytes. */
+enum status weights_check(struct kernels *kernels, const struct model_shape *shape,
+                          uint32_t positions, struct safetensors *files, uint64_t *bytes,
+                          struct error *err) WARN_UNUSED;
+
+/* After weights_check. From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed, norms 1. `positions`: rows of
  * the rope table. Logs a line when it starts, every few seconds and when done. On failure nothing is left behind. */
 enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
-                         uint32_t positions, const struct safetensors *files,
-                         struct weights *weights, struct error *err) WARN_UNUSED;
+                         uint32_t positions, struct safetensors *files, struct weights *weights,
+                         struct error *err) WARN_UNUSED;
 void weights_unload(struct kernels *kernels, struct weights *weights);
 
 size_t weights_bytes(const struct weights *weights); /* on the device */

@@ -2,4 +2,4 @@
 
 #include "kernels/cpu/inner/inner_body.h"
 
-const struct inner inner_baseline = INNER_TABLE("baseline");
+const struct inner inner_baseline = INNER_TABLE("portable");

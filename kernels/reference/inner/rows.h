@@ -8,15 +8,6 @@
 
 #define REFERENCE_PANEL 16 /* outputs of a linear layer computed side by side */
 
-static inline float reference_widen(uint16_t bf16)
-{
-    union {
-        uint32_t bits;
-        float value;
-    } wide = {.bits = (uint32_t)bf16 << 16};
-    return wide.value;
-}
-
 struct reference_panel {
     const float *weights; /* [k][REFERENCE_PANEL] */
     uint32_t k, out_stride;

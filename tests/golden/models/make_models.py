@@ -4,14 +4,14 @@ Usage: make_models.py OUT [NAME...]     Needs: pip install torch 'transformers>=
 
 Each OUT/<name>/ holds config.json, the weights, generation_config.json and golden.json; README.md says how to compare.
 Between them they cover what published models look like: both spellings of config.json (rope_theta + rope_scaling +
-torch_dtype up to transformers 4; rope_parameters + dtype since 5), one file and shards with an index.
+torch_dtype up to transformers 4; rope_parameters + dtype since 5), one file and shards with an index, bf16, fp16 and fp32.
 """
 import json
 import os
 import sys
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 SEED = 7
 GREEDY_TOKENS = 32
@@ -22,11 +22,19 @@ LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq
                    original_max_position_embeddings=64)
 WIDE = {**BASE, "hidden_size": 64, "intermediate_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 4,
         "max_position_embeddings": 4096}
+QWEN_ROPE = dict(rope_type="default", rope_theta=1000000.0)
+STORED = {"qwen3": torch.float32, "mistral-headdim": torch.float16}  # the others: bf16
+OLDER_SPELLING = {"llama3-rope", "qwen2", "mistral-headdim"}
 # name: (offset of the random seed, configuration, prompt lengths)
 MODELS = {
     "llama": (0, LlamaConfig(**BASE, tie_word_embeddings=False), (1, 7, 33, 130)),
     "llama-mha": (1, LlamaConfig(**{**BASE, "num_key_value_heads": 8}, tie_word_embeddings=False), (1, 7, 33, 130)),
     "llama3-rope": (2, LlamaConfig(**BASE, tie_word_embeddings=True, rope_parameters=LLAMA3_ROPE), (1, 7, 33, 130)),
+    "qwen2": (3, Qwen2Config(**BASE, tie_word_embeddings=True, rope_parameters=QWEN_ROPE), (1, 7, 33, 130)),
+    "qwen3": (4, Qwen3Config(**BASE, head_dim=32, tie_word_embeddings=True, rope_parameters=QWEN_ROPE), (1, 7, 33, 130)),
+    "mistral-window": (5, MistralConfig(**BASE, sliding_window=24, tie_word_embeddings=False), (1, 7, 33, 130)),
+    "mistral-headdim": (6, MistralConfig(**{**BASE, "hidden_size": 160}, head_dim=32, sliding_window=None,
+                                         tie_word_embeddings=False), (1, 7, 33, 130)),
     "llama-wide": (9, LlamaConfig(**WIDE, tie_word_embeddings=True), (1, 700, 3000)),
 }
 
@@ -42,7 +50,7 @@ def edit_json(path, edit):
 def older_spelling(config):
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = rope
+    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.46.0"
 
@@ -53,14 +61,15 @@ def write_model(folder, name, config):
     with torch.no_grad():
         for key, p in model.named_parameters():
             if p.dim() == 1:
-                p.copy_(1 + 0.2 * torch.randn_like(p))
+                p.copy_(0.2 * torch.randn_like(p) + (1 if "norm" in key else 0))
             else:
                 scale = 0.6 if "embed" in key or "lm_head" in key else 1.6 / p.shape[-1] ** 0.5
                 p.copy_(torch.randn_like(p) * scale)
             p.copy_(p.to(torch.bfloat16).float())
-    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="300KB" if name == "llama-mha" else "5GB")
-    if name == "llama3-rope":
+    model.to(STORED.get(name, torch.bfloat16)).save_pretrained(folder, max_shard_size="300KB" if name == "llama-mha" else "5GB")
+    if name in OLDER_SPELLING:
         edit_json(os.path.join(folder, "config.json"), older_spelling)
+    if name == "llama3-rope":
         edit_json(os.path.join(folder, "generation_config.json"), lambda data: data.update(eos_token_id=[2, 5]))
 
 

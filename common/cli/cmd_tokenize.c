@@ -18,6 +18,7 @@ struct settings {
     char tokenizer[4096];
     bool jsonl;
     bool special;
+    bool pieces;
 };
 
 #define AT(field) CONFIG_AT(struct settings, field)
@@ -35,6 +36,8 @@ static const struct config_setting detokenize_settings[] = {
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a JSON array of ids in, a JSON string out"},
     {"special", CONFIG_BOOL, AT(special), "false", .help = "Keep special tokens in the text"},
+    {"pieces", CONFIG_BOOL, AT(pieces), "false",
+     .help = "With --jsonl: a JSON array of what each id gives in a stream, and the end"},
 };
 static const struct config_program tokenize_program = {
     .name = "baton tokenize",
@@ -106,6 +109,28 @@ static enum status detokenize(const struct tokenizer *tokenizer, const struct se
     return detokenizer_decode(tokenizer, ids->data, ids->count, !settings->special, text, err);
 }
 
+/* As a stream gives it: what each id completes, then what the end does. */
+static void add_pieces(struct str *out, const struct tokenizer *tokenizer,
+                       const struct settings *settings, const struct token_ids *ids)
+{
+    struct detokenizer detokenizer;
+    struct str piece;
+    str_init(&piece, TEXT_LIMIT_BYTES);
+    detokenizer_init(&detokenizer, tokenizer, !settings->special);
+    str_add(out, "[");
+    for (size_t i = 0; i <= ids->count; i++) {
+        str_clear(&piece);
+        if (i < ids->count)
+            detokenizer_push(&detokenizer, ids->data[i], &piece);
+        else
+            detokenizer_flush(&detokenizer, &piece);
+        str_add(out, i ? ", " : "");
+        json_quote(out, piece.data, piece.length);
+    }
+    str_add(out, "]");
+    str_deinit(&piece);
+}
+
 static enum status push_id(struct token_ids *ids, uint64_t id, struct error *err)
 {
     if (token_ids_push(ids, (uint32_t)id))
@@ -172,10 +197,13 @@ static enum status detokenize_json(const struct tokenizer *tokenizer,
     token_ids_init(&ids, IDS_LIMIT_COUNT);
     str_init(&text, TEXT_LIMIT_BYTES);
     enum status status = read_ids(input, &ids, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && settings->pieces) {
+        add_pieces(out, tokenizer, settings, &ids);
+    } else if (status == STATUS_OK) {
         status = detokenize(tokenizer, settings, &ids, &text, err);
-    if (status == STATUS_OK)
-        json_quote(out, text.data, text.length);
+        if (status == STATUS_OK)
+            json_quote(out, text.data, text.length);
+    }
     str_deinit(&text);
     token_ids_deinit(&ids);
     return status;
@@ -278,6 +306,10 @@ static int run_command(const struct command *command, int argc, char **argv)
     if (settings.jsonl && result.positional_count) {
         fprintf(stderr, "%s: --jsonl reads standard input, not an argument\n",
                 command->program->name);
+        return 2;
+    }
+    if (settings.pieces && !settings.jsonl) {
+        fprintf(stderr, "%s: --pieces needs --jsonl\n", command->program->name);
         return 2;
     }
     const char *argument = result.positional_count ? result.positionals[0] : NULL;

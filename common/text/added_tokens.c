@@ -25,6 +25,29 @@ static enum status read_flags(const struct json_value *json, struct added_token 
     return STATUS_OK;
 }
 
+/* What the token looks like in normalized text, NUL-terminated. */
+static enum status normalize(const struct normalizer *normalizer, const char *text, size_t length,
+                             char **pattern, size_t *pattern_length, struct error *err)
+{
+    struct normalizer_room room;
+    normalizer_room_init(&room);
+    struct regex_scratch *scratch = regex_scratch_create();
+    enum status status = normalizer_apply(normalizer, scratch, &room, &text, &length, err);
+    if (status == STATUS_OK && (length == 0 || memchr(text, 0, length)))
+        status = error_set(err, STATUS_INVALID, "the normalizer leaves it empty, or with a NUL");
+    if (status == STATUS_OK && length > ADDED_TOKENS_LIMIT_PATTERN)
+        status =
+            error_set(err, STATUS_LIMIT, "%zu bytes after normalizing are over the limit of %d",
+                      length, ADDED_TOKENS_LIMIT_PATTERN);
+    if (status == STATUS_OK) {
+        *pattern = strndup(text, length);
+        *pattern_length = length;
+    }
+    regex_scratch_destroy(scratch);
+    normalizer_room_deinit(&room);
+    return status;
+}
+
 static enum status read_token(const struct json_value *json, const struct normalizer *normalizer,
                               struct added_token *token, struct error *err)
 {
@@ -40,13 +63,12 @@ static enum status read_token(const struct json_value *json, const struct normal
     token->id = (uint32_t)id;
     token->content = strdup(content);
     token->content_length = length;
-    struct str normal;
-    str_init(&normal, normalizer_limit(length));
-    if (token->normalized)
-        normalizer_apply(normalizer, &content, &length, &normal);
-    token->pattern = strndup(content, length);
-    token->pattern_length = length;
-    str_deinit(&normal);
+    if (token->normalized && normalizer->step_count) {
+        TRY(normalize(normalizer, content, length, &token->pattern, &token->pattern_length, err));
+    } else {
+        token->pattern = strdup(content);
+        token->pattern_length = length;
+    }
     ASSERT(token->content && token->pattern);
     return STATUS_OK;
 }
@@ -82,10 +104,10 @@ static enum status read_all(struct added_tokens *added, const struct json_value 
                             const struct normalizer *normalizer, struct error *err)
 {
     for (size_t i = 0; i < json_count(json); i++) {
+        added->count++;
         enum status status = read_token(json_at(json, i), normalizer, &added->tokens[i], err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "number %zu", i);
-        added->count++;
     }
     return index_passes(added, err);
 }

@@ -7,8 +7,9 @@
 #include "common/json/json.h"
 #include "common/text/normalizer.h"
 
-#define ADDED_TOKENS_LIMIT_COUNT 65536
-#define ADDED_TOKENS_LIMIT_BYTES 1024 /* of one */
+#define ADDED_TOKENS_LIMIT_COUNT   65536
+#define ADDED_TOKENS_LIMIT_BYTES   1024 /* of one */
+#define ADDED_TOKENS_LIMIT_PATTERN 2048 /* of one, normalized */
 
 struct added_token {
     char *content; /* as in the file, NUL-terminated */

@@ -6,101 +6,92 @@
 #include <string.h>
 
 #define NONE UINT32_MAX
+#define FEW  32 /* symbols of a segment that an array joins faster than a heap */
 
 struct bpe_symbol {
     uint32_t token; /* NONE once joined to its left neighbour */
     uint32_t previous, next;
 };
 
-static uint32_t pair_slot(const struct bpe *bpe, uint32_t left, uint32_t right)
+/* Tokens that stand in a word for what they don't spell; merges of them would hide which symbols a token starts with. */
+static bool joins_substitutes(const struct bpe *bpe)
 {
-    uint64_t pair = (uint64_t)left << 32 | right;
-    return (uint32_t)(pair * 0x9E3779B97F4A7C15u >> bpe->slot_shift);
+    if (bpe->alphabet.kind == BPE_ALPHABET_BYTES)
+        return false;
+    bool *substitutes = calloc(bpe->vocabulary->count, sizeof *substitutes), found = false;
+    ASSERT(substitutes);
+    for (size_t byte = 0; byte < 256; byte++)
+        if (bpe->alphabet.bytes[byte] != NONE)
+            substitutes[bpe->alphabet.bytes[byte]] = true;
+    if (bpe->alphabet.unk != NONE)
+        substitutes[bpe->alphabet.unk] = true;
+    for (uint32_t rank = 0; rank < bpe->merges.count && !found; rank++)
+        found = substitutes[bpe->merges.merges[rank].left] ||
+                substitutes[bpe->merges.merges[rank].right];
+    free(substitutes);
+    return found;
 }
 
-/* The slot of the pair, or the empty one where it belongs. At most half of the slots are taken. */
-static uint32_t *find_pair(const struct bpe *bpe, uint32_t left, uint32_t right)
+static void find_joinable(struct bpe *bpe)
 {
-    uint32_t mask = UINT32_MAX >> (bpe->slot_shift - 32);
-    uint32_t slot = pair_slot(bpe, left, right);
-    for (; bpe->slots[slot]; slot = (slot + 1) & mask) {
-        const struct bpe_merge *merge = &bpe->merges[bpe->slots[slot] - 1];
-        if (merge->left == left && merge->right == right)
-            break;
+    if (joins_substitutes(bpe)) {
+        merge_table_set_all_joinable(&bpe->merges);
+        return;
     }
-    return &bpe->slots[slot];
-}
-
-static void index_merges(struct bpe *bpe)
-{
-    bpe->slot_shift = 58; /* 64 slots */
-    while ((1ull << (64 - bpe->slot_shift)) < 2ull * bpe->merge_count)
-        bpe->slot_shift--;
-    bpe->slots = calloc((size_t)1 << (64 - bpe->slot_shift), sizeof *bpe->slots);
-    ASSERT(bpe->slots);
-    for (uint32_t rank = 0; rank < bpe->merge_count;
-         rank++) /* of equal pairs the last one counts */
-        *find_pair(bpe, bpe->merges[rank].left, bpe->merges[rank].right) = rank + 1;
-}
-
-/* Bytes that no UTF-8 text has needn't have a token. */
-static bool is_of_utf8(int byte)
-{
-    return byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
-}
-
-static enum status find_byte_tokens(struct bpe *bpe, struct error *err)
-{
-    for (int byte = 0; byte < 256; byte++) {
-        char c = (char)byte;
-        bpe->byte_tokens[byte] = NONE;
-        if (!vocabulary_find(bpe->vocabulary, &c, 1, &bpe->byte_tokens[byte]) && is_of_utf8(byte))
-            return error_set(err, STATUS_INVALID, "the vocabulary has no token for the byte 0x%02X",
-                             byte);
+    for (uint32_t rank = 0; rank < bpe->merges.count; rank++) {
+        const struct bpe_merge *merge = &bpe->merges.merges[rank];
+        size_t left, right;
+        const char *left_bytes = vocabulary_bytes(bpe->vocabulary, merge->left, &left);
+        const char *right_bytes = vocabulary_bytes(bpe->vocabulary, merge->right, &right);
+        if (left && right) /* an empty token never is a symbol */
+            merge_table_set_joinable(&bpe->merges,
+                                     bpe_alphabet_last(&bpe->alphabet, left_bytes, left),
+                                     bpe_alphabet_first(&bpe->alphabet, right_bytes, right));
     }
-    return STATUS_OK;
 }
 
-static void mark_whole_tokens(struct bpe *bpe, bool ignore_merges)
+static void mark_whole_tokens(struct bpe *bpe)
 {
     struct bpe_scratch scratch;
     bpe_scratch_init(&scratch);
-    bpe->whole = calloc(bpe->vocabulary->count, 1);
-    ASSERT(bpe->whole);
+    uint8_t *whole = calloc(bpe->vocabulary->count, 1);
+    ASSERT(whole);
     for (uint32_t id = 0; id < bpe->vocabulary->count; id++) {
         size_t length = 0;
         uint32_t found;
         const char *bytes = vocabulary_bytes(bpe->vocabulary, id, &length);
         if (!length || !vocabulary_find(bpe->vocabulary, bytes, length, &found) || found != id)
             continue;
-        struct token_ids ids;
-        token_ids_init(&ids, 1);
-        bpe->whole[id] = ignore_merges || (bpe_encode(bpe, &scratch, bytes, length, &ids) &&
-                                           ids.count == 1 && ids.data[0] == id);
-        token_ids_deinit(&ids);
+        uint32_t room[1];
+        struct token_ids ids = {.data = room, .capacity = 1, .limit_count = 1};
+        whole[id] =
+            bpe_encode(bpe, &scratch, bytes, length, &ids) && ids.count == 1 && ids.data[0] == id;
     }
     bpe_scratch_deinit(&scratch);
+    bpe->whole = whole;
 }
 
-enum status bpe_init(struct bpe *bpe, const struct vocabulary *vocabulary, struct bpe_merge *merges,
-                     uint32_t merge_count, bool ignore_merges, struct error *err)
+enum status bpe_init(struct bpe *bpe, const struct vocabulary *vocabulary,
+                     const struct bpe_settings *settings, struct bpe_merge *merges,
+                     uint32_t merge_count, struct error *err)
 {
-    ASSERT(merge_count <= BPE_LIMIT_MERGES);
-    *bpe = (struct bpe){.vocabulary = vocabulary, .merges = merges, .merge_count = merge_count};
-    index_merges(bpe);
-    enum status status = find_byte_tokens(bpe, err);
+    *bpe = (struct bpe){.vocabulary = vocabulary};
+    merge_table_init(&bpe->merges, merges, merge_count);
+    enum status status = bpe_alphabet_init(&bpe->alphabet, vocabulary, &settings->alphabet, err);
     if (status != STATUS_OK) {
         bpe_deinit(bpe);
         return status;
     }
-    mark_whole_tokens(bpe, ignore_merges);
+    find_joinable(bpe);
+    mark_whole_tokens(bpe);
+    bpe->ignore_merges = settings->ignore_merges;
     return STATUS_OK;
 }
 
 void bpe_deinit(struct bpe *bpe)
 {
-    free(bpe->merges);
-    free(bpe->slots);
+    bpe_alphabet_deinit(&bpe->alphabet);
+    merge_table_deinit(&bpe->merges);
     free(bpe->whole);
     *bpe = (struct bpe){0};
 }
@@ -112,9 +103,49 @@ void bpe_scratch_init(struct bpe_scratch *scratch)
 
 void bpe_scratch_deinit(struct bpe_scratch *scratch)
 {
+    free(scratch->tokens);
     free(scratch->symbols);
     free(scratch->heap);
     *scratch = (struct bpe_scratch){0};
+}
+
+static uint32_t rank_of(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t left,
+                        uint32_t right)
+{
+    scratch->pairs_looked_up++;
+    return merge_table_rank(&bpe->merges, left, right);
+}
+
+/* Joins in place: ranks[i] is that of the pair (i, i + 1). */
+static void join_few(const struct bpe *bpe, struct bpe_scratch *scratch)
+{
+    uint32_t ranks[FEW], *tokens = scratch->tokens;
+    size_t count = scratch->token_count;
+    for (size_t i = 0; i + 1 < count; i++)
+        ranks[i] = rank_of(bpe, scratch, tokens[i], tokens[i + 1]);
+    for (;;) {
+        uint32_t best = NONE;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < count; i++) {
+            if (ranks[i] < best) {
+                best = ranks[i];
+                at = i;
+            }
+        }
+        if (best == NONE)
+            break;
+        tokens[at] = bpe->merges.merges[best].joined;
+        count--;
+        for (size_t i = at + 1; i < count; i++) {
+            tokens[i] = tokens[i + 1];
+            ranks[i - 1] = ranks[i];
+        }
+        if (at > 0)
+            ranks[at - 1] = rank_of(bpe, scratch, tokens[at - 1], tokens[at]);
+        if (at + 1 < count)
+            ranks[at] = rank_of(bpe, scratch, tokens[at], tokens[at + 1]);
+    }
+    scratch->token_count = count;
 }
 
 static void heap_push(struct bpe_scratch *scratch, uint64_t key)
@@ -142,33 +173,32 @@ static uint64_t heap_pop(struct bpe_scratch *scratch)
     return top;
 }
 
-/* A word of n bytes has n symbols; its heap never holds more than n - 1 first candidates and two more a merge. */
-static void scratch_reserve(struct bpe_scratch *scratch, size_t length)
+/* A segment of n symbols: its heap never holds more than n - 1 first candidates and two more a merge. */
+static void reserve_symbols(struct bpe_scratch *scratch, size_t count)
 {
-    if (scratch->symbol_capacity >= length)
+    if (scratch->symbol_capacity >= count)
         return;
-    scratch->symbol_capacity = length + length / 2 + 64;
-    scratch->heap_capacity = 3 * scratch->symbol_capacity;
+    scratch->symbol_capacity = count + count / 2 + 64;
     free(scratch->symbols);
     free(scratch->heap);
     scratch->symbols = malloc(scratch->symbol_capacity * sizeof *scratch->symbols);
-    scratch->heap = malloc(scratch->heap_capacity * sizeof *scratch->heap);
+    scratch->heap = malloc(3 * scratch->symbol_capacity * sizeof *scratch->heap);
     ASSERT(scratch->symbols && scratch->heap);
 }
 
 static void propose(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t left)
 {
     const struct bpe_symbol *symbols = scratch->symbols;
-    uint32_t rank_plus_1 = *find_pair(bpe, symbols[left].token, symbols[symbols[left].next].token);
-    if (rank_plus_1)
-        heap_push(scratch, (uint64_t)(rank_plus_1 - 1) << 32 | left);
+    uint32_t rank = rank_of(bpe, scratch, symbols[left].token, symbols[symbols[left].next].token);
+    if (rank != NONE)
+        heap_push(scratch, (uint64_t)rank << 32 | left);
 }
 
 /* A candidate is stale when one of its two symbols has grown since. */
 static void apply(const struct bpe *bpe, struct bpe_scratch *scratch, uint64_t candidate)
 {
     struct bpe_symbol *symbols = scratch->symbols;
-    const struct bpe_merge *merge = &bpe->merges[candidate >> 32];
+    const struct bpe_merge *merge = &bpe->merges.merges[candidate >> 32];
     uint32_t left = (uint32_t)candidate, right = symbols[left].next;
     if (symbols[left].token != merge->left || right == NONE || symbols[right].token != merge->right)
         return;
@@ -183,20 +213,13 @@ static void apply(const struct bpe *bpe, struct bpe_scratch *scratch, uint64_t c
         propose(bpe, scratch, symbols[left].previous);
 }
 
-bool bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *word, size_t length,
-                struct token_ids *ids)
+static void join_many(const struct bpe *bpe, struct bpe_scratch *scratch)
 {
-    if (length == 0)
-        return true;
-    uint32_t id;
-    if (bpe->whole && vocabulary_find(bpe->vocabulary, word, length, &id) && bpe->whole[id])
-        return token_ids_push(ids, id);
-    ASSERT(length < NONE / 2);
-    scratch_reserve(scratch, length);
+    uint32_t count = (uint32_t)scratch->token_count;
+    reserve_symbols(scratch, count);
     struct bpe_symbol *symbols = scratch->symbols;
-    uint32_t count = (uint32_t)length;
     for (uint32_t i = 0; i < count; i++)
-        symbols[i] = (struct bpe_symbol){.token = bpe->byte_tokens[(unsigned char)word[i]],
+        symbols[i] = (struct bpe_symbol){.token = scratch->tokens[i],
                                          .previous = i ? i - 1 : NONE,
                                          .next = i + 1 < count ? i + 1 : NONE};
     scratch->heap_count = 0;
@@ -204,8 +227,84 @@ bool bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *
         propose(bpe, scratch, i);
     while (scratch->heap_count)
         apply(bpe, scratch, heap_pop(scratch));
+    scratch->token_count = 0;
     for (uint32_t i = 0; i != NONE; i = symbols[i].next)
-        if (!token_ids_push(ids, symbols[i].token))
+        scratch->tokens[scratch->token_count++] = symbols[i].token;
+}
+
+/* A word while its symbols arrive; scratch->tokens is the segment. */
+struct segmenter {
+    const struct bpe *bpe;
+    struct bpe_scratch *scratch;
+    struct token_ids *ids;
+    const char *word;
+    size_t start, end; /* of the segment in the word */
+    bool spelled;      /* word[start..end) is what its symbols spell */
+};
+
+static bool end_segment(struct segmenter *segmenter)
+{
+    const struct bpe *bpe = segmenter->bpe;
+    struct bpe_scratch *scratch = segmenter->scratch;
+    uint32_t id;
+    if (scratch->token_count > 1 && segmenter->spelled && bpe->whole &&
+        vocabulary_find(bpe->vocabulary, segmenter->word + segmenter->start,
+                        segmenter->end - segmenter->start, &id) &&
+        bpe->whole[id]) {
+        scratch->tokens[0] = id;
+        scratch->token_count = 1;
+    } else if (scratch->token_count > FEW) {
+        join_many(bpe, scratch);
+    } else if (scratch->token_count > 1) {
+        join_few(bpe, scratch);
+    }
+    for (size_t i = 0; i < scratch->token_count; i++)
+        if (!token_ids_push(segmenter->ids, scratch->tokens[i]))
             return false;
+    scratch->token_count = 0;
     return true;
+}
+
+static void append(struct bpe_scratch *scratch, uint32_t token)
+{
+    if (scratch->token_count == scratch->token_capacity) {
+        scratch->token_capacity = 2 * scratch->token_capacity + 2 * FEW;
+        scratch->tokens =
+            realloc(scratch->tokens, scratch->token_capacity * sizeof *scratch->tokens);
+        ASSERT(scratch->tokens);
+    }
+    scratch->tokens[scratch->token_count++] = token;
+}
+
+static bool take_symbol(void *context, uint32_t token, size_t start, size_t length)
+{
+    struct segmenter *segmenter = context;
+    struct bpe_scratch *scratch = segmenter->scratch;
+    if (scratch->token_count &&
+        !merge_table_joinable(&segmenter->bpe->merges, scratch->tokens[scratch->token_count - 1],
+                              token) &&
+        !end_segment(segmenter))
+        return false;
+    if (scratch->token_count == 0) {
+        segmenter->start = segmenter->end = start;
+        segmenter->spelled = true;
+    }
+    segmenter->spelled &= length > 0 && start == segmenter->end;
+    segmenter->end = start + length;
+    append(scratch, token);
+    return true;
+}
+
+bool bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *word, size_t length,
+                struct token_ids *ids)
+{
+    uint32_t id;
+    if (bpe->whole && vocabulary_find(bpe->vocabulary, word, length, &id) &&
+        (bpe->ignore_merges || bpe->whole[id]))
+        return token_ids_push(ids, id);
+    ASSERT(length < NONE / 2);
+    struct segmenter segmenter = {.bpe = bpe, .scratch = scratch, .ids = ids, .word = word};
+    struct bpe_symbol_sink sink = {take_symbol, &segmenter};
+    scratch->token_count = 0;
+    return bpe_alphabet_read(&bpe->alphabet, word, length, &sink) && end_segment(&segmenter);
 }

@@ -30,13 +30,16 @@ static enum status check_settings(const struct json_value *json, struct error *e
     return STATUS_OK;
 }
 
-size_t bpe_model_bytes(const char *spelling, size_t length, char *bytes, bool *spelled_in_bytes)
+size_t bpe_model_bytes(const struct bpe_model *model, const char *spelling, size_t length,
+                       char *bytes, bool *findable)
 {
     size_t count = length;
-    *spelled_in_bytes = byte_level_read(spelling, length, bytes, &count);
-    if (!*spelled_in_bytes)
-        memcpy(bytes, spelling, length);
-    return count;
+    *findable = length > 0;
+    if (model->kind == BPE_ALPHABET_BYTES && byte_level_read(spelling, length, bytes, &count))
+        return count;
+    *findable &= model->kind != BPE_ALPHABET_BYTES;
+    memcpy(bytes, spelling, length);
+    return length;
 }
 
 static enum status largest_id(const struct json_value *vocab, uint32_t *max_id, struct error *err)
@@ -52,8 +55,8 @@ static enum status largest_id(const struct json_value *vocab, uint32_t *max_id, 
     return STATUS_OK;
 }
 
-static enum status read_vocabulary(struct vocabulary *vocabulary, const struct json_value *vocab,
-                                   struct error *err)
+static enum status read_vocabulary(struct bpe_model *model, const struct json_value *vocab,
+                                   struct decoder *decoder, struct error *err)
 {
     for (struct json_member m = {0}; json_next(vocab, &m);) {
         char bytes[VOCABULARY_LIMIT_TOKEN];
@@ -64,10 +67,12 @@ static enum status read_vocabulary(struct vocabulary *vocabulary, const struct j
             return error_set(err, STATUS_LIMIT,
                              "\"vocab\": the token \"%.40s...\" is longer than %zu bytes", m.key,
                              sizeof bytes);
-        length = bpe_model_bytes(m.key, length, bytes, &findable);
         TRY(json_as_i64(m.value, 0, VOCABULARY_LIMIT_COUNT - 1, &id, err));
+        size_t count = bpe_model_bytes(model, m.key, length, bytes, &findable);
         enum status status =
-            vocabulary_add(vocabulary, (uint32_t)id, bytes, length, findable && length > 0, err);
+            vocabulary_add(&model->vocabulary, (uint32_t)id, bytes, count, findable, err);
+        if (status == STATUS_OK)
+            status = decoder_add(decoder, (uint32_t)id, m.key, length, err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "\"vocab\"");
     }
@@ -110,7 +115,7 @@ static enum status find_part(const struct vocabulary *vocabulary, const char *by
     return error_set(err, STATUS_INVALID, "its token isn't in the vocabulary");
 }
 
-static enum status read_merge(const struct vocabulary *vocabulary, const struct json_value *json,
+static enum status read_merge(const struct bpe_model *model, const struct json_value *json,
                               struct bpe_merge *merge, struct error *err)
 {
     struct part parts[2];
@@ -118,13 +123,16 @@ static enum status read_merge(const struct vocabulary *vocabulary, const struct 
     char bytes[VOCABULARY_LIMIT_TOKEN];
     if (parts[0].length + parts[1].length > sizeof bytes)
         return error_set(err, STATUS_LIMIT, "longer than %zu bytes", sizeof bytes);
-    size_t left, right;
-    if (!byte_level_read(parts[0].spelling, parts[0].length, bytes, &left) ||
-        !byte_level_read(parts[1].spelling, parts[1].length, bytes + left, &right))
-        return error_set(err, STATUS_UNSUPPORTED, "not spelled in the byte-level alphabet");
-    TRY(find_part(vocabulary, bytes, left, &merge->left, err));
-    TRY(find_part(vocabulary, bytes + left, right, &merge->right, err));
-    return find_part(vocabulary, bytes, left + right, &merge->joined, err);
+    bool known[2];
+    size_t left = bpe_model_bytes(model, parts[0].spelling, parts[0].length, bytes, &known[0]);
+    size_t right =
+        bpe_model_bytes(model, parts[1].spelling, parts[1].length, bytes + left, &known[1]);
+    for (size_t i = 0; i < 2; i++)
+        if (!known[i] && parts[i].length > 0)
+            return error_set(err, STATUS_UNSUPPORTED, "not spelled in the byte-level alphabet");
+    TRY(find_part(&model->vocabulary, bytes, left, &merge->left, err));
+    TRY(find_part(&model->vocabulary, bytes + left, right, &merge->right, err));
+    return find_part(&model->vocabulary, bytes, left + right, &merge->joined, err);
 }
 
 /* Files made from merges.txt may keep its first line. */
@@ -135,7 +143,7 @@ static bool is_version_line(const struct json_value *merge)
            strncmp(text, "#version", strlen("#version")) == 0;
 }
 
-static enum status read_merges(const struct vocabulary *vocabulary, const struct json_value *array,
+static enum status read_merges(const struct bpe_model *model, const struct json_value *array,
                                struct bpe_merge *merges, uint32_t *count, struct error *err)
 {
     *count = 0;
@@ -143,35 +151,52 @@ static enum status read_merges(const struct vocabulary *vocabulary, const struct
         const struct json_value *merge = json_at(array, i);
         if (i == 0 && is_version_line(merge))
             continue;
-        enum status status = read_merge(vocabulary, merge, &merges[(*count)++], err);
+        enum status status = read_merge(model, merge, &merges[(*count)++], err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "\"merges\": merge %zu", i);
     }
     return STATUS_OK;
 }
 
+static enum status optional_bool(const struct json_value *json, const char *key, bool *value,
+                                 struct error *err)
+{
+    return json_find(json, key) ? json_get_bool(json, key, value, err) : STATUS_OK;
+}
+
+static enum status read_settings(const struct json_value *json, struct bpe_settings *settings,
+                                 struct error *err)
+{
+    TRY(optional_bool(json, "ignore_merges", &settings->ignore_merges, err));
+    TRY(optional_bool(json, "byte_fallback", &settings->alphabet.byte_fallback, err));
+    TRY(optional_bool(json, "fuse_unk", &settings->alphabet.fuse_unk, err));
+    if (json_find(json, "unk_token"))
+        return json_get_string(json, "unk_token", &settings->alphabet.unk_token, NULL, err);
+    return STATUS_OK;
+}
+
 static enum status init_bpe(struct bpe_model *model, const struct json_value *json,
                             const struct json_value *array, struct error *err)
 {
-    bool ignore_merges = false;
-    if (json_find(json, "ignore_merges"))
-        TRY(json_get_bool(json, "ignore_merges", &ignore_merges, err));
-    if (json_count(array) > BPE_LIMIT_MERGES)
+    struct bpe_settings settings = {.alphabet.kind = model->kind};
+    TRY(read_settings(json, &settings, err));
+    if (json_count(array) > MERGE_TABLE_LIMIT_COUNT)
         return error_set(err, STATUS_LIMIT, "\"merges\": %zu are over the limit of %u",
-                         json_count(array), BPE_LIMIT_MERGES);
+                         json_count(array), MERGE_TABLE_LIMIT_COUNT);
     struct bpe_merge *merges = calloc(json_count(array) + 1, sizeof *merges);
     ASSERT(merges);
     uint32_t count;
-    enum status status = read_merges(&model->vocabulary, array, merges, &count, err);
+    enum status status = read_merges(model, array, merges, &count, err);
     if (status != STATUS_OK) {
         free(merges);
         return status;
     }
-    return bpe_init(&model->bpe, &model->vocabulary, merges, count, ignore_merges, err);
+    return bpe_init(&model->bpe, &model->vocabulary, &settings, merges, count, err);
 }
 
 enum status bpe_model_init(struct bpe_model *model, const struct json_value *json,
-                           uint32_t max_added_id, struct error *err)
+                           enum bpe_alphabet_kind kind, uint32_t max_added_id,
+                           struct decoder *decoder, struct error *err)
 {
     const struct json_value *vocab, *merges;
     TRY(check_settings(json, err));
@@ -179,9 +204,10 @@ enum status bpe_model_init(struct bpe_model *model, const struct json_value *jso
     TRY(json_get_array(json, "merges", &merges, err));
     uint32_t max_id = max_added_id;
     TRY(largest_id(vocab, &max_id, err));
-    *model = (struct bpe_model){0};
+    *model = (struct bpe_model){.kind = kind};
     vocabulary_init(&model->vocabulary, max_id + 1);
-    enum status status = read_vocabulary(&model->vocabulary, vocab, err);
+    decoder_reserve(decoder, max_id + 1);
+    enum status status = read_vocabulary(model, vocab, decoder, err);
     if (status == STATUS_OK)
         status = init_bpe(model, json, merges, err);
     if (status != STATUS_OK)

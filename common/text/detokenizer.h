@@ -1,6 +1,8 @@
 /* Token ids to text, at once or as they come. Text is always whole, valid UTF-8: a character that several tokens share comes
  * with the last of them, and bytes that never become one turn into U+FFFD, as `tokenizers` does it. What a stream of
- * pushes and the flush give together is what detokenizer_decode gives.
+ * pushes and the flush give together is what detokenizer_decode gives, but for one case that no encoded text gives: with
+ * ByteFallback, `tokenizers` turns a whole run of byte tokens into U+FFFD where any of it is malformed. Only the whole text can
+ * know that; a stream gives each character of such a run as soon as it is there, and U+FFFD for the malformed bytes.
  *
  * An id without a token is no text (a model may have more rows than its tokenizer has tokens).
  * A plain value without memory of its own; one thread at a time. The tokenizer must outlive it. */
@@ -12,7 +14,9 @@
 
 struct detokenizer {
     const struct tokenizer *tokenizer;
-    bool skip_special; /* special tokens are no text */
+    bool skip_special;  /* special tokens are no text */
+    bool started;       /* a token was pushed that isn't skipped */
+    uint8_t strip_left; /* characters that may still be taken off the start of the text */
     uint8_t held_count;
     char held[4]; /* the start of a character: at most 3 bytes */
 };

@@ -3,27 +3,68 @@
 #include "common/base/assert.h"
 #include "common/text/unicode.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SEQUENCE_LIMIT_DEPTH 4
+
+static enum status read_content(struct normalizer_step *step, const struct json_value *json,
+                                const char *key, struct error *err)
+{
+    const char *content;
+    size_t length;
+    TRY(json_get_string(json, key, &content, &length, err));
+    if (length > NORMALIZER_LIMIT_CONTENT)
+        return error_set(err, STATUS_LIMIT, "\"%s\" of %zu bytes is over the limit of %d", key,
+                         length, NORMALIZER_LIMIT_CONTENT);
+    step->content = malloc(length + 1);
+    ASSERT(step->content);
+    memcpy(step->content, content, length);
+    step->content_length = length;
+    return STATUS_OK;
+}
+
+static enum status read_step(struct normalizer_step *step, const struct json_value *json,
+                             const char *type, struct error *err)
+{
+    if (strcmp(type, "NFC") == 0) {
+        step->kind = NORMALIZER_NFC;
+        return STATUS_OK;
+    }
+    if (strcmp(type, "Prepend") == 0) {
+        step->kind = NORMALIZER_PREPEND;
+        return read_content(step, json, "prepend", err);
+    }
+    if (strcmp(type, "Replace") != 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "\"%.40s\" isn't supported (NFC, Prepend, Replace and Sequence are)",
+                         type);
+    const struct json_value *pattern;
+    step->kind = NORMALIZER_REPLACE;
+    TRY(json_get_object(json, "pattern", &pattern, err));
+    TRY(pattern_read(&step->pattern, pattern, err));
+    return read_content(step, json, "content", err);
+}
 
 static enum status read_component(struct normalizer *normalizer, const struct json_value *json,
                                   int depth, struct error *err)
 {
     const char *type;
-    TRY(json_get_string(json, "type", &type, NULL, err));
-    if (strcmp(type, "NFC") == 0) {
-        normalizer->nfc = true;
-        return STATUS_OK;
-    }
-    if (strcmp(type, "Sequence") != 0)
-        return error_set(err, STATUS_UNSUPPORTED, "\"%.40s\" isn't supported (NFC is)", type);
     const struct json_value *parts;
+    TRY(json_get_string(json, "type", &type, NULL, err));
+    if (strcmp(type, "Sequence") != 0) {
+        if (normalizer->step_count == NORMALIZER_LIMIT_STEPS)
+            return error_set(err, STATUS_LIMIT, "more than %d steps", NORMALIZER_LIMIT_STEPS);
+        return read_step(&normalizer->steps[normalizer->step_count++], json, type, err);
+    }
     TRY(json_get_array(json, "normalizers", &parts, err));
     if (depth == SEQUENCE_LIMIT_DEPTH)
         return error_set(err, STATUS_LIMIT, "Sequences are nested deeper than %d", depth);
-    for (size_t i = 0; i < json_count(parts); i++)
-        TRY(read_component(normalizer, json_at(parts, i), depth + 1, err));
+    for (size_t i = 0; i < json_count(parts); i++) {
+        enum status status = read_component(normalizer, json_at(parts, i), depth + 1, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"normalizers\"[%zu]", i);
+    }
     return STATUS_OK;
 }
 
@@ -31,21 +72,78 @@ enum status normalizer_init(struct normalizer *normalizer, const struct json_val
                             struct error *err)
 {
     *normalizer = (struct normalizer){0};
-    return json ? read_component(normalizer, json, 0, err) : STATUS_OK;
+    enum status status = json ? read_component(normalizer, json, 0, err) : STATUS_OK;
+    if (status != STATUS_OK)
+        normalizer_deinit(normalizer);
+    return status;
 }
 
-size_t normalizer_limit(size_t length)
+void normalizer_deinit(struct normalizer *normalizer)
 {
-    return 3 * length; /* UAX #15: form C makes UTF-8 at most three times as long */
+    for (size_t i = 0; i < normalizer->step_count; i++) {
+        pattern_deinit(&normalizer->steps[i].pattern);
+        free(normalizer->steps[i].content);
+    }
+    *normalizer = (struct normalizer){0};
 }
 
-void normalizer_apply(const struct normalizer *normalizer, const char **text, size_t *length,
-                      struct str *buffer)
+void normalizer_room_init(struct normalizer_room *room)
 {
-    if (!normalizer->nfc || unicode_is_surely_nfc(*text, *length))
-        return;
-    unicode_add_nfc(buffer, *text, *length);
-    ASSERT(!buffer->truncated);
-    *text = buffer->data;
-    *length = buffer->length;
+    for (size_t i = 0; i < 2; i++)
+        str_init(&room->texts[i], NORMALIZER_LIMIT_BYTES);
+}
+
+void normalizer_room_deinit(struct normalizer_room *room)
+{
+    for (size_t i = 0; i < 2; i++)
+        str_deinit(&room->texts[i]);
+}
+
+static enum status replace(const struct normalizer_step *step, struct regex_scratch *scratch,
+                           const char *text, size_t length, struct str *out, struct error *err)
+{
+    struct pattern_search search = {.scratch = scratch, .text = text, .length = length};
+    struct regex_match match = {.found = true};
+    for (size_t at = 0; match.found && !out->truncated; at = match.end) {
+        TRY(pattern_next(&step->pattern, &search, &match, err));
+        str_append(out, text + at, match.start - at);
+        if (match.found)
+            str_append(out, step->content, step->content_length);
+    }
+    return STATUS_OK;
+}
+
+static enum status apply_step(const struct normalizer_step *step, struct regex_scratch *scratch,
+                              const char *text, size_t length, struct str *out, struct error *err)
+{
+    switch (step->kind) {
+    case NORMALIZER_NFC: unicode_add_nfc(out, text, length); return STATUS_OK;
+    case NORMALIZER_PREPEND:
+        if (length > 0)
+            str_append(out, step->content, step->content_length);
+        str_append(out, text, length);
+        return STATUS_OK;
+    case NORMALIZER_REPLACE: return replace(step, scratch, text, length, out, err);
+    }
+    ASSERT(false);
+}
+
+enum status normalizer_apply(const struct normalizer *normalizer, struct regex_scratch *scratch,
+                             struct normalizer_room *room, const char **text, size_t *length,
+                             struct error *err)
+{
+    for (size_t i = 0; i < normalizer->step_count; i++) {
+        const struct normalizer_step *step = &normalizer->steps[i];
+        if (step->kind == NORMALIZER_NFC && unicode_is_surely_nfc(*text, *length))
+            continue;
+        struct str *out = &room->texts[*text == room->texts[0].data];
+        str_clear(out);
+        TRY(apply_step(step, scratch, *text, *length, out, err));
+        if (out->truncated)
+            return error_set(err, STATUS_LIMIT, "the normalized text is over the limit of %u bytes",
+                             NORMALIZER_LIMIT_BYTES);
+        *text = out->data;
+        *length = out->length;
+    }
+    return STATUS_OK;
 }

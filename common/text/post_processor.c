@@ -87,6 +87,33 @@ static enum status read_template(struct post_processor *processor, const struct 
     return wrap(processor, &sides, err);
 }
 
+/* "sep": ["[SEP]", 102] */
+static enum status read_named_id(const struct json_value *json, const char *key,
+                                 uint32_t vocabulary_count, uint32_t *id, struct error *err)
+{
+    const struct json_value *pair;
+    int64_t value;
+    TRY(json_get_array(json, key, &pair, err));
+    if (json_count(pair) != 2)
+        return error_set(err, STATUS_INVALID, "\"%s\" isn't a token and its id", key);
+    enum status status =
+        json_as_i64(json_at(pair, 1), 0, (int64_t)vocabulary_count - 1, &value, err);
+    if (status != STATUS_OK)
+        return error_prefix(err, status, "the id of \"%s\"", key);
+    *id = (uint32_t)value;
+    return STATUS_OK;
+}
+
+/* BertProcessing and RobertaProcessing: [CLS] text [SEP]. */
+static enum status read_bert(struct post_processor *processor, const struct json_value *json,
+                             uint32_t vocabulary_count, struct error *err)
+{
+    struct sides sides = {.counts = {1, 1}};
+    TRY(read_named_id(json, "cls", vocabulary_count, &sides.ids[0][0], err));
+    TRY(read_named_id(json, "sep", vocabulary_count, &sides.ids[1][0], err));
+    return wrap(processor, &sides, err);
+}
+
 static enum status read_component(struct post_processor *processor, const struct json_value *json,
                                   uint32_t vocabulary_count, int depth, struct error *err)
 {
@@ -96,15 +123,23 @@ static enum status read_component(struct post_processor *processor, const struct
         return STATUS_OK;
     if (strcmp(type, "TemplateProcessing") == 0)
         return read_template(processor, json, vocabulary_count, err);
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0)
+        return read_bert(processor, json, vocabulary_count, err);
     if (strcmp(type, "Sequence") != 0)
         return error_set(err, STATUS_UNSUPPORTED,
-                         "\"%.40s\" isn't supported (TemplateProcessing and ByteLevel are)", type);
+                         "\"%.40s\" isn't supported (TemplateProcessing, BertProcessing, "
+                         "RobertaProcessing, ByteLevel and Sequence are)",
+                         type);
     const struct json_value *parts;
     TRY(json_get_array(json, "processors", &parts, err));
     if (depth == SEQUENCE_LIMIT_DEPTH)
         return error_set(err, STATUS_LIMIT, "Sequences are nested deeper than %d", depth);
-    for (size_t i = 0; i < json_count(parts); i++)
-        TRY(read_component(processor, json_at(parts, i), vocabulary_count, depth + 1, err));
+    for (size_t i = 0; i < json_count(parts); i++) {
+        enum status status =
+            read_component(processor, json_at(parts, i), vocabulary_count, depth + 1, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "\"processors\"[%zu]", i);
+    }
     return STATUS_OK;
 }
 

@@ -1,5 +1,5 @@
-/* The "post_processor" of tokenizer.json: special tokens in front of and behind the text's. TemplateProcessing, ByteLevel (it only
- * concerns offsets), Sequences of these, or none. */
+/* The "post_processor" of tokenizer.json: special tokens in front of and behind the text's. TemplateProcessing, BertProcessing,
+ * RobertaProcessing, ByteLevel (it only concerns offsets), Sequences of these, or none. */
 #ifndef BATON_TEXT_POST_PROCESSOR_H
 #define BATON_TEXT_POST_PROCESSOR_H
 

@@ -1,9 +1,8 @@
 #include "common/text/pre_tokenizer.h"
 
-#include "common/base/assert.h"
-#include "common/base/str.h"
+#include "common/base/utf8.h"
+#include "common/text/unicode.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define SEQUENCE_LIMIT_DEPTH 4
@@ -15,27 +14,18 @@ static const char gpt2_pattern[] =
 /* While it is read. */
 struct builder {
     struct pre_tokenizer *made;
-    bool byte_level; /* the last one: nothing may follow */
     struct error *err;
 };
 
-static enum status add_stage(struct builder *builder, struct pre_tokenizer_stage stage)
+/* The next stage, zeroed: what it comes to hold is freed with the whole. */
+static enum status next_stage(struct builder *builder, struct pre_tokenizer_stage **stage)
 {
     struct pre_tokenizer *made = builder->made;
-    if (made->stage_count == PRE_TOKENIZER_LIMIT_STAGES) {
-        regex_destroy(stage.regex);
+    if (made->stage_count == PRE_TOKENIZER_LIMIT_STAGES)
         return error_set(builder->err, STATUS_LIMIT, "more than %d steps",
                          PRE_TOKENIZER_LIMIT_STAGES);
-    }
-    made->stages[made->stage_count++] = stage;
+    *stage = &made->stages[made->stage_count++];
     return STATUS_OK;
-}
-
-static enum status add_pattern(struct builder *builder, const char *pattern, size_t length)
-{
-    struct pre_tokenizer_stage stage = {0};
-    TRY(regex_create(pattern, length, &stage.regex, builder->err));
-    return add_stage(builder, stage);
 }
 
 static enum status optional_bool(const struct json_value *json, const char *key, bool *value,
@@ -44,60 +34,43 @@ static enum status optional_bool(const struct json_value *json, const char *key,
     return json_find(json, key) ? json_get_bool(json, key, value, err) : STATUS_OK;
 }
 
-/* {"String": ...} is searched for as it is: each byte that might mean something in a pattern is written as \xHH. */
-static enum status add_literal(struct builder *builder, const char *text, size_t length)
+static enum status read_behavior(const struct json_value *json, enum split_behavior *behavior,
+                                 struct error *err)
 {
-    struct str pattern;
-    str_init(&pattern, 16 * 1024);
-    for (size_t i = 0; i < length; i++) {
-        bool letter = (text[i] & 0x80) || (text[i] >= '0' && text[i] <= '9') ||
-                      ((text[i] | 32) >= 'a' && (text[i] | 32) <= 'z') || text[i] == ' ';
-        str_addf(&pattern, letter ? "%c" : "\\x%02x", text[i]);
+    static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous"};
+    const char *name;
+    TRY(json_get_string(json, "behavior", &name, NULL, err));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *behavior = (enum split_behavior)i;
+            return STATUS_OK;
+        }
     }
-    enum status status = pattern.truncated
-                             ? error_set(builder->err, STATUS_LIMIT, "the string is too long")
-                             : add_pattern(builder, pattern.data, pattern.length);
-    str_deinit(&pattern);
-    return status;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "\"behavior\" \"%.40s\" isn't supported (Isolated, Removed, "
+                     "MergedWithPrevious, MergedWithNext and Contiguous are)",
+                     name);
 }
 
 static enum status read_split(struct builder *builder, const struct json_value *json)
 {
+    struct pre_tokenizer_stage *stage = NULL;
     const struct json_value *pattern;
-    const char *behavior, *text;
-    size_t length;
-    bool invert = false;
+    TRY(next_stage(builder, &stage));
     TRY(json_get_object(json, "pattern", &pattern, builder->err));
-    TRY(json_get_string(json, "behavior", &behavior, NULL, builder->err));
-    TRY(optional_bool(json, "invert", &invert, builder->err));
-    bool removed = strcmp(behavior, "Removed") == 0;
-    if (!removed && strcmp(behavior, "Isolated") != 0)
-        return error_set(builder->err, STATUS_UNSUPPORTED,
-                         "Split with behavior \"%.40s\" isn't supported (Isolated and Removed are)",
-                         behavior);
-    if (json_find(pattern, "Regex")) {
-        TRY(json_get_string(pattern, "Regex", &text, &length, builder->err));
-        TRY(add_pattern(builder, text, length));
-    } else {
-        TRY(json_get_string(pattern, "String", &text, &length, builder->err));
-        TRY(add_literal(builder, text, length));
-    }
-    struct pre_tokenizer_stage *stage = &builder->made->stages[builder->made->stage_count - 1];
-    stage->drop_matches = removed && !invert;
-    stage->drop_rest = removed && invert;
-    return STATUS_OK;
+    TRY(read_behavior(json, &stage->behavior, builder->err));
+    TRY(optional_bool(json, "invert", &stage->invert, builder->err));
+    return pattern_read(&stage->pattern, pattern, builder->err);
 }
 
-static enum status read_byte_level(struct builder *builder, const struct json_value *json)
+static enum status split_by_class(struct builder *builder, bool (*has)(uint32_t),
+                                  enum split_behavior behavior)
 {
-    bool add_prefix_space = true, use_regex = true;
-    TRY(optional_bool(json, "add_prefix_space", &add_prefix_space, builder->err));
-    TRY(optional_bool(json, "use_regex", &use_regex, builder->err));
-    if (add_prefix_space)
-        TRY(add_stage(builder, (struct pre_tokenizer_stage){0}));
-    if (use_regex)
-        TRY(add_pattern(builder, gpt2_pattern, strlen(gpt2_pattern)));
-    builder->byte_level = true;
+    struct pre_tokenizer_stage *stage = NULL;
+    TRY(next_stage(builder, &stage));
+    stage->pattern.has = has;
+    stage->behavior = behavior;
     return STATUS_OK;
 }
 
@@ -105,33 +78,143 @@ static enum status read_digits(struct builder *builder, const struct json_value 
 {
     bool individual = false;
     TRY(optional_bool(json, "individual_digits", &individual, builder->err));
-    const char *pattern = individual ? "\\p{N}" : "\\p{N}+";
-    return add_pattern(builder, pattern, strlen(pattern));
+    return split_by_class(builder, unicode_is_numeric,
+                          individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS);
 }
 
-static enum status read_component(struct builder *builder, const struct json_value *json, int depth)
+static enum status read_punctuation(struct builder *builder, const struct json_value *json)
 {
-    const char *type;
-    TRY(json_get_string(json, "type", &type, NULL, builder->err));
-    if (builder->byte_level)
-        return error_set(builder->err, STATUS_UNSUPPORTED,
-                         "\"%.40s\" behind ByteLevel isn't supported", type);
-    if (strcmp(type, "Split") == 0)
-        return read_split(builder, json);
-    if (strcmp(type, "Digits") == 0)
-        return read_digits(builder, json);
-    if (strcmp(type, "ByteLevel") == 0)
-        return read_byte_level(builder, json);
-    if (strcmp(type, "Sequence") != 0)
-        return error_set(builder->err, STATUS_UNSUPPORTED,
-                         "\"%.40s\" isn't supported (Split, Digits and ByteLevel are)", type);
+    enum split_behavior behavior = SPLIT_ISOLATED;
+    if (json_find(json, "behavior"))
+        TRY(read_behavior(json, &behavior, builder->err));
+    return split_by_class(builder, unicode_is_punctuation, behavior);
+}
+
+/* Words of \w, and runs of what is neither that nor white space; white space is dropped. */
+static enum status read_whitespace(struct builder *builder, const struct json_value *json)
+{
+    (void)json;
+    TRY(split_by_class(builder, unicode_is_space, SPLIT_REMOVED));
+    return split_by_class(builder, unicode_is_word, SPLIT_CONTIGUOUS);
+}
+
+static enum status read_whitespace_split(struct builder *builder, const struct json_value *json)
+{
+    (void)json;
+    return split_by_class(builder, unicode_is_space, SPLIT_REMOVED);
+}
+
+static enum status read_prepend_scheme(struct metaspace *metaspace, const struct json_value *json,
+                                       struct error *err)
+{
+    static const char *const names[] = {"always", "first", "never"};
+    const char *name = "always";
+    bool add_prefix_space = true;
+    if (json_find(json, "prepend_scheme"))
+        TRY(json_get_string(json, "prepend_scheme", &name, NULL, err));
+    TRY(optional_bool(json, "add_prefix_space", &add_prefix_space, err));
+    /* Files from before there were schemes have add_prefix_space alone. */
+    if (!add_prefix_space && json_find(json, "prepend_scheme") && strcmp(name, "never") != 0)
+        return error_set(err, STATUS_INVALID,
+                         "\"add_prefix_space\" doesn't agree with \"prepend_scheme\"");
+    if (!add_prefix_space)
+        name = "never";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            metaspace->prepend = (enum prepend_scheme)i;
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "\"prepend_scheme\" \"%.40s\" isn't supported (always, first and never are)",
+                     name);
+}
+
+enum status metaspace_read(struct metaspace *metaspace, const struct json_value *json,
+                           struct error *err)
+{
+    const char *text;
+    size_t length;
+    *metaspace = (struct metaspace){.split = true};
+    TRY(json_get_string(json, "replacement", &text, &length, err));
+    if (length == 0 || utf8_next(text, length).length != length)
+        return error_set(err, STATUS_INVALID, "\"replacement\" isn't one character");
+    memcpy(metaspace->replacement, text, length);
+    metaspace->length = length;
+    TRY(optional_bool(json, "split", &metaspace->split, err));
+    return read_prepend_scheme(metaspace, json, err);
+}
+
+static enum status read_metaspace(struct builder *builder, const struct json_value *json)
+{
+    struct pre_tokenizer_stage *stage = NULL;
+    TRY(next_stage(builder, &stage));
+    stage->kind = PRE_TOKENIZER_METASPACE;
+    return metaspace_read(&stage->metaspace, json, builder->err);
+}
+
+static enum status read_byte_level(struct builder *builder, const struct json_value *json)
+{
+    struct pre_tokenizer_stage *stage = NULL;
+    bool add_prefix_space = true, use_regex = true;
+    TRY(optional_bool(json, "add_prefix_space", &add_prefix_space, builder->err));
+    TRY(optional_bool(json, "use_regex", &use_regex, builder->err));
+    if (add_prefix_space) {
+        TRY(next_stage(builder, &stage));
+        stage->kind = PRE_TOKENIZER_SPACE;
+    }
+    builder->made->byte_level = true;
+    if (!use_regex)
+        return STATUS_OK;
+    TRY(next_stage(builder, &stage));
+    return pattern_from_regex(&stage->pattern, gpt2_pattern, strlen(gpt2_pattern), builder->err);
+}
+
+static enum status read_component(struct builder *builder, const struct json_value *json,
+                                  int depth);
+
+static enum status read_sequence(struct builder *builder, const struct json_value *json, int depth)
+{
     const struct json_value *parts;
     TRY(json_get_array(json, "pretokenizers", &parts, builder->err));
     if (depth == SEQUENCE_LIMIT_DEPTH)
         return error_set(builder->err, STATUS_LIMIT, "Sequences are nested deeper than %d", depth);
-    for (size_t i = 0; i < json_count(parts); i++)
-        TRY(read_component(builder, json_at(parts, i), depth + 1));
+    for (size_t i = 0; i < json_count(parts); i++) {
+        enum status status = read_component(builder, json_at(parts, i), depth + 1);
+        if (status != STATUS_OK)
+            return error_prefix(builder->err, status, "\"pretokenizers\"[%zu]", i);
+    }
     return STATUS_OK;
+}
+
+static enum status read_component(struct builder *builder, const struct json_value *json, int depth)
+{
+    static const struct {
+        const char *type;
+        enum status (*read)(struct builder *builder, const struct json_value *json);
+    } kinds[] = {
+        {"Split", read_split},
+        {"Digits", read_digits},
+        {"Punctuation", read_punctuation},
+        {"Whitespace", read_whitespace},
+        {"WhitespaceSplit", read_whitespace_split},
+        {"Metaspace", read_metaspace},
+        {"ByteLevel", read_byte_level},
+    };
+    const char *type;
+    TRY(json_get_string(json, "type", &type, NULL, builder->err));
+    if (builder->made->byte_level)
+        return error_set(builder->err, STATUS_UNSUPPORTED,
+                         "\"%.40s\" behind ByteLevel isn't supported", type);
+    if (strcmp(type, "Sequence") == 0)
+        return read_sequence(builder, json, depth);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(type, kinds[i].type) == 0)
+            return kinds[i].read(builder, json);
+    return error_set(builder->err, STATUS_UNSUPPORTED,
+                     "\"%.40s\" isn't supported (Split, Digits, Punctuation, Whitespace, "
+                     "WhitespaceSplit, Metaspace, ByteLevel and Sequence are)",
+                     type);
 }
 
 enum status pre_tokenizer_init(struct pre_tokenizer *pre_tokenizer, const struct json_value *json,
@@ -140,9 +223,6 @@ enum status pre_tokenizer_init(struct pre_tokenizer *pre_tokenizer, const struct
     *pre_tokenizer = (struct pre_tokenizer){0};
     struct builder builder = {.made = pre_tokenizer, .err = err};
     enum status status = json ? read_component(&builder, json, 0) : STATUS_OK;
-    if (status == STATUS_OK && !builder.byte_level)
-        status =
-            error_set(err, STATUS_UNSUPPORTED, "a pre-tokenizer without ByteLevel isn't supported");
     if (status != STATUS_OK)
         pre_tokenizer_deinit(pre_tokenizer);
     return status;
@@ -151,58 +231,6 @@ enum status pre_tokenizer_init(struct pre_tokenizer *pre_tokenizer, const struct
 void pre_tokenizer_deinit(struct pre_tokenizer *pre_tokenizer)
 {
     for (size_t i = 0; i < pre_tokenizer->stage_count; i++)
-        regex_destroy(pre_tokenizer->stages[i].regex);
+        pattern_deinit(&pre_tokenizer->stages[i].pattern);
     *pre_tokenizer = (struct pre_tokenizer){0};
-}
-
-/* Each step hands its pieces straight to the next one, so the recursion is as deep as there are steps. */
-struct run {
-    const struct pre_tokenizer *pre_tokenizer;
-    struct regex_scratch *scratch;
-    const struct word_sink *sink;
-    struct error *err;
-};
-
-static enum status run_stage(const struct run *run, size_t nth, const char *text, size_t length);
-
-static enum status put_space(const struct run *run, size_t nth, const char *text, size_t length)
-{
-    if (text[0] == ' ')
-        return run_stage(run, nth + 1, text, length);
-    char *spaced = malloc(length + 1);
-    ASSERT(spaced);
-    spaced[0] = ' ';
-    memcpy(spaced + 1, text, length);
-    enum status status = run_stage(run, nth + 1, spaced, length + 1);
-    free(spaced);
-    return status;
-}
-
-static enum status run_stage(const struct run *run, size_t nth, const char *text, size_t length)
-{
-    if (length == 0)
-        return STATUS_OK;
-    if (nth == run->pre_tokenizer->stage_count)
-        return run->sink->take(run->sink->context, text, length, run->err);
-    const struct pre_tokenizer_stage *stage = &run->pre_tokenizer->stages[nth];
-    if (!stage->regex)
-        return put_space(run, nth, text, length);
-    for (size_t at = 0; at < length;) {
-        struct regex_match match;
-        TRY(regex_find(stage->regex, run->scratch, text, length, at, &match, run->err));
-        if (!stage->drop_rest)
-            TRY(run_stage(run, nth + 1, text + at, match.start - at));
-        if (match.found && !stage->drop_matches)
-            TRY(run_stage(run, nth + 1, text + match.start, match.end - match.start));
-        at = match.end;
-    }
-    return STATUS_OK;
-}
-
-enum status pre_tokenizer_run(const struct pre_tokenizer *pre_tokenizer,
-                              struct regex_scratch *scratch, const char *text, size_t length,
-                              const struct word_sink *sink, struct error *err)
-{
-    struct run run = {pre_tokenizer, scratch, sink, err};
-    return run_stage(&run, 0, text, length);
 }

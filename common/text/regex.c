@@ -2,7 +2,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
-#include "common/base/utf8.h"
 #include "common/text/regex_syntax.h"
 
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 
 struct regex {
     pcre2_code *code;
+    bool jit;
 };
 
 struct regex_scratch {
@@ -46,7 +46,7 @@ static enum status compile(const struct str *pattern, struct regex *regex, struc
                          pattern->data, reason);
     }
     /* Where there is no JIT for this machine the interpreter does it, at a quarter of the speed. */
-    (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
+    regex->jit = pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE) == 0;
     return STATUS_OK;
 }
 
@@ -105,26 +105,23 @@ void regex_scratch_destroy(struct regex_scratch *scratch)
 enum status regex_find(const struct regex *regex, struct regex_scratch *scratch, const char *text,
                        size_t length, size_t from, struct regex_match *match, struct error *err)
 {
-    while (from < length) {
-        /* Without NO_UTF_CHECK each search would validate the whole rest of the text: O(n^2) in all. */
-        int code = pcre2_match(regex->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK,
-                               scratch->data, scratch->context);
-        if (code == PCRE2_ERROR_NOMATCH)
-            break;
-        if (code < 0) {
-            char reason[128];
-            pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
-            return error_set(err, STATUS_LIMIT, "splitting the text failed near byte %zu: %s", from,
-                             reason);
-        }
-        const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(scratch->data);
-        if (ends[1] > ends[0]) {
-            *match = (struct regex_match){true, ends[0], ends[1]};
-            return STATUS_OK;
-        }
-        from = ends[0] < length ? ends[0] + utf8_next(text + ends[0], length - ends[0]).length
-                                : length;
-    }
+    /* Without NO_UTF_CHECK each search would validate the whole rest of the text: O(n^2) in all. The JIT's own entry leaves
+     * out what pcre2_match checks first, which costs as much as finding a short word. */
+    int code = regex->jit ? pcre2_jit_match(regex->code, (PCRE2_SPTR)text, length, from, 0,
+                                            scratch->data, scratch->context)
+                          : pcre2_match(regex->code, (PCRE2_SPTR)text, length, from,
+                                        PCRE2_NO_UTF_CHECK, scratch->data, scratch->context);
     *match = (struct regex_match){.start = length, .end = length};
+    if (code == PCRE2_ERROR_NOMATCH)
+        return STATUS_OK;
+    if (code < 0) {
+        char reason[128];
+        pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
+        return error_set(err, STATUS_LIMIT, "splitting the text failed near byte %zu: %s", from,
+                         reason);
+    }
+    const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(scratch->data);
+    /* \K inside a lookahead could set the start behind the end. */
+    *match = (struct regex_match){true, ends[0] < ends[1] ? ends[0] : ends[1], ends[1]};
     return STATUS_OK;
 }

@@ -22,10 +22,10 @@ void regex_scratch_destroy(struct regex_scratch *scratch);
 
 struct regex_match {
     bool found;
-    size_t start, end; /* end > start: empty matches are passed over */
+    size_t start, end; /* equal for an empty match; the text's end where there is none */
 };
 
-/* The first match at or behind `from` in text[0..length), which must be valid UTF-8 (it isn't checked again). */
+/* The first match, maybe an empty one, at or behind `from` (<= length) in text[0..length), which must be valid UTF-8 (it isn't checked again). */
 enum status regex_find(const struct regex *regex, struct regex_scratch *scratch, const char *text,
                        size_t length, size_t from, struct regex_match *match,
                        struct error *err) WARN_UNUSED;

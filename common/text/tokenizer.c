@@ -5,6 +5,7 @@
 #include "common/json/json.h"
 #include "common/text/added_tokens.h"
 #include "common/text/bpe_model.h"
+#include "common/text/decoder.h"
 #include "common/text/normalizer.h"
 #include "common/text/post_processor.h"
 #include "common/text/pre_tokenizer.h"
@@ -12,59 +13,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_LIMIT_BYTES (64u << 20)
 #define FILE_LIMIT_DEPTH 32
-#define TEXT_LIMIT_BYTES (1u << 28) /* form C may triple it, and a word is shorter than 2^31 */
 
 struct tokenizer {
     struct normalizer normalizer;
     struct pre_tokenizer pre_tokenizer;
     struct added_tokens added;
     struct post_processor post_processor;
+    struct decoder decoder;
     struct bpe_model model;
 };
 
-/* ByteLevel, alone or in Sequences: what the detokenizer does. */
-static enum status check_decoder(const struct json_value *json, int depth, struct error *err)
-{
-    const char *type;
-    TRY(json_get_string(json, "type", &type, NULL, err));
-    if (strcmp(type, "ByteLevel") == 0)
-        return STATUS_OK;
-    const struct json_value *parts;
-    if (strcmp(type, "Sequence") != 0 || depth > 0)
-        return error_set(err, STATUS_UNSUPPORTED, "\"%.40s\" isn't supported (ByteLevel is)", type);
-    TRY(json_get_array(json, "decoders", &parts, err));
-    if (json_count(parts) != 1)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "a Sequence of %zu decoders isn't supported (ByteLevel alone is)",
-                         json_count(parts));
-    return check_decoder(json_at(parts, 0), depth + 1, err);
-}
-
-/* Added tokens that the model's vocabulary lacks get their ids; those that it has must have the same there. */
-static enum status add_tokens(struct tokenizer *tokenizer, struct error *err)
+/* The id that the model's vocabulary has for an added token is the one that counts. */
+static enum status add_token(struct tokenizer *tokenizer, const struct added_token *token,
+                             struct error *err)
 {
     struct vocabulary *vocabulary = &tokenizer->model.vocabulary;
-    for (size_t i = 0; i < tokenizer->added.count; i++) {
-        const struct added_token *token = &tokenizer->added.tokens[i];
-        char bytes[ADDED_TOKENS_LIMIT_BYTES];
-        bool findable;
-        size_t length = bpe_model_bytes(token->content, token->content_length, bytes, &findable);
-        size_t present_length;
-        const char *present = vocabulary_bytes(vocabulary, token->id, &present_length);
-        uint32_t id = token->id;
-        if (findable)
-            vocabulary_find(vocabulary, bytes, length, &id);
-        if (id != token->id ||
-            (present && (present_length != length || memcmp(present, bytes, length) != 0)))
-            return error_set(err, STATUS_INVALID,
-                             "\"%.40s\" has id %u, but the vocabulary says otherwise",
-                             token->content, token->id);
-        if (!present)
-            TRY(vocabulary_add(vocabulary, token->id, bytes, length, false, err));
-        vocabulary->tokens[token->id].special = token->special;
-    }
+    char bytes[ADDED_TOKENS_LIMIT_BYTES];
+    bool findable;
+    size_t length =
+        bpe_model_bytes(&tokenizer->model, token->content, token->content_length, bytes, &findable);
+    size_t present_length;
+    const char *present = vocabulary_bytes(vocabulary, token->id, &present_length);
+    uint32_t id = token->id;
+    if (findable)
+        vocabulary_find(vocabulary, bytes, length, &id);
+    if (id != token->id ||
+        (present && (present_length != length || memcmp(present, bytes, length) != 0)))
+        return error_set(err, STATUS_INVALID,
+                         "\"%.40s\" has id %u, but the vocabulary says otherwise", token->content,
+                         token->id);
+    if (!present)
+        TRY(vocabulary_add(vocabulary, token->id, bytes, length, false, err));
+    vocabulary->tokens[token->id].special = token->special;
+    /* As `tokenizers`: it decodes to what it looks like in normalized text. */
+    return decoder_add(&tokenizer->decoder, token->id, token->pattern, token->pattern_length, err);
+}
+
+static enum status add_tokens(struct tokenizer *tokenizer, struct error *err)
+{
+    for (size_t i = 0; i < tokenizer->added.count; i++)
+        TRY(add_token(tokenizer, &tokenizer->added.tokens[i], err));
+    decoder_seal(&tokenizer->decoder);
     return STATUS_OK;
 }
 
@@ -81,12 +71,15 @@ static enum status load(struct tokenizer *t, const struct json_value *root, stru
                   err));
     TRY(in_member(pre_tokenizer_init(&t->pre_tokenizer, json_find(root, "pre_tokenizer"), err),
                   "pre_tokenizer", err));
-    TRY(in_member(check_decoder(json_find(root, "decoder"), 0, err), "decoder", err));
+    TRY(in_member(decoder_init(&t->decoder, json_find(root, "decoder"), err), "decoder", err));
     TRY(in_member(
         added_tokens_init(&t->added, json_find(root, "added_tokens"), &t->normalizer, err),
         "added_tokens", err));
     TRY(json_get_object(root, "model", &model, err));
-    TRY(in_member(bpe_model_init(&t->model, model, t->added.max_id, err), "model", err));
+    enum bpe_alphabet_kind kind =
+        t->pre_tokenizer.byte_level ? BPE_ALPHABET_BYTES : BPE_ALPHABET_CHARACTERS;
+    TRY(in_member(bpe_model_init(&t->model, model, kind, t->added.max_id, &t->decoder, err),
+                  "model", err));
     TRY(in_member(add_tokens(t, err), "added_tokens", err));
     return in_member(post_processor_init(&t->post_processor, json_find(root, "post_processor"),
                                          t->model.vocabulary.count, err),
@@ -96,7 +89,7 @@ static enum status load(struct tokenizer *t, const struct json_value *root, stru
 enum status tokenizer_open(const char *path, struct tokenizer **tokenizer, struct error *err)
 {
     struct json *json;
-    struct json_limits limits = {.max_bytes = FILE_LIMIT_BYTES, .max_depth = FILE_LIMIT_DEPTH};
+    struct json_limits limits = {.max_bytes = TOKENIZER_LIMIT_FILE, .max_depth = FILE_LIMIT_DEPTH};
     TRY(json_read_file(path, limits, &json, err));
     struct tokenizer *made = calloc(1, sizeof *made);
     ASSERT(made);
@@ -114,7 +107,9 @@ void tokenizer_close(struct tokenizer *tokenizer)
 {
     if (!tokenizer)
         return;
+    normalizer_deinit(&tokenizer->normalizer);
     pre_tokenizer_deinit(&tokenizer->pre_tokenizer);
+    decoder_deinit(&tokenizer->decoder);
     added_tokens_deinit(&tokenizer->added);
     bpe_model_deinit(&tokenizer->model);
     free(tokenizer);
@@ -124,6 +119,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
 struct encoding {
     const struct tokenizer *tokenizer;
     struct regex_scratch *regex;
+    struct normalizer_room normal;
     struct bpe_scratch bpe;
     struct token_ids *ids;
     struct error *err;
@@ -148,48 +144,50 @@ static enum status encode_word(void *context, const char *word, size_t length, s
                : too_many(encoding->ids, err);
 }
 
+/* A part of the text between added tokens. */
+struct gap {
+    const char *text;
+    size_t length;
+    bool first; /* the text starts here */
+};
+
 static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
-                                  const char *text, size_t length);
-
-static enum status encode_normalized(struct encoding *encoding, const char *text, size_t length)
-{
-    struct str buffer;
-    str_init(&buffer, normalizer_limit(length));
-    normalizer_apply(&encoding->tokenizer->normalizer, &text, &length, &buffer);
-    enum status status = encode_between(encoding, ADDED_TOKENS_NORMALIZED, text, length);
-    str_deinit(&buffer);
-    return status;
-}
-
-static enum status encode_words(struct encoding *encoding, const char *text, size_t length)
-{
-    struct word_sink sink = {.take = encode_word, .context = encoding};
-    return pre_tokenizer_run(&encoding->tokenizer->pre_tokenizer, encoding->regex, text, length,
-                             &sink, encoding->err);
-}
+                                  struct gap gap);
 
 static enum status encode_gap(struct encoding *encoding, enum added_tokens_pass pass,
-                              const char *text, size_t length)
+                              struct gap gap)
 {
-    return pass == ADDED_TOKENS_RAW ? encode_normalized(encoding, text, length)
-                                    : encode_words(encoding, text, length);
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+    if (pass == ADDED_TOKENS_RAW) {
+        TRY(normalizer_apply(&tokenizer->normalizer, encoding->regex, &encoding->normal, &gap.text,
+                             &gap.length, encoding->err));
+        return encode_between(encoding, ADDED_TOKENS_NORMALIZED, gap);
+    }
+    struct word_sink sink = {.take = encode_word, .context = encoding};
+    return pre_tokenizer_run(&tokenizer->pre_tokenizer, encoding->regex, gap.text, gap.length,
+                             gap.first, &sink, encoding->err);
 }
 
 /* The added tokens of this pass, and what stands between them through the rest of the pipeline. */
 static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
-                                  const char *text, size_t length)
+                                  struct gap whole)
 {
     const struct added_tokens *added = &encoding->tokenizer->added;
     struct added_match match = {0};
     size_t at = 0;
-    while ((match = added_tokens_next(added, pass, text, length, match)).token) {
+    while ((match = added_tokens_next(added, pass, whole.text, whole.length, match)).token) {
         if (match.start > at)
-            TRY(encode_gap(encoding, pass, text + at, match.start - at));
+            TRY(encode_gap(
+                encoding, pass,
+                (struct gap){whole.text + at, match.start - at, whole.first && at == 0}));
         if (match.start < match.end)
             TRY(push(encoding, match.token->id));
         at = match.end;
     }
-    return at < length ? encode_gap(encoding, pass, text + at, length - at) : STATUS_OK;
+    if (at == whole.length)
+        return STATUS_OK;
+    return encode_gap(encoding, pass,
+                      (struct gap){whole.text + at, whole.length - at, whole.first && at == 0});
 }
 
 static enum status encode(struct encoding *encoding, const char *text, size_t length,
@@ -198,7 +196,7 @@ static enum status encode(struct encoding *encoding, const char *text, size_t le
     const struct post_processor *post = &encoding->tokenizer->post_processor;
     for (size_t i = 0; add_special && i < post->before_count; i++)
         TRY(push(encoding, post->before[i]));
-    TRY(encode_between(encoding, ADDED_TOKENS_RAW, text, length));
+    TRY(encode_between(encoding, ADDED_TOKENS_RAW, (struct gap){text, length, true}));
     for (size_t i = 0; add_special && i < post->after_count; i++)
         TRY(push(encoding, post->after[i]));
     return STATUS_OK;
@@ -208,15 +206,17 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
                              bool add_special, struct token_ids *ids, struct error *err)
 {
     size_t bad_offset;
-    if (length > TEXT_LIMIT_BYTES)
+    if (length > TOKENIZER_LIMIT_TEXT)
         return error_set(err, STATUS_LIMIT, "text of %zu bytes is over the limit of %u", length,
-                         TEXT_LIMIT_BYTES);
+                         TOKENIZER_LIMIT_TEXT);
     if (!utf8_valid(text, length, &bad_offset))
         return error_set(err, STATUS_INVALID, "the text isn't valid UTF-8 at byte %zu", bad_offset);
     struct encoding encoding = {
         .tokenizer = tokenizer, .regex = regex_scratch_create(), .ids = ids, .err = err};
     bpe_scratch_init(&encoding.bpe);
+    normalizer_room_init(&encoding.normal);
     enum status status = encode(&encoding, text, length, add_special);
+    normalizer_room_deinit(&encoding.normal);
     bpe_scratch_deinit(&encoding.bpe);
     regex_scratch_destroy(encoding.regex);
     return status;
@@ -229,7 +229,16 @@ uint32_t tokenizer_vocab_size(const struct tokenizer *tokenizer)
 
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *length)
 {
-    return vocabulary_bytes(&tokenizer->model.vocabulary, id, length);
+    const struct decoded_token *token = decoder_token(&tokenizer->decoder, id);
+    if (!token)
+        return NULL;
+    *length = token->length;
+    return tokenizer->decoder.pool + token->offset;
+}
+
+const struct decoder *tokenizer_decoder(const struct tokenizer *tokenizer)
+{
+    return &tokenizer->decoder;
 }
 
 bool tokenizer_is_special(const struct tokenizer *tokenizer, uint32_t id)
@@ -249,6 +258,6 @@ bool tokenizer_id_of(const struct tokenizer *tokenizer, const char *spelling, ui
     size_t length = strlen(spelling);
     if (length > sizeof bytes)
         return false;
-    length = bpe_model_bytes(spelling, length, bytes, &findable);
+    length = bpe_model_bytes(&tokenizer->model, spelling, length, bytes, &findable);
     return findable && vocabulary_find(&tokenizer->model.vocabulary, bytes, length, id);
 }

@@ -103,7 +103,9 @@ void unicode_add_nfc(struct str *out, const char *text, size_t length)
 
 bool unicode_is_space(uint32_t code)
 {
-    if ((code >= 0x09 && code <= 0x0D) || code == 0x85)
+    if (code < 0x80)
+        return (code >= 0x09 && code <= 0x0D) || code == ' ';
+    if (code == 0x85)
         return true;
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
     return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||
@@ -112,7 +114,14 @@ bool unicode_is_space(uint32_t code)
 
 bool unicode_is_word(uint32_t code)
 {
+    if (code < 0x80)
+        return (code >= '0' && code <= '9') || ((code | 32) >= 'a' && (code | 32) <= 'z') ||
+               code == '_';
     if (code == 0x200C || code == 0x200D)
+        return true;
+    /* Circled, squared and negative letters: symbols that are Alphabetic. */
+    if ((code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+        (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189))
         return true;
     switch (utf8proc_category((utf8proc_int32_t)code)) {
     case UTF8PROC_CATEGORY_LU:
@@ -128,4 +137,22 @@ bool unicode_is_word(uint32_t code)
     case UTF8PROC_CATEGORY_PC: return true;
     default: return false;
     }
+}
+
+bool unicode_is_numeric(uint32_t code)
+{
+    if (code < 0x80)
+        return code >= '0' && code <= '9';
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+           category == UTF8PROC_CATEGORY_NO;
+}
+
+bool unicode_is_punctuation(uint32_t code)
+{
+    if (code < 0x80)
+        return code > ' ' && code < 0x7F && !unicode_is_numeric(code) &&
+               !((code | 32) >= 'a' && (code | 32) <= 'z');
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }

@@ -11,7 +11,9 @@ bool unicode_is_surely_nfc(const char *text, size_t length);
 void unicode_add_nfc(struct str *out, const char *text, size_t length);
 
 bool unicode_is_space(uint32_t code); /* White_Space */
-/* What \w means to added tokens with single_word: letters, marks, numbers, connectors. */
+/* What \w means in Rust's regular expressions: Alphabetic, marks, decimal numbers, connectors, joiners. */
 bool unicode_is_word(uint32_t code);
+bool unicode_is_numeric(uint32_t code);     /* numbers of all kinds: N* */
+bool unicode_is_punctuation(uint32_t code); /* P*, and ASCII's symbols */
 
 #endif

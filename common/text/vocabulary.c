@@ -1,7 +1,7 @@
 #include "common/text/vocabulary.h"
 
 #include "common/base/assert.h"
-#include "common/base/str.h"
+#include "common/text/text_hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ void vocabulary_init(struct vocabulary *vocabulary, uint32_t count)
     uint32_t slots = 64;
     while (slots < 2 * count)
         slots *= 2;
-    *vocabulary = (struct vocabulary){.count = count, .slot_mask = slots - 1};
+    *vocabulary =
+        (struct vocabulary){.count = count, .slot_mask = slots - 1, .seed = text_hash_seed()};
     vocabulary->tokens = calloc(count, sizeof *vocabulary->tokens);
     vocabulary->slots = calloc(slots, sizeof *vocabulary->slots);
     ASSERT(vocabulary->tokens && vocabulary->slots);
@@ -36,8 +37,7 @@ static bool same_bytes(const struct vocabulary *vocabulary, uint32_t id, const c
 /* The slot that holds these bytes, or the empty one where they belong. At most half of the slots are taken. */
 static uint32_t slot_of(const struct vocabulary *vocabulary, const char *bytes, size_t length)
 {
-    uint64_t hash = hash_bytes(bytes, length, HASH_SEED);
-    uint32_t slot = (uint32_t)(hash ^ hash >> 32) & vocabulary->slot_mask;
+    uint32_t slot = (uint32_t)text_hash(bytes, length, vocabulary->seed) & vocabulary->slot_mask;
     while (vocabulary->slots[slot] &&
            !same_bytes(vocabulary, vocabulary->slots[slot] - 1, bytes, length))
         slot = (slot + 1) & vocabulary->slot_mask;

@@ -25,6 +25,7 @@ struct vocabulary {
     size_t pool_bytes, pool_capacity;
     uint32_t *slots; /* hash table of ids + 1, by bytes; 0 = empty */
     uint32_t slot_mask;
+    uint64_t seed;
     uint32_t longest; /* token that vocabulary_find can find, bytes */
 };
 

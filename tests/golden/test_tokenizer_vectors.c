@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -134,6 +135,24 @@ static void test_qwen2(void **state)
     check_family("qwen2");
 }
 
+static void test_llama2(void **state)
+{
+    (void)state;
+    check_family("llama2");
+}
+
+static void test_mistral_metaspace(void **state)
+{
+    (void)state;
+    check_family("mistral-metaspace");
+}
+
+static void test_tekken(void **state)
+{
+    (void)state;
+    check_family("tekken");
+}
+
 static char *read_text(const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -145,13 +164,29 @@ static char *read_text(const char *path)
     return text;
 }
 
+/* The larger files are kept compressed. */
+static struct tokenizer *opened_published(const char *name)
+{
+    char path[256], command[512], unpacked[] = "/tmp/test_tokenizer_vectors_XXXXXX";
+    snprintf(path, sizeof path, FOLDER "%s.tokenizer.json", name);
+    if (access(path, F_OK) == 0)
+        return opened(path);
+    int fd = mkstemp(unpacked);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(command, sizeof command, "gzip -dc %s.gz >%s", path, unpacked);
+    assert_int_equal(system(command), 0);
+    struct tokenizer *tokenizer = opened(unpacked);
+    unlink(unpacked);
+    return tokenizer;
+}
+
 /* llama.cpp's files: texts between separator lines, and a line of ids for each. */
 static void check_separated(const char *name, size_t expected_count)
 {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     char path[256];
-    snprintf(path, sizeof path, FOLDER "%s.tokenizer.json", name);
-    struct tokenizer *tokenizer = opened(path);
+    struct tokenizer *tokenizer = opened_published(name);
     snprintf(path, sizeof path, FOLDER "%s.inp", name);
     char *texts = read_text(path), *text = texts;
     snprintf(path, sizeof path, FOLDER "%s.out", name);
@@ -183,6 +218,18 @@ static void test_the_real_gpt2_vocabulary(void **state)
     check_separated("gpt-2", 46);
 }
 
+static void test_the_real_deepseek_vocabulary(void **state)
+{
+    (void)state;
+    check_separated("deepseek-llm", 46);
+}
+
+static void test_the_real_llama_vocabulary(void **state)
+{
+    (void)state;
+    check_separated("llama-spm", 46);
+}
+
 /* No vectors: any text comes back as it went in, and the tokens that end a turn are there. */
 static void test_the_shipped_tokenizer(void **state)
 {
@@ -211,7 +258,12 @@ int main(void)
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_llama3),
         cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_llama2),
+        cmocka_unit_test(test_mistral_metaspace),
+        cmocka_unit_test(test_tekken),
         cmocka_unit_test(test_the_real_gpt2_vocabulary),
+        cmocka_unit_test(test_the_real_deepseek_vocabulary),
+        cmocka_unit_test(test_the_real_llama_vocabulary),
         cmocka_unit_test(test_the_shipped_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,14 +45,16 @@ static void make(struct vocabulary *vocabulary, struct bpe *bpe, bool ignore_mer
         }
         merges[made++] = merge;
     }
-    assert_int_equal(bpe_init(bpe, vocabulary, merges, MERGES, ignore_merges, NULL), STATUS_OK);
+    struct bpe_settings settings = {.alphabet.kind = BPE_ALPHABET_BYTES,
+                                    .ignore_merges = ignore_merges};
+    assert_int_equal(bpe_init(bpe, vocabulary, &settings, merges, MERGES, NULL), STATUS_OK);
 }
 
 /* The last of equal pairs counts, as in the map of `tokenizers`. */
 static uint32_t rank_of(const struct bpe *bpe, uint32_t left, uint32_t right)
 {
-    for (uint32_t rank = bpe->merge_count; rank-- > 0;)
-        if (bpe->merges[rank].left == left && bpe->merges[rank].right == right)
+    for (uint32_t rank = bpe->merges.count; rank-- > 0;)
+        if (bpe->merges.merges[rank].left == left && bpe->merges.merges[rank].right == right)
             return rank;
     return UINT32_MAX;
 }
@@ -73,7 +75,7 @@ static size_t encode_plainly(const struct bpe *bpe, const char *word, size_t len
         }
         if (best == UINT32_MAX)
             return length;
-        ids[at] = bpe->merges[best].joined;
+        ids[at] = bpe->merges.merges[best].joined;
         length--;
         memmove(ids + at + 1, ids + at + 2, (length - at - 1) * sizeof *ids);
     }

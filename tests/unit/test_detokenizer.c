@@ -97,7 +97,6 @@ static void test_decode_checks_ids_and_room(void **state)
     str_init(&out, 4);
     assert_int_equal(detokenizer_decode(t, ids, 2, true, &out, &err), STATUS_OK);
     assert_string_equal(out.data, "a<z>");
-    str_clear(&out);
     assert_int_equal(detokenizer_decode(t, ids, 3, true, &out, &err), STATUS_INVALID);
     assert_string_equal(err.text, "token id 400 is not below the vocabulary's 400");
     assert_int_equal(detokenizer_decode(t, ids, 2, true, &out, &err), STATUS_LIMIT);

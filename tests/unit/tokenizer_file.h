@@ -73,7 +73,7 @@ static inline enum status tokenizer_file_open(const struct tokenizer_file *file,
                                               struct tokenizer **tokenizer, struct error *err)
 {
     struct str text;
-    str_init(&text, 1 << 20);
+    str_init(&text, 64u << 20);
     tokenizer_file_write(file, &text);
     enum status status = tokenizer_file_open_bytes(text.data, text.length, tokenizer, err);
     str_deinit(&text);

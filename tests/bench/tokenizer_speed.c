@@ -1,0 +1,55 @@
+/* Encodes a text as often as it is told to, so that whoever compares it with another tokenizer can take turns: for each line on
+ * standard input one encoding of the file TEXT with TOKENIZER, whose time (us) and count of ids are one line on standard output.
+ * tokenizer_speed.py drives it. */
+#include "common/base/clock.h"
+#include "common/base/str.h"
+#include "common/text/tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void read_all(const char *path, struct str *text)
+{
+    char buffer[65536];
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        perror(path);
+        exit(1);
+    }
+    for (size_t count; (count = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        str_append(text, buffer, count);
+    fclose(file);
+}
+
+int main(int argc, char **argv)
+{
+    struct tokenizer *tokenizer;
+    struct error err = {""};
+    struct str text;
+    if (argc != 3) {
+        fprintf(stderr, "usage: %s TOKENIZER TEXT\n", argv[0]);
+        return 2;
+    }
+    if (tokenizer_open(argv[1], &tokenizer, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    str_init(&text, TOKENIZER_LIMIT_TEXT);
+    read_all(argv[2], &text);
+    while (getchar() != EOF) {
+        struct token_ids ids;
+        token_ids_init(&ids, text.length + 1);
+        uint64_t start_us = clock_now_us();
+        enum status status = tokenizer_encode(tokenizer, text.data, text.length, false, &ids, &err);
+        printf("%llu %zu\n", (unsigned long long)(clock_now_us() - start_us), ids.count);
+        fflush(stdout);
+        token_ids_deinit(&ids);
+        if (status != STATUS_OK) {
+            fprintf(stderr, "%s\n", err.text);
+            return 1;
+        }
+    }
+    str_deinit(&text);
+    tokenizer_close(tokenizer);
+    return 0;
+}

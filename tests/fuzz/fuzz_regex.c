@@ -19,11 +19,15 @@ static void search(const struct regex *regex, const char *text, size_t length)
         }
         if (!match.found)
             break;
-        FUZZ_CHECK(match.start >= from && match.end > match.start && match.end <= length);
+        FUZZ_CHECK(match.start >= from && match.end >= match.start && match.end <= length);
         /* Whole characters. */
-        FUZZ_CHECK(((uint8_t)text[match.start] & 0xc0) != 0x80);
+        FUZZ_CHECK(match.start == length || ((uint8_t)text[match.start] & 0xc0) != 0x80);
         FUZZ_CHECK(match.end == length || ((uint8_t)text[match.end] & 0xc0) != 0x80);
+        if (match.end == length)
+            break;
         from = match.end;
+        if (match.start == match.end)
+            from += utf8_next(text + from, length - from).length;
     }
     regex_scratch_destroy(scratch);
 }

@@ -13,11 +13,16 @@ enum promise { SAME_TEXT, SAME_AFTER_NFC, NOTHING };
 static const struct family {
     const char *path;
     enum promise promise; /* of decode(encode(text)) */
+    bool
+        byte_fallback; /* malformed runs of byte tokens read differently in a stream: detokenizer.h */
 } families[] = {
-    {"tests/golden/tokenizers/gpt2.json", SAME_TEXT},
-    {"tests/golden/tokenizers/llama3.json", SAME_TEXT},
-    {"tests/golden/tokenizers/qwen2.json", SAME_AFTER_NFC},
-    {"deploy/local/tiny-shakespeare/tokenizer.json", SAME_TEXT},
+    {"tests/golden/tokenizers/gpt2.json", SAME_TEXT, false},
+    {"tests/golden/tokenizers/llama3.json", SAME_TEXT, false},
+    {"tests/golden/tokenizers/qwen2.json", SAME_AFTER_NFC, false},
+    {"deploy/local/tiny-shakespeare/tokenizer.json", SAME_TEXT, false},
+    {"tests/golden/tokenizers/tekken.json", SAME_TEXT, false},
+    {"tests/golden/tokenizers/llama2.json", NOTHING, true},
+    {"tests/golden/tokenizers/mistral-metaspace.json", NOTHING, true},
 };
 #define FAMILIES (sizeof families / sizeof *families)
 
@@ -31,9 +36,9 @@ static void open_all(void)
         FUZZ_CHECK(tokenizer_open(families[i].path, &tokenizers[i], &err) == STATUS_OK);
 }
 
-/* At once and streamed; the text is in `whole`. */
+/* At once and streamed, which is the same where `same`; the text is in `whole`. */
 static void decode(const struct tokenizer *tokenizer, const struct token_ids *ids,
-                   bool skip_special, struct str *whole)
+                   bool skip_special, bool same, struct str *whole)
 {
     struct error err;
     struct str streamed;
@@ -50,8 +55,8 @@ static void decode(const struct tokenizer *tokenizer, const struct token_ids *id
         FUZZ_CHECK(utf8_valid(streamed.data + before, streamed.length - before, NULL));
     }
     detokenizer_flush(&detokenizer, &streamed);
-    FUZZ_CHECK(streamed.length == whole->length);
-    FUZZ_CHECK(!memcmp(streamed.data, whole->data, whole->length));
+    FUZZ_CHECK(!same || streamed.length == whole->length);
+    FUZZ_CHECK(!same || !memcmp(streamed.data, whole->data, whole->length));
     str_deinit(&streamed);
 }
 
@@ -89,7 +94,7 @@ static void try_text(size_t family, bool add_special, const char *text, size_t l
         FUZZ_CHECK(ids.data[i] < tokenizer_vocab_size(tokenizer));
         FUZZ_CHECK(tokenizer_token_bytes(tokenizer, ids.data[i], &bytes));
     }
-    decode(tokenizer, &ids, false, &decoded);
+    decode(tokenizer, &ids, false, true, &decoded);
     if (good && !add_special)
         check_promise(families[family].promise, text, length, &decoded);
     token_ids_deinit(&ids);
@@ -97,8 +102,9 @@ static void try_text(size_t family, bool add_special, const char *text, size_t l
 }
 
 /* Two bytes an id: also ids that have no token. */
-static void try_ids(const struct tokenizer *tokenizer, bool skip_special, struct fuzz_bytes bytes)
+static void try_ids(size_t family, bool skip_special, struct fuzz_bytes bytes)
 {
+    const struct tokenizer *tokenizer = tokenizers[family];
     struct token_ids ids;
     struct str decoded;
     token_ids_init(&ids, 1 << 16);
@@ -107,7 +113,7 @@ static void try_ids(const struct tokenizer *tokenizer, bool skip_special, struct
         uint32_t id = (uint32_t)bytes.data[i] | (uint32_t)bytes.data[i + 1] << 8;
         FUZZ_CHECK(token_ids_push(&ids, id % tokenizer_vocab_size(tokenizer)));
     }
-    decode(tokenizer, &ids, skip_special, &decoded);
+    decode(tokenizer, &ids, skip_special, !families[family].byte_fallback, &decoded);
     token_ids_deinit(&ids);
     str_deinit(&decoded);
 }
@@ -121,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t how = fuzz_take_u8(&input);
     struct fuzz_bytes rest = fuzz_take_rest(&input);
     if (how & 1)
-        try_ids(tokenizers[family], how & 2, rest);
+        try_ids(family, how & 2, rest);
     else
         try_text(family, how & 2, (const char *)rest.data, rest.size);
     return 0;

@@ -11,7 +11,7 @@ import struct
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODELS = sorted((ROOT / "tests/golden/models").glob("*/config.json"))
-TOKENIZERS = [ROOT / f"tests/golden/tokenizers/{name}.json" for name in ("gpt2", "llama3", "qwen2")]
+TOKENIZERS = [ROOT / f"tests/golden/tokenizers/{name}.json" for name in ("gpt2", "llama3", "qwen2", "tekken", "llama2", "mistral-metaspace")]
 TOKENIZERS.append(ROOT / "deploy/local/tiny-shakespeare/tokenizer.json")
 
 
@@ -104,7 +104,7 @@ def small_tokenizer(path):
     whole = json.loads(path.read_text())
     model = whole["model"]
     merges = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]][:8]
-    keep = {token for token in model["vocab"] if len(token) == 1} | {"".join(m) for m in merges} | {t["content"] for t in whole["added_tokens"]}
+    keep = {token for token in model["vocab"] if len(token) == 1 or token.startswith("<0x")} | {"".join(m) for m in merges} | {t["content"] for t in whole["added_tokens"]}
     keep |= {part for m in merges for part in m}
     model["vocab"] = {token: id for token, id in model["vocab"].items() if token in keep}
     model["merges"] = merges

@@ -9,16 +9,19 @@ import random
 import sys
 import unicodedata
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 EXTRA = ["Größe straße naïve café 漢字かな交じり文 русский текст العربية हिन्दी ไทย 한국어 " * 40,
          "def f(x):\n\treturn x**2  # 123 4567 89\n" * 200,
          "🙂👩\u200d👩\u200d👧\u200d👦🏳️\u200d🌈 é é ﬁ Ⅷ ① ½" * 60]
-LEGACY_MERGES = ("gpt2", "qwen2")  # "a b", as most published files have them, instead of ["a", "b"]
+LEGACY_MERGES = ("gpt2", "qwen2", "llama2")  # "a b", as most published files have them, instead of ["a", "b"]
 
 
 def byte_level(pattern=None, ignore_merges=False, nfc=False):
@@ -31,7 +34,22 @@ def byte_level(pattern=None, ignore_merges=False, nfc=False):
             pre_tokenizers.Split(Regex(pattern), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
+    return tokenizer, trainers.BpeTrainer(
+        vocab_size=1200, special_tokens=[AddedToken(s, special=True, normalized=False) for s in SPECIAL],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+
+
+def sentencepiece_style(metaspace):
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    if metaspace:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
+    else:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([
+        decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    special = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)]
+    return tokenizer, trainers.BpeTrainer(
+        vocab_size=1500, special_tokens=special, limit_alphabet=400, show_progress=False, max_token_length=16)
 
 
 def strings(seed):
@@ -54,6 +72,8 @@ def strings(seed):
 
 def write_tokenizer(tokenizer, path, legacy_merges):
     spec = json.loads(tokenizer.to_str())
+    # Byte tokens are plain vocabulary in published files.
+    spec["added_tokens"] = [token for token in spec["added_tokens"] if not token["content"].startswith("<0x")]
     if legacy_merges:
         spec["model"]["merges"] = [" ".join(merge) for merge in spec["model"]["merges"]]
     with open(path, "w", encoding="utf-8") as file:
@@ -70,13 +90,15 @@ def main(text, out, seed):
     with open(text, encoding="utf-8") as file:
         corpus = [file.read()] + EXTRA
     families = {"gpt2": byte_level(), "llama3": byte_level(LLAMA3, ignore_merges=True),
-                "qwen2": byte_level(QWEN2, nfc=True)}
+                "qwen2": byte_level(QWEN2, nfc=True),
+                "tekken": byte_level(TEKKEN, ignore_merges=True), "llama2": sentencepiece_style(False),
+                "mistral-metaspace": sentencepiece_style(True)}
     os.makedirs(out, exist_ok=True)
-    for name, tokenizer in families.items():
-        trainer = trainers.BpeTrainer(
-            vocab_size=1200, special_tokens=[AddedToken(s, special=True, normalized=False) for s in SPECIAL],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    for name, (tokenizer, trainer) in families.items():
         tokenizer.train_from_iterator((c[i:i + 2000] for c in corpus for i in range(0, len(c), 2000)), trainer)
+        if name in ("llama2", "mistral-metaspace"):
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
         path = os.path.join(out, name + ".json")
         write_tokenizer(tokenizer, path, name in LEGACY_MERGES)
         tokenizer = Tokenizer.from_file(path)

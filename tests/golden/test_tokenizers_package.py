@@ -25,7 +25,7 @@ SMALL = ["gpt2", "llama2", "llama3", "mistral-metaspace", "qwen2", "tekken"]
 PUBLISHED = ["gpt-2", "deepseek-llm", "llama-spm"]
 FAMILIES = SMALL + PUBLISHED
 BYTE_FALLBACK = ["llama2", "llama-spm", "mistral-metaspace"]
-PIPELINES = int(os.environ.get("BATON_PIPELINES_COUNT", 30))
+PIPELINES = int(os.environ.get("BATON_PIPELINES_COUNT", 25))
 
 
 def file_of(name, folder):
@@ -72,10 +72,11 @@ def check_encode(reference, path, inputs, special):
     return expected
 
 
-def check_decode(reference, path, inputs, keep_special, streamed=True):
+def check_decode(reference, path, inputs, keep_special, whole=True, streamed=True):
     flags = ["--special"] * keep_special
     decoded = [reference.decode(ids, skip_special_tokens=not keep_special) for ids in inputs]
-    check("decode", inputs, baton("detokenize", path, inputs, *flags), decoded)
+    if whole:
+        check("decode", inputs, baton("detokenize", path, inputs, *flags), decoded)
     if streamed:
         pieces = baton("detokenize", path, inputs, "--pieces", *flags)
         check("streamed decode", inputs, ["".join(parts) for parts in pieces], decoded)
@@ -91,12 +92,13 @@ def test_random_texts(name, tmp_path):
     if name == "qwen2":
         inputs = without(newer_marks(), inputs)
     plain = check_encode(reference, path, inputs, special=False)
-    special = check_encode(reference, path, inputs, special=True)
-    check_decode(reference, path, special, keep_special=False)
     check_decode(reference, path, plain, keep_special=True)
+    if reference.post_processor:
+        special = check_encode(reference, path, inputs, special=True)
+        check_decode(reference, path, special, keep_special=False, whole=False)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", SMALL)
 def test_random_ids(name, tmp_path):
     print(f"seed {SEED}")
     path = file_of(name, tmp_path)

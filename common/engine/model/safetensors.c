@@ -83,6 +83,11 @@ static enum status add_shards(struct safetensors *tensors, const char *model_dir
 {
     for (struct json_member m = {0}; json_next(weight_map, &m);) {
         const char *name = "";
+        if (json_kind(m.value) != JSON_STRING)
+            return error_set(
+                err, STATUS_INVALID,
+                "%s: tensor %.100s: expected the name of a .safetensors file, found %s", index_path,
+                m.key, json_kind_name(m.value));
         if (json_as_string(m.value, &name, NULL, NULL) != STATUS_OK || !is_shard_name(name))
             return error_set(err, STATUS_INVALID,
                              "%s: tensor %.100s: expected the name of a .safetensors file, found "
@@ -257,7 +262,8 @@ enum status safetensors_find(struct safetensors *tensors, const char *name, uint
         memcmp(entry->tensor->shape, expected.shape, sizeof expected.shape) != 0)
         return wrong_shape(entry, &expected, err);
     entry->found = true;
-    *view = (struct tensor_view){.type = type, .bytes = tensor_data(entry->file, entry->tensor)};
+    *view = (struct tensor_view){
+        .type = type, .bytes = tensor_data(entry->file, entry->tensor), .path = entry->file->path};
     return STATUS_OK;
 }
 

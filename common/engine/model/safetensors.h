@@ -25,6 +25,7 @@ enum float_type { FLOAT_BF16, FLOAT_F16, FLOAT_F32 }; /* little endian */
 struct tensor_view {
     enum float_type type;
     const unsigned char *bytes; /* row-major; may lie at any byte: old files aren't aligned */
+    const char *path;           /* of its file, for sentences */
 };
 
 /* Tensor `name`, which must have exactly this shape: [rows, columns], or [columns] if rows is 0; and a type of float_type. */

@@ -135,9 +135,9 @@ static enum status check_tied_head(struct loading *loading, const char *embeddin
     if (a.type == b.type && memcmp(a.bytes, b.bytes, bytes) == 0)
         return STATUS_OK;
     return error_set(tensors->err, STATUS_INVALID,
-                     "tensor %s: config.json ties it to %s (tie_word_embeddings), but the two "
+                     "%s: tensor %s: config.json ties it to %s (tie_word_embeddings), but the two "
                      "differ",
-                     head, embedding);
+                     b.path, head, embedding);
 }
 
 static enum status load_ends(struct loading *loading, struct weights *weights)

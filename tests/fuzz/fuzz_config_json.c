@@ -9,6 +9,7 @@ static void check_shape(const struct model_shape *shape, const struct end_ids *e
     FUZZ_CHECK(shape->layers && shape->hidden && shape->ffn && shape->vocab && shape->context);
     FUZZ_CHECK(shape->heads && shape->kv_heads && shape->heads % shape->kv_heads == 0);
     FUZZ_CHECK(shape->head_dim && shape->head_dim <= 1024);
+    FUZZ_CHECK(shape->window <= 1u << 24 && !(shape->qkv_bias && shape->qk_norm));
     FUZZ_CHECK(isfinite(shape->rms_eps) && shape->rms_eps > 0);
     FUZZ_CHECK(isfinite(shape->rope_theta) && shape->rope_theta > 0);
     FUZZ_CHECK(isfinite(shape->rope_scaling.factor) && shape->rope_scaling.factor >= 1);

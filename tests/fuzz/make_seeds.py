@@ -81,7 +81,9 @@ CONFIG_KEYS = ["model_type", "llama", "qwen2", "qwen3", "mistral", "hidden_size"
                "rope_parameters", "rope_type", "llama3", "default", "factor", "low_freq_factor", "high_freq_factor",
                "original_max_position_embeddings", "tie_word_embeddings", "attention_bias", "mlp_bias", "hidden_act", "silu", "eos_token_id",
                "quantization_config", "torch_dtype", "dtype", "bfloat16", "float16", "sliding_window", "use_sliding_window", "layer_types",
-               "max_window_layers", "full_attention", "sliding_attention", "attention_dropout", "partial_rotary_factor"]
+               "max_window_layers", "full_attention", "sliding_attention", "attention_dropout", "partial_rotary_factor", "use_qk_norm",
+               "num_local_experts", "num_experts", "is_encoder_decoder", "use_mrope", "embedding_multiplier", "final_logit_softcapping", "clip_qkv",
+               "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM", "architectures"]
 
 
 def config_seeds():

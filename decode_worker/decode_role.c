@@ -7,6 +7,7 @@
 #include "common/worker/wire.h"
 #include "decode_worker/kv_import.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MODULE          "decode_role"
@@ -38,7 +39,8 @@ struct decode_role {
     struct sequence_spec pending; /* of the Decode command under way: what SINK_RESERVE queues */
     struct outcome *outcomes;     /* [actions.capacity] */
     uint32_t outcome_count;
-    const char *sentence; /* of the failure under way, for a SEND_REFUSED; NULL: none */
+    enum kv_failure read_failure; /* of the read whose end is told now */
+    const char *sentence;         /* of the failure under way, for a SEND_REFUSED; NULL: none */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -101,6 +103,17 @@ static void send_token(struct decode_role *role, const struct sink_action *actio
     session_send_tokens(&role->worker->session, &token, 1);
 }
 
+/* A read that failed says how, too. */
+static void send_lost(struct decode_role *role, struct sequence_key key, enum sink_reason reason)
+{
+    char why[64];
+    bool how = reason == SINK_REASON_READ && role->read_failure;
+    snprintf(why, sizeof why, "%s%s%s", sink_reason_name(reason), how ? ": " : "",
+             how ? kv_failure_name(role->read_failure) : "");
+    counter_add(role->worker->metrics.handoffs_failed, 1);
+    session_send_lost(&role->worker->session, key, why);
+}
+
 static void send_refused(struct decode_role *role, const struct sink_action *action)
 {
     const char *sentence = role->sentence;
@@ -131,7 +144,6 @@ static void send_pulled(struct decode_role *role, const struct sink_action *acti
 
 static void run_action(struct decode_role *role, const struct sink_action *action)
 {
-    struct session *session = &role->worker->session;
     struct sequence_key key = {action->request, action->attempt};
     switch (action->kind) {
     case SINK_RESERVE: reserve(role, key); break;
@@ -157,10 +169,7 @@ static void run_action(struct decode_role *role, const struct sink_action *actio
     case SINK_READ: read_blocks(role, action); break;
     case SINK_VERIFY: verify(role, action); break;
     case SINK_SEND_TOKEN: send_token(role, action); break;
-    case SINK_SEND_LOST:
-        counter_add(role->worker->metrics.handoffs_failed, 1);
-        session_send_lost(session, key, sink_reason_name(action->reason));
-        break;
+    case SINK_SEND_LOST: send_lost(role, key, action->reason); break;
     case SINK_SEND_REFUSED: send_refused(role, action); break;
     case SINK_SEND_PULLED: send_pulled(role, action); break;
     }
@@ -332,12 +341,15 @@ static void on_peer_message(void *context, uint64_t peer, const struct peer_up *
     run_actions(role);
 }
 
-static void on_read_done(void *context, uint64_t cookie, enum status status)
+static void on_read_done(void *context, uint64_t cookie, enum status status,
+                         enum kv_failure failure)
 {
     struct decode_role *role = context;
     FAILPOINT("decode.read_done");
+    role->read_failure = failure;
     sink_on_read_done(role->sinks, clock_now_us(), cookie, status, &role->actions);
     run_actions(role);
+    role->read_failure = KV_FAILURE_NONE;
 }
 
 static const struct kv_import_handlers import_handlers = {

@@ -370,17 +370,21 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
     if (!peer)
         return; /* of a pairing that was given up, which no sink used */
     if (event->status != STATUS_OK)
-        log_warn(MODULE, "peer=%s lane=%s status=%s reason=\"%s\" msg=\"%s\"", peer->name,
-                 peer->lane, status_name(event->status), event->reason ? event->reason : "",
+        log_warn(MODULE, "peer=%s lane=%s status=%s failure=%s reason=\"%s\" msg=\"%s\"",
+                 peer->name, peer->lane, status_name(event->status),
+                 kv_failure_name(event->failure), event->reason,
                  event->kind == KV_EVENT_READ_DONE ? "a read failed" : "the pairing was closed");
     if (event->kind == KV_EVENT_READ_DONE) {
         if (event->status == STATUS_OK)
             counter_add(worker_metrics_lane(&imports->worker->metrics, peer->lane), event->bytes);
-        imports->handlers.read_done(imports->role, event->cookie, event->status);
+        imports->handlers.read_done(imports->role, event->cookie, event->status, event->failure);
         return;
     }
     peer->pairing = NULL;
-    imports->handlers.pair_closed(imports->role, peer->id);
+    if (event->welcomed || event->failure == KV_FAILURE_CLOSED)
+        imports->handlers.pair_closed(imports->role, peer->id);
+    else /* it never was one: pairing again at once would end in the same way */
+        imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_PAIRING);
 }
 
 /* ---------------------------------------------------------------- life */

@@ -21,7 +21,7 @@ struct kv_import_handlers {
     void (*peer_lost)(void *role, uint64_t peer);
     void (*pair_closed)(void *role, uint64_t peer);
     void (*message)(void *role, uint64_t peer, const struct peer_up *message);
-    void (*read_done)(void *role, uint64_t cookie, enum status status);
+    void (*read_done)(void *role, uint64_t cookie, enum status status, enum kv_failure failure);
 };
 
 enum status kv_import_create(struct worker *worker, const struct kv_import_handlers *handlers,

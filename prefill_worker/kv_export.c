@@ -20,6 +20,7 @@ struct peer {
     struct stream *stream;
     uint64_t opened_us;
     bool welcomed;
+    uint64_t admission; /* to the KV lane: from the welcome to the stream's end */
     char name[64];
 };
 
@@ -103,13 +104,18 @@ static void send_up(struct stream *stream, Baton__Worker__V1__PeerUp *up)
 
 static void welcome(struct kv_export *exports, struct peer *peer)
 {
-    size_t bytes;
-    const void *address = kv_transport_address(exports->worker->transport, &bytes);
+    struct kv_admission admission;
+    struct error err;
+    if (kv_transport_admit(exports->worker->transport, &admission, &err) != STATUS_OK) {
+        stream_finish(peer->stream, RPC_RESOURCE_EXHAUSTED, "too_many_peers", err.text);
+        return;
+    }
+    peer->admission = admission.id;
     Baton__Worker__V1__PeerWelcome message = BATON__WORKER__V1__PEER_WELCOME__INIT;
     message.version = WORKER_PROTOCOL_VERSION;
     message.incarnation = exports->worker->info.incarnation;
-    message.transport_address.data = (uint8_t *)address; /* packing only reads */
-    message.transport_address.len = bytes;
+    message.transport_address.data = admission.address;
+    message.transport_address.len = admission.bytes;
     message.lease_us = exports->worker->config.lease_us;
     Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
     up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME;
@@ -206,6 +212,7 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
         return;
     log_info(MODULE, "peer=%s code=%s msg=\"a decode worker's stream ended\"", peer->name,
              rpc_code_name(end->code));
+    kv_transport_revoke(exports->worker->transport, peer->admission);
     uint64_t id = peer->id;
     *peer = (struct peer){0};
     exports->handlers.lost(exports->role, id);

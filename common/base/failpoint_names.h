@@ -21,6 +21,7 @@
     /* Workers: transfer thread, step thread. */                                                   \
     X("worker.session_lose", true, "a command has come; fail: the worker breaks its Session")      \
     X("worker.send_tokens", true, "tokens are about to be sent; fail: they are dropped")           \
+    X("transport.shared_memory", true, "at start; fail: no shared memory holds the KV pool")       \
     X("step.computing", false, "rows are chosen and about to be computed")                         \
     X("step.fails", true, "fail: the engine can't compute this step")                              \
     X("step.after_chunk", false, "rows of a prompt were computed")                                 \

@@ -79,7 +79,7 @@ enum status transfer_lane_open(const struct transfer_plan *plan, enum transfer_l
                                struct kv_transport **transport, struct error *err)
 {
     struct kv_transport_config config = {
-        .kind = KV_TRANSPORT_UCX,
+        .kind = KV_TRANSPORT_REMOTE,
         .lane = lane == TRANSFER_SHM ? KV_LANE_SHM : KV_LANE_TCP,
         .pool_bytes = plan->pool_bytes,
         .max_reads = MAX_READS,
@@ -167,8 +167,12 @@ static void hello_prepare(struct serving *serving, struct hello *hello)
         if (!hello->ok)
             continue;
         struct transfer_address *address = &hello->addresses[i];
-        const void *data = kv_transport_address(serving->lanes[i], &address->bytes);
-        memcpy(address->data, data, address->bytes);
+        struct kv_admission admission;
+        hello->ok = kv_transport_admit(serving->lanes[i], &admission, &hello->err) == STATUS_OK;
+        if (!hello->ok)
+            continue;
+        address->bytes = admission.bytes;
+        memcpy(address->data, admission.address, admission.bytes);
     }
 }
 

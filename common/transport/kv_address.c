@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-/* magic[4] | u16 format | u16 kind | u32 count | u32 library | u64 id | u64 base | u64 pool_bytes | u16 ip_version |
- * u16 port | ip[16] | u16 worker_bytes | u16 rkey_bytes | worker | rkey | u32 CRC32C of all before it. Little-endian. */
+/* magic[4] | u16 format | u8 kind | u8 lanes | u32 count | u32 library | u64 admission | secret[16] | u64 id | u64 base |
+ * u64 pool_bytes | u16 ip_version | u16 port | ip[16] | u16 worker_bytes | u16 rkey_bytes | worker | rkey | u32 CRC32C of all before it. Little-endian. */
 #define MAGIC          "BKVA"
-#define FORMAT         1
-#define HEADER_BYTES   64
+#define FORMAT         2
+#define HEADER_BYTES   88
 #define CHECKSUM_BYTES 4
 
 static uint8_t *put(uint8_t *at, uint64_t value, unsigned bytes)
@@ -40,9 +40,13 @@ enum status kv_address_encode(const struct kv_address *address,
                          total, KV_TRANSPORT_MAX_ADDRESS_BYTES);
     memcpy(bytes, MAGIC, 4);
     uint8_t *at = put(bytes + 4, FORMAT, 2);
-    at = put(at, address->kind, 2);
+    at = put(at, address->kind, 1);
+    at = put(at, address->lanes, 1);
     at = put(at, total, 4);
     at = put(at, address->library, 4);
+    at = put(at, address->admission, 8);
+    memcpy(at, address->secret, sizeof address->secret);
+    at += sizeof address->secret;
     at = put(at, address->id, 8);
     at = put(at, address->base, 8);
     at = put(at, address->pool_bytes, 8);
@@ -71,7 +75,8 @@ enum status kv_address_decode(const void *bytes, size_t count, enum kv_transport
         return error_set(err, STATUS_INVALID, "%zu bytes that are not a transport's address",
                          count);
     at += 4;
-    unsigned format = (unsigned)take(&at, 2), found_kind = (unsigned)take(&at, 2);
+    unsigned format = (unsigned)take(&at, 2), found_kind = (unsigned)take(&at, 1);
+    unsigned lanes = (unsigned)take(&at, 1);
     if (format != FORMAT)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the peer writes transport addresses in format %u, this program reads "
@@ -85,8 +90,11 @@ enum status kv_address_decode(const void *bytes, size_t count, enum kv_transport
     if (found_kind != kind)
         return error_set(err, STATUS_INVALID,
                          "the peer uses another kind of transport (%u, not %u)", found_kind, kind);
-    struct kv_address address = {.kind = kind};
+    struct kv_address address = {.kind = kind, .lanes = (uint8_t)lanes};
     address.library = (uint32_t)take(&at, 4);
+    address.admission = take(&at, 8);
+    memcpy(address.secret, at, sizeof address.secret);
+    at += sizeof address.secret;
     address.id = take(&at, 8);
     address.base = take(&at, 8);
     address.pool_bytes = take(&at, 8);

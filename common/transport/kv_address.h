@@ -1,20 +1,28 @@
 /* The opaque bytes of kv_transport_address: written here, and checked here before anything in them is used.
  *
  * The checksum keeps damaged or foreign bytes away from the library behind the transport, which trusts what it unpacks. It does not
- * make a hostile peer harmless: addresses are taken only from peers that the control plane has authenticated. */
+ * make a hostile peer harmless: addresses are taken only from peers that the control plane knows. */
 #ifndef BATON_TRANSPORT_KV_ADDRESS_H
 #define BATON_TRANSPORT_KV_ADDRESS_H
 
 #include "common/base/status.h"
+#include "common/transport/kv_frame.h"
 #include "common/transport/kv_transport.h"
 
 /* More than any machine has; sums of offsets below it can't overflow. */
 #define KV_ADDRESS_MAX_POOL_BYTES ((uint64_t)1 << 47)
 
+/* Lanes that an owner serves, as bits of kv_address.lanes. */
+#define KV_ADDRESS_SHM 1u
+#define KV_ADDRESS_TCP 2u
+
 struct kv_address {
     enum kv_transport_kind kind;
-    uint32_t
-        library;   /* version of the library behind the transport: both ends must have the same */
+    uint8_t lanes;
+    uint32_t library; /* shm: version of the library behind it, the same on both ends */
+    /* remote: which reader this copy of the address was made for, and how it proves that it is the one */
+    uint64_t admission;
+    uint8_t secret[KV_SECRET_BYTES];
     uint64_t id;   /* random: this pool, and no later one */
     uint64_t base; /* address of the pool in its owner */
     uint64_t pool_bytes;
@@ -22,7 +30,7 @@ struct kv_address {
     uint8_t ip[16];
     uint16_t port;
     const uint8_t *worker,
-        *rkey; /* what the library needs to map the pool; point into the bytes decoded */
+        *rkey; /* shm: what the library needs to map the pool; point into the bytes decoded */
     uint16_t worker_bytes, rkey_bytes;
 };
 

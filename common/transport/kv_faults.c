@@ -172,7 +172,7 @@ static bool happen(struct kv_transport *transport, struct kv_read *read, enum kv
     case KV_FAULT_CORRUPT: flip_bits(transport->pool, read, faults->seed); return true;
     case KV_FAULT_LOST:
         read->held_us = UINT64_MAX;
-        kv_peer_fail(read->peer, STATUS_UNAVAILABLE, "an injected fault: the lane is lost");
+        kv_peer_fail(read->peer, KV_FAILURE_INJECTED, NULL);
         return false;
     default: return true;
     }

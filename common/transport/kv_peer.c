@@ -17,17 +17,17 @@ static void read_end(struct kv_read *read)
     TAILQ_REMOVE(&peer->reads, read, link);
     TAILQ_INSERT_TAIL(&transport->ended, read, link);
     peer->events_due++;
-    if (read->status == STATUS_OK)
+    if (!read->failure)
         transport->counters.bytes_read += read->bytes;
     else
-        transport->counters.reads_failed++;
+        transport->counters.reads_failed[read->failure]++;
 }
 
-static void read_fail(struct kv_read *read, enum status status, const char *reason)
+static void read_fail(struct kv_read *read, enum kv_failure failure, const char *reason)
 {
-    if (read->status != STATUS_OK)
+    if (read->failure)
         return;
-    read->status = status;
+    read->failure = failure;
     read->reason = reason;
 }
 
@@ -50,27 +50,23 @@ void kv_peers_release(struct kv_transport *transport, bool reordered)
         struct kv_read *read;
         for (struct kv_read *next = TAILQ_FIRST(&peer->reads); (read = next);) {
             next = TAILQ_NEXT(read, link);
-            if (read->held_us && read->status == STATUS_OK &&
+            if (read->held_us && !read->failure &&
                 (read->held_us <= transport->polled_us || (reordered && read->reordered)))
                 read_end(read);
         }
     }
 }
 
-void kv_read_part_done(struct kv_read *read, enum status status, const char *reason)
+void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char *reason)
 {
     ASSERT(read->parts > 0);
     read->parts--;
-    if (status != STATUS_OK) {
-        read_fail(read, status, reason);
-        kv_peer_fail(read->peer, status, reason);
+    if (failure) {
+        read_fail(read, failure, reason);
+        kv_peer_fail(read->peer, failure, reason);
     }
-    if (read->parts > 0)
-        return;
     /* One that failed ends with its peer. */
-    if (read->peer->state == KV_PEER_CLOSING)
-        read_end(read);
-    else if (read->status == STATUS_OK && read->next_run == read->run_count)
+    if (read->parts == 0 && !read->failure && read->next_run == read->run_count)
         read_complete(read);
 }
 
@@ -107,7 +103,8 @@ static size_t copy_reads(struct kv_peer *peer, size_t budget)
 
 bool kv_peer_has_copies(const struct kv_peer *peer)
 {
-    return peer->state == KV_PEER_OPEN && !peer->failed && peer->mapped && first_unfinished(peer);
+    return peer->state == KV_PEER_OPEN && peer->welcomed && !peer->failed && peer->mapped &&
+           first_unfinished(peer);
 }
 
 void kv_peers_copy(struct kv_transport *transport)
@@ -125,29 +122,27 @@ void kv_peers_copy(struct kv_transport *transport)
     }
 }
 
-void kv_peer_fail(struct kv_peer *peer, enum status status, const char *reason)
+void kv_peer_fail(struct kv_peer *peer, enum kv_failure failure, const char *reason)
 {
     if (peer->failed)
         return;
-    peer->failed = status;
+    peer->failed = failure;
     peer->failed_reason = reason;
 }
 
-void kv_peer_close(struct kv_peer *peer, enum status status, const char *reason,
-                   const char *reads_reason)
+void kv_peer_close(struct kv_peer *peer, enum kv_failure failure, const char *reason)
 {
-    ASSERT(peer->state == KV_PEER_OPEN && status != STATUS_OK);
-    peer->state = KV_PEER_CLOSING;
-    peer->status = status;
+    ASSERT(peer->state == KV_PEER_OPEN && failure);
+    peer->state = KV_PEER_CLOSED;
+    peer->failure = failure;
     peer->reason = reason;
     struct kv_read *read;
     TAILQ_FOREACH(read, &peer->reads, link)
-    read_fail(read, status == STATUS_TIMEOUT ? STATUS_UNAVAILABLE : status, reads_reason);
-    peer->transport->ops->close_begin(peer);
-    for (struct kv_read *next = TAILQ_FIRST(&peer->reads); (read = next);) {
-        next = TAILQ_NEXT(read, link);
-        if (read->parts == 0)
-            read_end(read);
+    read_fail(read, failure == KV_FAILURE_DEADLINE ? KV_FAILURE_PEER_DEADLINE : failure, reason);
+    peer->transport->ops->close_peer(peer);
+    while ((read = TAILQ_FIRST(&peer->reads))) {
+        ASSERT(read->parts == 0);
+        read_end(read);
     }
 }
 
@@ -167,14 +162,13 @@ void kv_peers_end_expired(struct kv_transport *transport, uint64_t now_us)
         {
             if (read->deadline_us <= now_us) {
                 expired = true;
-                read_fail(read, STATUS_TIMEOUT, "deadline");
+                read_fail(read, KV_FAILURE_DEADLINE, NULL);
             } else if (read->deadline_us < floor_us) {
                 floor_us = read->deadline_us;
             }
         }
         if (expired)
-            kv_peer_close(peer, STATUS_TIMEOUT, "deadline",
-                          "the deadline of another read of this peer");
+            kv_peer_close(peer, KV_FAILURE_DEADLINE, NULL);
     }
     transport->deadline_floor_us = floor_us;
 }
@@ -189,9 +183,6 @@ void kv_peers_advance(struct kv_transport *transport)
             transport->ops->start(peer);
         }
         if (peer->state == KV_PEER_OPEN && peer->failed)
-            kv_peer_close(peer, peer->failed, peer->failed_reason, peer->failed_reason);
-        if (peer->state == KV_PEER_CLOSING && TAILQ_EMPTY(&peer->reads) &&
-            transport->ops->close_done(peer))
-            peer->state = KV_PEER_CLOSED;
+            kv_peer_close(peer, peer->failed, peer->failed_reason);
     }
 }

@@ -4,10 +4,8 @@
 
 #include "common/transport/transport_ops.h"
 
-/* Begins the forced close. Every read in flight gets its status here (not `reads_reason` if it has failed already), and ends as soon
- * as none of its memory is landing any more. */
-void kv_peer_close(struct kv_peer *peer, enum status status, const char *reason,
-                   const char *reads_reason);
+/* The forced close. Every read in flight ends with this failure (or its own, if it has failed already). */
+void kv_peer_close(struct kv_peer *peer, enum kv_failure failure, const char *reason);
 /* Ends the reads that an injected fault held back until now, or, if `reordered`, until another one had ended. */
 void kv_peers_release(struct kv_transport *transport, bool reordered);
 bool kv_peer_has_copies(const struct kv_peer *peer);
@@ -16,7 +14,7 @@ bool kv_peer_has_copies(const struct kv_peer *peer);
 void kv_peers_end_expired(struct kv_transport *transport, uint64_t now_us);
 /* a bounded amount is copied from mapped peers, which take turns, also over polls; */
 void kv_peers_copy(struct kv_transport *transport);
-/* other peers' reads are started, and peers that failed or are closing go a state further. */
+/* other peers' reads are started, and peers that failed are closed. */
 void kv_peers_advance(struct kv_transport *transport);
 
 #endif

@@ -1,23 +1,17 @@
 #include "common/transport/kv_transport.h"
 
 #include "common/base/assert.h"
-#include "common/base/clock.h"
 #include "common/transport/kv_faults.h"
 #include "common/transport/kv_peer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* How often a closing peer is looked at when nothing wakes us, and how long kv_transport_close waits for one. */
-#define CLOSING_POLL_US 1000
-#define CLOSING_MAX_US  2000000
-
 enum status kv_transport_open(const struct kv_transport_config *config, struct kv_transport **out,
                               struct error *err)
 {
-    ASSERT(config->kind == KV_TRANSPORT_LOCAL || config->kind == KV_TRANSPORT_UCX);
     const struct kv_transport_ops *ops =
-        config->kind == KV_TRANSPORT_LOCAL ? &kv_local_ops : &kv_ucx_ops;
+        config->kind == KV_TRANSPORT_LOCAL ? &kv_local_ops : &kv_remote_ops;
     if (config->pool_bytes == 0 || config->pool_bytes > KV_ADDRESS_MAX_POOL_BYTES)
         return error_set(err, STATUS_INVALID, "a KV pool of %zu bytes: give 1 to %llu",
                          config->pool_bytes, (unsigned long long)KV_ADDRESS_MAX_POOL_BYTES);
@@ -51,15 +45,6 @@ static void peer_free(struct kv_peer *peer)
     transport->ops->peer_free(peer);
 }
 
-static bool all_closed(const struct kv_transport *transport)
-{
-    const struct kv_peer *peer;
-    TAILQ_FOREACH(peer, &transport->peers, link)
-    if (peer->state < KV_PEER_CLOSED)
-        return false;
-    return true;
-}
-
 void kv_transport_close(struct kv_transport *transport)
 {
     if (!transport)
@@ -67,24 +52,13 @@ void kv_transport_close(struct kv_transport *transport)
     struct kv_peer *peer;
     TAILQ_FOREACH(peer, &transport->peers, link)
     kv_transport_unpair(transport, peer);
-    /* A forced close waits for no one: it needs progress only. The bound is for a library that breaks this. */
-    for (uint64_t start = clock_now_us();
-         !all_closed(transport) && clock_now_us() - start < CLOSING_MAX_US;) {
-        transport->ops->progress(transport);
-        kv_peers_advance(transport);
-    }
     struct kv_read *read;
     while ((read = TAILQ_FIRST(&transport->ended))) {
         TAILQ_REMOVE(&transport->ended, read, link);
         free(read);
     }
-    while ((peer = TAILQ_FIRST(&transport->peers))) {
-        while ((read = TAILQ_FIRST(&peer->reads))) {
-            TAILQ_REMOVE(&peer->reads, read, link);
-            free(read);
-        }
+    while ((peer = TAILQ_FIRST(&transport->peers)))
         peer_free(peer);
-    }
     kv_faults_destroy(transport->faults);
     transport->ops->close(transport);
 }
@@ -94,19 +68,33 @@ void *kv_transport_pool(const struct kv_transport *transport)
     return transport->pool;
 }
 
-const void *kv_transport_address(const struct kv_transport *transport, size_t *bytes)
+enum status kv_transport_admit(struct kv_transport *transport, struct kv_admission *out,
+                               struct error *err)
 {
-    *bytes = transport->address_bytes;
-    return transport->address;
+    struct kv_address address = transport->self;
+    struct kv_admission admission;
+    if (transport->ops->admit)
+        TRY(transport->ops->admit(transport, &address, err));
+    admission.id = address.admission;
+    enum status status = kv_address_encode(&address, admission.address, &admission.bytes, err);
+    if (status == STATUS_OK)
+        *out = admission;
+    else
+        kv_transport_revoke(transport, address.admission);
+    return status;
+}
+
+void kv_transport_revoke(struct kv_transport *transport, uint64_t admission)
+{
+    if (transport->ops->revoke)
+        transport->ops->revoke(transport, admission);
 }
 
 enum status kv_transport_pair(struct kv_transport *transport, const void *bytes, size_t count,
                               struct kv_peer **out, struct error *err)
 {
     struct kv_address address;
-    enum kv_transport_kind kind =
-        transport->ops == &kv_local_ops ? KV_TRANSPORT_LOCAL : KV_TRANSPORT_UCX;
-    TRY(kv_address_decode(bytes, count, kind, &address, err));
+    TRY(kv_address_decode(bytes, count, transport->self.kind, &address, err));
     if (transport->peer_count >= KV_TRANSPORT_MAX_PEERS)
         return error_set(err, STATUS_LIMIT, "paired with %d peers already, the most there may be",
                          KV_TRANSPORT_MAX_PEERS);
@@ -131,7 +119,7 @@ void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer)
 {
     ASSERT(peer->transport == transport);
     if (peer->state == KV_PEER_OPEN)
-        kv_peer_close(peer, STATUS_CANCELLED, "closed by us", "closed by us");
+        kv_peer_close(peer, KV_FAILURE_CLOSED, NULL);
 }
 
 /* -- reads -- */
@@ -180,6 +168,52 @@ enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *pe
     return STATUS_OK;
 }
 
+/* -- why -- */
+
+static const struct {
+    const char *name;
+    enum status status;
+    const char *reason;
+} failures[KV_FAILURES] = {
+    [KV_FAILURE_NONE] = {"none", STATUS_OK, NULL},
+    [KV_FAILURE_DEADLINE] = {"deadline", STATUS_TIMEOUT, "deadline"},
+    [KV_FAILURE_PEER_DEADLINE] = {"deadline_of_another", STATUS_UNAVAILABLE,
+                                  "the deadline of another read of this peer"},
+    [KV_FAILURE_CLOSED] = {"closed", STATUS_CANCELLED, "closed by us"},
+    [KV_FAILURE_PEER_GONE] = {"peer_gone", STATUS_UNAVAILABLE,
+                              "the peer closed its connection: it ended, or let us go"},
+    [KV_FAILURE_UNREACHABLE] = {"unreachable", STATUS_UNAVAILABLE, "the peer can't be reached"},
+    [KV_FAILURE_REFUSED] = {"refused", STATUS_UNAVAILABLE, "the peer does not admit us"},
+    [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer answered with something else"},
+    [KV_FAILURE_INJECTED] = {"injected", STATUS_UNAVAILABLE, "an injected fault: the lane is lost"},
+};
+
+const char *kv_failure_name(enum kv_failure failure)
+{
+    return failures[failure].name;
+}
+
+const char *kv_refusal_name(enum kv_refusal refusal)
+{
+    static const char *const names[KV_REFUSALS] = {
+        [KV_REFUSED_NOISE] = "noise",         [KV_REFUSED_VERSION] = "version",
+        [KV_REFUSED_SECRET] = "secret",       [KV_REFUSED_LATE] = "late",
+        [KV_REFUSED_LIMIT] = "limit",         [KV_REFUSED_MISUSE] = "misuse",
+        [KV_REFUSED_RESOURCES] = "resources",
+    };
+    return names[refusal];
+}
+
+static enum status status_of(enum kv_failure failure)
+{
+    return failures[failure].status;
+}
+
+static const char *reason_of(enum kv_failure failure, const char *reason)
+{
+    return reason ? reason : failures[failure].reason;
+}
+
 /* -- poll -- */
 
 static void free_gone(struct kv_transport *transport)
@@ -201,9 +235,10 @@ static size_t take_events(struct kv_transport *transport, struct kv_event *event
             .kind = KV_EVENT_READ_DONE,
             .peer = read->peer,
             .cookie = read->cookie,
-            .status = read->status,
-            .bytes = read->status == STATUS_OK ? read->bytes : 0,
-            .reason = read->reason,
+            .failure = read->failure,
+            .status = status_of(read->failure),
+            .bytes = read->failure ? 0 : read->bytes,
+            .reason = reason_of(read->failure, read->reason),
         };
         read->peer->events_due--;
         transport->read_count--;
@@ -222,8 +257,10 @@ static size_t take_events(struct kv_transport *transport, struct kv_event *event
         events[count++] = (struct kv_event){
             .kind = KV_EVENT_PEER_CLOSED,
             .peer = peer,
-            .status = peer->status,
-            .reason = peer->reason,
+            .failure = peer->failure,
+            .status = status_of(peer->failure),
+            .welcomed = peer->welcomed,
+            .reason = reason_of(peer->failure, peer->reason),
         };
     }
     return count;
@@ -259,28 +296,24 @@ bool kv_transport_arm(struct kv_transport *transport)
             peer->state == KV_PEER_CLOSED || (peer->state == KV_PEER_OPEN && peer->failed))
             return false;
     }
-    return transport->ops->arm(transport);
+    return true;
 }
 
 uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport)
 {
     const struct kv_peer *peer;
     bool reads = false;
-    uint64_t held_us = UINT64_MAX;
-    if (transport->unfinished)
-        return transport->polled_us + CLOSING_POLL_US;
+    uint64_t next_us = transport->timer_us;
     TAILQ_FOREACH(peer, &transport->peers, link)
     {
-        if (peer->state == KV_PEER_CLOSING)
-            return transport->polled_us + CLOSING_POLL_US;
         reads = reads || !TAILQ_EMPTY(&peer->reads);
         const struct kv_read *read;
         if (transport->faults)
             TAILQ_FOREACH(read, &peer->reads, link)
-        if (read->held_us && read->held_us < held_us)
-            held_us = read->held_us;
+        if (read->held_us && read->held_us < next_us)
+            next_us = read->held_us;
     }
-    return reads && transport->deadline_floor_us < held_us ? transport->deadline_floor_us : held_us;
+    return reads && transport->deadline_floor_us < next_us ? transport->deadline_floor_us : next_us;
 }
 
 struct kv_transport_counters kv_transport_counters(const struct kv_transport *transport)

@@ -1,5 +1,5 @@
 /* Moving KV bytes: register a pool, pair with a peer, read remote runs into local runs, complete or fail by a deadline, close.
- * That is the whole contract, and every transport (local, ucx, faulty, later nccl) keeps it:
+ * That is the whole contract, and every transport (local, remote, either of them faulty, later nccl) keeps it:
  *
  *  - A transport belongs to one thread (the transfer thread); every call is made by it. Callbacks don't exist: completions
  *    are taken with kv_transport_poll, so a test can drive one without threads.
@@ -10,11 +10,12 @@
  *  - A read past its deadline is ended by a forced close of the peer, which ends all reads of that pair; KV_EVENT_PEER_CLOSED
  *    follows after the last of them. Reading again needs a new pairing.
  *  - It sleeps while it waits: kv_transport_fd + kv_transport_arm, never a busy loop on a shared core.
- *  - The owner of a pool polls too, also when it reads nothing itself: on tcp its kv_transport_poll is what serves the readers.
- *  - A peer that died ends its pairing with a reason: on tcp at once, on shm within about a second (until then its memory
- *    still reads as it was left). One that is stopped or unreachable shows by the deadline of a read alone.
- *  - The bytes are not encrypted, and the library behind a lane trusts whoever reaches it: the interface that is bound to belongs to
- *    a private network. Addresses come from peers that the control plane knows; to ask for bytes takes the secret in them.
+ *  - The owner of a pool polls too, also when it reads nothing itself: its kv_transport_poll admits the readers and, on tcp, serves them.
+ *  - A peer that died ends its pairing with a reason, on every lane as soon as the kernel closes its sockets. One that is stopped or
+ *    unreachable shows by the deadline of a read alone.
+ *  - Every reader has an address of its own, which the owner has made for it (kv_transport_admit) and takes back
+ *    (kv_transport_revoke): the secret in it is what admits the reader's one connection. Whoever comes without it, or says something
+ *    else, loses his connection, and nobody else is harmed. The bytes are not encrypted: beyond one host, a private network.
  */
 #ifndef BATON_TRANSPORT_KV_TRANSPORT_H
 #define BATON_TRANSPORT_KV_TRANSPORT_H
@@ -32,16 +33,20 @@ struct kv_transport;
 /* One pairing. Owned by the transport, valid until the poll after the one that gave its KV_EVENT_PEER_CLOSED. */
 struct kv_peer;
 
-enum kv_transport_kind { KV_TRANSPORT_LOCAL, KV_TRANSPORT_UCX };
+enum kv_transport_kind { KV_TRANSPORT_LOCAL, KV_TRANSPORT_REMOTE };
 enum kv_lane { KV_LANE_AUTO, KV_LANE_SHM, KV_LANE_TCP };
 
 struct kv_transport_config {
     enum kv_transport_kind kind;
-    /* What is asked for: SHM that can't be had is an error at opening or pairing; AUTO takes what there is. */
+    /* remote. What is asked for: SHM that can't be had is an error at opening or pairing; AUTO takes what there is. */
     enum kv_lane lane;
-    size_t pool_bytes;          /* allocated by the transport */
-    uint32_t max_reads;         /* in flight, over all peers */
-    const char *bind_interface; /* tcp: network device, "lo" by default */
+    size_t pool_bytes;  /* allocated by the transport */
+    uint32_t max_reads; /* in flight, over all peers */
+    /* remote: a network device or a numeric address, with :PORT for a fixed port; NULL or empty: "lo", any port */
+    const char *bind_interface;
+    /* Where that is every address (0.0.0.0, [::]): the host that readers are told, an address or a name. */
+    const char *advertise;
+    uint32_t max_connections; /* readers admitted at once, and connections of all kinds; 0: 256 */
     /* Faults to inject, as kv_faults.h describes them; NULL or empty: none. Any kind of transport then is a faulty one. */
     const char *faults;
 };
@@ -52,15 +57,27 @@ enum status kv_transport_open(const struct kv_transport_config *config,
 void kv_transport_close(struct kv_transport *transport);
 
 void *kv_transport_pool(const struct kv_transport *transport);
-/* What a reader needs to pair with this pool (opaque bytes, at most KV_TRANSPORT_MAX_ADDRESS_BYTES): travels on `Peer`. */
-const void *kv_transport_address(const struct kv_transport *transport, size_t *bytes);
 
-/* Reader: pairs with the pool behind `address` (outside bytes: checked). The pairing isn't used before the first read. */
+/* Owner: what one reader needs to pair with this pool. Secret: it travels on that reader's `Peer` alone. A reader that pairs
+ * again takes the place of its own earlier pairing. STATUS_LIMIT: too many are admitted. */
+struct kv_admission {
+    uint64_t id;
+    size_t bytes;
+    uint8_t address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
+};
+enum status kv_transport_admit(struct kv_transport *transport, struct kv_admission *admission,
+                               struct error *err) WARN_UNUSED;
+/* The reader is gone: its connection is closed, its address is good for nothing any more. Unknown ids are ignored. */
+void kv_transport_revoke(struct kv_transport *transport, uint64_t admission);
+
+/* Reader: pairs with the pool behind `address` (outside bytes: checked). It connects while polling goes on; reads
+ * may be asked for at once. */
 enum status kv_transport_pair(struct kv_transport *transport, const void *address, size_t bytes,
                               struct kv_peer **peer, struct error *err) WARN_UNUSED;
 /* "shm" or "tcp" (or "local"): the lane that was negotiated, by what the library says it uses, not by what was asked. */
 const char *kv_peer_lane(const struct kv_peer *peer);
-/* Starts a forced close: all reads in flight end with STATUS_CANCELLED, then KV_EVENT_PEER_CLOSED comes. Idempotent. */
+/* A forced close: no byte lands any more, all reads in flight end with STATUS_CANCELLED, then KV_EVENT_PEER_CLOSED comes.
+ * Idempotent. */
 void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer);
 
 struct kv_read_run {
@@ -87,12 +104,29 @@ enum kv_fault_kind {
 /* "drop", "delay", ... */
 const char *kv_fault_name(enum kv_fault_kind kind);
 
+/* Why a read or a pairing ended. */
+enum kv_failure {
+    KV_FAILURE_NONE,
+    KV_FAILURE_DEADLINE,      /* STATUS_TIMEOUT: the read's own */
+    KV_FAILURE_PEER_DEADLINE, /* another read's, which closed the pairing */
+    KV_FAILURE_CLOSED,        /* STATUS_CANCELLED: by us */
+    KV_FAILURE_PEER_GONE,     /* its process ended, or it closed the connection */
+    KV_FAILURE_UNREACHABLE,   /* no connection to it, or none any more */
+    KV_FAILURE_REFUSED,       /* it does not admit us */
+    KV_FAILURE_PROTOCOL,      /* STATUS_INTERNAL: it answered with something else */
+    KV_FAILURE_INJECTED,      /* kv_faults.h */
+    KV_FAILURES
+};
+const char *kv_failure_name(enum kv_failure failure); /* "deadline", ...: for metrics */
+
 enum kv_event_kind { KV_EVENT_READ_DONE, KV_EVENT_PEER_CLOSED };
 struct kv_event {
     enum kv_event_kind kind;
     struct kv_peer *peer;
     uint64_t cookie;    /* READ_DONE */
     enum status status; /* READ_DONE: OK or why not; PEER_CLOSED: why */
+    enum kv_failure failure;
+    bool welcomed;      /* PEER_CLOSED: it was a pairing that the owner had admitted */
     uint64_t bytes;     /* READ_DONE and OK */
     const char *reason; /* static text where status isn't OK: "deadline", "closed by us", ... */
 };
@@ -107,8 +141,23 @@ int kv_transport_fd(const struct kv_transport *transport);
 bool kv_transport_arm(struct kv_transport *transport);
 uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport);
 
+/* Why an owner closed a connection of somebody who came to its port. */
+enum kv_refusal {
+    KV_REFUSED_NOISE,     /* not our protocol */
+    KV_REFUSED_VERSION,   /* another version of it */
+    KV_REFUSED_SECRET,    /* not admitted, or not any more */
+    KV_REFUSED_LATE,      /* said nothing in time */
+    KV_REFUSED_LIMIT,     /* too many connections */
+    KV_REFUSED_MISUSE,    /* admitted, and asked for what there isn't */
+    KV_REFUSED_RESOURCES, /* no descriptor or memory: it waits */
+    KV_REFUSALS
+};
+const char *kv_refusal_name(enum kv_refusal refusal);
+
 struct kv_transport_counters {
-    uint64_t reads, reads_failed, bytes_read, peers_closed;
+    uint64_t reads, bytes_read, peers_closed;
+    uint64_t reads_failed[KV_FAILURES];
+    uint64_t refused[KV_REFUSALS];
     uint64_t faults[KV_FAULT_KINDS]; /* injected */
 };
 struct kv_transport_counters kv_transport_counters(const struct kv_transport *transport);

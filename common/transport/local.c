@@ -2,6 +2,7 @@
  * makes, so its runs are landing until then, as with every other transport. */
 #include "common/base/assert.h"
 #include "common/base/rng.h"
+#include "common/transport/kv_memory.h"
 #include "common/transport/transport_ops.h"
 
 #include <errno.h>
@@ -9,17 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#define MAX_POOLS       64
-#define HUGE_PAGE_BYTES (2u << 20)
+#define MAX_POOLS 64
 
 /* A pool outlives its transport for as long as a peer is paired with it: its bytes may be read by another thread. */
 struct local_pool {
     uint64_t id;
     uint8_t *memory;
-    size_t bytes, mapped_bytes;
+    size_t bytes;
     uint32_t holders; /* its transport, and every peer */
     bool closed;
     int wake_fd; /* of its transport */
@@ -46,7 +45,7 @@ static void pool_release(struct local_pool *pool)
     pthread_mutex_unlock(&table_lock);
     if (!last)
         return;
-    munmap(pool->memory, pool->mapped_bytes);
+    kv_memory_unmap(pool->memory, pool->bytes);
     free(pool);
 }
 
@@ -56,15 +55,11 @@ static enum status pool_allocate(size_t bytes, struct local_pool **out, struct e
     if (!pool)
         return error_set(err, STATUS_LIMIT, "no memory for a KV pool");
     pool->bytes = bytes;
-    pool->mapped_bytes = (bytes + HUGE_PAGE_BYTES - 1) & ~(size_t)(HUGE_PAGE_BYTES - 1);
-    pool->memory =
-        mmap(NULL, pool->mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pool->memory == MAP_FAILED) {
+    enum status status = kv_memory_map(bytes, &pool->memory, err);
+    if (status != STATUS_OK) {
         free(pool);
-        return error_set(err, STATUS_LIMIT, "a KV pool of %zu bytes can't be allocated: %s", bytes,
-                         strerror(errno));
+        return status;
     }
-    madvise(pool->memory, pool->mapped_bytes, MADV_HUGEPAGE); /* only faster: may be refused */
     pool->id = rng_entropy();
     pool->holders = 1;
     *out = pool;
@@ -114,20 +109,18 @@ static enum status local_open(const struct kv_transport_config *config, struct k
             error_set(err, STATUS_IO, "no event descriptor for a transport: %s", strerror(errno));
         goto fail_eventfd;
     }
-    struct kv_address address = {
+    local->base.self = (struct kv_address){
         .kind = KV_TRANSPORT_LOCAL,
         .id = local->pool->id,
         .pool_bytes = config->pool_bytes,
     };
-    status = kv_address_encode(&address, local->base.address, &local->base.address_bytes, err);
-    if (status != STATUS_OK)
-        goto fail_table;
     if (!table_add(local->pool)) {
         status = error_set(err, STATUS_LIMIT, "%d local transports are open, the most there may be",
                            MAX_POOLS);
         goto fail_table;
     }
     local->base.pool = local->pool->memory;
+    local->base.timer_us = UINT64_MAX;
     *out = &local->base;
     return STATUS_OK;
 
@@ -173,6 +166,7 @@ static enum status local_pair(struct kv_transport *transport, const struct kv_ad
     peer->pool = pool;
     peer->base.mapped = pool->memory;
     peer->base.lane = "local";
+    peer->base.welcomed = true;
     *out = &peer->base;
     return STATUS_OK;
 }
@@ -191,7 +185,7 @@ static void local_progress(struct kv_transport *transport)
         bool closed = ((struct local_peer *)peer)->pool->closed;
         pthread_mutex_unlock(&table_lock);
         if (closed)
-            kv_peer_fail(peer, STATUS_UNAVAILABLE, "the peer closed its pool");
+            kv_peer_fail(peer, KV_FAILURE_PEER_GONE, NULL);
     }
 }
 
@@ -200,15 +194,9 @@ static void local_start(struct kv_peer *peer)
     ASSERT(peer->mapped); /* so that nobody calls this */
 }
 
-static void local_close_begin(struct kv_peer *peer)
+static void local_close_peer(struct kv_peer *peer)
 {
     (void)peer; /* nothing is in flight outside poll */
-}
-
-static bool local_close_done(struct kv_peer *peer)
-{
-    (void)peer;
-    return true;
 }
 
 static void local_peer_free(struct kv_peer *peer)
@@ -219,13 +207,8 @@ static void local_peer_free(struct kv_peer *peer)
 
 static int local_fd(const struct kv_transport *transport)
 {
-    return ((const struct local_transport *)transport)->wake_fd;
-}
-
-static bool local_arm(struct kv_transport *transport)
-{
-    (void)transport; /* the descriptor stays readable until a poll has emptied it */
-    return true;
+    return ((const struct local_transport *)transport)
+        ->wake_fd; /* readable until a poll empties it */
 }
 
 const struct kv_transport_ops kv_local_ops = {
@@ -234,9 +217,7 @@ const struct kv_transport_ops kv_local_ops = {
     .pair = local_pair,
     .progress = local_progress,
     .start = local_start,
-    .close_begin = local_close_begin,
-    .close_done = local_close_done,
+    .close_peer = local_close_peer,
     .peer_free = local_peer_free,
     .fd = local_fd,
-    .arm = local_arm,
 };

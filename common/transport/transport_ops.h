@@ -10,10 +10,9 @@
 #include <sys/queue.h>
 
 enum kv_peer_state {
-    KV_PEER_OPEN,    /* -> CLOSING: unpair, a deadline, or the transport saw it fail */
-    KV_PEER_CLOSING, /* -> CLOSED: the transport holds none of its reads any more */
-    KV_PEER_CLOSED,  /* -> GONE: the events of all its reads were taken, then its own was */
-    KV_PEER_GONE,    /* freed by the next poll */
+    KV_PEER_OPEN,   /* -> CLOSED: unpair, a deadline, or the transport saw it fail */
+    KV_PEER_CLOSED, /* -> GONE: the events of all its reads were taken, then its own was */
+    KV_PEER_GONE,   /* freed by the next poll */
 };
 
 struct kv_faults;
@@ -22,7 +21,7 @@ struct kv_read {
     TAILQ_ENTRY(kv_read) link; /* in peer->reads, then in transport->ended */
     struct kv_peer *peer;
     uint64_t cookie, deadline_us, bytes;
-    enum status status; /* not OK: why it ends, decided before it has ended */
+    enum kv_failure failure; /* why it ends, if not well: decided before it has ended */
     const char *reason;
     uint32_t parts;      /* handed to the library and not back yet: their memory is landing */
     size_t next_run;     /* first run that was not started */
@@ -41,9 +40,10 @@ struct kv_peer {
     TAILQ_ENTRY(kv_peer) link;
     struct kv_transport *transport;
     enum kv_peer_state state;
-    enum status failed; /* set by the transport when it saw the peer fail; poll closes it */
+    bool welcomed; /* set by the transport: the owner has admitted us; no byte moves before */
+    enum kv_failure failed; /* set by the transport when it saw the peer fail; poll closes it */
     const char *failed_reason;
-    enum status status; /* from CLOSING on: why */
+    enum kv_failure failure; /* from CLOSED on: why */
     const char *reason;
     const char *lane;
     uint64_t pool_bytes;
@@ -59,31 +59,30 @@ struct kv_transport_ops {
     enum status (*open)(const struct kv_transport_config *config, struct kv_transport **transport,
                         struct error *err);
     void (*close)(struct kv_transport *transport); /* frees it; it has no peers any more */
+    /* Makes a copy of the transport's address good for one reader. NULL: it is good for all, and nothing is to be revoked. */
+    enum status (*admit)(struct kv_transport *transport, struct kv_address *address,
+                         struct error *err);
+    void (*revoke)(struct kv_transport *transport, uint64_t admission);
     /* Allocates and fills everything of a peer but what kv_transport.c keeps. `address` was checked but for what only the
      * library can judge. */
     enum status (*pair)(struct kv_transport *transport, const struct kv_address *address,
                         struct kv_peer **peer, struct error *err);
     void (*progress)(struct kv_transport *transport);
     void (*start)(struct kv_peer *peer); /* starts runs of its reads, as many as may be in flight */
-    /* Begins the forced close: no start any more; parts come back by kv_read_part_done. */
-    void (*close_begin)(struct kv_peer *peer);
-    /* True once the library has let go of the peer; called when it has no reads any more, until true. */
-    bool (*close_done)(struct kv_peer *peer);
+    /* The forced close: all parts in flight come back by kv_read_part_done, before it returns, and no byte lands any more. */
+    void (*close_peer)(struct kv_peer *peer);
     void (*peer_free)(struct kv_peer *peer);
-    int (*fd)(const struct kv_transport *transport);
-    bool (*arm)(struct kv_transport *transport);
+    int (*fd)(const struct kv_transport *transport); /* readable while progress has work */
 };
 
-extern const struct kv_transport_ops kv_local_ops, kv_ucx_ops;
+extern const struct kv_transport_ops kv_local_ops, kv_remote_ops;
 
 struct kv_transport {
     const struct kv_transport_ops *ops;
     uint8_t *pool;
     uint64_t pool_bytes;
-    uint8_t address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
-    size_t address_bytes;
-    bool
-        unfinished; /* set by progress: the library has closes to finish, for which nothing wakes us */
+    struct kv_address self; /* but for what admit adds */
+    uint64_t timer_us; /* set by progress: it wants to be called then, though nothing wakes us */
     /* From here on kv_transport.c's own. */
     uint32_t max_reads, read_count; /* a read counts until its event was taken */
     uint32_t peer_count;
@@ -94,9 +93,10 @@ struct kv_transport {
     struct kv_faults *faults; /* NULL: none are injected */
 };
 
-/* For transports that move by themselves: one part of the read came back. Ends the read with its last part. */
-void kv_read_part_done(struct kv_read *read, enum status status, const char *reason);
+/* For transports that move by themselves: one part of the read came back. Ends the read with its last part. `reason` is static text, or
+ * NULL for what the failure means in general. */
+void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char *reason);
 /* The transport saw the peer fail (kept: the first reason). Poll then closes it. */
-void kv_peer_fail(struct kv_peer *peer, enum status status, const char *reason);
+void kv_peer_fail(struct kv_peer *peer, enum kv_failure failure, const char *reason);
 
 #endif

@@ -1,4 +1,4 @@
-/* How UCX is set up: options of the process, options of a context, and what its status codes mean to us. */
+/* How UCX is set up: options of the process, options of the context, and what its status codes mean to us. */
 #include "common/base/log.h"
 #include "common/transport/ucx.h"
 
@@ -10,9 +10,6 @@
 #include <ucs/debug/log_def.h>
 
 #define MESSAGE_BYTES 512
-/* UCX_PART_BYTES and the heads of two layers. */
-#define TCP_SEGMENT "264K"
-_Static_assert(UCX_PART_BYTES == 256 << 10, "TCP_SEGMENT follows UCX_PART_BYTES");
 
 /* UCX would write to standard output. Its errors are peers that died, which the transport reports: warnings to us. */
 static ucs_log_func_rc_t log_ucx(const char *file, unsigned line, const char *function,
@@ -58,31 +55,16 @@ void ucx_process_init(void)
     pthread_once(&once, process_init_once);
 }
 
-struct setting {
-    /* 1.13 knows options of a transport without its prefix, 1.22 only with it; NULL: there is one name. */
-    const char *name, *newer_name;
-    const char *value;
-};
-
-enum status ucx_config_create(enum kv_lane lane, const char *interface, ucp_config_t **out,
-                              struct error *err)
+enum status ucx_config_create(ucp_config_t **out, struct error *err)
 {
-    const struct setting shm[] = {
-        {"TLS", NULL, "posix,sysv,self"},
-        {"ALLOC_PRIO", NULL, "md:posix,md:sysv"}, /* a peer can map it */
-        {"KEEPALIVE_INTERVAL", NULL, "1s"},
-        /* Without it shared memory drops out where failures of peers are to be reported. */
-        {"MM_ERROR_HANDLING", NULL, "y"},
-        {0},
-    };
-    const struct setting tcp[] = {
-        {"TLS", NULL, "tcp"}, /* not self, which would take over the pairing with the own pool */
-        {"ALLOC_PRIO", NULL, "thp,mmap"},
-        {"NET_DEVICES", NULL, interface},
-        {"KEEPALIVE_INTERVAL", NULL, "1s"},
-        {"TX_SEG_SIZE", "TCP_TX_SEG_SIZE", TCP_SEGMENT},
-        {"RX_SEG_SIZE", "TCP_RX_SEG_SIZE", TCP_SEGMENT},
-        {0},
+    static const struct {
+        const char *name, *value;
+    } settings[] = {
+        {"TLS", "posix,sysv,self"},
+        {"ALLOC_PRIO", "md:posix,md:sysv"}, /* a peer can map it */
+        {"KEEPALIVE_INTERVAL", "inf"},      /* the pairing's socket knows it at once */
+        /* Without it shared memory drops out where endpoints can be closed by force. */
+        {"MM_ERROR_HANDLING", "y"},
     };
     ucp_config_t *options;
     ucs_status_t got = ucp_config_read(NULL, NULL, &options);
@@ -91,15 +73,13 @@ enum status ucx_config_create(enum kv_lane lane, const char *interface, ucp_conf
                          "UCX refuses its options: %s (is a UCX_... variable "
                          "set?)",
                          ucs_status_string(got));
-    for (const struct setting *at = lane == KV_LANE_SHM ? shm : tcp; at->name; at++) {
-        got = ucp_config_modify(options, at->name, at->value);
-        if (got != UCS_OK && at->newer_name)
-            got = ucp_config_modify(options, at->newer_name, at->value);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        got = ucp_config_modify(options, settings[i].name, settings[i].value);
         if (got == UCS_OK)
             continue;
         ucp_config_release(options);
         return error_set(err, ucx_status(got), "UCX %s refuses %s=%s: %s", ucp_get_version_string(),
-                         at->name, at->value, ucs_status_string(got));
+                         settings[i].name, settings[i].value, ucs_status_string(got));
     }
     *out = options;
     return STATUS_OK;

@@ -153,11 +153,13 @@ static enum status open_engine(struct worker *worker, struct error *err)
 static enum status open_transport(struct worker *worker, struct error *err)
 {
     struct kv_transport_config config = {
-        .kind = KV_TRANSPORT_UCX,
+        .kind = KV_TRANSPORT_REMOTE,
         .lane = worker->config.transport,
         .pool_bytes = engine_pool_bytes(worker->engine),
         .max_reads = worker->config.max_sequences, /* one of each sink */
         .bind_interface = worker->config.interface,
+        .advertise = worker->config.advertised.host,
+        .max_connections = worker->config.kv_connections,
         .faults = worker->config.kv_faults,
     };
     TRY(kv_transport_open(&config, &worker->transport, err));

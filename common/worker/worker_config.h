@@ -15,12 +15,13 @@ enum worker_compute { COMPUTE_FAST, COMPUTE_F32 };
 
 struct worker_config {
     char name[64], router[128], model[1024], model_name[128];
-    char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[32], kv_faults[512];
+    char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[128], kv_faults[512];
     enum worker_compute compute;
     enum isa isa;
     enum kv_lane transport;
     uint32_t threads, chunk_tokens, max_sequences, block_tokens, kv_tokens, context;
     uint64_t lease_us, heartbeat_us, read_timeout_us, peer_timeout_us, drain_timeout_us;
+    uint32_t kv_connections;
     uint32_t ready_fd; /* 0: none */
     bool spin;
     char advertise[128];

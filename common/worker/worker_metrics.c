@@ -40,6 +40,19 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
         m->faults[i] = metrics_counter(all, "baton_kv_faults_total",
                                        "Faults injected into reads of KV bytes", label);
     }
+    for (int i = 1; i < KV_FAILURES; i++) {
+        char label[48];
+        snprintf(label, sizeof label, "reason=\"%s\"", kv_failure_name((enum kv_failure)i));
+        m->reads_failed[i] = metrics_counter(all, "baton_kv_reads_failed_total",
+                                             "Reads of KV bytes that failed, by why", label);
+    }
+    for (int i = 0; i < KV_REFUSALS; i++) {
+        char label[48];
+        snprintf(label, sizeof label, "reason=\"%s\"", kv_refusal_name((enum kv_refusal)i));
+        m->connections_refused[i] =
+            metrics_counter(all, "baton_kv_connections_refused_total",
+                            "Connections to the KV lane that were closed, by why", label);
+    }
 }
 
 void worker_metrics_transport(struct worker_metrics *m,
@@ -48,6 +61,11 @@ void worker_metrics_transport(struct worker_metrics *m,
     struct kv_transport_counters *seen = &m->seen_transport;
     for (int i = 0; i < KV_FAULT_KINDS; i++)
         worker_metrics_advance(m->faults[i], &seen->faults[i], counters->faults[i]);
+    for (int i = 1; i < KV_FAILURES; i++)
+        worker_metrics_advance(m->reads_failed[i], &seen->reads_failed[i],
+                               counters->reads_failed[i]);
+    for (int i = 0; i < KV_REFUSALS; i++)
+        worker_metrics_advance(m->connections_refused[i], &seen->refused[i], counters->refused[i]);
 }
 
 void worker_metrics_deinit(struct worker_metrics *m)

@@ -16,6 +16,8 @@ struct worker_metrics {
     struct counter *bytes_shm, *bytes_tcp, *bytes_local;
     struct counter *stale_messages;
     struct counter *faults[KV_FAULT_KINDS];
+    struct counter *reads_failed[KV_FAILURES]; /* [0] is none */
+    struct counter *connections_refused[KV_REFUSALS];
     struct kv_transport_counters seen_transport;
     uint64_t seen_prompt_rows, seen_decode_rows, seen_steps,
         seen_stale; /* what the counters hold already */

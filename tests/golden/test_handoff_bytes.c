@@ -104,9 +104,11 @@ static void hand_off(struct side *source, struct side *target, uint32_t prompt)
 {
     struct kv_peer *peer;
     struct error err = {""};
-    size_t address_bytes, block_bytes = kv_layout_block_bytes(engine_layout(source->engine));
-    const void *address = kv_transport_address(source->transport, &address_bytes);
-    if (kv_transport_pair(target->transport, address, address_bytes, &peer, &err) != STATUS_OK)
+    size_t block_bytes = kv_layout_block_bytes(engine_layout(source->engine));
+    struct kv_admission admission;
+    if (kv_transport_admit(source->transport, &admission, &err) != STATUS_OK ||
+        kv_transport_pair(target->transport, admission.address, admission.bytes, &peer, &err) !=
+            STATUS_OK)
         fail_msg("%s", err.text);
     assert_string_equal(kv_peer_lane(peer), "local");
     struct kv_read_run runs[BLOCKS];

@@ -133,10 +133,12 @@ static void hand_off(struct side *source, struct side *target, struct request *r
     uint32_t before[TOGETHER][PER_REQUEST];
     struct kv_peer *peer;
     struct error err = {""};
-    size_t bytes, block_bytes = kv_layout_block_bytes(engine_layout(source->engine));
+    size_t block_bytes = kv_layout_block_bytes(engine_layout(source->engine));
     place(requests, count, 77, before);
-    const void *address = kv_transport_address(source->transport, &bytes);
-    if (kv_transport_pair(target->transport, address, bytes, &peer, &err) != STATUS_OK)
+    struct kv_admission admission;
+    if (kv_transport_admit(source->transport, &admission, &err) != STATUS_OK ||
+        kv_transport_pair(target->transport, admission.address, admission.bytes, &peer, &err) !=
+            STATUS_OK)
         fail_msg("%s", err.text);
     struct kv_read_run runs[BLOCKS];
     uint32_t used = 0;

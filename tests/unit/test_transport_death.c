@@ -1,4 +1,4 @@
-/* The UCX transport when the process at the other end is killed, stopped, or gone half-way: every read ends once, with a reason, and
+/* The transport between processes when the process at the other end is killed, stopped, or gone half-way: every read ends once, with a reason, and
  * nobody else is harmed. */
 #include "common/transport/kv_address.h"
 
@@ -7,6 +7,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+
+/* What takes a few milliseconds on a machine that is quiet may take a hundred times as long on one that isn't. */
+#define LOADED_US 1000000
 
 static const struct kv_read_run whole_pool = {0, 0, POOL_BYTES};
 
@@ -60,12 +63,12 @@ static void start_moving(struct fixture *f, uint64_t count)
     }
 }
 
-static void test_kill_on_tcp_ends_reads_at_once(void **state)
+static void test_kill_ends_reads_at_once(void **state)
 {
     struct fixture *f = *state;
     start_moving(f, 3);
-    kill_child(&f->child);
     uint64_t start_us = clock_now_us(), seen = 0;
+    kill_child(&f->child);
     for (int i = 0; i < 3; i++) {
         struct kv_event event = next_event(f->reader);
         assert_int_equal(event.kind, KV_EVENT_READ_DONE);
@@ -76,24 +79,23 @@ static void test_kill_on_tcp_ends_reads_at_once(void **state)
     }
     assert_int_equal(seen, 7);
     expect_closed(f, STATUS_UNAVAILABLE);
-    assert_true(clock_now_us() - start_us < 2000000);
+    assert_true(clock_now_us() - start_us < LOADED_US);
     start_owner(f); /* a new one: pairing again is all it takes */
     pair(f);
     expect_good_read(f);
 }
 
-static void test_kill_on_shm_ends_the_pairing_within_seconds(void **state)
+/* Also while it waits and asks for nothing: by the kernel's word, not by asking now and then. */
+static void test_kill_is_known_while_nothing_is_read(void **state)
 {
     struct fixture *f = *state;
-    start_moving(f, 1);
-    kill_child(&f->child);
-    /* What was mapped stays readable: the read itself is not hurt. */
-    struct kv_event event = next_event(f->reader);
-    assert_int_equal(event.kind, KV_EVENT_READ_DONE);
-    assert_int_equal(event.status, STATUS_OK);
+    expect_good_read(f);
     uint64_t start_us = clock_now_us();
-    expect_closed(f, STATUS_UNAVAILABLE); /* found while asleep, by UCX's keepalive */
-    assert_true(clock_now_us() - start_us < 5000000);
+    kill_child(&f->child);
+    struct kv_event event = expect_closed(f, STATUS_UNAVAILABLE);
+    assert_int_equal(event.failure, KV_FAILURE_PEER_GONE);
+    assert_true(event.welcomed);
+    assert_true(clock_now_us() - start_us < LOADED_US);
     start_owner(f);
     pair(f);
     expect_good_read(f);
@@ -151,7 +153,7 @@ static void test_a_peer_stopped_before_the_first_read_goes_on(void **state)
 /* `test_x --reader LANE`: reads the pool whose address comes on standard input for ever; a byte out after each read. */
 static int reader_main(const char *lane)
 {
-    struct fixture f = {.reader = open_transport(KV_TRANSPORT_UCX, lane_by_name(lane))};
+    struct fixture f = {.reader = open_transport(KV_TRANSPORT_REMOTE, lane_by_name(lane))};
     if (!read_fully(0, &f.address_bytes, sizeof f.address_bytes) ||
         f.address_bytes > sizeof f.address || !read_fully(0, f.address, f.address_bytes))
         return 1;
@@ -192,8 +194,9 @@ static void test_an_owner_survives_its_readers(void **state)
     const struct variant *variant = *state;
     struct kv_transport *owner = open_transport(variant->kind, variant->lane);
     fill_pattern(kv_transport_pool(owner), POOL_BYTES);
-    size_t bytes;
-    const void *address = kv_transport_address(owner, &bytes);
+    struct kv_admission admission = admit(owner);
+    size_t bytes = admission.bytes;
+    const void *address = admission.address;
     for (int round = 0; round < 12; round++) {
         struct child child = start_child("--reader", variant->name);
         assert_int_equal(write(child.to, &bytes, sizeof bytes), sizeof bytes);
@@ -218,13 +221,12 @@ static void test_an_owner_survives_its_readers(void **state)
 static void test_an_owner_that_ends_ends_the_pairing(void **state)
 {
     struct fixture *f = *state;
-    bool mapped = f->variant->lane == KV_LANE_SHM;
     start_moving(f, 2);
     stop_child(&f->child);
     for (int i = 0; i < 2; i++) {
         struct kv_event event = next_event(f->reader);
         assert_int_equal(event.kind, KV_EVENT_READ_DONE);
-        assert_true(event.status == STATUS_OK || (event.status == STATUS_UNAVAILABLE && !mapped));
+        assert_true(event.status == STATUS_OK || event.failure == KV_FAILURE_PEER_GONE);
     }
     expect_closed(f, STATUS_UNAVAILABLE);
 }
@@ -247,7 +249,7 @@ static void test_probes_of_the_port_are_no_harm(void **state)
     struct kv_address address;
     struct error err;
     assert_int_equal(
-        kv_address_decode(f->address, f->address_bytes, KV_TRANSPORT_UCX, &address, &err),
+        kv_address_decode(f->address, f->address_bytes, KV_TRANSPORT_REMOTE, &address, &err),
         STATUS_OK);
     assert_int_equal(address.ip_version, 4);
     int silent = connect_to(&address);
@@ -272,8 +274,10 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--reader"))
         return reader_main(argv[2]);
     const struct CMUnitTest tests[] = {
-        CASE(test_kill_on_tcp_ends_reads_at_once, tcp),
-        CASE(test_kill_on_shm_ends_the_pairing_within_seconds, shm),
+        CASE(test_kill_ends_reads_at_once, tcp),
+        CASE(test_kill_ends_reads_at_once, shm),
+        CASE(test_kill_is_known_while_nothing_is_read, tcp),
+        CASE(test_kill_is_known_while_nothing_is_read, shm),
         CASE(test_an_owner_that_ends_ends_the_pairing, tcp),
         CASE(test_an_owner_that_ends_ends_the_pairing, shm),
         CASE(test_probes_of_the_port_are_no_harm, tcp),

@@ -1,5 +1,5 @@
 /* What the transport's tests share: a reader in the test and an owner of a pool, which is a second transport of the process (local) or a
- * second process (ucx): the test's own program, started again as `test_x --owner LANE`, which serves its pool until its standard
+ * second process (remote): the test's own program, started again as `test_x --owner LANE`, which serves its pool until its standard
  * input ends. Bytes of an owner's pool follow from their offset, so that both sides know them. */
 #ifndef BATON_TESTS_TRANSPORT_FIXTURE_H
 #define BATON_TESTS_TRANSPORT_FIXTURE_H
@@ -82,6 +82,25 @@ static inline struct kv_transport *open_transport(enum kv_transport_kind kind, e
     return transport;
 }
 
+static inline struct kv_admission admit(struct kv_transport *transport)
+{
+    struct kv_admission admission;
+    struct error err;
+    if (kv_transport_admit(transport, &admission, &err) != STATUS_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    return admission;
+}
+
+/* From now on the fixture pairs with the pool of `owner`. */
+static inline void take_address(struct fixture *f, struct kv_transport *owner)
+{
+    struct kv_admission admission = admit(owner);
+    f->address_bytes = admission.bytes;
+    memcpy(f->address, admission.address, sizeof f->address);
+}
+
 /* -- the transport's thread, as a worker runs it -- */
 
 /* Sleeps until the transport has work, `other_fd` is readable (-1: none) or its next deadline; false when patience is at an end. */
@@ -142,7 +161,6 @@ static inline void stop_child(struct child *child)
     child->pid = 0;
 }
 
-/* Reaped at once: UCX takes a zombie for alive. */
 static inline void kill_child(struct child *child)
 {
     assert_int_equal(kill(child->pid, SIGKILL), 0);
@@ -171,12 +189,11 @@ static inline enum kv_lane lane_by_name(const char *name)
 /* `test_x --owner LANE`. Writes the address's length and bytes, then serves. */
 static inline int owner_main(const char *lane)
 {
-    struct kv_transport *transport = open_transport(KV_TRANSPORT_UCX, lane_by_name(lane));
+    struct kv_transport *transport = open_transport(KV_TRANSPORT_REMOTE, lane_by_name(lane));
     fill_pattern(kv_transport_pool(transport), POOL_BYTES);
-    size_t bytes;
-    const void *address = kv_transport_address(transport, &bytes);
-    if (write(1, &bytes, sizeof bytes) != sizeof bytes ||
-        write(1, address, bytes) != (ssize_t)bytes)
+    struct kv_admission admission = admit(transport);
+    if (write(1, &admission.bytes, sizeof admission.bytes) != sizeof admission.bytes ||
+        write(1, admission.address, admission.bytes) != (ssize_t)admission.bytes)
         return 1;
     for (;;) {
         struct kv_event event;
@@ -198,7 +215,7 @@ static inline void start_owner(struct fixture *f)
     if (f->variant->kind == KV_TRANSPORT_LOCAL) {
         f->owner = open_transport(KV_TRANSPORT_LOCAL, KV_LANE_AUTO);
         fill_pattern(kv_transport_pool(f->owner), POOL_BYTES);
-        memcpy(f->address, kv_transport_address(f->owner, &f->address_bytes), sizeof f->address);
+        take_address(f, f->owner);
         return;
     }
     f->child = start_child("--owner", f->variant->lane == KV_LANE_SHM   ? "shm"
@@ -247,7 +264,7 @@ static inline int fixture_teardown(void **state)
     }
 
 static const struct variant local = {"local", KV_TRANSPORT_LOCAL, KV_LANE_AUTO};
-static const struct variant shm = {"shm", KV_TRANSPORT_UCX, KV_LANE_SHM};
-static const struct variant tcp = {"tcp", KV_TRANSPORT_UCX, KV_LANE_TCP};
+static const struct variant shm = {"shm", KV_TRANSPORT_REMOTE, KV_LANE_SHM};
+static const struct variant tcp = {"tcp", KV_TRANSPORT_REMOTE, KV_LANE_TCP};
 
 #endif

@@ -139,36 +139,40 @@ static void show(struct dispatch *dispatch)
     status_board_post(dispatch->config.board, &dispatch->workers);
 }
 
+bool dispatch_turn(struct dispatch *dispatch, uint64_t limit_us)
+{
+    uint64_t due_us = next_due_us(dispatch), now_us = clock_now_us();
+    uint64_t wait_us = due_us == UINT64_MAX ? UINT64_MAX : due_us > now_us ? due_us - now_us : 0;
+    struct inbox_message *message =
+        ring_wait(dispatch->inbox.ring, wait_us < limit_us ? wait_us : limit_us);
+    dispatch->now_us = clock_now_us();
+    for (int i = 0; message && i < BATCH_MESSAGES; i++) {
+        dispatch->now_us = clock_now_us(); /* never before the message was made */
+        handle(dispatch, message);
+        message = i + 1 < BATCH_MESSAGES ? ring_pop(dispatch->inbox.ring) : NULL;
+    }
+    tick(dispatch);
+    dispatch_place(dispatch);
+    show(dispatch); /* before the client can know of it */
+    request_flush(dispatch);
+    request_put_away(dispatch);
+    if (dispatch->draining && !atomic_load(&dispatch->admitted))
+        eventfd_write(dispatch->idle_fd, 1);
+    return !dispatch->stopping || dispatch->workers.count || map_count(dispatch->requests);
+}
+
 static void *dispatch_main(void *argument)
 {
     struct dispatch *dispatch = argument;
-    while (!dispatch->stopping || dispatch->workers.count || map_count(dispatch->requests)) {
-        uint64_t due_us = next_due_us(dispatch), now_us = clock_now_us();
-        uint64_t wait_us = due_us == UINT64_MAX ? UINT64_MAX
-                           : due_us > now_us    ? due_us - now_us
-                                                : 0;
-        struct inbox_message *message = ring_wait(dispatch->inbox.ring, wait_us);
-        dispatch->now_us = clock_now_us();
-        for (int i = 0; message && i < BATCH_MESSAGES; i++) {
-            dispatch->now_us = clock_now_us(); /* never before the message was made */
-            handle(dispatch, message);
-            message = i + 1 < BATCH_MESSAGES ? ring_pop(dispatch->inbox.ring) : NULL;
-        }
-        tick(dispatch);
-        dispatch_place(dispatch);
-        show(dispatch); /* before the client can know of it */
-        request_flush(dispatch);
-        request_put_away(dispatch);
-        if (dispatch->draining && !atomic_load(&dispatch->admitted))
-            eventfd_write(dispatch->idle_fd, 1);
-    }
+    while (dispatch_turn(dispatch, UINT64_MAX))
+        ;
     return NULL;
 }
 
 /* ------------------------------------------------------------------------------- start and end */
 
-enum status dispatch_start(const struct dispatch_config *config, struct dispatch **out,
-                           struct error *err)
+enum status dispatch_create(const struct dispatch_config *config, struct dispatch **out,
+                            struct error *err)
 {
     struct dispatch *dispatch = calloc(1, sizeof *dispatch);
     if (!dispatch)
@@ -201,15 +205,9 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
                                          .inbox = &dispatch->inbox,
                                          .keepalive_us = config->keepalive_us,
                                          .router_incarnation = config->incarnation};
-    if (pthread_create(&dispatch->thread, NULL, dispatch_main, dispatch)) {
-        status = STATUS_IO;
-        goto fail_map;
-    }
     *out = dispatch;
     return STATUS_OK;
 
-fail_map:
-    map_destroy(dispatch->requests);
 fail_inbox:
     inbox_deinit(&dispatch->inbox);
 fail_fd:
@@ -217,6 +215,19 @@ fail_fd:
 fail_dispatch:
     free(dispatch);
     return error_set(err, status, "dispatch: can't start (%s)", status_name(status));
+}
+
+enum status dispatch_start(const struct dispatch_config *config, struct dispatch **out,
+                           struct error *err)
+{
+    struct dispatch *dispatch;
+    TRY(dispatch_create(config, &dispatch, err));
+    if (pthread_create(&dispatch->thread, NULL, dispatch_main, dispatch)) {
+        dispatch_free(dispatch);
+        return error_set(err, STATUS_IO, "dispatch: can't start its thread");
+    }
+    *out = dispatch;
+    return STATUS_OK;
 }
 
 /* What came when the thread had ended. */
@@ -242,13 +253,18 @@ static void discard(struct inbox_message *message)
     }
 }
 
-void dispatch_destroy(struct dispatch *dispatch)
+void dispatch_free(struct dispatch *dispatch)
 {
-    pthread_join(dispatch->thread, NULL);
     for (struct inbox_message *message; (message = ring_pop(dispatch->inbox.ring));)
         discard(message);
     map_destroy(dispatch->requests);
     inbox_deinit(&dispatch->inbox);
     close(dispatch->idle_fd);
     free(dispatch);
+}
+
+void dispatch_destroy(struct dispatch *dispatch)
+{
+    pthread_join(dispatch->thread, NULL);
+    dispatch_free(dispatch);
 }

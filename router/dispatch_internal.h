@@ -52,6 +52,13 @@ struct dispatch {
     bool draining, stopping;
 };
 
+/* dispatch.c: start and end without a thread, and a turn of what the thread does: waits for messages, at most limit_us, and acts on
+ * what came and on what is due. False: it was stopped, and nothing is left. For tests that are the thread. */
+enum status dispatch_create(const struct dispatch_config *config, struct dispatch **dispatch,
+                            struct error *err) WARN_UNUSED;
+bool dispatch_turn(struct dispatch *dispatch, uint64_t limit_us);
+void dispatch_free(struct dispatch *dispatch);
+
 /* dispatch_request.c: events of one request; it may have ended when they return, and lives until the batch is over, and until
  * its call is. */
 void request_begin(struct dispatch *dispatch, struct request *request);

@@ -123,10 +123,10 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
 {
     uint64_t age_ms = (now_us - request->timing.arrival_us) / 1000;
     if (reason == REASON_REFUSED && *request->refusal)
-        snprintf(sentence->text, sizeof sentence->text, "%s", request->refusal);
+        error_set(sentence, STATUS_INVALID, "%s", request->refusal);
     else
-        snprintf(sentence->text, sizeof sentence->text,
-                 "%s (after %" PRIu64 " ms, %u token%s and %u prefill%s)", reason_when(reason),
-                 age_ms, request->emitted_count, request->emitted_count == 1 ? "" : "s",
-                 request->life.runs, request->life.runs == 1 ? "" : "s");
+        error_set(sentence, STATUS_INVALID,
+                  "%s (after %" PRIu64 " ms, %u token%s and %u prefill%s)", reason_when(reason),
+                  age_ms, request->emitted_count, request->emitted_count == 1 ? "" : "s",
+                  request->life.runs, request->life.runs == 1 ? "" : "s");
 }

@@ -2,8 +2,6 @@
 
 #include "common/base/str.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static enum reason refuse(struct error *err, enum reason reason, const char *format, ...)
@@ -13,7 +11,7 @@ static enum reason refuse(struct error *err, enum reason reason, const char *for
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    error_vset(err, STATUS_INVALID, format, args);
     va_end(args);
     return reason;
 }

@@ -2,7 +2,6 @@
 
 #include "common/base/utf8.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,19 +36,24 @@ static void finish(struct error *err, size_t wanted)
     utf8_make_printable(err->text);
 }
 
-static size_t error_vset(struct error *err, const char *format, va_list args)
+static size_t format_into(struct error *err, const char *format, va_list args)
 {
     int length = vsnprintf(err->text, sizeof err->text, format, args);
     return length > 0 ? (size_t)length : 0;
 }
 
+enum status error_vset(struct error *err, enum status status, const char *format, va_list args)
+{
+    if (err)
+        finish(err, format_into(err, format, args));
+    return status;
+}
+
 enum status error_set(struct error *err, enum status status, const char *format, ...)
 {
-    if (!err)
-        return status;
     va_list args;
     va_start(args, format);
-    finish(err, error_vset(err, format, args));
+    error_vset(err, status, format, args);
     va_end(args);
     return status;
 }
@@ -61,7 +65,7 @@ enum status error_prefix(struct error *err, enum status status, const char *form
     struct error inner = *err;
     va_list args;
     va_start(args, format);
-    size_t wanted = error_vset(err, format, args);
+    size_t wanted = format_into(err, format, args);
     va_end(args);
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", inner.text);

@@ -6,6 +6,7 @@
 #ifndef BATON_BASE_STATUS_H
 #define BATON_BASE_STATUS_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 enum status {
@@ -36,6 +37,8 @@ struct error {
 /* Formats the sentence (err may be NULL) and returns `status`, so that `return error_set(...)` reads well. */
 enum status error_set(struct error *err, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+enum status error_vset(struct error *err, enum status status, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
 
 /* Puts "prefix: " in front of the sentence already there (err may be NULL) and returns `status`. */
 enum status error_prefix(struct error *err, enum status status, const char *format, ...)

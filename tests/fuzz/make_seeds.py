@@ -263,6 +263,8 @@ SESSION_DOWN = {
     "decode alone": message((2, message(*key(2, 1), (4, PROMPT), (6, SAMPLING)))),
     "decode long": message((2, message(*key(3, 1), (3, handle(tokens=300, blocks=range(19))), (4, fixed32s([1] * 300)), (6, SAMPLING), (7, "a:1"), (8, "p")))),
     "release": message((3, message(*key()))),
+    "hello": message((4, message((1, fixed64(1))))),
+    "hello of another": message((4, message((1, fixed64(2))))),
     "release all": message((3, message(*key(1, 0xFFFFFFFF)))),
 }
 SESSION_UP = {
@@ -272,6 +274,7 @@ SESSION_UP = {
     "tokens": message((3, message(*[(1, message(*key(), (3, i), (4, 64 + i), (6, 4 if i == 8 else 0))) for i in range(1, 9)]))),
     "lost": message((4, message(*key(), (3, "gone")))),
     "refused": message((5, message(*key(), (3, "limit"), (4, "no room\n"), (5, 1)))),
+    "refused for ever": message((5, message(*key(), (3, "invalid"), (4, "\x1b[2Jno\n" + "\u00e9" * 120)))),
     "draining": message((5, message(*key(), (3, "draining"), (4, "the worker is draining"), (5, 1)))),
     "load": message((6, message((1, 1), (2, 20), (3, 1), (4, 60), (5, 2), (6, 2), (7, 0)))),
     "pulled": message((7, message(*key(), (3, "tcp"), (4, 4096), (5, 2048)))),
@@ -309,7 +312,44 @@ def proto_seeds():
     words("proto", [b"\x0a\x00", b"\x12\x00", b"\x1a\x00", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x08\x01", b"\xc3\xa9", b"\x80\x80\x80\x80\x08"])
 
 
+def events(*pairs):
+    return b"".join(bytes([what]) + piece(body) for what, body in pairs)
+
+
+def service_seeds():
+    for method, bodies in enumerate((GENERATE, GENERATE, [message((1, "tested"), (2, "text"), (3, 0)), message((1, "other")), message((1, "\x1b[2J" + "\u00e9" * 60)), message((2, "x" * 900))],
+                                     [message((2, [1, 2, 300])), message((2, [599, 600])), message((3, 1))], [b"", b"\xff"])):
+        for flags in (0, 1, 2, 4, 8):
+            for body in bodies if flags == 0 else bodies[:1]:
+                seed("public_request", bytes([method, flags]) + body)
+    for i, body in enumerate(REFLECTION):
+        seed("rpc_builtin", events((2 + i % 2, body)))
+    seed("rpc_builtin", events((0, message((1, "baton.v1.Baton"))), (1, ""), (4, ""), (4, ""), (2, REFLECTION[0]), (7, ""), (3, REFLECTION[1]), (5, "12"), (6, "1")))
+    seed("rpc_builtin", events((0, message((1, "nobody"))), (1, message((1, "nobody")))))
+    words("rpc_builtin", ["baton.v1.Baton", "baton.v1.Sampling", "proto/baton.proto", "baton.proto", "worker.proto", "grpc.health.v1.Health", "google.protobuf", "."])
+    words("public_request", ["tested", "<|begin_of_text|>", "\n\n", b"\x0a\x00", b"\x12\x00", b"\x80\x80\x80\x80\x08", b"\x00\x00\xc0\x7f"])
+    header = b"BKVA" + struct.pack("<HHIIQQQHH", 1, 1, 0, 7, 9, 4096, 1 << 20, 4, 4001) + bytes(16)
+    for tail in (struct.pack("<HH", 3, 2) + b"abcde", struct.pack("<HH", 0, 0), struct.pack("<HH", 9, 9)):
+        seed("kv_address", b"\1" + header + tail + bytes(4))
+        seed("kv_address", b"\0" + header + tail + bytes(4))
+    decode_info = INFO.replace(b"prefill-0", b"decode--0").replace(b"\x18\x01", b"\x18\x02", 1).replace(b":4001", b":5001")
+    seed("router", events((0, message((1, INFO))), (0, message((1, INFO), (2, 1)))))
+    prefill, decode = message((1, INFO)), message((1, decode_info))
+    hello = [(3, b"\0" + SESSION_UP["hello"]), (3, b"\1" + message((1, message((1, decode_info)))))]
+    start = [(0, prefill), (0, decode), *hello, (1, GENERATE[1])]
+    up = {name: (3, b"\0" + body) for name, body in SESSION_UP.items()}
+    down = {name: (3, b"\1" + body) for name, body in SESSION_UP.items()}
+    seed("router", events(*start, up["load"], up["opened"], up["token"], down["pulled"], down["tokens"], (0, prefill)))
+    seed("router", events(*start, up["opened"], down["lost"], (6, "x" * 30), up["opened"], (4, ""), (6, "x" * 100), (0, prefill), (0, decode), *hello))
+    seed("router", events(*start, up["refused"], (6, "x" * 9), up["draining"], (5, ""), (7, ""), (1, GENERATE[0]), (2, GENERATE[0]), (6, "x" * 400)))
+    seed("router", events(*start, up["refused for ever"]))
+    seed("router", events(*start, (2, GENERATE[0]), up["opened"], down["token"], (7, ""), down["tokens"], (7, ""), down["tokens"]))
+    seed("router", events((0, b""), (0, b"\xff"), (3, b"\0\xff"), (0, decode), (3, b"\0" + SESSION_UP["load"]), (1, GENERATE[2]), (6, "x" * 2000)))
+    words("router", [body for body in SESSION_UP.values() if len(body) < 60] + [b"\x09\1\0\0\0\0\0\0\0\x10\1", b"\x09\2\0\0\0\0\0\0\0\x10\1"])
+
+
 def main():
+    service_seeds()
     json_seeds()
     safetensors_seeds()
     config_seeds()

@@ -1,6 +1,8 @@
 /* request_parse: presence and defaults, every limit and one beyond it, reasons. */
 #include "router/request_parse.h"
 
+#include "common/base/utf8.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,6 +95,24 @@ static void test_model_defaults_lie_between(void **state)
     assert_true(f.params.sampling.top_p == 0.95f);
     assert_int_equal(f.params.sampling.top_k, 40);
     assert_true(f.params.seed_given);
+}
+
+/* The name comes back in the sentence: on one line, in whole characters. */
+static void test_a_foreign_model_name_is_quoted_safely(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    char name[] =
+        "\x1b["
+        "2J\nab\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9";
+    f.request.model = name;
+    assert_int_equal(parse(&f), REASON_MODEL_NOT_FOUND);
+    assert_true(utf8_valid(f.err.text, strlen(f.err.text), NULL));
+    for (const char *at = f.err.text; *at; at++)
+        assert_false((unsigned char)*at < ' ' || *at == 0x7f);
 }
 
 static void test_request_ids(void **state)
@@ -360,6 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_model_defaults_lie_between),
+        cmocka_unit_test(test_a_foreign_model_name_is_quoted_safely),
         cmocka_unit_test(test_request_ids),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_inputs),

@@ -1,0 +1,121 @@
+/* Any bytes as a request of baton.v1.Baton, through the code that receives it: refused with a sentence, answered with a message
+ * that can be read, or submitted as a request that is within every bound. The dispatcher behind it is ours. Input: method, what
+ * else holds, the message. */
+#include "common/model_config/model_config.h"
+#include "proto/baton.pb-c.h"
+#include "proto/proto_unpack.h"
+#include "router/grpc_api.h"
+#include "router/router_metrics.h"
+#include "tests/fuzz/fake_rpc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CONTEXT 256
+#define VOCAB   600
+
+static bool refuse;
+static unsigned admitted, submitted;
+
+enum reason dispatch_admit(struct dispatch *dispatch)
+{
+    (void)dispatch;
+    if (refuse)
+        return REASON_OVERLOADED;
+    admitted++;
+    return REASON_NONE;
+}
+
+uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
+{
+    (void)dispatch;
+    struct error err;
+    FUZZ_CHECK(request->prompt_count > 0 && request->prompt_count < CONTEXT);
+    for (uint32_t i = 0; i < request->prompt_count; i++)
+        FUZZ_CHECK(request->prompt[i] < VOCAB);
+    FUZZ_CHECK(sampling_validate(&request->sampling, &err) == STATUS_OK);
+    FUZZ_CHECK(request->prompt_count + request->sampling.max_tokens <= CONTEXT);
+    for (uint32_t i = 0; i < request->sampling.stop_id_count; i++)
+        FUZZ_CHECK(request->sampling.stop_ids[i] < VOCAB);
+    FUZZ_CHECK(*request->name && request_id_valid(request->name));
+    request_destroy(request);
+    submitted++;
+    return 1;
+}
+
+void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone)
+{
+    (void)dispatch;
+    FUZZ_CHECK(admitted == 1);
+    admitted--;
+    gone->free(gone);
+}
+
+static const struct {
+    const ProtobufCMessageDescriptor *request, *response;
+} types[GRPC_API_METHODS] = {
+    {&baton__v1__generate_request__descriptor, &baton__v1__generate_response__descriptor},
+    {&baton__v1__generate_request__descriptor, &baton__v1__generate_result__descriptor},
+    {&baton__v1__tokenize_request__descriptor, &baton__v1__tokenize_response__descriptor},
+    {&baton__v1__detokenize_request__descriptor, &baton__v1__detokenize_response__descriptor},
+    {&baton__v1__list_models_request__descriptor, &baton__v1__list_models_response__descriptor},
+};
+
+static void check_response(void *observer, struct rpc_call *call, struct rpc_bytes bytes)
+{
+    (void)call;
+    struct arena arena;
+    struct error err;
+    ProtobufCMessage *message;
+    size_t method = *(const size_t *)observer;
+    arena_init(&arena, proto_arena_bytes(bytes.size));
+    FUZZ_CHECK(proto_unpack(types[method].response, bytes.data, bytes.size, &arena, &message,
+                            &err) == STATUS_OK);
+    if (types[method].response == &baton__v1__tokenize_response__descriptor) {
+        const Baton__V1__TokenizeResponse *ids = (const Baton__V1__TokenizeResponse *)message;
+        for (size_t i = 0; i < ids->n_ids; i++)
+            FUZZ_CHECK(ids->ids[i] < VOCAB);
+    }
+    arena_deinit(&arena);
+}
+
+static struct served_model served = {
+    .name = "tested",
+    .limits = {.name = "tested", .context = CONTEXT, .vocab = VOCAB, .has_tokenizer = true}};
+static struct router_metrics metrics;
+
+static void open_once(void)
+{
+    fuzz_quiet();
+    struct error err;
+    FUZZ_CHECK(tokenizer_open("tests/golden/tokenizers/llama3.json", &served.tokenizer, &err) ==
+               STATUS_OK);
+    FUZZ_CHECK(router_metrics_create(&metrics) == STATUS_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (!served.tokenizer)
+        open_once();
+    struct fuzz_input input = {data, data + size};
+    size_t method = fuzz_take_below(&input, GRPC_API_METHODS);
+    uint8_t flags = fuzz_take_u8(&input);
+    refuse = flags & 1;
+    fake_rpc.full = flags & 2;
+    fake_rpc.header = flags & 4 ? "from-the-header" : flags & 8 ? "not an id" : NULL;
+    fake_rpc.sent = check_response;
+    fake_rpc.observer = &method;
+    submitted = 0;
+
+    struct grpc_api api = {.model = &served, .metrics = &metrics};
+    struct rpc_method methods[GRPC_API_METHODS];
+    grpc_api_methods(&api, methods);
+    struct rpc_call *call = fake_call_open(&methods[method]);
+    fake_call_receive(call, fuzz_take_rest(&input));
+    fake_rpc.full = false;
+    fake_rpc_settle();
+    FUZZ_CHECK(fake_call_closed(call) == !submitted);
+    fake_rpc_forget();
+    FUZZ_CHECK(!admitted);
+    return 0;
+}

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *bytes = malloc(rest.size + !rest.size);
     FUZZ_CHECK(bytes);
     memcpy(bytes, rest.data, rest.size);
-    if (flags & 1 && rest.size >= 68) {
+    if (flags & 1 && rest.size >= 92) {
         uint32_t count = (uint32_t)rest.size;
         for (int i = 0; i < 4; i++)
             bytes[8 + i] = (uint8_t)(count >> 8 * i);
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     struct kv_address address;
     struct error err;
-    enum kv_transport_kind kind = flags & 2 ? KV_TRANSPORT_LOCAL : KV_TRANSPORT_UCX;
+    enum kv_transport_kind kind = flags & 2 ? KV_TRANSPORT_LOCAL : KV_TRANSPORT_REMOTE;
     if (kv_address_decode(bytes, rest.size, kind, &address, &err) == STATUS_OK)
         check_address(&address, bytes, rest.size);
     else

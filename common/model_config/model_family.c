@@ -36,8 +36,9 @@ static const char *const EXPERT_COUNTS[] = {"num_local_experts", "num_experts", 
 
 /* Switches of other forward passes: absent or off. */
 static const char *const SWITCHES[] = {
-    "mlp_bias",  "use_qk_norm", "is_encoder_decoder",          "add_cross_attention",
-    "use_mrope", "alibi",       "use_bidirectional_attention", "use_parallel_residual",
+    "mlp_bias",         "use_qk_norm", "is_encoder_decoder",          "add_cross_attention",
+    "use_mrope",        "alibi",       "use_bidirectional_attention", "use_parallel_residual",
+    "rope_interleaved",
 };
 
 /* Numbers and lists of other forward passes; a number may be there if it does nothing. */
@@ -63,6 +64,7 @@ static const struct {
     {"partial_rotary_factor", 1},
     {"quantization_config", 0},
     {"compression_config", 0},
+    {"dual_chunk_attention_config", 0},
 };
 
 static enum status refuse_experts(const struct json_value *root, const char *model_type,

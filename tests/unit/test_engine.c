@@ -108,6 +108,31 @@ static void test_configurations_that_are_refused(void **state)
     }
 }
 
+/* Before any of it is taken: a pool of terabytes, activations of so many rows, a table of logits. */
+static void test_what_no_machine_holds_is_refused(void **state)
+{
+    (void)state;
+    struct engine_config bad[2] = {CONFIG, CONFIG};
+    static const char *const sentences[] = {
+        "393216.0 GiB of memory are needed (weights 0.0, KV pool of 68719476736 tokens "
+        "393216.0, steps of 24 rows 0.0), ",
+        "GiB of memory are needed (weights 0.0, KV pool of 4294967296 tokens ",
+    };
+    bad[0].block_count = 1u << 28;
+    bad[0].block_tokens = 256;
+    bad[1].block_count = 1u << 28;
+    bad[1].max_rows = 65536;
+    bad[1].max_sequences = 4096;
+    for (int i = 0; i < 2; i++) {
+        struct engine *engine;
+        struct error err = {""};
+        assert_int_equal(engine_open(&bad[i], &engine, &err), STATUS_LIMIT);
+        print_message("%s\n", err.text);
+        assert_non_null(strstr(err.text, sentences[i]));
+        assert_non_null(strstr(err.text, "are available here: a smaller pool, shorter chunks or"));
+    }
+}
+
 static const uint32_t TOKENS[64] = {9, 8, 7, 6, 5, 4, 3, 100, 200, 300, 400, 500, 600, 700, 800};
 static const uint32_t BLOCKS[4] = {5, 0, 7, 2}, OTHER_BLOCKS[4] = {1, 3, 4, 6};
 
@@ -268,6 +293,7 @@ int main(void)
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_hashes_tell_models_and_arithmetic_apart),
         cmocka_unit_test(test_configurations_that_are_refused),
+        cmocka_unit_test(test_what_no_machine_holds_is_refused),
         cmocka_unit_test(test_steps_that_are_refused),
         cmocka_unit_test(test_chunks_and_neighbours_leave_no_trace),
         cmocka_unit_test(test_counters_tell_prompt_rows_from_decode_rows),

@@ -29,6 +29,7 @@ struct reading {
 
 static void reading_init(struct reading *reading, const struct grpc_api *api, size_t bytes)
 {
+    reading->err.text[0] = 0;
     arena_init(&reading->arena, proto_arena_bytes(bytes));
     token_ids_init(&reading->prompt, (size_t)api->model->limits.context + 1);
 }

@@ -134,5 +134,5 @@ enum status reply_finished(struct request *request, enum finish_reason finish)
 
 void reply_status(struct rpc_call *call, enum reason reason, const char *sentence)
 {
-    rpc_call_finish(call, reason_code(reason), reason_name(reason), sentence);
+    rpc_call_finish(call, reason_code(reason), reason_name(reason), reason ? sentence : NULL);
 }

@@ -80,6 +80,7 @@ static enum status start_server(struct router *router, struct error *err)
         .listen = config->listen,
         .max_message_bytes = REQUEST_MAX_MESSAGE_BYTES,
         .max_queued_bytes = config->client_buffer_bytes,
+        .max_receive_memory_bytes = config->receive_memory_bytes,
         .max_queued_total_bytes = config->client_buffers_bytes,
         .max_calls = (size_t)config->max_requests + MORE_CALLS,
         .max_connections = config->max_connections,

@@ -43,6 +43,9 @@ static const struct config_setting settings[] = {
     {"client-buffers", CONFIG_BYTES, AT(client_buffers_bytes), "256MiB", "64KiB", "1TiB",
      .help = "Unsent bytes of all calls together; beyond that readers with over 64 KiB unsent are "
              "cut off"},
+    {"receive-memory", CONFIG_BYTES, AT(receive_memory_bytes), "512MiB", "16MiB", "1TiB",
+     .help =
+         "Memory of connections and of requests on their way in; beyond that calls are cut off"},
     {"client-linger", CONFIG_DURATION, AT(client_linger_us), "60s", "1s", "1h",
      .help = "An answer must be read so soon after its end"},
     {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "24h",

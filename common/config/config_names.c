@@ -68,6 +68,7 @@ static const char *const known[] = {
     "BATON_READY_FD",
     "BATON_READY_FILE",
     "BATON_READ_TIMEOUT",
+    "BATON_RECEIVE_MEMORY",
     "BATON_REQUEST_ID",
     "BATON_RESTART",
     "BATON_RESTART_WAIT",

@@ -106,6 +106,9 @@ struct rpc_server_config {
     size_t
         max_queued_total_bytes; /* unsent, of all calls; those with less than RPC_FAIR_BYTES are not held to it.
                                     * 0: no limit but those of the calls */
+    size_t
+        max_receive_memory_bytes; /* of connections and messages on their way in; beyond it calls are cut off, whosever they are.
+                                      * 0: 512 MiB */
     size_t max_calls;       /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
     size_t max_connections; /* at once; one more is closed at once. 0: 4096 */
     uint64_t keepalive_us;  /* 0: off; a silent peer is found after keepalive + 2 s */

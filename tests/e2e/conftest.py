@@ -16,6 +16,12 @@ def pytest_runtest_makereport(item, call):
             report.sections.append(("cluster logs", cluster.logs()))
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    """What a file of tests has to show."""
+    for line in getattr(config, "table", []):
+        terminalreporter.write_line(line)
+
+
 @pytest.fixture
 def start_cluster(request, tmp_path_factory):
     clusters = request.node.clusters = []

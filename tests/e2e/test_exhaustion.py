@@ -10,6 +10,7 @@ import pytest
 from bare import Bare
 from client import Client, pb
 from harness import BATON, GOLDEN, SHAKESPEARE, wait_until
+from wire import DATA, END_HEADERS, HEADERS, Wire, call_headers, frame, message
 
 DESCRIPTORS = 96
 SURPLUS = 160
@@ -76,6 +77,33 @@ def test_up_out_of_descriptors(tmp_path):
                           env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)), text=True, capture_output=True, timeout=120)
     assert done.returncode == 1
     assert "Too many open files" in done.stderr or "before it was ready" in done.stderr, done.stderr
+
+
+def test_a_message_of_a_gibibyte_is_cut_off():
+    """Announced, and sent as far as the router lets it: its memory for what comes in is bounded, and others are answered then."""
+    router = Bare("baton-router", "--receive-memory", "32MiB", stderr=subprocess.DEVNULL, environment={"ASAN_OPTIONS": "quarantine_size_mb=4"})
+    client = Client(router.grpc)
+    assert models(client)
+    before = router.resident_bytes()
+    for _ in range(3):
+        wire = Wire(router.grpc)
+        wire.send(frame(HEADERS, END_HEADERS, 1, call_headers("/baton.v1.Baton/Generate")) + frame(DATA, 0, 1, message(b"", length=1 << 30)))
+        assert wire.push(1, 256 << 20) < 64 << 20
+        wire.close()
+        wait_until("others are answered", lambda: answered(router), 20)
+    assert router.resident_bytes() - before < 128 << 20
+    client.close()
+    assert router.stop() == 0
+
+
+def answered(router):
+    fresh = Client(router.grpc)
+    try:
+        return models(fresh)
+    except Exception:
+        return None  # a call of somebody else may be cut off with it
+    finally:
+        fresh.close()
 
 
 @pytest.mark.parametrize("place", ["full", "closed", "unread"])

@@ -16,6 +16,15 @@ void channel_args_add(struct channel_args *args, const char *key, int value)
         (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
+void channel_args_add_pointer(struct channel_args *args, const char *key, void *pointer,
+                              const grpc_arg_pointer_vtable *vtable)
+{
+    ASSERT(args->count < sizeof args->items / sizeof *args->items);
+    args->items[args->count++] = (grpc_arg){.type = GRPC_ARG_POINTER,
+                                            .key = (char *)key,
+                                            .value.pointer = {.p = pointer, .vtable = vtable}};
+}
+
 void channel_args_add_common(struct channel_args *args, size_t max_message_bytes,
                              uint64_t keepalive_us)
 {

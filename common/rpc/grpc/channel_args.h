@@ -12,6 +12,9 @@ struct channel_args {
 };
 
 void channel_args_add(struct channel_args *args, const char *key, int value);
+/* The pointer is used until the args were used. */
+void channel_args_add_pointer(struct channel_args *args, const char *key, void *pointer,
+                              const grpc_arg_pointer_vtable *vtable);
 /* Message limit, keepalive, and what is always off: compression, channelz. */
 void channel_args_add_common(struct channel_args *args, size_t max_message_bytes,
                              uint64_t keepalive_us);

@@ -21,6 +21,7 @@
 
 #define DEFAULT_MAX_CALLS     16384
 #define DEFAULT_CONNECTIONS   4096
+#define DEFAULT_RECEIVE_BYTES ((size_t)512 << 20)
 #define ACCEPTORS_PER_QUEUE   8
 #define MAX_PATH_BYTES        256
 #define LAST_BYTES_TIMEOUT_US 500000 /* for connections to close in order once all calls ended */
@@ -198,6 +199,20 @@ static int streams_limit(const struct rpc_server *server)
     return server->max_calls < INT_MAX / 2 ? 2 * (int)server->max_calls : INT_MAX;
 }
 
+/* What connections and incoming messages may take. Core checks a message's size when it has all of it, so without this a client
+ * that announces 4 GiB may send them. */
+static grpc_resource_quota *memory_quota(const struct rpc_server_config *config,
+                                         struct channel_args *args)
+{
+    grpc_resource_quota *quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(quota, config->max_receive_memory_bytes
+                                          ? config->max_receive_memory_bytes
+                                          : DEFAULT_RECEIVE_BYTES);
+    channel_args_add_pointer(args, GRPC_ARG_RESOURCE_QUOTA, quota,
+                             grpc_resource_quota_arg_vtable());
+    return quota;
+}
+
 static grpc_server *create_core(const struct rpc_server *server,
                                 const struct rpc_server_config *config)
 {
@@ -210,8 +225,10 @@ static grpc_server *create_core(const struct rpc_server *server,
     channel_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT,
                      0); /* on, two servers share a port silently */
     channel_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+    grpc_resource_quota *quota = memory_quota(config, &args);
     grpc_channel_args core_args = {args.count, args.items};
     grpc_server *core = grpc_server_create(&core_args, NULL);
+    grpc_resource_quota_unref(quota);
     for (uint32_t i = 0; i < rpc_runtime_queue_count(runtime); i++)
         grpc_server_register_completion_queue(core, rpc_runtime_queue(runtime, i), NULL);
     return core;

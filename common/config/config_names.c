@@ -61,6 +61,7 @@ static const char *const known[] = {
     "BATON_MODEL_NAME",
     "BATON_NAME",
     "BATON_PEER_TIMEOUT",
+    "BATON_PIECES",
     "BATON_PIN",
     "BATON_PORT",
     "BATON_PREFILL",

@@ -268,7 +268,8 @@ void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t a
 {
     out->count = 0;
     if (is_current(life, attempt) && life->state == REQUEST_DECODE && worker == life->decode)
-        run_again(life, (struct cause){.avoid_prefill = life->prefill}, out);
+        run_again(life, (struct cause){.avoid_prefill = life->prefill, .avoid_decode = worker},
+                  out); /* which of the two it was can't be seen from here */
 }
 
 void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_t attempt,

@@ -186,7 +186,7 @@ static void test_after_decode_only_decode_says_that_prefill_is_lost(void **state
     session_lost(f, P1);
     expect(f, "");
     lost(f, D1, 1);
-    expect(f, ">1 release a1; >11 release a1; place not p1");
+    expect(f, ">1 release a1; >11 release a1; place not p1 not d11");
     lost(f, D1, 1);
     expect(f, "");
     placed(f, P2, D1);
@@ -311,7 +311,7 @@ static void test_sessions_lost_count_together(void **state)
     expect(f, ">12 release a3; place_decode not d12");
     placed(f, 0, D2);
     lost(f, D2, 4); /* a run, but no loss: a reader that died may have confirmed the handle */
-    expect(f, ">2 release a4; >12 release a4; place not p2");
+    expect(f, ">2 release a4; >12 release a4; place not p2 not d12");
     placed(f, P1, D2);
     session_lost(f, P1);
     expect(f, ">1 release a5; finish unavailable none (losses)");

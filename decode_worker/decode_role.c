@@ -250,7 +250,7 @@ static void decode_with_spec(struct decode_role *role, const Baton__Worker__V1__
 
 static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode *command)
 {
-    FAILPOINT("decode.taken");
+    FAILPOINT_OF("decode.taken", command->request_name);
     struct sequence_key key = {command->request, command->attempt};
     struct wire_prompt prompt = {command->prompt, command->emitted, command->n_prompt,
                                  command->n_emitted, command->sampling};

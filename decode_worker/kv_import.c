@@ -298,6 +298,12 @@ void kv_import_send(struct kv_import *imports, uint64_t id, const struct peer_do
 
 /* ---------------------------------------------------------------- bytes */
 
+static bool same_host(const char *a, const char *b)
+{
+    const char *a_port = strrchr(a, ':'), *b_port = strrchr(b, ':');
+    return a_port && b_port && a_port - a == b_port - b && !strncmp(a, b, (size_t)(a_port - a));
+}
+
 enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error *err)
 {
     struct peer *peer = peer_of(imports, id);
@@ -305,7 +311,16 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
     TRY(kv_transport_pair(imports->worker->transport, peer->transport_address,
                           peer->transport_address_bytes, &peer->pairing, err));
     str_copy(peer->lane, sizeof peer->lane, kv_peer_lane(peer->pairing));
-    log_info(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
+    bool slow = imports->worker->config.transport == KV_LANE_AUTO && strcmp(peer->lane, "shm") &&
+                same_host(peer->address, imports->worker->info.address);
+    if (slow)
+        log_warn(
+            MODULE,
+            "peer=%s lane=%s msg=\"paired over a slower lane than shm, which two workers on one "
+            "machine should have: see --transport of both\"",
+            peer->name, peer->lane);
+    else
+        log_info(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
     return STATUS_OK;
 }
 

@@ -95,7 +95,7 @@ static void run_actions(struct prefill_role *role)
 
 static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefill *command)
 {
-    FAILPOINT("prefill.taken");
+    FAILPOINT_OF("prefill.taken", command->request_name);
     struct sequence_key key = {command->request, command->attempt};
     struct wire_prompt prompt = {command->prompt, command->emitted, command->n_prompt,
                                  command->n_emitted, command->sampling};

@@ -34,6 +34,7 @@ static const struct failpoint_name known_names[] = {FAILPOINT_NAMES(ROW)};
 
 struct failpoint {
     const struct failpoint_name *known;
+    char subject[128]; /* "": any */
     enum action action;
     uint64_t at; /* 0: every hit */
     uint64_t hits;
@@ -92,14 +93,20 @@ static enum status parse_one(char *spec, struct failpoint_set *set, struct error
     if (colon > equals)
         colon = NULL; /* of the action, which it spoils */
     if (!equals || set->count == MAX_FAILPOINTS)
-        return error_set(err, STATUS_INVALID,
-                         "BATON_FAILPOINTS: '%s' is not [PROCESS:]NAME=ACTION[@N] (at most %d)",
-                         spec, MAX_FAILPOINTS);
+        return error_set(
+            err, STATUS_INVALID,
+            "BATON_FAILPOINTS: '%s' is not [PROCESS:]NAME[/SUBJECT]=ACTION[@N] (at most %d)", spec,
+            MAX_FAILPOINTS);
     *equals = 0;
     if (colon)
         *colon = 0;
-    const char *name = colon ? colon + 1 : spec;
-    struct failpoint point = {.known = find_known(name), .at = 1};
+    char *name = colon ? colon + 1 : spec, *slash = strchr(name, '/');
+    struct failpoint point = {.at = 1};
+    if (slash) {
+        *slash = 0;
+        str_copy(point.subject, sizeof point.subject, slash + 1);
+    }
+    point.known = find_known(name);
     if (!point.known)
         return error_set(err, STATUS_INVALID,
                          "BATON_FAILPOINTS: there is no failpoint '%s'; docs/operations.md lists "
@@ -221,13 +228,14 @@ static void pause_until_go(const char *name)
 }
 
 /* Counts the hit; false: nothing is to be done at this one. */
-static bool take_hit(const char *name, struct failpoint *taken)
+static bool take_hit(const char *name, const char *subject, struct failpoint *taken)
 {
     struct failpoint *point = NULL;
     pthread_mutex_lock(&mutex);
     read_file_if_new();
     for (size_t i = 0; i < armed.count && !point; i++)
-        if (!strcmp(armed.points[i].known->name, name))
+        if (!strcmp(armed.points[i].known->name, name) &&
+            (!*armed.points[i].subject || !strcmp(armed.points[i].subject, subject)))
             point = &armed.points[i];
     bool due = point && (++point->hits == point->at || !point->at);
     if (due)
@@ -236,16 +244,17 @@ static bool take_hit(const char *name, struct failpoint *taken)
     return due;
 }
 
-bool failpoint_hit(const char *name)
+bool failpoint_hit(const char *name, const char *subject)
 {
     ASSERT(find_known(name));
     struct failpoint point;
-    if (!take_hit(name, &point))
+    if (!take_hit(name, subject, &point))
         return false;
     failpoint_note(name, action_names[point.action], point.hits);
     switch (point.action) {
-    case ACTION_KILL: kill(getpid(), SIGKILL); break;
-    case ACTION_STOP: kill(getpid(), SIGSTOP); break;
+    /* To this thread, which then does nothing more. */
+    case ACTION_KILL: raise(SIGKILL); break;
+    case ACTION_STOP: raise(SIGSTOP); break;
     case ACTION_PAUSE: pause_until_go(name); break;
     case ACTION_FAIL: return true;
     case ACTION_LOG: break;

@@ -3,7 +3,8 @@
  *     FAILPOINT("prefill.after_chunk");          one call where the fault belongs; the name stands in failpoint_names.h
  *     BATON_FAILPOINTS="prefill.after_chunk=kill@3" BATON_FAILPOINT_LOG=/tmp/hits baton-prefill ...
  *
- * Spec: [PROCESS:]NAME=ACTION[@N][,...]: in that process only ("prefill-0"), or in all; at the N-th hit (default 1) the action is done once, or, with '@*', at every hit.
+ * Spec: [PROCESS:]NAME[/SUBJECT]=ACTION[@N][,...]: in that process only ("prefill-0"), or in all; at the N-th hit (default 1) the action is done once, or, with '@*', at every hit.
+ * With SUBJECT only hits about it count, where the place has one: the request's name.
  *   kill   SIGKILL to the own process      stop   SIGSTOP to the own process
  *   pause  waits until the file BATON_FAILPOINT_LOG.NAME.go exists (bounded: 60 s)
  *   fail   FAILPOINT_FAILS(name) is true   log    only records the hit
@@ -29,9 +30,10 @@ bool failpoint_allowed(void);
 void failpoint_note(const char *name, const char *action, uint64_t hit);
 
 extern bool failpoint_armed; /* set once by failpoint_init */
-bool failpoint_hit(const char *name);
+bool failpoint_hit(const char *name, const char *subject);
 
-#define FAILPOINT(name)       ((void)(failpoint_armed && failpoint_hit(name)))
-#define FAILPOINT_FAILS(name) (failpoint_armed && failpoint_hit(name))
+#define FAILPOINT(name)             ((void)(failpoint_armed && failpoint_hit(name, "")))
+#define FAILPOINT_OF(name, subject) ((void)(failpoint_armed && failpoint_hit(name, subject)))
+#define FAILPOINT_FAILS(name)       (failpoint_armed && failpoint_hit(name, ""))
 
 #endif

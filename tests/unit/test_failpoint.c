@@ -95,6 +95,18 @@ static void test_the_nth_hit_and_every_hit(void **state)
                "decode.reading log 2 decode-0\n");
 }
 
+static void test_only_hits_about_the_subject_count(void **state)
+{
+    (void)state;
+    arm("decode.taken/bad/one=log@2");
+    FAILPOINT_OF("decode.taken", "bad/one");
+    FAILPOINT_OF("decode.taken", "good");
+    FAILPOINT_OF("decode.taken", "");
+    expect_log("");
+    FAILPOINT_OF("decode.taken", "bad/one");
+    expect_log("decode.taken log 2 decode-0\n");
+}
+
 static void test_bad_specifications_are_refused(void **state)
 {
     (void)state;
@@ -103,7 +115,7 @@ static void test_bad_specifications_are_refused(void **state)
     } rows[] = {
         {"decode.flop=fail", "there is no failpoint 'decode.flop'"},
         {"prefill-0:prefill.after_chnk=kill@3", "there is no failpoint 'prefill.after_chnk'"},
-        {"decode.flip", "'decode.flip' is not [PROCESS:]NAME=ACTION[@N]"},
+        {"decode.flip", "'decode.flip' is not [PROCESS:]NAME[/SUBJECT]=ACTION[@N]"},
         {"decode.flip=explode", "unknown action 'explode'"},
         {"decode.flip=fail@0", "'0' is not a count"},
         {"decode.flip=fail@x", "'x' is not a count"},
@@ -189,9 +201,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        T(test_nothing_is_armed_by_default),          T(test_the_nth_hit_and_every_hit),
-        T(test_bad_specifications_are_refused),       T(test_one_more_than_the_limit),
-        T(test_a_file_is_read_again_when_it_changes), T(test_kill_stop_and_pause),
+        T(test_nothing_is_armed_by_default),
+        T(test_the_nth_hit_and_every_hit),
+        T(test_only_hits_about_the_subject_count),
+        T(test_bad_specifications_are_refused),
+        T(test_one_more_than_the_limit),
+        T(test_a_file_is_read_again_when_it_changes),
+        T(test_kill_stop_and_pause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

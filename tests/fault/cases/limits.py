@@ -1,0 +1,61 @@
+"""Too much for a worker's pool waits its turn; a request that kills what it touches is stopped."""
+from runner import Shape, case
+
+from .shapes import NORMAL, WORKERS
+
+FULL = "out of KV blocks"
+TIGHT_P = Shape("tight-prefill", prefill=1, decode=1, workers=WORKERS, of={"prefill-0": {"kv-tokens": 512}})
+TIGHT_D = Shape("tight-decode", prefill=1, decode=1, workers=WORKERS, of={"decode-0": {"kv-tokens": 512}})
+
+
+@case("out_of_blocks.prefill", FULL, TIGHT_P)
+def prefill_is_full(run):
+    """A prompt that waits for blocks is not opened: it waits, and costs nothing."""
+    fleet = run.fleet
+    asks = [run.ask(i) for i in range(4)]
+    run.arm("prefill.before_complete=pause")
+    calls = [run.start(asks[0])]
+    fleet.wait_hit("prefill.before_complete")
+    calls += [run.start(ask) for ask in asks[1:]]
+    run.wait("all are dispatched", lambda: fleet.figure("router", 'baton_router_requests{state="queued"}') == 0 or None, 5)
+    fleet.go("prefill.before_complete")
+    waited = 0
+    while not all(call.ended.is_set() for call in calls):
+        waited = max(waited, fleet.figure("prefill-0", "baton_queue_requests"))
+    run.prove(waited > 0, "none waited")
+    seen = run.all_same(calls, [[1] * 4])
+    return f"waited, equal, prefills {seen}"
+
+
+@case("out_of_blocks.decode", FULL, TIGHT_D)
+def decode_is_full(run):
+    """A handle whose reader has no room stays leased meanwhile."""
+    fleet = run.fleet
+    asks = [run.ask(i, tokens=40) for i in range(4)]
+    calls = [run.start(ask) for ask in asks]
+    waited = 0
+    while not all(call.ended.is_set() for call in calls):
+        waited = max(waited, fleet.figure("decode-0", "baton_queue_requests"), fleet.figure("router", 'baton_router_requests{state="queued"}'))
+    run.prove(waited > 0, "none waited")
+    seen = run.all_same(calls, [[1] * 4])
+    return f"waited, equal, prefills {seen}"
+
+
+@case("poison.prefill", "a request that kills what it touches", NORMAL, point="prefill.taken")
+@case("poison.decode", "a request that kills what it touches", NORMAL, point="decode.taken")
+def poison(run, point):
+    """Each worker that takes it in dies and is started again, as baton up would. It ends after a bounded number; others don't."""
+    fleet = run.fleet
+    other_ask, ask = run.ask(1, tokens=60), run.ask(0)
+    run.arm(f"{point}/poison=kill@*")
+    other = run.start(other_ask)
+    run.wait("the other one decodes", lambda: other.tokens_seen > 2)
+    victim = run.start(ask, name="poison")
+    while not victim.ended.is_set():
+        for name in fleet.dead():
+            fleet.restart(name)
+        victim.ended.wait(0.01)
+    run.ends(victim, "UNAVAILABLE workers_lost")
+    hits = len(run.prove_hits(point, 2, 3))
+    run.same(other)
+    return f"workers_lost after {hits} workers; the other answer equal"

@@ -1,0 +1,40 @@
+"""A prefill worker dies before Confirm: the prompt and what was emitted is prefilled elsewhere; no token is sent twice."""
+from runner import case
+
+from .shapes import NORMAL
+
+ROW = "P dies before Confirm"
+
+
+@case("prefill_killed.queued", ROW, NORMAL, point="prefill.taken", prefills=[[1, 1]])
+@case("prefill_killed.reserved", ROW, NORMAL, point="prefill.reserved", prefills=[[1, 1]])
+@case("prefill_killed.mid_chunk", ROW, NORMAL, point="step.computing", chunk=True, prefills=[[1, 1], [1, 2]])
+@case("prefill_killed.after_chunk", ROW, NORMAL, point="prefill.after_chunk", chunk=True, prefills=[[1, 2]])
+@case("prefill_killed.complete", ROW, NORMAL, point="prefill.before_complete", prefills=[[1, 2]])
+@case("prefill_killed.at_confirm", ROW, NORMAL, point="prefill.at_confirm", prefills=[[1, 2]])
+def killed(run, point, prefills, chunk=False):
+    asks, start = run.pair()
+    number = run.chunk_hit("prefill-0", asks) if chunk else 1
+    run.arm(f"prefill-0:{point}=kill@{number}")
+    calls = run.strike(start, point)
+    seen = run.all_same(calls, prefills)
+    run.prove_hits(point, 1, 1)
+    run.prove_dead("prefill-0")
+    return f"equal, prefills {seen}"
+
+
+@case("prefill_killed.after_confirm", "P dies after Confirm: nothing is lost", NORMAL)
+def killed_after_confirm(run):
+    ask, other_ask = run.ask(0), run.ask(1)
+    before = {name: run.fleet.figure(name, 'baton_handoffs_total{status="ok"}') for name in ("prefill-0", "prefill-1")}
+    paused = run.pause_at("decode.held")
+    call = run.start(ask)
+    paused()
+    served = [name for name in before if run.fleet.figure(name, 'baton_handoffs_total{status="ok"}') > before[name]]
+    assert len(served) == 1, served
+    other = run.start(other_ask)
+    run.fleet.kill(served[0])
+    run.fleet.go("decode.held")
+    run.same(call, [1])
+    run.same(other)
+    return "equal, prefills [1]"

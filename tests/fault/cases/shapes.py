@@ -1,0 +1,11 @@
+"""The fleets that cases share. Times are short, so that what waits for them is tested too, and long enough for a busy machine."""
+from runner import Shape
+
+WORKERS = {"lease": "4s", "heartbeat": "100ms", "read-timeout": "1s", "peer-timeout": "500ms"}
+SHORT = WORKERS | {"lease": "1500ms", "read-timeout": "500ms"}
+
+NORMAL = Shape("normal", workers=WORKERS)
+PAIR = Shape("pair", prefill=1, decode=1, workers=WORKERS)
+SHORT_LEASE = Shape("short-lease", workers=SHORT)
+QUICK_ROUTER = Shape("quick-router", workers=WORKERS, router={"worker-keepalive": "100ms"})
+FAULTY = Shape("faulty", workers=WORKERS)

@@ -287,7 +287,18 @@ PEER_DOWN = {
     "confirm": message((4, message(*key(), (3, ref())))),
     "release": message((5, message(*key(), (3, ref())))),
 }
-ZERO_BLOCK_CRC = 0  # of the worker target's blocks; see fuzz_worker.h
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+ZERO_BLOCK_CRC = crc32c(bytes(256))  # WORLD_BLOCK_BYTES of worker_world.h
 PEER_UP = {
     "welcome": message((1, message((1, 1), (2, fixed64(7)), (3, "address"), (4, 10_000_000)))),
     "ready": message((2, message(*key(), (3, 16)))),
@@ -348,7 +359,44 @@ def service_seeds():
     words("router", [body for body in SESSION_UP.values() if len(body) < 60] + [b"\x09\1\0\0\0\0\0\0\0\x10\1", b"\x09\2\0\0\0\0\0\0\0\x10\1"])
 
 
+def worker_seeds():
+    down = {name: (0, body) for name, body in SESSION_DOWN.items()}
+    up = {name: (3, b"\0" + body) for name, body in PEER_UP.items()}
+    good = (4, "")
+    run, fail, silence = (6, ""), (6, "x"), (7, "x" * 1100)
+    pulled = [down["decode"], run, good, up["ready"], up["complete"], run, up["held"], run, run]
+    seed("decode_worker", events(*pulled, *[run] * 10))
+    seed("decode_worker", events(down["hello"], *pulled, down["hello of another"], down["decode alone"], *[run] * 12))
+    seed("decode_worker", events(down["decode"], run, good, up["ready"], (5, ""), (7, "x" * 30), good, up["complete"], up["held"], run, run))
+    seed("decode_worker", events(down["decode"], run, good, up["complete and wrong"], run, up["complete"], run, up["gone"], down["decode"], silence))
+    seed("decode_worker", events(down["decode"], run, good, up["complete and finished"], run, down["release"], run))
+    seed("decode_worker", events(down["decode"], good, (2, ""), (1, ""), down["decode long"], run, fail, down["decode alone"], run, fail, (9, ""), down["decode alone"]))
+    seed("decode_worker", events(down["decode"], run, up["welcome"], (8, ""), down["decode alone"], run, run, (8, ""), down["release all"], silence, up["extended"]))
+    seed("decode_worker", events(down["prefill"], (0, b"\xff"), (0, b""), (3, b"\0\xff")))
+    words("decode_worker", [body for body in (*PEER_UP.values(), *SESSION_DOWN.values()) if len(body) < 60])
+    peer = {name: (3, b"\0" + body) for name, body in PEER_DOWN.items()}
+    served = [(4, ""), peer["hello"], down["prefill"], run, peer["subscribe"], run, peer["extend"], run]
+    seed("prefill_worker", events(*served, peer["confirm"], run, peer["confirm"]))
+    seed("prefill_worker", events(down["hello"], *served, down["prefill again"], run, run, peer["release"], down["hello of another"], run))
+    seed("prefill_worker", events(*served, (5, ""), (4, ""), peer["hello"], peer["subscribe"], silence, peer["confirm"], run))
+    seed("prefill_worker", events((4, ""), peer["subscribe"], (4, ""), peer["hello of another"], (4, ""), (7, "x" * 600), down["prefill"], fail, run, (9, ""), down["prefill"]))
+    seed("prefill_worker", events(*served, (8, ""), run, peer["extend"], (8, ""), (2, ""), (1, ""), down["release all"], run, down["decode"]))
+    seed("prefill_worker", events((0, b"\xff"), (0, b""), (4, ""), (3, b"\0\xff"), (3, b"\0"), (3, b"\0" + message((3, b"")))))
+    words("prefill_worker", [body for body in (*PEER_DOWN.values(), *SESSION_DOWN.values()) if len(body) < 60])
+    frame = lambda kind, a, b, c, version=1: b"BKVL" + struct.pack("<HHQQQ", version, kind, a, b, c)
+    hello, ask = frame(1, 5, 1, 2), frame(3, 1, 100, 900)
+    for pool, cuts, data in ((1000, b"", hello + ask + ask), (1000, b"\1\x10\x20", hello + ask + frame(3, 2, 101, 900)), (1000, b"", ask), (1000, b"", hello + hello),
+                             (1000, b"\5", frame(1, 5, 1, 2, 2)), (0, b"", hello + frame(3, 1, 0, 1)), (1000, b"", frame(2, 1, 1, 1)), (9, b"\3", b"GET / HTTP/1.1\r\n\r\n" * 3)):
+        seed("kv_frame", struct.pack("<I", pool) + piece(cuts) + data)
+    words("kv_frame", ["BKVL", b"BKVL\1\0\1\0", b"BKVL\1\0\3\0", b"\xff" * 8])
+    for text in ("seed=7,drop=0.01,delay=0.1:20ms", "corrupt=1,first=3,limit=2", "reorder=0.5:1s,duplicate=0,lost=1e-3", "drop=2", "drop", "seed=x", "delay=0.1:", ",", "",
+                 "drop=nan", "drop=0.1,drop=0.1", "x\x1b=\n"):
+        seed("kv_faults", text)
+    words("kv_faults", ["seed=", "first=", "limit=", "drop=", "delay=", "duplicate=", "corrupt=", "reorder=", "lost=", ":20ms", "1e-300", ","])
+
+
 def main():
+    worker_seeds()
     service_seeds()
     json_seeds()
     safetensors_seeds()

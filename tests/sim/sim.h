@@ -1,16 +1,13 @@
-/* A whole cluster life from one seed: the real source, sink and request_life under a virtual clock, with everything around them
+/* A whole cluster life from one plan: the real source, sink and request_life under a virtual clock, with everything around them
  * played: ordered streams with delays, step threads, block pools, a byte plane, and faults of all kinds at any event.
  *
  * The byte plane carries tags instead of bytes: each block knows which reservation wrote it and how far. A read copies every block
  * at its own moment, so bytes of another use of a block are seen if the protocol lets them be seen. A checksum finds flipped bytes
  * only: it isn't trusted to find stale ones.
  *
- * Checked at every event: no sequence enters a batch with other bytes than its handle's; no landing block is given away; a handle is
- * held for one reader, the newest; tokens reach the client once each, in order; one terminal status each; soon after it, workers that
- * could hear of it have stopped and freed. Checked at rest: every table, queue and
- * block is free; without a fault or a cancel every request ended OK; a fault costs a request at most one more run, and a lost Peer
- * stream, a lost Session, a lost decode worker before its first token, or one read gone wrong cost none; nobody waited for the deadline unless a message vanished on
- * a stream that lived. */
+ * A plan is made from a seed (sim_plan.c). It names workers, requests, faults; how long each thing takes is drawn as it happens,
+ * by number and from the seed, so that a smaller plan still takes the same course (sim_shrink.c). What must hold is the list of
+ * invariants below; sim_check.c says how each is looked at after every event. */
 #ifndef BATON_TESTS_SIM_H
 #define BATON_TESTS_SIM_H
 
@@ -21,6 +18,7 @@
 #include "router/request_life.h"
 
 #include <setjmp.h>
+#include <signal.h>
 
 #define SIM_BLOCK_TOKENS  4
 #define SIM_MAX_PROMPT    40 /* tokens of the longest prompt, emitted ones included */
@@ -45,6 +43,108 @@
 #define SIM_STOP_US                                                                                \
     300000 /* after the end of a request; less than a lease, which would do it otherwise */
 #define SIM_REST_LIMIT_US 90000000 /* by then the cluster is at rest */
+#define SIM_DRAIN_US      300000 /* what a draining worker waits for its last handle or sequence */
+#define SIM_MAX_EVENTS    400000
+#define SIM_MAX_FAULTS    12
+#define SIM_MAX_DRAWS     512 /* of one kind at one process, that a plan can make plain */
+
+/* ------------------------------------------------------------------------------------ what must hold */
+
+enum sim_invariant {
+    HOLDS_ALL,
+    HOLDS_BYTES, /* what a running sequence reads are the bytes of its handle, whole, of one generation */
+    HOLDS_LANDING,  /* a block that a read is in flight into is not given away */
+    HOLDS_FREE,     /* a block has one owner, who knows of it; after the end all are free */
+    HOLDS_TERMINAL, /* one end for each request, and one that what happened explains */
+    HOLDS_INDICES,  /* tokens reach a client once each, in order */
+    HOLDS_WAITS,    /* nothing waits for ever: who waited for the deadline had lost a message */
+    HOLDS_RUNS,     /* k faults cost a request at most k more prefills */
+    HOLDS_READER,   /* a handle is held for one reader only, the newest */
+    HOLDS_CONFIRM,  /* no batch before `held`, and no read after Confirm was asked */
+    HOLDS_OLD,      /* a message of an older attempt changes nothing */
+    HOLDS_FENCE,    /* a handle that never was is good for nothing */
+    HOLDS_STOP,     /* soon after the end of a request nobody works on it */
+    HOLDS_ORDER,    /* room on decode is reserved for open handles only */
+    HOLDS_ASSERT,   /* no assertion of the code is reached */
+    HOLDS_COUNT
+};
+const char *sim_invariant_name(enum sim_invariant invariant); /* "bytes", "landing", ... */
+
+/* -------------------------------------------------------------------------------------------- plans */
+
+enum sim_fault_kind {
+    FAULT_CRASH,        /* and restart, as another incarnation */
+    FAULT_PAUSE,        /* SIGSTOP, SIGCONT; of the router too */
+    FAULT_GIVE_UP,      /* the router closes the session of a worker that lives */
+    FAULT_SESSION_LOST, /* breaks; both ends learn it in their own time */
+    FAULT_PEER_LOST,    /* the same of a Peer stream */
+    FAULT_DROP_SESSION, /* one message vanishes although its stream lives */
+    FAULT_DROP_PEER,    /* the same on a Peer stream */
+    FAULT_DUPLICATE,    /* one message comes twice */
+    FAULT_DELAY,        /* one direction of a stream stalls: others overtake it */
+    FAULT_READ_HANGS,   /* past its deadline: forced close, which fails all reads of the pair */
+    FAULT_LANE_LOST,    /* the pairing closes by itself */
+    FAULT_FLIP,         /* a block is damaged on the way */
+    FAULT_LEASE,        /* all leases of a prefill worker run out */
+    FAULT_PREFILL_STEP, /* a forward pass fails */
+    FAULT_DECODE_STEP,
+    FAULT_NO_ROOM,    /* a step thread refuses a reservation for now */
+    FAULT_NO_PAIRING, /* no byte path */
+    FAULT_FORGERY,    /* a question names a handle that never was */
+    FAULT_MISMATCH,   /* a worker comes back with another model, layout or numerics for a while */
+    FAULT_DRAIN, /* a worker leaves when its last handle or sequence is done, or its time is over */
+    FAULT_ROUTER_RESTART, /* its requests end with it */
+    FAULT_COUNT
+};
+const char *sim_fault_name(enum sim_fault_kind kind); /* "crash", "pause", ... */
+
+struct sim_fault {
+    enum sim_fault_kind kind;
+    bool fixed;         /* false: as the seed has it: */
+    uint32_t gap;       /* events after the one before */
+    uint32_t pick;      /* which of the victims that there are then */
+    uint32_t skip;      /* of the chances that it gets from then on */
+    uint64_t length_us; /* of a pause, a stall, a mismatch */
+    /* fixed, or found out by a run: */
+    bool happened; /* it found a victim, and had its chance */
+    uint64_t at_us;
+    uint32_t victim, other; /* processes: worker, or the two ends of the stream */
+};
+
+/* What is drawn on the way. */
+enum sim_draw {
+    DRAW_NETWORK, /* how long messages travel */
+    DRAW_LOSS,    /* how late an end learns that its stream is gone */
+    DRAW_RING,    /* between the two threads of a worker */
+    DRAW_COMPUTE, /* chunks and rows */
+    DRAW_READ,    /* reads, and checks of what was read */
+    DRAW_CONNECT, /* dialling, pairing, restarts */
+    DRAW_PLACE,   /* which worker */
+    DRAW_BLOCKS,  /* which blocks */
+    DRAW_COUNT
+};
+
+struct sim_plan {
+    uint64_t seed;
+    bool tiny; /* tables so small that refusals are right */
+    bool slow; /* sequences hold their blocks for so long that others wait for more than a lease */
+    uint32_t prefills, decodes; /* process 0 is the router, then come these */
+    uint32_t pool_blocks[SIM_MAX_WORKERS + 1];
+    uint32_t read_blocks[SIM_MAX_WORKERS + 1]; /* of one read, at most */
+    uint32_t request_count;
+    struct {
+        bool left_out;
+        uint32_t prompt_count, length;               /* tokens of the prompt and of the answer */
+        uint64_t arrival_us, cancel_us, deadline_us; /* the latter two after arrival; 0: none */
+    } requests[SIM_MAX_REQUESTS];
+    uint32_t fault_count;
+    struct sim_fault faults[SIM_MAX_FAULTS];
+    /* Draws that give the least instead of what the seed has: */
+    uint8_t plain[DRAW_COUNT][SIM_MAX_WORKERS + 1][SIM_MAX_DRAWS];
+};
+
+void sim_plan_make(struct sim_plan *plan, uint64_t seed);
+void sim_plan_print(const struct sim_plan *plan);
 
 /* ------------------------------------------------------------------------------------- what travels */
 
@@ -56,6 +156,7 @@ enum sim_message_kind {
     MESSAGE_REFUSED,
     MESSAGE_TOKEN,
     MESSAGE_LOST,
+    MESSAGE_DRAINING,
     MESSAGE_PEER_DOWN, /* decode -> prefill */
     MESSAGE_PEER_UP,   /* prefill -> decode */
 };
@@ -68,10 +169,11 @@ struct sim_message {
     bool has_handle;
     struct handle handle; /* its blocks point nowhere: use `blocks` */
     uint32_t blocks[SIM_MAX_BLOCKS];
-    uint32_t serial; /* what only the simulation knows: the reservation behind the handle */
-    uint32_t source; /* DECODE: process of the prefill worker */
+    uint32_t serial;  /* what only the simulation knows: the reservation behind the handle */
+    uint32_t source;  /* DECODE: process of the prefill worker */
+    uint32_t variant; /* OPENED: what that served */
     struct life_token token;
-    bool retry;
+    bool retry, misfit; /* REFUSED */
     struct peer_down down;
     struct peer_up up;
 };
@@ -80,8 +182,10 @@ struct sim_stream {
     uint32_t dialer, acceptor; /* processes */
     uint32_t epochs[2];        /* of either */
     bool known_lost[2];
+    bool session;                  /* of the router; else a Peer stream */
     uint64_t opened_us, broken_us; /* UINT64_MAX: alive */
     uint64_t last_us[2]; /* delivery of the latest message from either: streams are ordered */
+    uint64_t seen_us[2]; /* sending of the latest message that came to either end */
 };
 
 /* ------------------------------------------------------------------------------------------- events */
@@ -107,6 +211,9 @@ enum sim_event_kind {
     EVENT_READ_END,
     EVENT_VERIFIED,
     EVENT_RESTART,
+    EVENT_REGISTERED, /* the router learns what worker `index` serves now */
+    EVENT_DRAINED,    /* is its last work done? */
+    EVENT_FAULT,      /* number `index` of a fixed plan */
 };
 
 enum sim_step_kind { /* value of TO_STEP and FROM_STEP */
@@ -119,11 +226,13 @@ enum sim_step_kind { /* value of TO_STEP and FROM_STEP */
                      STEP_COMPUTED,
                      STEP_COMPLETED,
                      STEP_FAILED,
+                     STEP_REFUSED,
                      STEP_FINISHED,
 };
 
 struct sim_event {
     uint64_t at_us, due_us, order; /* due_us: at_us before a pause put it off */
+    uint64_t sent_us;
     enum sim_event_kind kind;
     uint32_t process, epoch; /* of whom it happens to; another epoch: dropped */
     uint32_t stream, index, value, serial;
@@ -177,6 +286,7 @@ enum sim_pair { PAIR_IS_DOWN, PAIR_IS_ASKED, PAIR_IS_UP, PAIR_IS_CLOSING };
 struct sim_handle { /* every handle that was ever opened */
     struct handle_ref ref;
     uint64_t request;
+    uint32_t serial;       /* of the reservation */
     uint32_t reader;       /* the newest attempt whose Subscribe was answered well */
     uint32_t held_attempt; /* the one that was answered HELD; 0: none */
 };
@@ -187,12 +297,17 @@ struct sim_process {
     uint32_t epoch;
     uint64_t paused_until_us;
     uint64_t incarnation;
+    uint32_t
+        variant; /* of what it serves: 0 the usual, 1 another model, 2 another layout, 3 other numerics */
+    bool draining;
+    uint64_t drain_end_us;
     uint64_t tick_us;                  /* of the scheduled tick; UINT64_MAX: none */
     uint64_t to_step_us, from_step_us; /* the rings are ordered: when their latest message comes */
     uint32_t session;                  /* stream as this worker sees it, or SIM_NONE */
     uint32_t pool_blocks;
     struct sim_block blocks[SIM_POOL_BLOCKS];
     struct sim_job jobs[SIM_MAX_JOBS];
+    uint32_t newest[SIM_MAX_REQUESTS]; /* attempt that it was told of */
     /* prefill */
     struct source_table *sources;
     struct source_actions source_out;
@@ -204,6 +319,7 @@ struct sim_process {
     uint32_t peers[SIM_MAX_WORKERS + 1]; /* stream to each prefill process, or SIM_NONE */
     enum sim_pair pairs[SIM_MAX_WORKERS + 1];
     uint32_t peer_uses[SIM_MAX_WORKERS + 1]; /* counts CLOSE: events from before are dropped */
+    uint32_t confirmed[SIM_MAX_REQUESTS];    /* the attempt that has asked Confirm */
 };
 
 struct sim_request {
@@ -212,9 +328,10 @@ struct sim_request {
     struct sim_message handle;     /* of the last accepted Opened */
     bool arrived, cancelled;
     uint32_t delivered, finishes; /* what its client saw */
-    uint64_t tick_us, finish_us;
-    uint32_t costs; /* decode workers lost under it after their first token */
-    struct {        /* and before it: costs a run if it had been answered HELD */
+    uint64_t tick_us, finish_us, deadline_us;
+    bool router_died; /* and the request with it */
+    uint32_t costs;   /* decode workers lost under it after their first token */
+    struct {          /* and before it: costs a run if it had been answered HELD */
         struct handle_ref ref;
         uint32_t attempt;
     } left[SIM_MAX_LEFT];
@@ -224,7 +341,9 @@ struct sim_request {
 /* --------------------------------------------------------------------------------------------- all */
 
 struct sim_totals { /* over many runs: that what should happen did happen */
-    uint64_t runs, events, faults, ok, cancelled, unavailable, overloaded, deadline;
+    uint64_t runs, events, overtaken, cancels, deadlines;
+    uint64_t happened[FAULT_COUNT];
+    uint64_t ok, cancelled, unavailable, overloaded, deadline, router_died;
     uint64_t admitted, admitted_local, ended_with_first_token, regiven, rerun, orphans, rereads,
         held_again;
     uint64_t gone, expired, dropped, early_bytes;
@@ -232,55 +351,112 @@ struct sim_totals { /* over many runs: that what should happen did happen */
 };
 
 struct sim {
-    uint64_t seed;
+    const struct sim_plan *plan;
     bool trace;
-    struct rng rng;
     uint64_t now_us, order, event_count;
+    uint32_t actor; /* the process that the event under way happens to */
+    uint32_t drawn[DRAW_COUNT][SIM_MAX_WORKERS + 1];
     struct sim_event **heap;
     uint32_t heap_count, heap_capacity;
     struct sim_stream streams[SIM_MAX_STREAMS];
     uint32_t stream_count;
     uint32_t worker_count, request_count;
     struct sim_process processes[SIM_MAX_WORKERS + 1];
-    uint32_t sessions[SIM_MAX_WORKERS + 1]; /* as the router sees them */
+    uint32_t sessions[SIM_MAX_WORKERS + 1]; /* as the router sees them, and: */
+    bool misfits[SIM_MAX_WORKERS + 1][SIM_MAX_WORKERS + 1];
+    uint32_t variants[SIM_MAX_WORKERS + 1];
+    bool leaving[SIM_MAX_WORKERS + 1];
     struct sim_request requests[SIM_MAX_REQUESTS];
     uint32_t last_serial;
     struct sim_handle handles[SIM_MAX_HANDLES];
     uint32_t handle_count;
-    bool tiny; /* tables so small that refusals are right */
-    bool slow; /* sequences hold their blocks for so long that others wait for more than a lease */
-    uint32_t faults_left, faults;
-    uint32_t costs; /* faults that may cost any request a run: not a lost Peer stream, for one */
-    uint32_t reread_faults; /* flips and hangs: the first is free */
+    struct sim_fault faults[SIM_MAX_FAULTS]; /* of the plan, with what became of them */
+    bool armed[SIM_MAX_FAULTS];              /* waits for its chance */
+    uint32_t next_fault;
     uint64_t next_fault_event;
-    bool message_lost;
-    uint32_t flips_left, hangs_left, swallows_left, refusals_left,
-        forgeries_left; /* faults that wait for their victim */
-    jmp_buf bail;
+    uint32_t fault_count; /* that were begun */
+    uint32_t costs; /* faults that may cost any request a run: not a lost Peer stream, for one */
+    uint32_t reread_faults; /* flips, hangs, lost lanes: the first is free */
+    bool message_lost, message_doubled, mismatched, stalled; /* on a Session, or anywhere */
+    sigjmp_buf bail;
+    enum sim_invariant broken;
     char failure[512];
     struct sim_totals *totals;
 };
 
-/* Runs the life of `seed`; false, and `failure` filled, if something that must hold did not. `trace` prints every event. */
-bool sim_run(uint64_t seed, bool trace, struct sim_totals *totals, char failure[512]);
+/* What became of one life. */
+struct sim_result {
+    enum sim_invariant broken; /* HOLDS_ALL: all is well */
+    char failure[512];
+    uint64_t event_count;
+    uint32_t drawn[DRAW_COUNT][SIM_MAX_WORKERS + 1];
+    struct sim_fault faults[SIM_MAX_FAULTS];
+};
 
-/* --- sim.c: clock, streams, faults --- */
-_Noreturn void sim_fail(struct sim *sim, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void sim_trace(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
-uint64_t sim_between(struct sim *sim, uint64_t low, uint64_t high); /* uniform, both included */
-bool sim_chance(struct sim *sim, uint32_t percent);
+/* Invariants that are not looked at, a bit each: to see what comes of it when one of them is broken. */
+extern uint32_t sim_ignored;
+
+/* Runs the life that is planned. `trace` prints every event. */
+void sim_run(const struct sim_plan *plan, bool trace, struct sim_totals *totals,
+             struct sim_result *result);
+/* Makes the plan of a life that goes wrong smaller, as long as the same invariant breaks. At most `runs` lives. */
+void sim_shrink(struct sim_plan *plan, const struct sim_result *failed, uint32_t runs);
+
+/* --- sim.c: the life --- */
+/* Ends the life, unless that invariant is ignored. */
+void sim_fail(struct sim *sim, enum sim_invariant invariant, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The simulation itself is wrong, or too small. */
+_Noreturn void sim_give_up(const char *what);
+void sim_trace(struct sim *sim, uint32_t process, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void sim_start(struct sim *sim, uint32_t process, uint32_t variant);
+void sim_stop(struct sim *sim, uint32_t process);
+
+/* --- sim_clock.c: draws, events, streams --- */
+uint64_t sim_between(struct sim *sim, enum sim_draw draw, uint64_t low,
+                     uint64_t high); /* both included */
+bool sim_chance(struct sim *sim, enum sim_draw draw, uint32_t percent);
 /* To be filled by the caller; `delay_us` from now, to the process as it is now. */
 struct sim_event *sim_push(struct sim *sim, enum sim_event_kind kind, uint32_t process,
                            uint64_t delay_us);
-uint32_t sim_open_stream(struct sim *sim, uint32_t dialer, uint32_t acceptor);
-void sim_break_stream(struct sim *sim, uint32_t stream); /* each end learns it later */
-void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_message *message);
 /* Between the two threads of a worker, in order. */
 struct sim_event *sim_push_ring(struct sim *sim, enum sim_event_kind kind, uint32_t process);
 void sim_schedule_tick(struct sim *sim, uint32_t process, uint64_t next_us);
+struct sim_event *sim_next_event(struct sim *sim); /* taken out */
+void sim_put_off(struct sim *sim, struct sim_event *event, uint64_t until_us);
+uint32_t sim_open_stream(struct sim *sim, uint32_t dialer, uint32_t acceptor);
+void sim_break_stream(struct sim *sim, uint32_t stream); /* each end learns it later */
+void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_message *message);
+/* Whether its stream still brings it, and whether this end learns of its loss for the first time. */
+bool sim_arrives(struct sim *sim, const struct sim_event *event);
+bool sim_learns_loss(struct sim *sim, const struct sim_event *event);
+
+/* --- sim_faults.c --- */
+void sim_faults_begin(struct sim *sim);
+void sim_faults_due(struct sim *sim); /* after each event */
+void sim_fault_at(struct sim *sim, uint32_t index);
+/* Whether one of that kind has waited for this chance, at this process (of this pair). */
+struct sim_fault *sim_fault_hits(struct sim *sim, enum sim_fault_kind kind, uint32_t process,
+                                 uint32_t other);
+void sim_drained(struct sim *sim, uint32_t process);
+void sim_crash(struct sim *sim, uint32_t process, uint32_t variant); /* starts again as that */
+
+/* --- sim_check.c --- */
+void sim_check_process(struct sim *sim, uint32_t process); /* after each of its events */
+void sim_check_requests(struct sim *sim);
+void sim_check_bytes(struct sim *sim, uint32_t process, const struct sim_job *job);
+void sim_check_stopped(struct sim *sim, uint32_t request);
+void sim_check_rest(struct sim *sim);
+
+/* --- sim_words.c: one line of text each --- */
 uint32_t sim_token_id(uint64_t request, uint32_t index);
-const char *sim_name(uint32_t process); /* "p1", "d3": static */
+const char *sim_name(const struct sim *sim, uint32_t process); /* "router", "p1", "d3": static */
+void sim_say_message(struct str *text, const struct sim_message *message);
+/* False: nothing to say, as of what is said when it arrives. */
+bool sim_say_source(const struct sim *sim, struct str *text, const struct source_action *action);
+bool sim_say_sink(const struct sim *sim, struct str *text, const struct sink_action *action);
+bool sim_say_life(struct str *text, const struct life_action *action);
 
 /* --- sim_pool.c: blocks and jobs of a step thread --- */
 struct sim_job *sim_job_add(struct sim *sim, struct sim_process *process, uint64_t request,
@@ -291,7 +467,6 @@ void sim_job_end(struct sim *sim, struct sim_process *process, struct sim_job *j
 /* The job that waits the longest, if there are blocks for it: they are its own then. NULL otherwise. */
 struct sim_job *sim_reserve_next(struct sim *sim, struct sim_process *process);
 uint32_t sim_blocks_for(uint32_t tokens);
-
 struct sim_handle *sim_find_handle(struct sim *sim, uint64_t request, struct handle_ref ref);
 
 /* --- sim_prefill.c, sim_decode.c, sim_router.c --- */
@@ -305,9 +480,11 @@ void sim_decode_start(struct sim *sim, uint32_t process);
 void sim_decode_stop(struct sim *sim, uint32_t process);
 void sim_decode_event(struct sim *sim, struct sim_event *event);
 void sim_decode_session_lost(struct sim *sim, uint32_t process);
+bool sim_decode_fail_step(struct sim *sim, uint32_t process); /* false: it runs nothing */
 /* All reads of the pair end with `status`, then the pairing is closed. */
 void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status);
 void sim_router_event(struct sim *sim, struct sim_event *event);
-void sim_router_check_end(struct sim *sim);
+void sim_router_session_lost(struct sim *sim, uint32_t worker); /* it knows at once */
+void sim_router_restart(struct sim *sim);
 
 #endif

@@ -1,6 +1,5 @@
 /* A decode worker: the real sink table, a step thread that reserves and runs sequences, Session, Peer streams, and the byte plane. */
 #include "tests/sim/sim.h"
-#include "tests/unit/handoff_text.h"
 
 #include <string.h>
 
@@ -8,27 +7,28 @@ void sim_decode_start(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
     struct sink_config config = {.vocab = UINT32_MAX,
-                                 .model_hash = 1,
-                                 .layout_hash = 2,
-                                 .numerics_id = 3,
+                                 .model_hash = p->variant == 1 ? 11 : 1,
+                                 .layout_hash = p->variant == 2 ? 12 : 2,
+                                 .numerics_id = p->variant == 3 ? 13 : 3,
                                  .block_tokens = SIM_BLOCK_TOKENS,
                                  .block_bytes = 1,
-                                 .max_sinks = sim->tiny ? 3 : 4 * SIM_MAX_REQUESTS,
+                                 .max_sinks = sim->plan->tiny ? 3 : 4 * SIM_MAX_REQUESTS,
                                  .max_blocks = SIM_MAX_BLOCKS,
-                                 .max_peers = sim->tiny ? 1 : SIM_MAX_WORKERS,
-                                 .max_read_blocks = (uint32_t)sim_between(sim, 1, 4),
+                                 .max_peers = sim->plan->tiny ? 1 : SIM_MAX_WORKERS,
+                                 .max_read_blocks = sim->plan->read_blocks[process],
                                  .heartbeat_us = SIM_HEARTBEAT_US,
                                  .silence_limit_us = SIM_SILENCE_US,
                                  .peer_down_limit_us = SIM_PEER_DOWN_US,
                                  .reconnect_us = SIM_RECONNECT_US};
     memset(p->reads, 0, sizeof p->reads);
     memset(p->pairs, 0, sizeof p->pairs);
+    memset(p->confirmed, 0, sizeof p->confirmed);
     for (uint32_t i = 0; i <= SIM_MAX_WORKERS; i++)
         p->peers[i] = SIM_NONE;
     struct error err;
     if (sink_table_create(&config, &p->sinks, &err) != STATUS_OK ||
         sink_actions_init(&p->sink_out, p->sinks) != STATUS_OK)
-        sim_fail(sim, "no sink table");
+        sim_give_up("no sink table");
 }
 
 void sim_decode_stop(struct sim *sim, uint32_t process)
@@ -59,7 +59,12 @@ static void start_read(struct sim *sim, uint32_t process, const struct sink_acti
     while (slot < SIM_MAX_READS && p->reads[slot].used)
         slot++;
     if (!job || slot == SIM_MAX_READS || p->pairs[action->peer] == PAIR_IS_DOWN)
-        sim_fail(sim, "a read without blocks, without pairing, or one too many");
+        sim_fail(sim, HOLDS_LANDING, "a read without blocks, without pairing, or one too many");
+    if (!job || slot == SIM_MAX_READS)
+        sim_give_up("a read that can't be played");
+    if (p->confirmed[action->request] == action->attempt)
+        sim_fail(sim, HOLDS_CONFIRM, "%llu.%u reads again after it has asked Confirm",
+                 (unsigned long long)action->request, action->attempt);
     struct sim_read *read = &p->reads[slot];
     *read = (struct sim_read){.used = true,
                               .generation = read->generation + 1,
@@ -68,20 +73,20 @@ static void start_read(struct sim *sim, uint32_t process, const struct sink_acti
                               .owner = job->serial,
                               .count = action->block_count,
                               .closed = p->pairs[action->peer] != PAIR_IS_UP};
-    uint64_t length_us =
-        sim_chance(sim, 15) ? sim_between(sim, 1000, 60000) : sim_between(sim, 100, 2000);
-    bool hangs = !read->closed && sim->hangs_left && sim_chance(sim, 30);
+    uint64_t length_us = sim_chance(sim, DRAW_READ, 15) ? sim_between(sim, DRAW_READ, 1000, 60000)
+                                                        : sim_between(sim, DRAW_READ, 100, 2000);
+    bool hangs =
+        !read->closed && sim_fault_hits(sim, FAULT_READ_HANGS, process, read->source) != NULL;
     for (uint32_t i = 0; i < read->count; i++) {
         read->remote[i] = action->remote[i];
         read->local[i] = action->local[i];
         p->blocks[read->local[i]].landing++;
-        struct sim_event *copy = sim_push(sim, EVENT_COPY, process, sim_between(sim, 1, length_us));
+        struct sim_event *copy =
+            sim_push(sim, EVENT_COPY, process, sim_between(sim, DRAW_READ, 1, length_us));
         copy->index = slot;
         copy->value = i;
         copy->serial = read->generation;
     }
-    if (hangs)
-        sim->hangs_left--;
     if (read->closed) /* the transport knows already that this pairing is lost */
         length_us = 0;
     struct sim_event *end =
@@ -101,15 +106,13 @@ static void on_copy(struct sim *sim, uint32_t process, const struct sim_event *e
     const struct sim_process *source = &sim->processes[read->source];
     struct sim_block *block = &p->blocks[read->local[event->value]];
     if (block->owner != read->owner)
-        sim_fail(sim, "a read lands in block %u of %s, which was given away",
-                 read->local[event->value], sim_name(process));
+        sim_fail(sim, HOLDS_LANDING, "a read lands in block %u of %s, which was given away",
+                 read->local[event->value], sim_name(sim, process));
     block->tag = source->up ? source->blocks[read->remote[event->value]].tag : (struct sim_tag){0};
-    if (sim->flips_left && sim_chance(sim, 30)) {
-        sim->flips_left--;
+    if (sim_fault_hits(sim, FAULT_FLIP, process, read->source))
         block->tag.flipped = true;
-        sim_trace(sim, "%s: block %u is damaged on the way", sim_name(process),
-                  read->local[event->value]);
-    }
+    sim_trace(sim, process, "block %u has landed%s", read->local[event->value],
+              source->up && block->tag.block == UINT32_MAX ? ", empty" : "");
 }
 
 void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status)
@@ -124,7 +127,7 @@ void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, e
         if (!read->used || read->closed || read->source != source)
             continue;
         read->closed = true;
-        uint64_t delay_us = sim_between(sim, 0, 500);
+        uint64_t delay_us = sim_between(sim, DRAW_READ, 0, 500);
         last_us = delay_us > last_us ? delay_us : last_us;
         struct sim_event *end = sim_push(sim, EVENT_READ_END, process, delay_us);
         end->index = i;
@@ -145,6 +148,8 @@ static void send_up(struct sim *sim, uint32_t process, const struct sink_action 
                                   .request = action->request,
                                   .attempt = action->attempt,
                                   .retry = action->retry,
+                                  .misfit = action->reason == SINK_REASON_LAYOUT_MISMATCH ||
+                                            action->reason == SINK_REASON_NUMERICS_MISMATCH,
                                   .token = {.worker = process,
                                             .attempt = action->attempt,
                                             .index = action->index,
@@ -169,7 +174,8 @@ static void tell_step(struct sim *sim, uint32_t process, const struct sink_actio
 
 static void verify(struct sim *sim, uint32_t process, const struct sink_action *action)
 {
-    struct sim_event *event = sim_push(sim, EVENT_VERIFIED, process, sim_between(sim, 10, 1000));
+    struct sim_event *event =
+        sim_push(sim, EVENT_VERIFIED, process, sim_between(sim, DRAW_READ, 10, 1000));
     event->cookie = action->cookie;
     event->value = true;
     for (uint32_t i = 0; i < action->block_count; i++)
@@ -178,19 +184,18 @@ static void verify(struct sim *sim, uint32_t process, const struct sink_action *
 }
 
 /* A question that names another handle than its reader's: as from a confused worker. */
-static void forge(struct sim *sim, uint32_t process, struct peer_down *question)
+static void forge(struct sim *sim, uint32_t process, uint32_t source, struct peer_down *question)
 {
-    if (!sim->forgeries_left || !sim_chance(sim, 30))
+    const struct sim_fault *fault = sim_fault_hits(sim, FAULT_FORGERY, process, source);
+    if (!fault)
         return;
-    sim->forgeries_left--;
-    uint64_t part = sim_between(sim, 0, 2);
+    uint32_t part = fault->pick % 3;
     if (part == 0)
         question->ref.incarnation++;
     else if (part == 1)
         question->ref.generation++;
     else
         question->ref.id++;
-    sim_trace(sim, "%s: the next question is forged", sim_name(process));
 }
 
 static void execute_peer(struct sim *sim, uint32_t process, const struct sink_action *action)
@@ -202,7 +207,7 @@ static void execute_peer(struct sim *sim, uint32_t process, const struct sink_ac
     case SINK_CONNECT:
     case SINK_PAIR:
         event = sim_push(sim, action->kind == SINK_PAIR ? EVENT_PAIRED : EVENT_CONNECTED, process,
-                         sim_between(sim, 100, 5000));
+                         sim_between(sim, DRAW_CONNECT, 100, 5000));
         event->index = (uint32_t)action->peer;
         event->serial = p->peer_uses[action->peer];
         if (action->kind == SINK_PAIR)
@@ -219,7 +224,9 @@ static void execute_peer(struct sim *sim, uint32_t process, const struct sink_ac
         sim_decode_close_pair(sim, process, (uint32_t)action->peer, STATUS_CANCELLED);
         break;
     default:
-        forge(sim, process, &message.down);
+        if (action->message.kind == PEER_CONFIRM)
+            p->confirmed[action->request] = action->attempt;
+        forge(sim, process, (uint32_t)action->peer, &message.down);
         sim_send(sim, p->peers[action->peer], process, &message);
         break;
     }
@@ -254,8 +261,8 @@ static void execute(struct sim *sim, uint32_t process, const struct sim_message 
         if (sim->trace) {
             struct str text;
             str_init(&text, 1024);
-            text_sink_action(&text, &p->sink_out.items[i]);
-            sim_trace(sim, "%s: %s", sim_name(process), text.data);
+            if (sim_say_sink(sim, &text, &p->sink_out.items[i]))
+                sim_trace(sim, process, "%s", text.data);
             str_deinit(&text);
         }
         execute_one(sim, process, &p->sink_out.items[i], cause);
@@ -266,10 +273,27 @@ static void execute(struct sim *sim, uint32_t process, const struct sim_message 
 void sim_decode_session_lost(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
-    sim_trace(sim, "%s: session #%u is lost", sim_name(process), p->session);
+    sim_trace(sim, process, "has lost its Session");
     p->session = SIM_NONE;
     sink_on_session_lost(p->sinks, sim->now_us, &p->sink_out);
     execute(sim, process, NULL);
+}
+
+/* What is about an attempt before the newest one changes nothing. */
+static void check_old(struct sim *sim, uint32_t process, uint64_t request, uint32_t attempt)
+{
+    const struct sim_process *p = &sim->processes[process];
+    if (attempt < p->newest[request] && p->sink_out.count)
+        sim_fail(sim, HOLDS_OLD, "a message about %llu.%u changes something for attempt %u",
+                 (unsigned long long)request, attempt, p->newest[request]);
+}
+
+/* One that is draining takes nothing new. */
+static void refuse(struct sim *sim, uint32_t process, const struct sim_message *m)
+{
+    struct sim_message message = {
+        .kind = MESSAGE_REFUSED, .request = m->request, .attempt = m->attempt, .retry = true};
+    sim_send(sim, sim->processes[process].session, process, &message);
 }
 
 static void on_message(struct sim *sim, uint32_t process, const struct sim_event *event)
@@ -284,18 +308,26 @@ static void on_message(struct sim *sim, uint32_t process, const struct sim_event
                                  .emitted_count = m->emitted_count};
     switch (m->kind) {
     case MESSAGE_DECODE:
+        if (m->attempt > p->newest[m->request])
+            p->newest[m->request] = m->attempt;
+        if (p->draining) {
+            refuse(sim, process, m);
+            return;
+        }
         decode.handle.blocks = m->blocks;
         decode.reserve_tokens = m->token_count + sim->requests[m->request].length;
         sink_on_decode(p->sinks, sim->now_us, &decode, &p->sink_out);
         break;
     case MESSAGE_RELEASE:
         sink_on_release(p->sinks, sim->now_us, m->request, m->attempt, &p->sink_out);
+        check_old(sim, process, m->request, m->attempt);
         break;
     case MESSAGE_PEER_UP:
         sink_on_message(p->sinks, sim->now_us, sim->streams[event->stream].acceptor, &m->up,
                         &p->sink_out);
+        check_old(sim, process, m->up.request, m->up.attempt);
         break;
-    default: sim_fail(sim, "a message of kind %d for a decode worker", m->kind);
+    default: sim_give_up("a message that is not for a decode worker");
     }
     execute(sim, process, m);
 }
@@ -311,7 +343,14 @@ static void on_connected(struct sim *sim, uint32_t process, const struct sim_eve
         later->serial = event->serial;
         return;
     }
-    if (source->up) {
+    if (source->up && source->variant != p->variant) {
+        enum sink_reason reason = source->variant == 3 || p->variant == 3
+                                      ? SINK_REASON_NUMERICS_MISMATCH
+                                      : SINK_REASON_LAYOUT_MISMATCH;
+        sim_trace(sim, process, "and %s don't fit: %s", sim_name(sim, event->index),
+                  sink_reason_name(reason));
+        sink_on_peer_refused(p->sinks, sim->now_us, event->index, reason, &p->sink_out);
+    } else if (source->up) {
         p->peers[event->index] = sim_open_stream(sim, process, event->index);
         sink_on_peer_up(p->sinks, sim->now_us, event->index, source->incarnation, &p->sink_out);
     } else {
@@ -324,9 +363,8 @@ static void on_pairing(struct sim *sim, uint32_t process, const struct sim_event
 {
     struct sim_process *p = &sim->processes[process];
     enum sim_pair *pair = &p->pairs[event->index];
-    if (event->kind == EVENT_PAIRED && *pair == PAIR_IS_ASKED && sim->refusals_left) {
-        sim->refusals_left--;
-        sim_trace(sim, "%s: no byte path to %s", sim_name(process), sim_name(event->index));
+    if (event->kind == EVENT_PAIRED && *pair == PAIR_IS_ASKED &&
+        sim_fault_hits(sim, FAULT_NO_PAIRING, process, event->index)) {
         *pair = PAIR_IS_DOWN;
         sink_on_peer_refused(p->sinks, sim->now_us, event->index, SINK_REASON_PAIRING,
                              &p->sink_out);
@@ -351,7 +389,7 @@ static void on_read_end(struct sim *sim, uint32_t process, const struct sim_even
     if (read->closed && event->status == STATUS_OK)
         return; /* its other end is on the way */
     if (event->status == STATUS_TIMEOUT && !read->closed) {
-        sim_trace(sim, "%s: a read is past its deadline", sim_name(process));
+        sim_trace(sim, process, "has a read past its deadline");
         sim_decode_close_pair(sim, process, read->source, STATUS_TIMEOUT);
         return;
     }
@@ -363,7 +401,7 @@ static void on_read_end(struct sim *sim, uint32_t process, const struct sim_even
         if (p->jobs[i].serial == read->owner)
             job = &p->jobs[i];
     if (!job)
-        sim_fail(sim, "the blocks of a read were freed before its end");
+        sim_fail(sim, HOLDS_LANDING, "the blocks of a read were freed before its end");
     sink_on_read_done(p->sinks, sim->now_us, read->cookie, event->status, &p->sink_out);
     for (uint32_t i = 0; i < p->sink_out.count; i++)
         sim->totals->orphans += p->sink_out.items[i].kind == SINK_UNRESERVE;
@@ -377,8 +415,15 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
     if (event->value == STEP_RESERVED)
         sink_on_reserved(p->sinks, sim->now_us, m->request, m->attempt, m->blocks, m->token_count,
                          &p->sink_out);
+    else if (event->value == STEP_REFUSED)
+        sink_on_reserve_failed(p->sinks, sim->now_us, m->request, m->attempt, true, &p->sink_out);
     else
         sink_on_finished(p->sinks, sim->now_us, m->request, m->attempt, &p->sink_out);
+    if (event->value == STEP_FAILED) {
+        struct sim_message lost = {
+            .kind = MESSAGE_LOST, .request = m->request, .attempt = m->attempt};
+        sim_send(sim, p->session, process, &lost);
+    }
     execute(sim, process, NULL);
 }
 
@@ -389,33 +434,44 @@ static void reserve(struct sim *sim, uint32_t process)
     struct sim_process *p = &sim->processes[process];
     for (struct sim_job *job; (job = sim_reserve_next(sim, p));) {
         struct sim_event *event = sim_push_ring(sim, EVENT_FROM_STEP, process);
-        event->value = STEP_RESERVED;
+        bool full = sim_fault_hits(sim, FAULT_NO_ROOM, process, process) != NULL;
+        event->value = full ? STEP_REFUSED : STEP_RESERVED;
         event->message.request = job->request;
         event->message.attempt = job->attempt;
         event->message.token_count = job->block_count;
         memcpy(event->message.blocks, job->blocks, sizeof job->blocks);
+        if (full)
+            sim_job_end(sim, p, job);
     }
 }
 
-/* Every block that the batch will read has the bytes of this handle, whole, undamaged and at rest. */
-static void check_bytes(struct sim *sim, uint32_t process, const struct sim_job *job)
+bool sim_decode_fail_step(struct sim *sim, uint32_t process)
 {
-    const struct sim_process *p = &sim->processes[process];
-    uint32_t blocks = sim_blocks_for(job->token_count);
-    for (uint32_t i = 0; i < blocks; i++) {
-        const struct sim_block *block = &p->blocks[job->blocks[i]];
-        uint32_t fill = i + 1 < blocks ? SIM_BLOCK_TOKENS : job->token_count - i * SIM_BLOCK_TOKENS;
-        if (block->owner != job->serial || block->landing)
-            sim_fail(sim, "%llu.%u enters the batch with a block that lands or isn't its own",
-                     (unsigned long long)job->request, job->attempt);
-        if (block->tag.serial != job->source_serial || block->tag.block != i ||
-            block->tag.fill < fill)
-            sim_fail(sim, "%llu.%u enters the batch with stale bytes in block %u of its prompt",
-                     (unsigned long long)job->request, job->attempt, i);
-        if (block->tag.flipped)
-            sim_fail(sim, "%llu.%u enters the batch with damaged bytes in block %u of its prompt",
-                     (unsigned long long)job->request, job->attempt, i);
-    }
+    struct sim_process *p = &sim->processes[process];
+    struct sim_job *job = NULL;
+    for (uint32_t i = 0; i < SIM_MAX_JOBS && !job; i++)
+        if (p->jobs[i].serial && p->jobs[i].running)
+            job = &p->jobs[i];
+    if (!job)
+        return false;
+    struct sim_event *event = sim_push_ring(sim, EVENT_FROM_STEP, process);
+    event->value = STEP_FAILED;
+    event->message.request = job->request;
+    event->message.attempt = job->attempt;
+    sim_job_end(sim, p, job);
+    reserve(sim, process);
+    return true;
+}
+
+/* Nothing runs on bytes that were not answered `held` for it. */
+static void check_held(struct sim *sim, const struct sim_job *job)
+{
+    for (uint32_t i = 0; i < sim->handle_count; i++)
+        if (sim->handles[i].serial == job->source_serial &&
+            sim->handles[i].held_attempt == job->attempt)
+            return;
+    sim_fail(sim, HOLDS_CONFIRM, "%llu.%u runs, but its handle was not held for it",
+             (unsigned long long)job->request, job->attempt);
 }
 
 static void admit(struct sim *sim, uint32_t process, const struct sim_event *event)
@@ -424,20 +480,24 @@ static void admit(struct sim *sim, uint32_t process, const struct sim_event *eve
     const struct sim_message *m = &event->message;
     struct sim_job *job = sim_job_find(p, m->request, m->attempt);
     if (!job || !job->block_count || job->running)
-        sim_fail(sim, "%llu.%u is admitted without room", (unsigned long long)m->request,
-                 m->attempt);
+        sim_fail(sim, HOLDS_FREE, "%llu.%u is admitted without room",
+                 (unsigned long long)m->request, m->attempt);
+    if (!job)
+        return;
     uint32_t index = job->emitted_count + 1;
     if (m->has_handle) {
-        check_bytes(sim, process, job);
+        sim_check_bytes(sim, process, job);
+        check_held(sim, job);
         if (m->token.id != sim_token_id(m->request, index))
-            sim_fail(sim, "%llu.%u goes on from a wrong first token",
+            sim_fail(sim, HOLDS_INDICES, "%llu.%u goes on from a wrong first token",
                      (unsigned long long)m->request, m->attempt);
     } else if (job->source_serial) {
-        sim_fail(sim, "a prompt that has a handle is computed again");
+        sim_fail(sim, HOLDS_ORDER, "a prompt that has a handle is computed again");
     }
     job->running = true;
     job->next_index = index;
-    uint64_t delay_us = m->has_handle ? sim_between(sim, 10, 3000) : sim_between(sim, 3000, 30000);
+    uint64_t delay_us = m->has_handle ? sim_between(sim, DRAW_COMPUTE, 10, 3000)
+                                      : sim_between(sim, DRAW_COMPUTE, 3000, 30000);
     struct sim_event *row = sim_push(sim, EVENT_ROW, process, delay_us);
     row->index = (uint32_t)(job - p->jobs);
     row->serial = job->serial;
@@ -462,7 +522,8 @@ static void on_row(struct sim *sim, uint32_t process, const struct sim_event *ev
     if (!last) {
         job->next_index++;
         struct sim_event *row =
-            sim_push(sim, EVENT_ROW, process, sim_between(sim, 500, 4000) * (sim->slow ? 20 : 1));
+            sim_push(sim, EVENT_ROW, process,
+                     sim_between(sim, DRAW_COMPUTE, 500, 4000) * (sim->plan->slow ? 20 : 1));
         row->index = event->index;
         row->serial = event->serial;
         return;
@@ -533,9 +594,9 @@ void sim_decode_event(struct sim *sim, struct sim_event *event)
     case EVENT_TICK:
         sink_on_tick(p->sinks, sim->now_us, &p->sink_out);
         if (sink_table_next_us(p->sinks) <= sim->now_us)
-            sim_fail(sim, "a tick changed nothing");
+            sim_fail(sim, HOLDS_WAITS, "a tick changed nothing");
         execute(sim, process, NULL);
         return;
-    default: sim_fail(sim, "an event of kind %d for a decode worker", event->kind);
+    default: sim_give_up("an event that is not for a decode worker");
     }
 }

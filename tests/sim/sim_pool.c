@@ -30,7 +30,7 @@ struct sim_job *sim_job_add(struct sim *sim, struct sim_process *process, uint64
                                 .arrival = sim->order};
         return job;
     }
-    sim_fail(sim, "a step thread has more than %u jobs", SIM_MAX_JOBS);
+    sim_give_up("a step thread has more jobs than there is room for");
 }
 
 void sim_job_end(struct sim *sim, struct sim_process *process, struct sim_job *job)
@@ -38,11 +38,12 @@ void sim_job_end(struct sim *sim, struct sim_process *process, struct sim_job *j
     for (uint32_t i = 0; i < job->block_count; i++) {
         struct sim_block *block = &process->blocks[job->blocks[i]];
         if (block->landing)
-            sim_fail(sim, "block %u of %llu.%u is freed while a read is in flight into it",
+            sim_fail(sim, HOLDS_LANDING,
+                     "block %u of %llu.%u is freed while a read is in flight into it",
                      job->blocks[i], (unsigned long long)job->request, job->attempt);
         if (block->owner != job->serial)
-            sim_fail(sim, "block %u is freed by %llu.%u but isn't its own", job->blocks[i],
-                     (unsigned long long)job->request, job->attempt);
+            sim_fail(sim, HOLDS_FREE, "block %u is freed by %llu.%u but isn't its own",
+                     job->blocks[i], (unsigned long long)job->request, job->attempt);
         block->owner = 0;
     }
     *job = (struct sim_job){0};
@@ -60,14 +61,17 @@ struct sim_handle *sim_find_handle(struct sim *sim, uint64_t request, struct han
 static void take_blocks(struct sim *sim, struct sim_process *process, struct sim_job *job,
                         uint32_t need)
 {
-    uint32_t start = sim_chance(sim, 50) ? 0 : (uint32_t)rng_below(&sim->rng, process->pool_blocks);
+    uint32_t start = sim_chance(sim, DRAW_BLOCKS, 50)
+                         ? (uint32_t)sim_between(sim, DRAW_BLOCKS, 0, process->pool_blocks - 1)
+                         : 0;
     for (uint32_t i = 0; job->block_count < need; i++) {
         uint32_t id = (start + i) % process->pool_blocks;
         struct sim_block *block = &process->blocks[id];
         if (block->owner)
             continue;
         if (block->landing)
-            sim_fail(sim, "block %u is given to %llu.%u while a read is in flight into it", id,
+            sim_fail(sim, HOLDS_LANDING,
+                     "block %u is given to %llu.%u while a read is in flight into it", id,
                      (unsigned long long)job->request, job->attempt);
         block->owner = job->serial;
         block->tag = (struct sim_tag){.serial = job->serial}; /* whatever is there is its own now */

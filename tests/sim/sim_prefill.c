@@ -1,6 +1,5 @@
 /* A prefill worker: the real source table, a step thread that reserves and computes, Session and Peer streams. */
 #include "tests/sim/sim.h"
-#include "tests/unit/handoff_text.h"
 
 #include <string.h>
 
@@ -10,11 +9,11 @@ void sim_prefill_start(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
     struct source_config config = {.incarnation = p->incarnation,
-                                   .model_hash = 1,
-                                   .layout_hash = 2,
-                                   .numerics_id = 3,
+                                   .model_hash = p->variant == 1 ? 11 : 1,
+                                   .layout_hash = p->variant == 2 ? 12 : 2,
+                                   .numerics_id = p->variant == 3 ? 13 : 3,
                                    .block_tokens = SIM_BLOCK_TOKENS,
-                                   .max_sources = sim->tiny ? 2 : 2 * SIM_MAX_REQUESTS,
+                                   .max_sources = sim->plan->tiny ? 2 : 2 * SIM_MAX_REQUESTS,
                                    .max_blocks = SIM_MAX_BLOCKS,
                                    .memo_count = 64,
                                    .lease_us = SIM_LEASE_US};
@@ -22,7 +21,7 @@ void sim_prefill_start(struct sim *sim, uint32_t process)
     struct error err;
     if (source_table_create(&config, &p->sources, &err) != STATUS_OK ||
         source_actions_init(&p->source_out, p->sources) != STATUS_OK)
-        sim_fail(sim, "no source table");
+        sim_give_up("no source table");
 }
 
 void sim_prefill_stop(struct sim *sim, uint32_t process)
@@ -43,8 +42,18 @@ void sim_prefill_stop(struct sim *sim, uint32_t process)
 static void note_held(struct sim *sim, const struct peer_down *question)
 {
     struct sim_handle *handle = sim_find_handle(sim, question->request, question->ref);
+    const struct sim_process *p = &sim->processes[sim->actor];
+    if (!handle)
+        return;
+    bool whole = handle->held_attempt != 0; /* else its blocks are still there, and full */
+    for (uint32_t i = 0; i < SIM_MAX_JOBS && !whole; i++)
+        whole = p->jobs[i].serial == handle->serial && p->jobs[i].block_count &&
+                p->jobs[i].computed_tokens == p->jobs[i].token_count;
+    if (!whole)
+        sim_fail(sim, HOLDS_BYTES, "a handle of %llu is held, but its blocks are not",
+                 (unsigned long long)question->request);
     if (handle->held_attempt && handle->held_attempt != question->attempt)
-        sim_fail(sim, "a handle of %llu is held for attempts %u and %u",
+        sim_fail(sim, HOLDS_READER, "a handle of %llu is held for attempts %u and %u",
                  (unsigned long long)question->request, handle->held_attempt, question->attempt);
     sim->totals->held_again += handle->held_attempt != 0;
     handle->held_attempt = question->attempt;
@@ -59,10 +68,11 @@ static void check_answer(struct sim *sim, const struct source_actions *out,
         const struct source_action *action = &out->items[i];
         bool gone = action->kind == SOURCE_SEND_PEER && action->message.kind == PEER_GONE;
         if (!handle && !gone)
-            sim_fail(sim, "a handle of %llu that never was is good for a %s",
+            sim_fail(sim, HOLDS_FENCE, "a handle of %llu that never was is good for a %s",
                      (unsigned long long)question->request, peer_down_kind_name(question->kind));
         if (handle && !gone && question->attempt < handle->reader)
-            sim_fail(sim, "a handle of %llu is good for a %s of attempt %u, its reader is %u",
+            sim_fail(sim, HOLDS_READER,
+                     "a handle of %llu is good for a %s of attempt %u, its reader is %u",
                      (unsigned long long)question->request, peer_down_kind_name(question->kind),
                      question->attempt, handle->reader);
         if (handle && !gone && question->kind == PEER_SUBSCRIBE)
@@ -77,16 +87,17 @@ static void send_opened(struct sim *sim, uint32_t process, const struct source_a
     struct sim_process *p = &sim->processes[process];
     const struct sim_job *job = sim_job_find(p, action->request, action->attempt);
     if (!job)
-        sim_fail(sim, "opened without blocks");
+        sim_give_up("opened without blocks");
     if (sim->handle_count == SIM_MAX_HANDLES)
-        sim_fail(sim, "more than %u handles were opened", SIM_MAX_HANDLES);
-    sim->handles[sim->handle_count++] =
-        (struct sim_handle){.ref = action->handle.ref, .request = action->request};
+        sim_give_up("more handles were opened than there is room for");
+    sim->handles[sim->handle_count++] = (struct sim_handle){
+        .ref = action->handle.ref, .request = action->request, .serial = job->serial};
     struct sim_message message = {.kind = MESSAGE_OPENED,
                                   .request = action->request,
                                   .attempt = action->attempt,
                                   .handle = action->handle,
                                   .token_count = action->handle.token_count,
+                                  .variant = p->variant,
                                   .serial = job->serial};
     memcpy(message.blocks, action->handle.blocks,
            action->handle.block_count * sizeof *message.blocks);
@@ -102,8 +113,8 @@ static void execute(struct sim *sim, uint32_t process, const struct sim_message 
         if (sim->trace) {
             struct str text;
             str_init(&text, 1024);
-            text_source_action(&text, action);
-            sim_trace(sim, "%s: %s", sim_name(process), text.data);
+            if (sim_say_source(sim, &text, action))
+                sim_trace(sim, process, "%s", text.data);
             str_deinit(&text);
         }
         struct sim_message message = {.request = action->request, .attempt = action->attempt};
@@ -138,7 +149,7 @@ static void execute(struct sim *sim, uint32_t process, const struct sim_message 
 void sim_prefill_session_lost(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
-    sim_trace(sim, "%s: session #%u is lost", sim_name(process), p->session);
+    sim_trace(sim, process, "has lost its Session");
     p->session = SIM_NONE;
     source_on_session_lost(p->sources, sim->now_us, &p->source_out);
     execute(sim, process, NULL);
@@ -147,7 +158,6 @@ void sim_prefill_session_lost(struct sim *sim, uint32_t process)
 void sim_prefill_expire_leases(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
-    sim_trace(sim, "%s: all leases run out", sim_name(process));
     source_on_tick(p->sources, sim->now_us + SIM_LEASE_US, &p->source_out);
     execute(sim, process, NULL);
 }
@@ -158,11 +168,24 @@ bool sim_prefill_fail_step(struct sim *sim, uint32_t process)
     if (p->computing == SIM_NONE || !p->jobs[p->computing].serial)
         return false;
     const struct sim_job *job = &p->jobs[p->computing];
-    sim_trace(sim, "%s: a step fails", sim_name(process));
     struct sim_event *event = sim_push_ring(sim, EVENT_FROM_STEP, process);
     event->value = STEP_FAILED;
     event->message.request = job->request;
     event->message.attempt = job->attempt;
+    return true;
+}
+
+/* One that is draining takes nothing new. */
+static bool refuses(struct sim *sim, uint32_t process, const struct sim_message *m)
+{
+    struct sim_process *p = &sim->processes[process];
+    if (m->attempt > p->newest[m->request])
+        p->newest[m->request] = m->attempt;
+    if (!p->draining)
+        return false;
+    struct sim_message message = {
+        .kind = MESSAGE_REFUSED, .request = m->request, .attempt = m->attempt, .retry = true};
+    sim_send(sim, p->session, process, &message);
     return true;
 }
 
@@ -172,17 +195,22 @@ static void on_message(struct sim *sim, uint32_t process, const struct sim_event
     const struct sim_message *m = &event->message;
     switch (m->kind) {
     case MESSAGE_PREFILL:
+        if (refuses(sim, process, m))
+            return;
         source_on_prefill(p->sources, sim->now_us, m->request, m->attempt, m->token_count,
                           &p->source_out);
         break;
     case MESSAGE_RELEASE:
         source_on_release(p->sources, sim->now_us, m->request, m->attempt, &p->source_out);
+        if (m->attempt < p->newest[m->request] && p->source_out.count)
+            sim_fail(sim, HOLDS_OLD, "a Release of %llu.%u ends attempt %u",
+                     (unsigned long long)m->request, m->attempt, p->newest[m->request]);
         break;
     case MESSAGE_PEER_DOWN:
         source_on_message(p->sources, sim->now_us, event->stream, &m->down, &p->source_out);
         check_answer(sim, &p->source_out, &m->down);
         break;
-    default: sim_fail(sim, "a message of kind %d for a prefill worker", m->kind);
+    default: sim_give_up("a message that is not for a prefill worker");
     }
     execute(sim, process, m);
 }
@@ -212,7 +240,7 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
         source_on_failed(p->sources, sim->now_us, m->request, m->attempt, "internal", true,
                          &p->source_out);
         break;
-    default: sim_fail(sim, "a step event %u for a prefill worker", event->value);
+    default: sim_give_up("a step event that is not for a prefill worker");
     }
     execute(sim, process, NULL);
 }
@@ -234,8 +262,12 @@ static struct sim_event *tell(struct sim *sim, uint32_t process, const struct si
 static void work(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
-    for (struct sim_job *job; (job = sim_reserve_next(sim, p));)
-        tell(sim, process, job, STEP_RESERVED);
+    for (struct sim_job *job; (job = sim_reserve_next(sim, p));) {
+        bool full = sim_fault_hits(sim, FAULT_NO_ROOM, process, process);
+        tell(sim, process, job, full ? STEP_FAILED : STEP_RESERVED);
+        if (full)
+            sim_job_end(sim, p, job);
+    }
     if (p->computing != SIM_NONE)
         return;
     struct sim_job *next = NULL;
@@ -248,7 +280,8 @@ static void work(struct sim *sim, uint32_t process)
     if (!next)
         return;
     p->computing = (uint32_t)(next - p->jobs);
-    sim_push(sim, EVENT_CHUNK, process, sim_between(sim, 200, 6000))->serial = next->serial;
+    sim_push(sim, EVENT_CHUNK, process, sim_between(sim, DRAW_COMPUTE, 200, 6000))->serial =
+        next->serial;
 }
 
 static void complete(struct sim *sim, uint32_t process, const struct sim_job *job)
@@ -276,7 +309,7 @@ static void on_chunk(struct sim *sim, uint32_t process, const struct sim_event *
         return;
     }
     uint32_t left = job->token_count - job->computed_tokens;
-    uint32_t chunk = (uint32_t)sim_between(sim, 1, 12);
+    uint32_t chunk = (uint32_t)sim_between(sim, DRAW_COMPUTE, 1, 12);
     for (uint32_t i = 0; i < (chunk < left ? chunk : left); i++, job->computed_tokens++) {
         uint32_t block = job->computed_tokens / SIM_BLOCK_TOKENS;
         p->blocks[job->blocks[block]].tag =
@@ -326,9 +359,9 @@ void sim_prefill_event(struct sim *sim, struct sim_event *event)
     case EVENT_TICK:
         source_on_tick(p->sources, sim->now_us, &p->source_out);
         if (source_table_next_us(p->sources) <= sim->now_us)
-            sim_fail(sim, "a tick changed nothing");
+            sim_fail(sim, HOLDS_WAITS, "a tick changed nothing");
         execute(sim, process, NULL);
         return;
-    default: sim_fail(sim, "an event of kind %d for a prefill worker", event->kind);
+    default: sim_give_up("an event that is not for a prefill worker");
     }
 }

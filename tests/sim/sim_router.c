@@ -1,6 +1,5 @@
 /* The router: the real request_life, sessions, and a placement that takes any worker that has one. */
 #include "tests/sim/sim.h"
-#include "tests/unit/handoff_text.h"
 
 #include <string.h>
 
@@ -12,7 +11,7 @@ static void deliver(struct sim *sim, struct sim_request *request, const struct l
     static const char *const what = "the client of %u is given token %u (%u) after %u tokens";
     if (action->index != request->delivered + 1 || action->index > request->length ||
         action->id != sim_token_id(id, action->index) || request->finishes)
-        sim_fail(sim, what, id, action->index, action->id, request->delivered);
+        sim_fail(sim, HOLDS_INDICES, what, id, action->index, action->id, request->delivered);
     request->delivered++;
 }
 
@@ -26,16 +25,19 @@ static void send_down(struct sim *sim, struct sim_request *request,
     message.kind = action->kind == LIFE_SEND_PREFILL  ? MESSAGE_PREFILL
                    : action->kind == LIFE_SEND_DECODE ? MESSAGE_DECODE
                                                       : MESSAGE_RELEASE;
+    message.source = (uint32_t)request->life.prefill;
+    if (action->kind == LIFE_SEND_DECODE && !action->with_handle && message.source)
+        sim_fail(sim, HOLDS_ORDER, "Decode of %llu.%u before its handle is open",
+                 (unsigned long long)message.request, message.attempt);
     if (action->kind == LIFE_SEND_DECODE && action->with_handle) {
         const struct sim_message *kept = &request->handle;
         message.has_handle = true;
         message.handle = kept->handle;
         memcpy(message.blocks, kept->blocks, sizeof message.blocks);
         message.serial = kept->serial;
-        message.source = (uint32_t)request->life.prefill;
         if (message.token_count != kept->handle.token_count)
-            sim_fail(sim, "Decode names %u tokens, its handle covers %u", message.token_count,
-                     kept->handle.token_count);
+            sim_fail(sim, HOLDS_INDICES, "Decode names %u tokens, its handle covers %u",
+                     message.token_count, kept->handle.token_count);
     }
     sim_send(sim, sim->sessions[action->worker], ROUTER, &message);
 }
@@ -48,8 +50,8 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
         if (sim->trace) {
             struct str text;
             str_init(&text, 1024);
-            text_life_action(&text, action);
-            sim_trace(sim, "r: %u: %s", id, text.data);
+            if (sim_say_life(&text, action))
+                sim_trace(sim, ROUTER, "request %u: %s", id, text.data);
             str_deinit(&text);
         }
         struct sim_event *event;
@@ -59,10 +61,12 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
             sim->totals->regiven += action->kind == LIFE_PLACE_DECODE;
             sim->totals->rerun += action->kind == LIFE_PLACE && request->life.attempt > 1;
             event = sim_push(sim, EVENT_PLACE, ROUTER,
-                             sim_chance(sim, 70) ? 0 : sim_between(sim, 1, 3000));
+                             sim_chance(sim, DRAW_PLACE, 30) ? sim_between(sim, DRAW_PLACE, 1, 3000)
+                                                             : 0);
             event->index = id;
             event->value = (uint32_t)action->avoid_prefill;
             event->serial = (uint32_t)action->avoid_decode;
+            event->cookie = request->life.attempt;
             break;
         case LIFE_SEND_PREFILL:
         case LIFE_SEND_DECODE:
@@ -71,6 +75,8 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
         case LIFE_FINISH:
             request->finishes++;
             request->finish_us = sim->now_us;
+            if (sim->trace && request->finishes > 1)
+                sim_trace(sim, ROUTER, "request %u ends again", id);
             sim_push(sim, EVENT_STOPPED, ROUTER, SIM_STOP_US)->index = id;
             break;
         }
@@ -84,23 +90,58 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
     }
 }
 
-/* Any worker of the kind with a session, but not `avoid` if there is another one; 0: none. */
-static uint32_t choose(struct sim *sim, bool prefill, uint32_t avoid)
+struct pair {
+    uint32_t prefill, decode;
+};
+
+enum choice { CHOICE_PLACED, CHOICE_NO_WORKER, CHOICE_NO_READER };
+
+static bool is_offered(const struct sim *sim, uint32_t worker)
 {
-    uint32_t found[SIM_MAX_WORKERS], count = 0, others = 0;
-    for (uint32_t i = 1; i <= sim->worker_count; i++) {
-        if (sim->processes[i].is_prefill != prefill || sim->sessions[i] == SIM_NONE)
-            continue;
-        found[count++] = i;
-        others += i != avoid;
-    }
-    if (!count)
-        return 0;
-    uint32_t worker;
-    do
-        worker = found[rng_below(&sim->rng, count)];
-    while (others && worker == avoid);
-    return worker;
+    return sim->sessions[worker] != SIM_NONE && !sim->leaving[worker];
+}
+
+/* A decode worker that fits the prefill worker, one that computes the prompt itself, or one for the handle of `holder`. */
+static bool fits(const struct sim *sim, const struct sim_request *request, struct pair pair,
+                 bool with_prefill)
+{
+    if (sim->processes[pair.decode].is_prefill || !is_offered(sim, pair.decode))
+        return false;
+    if (request->life.state == REQUEST_REGIVE)
+        return pair.prefill == request->life.prefill &&
+               request->handle.variant == sim->variants[pair.decode];
+    if (!with_prefill)
+        return pair.prefill == 0;
+    return sim->processes[pair.prefill].is_prefill && is_offered(sim, pair.prefill) &&
+           sim->variants[pair.prefill] == sim->variants[pair.decode] &&
+           !sim->misfits[pair.prefill][pair.decode];
+}
+
+/* Any that fits, but none of what just failed if there is another. */
+static enum choice choose(struct sim *sim, const struct sim_request *request, bool with_prefill,
+                          struct pair avoid, struct pair *chosen)
+{
+    struct pair found[2][SIM_MAX_WORKERS * SIM_MAX_WORKERS]; /* all, and others than those */
+    uint32_t counts[2] = {0, 0};
+    bool misfit = false;
+    for (uint32_t d = 1; d <= sim->worker_count; d++)
+        for (uint32_t p = 0; p <= sim->worker_count; p++) {
+            struct pair pair = {p, d};
+            if (!fits(sim, request, pair, with_prefill))
+                continue;
+            if (request->life.state == REQUEST_REGIVE && sim->misfits[p][d]) {
+                misfit = true;
+                continue;
+            }
+            found[0][counts[0]++] = pair;
+            if ((!p || p != avoid.prefill) && d != avoid.decode)
+                found[1][counts[1]++] = pair;
+        }
+    if (!counts[0])
+        return misfit ? CHOICE_NO_READER : CHOICE_NO_WORKER;
+    uint32_t of = counts[1] ? 1 : 0;
+    *chosen = found[of][sim_between(sim, DRAW_PLACE, 0, counts[of] - 1)];
+    return CHOICE_PLACED;
 }
 
 static void on_place(struct sim *sim, const struct sim_event *event)
@@ -108,23 +149,34 @@ static void on_place(struct sim *sim, const struct sim_event *event)
     struct sim_request *request = &sim->requests[event->index];
     struct request_life *life = &request->life;
     struct life_actions out;
-    if (life->state != REQUEST_QUEUED && life->state != REQUEST_REGIVE)
+    struct pair avoid = {event->value, event->serial}, chosen = {0};
+    bool waits = life->state == REQUEST_QUEUED || life->state == REQUEST_REGIVE;
+    if (!waits || life->attempt != event->cookie)
         return;
-    bool local = life->state == REQUEST_QUEUED && sim_chance(sim, 10);
-    bool needs_prefill = life->state == REQUEST_QUEUED && !local;
-    uint32_t prefill = needs_prefill ? choose(sim, true, event->value) : 0;
-    uint32_t decode = choose(sim, false, event->serial);
-    if (!decode || (needs_prefill && !prefill) || sim_chance(sim, 5)) {
-        bool exists = decode && (!needs_prefill || prefill); /* then all are full */
-        request_life_on_no_place(life, sim->now_us, exists, &out);
+    bool with_prefill = !sim_chance(sim, DRAW_PLACE, 10);
+    enum choice choice = choose(sim, request, with_prefill, avoid, &chosen);
+    bool full = choice == CHOICE_PLACED && sim_chance(sim, DRAW_PLACE, 5);
+    if (choice == CHOICE_NO_READER) {
+        request_life_on_no_reader(life, &out);
+    } else if (choice == CHOICE_NO_WORKER || full) {
+        request_life_on_no_place(life, sim->now_us, full, &out);
         struct sim_event *again = sim_push(sim, EVENT_PLACE, ROUTER, 10000);
         again->index = event->index;
         again->value = event->value;
         again->serial = event->serial;
+        again->cookie = event->cookie;
     } else {
-        request_life_on_placed(life, sim->now_us, prefill, decode, &out);
+        request_life_on_placed(life, sim->now_us, chosen.prefill, chosen.decode, &out);
     }
     execute(sim, request, &out);
+}
+
+/* Workers that refused each other are not paired again until the membership changes. */
+static void note_misfit(struct sim *sim, const struct request_life *life, uint32_t worker,
+                        const struct sim_message *m)
+{
+    if (m->misfit && m->attempt == life->attempt && worker == life->decode && life->has_handle)
+        sim->misfits[life->prefill][worker] = true;
 }
 
 static void on_message(struct sim *sim, const struct sim_event *event)
@@ -132,7 +184,12 @@ static void on_message(struct sim *sim, const struct sim_event *event)
     const struct sim_message *m = &event->message;
     struct sim_request *request = &sim->requests[m->request];
     struct life_actions out = {0};
-    uint64_t worker = sim->streams[event->stream].acceptor;
+    uint32_t worker = sim->streams[event->stream].acceptor;
+    uint32_t attempt = request->life.attempt;
+    if (m->kind == MESSAGE_DRAINING) {
+        sim->leaving[worker] = true;
+        return;
+    }
     switch (m->kind) {
     case MESSAGE_OPENED:
         if (request_life_on_opened(&request->life, worker, m->attempt, m->handle.ref, &out))
@@ -141,40 +198,32 @@ static void on_message(struct sim *sim, const struct sim_event *event)
     case MESSAGE_TOKEN: request_life_on_token(&request->life, &m->token, &out); break;
     case MESSAGE_LOST: request_life_on_lost(&request->life, worker, m->attempt, &out); break;
     case MESSAGE_REFUSED:
+        note_misfit(sim, &request->life, worker, m);
         request_life_on_refused(&request->life, worker, m->attempt, m->retry, &out);
         break;
-    default: sim_fail(sim, "a message of kind %d for the router", m->kind);
+    default: sim_give_up("a message that is not for the router");
     }
+    if (m->attempt < attempt && out.count)
+        sim_fail(sim, HOLDS_OLD, "a message about %llu.%u changes something for attempt %u",
+                 (unsigned long long)m->request, m->attempt, attempt);
     execute(sim, request, &out);
 }
 
-static void note_left(struct sim *sim, struct sim_request *request)
+static void note_left(struct sim_request *request)
 {
     if (request->life.from_decode || !request->life.has_handle) {
         request->costs++;
         return;
     }
     if (request->left_count == SIM_MAX_LEFT)
-        sim_fail(sim, "more than %u decode workers left one request", SIM_MAX_LEFT);
+        sim_give_up("more decode workers left one request than there is room for");
     request->left[request->left_count].ref = request->life.ref;
     request->left[request->left_count++].attempt = request->life.attempt;
 }
 
-/* How often what went wrong may have cost this request a run. */
-static uint32_t costs_of(struct sim *sim, const struct sim_request *request)
-{
-    uint32_t costs = sim->costs + request->costs;
-    for (uint32_t i = 0; i < request->left_count; i++) {
-        const struct sim_handle *handle =
-            sim_find_handle(sim, (uint64_t)(request - sim->requests), request->left[i].ref);
-        costs += handle->held_attempt == request->left[i].attempt;
-    }
-    return costs;
-}
-
 static void session_lost(struct sim *sim, uint32_t worker)
 {
-    sim_trace(sim, "r: session #%u to %s is lost", sim->sessions[worker], sim_name(worker));
+    sim_trace(sim, ROUTER, "has lost the Session to %s", sim_name(sim, worker));
     sim->sessions[worker] = SIM_NONE;
     for (uint32_t i = 0; i < sim->request_count; i++) {
         struct life_actions out;
@@ -182,7 +231,7 @@ static void session_lost(struct sim *sim, uint32_t worker)
         if (!sim->requests[i].arrived)
             continue;
         if (life->state == REQUEST_DECODE && life->decode == worker)
-            note_left(sim, &sim->requests[i]);
+            note_left(&sim->requests[i]);
         request_life_on_session_lost(life, worker, &out);
         execute(sim, &sim->requests[i], &out);
     }
@@ -211,27 +260,44 @@ static void on_dial(struct sim *sim, uint32_t worker)
             sim_decode_session_lost(sim, worker);
     }
     sim->sessions[worker] = p->session = sim_open_stream(sim, ROUTER, worker);
+    sim->leaving[worker] = p->draining;
+    memset(sim->misfits, 0, sizeof sim->misfits);
+    if (sim_chance(sim, DRAW_CONNECT, 50)) /* that it serves something else now comes late */
+        sim_push(sim, EVENT_REGISTERED, ROUTER, sim_between(sim, DRAW_CONNECT, 100, 100000))
+            ->index = worker;
+    else
+        sim->variants[worker] = p->variant;
 }
 
-/* The workers of the last attempt have stopped, if the Release could reach them. */
-static void check_stopped(struct sim *sim, uint32_t id)
+void sim_router_session_lost(struct sim *sim, uint32_t worker)
 {
-    const struct sim_request *request = &sim->requests[id];
-    const uint64_t workers[] = {request->life.prefill, request->life.decode};
-    for (uint32_t i = 0; i < 2 && !sim->message_lost; i++) {
-        uint32_t worker = (uint32_t)workers[i];
-        const struct sim_process *p = &sim->processes[worker];
-        if (!worker || sim->sessions[worker] == SIM_NONE)
+    session_lost(sim, worker);
+    sim_push(sim, EVENT_DIAL, ROUTER, sim_between(sim, DRAW_CONNECT, 100, 20000))->index = worker;
+}
+
+void sim_router_restart(struct sim *sim)
+{
+    struct sim_process *p = &sim->processes[ROUTER];
+    for (uint32_t i = 1; i <= sim->worker_count; i++) {
+        if (sim->sessions[i] == SIM_NONE)
             continue;
-        const struct sim_stream *session = &sim->streams[sim->sessions[worker]];
-        if (session->opened_us > request->finish_us || session->broken_us != UINT64_MAX ||
-            p->paused_until_us > request->finish_us)
-            continue;
-        for (uint32_t j = 0; j < SIM_MAX_JOBS; j++)
-            if (p->jobs[j].serial && p->jobs[j].request == id)
-                sim_fail(sim, "%s still holds %u.%u, which has ended", sim_name(worker), id,
-                         p->jobs[j].attempt);
+        sim_break_stream(sim, sim->sessions[i]);
+        sim->streams[sim->sessions[i]].known_lost[0] = true;
+        sim->sessions[i] = SIM_NONE;
     }
+    for (uint32_t i = 0; i < sim->request_count; i++) {
+        struct sim_request *request = &sim->requests[i];
+        if (!request->arrived || request->life.state == REQUEST_ENDED)
+            continue;
+        request->life.state = REQUEST_ENDED; /* its client sees a broken connection */
+        request->router_died = true;
+        request->finishes++;
+        request->finish_us = sim->now_us;
+    }
+    p->up = false;
+    p->epoch++;
+    p->paused_until_us = 0;
+    sim_push(sim, EVENT_RESTART, ROUTER, sim_between(sim, DRAW_CONNECT, 1000, 50000));
 }
 
 void sim_router_event(struct sim *sim, struct sim_event *event)
@@ -243,19 +309,29 @@ void sim_router_event(struct sim *sim, struct sim_event *event)
     case EVENT_MESSAGE: on_message(sim, event); return;
     case EVENT_DIAL: on_dial(sim, event->index); return;
     case EVENT_PLACE: on_place(sim, event); return;
-    case EVENT_STOPPED: check_stopped(sim, event->index); return;
+    case EVENT_STOPPED: sim_check_stopped(sim, event->index); return;
+    case EVENT_REGISTERED:
+        sim->variants[event->index] = sim->processes[event->index].variant;
+        memset(sim->misfits, 0, sizeof sim->misfits);
+        return;
     case EVENT_STREAM_LOST: {
         uint32_t worker = sim->streams[event->stream].acceptor;
         if (sim->sessions[worker] == event->stream)
             session_lost(sim, worker);
-        sim_push(sim, EVENT_DIAL, ROUTER, sim_between(sim, 100, 20000))->index = worker;
+        sim_push(sim, EVENT_DIAL, ROUTER, sim_between(sim, DRAW_CONNECT, 100, 20000))->index =
+            worker;
         return;
     }
     case EVENT_ARRIVE:
         request->arrived = true;
-        request_life_init(&request->life, &limits, sim->now_us + SIM_DEADLINE_US, &out);
+        request->deadline_us = sim->now_us + (sim->plan->requests[event->index].deadline_us
+                                                  ? sim->plan->requests[event->index].deadline_us
+                                                  : SIM_DEADLINE_US);
+        request_life_init(&request->life, &limits, request->deadline_us, &out);
         break;
     case EVENT_CANCEL:
+        if (!request->arrived)
+            return; /* before it could reach a router */
         request->cancelled = true;
         request_life_on_cancel(&request->life, &out);
         break;
@@ -264,59 +340,7 @@ void sim_router_event(struct sim *sim, struct sim_event *event)
             request->tick_us = UINT64_MAX;
         request_life_on_tick(&request->life, sim->now_us, &out);
         break;
-    default: sim_fail(sim, "an event of kind %d for the router", event->kind);
+    default: sim_give_up("an event that is not for the router");
     }
     execute(sim, request, &out);
-}
-
-static void check_status(struct sim *sim, const struct sim_request *request, uint32_t id)
-{
-    const struct request_life *life = &request->life;
-    struct sim_totals *t = sim->totals;
-    bool allowed = true;
-    switch (life->status) {
-    case TERMINAL_OK:
-        t->ok++;
-        allowed = request->delivered == request->length;
-        break;
-    case TERMINAL_CANCELLED:
-        t->cancelled++;
-        allowed = request->cancelled;
-        break;
-    case TERMINAL_DEADLINE:
-        t->deadline++;
-        allowed = sim->message_lost;
-        break;
-    case TERMINAL_UNAVAILABLE:
-        t->unavailable++;
-        allowed = sim->tiny || costs_of(sim, request) >= life->limits.runs ||
-                  (life->losses >= life->limits.losses && sim->faults >= life->limits.losses);
-        break;
-    case TERMINAL_OVERLOADED:
-        t->overloaded++;
-        allowed = sim->tiny;
-        break;
-    default: allowed = false; break;
-    }
-    if (!allowed)
-        sim_fail(sim, "request %u ended %s (%s) with %u of %u tokens after %u faults", id,
-                 terminal_status_name(life->status), life->reason, request->delivered,
-                 request->length, sim->faults);
-}
-
-void sim_router_check_end(struct sim *sim)
-{
-    for (uint32_t i = 0; i < sim->request_count; i++) {
-        const struct sim_request *request = &sim->requests[i];
-        if (request->life.state != REQUEST_ENDED || request->finishes != 1)
-            sim_fail(sim, "request %u is %s and was ended %u times", i,
-                     request_state_name(request->life.state), request->finishes);
-        if (request->delivered != request->life.delivered)
-            sim_fail(sim, "request %u counts %u tokens, its client %u", i, request->life.delivered,
-                     request->delivered);
-        uint32_t costs = costs_of(sim, request);
-        if (request->life.runs > 1 + costs && !sim->tiny)
-            sim_fail(sim, "request %u ran %u times for %u faults", i, request->life.runs, costs);
-        check_status(sim, request, i);
-    }
 }

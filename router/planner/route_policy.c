@@ -138,19 +138,22 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
                                   .numerics_id = handle->numerics_id};
     struct route_request urgent = *request;
     urgent.prompt_tokens = 0;
-    bool misfit_ready = false;
+    bool misfit_ready = false, stranger_ready = false;
     for (size_t d = 0; d < count; d++) {
         struct route_worker decode = workers[d];
         decode.unconfirmed_tokens = 0;
-        if (decode.role != ROLE_DECODE || !pairs(&holder, &decode))
+        if (decode.role != ROLE_DECODE)
             continue;
-        if (misfits(request, handle->prefill, decode.key))
+        if (!pairs(&holder, &decode))
+            stranger_ready |= decode.ready;
+        else if (misfits(request, handle->prefill, decode.key))
             misfit_ready |= decode.ready;
         else
             consider(&best, &seen, NULL, &decode, &urgent);
     }
     struct route_choice choice = choice_of(&best, &seen);
-    if (choice.outcome == ROUTE_NO_WORKER && misfit_ready)
+    bool none = misfit_ready || (stranger_ready && !seen.candidate);
+    if (choice.outcome == ROUTE_NO_WORKER && none)
         choice.outcome = ROUTE_NO_READER;
     return choice;
 }

@@ -54,8 +54,8 @@ enum route_outcome {
     ROUTE_FULL, /* workers are there; all that could take it have their fill of unconfirmed tokens or of
                  * requests */
     ROUTE_NO_WORKER, /* none of a kind that is needed is ready */
-    ROUTE_NO_READER, /* route_handle: those that are ready are misfits of its holder */
-    ROUTE_TOO_LONG,  /* no worker could ever hold it */
+    ROUTE_NO_READER, /* route_handle: those that are ready are misfits of its holder, or all serve something else */
+    ROUTE_TOO_LONG, /* no worker could ever hold it */
 };
 
 struct route_choice {

@@ -111,7 +111,8 @@ static void restart(struct sim *sim, const struct sim_event *event)
             sim_push(sim, EVENT_DIAL, 0, sim_between(sim, DRAW_CONNECT, 100, 20000))->index = i;
         return;
     }
-    if (p->up) { /* what it served for a while was enough */
+    if (p->up) { /* what it served for a while was enough: it dies once more */
+        sim->fault_count++;
         sim->costs += p->is_prefill;
         sim_crash(sim, event->process, 0);
         return;

@@ -101,20 +101,37 @@ static bool is_offered(const struct sim *sim, uint32_t worker)
     return sim->sessions[worker] != SIM_NONE && !sim->leaving[worker];
 }
 
-/* A decode worker that fits the prefill worker, one that computes the prompt itself, or one for the handle of `holder`. */
+/* A decode worker that fits the prefill worker, one that computes the prompt itself, or one for a handle. */
 static bool fits(const struct sim *sim, const struct sim_request *request, struct pair pair,
                  bool with_prefill)
 {
-    if (sim->processes[pair.decode].is_prefill || !is_offered(sim, pair.decode))
+    if (!is_offered(sim, pair.decode))
         return false;
     if (request->life.state == REQUEST_REGIVE)
         return pair.prefill == request->life.prefill &&
-               request->handle.variant == sim->variants[pair.decode];
+               request->handle.variant == sim->variants[pair.decode] &&
+               !sim->misfits[pair.prefill][pair.decode];
     if (!with_prefill)
         return pair.prefill == 0;
     return sim->processes[pair.prefill].is_prefill && is_offered(sim, pair.prefill) &&
            sim->variants[pair.prefill] == sim->variants[pair.decode] &&
            !sim->misfits[pair.prefill][pair.decode];
+}
+
+/* Whether to wait for a reader of its handle would be for nothing: those that are there refused it, or all serve something else. */
+static bool has_no_reader(const struct sim *sim, const struct sim_request *request)
+{
+    bool misfit = false, stranger = false, candidate = false;
+    for (uint32_t d = 1; d <= sim->worker_count; d++) {
+        if (sim->processes[d].is_prefill)
+            continue;
+        bool same = request->handle.variant == sim->variants[d];
+        bool refused = sim->misfits[request->life.prefill][d];
+        misfit |= same && refused && is_offered(sim, d);
+        candidate |= same && !refused;
+        stranger |= !same && is_offered(sim, d);
+    }
+    return misfit || (stranger && !candidate);
 }
 
 /* Any that fits, but none of what just failed if there is another. */
@@ -123,22 +140,19 @@ static enum choice choose(struct sim *sim, const struct sim_request *request, bo
 {
     struct pair found[2][SIM_MAX_WORKERS * SIM_MAX_WORKERS]; /* all, and others than those */
     uint32_t counts[2] = {0, 0};
-    bool misfit = false;
     for (uint32_t d = 1; d <= sim->worker_count; d++)
         for (uint32_t p = 0; p <= sim->worker_count; p++) {
             struct pair pair = {p, d};
-            if (!fits(sim, request, pair, with_prefill))
+            if (sim->processes[d].is_prefill || !fits(sim, request, pair, with_prefill))
                 continue;
-            if (request->life.state == REQUEST_REGIVE && sim->misfits[p][d]) {
-                misfit = true;
-                continue;
-            }
             found[0][counts[0]++] = pair;
             if ((!p || p != avoid.prefill) && d != avoid.decode)
                 found[1][counts[1]++] = pair;
         }
     if (!counts[0])
-        return misfit ? CHOICE_NO_READER : CHOICE_NO_WORKER;
+        return request->life.state == REQUEST_REGIVE && has_no_reader(sim, request)
+                   ? CHOICE_NO_READER
+                   : CHOICE_NO_WORKER;
     uint32_t of = counts[1] ? 1 : 0;
     *chosen = found[of][sim_between(sim, DRAW_PLACE, 0, counts[of] - 1)];
     return CHOICE_PLACED;
@@ -157,6 +171,7 @@ static void on_place(struct sim *sim, const struct sim_event *event)
     enum choice choice = choose(sim, request, with_prefill, avoid, &chosen);
     bool full = choice == CHOICE_PLACED && sim_chance(sim, DRAW_PLACE, 5);
     if (choice == CHOICE_NO_READER) {
+        request->costs++; /* each pair that does not fit is found out once */
         request_life_on_no_reader(life, &out);
     } else if (choice == CHOICE_NO_WORKER || full) {
         request_life_on_no_place(life, sim->now_us, full, &out);

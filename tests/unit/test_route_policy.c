@@ -238,6 +238,26 @@ static void test_misfits_are_not_paired(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 3);
 }
 
+/* A handle of a worker that came back with another layout: to wait for a reader would be for nothing, unless there is one that is
+ * only away. */
+static void test_handle_that_no_worker_fits_has_no_reader(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 3),
+                               worker(ROLE_DECODE, 4)};
+    struct route_handle handle = {
+        .prefill = 1, .model_hash = 7, .layout_hash = 88, .numerics_id = 9};
+    assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_NO_READER, 0, 0);
+    w[1].layout_hash = 88;
+    w[1].ready = false;
+    assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_NO_WORKER, 0, 0);
+    w[1].ready = true;
+    assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_PLACED, 0, 3);
+    w[1].ready = w[2].ready = false;
+    w[1].layout_hash = 8;
+    assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_NO_WORKER, 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_a_burst_spreads),
         cmocka_unit_test(test_a_worker_takes_no_more_than_it_holds),
         cmocka_unit_test(test_misfits_are_not_paired),
+        cmocka_unit_test(test_handle_that_no_worker_fits_has_no_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

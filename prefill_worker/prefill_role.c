@@ -7,6 +7,7 @@
 #include "prefill_worker/kv_export.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MODULE     "prefill_role"
 #define MEMO_COUNT 4096
@@ -40,6 +41,8 @@ static void send_opened(struct prefill_role *role, const struct source_action *a
 static void send_refused(struct prefill_role *role, const struct source_action *action)
 {
     const char *sentence = role->sentence;
+    if (!sentence && !strcmp(action->reason, "gone"))
+        sentence = "this attempt has ended here already";
     if (!sentence)
         sentence = action->retry ? "the worker holds as many requests as --max-sequences allows"
                                  : "the prompt is empty, or longer than the worker's context";

@@ -31,3 +31,19 @@ uint32_t block_runs(const uint32_t *remote, const uint32_t *local, uint32_t bloc
     }
     return count;
 }
+
+void past_attempts_add(struct past_attempts *past, uint64_t request, uint32_t attempt)
+{
+    uint64_t i = past->added++ % PAST_ATTEMPTS;
+    past->items[i].request = request;
+    past->items[i].attempt = attempt;
+}
+
+bool past_attempts_has(const struct past_attempts *past, uint64_t request, uint32_t attempt)
+{
+    uint64_t count = past->added < PAST_ATTEMPTS ? past->added : PAST_ATTEMPTS;
+    for (uint64_t i = 0; i < count; i++)
+        if (past->items[i].request == request && past->items[i].attempt >= attempt)
+            return true;
+    return false;
+}

@@ -78,4 +78,19 @@ struct block_run {
 uint32_t block_runs(const uint32_t *remote, const uint32_t *local, uint32_t block_count,
                     struct block_run *runs);
 
+/* The latest attempts that have ended here. (request, attempt) names one piece of work for ever: what the two threads of a worker
+ * still have to say about an ended one must not meet another of the same name, so none of them is begun again. */
+#define PAST_ATTEMPTS 1024
+struct past_attempts {
+    struct {
+        uint64_t request;
+        uint32_t attempt;
+    } items[PAST_ATTEMPTS]; /* a ring */
+    uint64_t added;
+};
+
+void past_attempts_add(struct past_attempts *past, uint64_t request, uint32_t attempt);
+/* Whether this attempt, or a newer one of the request, is among them. */
+bool past_attempts_has(const struct past_attempts *past, uint64_t request, uint32_t attempt);
+
 #endif

@@ -44,6 +44,7 @@ void sink_end(struct sink_table *table, struct sink *sink, enum sink_reason reas
               struct sink_actions *out)
 {
     map_take(table->by_request, sink->request);
+    past_attempts_add(&table->past, sink->request, sink->attempt);
     if (sink->reading) {
         sink->state = SINK_ORPHAN;
         return;
@@ -138,6 +139,12 @@ void sink_on_decode(struct sink_table *table, uint64_t now_us, const struct sink
         table->counters.dropped++;
         return;
     }
+    if (past_attempts_has(&table->past, decode->request, decode->attempt)) {
+        sink_append(out, SINK_SEND_LOST, decode->request, decode->attempt)->reason =
+            SINK_REASON_GONE;
+        table->counters.given_up[SINK_REASON_GONE]++;
+        return;
+    }
     if (sink)
         sink_end(table, sink, SINK_REASON_NONE, out);
     enum sink_reason reason = check_decode(table, decode);
@@ -189,14 +196,24 @@ void sink_on_session_lost(struct sink_table *table, uint64_t now_us, struct sink
 
 /* ------------------------------------------------------------------------------------ step thread */
 
+static struct sink *sink_of_job(struct sink_table *table, uint64_t request, uint32_t attempt,
+                                enum sink_state state)
+{
+    struct sink *sink = sink_of(table, request, attempt);
+    if (sink && sink->state == state)
+        return sink;
+    table->counters.dropped += sink != NULL;
+    return NULL;
+}
+
 void sink_on_reserved(struct sink_table *table, uint64_t now_us, uint64_t request, uint32_t attempt,
                       const uint32_t *blocks, uint32_t block_count, struct sink_actions *out)
 {
     out->count = 0;
-    struct sink *sink = sink_of(table, request, attempt);
+    struct sink *sink = sink_of_job(table, request, attempt, SINK_QUEUED);
     if (!sink)
         return;
-    ASSERT(sink->state == SINK_QUEUED && block_count >= sink->block_count);
+    ASSERT(block_count >= sink->block_count);
     if (!sink->has_handle) {
         sink->state = SINK_RUNNING;
         table->counters.admitted_local++;
@@ -214,10 +231,9 @@ void sink_on_reserve_failed(struct sink_table *table, uint64_t now_us, uint64_t 
 {
     (void)now_us;
     out->count = 0;
-    struct sink *sink = sink_of(table, request, attempt);
+    struct sink *sink = sink_of_job(table, request, attempt, SINK_QUEUED);
     if (!sink)
         return;
-    ASSERT(sink->state == SINK_QUEUED);
     enum sink_reason reason = retry ? SINK_REASON_LIMIT : SINK_REASON_INVALID;
     sink_refuse(table, request, attempt, reason, retry, out);
     sink_end(table, sink, reason, out);
@@ -228,11 +244,11 @@ void sink_on_finished(struct sink_table *table, uint64_t now_us, uint64_t reques
 {
     (void)now_us;
     out->count = 0;
-    struct sink *sink = sink_of(table, request, attempt);
+    struct sink *sink = sink_of_job(table, request, attempt, SINK_RUNNING);
     if (!sink)
         return;
-    ASSERT(sink->state == SINK_RUNNING);
     map_take(table->by_request, request);
+    past_attempts_add(&table->past, request, attempt);
     sink_free_slot(table, sink);
 }
 

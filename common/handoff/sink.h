@@ -134,7 +134,7 @@ struct sink_decode {
     uint32_t emitted_count;
     uint32_t reserve_tokens; /* >= handle.token_count */
 };
-/* A newer attempt ends the older one. */
+/* A newer attempt ends the older one. A repeated one changes nothing; one that has ended is answered LOST. */
 void sink_on_decode(struct sink_table *table, uint64_t now_us, const struct sink_decode *decode,
                     struct sink_actions *out);
 /* Ends attempts <= attempt. */

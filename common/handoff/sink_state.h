@@ -66,6 +66,7 @@ struct sink_table {
     struct map *by_request;  /* request -> slot; orphans are in no map */
     struct sink_peer *peers; /* [max_peers] */
     uint32_t *block_ids;     /* remote, local and checksums of all slots */
+    struct past_attempts past;
     struct sink_counters counters;
 };
 

@@ -42,6 +42,7 @@ struct source_table {
     uint32_t *block_ids, *checksums;
     struct memo *memos; /* [memo_count], a ring */
     uint64_t memos_made;
+    struct past_attempts past;
     struct source_counters counters;
 };
 
@@ -149,11 +150,12 @@ static struct source *source_of_ref(struct source_table *table, uint64_t request
     return same ? source : NULL;
 }
 
-/* The source of exactly this attempt, for events of the step thread. */
-static struct source *source_of_job(struct source_table *table, uint64_t request, uint32_t attempt)
+/* The source of exactly this attempt, for events of the step thread; `from` .. `to`: what it may be then. */
+static struct source *source_of_job(struct source_table *table, uint64_t request, uint32_t attempt,
+                                    enum source_state from, enum source_state to)
 {
     struct source *source = map_get(table->by_request, request);
-    if (source && source->attempt == attempt)
+    if (source && source->attempt == attempt && source->state >= from && source->state <= to)
         return source;
     table->counters.dropped++;
     return NULL;
@@ -166,6 +168,7 @@ static void end(struct source_table *table, struct source *source, enum source_e
     append(out, SOURCE_FREE, source->request, source->attempt)->end = how;
     table->counters.ended[how]++;
     map_take(table->by_request, source->request);
+    past_attempts_add(&table->past, source->request, source->attempt);
     source->state = SOURCE_UNUSED;
     source->subscribed = false;
     table->free_slots[table->free_count++] = (uint32_t)(source - table->slots);
@@ -178,6 +181,27 @@ static struct peer_up *answer(struct source_actions *out, uint64_t peer, enum pe
     action->peer = peer;
     action->message = (struct peer_up){.kind = kind, .request = request, .attempt = attempt};
     return &action->message;
+}
+
+static void send_opened(const struct source_table *table, const struct source *source,
+                        struct source_actions *out)
+{
+    append(out, SOURCE_SEND_OPENED, source->request, source->attempt)->handle =
+        (struct handle){.ref = ref_of(table, source),
+                        .model_hash = table->config.model_hash,
+                        .layout_hash = table->config.layout_hash,
+                        .numerics_id = table->config.numerics_id,
+                        .token_count = source->token_count,
+                        .block_count = source->block_count,
+                        .blocks = source->blocks};
+}
+
+static void refuse(uint64_t request, uint32_t attempt, const char *reason, bool retry,
+                   struct source_actions *out)
+{
+    struct source_action *action = append(out, SOURCE_SEND_REFUSED, request, attempt);
+    action->reason = reason;
+    action->retry = retry;
 }
 
 /* Tells the reader how far it may read, if there is a reader and anything to read. */
@@ -209,6 +233,12 @@ void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t req
     struct source *source = map_get(table->by_request, request);
     if (source && source->attempt >= attempt) {
         table->counters.dropped++;
+        if (source->attempt == attempt && source->state >= SOURCE_OPENED)
+            send_opened(table, source, out);
+        return;
+    }
+    if (past_attempts_has(&table->past, request, attempt)) {
+        refuse(request, attempt, "gone", true, out);
         return;
     }
     if (source)
@@ -216,14 +246,12 @@ void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t req
     uint64_t block_count =
         ((uint64_t)token_count + table->config.block_tokens - 1) / table->config.block_tokens;
     if (token_count == 0 || block_count > table->config.max_blocks) {
-        append(out, SOURCE_SEND_REFUSED, request, attempt)->reason = "invalid";
+        refuse(request, attempt, "invalid", false, out);
         return;
     }
     source = table->free_count ? &table->slots[table->free_slots[table->free_count - 1]] : NULL;
     if (!source || map_put(table->by_request, request, source) != STATUS_OK) {
-        struct source_action *action = append(out, SOURCE_SEND_REFUSED, request, attempt);
-        action->reason = "limit";
-        action->retry = true;
+        refuse(request, attempt, "limit", true, out);
         return;
     }
     table->free_count--;
@@ -272,23 +300,16 @@ void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t re
                         struct source_actions *out)
 {
     out->count = 0;
-    struct source *source = source_of_job(table, request, attempt);
+    struct source *source = source_of_job(table, request, attempt, SOURCE_QUEUED, SOURCE_QUEUED);
     if (!source)
         return;
-    ASSERT(source->state == SOURCE_QUEUED && block_count == source->block_count);
+    ASSERT(block_count == source->block_count);
     memcpy(source->blocks, blocks, block_count * sizeof *blocks);
     source->state = SOURCE_OPENED;
     source->generation++;
     source->lease_end_us = now_us + table->config.lease_us;
     table->counters.opened++;
-    append(out, SOURCE_SEND_OPENED, request, attempt)->handle =
-        (struct handle){.ref = ref_of(table, source),
-                        .model_hash = table->config.model_hash,
-                        .layout_hash = table->config.layout_hash,
-                        .numerics_id = table->config.numerics_id,
-                        .token_count = source->token_count,
-                        .block_count = block_count,
-                        .blocks = source->blocks};
+    send_opened(table, source, out);
 }
 
 void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t request,
@@ -296,13 +317,11 @@ void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t requ
 {
     (void)now_us;
     out->count = 0;
-    struct source *source = source_of_job(table, request, attempt);
+    struct source *source = source_of_job(table, request, attempt, SOURCE_QUEUED, SOURCE_COMPLETE);
     if (!source)
         return;
     if (source->state == SOURCE_QUEUED) {
-        struct source_action *action = append(out, SOURCE_SEND_REFUSED, request, attempt);
-        action->reason = reason;
-        action->retry = retry;
+        refuse(request, attempt, reason, retry, out);
     } else if (source->subscribed) { /* from Opened on it is the reader who decides what is lost */
         answer(out, source->subscriber, PEER_GONE, request, source->reader);
     }
@@ -314,10 +333,10 @@ void source_on_computed(struct source_table *table, uint64_t now_us, uint64_t re
 {
     (void)now_us;
     out->count = 0;
-    struct source *source = source_of_job(table, request, attempt);
+    struct source *source = source_of_job(table, request, attempt, SOURCE_OPENED, SOURCE_OPENED);
     if (!source)
         return;
-    ASSERT(source->state == SOURCE_OPENED && tokens <= source->token_count);
+    ASSERT(tokens <= source->token_count);
     uint32_t whole = tokens - tokens % table->config.block_tokens;
     if (whole <= source->ready_tokens)
         return;
@@ -331,10 +350,9 @@ void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t r
 {
     (void)now_us;
     out->count = 0;
-    struct source *source = source_of_job(table, request, attempt);
+    struct source *source = source_of_job(table, request, attempt, SOURCE_OPENED, SOURCE_OPENED);
     if (!source)
         return;
-    ASSERT(source->state == SOURCE_OPENED);
     ASSERT(completion->checksum_count == 0 || completion->checksum_count == source->block_count);
     source->state = SOURCE_COMPLETE;
     source->completion = *completion;

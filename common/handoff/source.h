@@ -48,7 +48,7 @@ struct source_action {
     uint32_t attempt;
     enum source_end end;    /* FREE */
     struct handle handle;   /* SEND_OPENED */
-    const char *reason;     /* SEND_REFUSED: a static word, "limit" or "invalid" */
+    const char *reason;     /* SEND_REFUSED: a static word, "limit", "invalid" or "gone" */
     bool retry;             /* SEND_REFUSED: another worker might */
     uint64_t peer;          /* SEND_PEER */
     struct peer_up message; /* SEND_PEER */
@@ -76,7 +76,9 @@ enum status source_actions_init(struct source_actions *list,
 void source_actions_deinit(struct source_actions *list);
 
 /* --- from the router's Session --- */
-/* A newer attempt ends the older one. Refused: "limit" with a full table, "invalid" if the prompt is empty or longer than max_blocks. */
+/* A newer attempt ends the older one. A repeated one is answered again: Opened, if its handle is open, nothing while it waits, and
+ * refused as "gone" if it has ended. Refused too: "limit" with a full table, "invalid" if the prompt is empty or longer than
+ * max_blocks. */
 void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t request,
                        uint32_t attempt, uint32_t token_count, struct source_actions *out);
 /* Ends attempts <= attempt. */

@@ -376,8 +376,8 @@ struct sim {
     uint64_t next_fault_event;
     uint32_t fault_count; /* that were begun */
     uint32_t costs; /* faults that may cost any request a run: not a lost Peer stream, for one */
-    uint32_t reread_faults; /* flips, hangs, lost lanes: the first is free */
-    bool message_lost, message_doubled, mismatched, stalled; /* on a Session, or anywhere */
+    uint32_t reread_faults;                 /* flips, hangs, lost lanes: the first is free */
+    bool message_lost, mismatched, stalled; /* on a Session, or anywhere */
     sigjmp_buf bail;
     enum sim_invariant broken;
     char failure[512];

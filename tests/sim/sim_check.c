@@ -118,7 +118,7 @@ void sim_check_stopped(struct sim *sim, uint32_t id)
 {
     const struct sim_request *request = &sim->requests[id];
     const uint64_t workers[] = {request->life.prefill, request->life.decode};
-    if (sim->message_lost || sim->message_doubled || sim->stalled)
+    if (sim->message_lost || sim->stalled)
         return;
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t worker = (uint32_t)workers[i];

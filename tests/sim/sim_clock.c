@@ -183,10 +183,8 @@ void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_
         sim->stalled = true;
     }
     deliver(sim, stream, end, message);
-    if (sim_fault_hits(sim, FAULT_DUPLICATE, from, to)) {
-        sim->message_doubled = true;
+    if (sim_fault_hits(sim, FAULT_DUPLICATE, from, to))
         deliver(sim, stream, end, message);
-    }
 }
 
 /* What had arrived before the break is read even if the reader was paused. */

@@ -15,7 +15,6 @@ static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
         return sim->processes[fault->victim].is_prefill ? COST_RUN : COST_NONE;
     case FAULT_PAUSE:
     case FAULT_DROP_SESSION:
-    case FAULT_DUPLICATE: /* the second one may come after the Release */
     case FAULT_DELAY:
     case FAULT_LEASE:
     case FAULT_PREFILL_STEP:

@@ -509,6 +509,50 @@ static void test_attempts(void **state)
     assert_int_equal(sink_table_count(f->table), 1);
 }
 
+/* One name, one piece of work: what the step thread still says about an ended attempt never meets another of that name. */
+static void test_a_repeated_decode(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 2, 6);
+    decode(f, 1, 2, 6);
+    expect(f, ""); /* its answer is on the way */
+    sink_on_finished(f->table, f->now_us, 1, 2, &f->out);
+    expect(f, ""); /* of what never ran: dropped */
+    sink_on_release(f->table, f->now_us, 1, 2, &f->out);
+    expect(f, "unreserve 1.2");
+    decode(f, 1, 2, 6);
+    expect(f, "lost 1.2 gone");
+    decode(f, 1, 1, 6);
+    expect(f, "lost 1.1 gone");
+    reserved(f, 1, 2);
+    expect(f, "");
+    assert_int_equal(sink_table_count(f->table), 0);
+    struct sink_decode local = {
+        .request = 2, .attempt = 1, .emitted_count = 0, .reserve_tokens = 10};
+    sink_on_decode(f->table, f->now_us, &local, &f->out);
+    reserved(f, 2, 1);
+    reserved(f, 2, 1);
+    expect(f, ""); /* once only */
+    sink_on_reserve_failed(f->table, f->now_us, 2, 1, true, &f->out);
+    expect(f, "");
+    sink_on_finished(f->table, f->now_us, 2, 1, &f->out);
+    sink_on_decode(f->table, f->now_us, &local, &f->out);
+    expect(f, "lost 2.1 gone");
+}
+
+/* The latest that have ended are remembered, so many. */
+static void test_past_attempts_are_bounded(void **state)
+{
+    (void)state;
+    static struct past_attempts past;
+    for (uint64_t request = 0; request <= PAST_ATTEMPTS; request++)
+        past_attempts_add(&past, request, 5);
+    assert_false(past_attempts_has(&past, 0, 5));
+    assert_true(past_attempts_has(&past, 1, 5));
+    assert_true(past_attempts_has(&past, PAST_ATTEMPTS, 4));
+    assert_false(past_attempts_has(&past, PAST_ATTEMPTS, 6));
+}
+
 static void test_messages_out_of_state_are_dropped(void **state)
 {
     struct fixture *f = *state;
@@ -691,6 +735,8 @@ int main(void)
         T(test_a_refused_peer),
         T(test_a_refused_peer_and_sinks_that_have_all),
         T(test_attempts),
+        T(test_a_repeated_decode),
+        cmocka_unit_test(test_past_attempts_are_bounded),
         T(test_messages_out_of_state_are_dropped),
         T(test_a_peer_that_contradicts_the_handle_is_lost),
         T(test_handles_are_checked),

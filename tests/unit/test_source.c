@@ -286,6 +286,35 @@ static void test_attempts_of_prefill_and_release(void **state)
     assert_int_equal(source_table_counters(f->table).dropped, 5);
 }
 
+/* One name, one piece of work: what the step thread still says about an ended attempt never meets another of that name. */
+static void test_a_repeated_prefill(void **state)
+{
+    struct fixture *f = *state;
+    prefill(f, 1, 2, 6);
+    prefill(f, 1, 2, 6);
+    expect(f, ""); /* its answer is on the way */
+    computed(f, 1, 2, 6);
+    expect(f, ""); /* of what was never reserved: dropped */
+    reserved(f, 1, 2, 2);
+    expect(f, "opened 1.2 h0.1 blocks 5 6");
+    prefill(f, 1, 2, 6);
+    expect(f, "opened 1.2 h0.1 blocks 5 6");
+    reserved(f, 1, 2, 2);
+    expect(f, ""); /* once only */
+    prefill(f, 1, 1, 6);
+    expect(f, ""); /* an older one */
+    source_on_release(f->table, f->now_us, 1, 2, &f->out);
+    expect(f, "free 1.2 released");
+    prefill(f, 1, 2, 6);
+    expect(f, "refused 1.2 gone retry");
+    prefill(f, 1, 1, 6);
+    expect(f, "refused 1.1 gone retry");
+    completed(f, 1, 2, 2, FINISH_NONE);
+    expect(f, "");
+    prefill(f, 1, 3, 6);
+    expect(f, "start 1.3");
+}
+
 static void test_generation_counts_the_uses_of_a_slot(void **state)
 {
     struct fixture *f = *state;
@@ -431,6 +460,7 @@ int main(void)
         T(test_held_is_remembered_for_its_reader),
         T(test_memory_of_answers_is_bounded_and_fails_closed),
         T(test_attempts_of_prefill_and_release),
+        T(test_a_repeated_prefill),
         T(test_generation_counts_the_uses_of_a_slot),
         T(test_session_loss_drops_only_what_is_queued),
         T(test_another_router_ends_everything),

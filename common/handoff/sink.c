@@ -149,6 +149,7 @@ void sink_on_decode(struct sink_table *table, uint64_t now_us, const struct sink
         sink_end(table, sink, SINK_REASON_NONE, out);
     enum sink_reason reason = check_decode(table, decode);
     if (reason != SINK_REASON_NONE) {
+        past_attempts_add(&table->past, decode->request, decode->attempt);
         sink_refuse(table, decode->request, decode->attempt, reason, reason != SINK_REASON_INVALID,
                     out);
         return;
@@ -159,6 +160,7 @@ void sink_on_decode(struct sink_table *table, uint64_t now_us, const struct sink
         peer = sink_peer_take(table, decode->peer, out);
     if (!sink || (decode->has_handle && !peer) ||
         map_put(table->by_request, decode->request, sink) != STATUS_OK) {
+        past_attempts_add(&table->past, decode->request, decode->attempt);
         sink_refuse(table, decode->request, decode->attempt, SINK_REASON_LIMIT, true, out);
         return;
     }

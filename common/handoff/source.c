@@ -246,11 +246,13 @@ void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t req
     uint64_t block_count =
         ((uint64_t)token_count + table->config.block_tokens - 1) / table->config.block_tokens;
     if (token_count == 0 || block_count > table->config.max_blocks) {
+        past_attempts_add(&table->past, request, attempt);
         refuse(request, attempt, "invalid", false, out);
         return;
     }
     source = table->free_count ? &table->slots[table->free_slots[table->free_count - 1]] : NULL;
     if (!source || map_put(table->by_request, request, source) != STATUS_OK) {
+        past_attempts_add(&table->past, request, attempt);
         refuse(request, attempt, "limit", true, out);
         return;
     }

@@ -80,7 +80,7 @@ enum sim_fault_kind {
     FAULT_PEER_LOST,    /* the same of a Peer stream */
     FAULT_DROP_SESSION, /* one message vanishes although its stream lives */
     FAULT_DROP_PEER,    /* the same on a Peer stream */
-    FAULT_DUPLICATE,    /* one message comes twice */
+    FAULT_DUPLICATE,    /* one message comes twice, the second one late */
     FAULT_DELAY,        /* one direction of a stream stalls: others overtake it */
     FAULT_READ_HANGS,   /* past its deadline: forced close, which fails all reads of the pair */
     FAULT_LANE_LOST,    /* the pairing closes by itself */
@@ -318,8 +318,10 @@ struct sim_process {
     struct sim_read reads[SIM_MAX_READS];
     uint32_t peers[SIM_MAX_WORKERS + 1]; /* stream to each prefill process, or SIM_NONE */
     enum sim_pair pairs[SIM_MAX_WORKERS + 1];
-    uint32_t peer_uses[SIM_MAX_WORKERS + 1]; /* counts CLOSE: events from before are dropped */
-    uint32_t confirmed[SIM_MAX_REQUESTS];    /* the attempt that has asked Confirm */
+    uint64_t
+        pair_incarnations[SIM_MAX_WORKERS + 1]; /* what is paired with: it may have died since */
+    uint32_t peer_uses[SIM_MAX_WORKERS + 1];    /* counts CLOSE: events from before are dropped */
+    uint32_t confirmed[SIM_MAX_REQUESTS];       /* the attempt that has asked Confirm */
 };
 
 struct sim_request {

@@ -149,8 +149,8 @@ void sim_break_stream(struct sim *sim, uint32_t stream)
     }
 }
 
-static void deliver(struct sim *sim, uint32_t stream, uint32_t end,
-                    const struct sim_message *message)
+static struct sim_event *deliver(struct sim *sim, uint32_t stream, uint32_t end,
+                                 const struct sim_message *message)
 {
     struct sim_stream *s = &sim->streams[stream];
     uint64_t at_us =
@@ -162,6 +162,7 @@ static void deliver(struct sim *sim, uint32_t stream, uint32_t end,
     event->epoch = s->epochs[!end];
     event->stream = stream;
     event->message = *message;
+    return event;
 }
 
 void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_message *message)
@@ -182,9 +183,15 @@ void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_
         s->last_us[end] = until_us > s->last_us[end] ? until_us : s->last_us[end];
         sim->stalled = true;
     }
-    deliver(sim, stream, end, message);
-    if (sim_fault_hits(sim, FAULT_DUPLICATE, from, to))
-        deliver(sim, stream, end, message);
+    uint64_t at_us = deliver(sim, stream, end, message)->at_us;
+    const struct sim_fault *twice = sim_fault_hits(sim, FAULT_DUPLICATE, from, to);
+    if (twice) { /* and the second one behind what is sent after it */
+        struct sim_event *event =
+            event_at(sim, EVENT_MESSAGE, to, at_us + twice->length_us % 200000);
+        event->epoch = s->epochs[!end];
+        event->stream = stream;
+        event->message = *message;
+    }
 }
 
 /* What had arrived before the break is read even if the reader was paused. */

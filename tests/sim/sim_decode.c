@@ -108,11 +108,13 @@ static void on_copy(struct sim *sim, uint32_t process, const struct sim_event *e
     if (block->owner != read->owner)
         sim_fail(sim, HOLDS_LANDING, "a read lands in block %u of %s, which was given away",
                  read->local[event->value], sim_name(sim, process));
-    block->tag = source->up ? source->blocks[read->remote[event->value]].tag : (struct sim_tag){0};
+    /* Over a pairing with one that has died: what is left of its memory, or what its successor has there. */
+    bool old = p->pair_incarnations[read->source] != source->incarnation;
+    bool there = source->up && (!old || sim_chance(sim, DRAW_READ, 50));
+    block->tag = there ? source->blocks[read->remote[event->value]].tag : (struct sim_tag){0};
     if (sim_fault_hits(sim, FAULT_FLIP, process, read->source))
         block->tag.flipped = true;
-    sim_trace(sim, process, "block %u has landed%s", read->local[event->value],
-              source->up && block->tag.block == UINT32_MAX ? ", empty" : "");
+    sim_trace(sim, process, "block %u has landed", read->local[event->value]);
 }
 
 void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status)
@@ -134,7 +136,8 @@ void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, e
         end->serial = read->generation;
         end->status = status;
     }
-    struct sim_event *closed = sim_push(sim, EVENT_PAIR_CLOSED, process, last_us + 1);
+    last_us += sim_chance(sim, DRAW_READ, 30) ? sim_between(sim, DRAW_READ, 1, 20000) : 1;
+    struct sim_event *closed = sim_push(sim, EVENT_PAIR_CLOSED, process, last_us);
     closed->index = source;
     closed->serial = p->peer_uses[source];
 }
@@ -371,6 +374,7 @@ static void on_pairing(struct sim *sim, uint32_t process, const struct sim_event
         execute(sim, process, NULL);
     } else if (event->kind == EVENT_PAIRED && *pair == PAIR_IS_ASKED) {
         *pair = PAIR_IS_UP;
+        p->pair_incarnations[event->index] = sim->processes[event->index].incarnation;
         sink_on_pair_up(p->sinks, sim->now_us, event->index, &p->sink_out);
         execute(sim, process, NULL);
     } else if (event->kind == EVENT_PAIR_CLOSED) {

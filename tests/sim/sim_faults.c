@@ -242,7 +242,10 @@ static bool begin(struct sim *sim, uint32_t index)
     sim_trace(sim, fault->victim, "FAULT %s%s%s%s", sim_fault_name(fault->kind),
               of_pair ? " (" : "", of_pair ? sim_name(sim, fault->other) : "", of_pair ? ")" : "");
     count(sim, fault);
+    uint32_t actor = sim->actor; /* its draws are the victim's, whatever event it follows */
+    sim->actor = fault->victim;
     strike(sim, fault);
+    sim->actor = actor;
     return true;
 }
 

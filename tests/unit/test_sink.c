@@ -619,13 +619,13 @@ static void test_handles_are_checked(void **state)
         {offsetof(struct sink_decode, reserve_tokens), 9, false, "invalid"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct sink_decode command = decode_of(1, 1, 10);
+        struct sink_decode command = decode_of(i, 1, 10);
         uint32_t narrow = (uint32_t)rows[i].value;
         memcpy((char *)&command + rows[i].offset,
                rows[i].wide ? (const void *)&rows[i].value : &narrow, rows[i].wide ? 8 : 4);
         sink_on_decode(f->table, f->now_us, &command, &f->out);
         char expected[64];
-        snprintf(expected, sizeof expected, "refused 1.1 %s", rows[i].expected);
+        snprintf(expected, sizeof expected, "refused %zu.1 %s", i, rows[i].expected);
         expect(f, expected);
     }
     assert_int_equal(sink_table_count(f->table), 0);
@@ -644,8 +644,9 @@ static void test_limits(void **state)
     sink_on_decode(f->table, f->now_us, &command, &f->out);
     expect(f, "refused 3.1 limit retry"); /* both peers are in use */
     sink_on_release(f->table, f->now_us, 2, 1, &f->out);
+    command.attempt = 2;
     sink_on_decode(f->table, f->now_us, &command, &f->out);
-    expect(f, "close 10; reserve 3.1 24; connect 11");
+    expect(f, "close 10; reserve 3.2 24; connect 11");
     decode(f, 4, 1, 4);
     decode(f, 5, 1, 4);
     expect(f, "refused 5.1 limit retry");
@@ -656,7 +657,7 @@ static void test_limits(void **state)
     /* The longest list: all give up, and a peer is due. */
     sink_on_peer_lost(f->table, f->now_us, PEER + 2, &f->out);
     tick(f, f->now_us + PEER_DOWN);
-    expect(f, "lost 3.1 peer_down; unreserve 3.1");
+    expect(f, "lost 3.2 peer_down; unreserve 3.2");
 }
 
 static void test_a_table_full_of_orphans_refuses(void **state)
@@ -674,7 +675,9 @@ static void test_a_table_full_of_orphans_refuses(void **state)
     sink_on_read_done(f->table, f->now_us, cookie, STATUS_OK, &f->out);
     expect(f, "unreserve 1.1");
     decode(f, 4, 1, 4);
-    expect(f, "reserve 4.1 24; >9 extend 4.1 h0.1");
+    expect(f, "lost 4.1 gone"); /* what was refused has ended */
+    decode(f, 4, 2, 4);
+    expect(f, "reserve 4.2 24; >9 extend 4.2 h0.1");
 }
 
 static void test_a_late_verdict_is_dropped(void **state)

@@ -416,10 +416,10 @@ static void test_limits(void **state)
     struct fixture *f = *state; /* 3 sources, 4 blocks of 4 tokens */
     prefill(f, 9, 1, 0);
     expect(f, "refused 9.1 invalid");
-    prefill(f, 9, 1, 17);
-    expect(f, "refused 9.1 invalid");
-    prefill(f, 9, 1, UINT32_MAX);
-    expect(f, "refused 9.1 invalid");
+    prefill(f, 9, 2, 17);
+    expect(f, "refused 9.2 invalid");
+    prefill(f, 9, 3, UINT32_MAX);
+    expect(f, "refused 9.3 invalid");
     prefill(f, 1, 1, 16);
     expect(f, "start 1.1");
     prefill(f, 2, 1, 1);
@@ -434,7 +434,9 @@ static void test_limits(void **state)
     source_on_tick(f->table, f->now_us + LEASE_US, &f->out); /* the longest list */
     assert_int_equal(f->out.count, 3);
     prefill(f, 4, 1, 1);
-    expect(f, "start 4.1");
+    expect(f, "refused 4.1 gone retry"); /* what was refused has ended */
+    prefill(f, 4, 2, 1);
+    expect(f, "start 4.2");
 }
 
 static void test_a_configuration_without_sizes_is_refused(void **state)

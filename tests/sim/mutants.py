@@ -1,0 +1,205 @@
+"""What the simulation must catch: the real code with one rule left out or turned around, and the invariant that must break then.
+
+M_ and W_ are the mutants and the failing readings of the Spin model of this protocol; the others are rules that only the code has. `ignore`: invariants
+that are not looked at, because they say at once that a rule is broken, and the case is about what comes of it."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    name: str
+    why: str
+    edits: tuple  # of (file, old text, new text); the old text occurs exactly once
+    breaks: frozenset
+    ignore: str = ""
+
+
+def mutant(name, why, breaks, *edits, ignore=""):
+    return Mutant(name, why, edits, frozenset(breaks.split()), ignore)
+
+
+SOURCE = "common/handoff/source.c"
+SINK = "common/handoff/sink.c"
+PULL = "common/handoff/sink_pull.c"
+STATE = "common/handoff/sink_state.h"
+TABLE = "common/handoff/sink_table.c"
+LIFE = "router/request_life.c"
+
+GENERATION = " && source->generation == ref.generation &&"
+INCARNATION = "ref.incarnation != table->config.incarnation || "
+REQUEST = "&&\n                source->request == request;"
+READS = "bool reads = source && message->attempt >= source->reader;"
+CONFIRMS = "source->state == SOURCE_COMPLETE && message->attempt >= source->reader"
+MEMO = "memo->attempt == message->attempt &&"
+ASKS_CONFIRM = "    sink->state = SINK_CONFIRMING;\n    sink_ask(table, now_us, sink, PEER_CONFIRM, out);\n"
+ADVANCE = "/* Reads what is ready; once all is here, has it checked, and then confirmed. */\n"
+ON_HELD = "static void on_held(struct sink_table *table, struct sink *sink, struct sink_actions *out)"
+ORPHAN = "    if (sink->reading) {\n        sink->state = SINK_ORPHAN;\n        return;\n    }\n"
+UP_AGAIN = "        sink->down_since_us = UINT64_MAX;\n        sink_ask(table, now_us, sink, sink_question_of(sink), out);\n"
+SESSION_ENDS = "            sink_end(table, &table->slots[i], SINK_REASON_NONE, out);\n"
+REREAD = (PULL, UP_AGAIN, "        sink->down_since_us = UINT64_MAX;\n        if (sink->state == SINK_CONFIRMING) {\n            sink->state = SINK_READING;\n"
+            "            sink->read_blocks = 0;\n            sink->beat_us = now_us + table->config.heartbeat_us;\n"
+            "            advance(table, now_us, sink, out);\n            continue;\n        }\n"
+            "        sink_ask(table, now_us, sink, sink_question_of(sink), out);\n")
+NO_READER = ((SOURCE, READS, "bool reads = source;"), (SOURCE, CONFIRMS, "source->state == SOURCE_COMPLETE"), (SOURCE, MEMO, ""))
+
+MODEL = [
+    mutant("M_NO_CONFIRM", "a sequence runs once its bytes are there", "bytes",
+           (PULL, ASKS_CONFIRM, "    (void)now_us;\n    on_held(table, sink, out);\n"),
+           (PULL, "static void ask_confirm(", ON_HELD + ";\nstatic void ask_confirm("), ignore="confirm"),
+    mutant("M_NO_GENERATION", "any use of a slot will do", "fence", (SOURCE, GENERATION, " &&")),
+    mutant("M_NO_INCARNATION", "any incarnation will do", "fence", (SOURCE, INCARNATION, "")),
+    mutant("M_NO_ATTEMPT", "the router hears older attempts", "old", (LIFE, "working && attempt == life->attempt", "working && attempt")),
+    mutant("M_CHECK_LATE", "checksums after held", "bytes",
+           (STATE, "    bool again; ", "    bool held, again; "),
+           (PULL, "} else if (sink->complete && sink->checksum_count) {", "} else if (sink->complete && sink->held) {"),
+           (PULL, "    struct sink_action *action = sink_append_for(out, SINK_ADMIT, sink);\n",
+            "    if (sink->checksum_count && !sink->held) {\n        sink->held = true;\n        sink->state = SINK_READING;\n"
+            "        advance(table, 0, sink, out);\n        return;\n    }\n"
+            "    struct sink_action *action = sink_append_for(out, SINK_ADMIT, sink);\n"),
+           (PULL, "        ask_confirm(table, now_us, sink, out);\n    } else if (sink->again) {", "        on_held(table, sink, out);\n    } else if (sink->again) {"),
+           ignore="confirm"),
+    mutant("M_RESERVE_EARLY", "decode reserves before prefill has room", "waits",
+           (LIFE, "        send(life, LIFE_SEND_PREFILL, prefill, out);\n",
+            "        send(life, LIFE_SEND_PREFILL, prefill, out);\n        send(life, LIFE_SEND_DECODE, decode, out);\n"),
+           (LIFE, "if (life->decode && life->state == REQUEST_DECODE)\n        send(life, LIFE_SEND_RELEASE, life->decode, out);\n}",
+            "if (life->decode)\n        send(life, LIFE_SEND_RELEASE, life->decode, out);\n}"),
+           (STATE, "    bool has_handle;\n", "    bool has_handle, early;\n"),
+           (SINK, "                          .peer = peer,\n", "                          .peer = peer,\n                          .early = !decode->has_handle && decode->peer,\n"),
+           (SINK, "    if (sink && sink->attempt >= decode->attempt) {\n",
+            """    if (sink && sink->attempt == decode->attempt && sink->early && decode->has_handle) {
+        bool has_room = sink->state == SINK_READING;
+        fill(sink, decode, sink_peer_take(table, decode->peer, out));
+        sink->heard_us = now_us;
+        if (sink->peer->stream != STREAM_UP)
+            sink->down_since_us = now_us;
+        if (sink->peer->stream == STREAM_DOWN && sink->peer->retry_us <= now_us)
+            sink_peer_connect(sink->peer, out);
+        if (has_room) {
+            sink->state = SINK_READING;
+            sink_peer_pair(sink->peer, out);
+        }
+        sink_ask(table, now_us, sink, has_room ? PEER_SUBSCRIBE : PEER_EXTEND, out);
+        return;
+    }
+    if (sink && sink->attempt >= decode->attempt) {
+"""),
+           (SINK, "    if (!sink->has_handle) {\n        sink->state = SINK_RUNNING;\n",
+            """    if (sink->early) {
+        memcpy(sink->local, blocks, block_count * sizeof *sink->local);
+        sink->state = SINK_READING;
+        return;
+    }
+    if (!sink->has_handle) {
+        sink->state = SINK_RUNNING;
+"""),
+           ("tests/sim/sim_decode.c", "    uint32_t index = job->emitted_count + 1;\n",
+            "    uint32_t index = job->emitted_count + 1;\n    if (m->has_handle && !job->source_serial)\n"
+            "        job->source_serial = sim->requests[m->request].handle.serial;\n"),
+           ignore="order"),
+    mutant("M_LANDING_FREED", "a sink that ends gives back blocks that are landing", "landing",
+           (SINK, ORPHAN, ""), (PULL, "    ASSERT(sink && sink->reading);", "    if (!sink || !sink->reading)\n        return;")),
+    mutant("W_END_FORGETS", "a source whose answer ends with its first token is forgotten at once", "runs terminal",
+           (SOURCE, "    table->counters.completed++;\n    publish(source, out);\n",
+            "    table->counters.completed++;\n    publish(source, out);\n    if (completion->finish)\n        end(table, source, SOURCE_RELEASED, out);\n")),
+    mutant("W_EXTEND_LATE", "the lease is extended from the reservation on, not from Decode on", "runs terminal",
+           (SINK, "    sink_ask(table, now_us, sink, PEER_EXTEND, out);\n}", "    sink->beat_us = UINT64_MAX;\n}"),
+           (TABLE, "        if (!sink_pulls(sink))\n", "        if (!sink_pulls(sink) || sink->state == SINK_QUEUED)\n"),
+           (SINK, "        if (!sink_pulls(sink))\n            continue;\n        if (sink_later_us(sink->down",
+            "        if (!sink_pulls(sink) || sink->state == SINK_QUEUED)\n            continue;\n        if (sink_later_us(sink->down"),
+           (SINK, "    sink_peer_pair(sink->peer, out);\n    sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);",
+            "    sink->heard_us = now_us;\n    sink_peer_pair(sink->peer, out);\n    sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);")),
+    mutant("W_REGIVE_COUNTS", "giving a handle to another reader counts as a run", "runs terminal",
+           (LIFE, "    struct cause cause = {.refused = refused, .lost = !refused,", "    life->runs++;\n    struct cause cause = {.refused = refused, .lost = !refused,")),
+    mutant("W_SENT_COUNTS", "a Prefill that was never opened counts as a run", "runs terminal",
+           (LIFE, "        send(life, LIFE_SEND_PREFILL, prefill, out);\n", "        life->runs++;\n        send(life, LIFE_SEND_PREFILL, prefill, out);\n"),
+           (LIFE, "    life->runs++; /* what was never opened costs none */\n", "")),
+    mutant("W_END_SILENT", "decode leaves it to prefill to report an end with the first token", "waits",
+           (PULL, "        struct sink_action *action = sink_append_for(out, SINK_SEND_TOKEN, sink);", "        struct sink_action nobody, *action = &nobody;")),
+    mutant("W_EXTEND_UNANSWERED", "Extend is not answered", "runs terminal",
+           (SOURCE, "    case PEER_EXTEND:\n        if (!reads)\n            break;\n        extend(table, now_us, peer, source, message->attempt, out);\n        return;\n",
+            "    case PEER_EXTEND:\n        if (reads)\n            source->lease_end_us = now_us + table->config.lease_us;\n        return;\n")),
+    mutant("W_REREAD", "after a lost stream all is read again, though Confirm was sent", "confirm", REREAD),
+    mutant("W_REREAD_SHOW_1", "and what comes of it", "bytes", REREAD, ignore="confirm,runs,terminal"),
+    mutant("W_NO_READER", "held for whoever asks", "reader", *NO_READER),
+    mutant("W_NO_READER_SHOW_1", "and what comes of it", "bytes", *NO_READER, ignore="reader,old,confirm"),
+]
+
+CODE = [
+    mutant("no_request_in_fence", "a handle is good for any request", "fence", (SOURCE, REQUEST, ";\n    (void)request;")),
+    mutant("memo_any_reader", "held is repeated to any reader", "reader", (SOURCE, MEMO, "")),
+    mutant("no_memo", "held is not remembered", "runs terminal", (SOURCE, "handle_ref_equal(memo->ref, message->ref))", "false)")),
+    mutant("confirm_any_state", "held before the prompt is computed", "bytes confirm reader",
+           (SOURCE, CONFIRMS, "message->attempt >= source->reader"), (PULL, "    } else if (sink->complete) {\n        ask_confirm", "    } else if (sink->read_blocks) {\n        ask_confirm")),
+    mutant("older_reader_releases", "an older reader's Release ends the handle", "reader",
+           (SOURCE, "        if (reads)\n            end(table, source, SOURCE_RELEASED, out);", "        if (source)\n            end(table, source, SOURCE_RELEASED, out);")),
+    mutant("older_subscribes", "an older attempt may subscribe", "reader",
+           (SOURCE, "        if (!reads)\n            break;\n        source->reader", "        if (!source)\n            break;\n        source->reader")),
+    mutant("older_extends", "an older attempt extends the lease", "reader",
+           (SOURCE, "        if (!reads)\n            break;\n        extend(", "        if (!source)\n            break;\n        extend(")),
+    mutant("tail_early", "the tail block is ready before Complete", "bytes",
+           (SOURCE, "uint32_t whole = tokens - tokens % table->config.block_tokens;", "uint32_t whole = tokens % 4 ? tokens - tokens % 4 + 4 : tokens;\n    if (whole > source->token_count)\n        whole = source->token_count;")),
+    mutant("no_lease", "a lease never ends", "free",
+           (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us <= now_us)", "if (false)"),
+           (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)", "if (false)")),
+    mutant("session_loss_drops_handles", "a lost Session ends open handles too", "runs terminal",
+           (SOURCE, "        if (table->slots[i].state == SOURCE_QUEUED)\n            end", "        if (table->slots[i].state != SOURCE_UNUSED)\n            end")),
+    mutant("publishes_to_lost_stream", "a lost Peer stream stays subscribed, and no heartbeat subscribes again", "runs terminal waits",
+           (SOURCE, "            table->slots[i].subscribed = false;", "            table->slots[i].subscribed = true;"),
+           (SINK, "    return sink->state == SINK_READING && !sink->complete ? PEER_SUBSCRIBE : PEER_EXTEND;", "    return PEER_EXTEND;")),
+    mutant("no_end_told", "the end of a request is not told to workers", "stop free",
+           (LIFE, "    ASSERT(life->state != REQUEST_ENDED);\n    release(life, out);", "    ASSERT(life->state != REQUEST_ENDED);")),
+    mutant("release_keeps_sink", "Release leaves a sink that reads", "stop free",
+           (SINK, "    if (sink && sink->attempt <= attempt)\n        sink_end", "    if (sink && sink->attempt <= attempt && !sink->reading)\n        sink_end")),
+    mutant("release_ends_newer", "a Release ends newer attempts too", "old",
+           (SOURCE, "    if (source && source->attempt <= attempt)\n        end(table, source, SOURCE_RELEASED", "    if (source)\n        end(table, source, SOURCE_RELEASED")),
+    mutant("begins_again", "an attempt that has ended is begun again", "assert stop old bytes landing runs free",
+           ("common/handoff/handoff.c", "past->items[i].request == request && past->items[i].attempt >= attempt", "past->items[i].request == request && past->items[i].attempt > attempt")),
+    mutant("orphan_kept", "an orphan's blocks are not given back", "free", (PULL, "        sink_append_for(out, SINK_UNRESERVE, sink);\n", "")),
+    mutant("orphan_unreserved_twice", "an orphan's blocks are given back at its end already", "landing",
+           (SINK, "        sink->state = SINK_ORPHAN;\n", "        sink->state = SINK_ORPHAN;\n        sink_append_for(out, SINK_UNRESERVE, sink);\n")),
+    mutant("no_reread", "after a mismatch the same bytes are checked again", "runs terminal bytes confirm",
+           (PULL, "        sink->state = SINK_READING;\n        sink->read_blocks = 0;\n        advance", "        sink->state = SINK_READING;\n        advance")),
+    mutant("mismatch_ignored", "a mismatch is taken for good", "bytes", (PULL, "    if (good) {", "    (void)good;\n    if (true) {")),
+    mutant("no_older_sink", "a peer's message reaches any attempt", "old", (SINK, "if (sink && sink->attempt == attempt)", "if (sink && attempt)")),
+    mutant("session_loss_tells_peer", "sinks that the router counts as dead release their handle", "runs terminal",
+           (SINK, SESSION_ENDS, "        {\n            if (sink_pulls(&table->slots[i]))\n                sink_ask(table, now_us, &table->slots[i], PEER_RELEASE, out);\n"
+            + SESSION_ENDS + "        }\n")),
+    mutant("no_silence_limit", "a sink waits for a silent peer for ever", "waits",
+           (SINK, "else if (sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)", "else if (false)"),
+           (TABLE, "        next_us = earlier(next_us, sink_later_us(sink->heard_us, config->silence_limit_us));\n", ""),
+           (SOURCE, "    table->counters.gone++;\n", "    table->counters.gone++;\n    if (message->kind != PEER_CONFIRM)\n        return;\n")),
+    mutant("no_down_limit", "a sink waits for a peer that is gone for ever", "waits free",
+           (SINK, "if (sink_later_us(sink->down_since_us, config->peer_down_limit_us) <= now_us)", "if (false)"),
+           (TABLE, "        next_us = earlier(next_us, sink_later_us(sink->down_since_us, config->peer_down_limit_us));\n", ""),
+           (SINK, "else if (sink_later_us(sink->heard_us, config->silence_limit_us) <= now_us)", "else if (false)"),
+           (TABLE, "        next_us = earlier(next_us, sink_later_us(sink->heard_us, config->silence_limit_us));\n", ""),
+           (SINK, "peer->retry_us <= now_us &&\n            sink_peer_needed(table, peer))", "peer->retry_us <= now_us && false &&\n            sink_peer_needed(table, peer))"),
+           (TABLE, "            next_us = earlier(next_us, sink->peer->retry_us);", "            continue;")),
+    mutant("confirm_not_repeated", "Confirm is asked once", "waits runs terminal", (SINK, "        return PEER_CONFIRM;", "        return PEER_EXTEND;")),
+    mutant("gone_ignored", "gone changes nothing", "waits runs terminal",
+           (PULL, "    case PEER_GONE: sink_give_up(table, now_us, sink, SINK_REASON_GONE, out); return;", "    case PEER_GONE: return;")),
+    mutant("reads_on_closing_pair", "reads don't wait for the new pairing", "landing runs terminal bytes confirm",
+           (PULL, "    if (left && sink->peer->pair != PAIR_UP) {", "    if (left && sink->peer->pair != PAIR_UP && sink->peer->pair != PAIR_CLOSING) {")),
+    mutant("new_incarnation_keeps_pairing", "a peer that came back is read over its old pairing", "bytes runs terminal landing",
+           (PULL, "    if (peer->pair_incarnation != incarnation)\n", "    if (false)\n")),
+    mutant("regive_base", "a re-given handle is sent with the tokens delivered since", "indices",
+           (LIFE, "    action->emitted_count = life->handle_emitted;", "    action->emitted_count = life->delivered;")),
+    mutant("regive_releases_prefill", "giving a handle again releases it", "runs terminal",
+           (LIFE, "    if (life->state == REQUEST_DECODE)\n        send(life, LIFE_SEND_RELEASE, life->decode, out);\n    place(", "    release(life, out);\n    place(")),
+    mutant("regive_same_attempt", "giving a handle again is not a new attempt", "reader runs terminal landing old confirm waits",
+           (LIFE, "    life->attempt++; /*", "    life->attempt += state != REQUEST_REGIVE; /*")),
+    mutant("prefill_loss_retries", "the router decides that a prefill worker is lost while decode runs", "runs terminal",
+           (LIFE, "    else if (life->state != REQUEST_DECODE || worker != life->decode)",
+            "    else if (life->state == REQUEST_DECODE && worker == life->prefill && life->delivered > 1)\n        run_again(life, (struct cause){0}, out);\n"
+            "    else if (life->state != REQUEST_DECODE || worker != life->decode)")),
+    mutant("token_twice", "the first token is delivered from both sides", "indices", (LIFE, "    if (token->index <= life->delivered) {", "    if (false) {")),
+    mutant("gap_delivered", "a gap between tokens is not seen", "indices", (LIFE, "    if (token->index > life->delivered + 1) {", "    if (false) {")),
+    mutant("ends_twice", "a request that has ended can be cancelled", "terminal assert",
+           (LIFE, "    out->count = 0;\n    if (life->state != REQUEST_ENDED)\n        finish(life, TERMINAL_CANCELLED", "    out->count = 0;\n    if (life->status != TERMINAL_CANCELLED)\n        finish(life, TERMINAL_CANCELLED")),
+    mutant("no_pause_end", "a retry that pauses never asks for a place again", "waits",
+           (LIFE, "    if (life->place_at_us < next_us)\n        next_us = life->place_at_us;\n", "")),
+]
+
+ALL = MODEL + CODE

@@ -125,8 +125,8 @@ enum sim_draw {
 };
 
 struct sim_plan {
-    uint64_t seed;
-    bool tiny; /* tables so small that refusals are right */
+    uint64_t seed, draws; /* draws: the seed of what is drawn on the way */
+    bool tiny;            /* tables so small that refusals are right */
     bool slow; /* sequences hold their blocks for so long that others wait for more than a lease */
     uint32_t prefills, decodes; /* process 0 is the router, then come these */
     uint32_t pool_blocks[SIM_MAX_WORKERS + 1];

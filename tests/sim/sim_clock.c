@@ -12,7 +12,7 @@ static uint64_t draw_of(struct sim *sim, enum sim_draw draw, uint64_t bound)
     uint32_t n = sim->drawn[draw][sim->actor]++;
     if (bound <= 1 || (n < SIM_MAX_DRAWS && sim->plan->plain[draw][sim->actor][n]))
         return 0;
-    return rng_at(sim->plan->seed, (uint64_t)draw << 8 | sim->actor, n) % bound;
+    return rng_at(sim->plan->draws, (uint64_t)draw << 8 | sim->actor, n) % bound;
 }
 
 uint64_t sim_between(struct sim *sim, enum sim_draw draw, uint64_t low, uint64_t high)

@@ -84,7 +84,7 @@ void sim_plan_make(struct sim_plan *plan, uint64_t seed)
 {
     struct rng rng = rng_seeded(seed);
     memset(plan, 0, sizeof *plan);
-    plan->seed = seed;
+    plan->seed = plan->draws = seed;
     plan_workers(plan, &rng);
     plan_requests(plan, &rng);
     plan->fault_count = chance(&rng, 20) ? 0 : (uint32_t)between(&rng, 1, 6);

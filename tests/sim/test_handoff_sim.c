@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #define SEEDS       3000
-#define SHRINK_RUNS 6000
+#define SHRINK_RUNS 20000
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
 {

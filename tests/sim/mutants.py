@@ -59,7 +59,7 @@ MODEL = [
             "        advance(table, 0, sink, out);\n        return;\n    }\n"
             "    struct sink_action *action = sink_append_for(out, SINK_ADMIT, sink);\n"),
            (PULL, "        ask_confirm(table, now_us, sink, out);\n    } else if (sink->again) {", "        on_held(table, sink, out);\n    } else if (sink->again) {"),
-           ignore="confirm"),
+           ignore="confirm,runs,terminal"),
     mutant("M_RESERVE_EARLY", "decode reserves before prefill has room", "waits",
            (LIFE, "        send(life, LIFE_SEND_PREFILL, prefill, out);\n",
             "        send(life, LIFE_SEND_PREFILL, prefill, out);\n        send(life, LIFE_SEND_DECODE, decode, out);\n"),
@@ -139,7 +139,8 @@ CODE = [
     mutant("older_extends", "an older attempt extends the lease", "reader",
            (SOURCE, "        if (!reads)\n            break;\n        extend(", "        if (!source)\n            break;\n        extend(")),
     mutant("tail_early", "the tail block is ready before Complete", "bytes",
-           (SOURCE, "uint32_t whole = tokens - tokens % table->config.block_tokens;", "uint32_t whole = tokens % 4 ? tokens - tokens % 4 + 4 : tokens;\n    if (whole > source->token_count)\n        whole = source->token_count;")),
+           (SOURCE, "uint32_t whole = tokens - tokens % table->config.block_tokens;",
+            "uint32_t whole = tokens % 4 ? tokens - tokens % 4 + 4 : tokens;\n    if (whole > source->token_count)\n        whole = source->token_count;")),
     mutant("no_lease", "a lease never ends", "free",
            (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us <= now_us)", "if (false)"),
            (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)", "if (false)")),
@@ -197,7 +198,8 @@ CODE = [
     mutant("token_twice", "the first token is delivered from both sides", "indices", (LIFE, "    if (token->index <= life->delivered) {", "    if (false) {")),
     mutant("gap_delivered", "a gap between tokens is not seen", "indices", (LIFE, "    if (token->index > life->delivered + 1) {", "    if (false) {")),
     mutant("ends_twice", "a request that has ended can be cancelled", "terminal assert",
-           (LIFE, "    out->count = 0;\n    if (life->state != REQUEST_ENDED)\n        finish(life, TERMINAL_CANCELLED", "    out->count = 0;\n    if (life->status != TERMINAL_CANCELLED)\n        finish(life, TERMINAL_CANCELLED")),
+           (LIFE, "    out->count = 0;\n    if (life->state != REQUEST_ENDED)\n        finish(life, TERMINAL_CANCELLED",
+            "    out->count = 0;\n    if (life->status != TERMINAL_CANCELLED)\n        finish(life, TERMINAL_CANCELLED")),
     mutant("no_pause_end", "a retry that pauses never asks for a place again", "waits",
            (LIFE, "    if (life->place_at_us < next_us)\n        next_us = life->place_at_us;\n", "")),
 ]

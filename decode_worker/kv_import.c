@@ -45,7 +45,7 @@ struct kv_import {
 static void on_welcome(struct kv_import *imports, struct peer *peer,
                        const Baton__Worker__V1__PeerWelcome *welcome)
 {
-    if (welcome->version != WORKER_PROTOCOL_VERSION ||
+    if (welcome->version != WORKER_PROTOCOL_VERSION || !welcome->transport_address.len ||
         welcome->transport_address.len > sizeof peer->transport_address) {
         log_error(MODULE,
                   "peer=%s version=%u address_bytes=%zu msg=\"a welcome that can't be used\"",

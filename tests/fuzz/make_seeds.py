@@ -359,6 +359,15 @@ def service_seeds():
     words("router", [body for body in SESSION_UP.values() if len(body) < 60] + [b"\x09\1\0\0\0\0\0\0\0\x10\1", b"\x09\2\0\0\0\0\0\0\0\x10\1"])
 
 
+def http_seeds():
+    for text in ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD /healthz?x=1#f HTTP/1.0\r\n\r\n", "POST /status HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+                 "GET /%2e%2e/%00a%zz HTTP/1.1\r\n\r\n", "GET http://h:1/p HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+                 "CONNECT a:1 HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /" + "a" * 3000, "\r\n\r\n", "\x16\x03\x01", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+        seed("http", text)
+    words("http", ["GET ", "HEAD ", "POST ", "DELETE ", "CONNECT ", "OPTIONS ", " HTTP/1.1", " HTTP/1.0", "\r\n", "Content-Length: ", "Transfer-Encoding: chunked", "Host: ",
+                   "Connection: keep-alive", "Expect: 100-continue", "%00", "%2f", "?", "#", "//", ":", "18446744073709551616", "-1", "\t", "http://[::1]:1/"])
+
+
 def worker_seeds():
     down = {name: (0, body) for name, body in SESSION_DOWN.items()}
     up = {name: (3, b"\0" + body) for name, body in PEER_UP.items()}
@@ -396,6 +405,7 @@ def worker_seeds():
 
 
 def main():
+    http_seeds()
     worker_seeds()
     service_seeds()
     json_seeds()

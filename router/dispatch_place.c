@@ -1,6 +1,9 @@
 #include "common/base/failpoint.h"
 #include "router/dispatch_internal.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 static struct route_worker *candidate(struct candidates *candidates, uint64_t key)
 {
     size_t index = candidates->of_slot[key % WORKERS_MAX_SLOTS];
@@ -126,6 +129,22 @@ static void no_place(struct dispatch *dispatch, struct request *request, bool wo
     request_execute(dispatch, request, &actions);
 }
 
+static void explain_too_long(const struct candidates *candidates, struct request *request)
+{
+    uint64_t most[2] = {0};
+    for (size_t i = 0; i < candidates->count; i++) {
+        const struct route_worker *worker = &candidates->items[i];
+        uint64_t *role = &most[worker->role == ROLE_DECODE];
+        *role = worker->capacity_tokens > *role ? worker->capacity_tokens : *role;
+    }
+    snprintf(request->refusal, sizeof request->refusal,
+             "the prompt has %u tokens and max_tokens is %u, together %" PRIu64
+             ", but one request may have %" PRIu64 " on a decode worker%s",
+             request->prompt_count, request->sampling.max_tokens, longest_tokens(request), most[1],
+             longest_tokens(request) > most[1] ? ""
+                                               : ", and its prompt fits into no prefill worker");
+}
+
 /* First come, first served: behind one that all workers are too full for nobody passes, or large prompts would starve. */
 static void place_list(struct dispatch *dispatch, struct candidates *candidates,
                        struct request_list *list)
@@ -153,6 +172,7 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
             request_execute(dispatch, request, &actions);
             break;
         case ROUTE_TOO_LONG:
+            explain_too_long(candidates, request);
             request_life_on_fail(&request->life, TERMINAL_INVALID,
                                  reason_name(REASON_CONTEXT_LENGTH_EXCEEDED), &actions);
             request_execute(dispatch, request, &actions);

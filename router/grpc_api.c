@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define MAX_DETOKENIZED_BYTES (4u << 20)
+#define MAX_SPECIAL_TOKENS    64
 
 /* One Generate or GenerateOnce. */
 struct client_call {
@@ -218,8 +219,8 @@ static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
     const struct grpc_api *api = rpc_call_context(call);
     struct reading reading;
     reading_init(&reading, api, bytes.size);
-    reading.prompt.limit_count =
-        REQUEST_MAX_TEXT_BYTES; /* not of the context: counting is a use of this */
+    /* Not of the context: counting is a use of this. No more than a token a byte, and the special ones. */
+    reading.prompt.limit_count = (size_t)api->model->limits.max_text_bytes + MAX_SPECIAL_TOKENS;
     ProtobufCMessage *message;
     Baton__V1__TokenizeResponse response = BATON__V1__TOKENIZE_RESPONSE__INIT;
     enum reason reason =

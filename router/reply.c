@@ -13,7 +13,10 @@ static enum status send_event(struct request *request, const Baton__V1__Generate
 enum status reply_delta(struct request *request)
 {
     struct stream_delta taken;
-    if (!stream_out_take(&request->out, &taken))
+    bool something = stream_out_take(&request->out, &taken);
+    if (stream_out_overflowed(&request->out))
+        return STATUS_LIMIT;
+    if (!something)
         return STATUS_OK;
     Baton__V1__Delta delta = BATON__V1__DELTA__INIT;
     delta.first_index = taken.first_index;
@@ -104,6 +107,8 @@ static enum status send_result(struct request *request, Baton__V1__Finished *fin
 {
     struct stream_delta whole;
     stream_out_take(&request->out, &whole);
+    if (stream_out_overflowed(&request->out))
+        return STATUS_LIMIT;
     Baton__V1__GenerateResult result = BATON__V1__GENERATE_RESULT__INIT;
     result.request_id = request->name;
     result.text = (char *)whole.text;

@@ -122,7 +122,8 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
                       struct error *sentence)
 {
     uint64_t age_ms = (now_us - request->timing.arrival_us) / 1000;
-    if (reason == REASON_REFUSED && *request->refusal)
+    bool refused = reason == REASON_REFUSED || reason == REASON_CONTEXT_LENGTH_EXCEEDED;
+    if (refused && *request->refusal)
         error_set(sentence, STATUS_INVALID, "%s", request->refusal);
     else
         error_set(sentence, STATUS_INVALID,

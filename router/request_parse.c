@@ -2,6 +2,7 @@
 
 #include "common/base/str.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static enum reason refuse(struct error *err, enum reason reason, const char *format, ...)
@@ -41,9 +42,10 @@ enum reason request_check_text(const struct request_model *model, const char *te
         return refuse(err, REASON_NO_TOKENIZER,
                       "model \"%s\" has no tokenizer.json: send token_ids", model->name);
     size_t bytes = strlen(text);
-    if (bytes > REQUEST_MAX_TEXT_BYTES)
-        return refuse(err, REASON_TEXT_TOO_LONG, "text may have at most %u bytes, got %zu",
-                      REQUEST_MAX_TEXT_BYTES, bytes);
+    uint64_t limit = model->max_text_bytes ? model->max_text_bytes : REQUEST_MAX_TEXT_BYTES;
+    if (bytes > limit)
+        return refuse(err, REASON_TEXT_TOO_LONG, "text may have at most %" PRIu64 " bytes, got %zu",
+                      limit, bytes);
     return REASON_NONE;
 }
 

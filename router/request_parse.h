@@ -12,16 +12,18 @@
 #include <stddef.h>
 
 #define REQUEST_MAX_ID_BYTES     128
-#define REQUEST_MAX_TEXT_BYTES   (4u << 20)
+#define REQUEST_MAX_TEXT_BYTES   (4u << 20) /* unless the settings say otherwise */
 #define REQUEST_MAX_STOP_STRINGS 16
 #define REQUEST_MAX_STOP_BYTES   256
-/* Of the packed message: the longest text, or the ids of a context of 1 Mi tokens. */
+/* Of the packed message: the ids of a context of 1 Mi tokens; or the longest text, if that is more, and all else. */
 #define REQUEST_MAX_MESSAGE_BYTES (5u << 20)
+#define REQUEST_MORE_BYTES        (1u << 20)
 
 /* What a request is checked against. */
 struct request_model {
     const char *name;
     uint32_t context, vocab;
+    uint64_t max_text_bytes; /* 0: REQUEST_MAX_TEXT_BYTES */
     bool has_tokenizer;
     struct generation_defaults defaults;
 };

@@ -62,6 +62,12 @@ static enum status start_dispatch(struct router *router, struct error *err)
     return dispatch_start(&dispatch, &router->dispatch, err);
 }
 
+static size_t message_limit(const struct router_config *config)
+{
+    uint64_t with_text = config->max_text_bytes + REQUEST_MORE_BYTES;
+    return with_text > REQUEST_MAX_MESSAGE_BYTES ? (size_t)with_text : REQUEST_MAX_MESSAGE_BYTES;
+}
+
 static enum status start_server(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
@@ -78,7 +84,7 @@ static enum status start_server(struct router *router, struct error *err)
     router->descriptors[1] = (struct rpc_bytes){worker_descriptors, worker_descriptors_size};
     struct rpc_server_config server = {
         .listen = config->listen,
-        .max_message_bytes = REQUEST_MAX_MESSAGE_BYTES,
+        .max_message_bytes = message_limit(config),
         .max_queued_bytes = config->client_buffer_bytes,
         .max_receive_memory_bytes = config->receive_memory_bytes,
         .max_queued_total_bytes = config->client_buffers_bytes,
@@ -126,6 +132,7 @@ enum status router_start(const struct router_config *config, struct router **out
         served_model_open(config->model_dir, config->model_name, &router->model, err);
     if (status != STATUS_OK)
         goto fail_router;
+    router->model.limits.max_text_bytes = config->max_text_bytes;
     status = router_metrics_create(&router->metrics);
     if (status != STATUS_OK)
         goto fail_model;

@@ -23,6 +23,8 @@ static const struct config_setting settings[] = {
      .help = "Requests that wait for a worker; one more is refused as overloaded"},
     {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",
      .help = "Connections of clients and workers at once; one more is closed at once"},
+    {"max-text", CONFIG_BYTES, AT(max_text_bytes), "4MiB", "1KiB", "256MiB",
+     .help = "Text of one request"},
     {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",
      .help = "Of requests that come without a deadline; 0: none"},
     {"retries", CONFIG_U64, AT(retries), "2", "0", "10",

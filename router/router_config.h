@@ -10,6 +10,7 @@ struct router_config {
     uint32_t ready_fd;                /* 0: none */
     uint32_t max_requests, max_queue; /* calls at once; of those, without a place */
     uint32_t max_connections;
+    uint64_t max_text_bytes;      /* of one request */
     uint64_t default_deadline_us; /* 0: none */
     uint32_t retries;             /* prefills after the first */
     uint64_t unconfirmed_tokens;  /* of one decode worker; 0: half of its pool */

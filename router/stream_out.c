@@ -20,9 +20,10 @@ enum status stream_out_init(struct stream_out *out, const struct stream_out_conf
     TRY(stop_matcher_create(config->stops, lengths, config->stop_count, &out->matcher, err));
     if (config->tokenizer)
         detokenizer_init(&out->detokenizer, config->tokenizer, config->skip_special_tokens);
-    str_init(&out->piece, STREAM_OUT_MAX_TEXT_BYTES);
-    str_init(&out->text, STREAM_OUT_MAX_TEXT_BYTES);
-    str_init(&out->taken, STREAM_OUT_MAX_TEXT_BYTES);
+    size_t limit = config->max_text_bytes ? config->max_text_bytes : STREAM_OUT_MAX_TEXT_BYTES;
+    str_init(&out->piece, limit);
+    str_init(&out->text, limit);
+    str_init(&out->taken, limit);
     return STATUS_OK;
 }
 
@@ -40,6 +41,7 @@ void stream_out_deinit(struct stream_out *out)
 static bool release_piece(struct stream_out *out)
 {
     out->stop = stop_matcher_push(out->matcher, out->piece.data, out->piece.length, &out->text);
+    out->overflowed |= out->piece.truncated;
     str_clear(&out->piece);
     return out->stop != STOP_MATCHER_NONE;
 }
@@ -84,6 +86,7 @@ enum finish_reason stream_out_end(struct stream_out *out, enum finish_reason fin
 bool stream_out_take(struct stream_out *out, struct stream_delta *delta)
 {
     size_t pending = out->count - out->first;
+    out->overflowed = stream_out_overflowed(out);
     str_clear(&out->taken);
     struct str text = out->taken; /* the two change places, so that the delta's text stays */
     out->taken = out->text;
@@ -96,6 +99,11 @@ bool stream_out_take(struct stream_out *out, struct stream_delta *delta)
                                    .hash_count = out->return_logits_hash ? pending : 0};
     out->first = out->count;
     return out->taken.length || delta->id_count || delta->hash_count;
+}
+
+bool stream_out_overflowed(const struct stream_out *out)
+{
+    return out->overflowed || out->text.truncated || out->piece.truncated;
 }
 
 const char *stream_out_stop(const struct stream_out *out, size_t *length)

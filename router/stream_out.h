@@ -22,6 +22,7 @@ struct stream_out_config {
     bool skip_special_tokens, return_token_ids, return_logits_hash;
     const char *const *stops; /* copied; none without a tokenizer */
     size_t stop_count;
+    size_t max_text_bytes; /* not taken yet; 0: STREAM_OUT_MAX_TEXT_BYTES */
 };
 
 struct stream_out {
@@ -37,7 +38,7 @@ struct stream_out {
     size_t capacity;
     uint32_t *ids;    /* [count - first] */
     uint64_t *hashes; /* likewise */
-    bool ended;
+    bool ended, overflowed;
     int stop; /* index of the stop string that matched, or STOP_MATCHER_NONE */
 };
 
@@ -63,6 +64,8 @@ enum finish_reason stream_out_end(struct stream_out *out, enum finish_reason fin
 
 /* What came free since the last take; false: nothing. */
 bool stream_out_take(struct stream_out *out, struct stream_delta *delta);
+/* Text was lost, because more came than may wait to be taken: the answer must not be given. */
+bool stream_out_overflowed(const struct stream_out *out);
 /* The stop string that matched; NULL: none. Not NUL-terminated. */
 const char *stream_out_stop(const struct stream_out *out, size_t *length);
 

@@ -52,6 +52,7 @@ static const char *const known[] = {
     "BATON_MAX_QUEUE",
     "BATON_MAX_REQUESTS",
     "BATON_MAX_SEQUENCES",
+    "BATON_MAX_TEXT",
     "BATON_MAX_TOKENS",
     "BATON_METRICS_LISTEN",
     "BATON_MIB",

@@ -1,8 +1,17 @@
 """At the limits of the workers: what doesn't fit waits its turn, and what can't start says so and ends."""
 import subprocess
+import threading
 
+import grpc
 import pytest
+from bare import Bare
+from client import Client, pb, reason_of, request
+from fake_worker import wp, wp_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from harness import BUILD, GOLDEN
+
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+WORKERS, WATCHES, PEERS = 256, 1024, 64
 
 
 def test_more_requests_than_the_workers_hold_wait_their_turn(start_cluster, connect):
@@ -16,9 +25,92 @@ def test_more_requests_than_the_workers_hold_wait_their_turn(start_cluster, conn
     assert cluster.total("router", "baton_router_retries_total") == 0
 
 
+def test_requests_wait_for_blocks_and_what_never_fits_is_told_the_numbers(start_cluster, connect):
+    """Pools of 512 tokens: of eight requests of 252 to 264 tokens one or two fit at a time."""
+    cluster = start_cluster(model=GOLDEN / "llama", settings={"kv-tokens": 512})
+    client = connect(cluster)
+    asked = dict(temperature=1, seed=5, max_tokens=52, ignore_eos=True)
+    answers = client.generate_all([(list(range(1, 201 + i)), asked) for i in range(8)])
+    assert [len(answer.ids) for answer in answers] == [52] * 8
+    assert cluster.total("router", "baton_router_requests_total") == 8
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate([1] * 500, max_tokens=13)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT and reason_of(caught.value) == "context_length_exceeded"
+    assert caught.value.details() == "the prompt has 500 tokens and max_tokens is 13, together 513, but one request may have 512 on a decode worker"
+    assert len(client.generate([1] * 500, max_tokens=12, ignore_eos=True).ids) == 12
+    for name, blocks in cluster.all_blocks().items():
+        assert blocks["free"] == 16, (name, blocks)
+
+
 @pytest.mark.parametrize("program", ["baton-prefill", "baton-decode"])
 def test_a_worker_that_cannot_register_ends(program):
     """It is up but for the last step: everything that it has started must go down again."""
     done = subprocess.run([BUILD / "bin" / program, "--name", "w", "--router", "", "--model", GOLDEN / "llama"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "is not host:port" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def router():
+    started = Bare("baton-router", "--max-text", "1KiB", stderr=subprocess.DEVNULL)
+    yield started
+    assert started.stop() == 0
+
+
+def test_one_worker_more_than_there_is_room_for(router):
+    with grpc.insecure_channel(router.grpc) as channel:
+        registry = wp_grpc.RegistryStub(channel)
+        info = wp.WorkerInfo(version=1, role=wp.ROLE_DECODE, address="127.0.0.1:1", model="tiny-shakespeare", block_tokens=32, block_count=1, context=1, vocab=2048)
+        for i in range(WORKERS):
+            info.name, info.incarnation = f"w{i}", i + 1
+            registry.RegisterWorker(wp.RegisterRequest(info=info), timeout=20)
+        info.name, info.incarnation = "surplus", 1000
+        with pytest.raises(grpc.RpcError) as caught:
+            registry.RegisterWorker(wp.RegisterRequest(info=info), timeout=20)
+        assert (caught.value.code(), reason_of(caught.value)) == (EXHAUSTED, "too_many_workers")
+        info.name, info.incarnation = "w7", 8
+        registry.RegisterWorker(wp.RegisterRequest(info=info), timeout=20)  # who is in stays in
+
+
+def test_one_watch_more_than_there_is_room_for(router):
+    channel = grpc.insecure_channel(router.grpc)
+    watches = [health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for _ in range(WATCHES)]
+    for watch in watches:
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    with pytest.raises(grpc.RpcError) as caught:
+        next(health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()))
+    assert (caught.value.code(), reason_of(caught.value)) == (EXHAUSTED, "too_many_watches")
+    channel.close()
+
+
+def test_a_text_limit_of_the_settings(router):
+    client = Client(router.grpc)
+    assert client.stub.Tokenize(pb.TokenizeRequest(text="a" * 1024), timeout=20).ids
+    with pytest.raises(grpc.RpcError) as caught:
+        list(client.stub.Generate(request("a" * 1025), timeout=20))
+    assert reason_of(caught.value) == "text_too_long" and caught.value.details() == "text may have at most 1024 bytes, got 1025"
+    client.close()
+
+
+def test_one_reader_more_than_a_prefill_worker_serves():
+    worker = Bare("baton-prefill", "--name", "prefill-0", "--router", "127.0.0.1:1", model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
+    channel = grpc.insecure_channel(worker.grpc)
+    done = threading.Event()
+
+    def silence():
+        done.wait()
+        yield from ()
+
+    peers = [wp_grpc.PrefillPeerStub(channel).Peer(silence()) for _ in range(PEERS)]
+    with pytest.raises(grpc.RpcError) as caught:
+        for _ in range(20):  # the streams may come in another order
+            next(wp_grpc.PrefillPeerStub(channel).Peer(silence(), timeout=0.5))
+    while caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        with pytest.raises(grpc.RpcError) as caught:
+            next(wp_grpc.PrefillPeerStub(channel).Peer(silence(), timeout=1))
+    assert (caught.value.code(), reason_of(caught.value)) == (EXHAUSTED, "too_many_peers")
+    done.set()
+    for peer in peers:
+        peer.cancel()
+    channel.close()
+    assert worker.stop() == 0

@@ -85,9 +85,38 @@ static void test_a_reader_that_does_not_read(void **state)
     rpc_runtime_destroy(far);
 }
 
+struct posted {
+    struct transfer_message base;
+    size_t *dropped;
+};
+
+static void count_dropped(struct transfer_message *base)
+{
+    ++*((struct posted *)base)->dropped;
+}
+
+/* A transfer thread that is too far behind (here: not started): messages are refused, ends of streams still fit. */
+static void test_an_inbox_that_is_full(void **state)
+{
+    (void)state;
+    struct transfer_loop *loop;
+    size_t dropped = 0, taken = 0;
+    struct posted message = {{.drop = count_dropped}, &dropped};
+    assert_int_equal(transfer_loop_create(&loop), STATUS_OK);
+    while (taken < 1000000 && transfer_loop_post(loop, &message.base) == STATUS_OK)
+        taken++;
+    assert_in_range(taken, 1, 999999);
+    for (int i = 0; i < 256; i++) /* as many streams as a worker's server has */
+        transfer_loop_post_end(loop, &message.base);
+    assert_int_equal(transfer_loop_post(loop, &message.base), STATUS_LIMIT);
+    transfer_loop_destroy(loop);
+    assert_int_equal(dropped, taken + 256);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_reader_that_does_not_read)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_reader_that_does_not_read),
+                                       cmocka_unit_test(test_an_inbox_that_is_full)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,31 @@ static void test_ids_alone_without_a_tokenizer(void **state)
     stream_out_deinit(&out);
 }
 
+/* Text that nobody takes is bounded; what is lost is never passed over in silence. */
+static void test_text_that_is_not_taken_is_bounded(void **state)
+{
+    (void)state;
+    for (size_t limit = 3; limit <= 6; limit++) {
+        struct stream_out out;
+        struct stream_out_config config = {.tokenizer = tokenizer, .max_text_bytes = limit};
+        struct error err;
+        struct stream_delta delta;
+        struct token_ids ids;
+        encode("Exeunt", &ids);
+        assert_int_equal(stream_out_init(&out, &config, &err), STATUS_OK);
+        for (uint32_t i = 0; i < ids.count; i++)
+            stream_out_token(&out, ids.data[i], 0, FINISH_NONE);
+        stream_out_end(&out, FINISH_MAX_TOKENS);
+        stream_out_take(&out, &delta);
+        assert_int_equal(stream_out_overflowed(&out), limit < strlen("Exeunt"));
+        assert_true(strlen(delta.text) <= limit);
+        stream_out_take(&out, &delta);
+        assert_int_equal(stream_out_overflowed(&out), limit < strlen("Exeunt")); /* for ever */
+        stream_out_deinit(&out);
+        token_ids_deinit(&ids);
+    }
+}
+
 static void test_nothing_is_sent_where_nothing_was_asked_for(void **state)
 {
     (void)state;
@@ -257,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_a_stop_may_come_with_the_flush),
         cmocka_unit_test(test_the_ending_id_is_no_text),
         cmocka_unit_test(test_ids_alone_without_a_tokenizer),
+        cmocka_unit_test(test_text_that_is_not_taken_is_bounded),
         cmocka_unit_test(test_nothing_is_sent_where_nothing_was_asked_for),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);

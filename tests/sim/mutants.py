@@ -94,7 +94,7 @@ MODEL = [
     if (!sink->has_handle) {
         sink->state = SINK_RUNNING;
 """),
-           ("tests/sim/sim_decode.c", "    uint32_t index = job->emitted_count + 1;\n",
+           ("tests/sim/sim_decode_step.c", "    uint32_t index = job->emitted_count + 1;\n",
             "    uint32_t index = job->emitted_count + 1;\n    if (m->has_handle && !job->source_serial)\n"
             "        job->source_serial = sim->requests[m->request].handle.serial;\n"),
            ignore="order"),

@@ -471,7 +471,7 @@ struct sim_job *sim_reserve_next(struct sim *sim, struct sim_process *process);
 uint32_t sim_blocks_for(uint32_t tokens);
 struct sim_handle *sim_find_handle(struct sim *sim, uint64_t request, struct handle_ref ref);
 
-/* --- sim_prefill.c, sim_decode.c, sim_router.c --- */
+/* --- sim_prefill.c, sim_decode.c, sim_decode_step.c, sim_bytes.c, sim_router.c --- */
 void sim_prefill_start(struct sim *sim, uint32_t process);
 void sim_prefill_stop(struct sim *sim, uint32_t process);
 void sim_prefill_event(struct sim *sim, struct sim_event *event);
@@ -483,6 +483,10 @@ void sim_decode_stop(struct sim *sim, uint32_t process);
 void sim_decode_event(struct sim *sim, struct sim_event *event);
 void sim_decode_session_lost(struct sim *sim, uint32_t process);
 bool sim_decode_fail_step(struct sim *sim, uint32_t process); /* false: it runs nothing */
+void sim_decode_to_step(struct sim *sim, uint32_t process, const struct sim_event *event);
+void sim_decode_row(struct sim *sim, uint32_t process, const struct sim_event *event);
+void sim_bytes_read(struct sim *sim, uint32_t process, const struct sink_action *action);
+void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *event);
 /* All reads of the pair end with `status`, then the pairing is closed. */
 void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status);
 void sim_router_event(struct sim *sim, struct sim_event *event);

@@ -1,4 +1,4 @@
-/* A decode worker: the real sink table, a step thread that reserves and runs sequences, Session, Peer streams, and the byte plane. */
+/* A decode worker: the real sink table, its Session and its Peer streams. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -47,99 +47,6 @@ void sim_decode_stop(struct sim *sim, uint32_t process)
     sink_actions_deinit(&p->sink_out);
     sink_table_destroy(p->sinks);
     p->sinks = NULL;
-}
-
-/* --------------------------------------------------------------------------------------- byte plane */
-
-static void start_read(struct sim *sim, uint32_t process, const struct sink_action *action)
-{
-    struct sim_process *p = &sim->processes[process];
-    const struct sim_job *job = sim_job_find(p, action->request, action->attempt);
-    uint32_t slot = 0;
-    while (slot < SIM_MAX_READS && p->reads[slot].used)
-        slot++;
-    if (!job || slot == SIM_MAX_READS || p->pairs[action->peer] == PAIR_IS_DOWN)
-        sim_fail(sim, HOLDS_LANDING, "a read without blocks, without pairing, or one too many");
-    if (!job || slot == SIM_MAX_READS)
-        sim_give_up("a read that can't be played");
-    if (p->confirmed[action->request] == action->attempt)
-        sim_fail(sim, HOLDS_CONFIRM, "%llu.%u reads again after it has asked Confirm",
-                 (unsigned long long)action->request, action->attempt);
-    struct sim_read *read = &p->reads[slot];
-    *read = (struct sim_read){.used = true,
-                              .generation = read->generation + 1,
-                              .source = (uint32_t)action->peer,
-                              .cookie = action->cookie,
-                              .owner = job->serial,
-                              .count = action->block_count,
-                              .closed = p->pairs[action->peer] != PAIR_IS_UP};
-    uint64_t length_us = sim_chance(sim, DRAW_READ, 15) ? sim_between(sim, DRAW_READ, 1000, 60000)
-                                                        : sim_between(sim, DRAW_READ, 100, 2000);
-    bool hangs =
-        !read->closed && sim_fault_hits(sim, FAULT_READ_HANGS, process, read->source) != NULL;
-    for (uint32_t i = 0; i < read->count; i++) {
-        read->remote[i] = action->remote[i];
-        read->local[i] = action->local[i];
-        p->blocks[read->local[i]].landing++;
-        struct sim_event *copy =
-            sim_push(sim, EVENT_COPY, process, sim_between(sim, DRAW_READ, 1, length_us));
-        copy->index = slot;
-        copy->value = i;
-        copy->serial = read->generation;
-    }
-    if (read->closed) /* the transport knows already that this pairing is lost */
-        length_us = 0;
-    struct sim_event *end =
-        sim_push(sim, EVENT_READ_END, process, hangs ? SIM_READ_LIMIT_US : length_us);
-    end->index = slot;
-    end->serial = read->generation;
-    end->status = read->closed ? STATUS_UNAVAILABLE : hangs ? STATUS_TIMEOUT : STATUS_OK;
-}
-
-/* One block lands: whatever is in the source's pool at this moment. */
-static void on_copy(struct sim *sim, uint32_t process, const struct sim_event *event)
-{
-    struct sim_process *p = &sim->processes[process];
-    const struct sim_read *read = &p->reads[event->index];
-    if (!read->used || read->generation != event->serial || read->closed)
-        return;
-    const struct sim_process *source = &sim->processes[read->source];
-    struct sim_block *block = &p->blocks[read->local[event->value]];
-    if (block->owner != read->owner)
-        sim_fail(sim, HOLDS_LANDING, "a read lands in block %u of %s, which was given away",
-                 read->local[event->value], sim_name(sim, process));
-    /* Over a pairing with one that has died: what is left of its memory, or what its successor has there. */
-    bool old = p->pair_incarnations[read->source] != source->incarnation;
-    bool there = source->up && (!old || sim_chance(sim, DRAW_READ, 50));
-    block->tag = there ? source->blocks[read->remote[event->value]].tag : (struct sim_tag){0};
-    if (sim_fault_hits(sim, FAULT_FLIP, process, read->source))
-        block->tag.flipped = true;
-    sim_trace(sim, process, "block %u has landed", read->local[event->value]);
-}
-
-void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status)
-{
-    struct sim_process *p = &sim->processes[process];
-    if (p->pairs[source] == PAIR_IS_DOWN || p->pairs[source] == PAIR_IS_CLOSING)
-        return;
-    p->pairs[source] = PAIR_IS_CLOSING;
-    uint64_t last_us = 0;
-    for (uint32_t i = 0; i < SIM_MAX_READS; i++) {
-        struct sim_read *read = &p->reads[i];
-        if (!read->used || read->closed || read->source != source)
-            continue;
-        read->closed = true;
-        uint64_t delay_us = sim_between(sim, DRAW_READ, 0, 500);
-        last_us = delay_us > last_us ? delay_us : last_us;
-        struct sim_event *end = sim_push(sim, EVENT_READ_END, process, delay_us);
-        end->index = i;
-        end->serial = read->generation;
-        end->status = status;
-    }
-    last_us += sim_chance(sim, DRAW_READ, 30) ? sim_between(sim, DRAW_READ, 1, 20000) : 1;
-    struct sim_event *closed = sim_push(sim, EVENT_PAIR_CLOSED, process, last_us);
-    closed->index = source;
-    closed->serial = p->peer_uses[source];
 }
 
 /* ---------------------------------------------------------------------------------- transfer thread */
@@ -247,7 +154,7 @@ static void execute_one(struct sim *sim, uint32_t process, const struct sink_act
     case SINK_PAIR:
     case SINK_UNPAIR:
     case SINK_SEND_PEER: execute_peer(sim, process, action); break;
-    case SINK_READ: start_read(sim, process, action); break;
+    case SINK_READ: sim_bytes_read(sim, process, action); break;
     case SINK_VERIFY: verify(sim, process, action); break;
     case SINK_SEND_TOKEN: send_up(sim, process, action, MESSAGE_TOKEN); break;
     case SINK_SEND_LOST: send_up(sim, process, action, MESSAGE_LOST); break;
@@ -431,138 +338,6 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
     execute(sim, process, NULL);
 }
 
-/* ------------------------------------------------------------------------------------- step thread */
-
-static void reserve(struct sim *sim, uint32_t process)
-{
-    struct sim_process *p = &sim->processes[process];
-    for (struct sim_job *job; (job = sim_reserve_next(sim, p));) {
-        struct sim_event *event = sim_push_ring(sim, EVENT_FROM_STEP, process);
-        bool full = sim_fault_hits(sim, FAULT_NO_ROOM, process, process) != NULL;
-        event->value = full ? STEP_REFUSED : STEP_RESERVED;
-        event->message.request = job->request;
-        event->message.attempt = job->attempt;
-        event->message.token_count = job->block_count;
-        memcpy(event->message.blocks, job->blocks, sizeof job->blocks);
-        if (full)
-            sim_job_end(sim, p, job);
-    }
-}
-
-bool sim_decode_fail_step(struct sim *sim, uint32_t process)
-{
-    struct sim_process *p = &sim->processes[process];
-    struct sim_job *job = NULL;
-    for (uint32_t i = 0; i < SIM_MAX_JOBS && !job; i++)
-        if (p->jobs[i].serial && p->jobs[i].running)
-            job = &p->jobs[i];
-    if (!job)
-        return false;
-    struct sim_event *event = sim_push_ring(sim, EVENT_FROM_STEP, process);
-    event->value = STEP_FAILED;
-    event->message.request = job->request;
-    event->message.attempt = job->attempt;
-    sim_job_end(sim, p, job);
-    reserve(sim, process);
-    return true;
-}
-
-/* Nothing runs on bytes that were not answered `held` for it. */
-static void check_held(struct sim *sim, const struct sim_job *job)
-{
-    for (uint32_t i = 0; i < sim->handle_count; i++)
-        if (sim->handles[i].serial == job->source_serial &&
-            sim->handles[i].held_attempt == job->attempt)
-            return;
-    sim_fail(sim, HOLDS_CONFIRM, "%llu.%u runs, but its handle was not held for it",
-             (unsigned long long)job->request, job->attempt);
-}
-
-static void admit(struct sim *sim, uint32_t process, const struct sim_event *event)
-{
-    struct sim_process *p = &sim->processes[process];
-    const struct sim_message *m = &event->message;
-    struct sim_job *job = sim_job_find(p, m->request, m->attempt);
-    if (!job || !job->block_count || job->running)
-        sim_fail(sim, HOLDS_FREE, "%llu.%u is admitted without room",
-                 (unsigned long long)m->request, m->attempt);
-    if (!job)
-        return;
-    uint32_t index = job->emitted_count + 1;
-    if (m->has_handle) {
-        sim_check_bytes(sim, process, job);
-        check_held(sim, job);
-        if (m->token.id != sim_token_id(m->request, index))
-            sim_fail(sim, HOLDS_INDICES, "%llu.%u goes on from a wrong first token",
-                     (unsigned long long)m->request, m->attempt);
-    } else if (job->source_serial) {
-        sim_fail(sim, HOLDS_ORDER, "a prompt that has a handle is computed again");
-    }
-    job->running = true;
-    job->next_index = index;
-    uint64_t delay_us = m->has_handle ? sim_between(sim, DRAW_COMPUTE, 10, 3000)
-                                      : sim_between(sim, DRAW_COMPUTE, 3000, 30000);
-    struct sim_event *row = sim_push(sim, EVENT_ROW, process, delay_us);
-    row->index = (uint32_t)(job - p->jobs);
-    row->serial = job->serial;
-}
-
-static void on_row(struct sim *sim, uint32_t process, const struct sim_event *event)
-{
-    struct sim_process *p = &sim->processes[process];
-    struct sim_job *job = &p->jobs[event->index];
-    if (job->serial != event->serial)
-        return; /* stopped */
-    bool last = job->next_index >= sim->requests[job->request].length;
-    struct sim_message message = {.kind = MESSAGE_TOKEN,
-                                  .request = job->request,
-                                  .attempt = job->attempt,
-                                  .token = {.worker = process,
-                                            .attempt = job->attempt,
-                                            .index = job->next_index,
-                                            .id = sim_token_id(job->request, job->next_index),
-                                            .finish = last ? FINISH_MAX_TOKENS : FINISH_NONE}};
-    sim_send(sim, p->session, process, &message);
-    if (!last) {
-        job->next_index++;
-        struct sim_event *row =
-            sim_push(sim, EVENT_ROW, process,
-                     sim_between(sim, DRAW_COMPUTE, 500, 4000) * (sim->plan->slow ? 20 : 1));
-        row->index = event->index;
-        row->serial = event->serial;
-        return;
-    }
-    struct sim_event *done = sim_push_ring(sim, EVENT_FROM_STEP, process);
-    done->value = STEP_FINISHED;
-    done->message.request = job->request;
-    done->message.attempt = job->attempt;
-    sim_job_end(sim, p, job);
-    reserve(sim, process);
-}
-
-static void to_step(struct sim *sim, uint32_t process, const struct sim_event *event)
-{
-    struct sim_process *p = &sim->processes[process];
-    const struct sim_message *m = &event->message;
-    struct sim_job *job;
-    switch (event->value) {
-    case STEP_RESERVE:
-        job = sim_job_add(sim, p, m->request, m->attempt);
-        job->emitted_count = m->emitted_count;
-        job->token_count = m->token_count;
-        job->source_serial = m->serial;
-        job->reserve_tokens = event->index;
-        break;
-    case STEP_ADMIT: admit(sim, process, event); break;
-    default:
-        job = sim_job_find(p, m->request, m->attempt);
-        if (job)
-            sim_job_end(sim, p, job);
-        break;
-    }
-    reserve(sim, process);
-}
-
 void sim_decode_event(struct sim *sim, struct sim_event *event)
 {
     uint32_t process = event->process;
@@ -573,13 +348,13 @@ void sim_decode_event(struct sim *sim, struct sim_event *event)
         return;
     switch (event->kind) {
     case EVENT_MESSAGE: on_message(sim, process, event); return;
-    case EVENT_TO_STEP: to_step(sim, process, event); return;
+    case EVENT_TO_STEP: sim_decode_to_step(sim, process, event); return;
     case EVENT_FROM_STEP: from_step(sim, process, event); return;
-    case EVENT_ROW: on_row(sim, process, event); return;
+    case EVENT_ROW: sim_decode_row(sim, process, event); return;
     case EVENT_CONNECTED: on_connected(sim, process, event); return;
     case EVENT_PAIRED:
     case EVENT_PAIR_CLOSED: on_pairing(sim, process, event); return;
-    case EVENT_COPY: on_copy(sim, process, event); return;
+    case EVENT_COPY: sim_bytes_land(sim, process, event); return;
     case EVENT_READ_END: on_read_end(sim, process, event); return;
     case EVENT_VERIFIED:
         sink_on_verified(p->sinks, sim->now_us, event->cookie, event->value, &p->sink_out);

@@ -1,0 +1,93 @@
+/* The byte plane of a decode worker: reads that copy tags, each block at its own moment, and pairings that close. */
+#include "tests/sim/sim.h"
+
+void sim_bytes_read(struct sim *sim, uint32_t process, const struct sink_action *action)
+{
+    struct sim_process *p = &sim->processes[process];
+    const struct sim_job *job = sim_job_find(p, action->request, action->attempt);
+    uint32_t slot = 0;
+    while (slot < SIM_MAX_READS && p->reads[slot].used)
+        slot++;
+    if (!job || slot == SIM_MAX_READS || p->pairs[action->peer] == PAIR_IS_DOWN)
+        sim_fail(sim, HOLDS_LANDING, "a read without blocks, without pairing, or one too many");
+    if (!job || slot == SIM_MAX_READS)
+        sim_give_up("a read that can't be played");
+    if (p->confirmed[action->request] == action->attempt)
+        sim_fail(sim, HOLDS_CONFIRM, "%llu.%u reads again after it has asked Confirm",
+                 (unsigned long long)action->request, action->attempt);
+    struct sim_read *read = &p->reads[slot];
+    *read = (struct sim_read){.used = true,
+                              .generation = read->generation + 1,
+                              .source = (uint32_t)action->peer,
+                              .cookie = action->cookie,
+                              .owner = job->serial,
+                              .count = action->block_count,
+                              .closed = p->pairs[action->peer] != PAIR_IS_UP};
+    uint64_t length_us = sim_chance(sim, DRAW_READ, 15) ? sim_between(sim, DRAW_READ, 1000, 60000)
+                                                        : sim_between(sim, DRAW_READ, 100, 2000);
+    bool hangs =
+        !read->closed && sim_fault_hits(sim, FAULT_READ_HANGS, process, read->source) != NULL;
+    for (uint32_t i = 0; i < read->count; i++) {
+        read->remote[i] = action->remote[i];
+        read->local[i] = action->local[i];
+        p->blocks[read->local[i]].landing++;
+        struct sim_event *copy =
+            sim_push(sim, EVENT_COPY, process, sim_between(sim, DRAW_READ, 1, length_us));
+        copy->index = slot;
+        copy->value = i;
+        copy->serial = read->generation;
+    }
+    if (read->closed) /* the transport knows already that this pairing is lost */
+        length_us = 0;
+    struct sim_event *end =
+        sim_push(sim, EVENT_READ_END, process, hangs ? SIM_READ_LIMIT_US : length_us);
+    end->index = slot;
+    end->serial = read->generation;
+    end->status = read->closed ? STATUS_UNAVAILABLE : hangs ? STATUS_TIMEOUT : STATUS_OK;
+}
+
+/* One block lands: whatever is in the source's pool at this moment. */
+void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *event)
+{
+    struct sim_process *p = &sim->processes[process];
+    const struct sim_read *read = &p->reads[event->index];
+    if (!read->used || read->generation != event->serial || read->closed)
+        return;
+    const struct sim_process *source = &sim->processes[read->source];
+    struct sim_block *block = &p->blocks[read->local[event->value]];
+    if (block->owner != read->owner)
+        sim_fail(sim, HOLDS_LANDING, "a read lands in block %u of %s, which was given away",
+                 read->local[event->value], sim_name(sim, process));
+    /* Over a pairing with one that has died: what is left of its memory, or what its successor has there. */
+    bool old = p->pair_incarnations[read->source] != source->incarnation;
+    bool there = source->up && (!old || sim_chance(sim, DRAW_READ, 50));
+    block->tag = there ? source->blocks[read->remote[event->value]].tag : (struct sim_tag){0};
+    if (sim_fault_hits(sim, FAULT_FLIP, process, read->source))
+        block->tag.flipped = true;
+    sim_trace(sim, process, "block %u has landed", read->local[event->value]);
+}
+
+void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, enum status status)
+{
+    struct sim_process *p = &sim->processes[process];
+    if (p->pairs[source] == PAIR_IS_DOWN || p->pairs[source] == PAIR_IS_CLOSING)
+        return;
+    p->pairs[source] = PAIR_IS_CLOSING;
+    uint64_t last_us = 0;
+    for (uint32_t i = 0; i < SIM_MAX_READS; i++) {
+        struct sim_read *read = &p->reads[i];
+        if (!read->used || read->closed || read->source != source)
+            continue;
+        read->closed = true;
+        uint64_t delay_us = sim_between(sim, DRAW_READ, 0, 500);
+        last_us = delay_us > last_us ? delay_us : last_us;
+        struct sim_event *end = sim_push(sim, EVENT_READ_END, process, delay_us);
+        end->index = i;
+        end->serial = read->generation;
+        end->status = status;
+    }
+    last_us += sim_chance(sim, DRAW_READ, 30) ? sim_between(sim, DRAW_READ, 1, 20000) : 1;
+    struct sim_event *closed = sim_push(sim, EVENT_PAIR_CLOSED, process, last_us);
+    closed->index = source;
+    closed->serial = p->peer_uses[source];
+}

@@ -8,7 +8,7 @@
 
 #define NORMALIZER_LIMIT_STEPS   16
 #define NORMALIZER_LIMIT_CONTENT 1024         /* bytes of what is put in */
-#define NORMALIZER_LIMIT_BYTES   (256u << 20) /* of a text after any step */
+#define NORMALIZER_LIMIT_BYTES   (192u << 20) /* of a text after any step: form C may triple it */
 
 struct normalizer_step {
     enum { NORMALIZER_NFC, NORMALIZER_PREPEND, NORMALIZER_REPLACE } kind;

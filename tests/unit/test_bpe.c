@@ -148,6 +148,41 @@ static void test_whole_tokens(void **state)
     }
 }
 
+/* Look-ups of pairs. */
+static uint64_t work_of(const struct bpe *bpe, const char *word, size_t length)
+{
+    struct bpe_scratch scratch;
+    struct token_ids ids;
+    bpe_scratch_init(&scratch);
+    token_ids_init(&ids, length);
+    assert_true(bpe_encode(bpe, &scratch, word, length, &ids));
+    token_ids_deinit(&ids);
+    uint64_t pairs = scratch.pairs_looked_up;
+    bpe_scratch_deinit(&scratch);
+    return pairs;
+}
+
+/* Every look-up of a pair is a first candidate or follows a merge: 3 for each symbol at most, however long the word is. */
+static void test_work_is_linear_in_the_word(void **state)
+{
+    (void)state;
+    enum { LENGTH = 100000 };
+    char *word = malloc(LENGTH);
+    assert_non_null(word);
+    struct rng rng = rng_seeded(6);
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct vocabulary vocabulary;
+        struct bpe bpe;
+        make(&vocabulary, &bpe, false, seed);
+        for (size_t i = 0; i < LENGTH; i++)
+            word[i] = seed < 4 ? 'a' : (char)('a' + rng_below(&rng, LETTERS));
+        assert_true(work_of(&bpe, word, LENGTH) <= 3 * LENGTH);
+        bpe_deinit(&bpe);
+        vocabulary_deinit(&vocabulary);
+    }
+    free(word);
+}
+
 /* The plain algorithm would take hours. */
 static void test_a_long_word_takes_n_log_n(void **state)
 {
@@ -186,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_the_plain_algorithm),
         cmocka_unit_test(test_whole_tokens),
+        cmocka_unit_test(test_work_is_linear_in_the_word),
         cmocka_unit_test(test_a_long_word_takes_n_log_n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

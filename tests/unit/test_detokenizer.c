@@ -149,6 +149,110 @@ static void test_random_streams(void **state)
     tokenizer_close(t);
 }
 
+/* ByteFallback, Fuse and Strip as Llama 2 has them: ids 0..255 are the byte tokens, then "▁a", "▁", "a", a special "<s>". */
+static struct tokenizer *opened_with(const char *decoder)
+{
+    struct tokenizer *tokenizer = NULL;
+    struct error err = {""};
+    struct str text;
+    str_init(&text, 1 << 16);
+    str_addf(&text,
+             "{\"added_tokens\":[{\"id\":259,\"content\":\"<s>\",\"special\":true}],\"decoder\":%s,"
+             "\"model\":{\"byte_fallback\":true,\"merges\":[],\"vocab\":{\"\xe2\x96\x81"
+             "a\":256,\"\xe2\x96\x81\":257,\"a\":258",
+             decoder);
+    for (unsigned byte = 0; byte < 256; byte++)
+        str_addf(&text, ",\"<0x%02X>\":%u", byte, byte);
+    str_add(&text, "}}}");
+    if (tokenizer_file_open_bytes(text.data, text.length, &tokenizer, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    str_deinit(&text);
+    return tokenizer;
+}
+
+/* Pushes the ids one by one, a "|" behind each, then the flush; NULL for `whole`: the same without the "|". */
+static void check_stream(const char *decoder, const char *ids, const char *pieces,
+                         const char *whole)
+{
+    struct tokenizer *t = opened_with(decoder);
+    struct detokenizer d;
+    struct str streamed, plain, at_once;
+    struct token_ids list;
+    str_init(&streamed, 1000);
+    str_init(&plain, 1000);
+    str_init(&at_once, 1000);
+    token_ids_init(&list, 100);
+    detokenizer_init(&d, t, true);
+    for (char *next = NULL; *ids; ids = next + (*next == ' ')) {
+        uint32_t id = (uint32_t)strtoul(ids, &next, 0);
+        assert_true(token_ids_push(&list, id));
+        size_t before = plain.length;
+        detokenizer_push(&d, id, &plain);
+        str_add(&streamed, plain.data + before);
+        str_add(&streamed, "|");
+    }
+    size_t before = plain.length;
+    detokenizer_flush(&d, &plain);
+    str_add(&streamed, plain.data + before);
+    assert_string_equal(streamed.data, pieces);
+    assert_int_equal(detokenizer_decode(t, list.data, list.count, true, &at_once, NULL), STATUS_OK);
+    assert_string_equal(at_once.data, whole ? whole : plain.data);
+    token_ids_deinit(&list);
+    str_deinit(&at_once);
+    str_deinit(&plain);
+    str_deinit(&streamed);
+    tokenizer_close(t);
+}
+
+#define REPLACE "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"}"
+#define LLAMA                                                                                      \
+    "{\"type\":\"Sequence\",\"decoders\":[" REPLACE ",{\"type\":\"ByteFallback\"},"                \
+    "{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}"
+#define FFFD UTF8_REPLACEMENT
+
+static void test_byte_fallback(void **state)
+{
+    (void)state;
+    check_stream(LLAMA, "256 256 258", "a| a|a|", NULL);
+    check_stream(LLAMA, "257 257 256", "| | a|", NULL); /* one space at the start, no more */
+    check_stream(LLAMA, "259 256", "|a|", NULL);        /* <s> is no text, nor the start */
+    check_stream(LLAMA, "0x20 0x41", "|A|", NULL);      /* a byte's space is one too */
+    check_stream(LLAMA, "0xE6 0xBC 0xA2 258", "||\xe6\xbc\xa2|a|", NULL);
+    check_stream(LLAMA, "0xE6 0xBC 258", "||" FFFD FFFD "a|", NULL);
+    check_stream(LLAMA, "0xE6 0xBC", "||" FFFD FFFD, NULL);
+    check_stream(LLAMA, "0xFF 0x80", FFFD "|" FFFD "|", NULL);
+    check_stream(LLAMA, "0xE6 259 0xBC 0xA2", "|||\xe6\xbc\xa2|", NULL);
+    /* Only the whole text shows that the run is malformed. */
+    check_stream(LLAMA, "0x41 0xC3 0xA9 0xC3 258", "A||\xc3\xa9||" FFFD "a|",
+                 FFFD FFFD FFFD FFFD "a");
+    check_stream(LLAMA, "0x41 0x80", "A|" FFFD "|", FFFD FFFD);
+}
+
+static void test_other_decoders(void **state)
+{
+    (void)state;
+    check_stream("null", "256 258 259 257",
+                 "\xe2\x96\x81"
+                 "a| a|| \xe2\x96\x81|",
+                 NULL);
+    check_stream("null", "0x41 258", "<0x41>| a|", NULL);
+    static const char metaspace[] = "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\","
+                                    "\"prepend_scheme\":\"%s\"}";
+    char decoder[128];
+    snprintf(decoder, sizeof decoder, metaspace, "always");
+    check_stream(decoder, "259 256 256 257", "|a| a| |", NULL);
+    check_stream(decoder, "258 256", "a| a|", NULL);
+    snprintf(decoder, sizeof decoder, metaspace, "never");
+    check_stream(decoder, "256 256", " a| a|", NULL);
+    check_stream(REPLACE, "256 0x41", " a|<0x41>|", NULL);
+    check_stream("{\"type\":\"Strip\",\"content\":\"a\",\"start\":0,\"stop\":2}", "256 258 259",
+                 "\xe2\x96\x81|||", NULL);
+    check_stream("{\"type\":\"Fuse\"}", "256 258",
+                 "\xe2\x96\x81"
+                 "a|a|",
+                 NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +260,8 @@ int main(void)
         cmocka_unit_test(test_special_tokens_break_a_character_when_shown),
         cmocka_unit_test(test_decode_checks_ids_and_room),
         cmocka_unit_test(test_random_streams),
+        cmocka_unit_test(test_byte_fallback),
+        cmocka_unit_test(test_other_decoders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,3 +86,11 @@ def test_a_deadline_says_whose_it_was():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         done = run("baton generate", "--server", "127.0.0.1:%d" % silent.getsockname()[1], "--timeout", "50ms", "x")
     assert done.returncode == 1 and "was not complete within 0.05 s (--timeout)" in done.stderr, done.stderr
+
+
+def test_a_core_more_than_there_may_be():
+    named = ("--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere")
+    done = run("baton-decode", *named, "--cpus", ",".join(["0"] * 255))
+    assert done.returncode == 1 and "nowhere" in done.stderr  # 510 bytes are what the setting takes
+    done = run("baton-decode", *named, "--cpus", ",".join(["0"] * 257))
+    assert done.returncode == 2 and "--cpus" in done.stderr

@@ -38,3 +38,23 @@ def killed_after_confirm(run):
     run.same(call, [1])
     run.same(other)
     return "equal, prefills [1]"
+
+
+@case("prefill_killed.before_pairing", ROW, NORMAL)
+def killed_before_pairing(run):
+    """A new decode worker is about to pair for the first time: with a pool that isn't there any more."""
+    fleet = run.fleet
+    ask, other_ask = run.ask(0), run.ask(1)
+    fleet.restart("decode-0")
+    fleet.restart("decode-1")
+    fleet.wait_sessions()
+    paused = run.pause_at("decode.reserved")
+    call = run.start(ask)
+    paused()
+    holder = [name for name in ("prefill-0", "prefill-1") if fleet.blocks(name)["pinned"]]
+    assert len(holder) == 1, holder
+    fleet.kill(holder[0])
+    fleet.go("decode.reserved")
+    seen = run.same(call, [2]).timing.prefills
+    run.same(run.start(other_ask))
+    return f"equal, prefills [{seen}]"

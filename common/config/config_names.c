@@ -1,5 +1,7 @@
 #include "common/config/config_names.h"
 
+#include "common/base/utf8.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -157,6 +159,7 @@ void config_names_check(char *const *environment, struct str *warnings)
         length = length < MAX_NAME_BYTES ? length : MAX_NAME_BYTES;
         memcpy(name, environment[i], length);
         name[length] = 0;
+        utf8_make_printable(name);
         if (is_known(name))
             continue;
         const char *meant = config_names_nearest(name, known, sizeof known / sizeof *known);

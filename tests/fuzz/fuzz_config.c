@@ -2,6 +2,7 @@
  * their bounds; otherwise each line of mistakes is a sentence. Input: the file (a piece), the environment (a count, then for
  * each a setting and a piece), and the flags, ended by NULs. */
 #include "common/config/config.h"
+#include "common/config/config_names.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -100,6 +101,27 @@ static int add_arguments(struct fuzz_bytes bytes, char *text, char **argv, int a
     return argc;
 }
 
+static void check_lines(struct str *lines)
+{
+    char *save = NULL;
+    FUZZ_CHECK(lines->length && lines->data[lines->length - 1] == '\n');
+    for (char *line = strtok_r(lines->data, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        fuzz_check_sentence(line);
+}
+
+/* A variable that no program of Baton knows, or one that it does. */
+static void check_foreign_variable(const char *text)
+{
+    char variable[512], *environment[] = {variable, NULL};
+    struct str warnings;
+    snprintf(variable, sizeof variable, "BATON_%s", text);
+    str_init(&warnings, 1 << 16);
+    config_names_check(environment, &warnings);
+    if (warnings.length)
+        check_lines(&warnings);
+    str_deinit(&warnings);
+}
+
 static void check_settings(const struct settings *settings, const struct config_result *result)
 {
     FUZZ_CHECK(memchr(settings->text, 0, sizeof settings->text));
@@ -133,15 +155,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct str mistakes;
     str_init(&mistakes, 1 << 16);
     if (config_load(&program, argc, argv, &settings, &result, &mistakes) != STATUS_OK) {
-        char *save = NULL;
-        FUZZ_CHECK(mistakes.length && mistakes.data[mistakes.length - 1] == '\n');
-        for (char *line = strtok_r(mistakes.data, "\n", &save); line;
-             line = strtok_r(NULL, "\n", &save))
-            fuzz_check_sentence(line);
+        check_lines(&mistakes);
     } else if (!result.help && !result.version) {
         check_settings(&settings, &result);
     }
     str_deinit(&mistakes);
+    check_foreign_variable(text);
     free(text);
     return 0;
 }

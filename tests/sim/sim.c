@@ -29,6 +29,12 @@ void sim_fail(struct sim *sim, enum sim_invariant invariant, const char *format,
     bail(sim, invariant);
 }
 
+void sim_disturbed(struct sim *sim, uint64_t until_us)
+{
+    if (until_us > sim->calm_us)
+        sim->calm_us = until_us;
+}
+
 void sim_give_up(const char *what)
 {
     snprintf(running->failure, sizeof running->failure, "%s", what);
@@ -104,6 +110,7 @@ void sim_stop(struct sim *sim, uint32_t process)
 static void restart(struct sim *sim, const struct sim_event *event)
 {
     struct sim_process *p = &sim->processes[event->process];
+    sim_disturbed(sim, sim->now_us);
     if (event->process == 0) {
         p->up = true;
         sim_trace(sim, 0, "starts again");

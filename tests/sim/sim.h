@@ -42,6 +42,9 @@
 #define SIM_READ_LIMIT_US 100000
 #define SIM_STOP_US                                                                                \
     300000 /* after the end of a request; less than a lease, which would do it otherwise */
+#define SIM_FREE_US                                                                                \
+    (SIM_LEASE_US +                                                                                \
+     200000) /* after the last end, fault or restart all blocks are free: a lease, and a little */
 #define SIM_REST_LIMIT_US 90000000 /* by then the cluster is at rest */
 #define SIM_DRAIN_US      300000 /* what a draining worker waits for its last handle or sequence */
 #define SIM_MAX_EVENTS    400000
@@ -54,7 +57,7 @@ enum sim_invariant {
     HOLDS_ALL,
     HOLDS_BYTES, /* what a running sequence reads are the bytes of its handle, whole, of one generation */
     HOLDS_LANDING,  /* a block that a read is in flight into is not given away */
-    HOLDS_FREE,     /* a block has one owner, who knows of it; after the end all are free */
+    HOLDS_FREE,     /* a block has one owner, who knows of it; a lease after the end all are free */
     HOLDS_TERMINAL, /* one end for each request, and one that what happened explains */
     HOLDS_INDICES,  /* tokens reach a client once each, in order */
     HOLDS_WAITS,    /* nothing waits for ever: who waited for the deadline had lost a message */
@@ -376,6 +379,9 @@ struct sim {
     bool armed[SIM_MAX_FAULTS];              /* waits for its chance */
     uint32_t next_fault;
     uint64_t next_fault_event;
+    uint64_t
+        calm_us; /* since then nothing new has happened: no end of a request, no fault, no restart */
+    uint64_t freed_us;    /* when the latest blocks were freed */
     uint32_t fault_count; /* that were begun */
     uint32_t costs; /* faults that may cost any request a run: not a lost Peer stream, for one */
     uint32_t reread_faults;                 /* flips, hangs, lost lanes: the first is free */
@@ -408,6 +414,8 @@ void sim_shrink(struct sim_plan *plan, const struct sim_result *failed, uint32_t
 /* Ends the life, unless that invariant is ignored. */
 void sim_fail(struct sim *sim, enum sim_invariant invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Something new happens, or goes on until then: blocks may be taken for a while after that. */
+void sim_disturbed(struct sim *sim, uint64_t until_us);
 /* The simulation itself is wrong, or too small. */
 _Noreturn void sim_give_up(const char *what);
 void sim_trace(struct sim *sim, uint32_t process, const char *format, ...)

@@ -187,6 +187,11 @@ static void check_ends(struct sim *sim)
 void sim_check_rest(struct sim *sim)
 {
     check_ends(sim);
+    bool told = !sim->message_lost && !sim->stalled;
+    if (told && sim->freed_us > sim->calm_us + SIM_FREE_US)
+        sim_fail(sim, HOLDS_FREE,
+                 "the last blocks were freed %llu us after the last thing happened",
+                 U(sim->freed_us - sim->calm_us));
     for (uint32_t i = 1; i <= sim->worker_count; i++) {
         struct sim_process *p = &sim->processes[i];
         if (!p->up)

@@ -32,6 +32,7 @@ static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
 static void count(struct sim *sim, const struct sim_fault *fault)
 {
     enum cost cost = cost_of(sim, fault);
+    sim_disturbed(sim, sim->now_us + (fault->kind == FAULT_PAUSE ? fault->length_us : 0));
     sim->fault_count++;
     sim->totals->happened[fault->kind]++;
     sim->costs += cost == COST_RUN;

@@ -47,6 +47,7 @@ void sim_job_end(struct sim *sim, struct sim_process *process, struct sim_job *j
         block->owner = 0;
     }
     *job = (struct sim_job){0};
+    sim->freed_us = sim->now_us;
 }
 
 struct sim_handle *sim_find_handle(struct sim *sim, uint64_t request, struct handle_ref ref)

@@ -75,6 +75,7 @@ static void execute(struct sim *sim, struct sim_request *request, const struct l
         case LIFE_FINISH:
             request->finishes++;
             request->finish_us = sim->now_us;
+            sim_disturbed(sim, sim->now_us);
             if (sim->trace && request->finishes > 1)
                 sim_trace(sim, ROUTER, "request %u ends again", id);
             sim_push(sim, EVENT_STOPPED, ROUTER, SIM_STOP_US)->index = id;

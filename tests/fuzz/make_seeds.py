@@ -368,6 +368,15 @@ def http_seeds():
                    "Connection: keep-alive", "Expect: 100-continue", "%00", "%2f", "?", "#", "//", ":", "18446744073709551616", "-1", "\t", "http://[::1]:1/"])
 
 
+def scheduler_seeds():
+    # What happens: 0 add (key, plan, tokens, emitted, max_tokens), 1 reserve, 2 compute (a token for each part), 4 remove, 5 admit.
+    seed("scheduler", bytes([0, 1, 2, 30, 0, 5, 1, 2, 1, 2, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3]))
+    seed("scheduler", bytes([0, 1, 0, 40, 3, 5, 1, 2, 1, 2, 1, 2, 1, 4, 1]))
+    seed("scheduler", bytes([0, 1, 1, 40, 3, 5, 1, 5, 1, 3, 2, 3, 2, 3, 2, 2]))
+    seed("scheduler", bytes(b for key in range(9) for b in (0, key, key % 3, 60, 0, 9, 1, 2, 1, 1, 1)))
+    seed("scheduler", bytes([0, 1, 1, 119, 0, 119, 0, 2, 2, 99, 0, 0, 1, 1, 2, 3]))
+
+
 def worker_seeds():
     down = {name: (0, body) for name, body in SESSION_DOWN.items()}
     up = {name: (3, b"\0" + body) for name, body in PEER_UP.items()}
@@ -406,6 +415,7 @@ def worker_seeds():
 
 def main():
     http_seeds()
+    scheduler_seeds()
     worker_seeds()
     service_seeds()
     json_seeds()

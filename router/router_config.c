@@ -28,7 +28,8 @@ static const struct config_setting settings[] = {
     {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",
      .help = "Of requests that come without a deadline; 0: none"},
     {"retries", CONFIG_U64, AT(retries), "2", "0", "10",
-     .help = "Prefills of one request after the first, when workers are lost under it"},
+     .help = "Prefills of one request after the first, and workers that may be lost under it, "
+             "before it ends"},
     {"unconfirmed-tokens", CONFIG_U64, AT(unconfirmed_tokens), "0", "0", "1000000000",
      .unit = "tokens",
      .help = "Prompt tokens on their way to one decode worker; 0: half of its pool"},

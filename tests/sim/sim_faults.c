@@ -15,6 +15,7 @@ static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
         return sim->processes[fault->victim].is_prefill ? COST_RUN : COST_NONE;
     case FAULT_PAUSE:
     case FAULT_DROP_SESSION:
+    case FAULT_DUPLICATE: /* a late Extend after Confirm is answered GONE: with the HELD lost, a run */
     case FAULT_DELAY:
     case FAULT_LEASE:
     case FAULT_PREFILL_STEP:

@@ -7,6 +7,7 @@
 #include "proto/proto_unpack.h"
 #include "router/reply.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static void on_open(struct rpc_call *call, void *service)
@@ -20,15 +21,26 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
     (void)end;
 }
 
+/* Not told is no difference: a folder for a worker may do without a tokenizer. */
+static bool same_file(uint64_t hash, uint64_t other)
+{
+    return !hash || !other || hash == other;
+}
+
+/* The router turns text into ids and ids into text for whatever the workers compute with them. */
 static enum reason check_model(const struct served_model *model, const struct worker_info *info,
                                struct error *err)
 {
-    if (!strcmp(info->model, model->name) && info->vocab == model->limits.vocab)
+    if (!strcmp(info->model, model->name) && info->vocab == model->limits.vocab &&
+        same_file(info->config_hash, model->config_hash) &&
+        same_file(info->tokenizer_hash, model->tokenizer_hash))
         return REASON_NONE;
     error_set(err, STATUS_INVALID,
-              "worker %s serves model %s (%u ids), but this router serves %s (%u ids): start both "
-              "with the same --model and --model-name",
-              info->name, info->model, info->vocab, model->name, model->limits.vocab);
+              "worker %s serves model %s (%u ids, config.json %016" PRIx64
+              ", tokenizer.json %016" PRIx64 "), but this router serves %s (%u ids, %016" PRIx64
+              ", %016" PRIx64 "): start both with the same --model and --model-name",
+              info->name, info->model, info->vocab, info->config_hash, info->tokenizer_hash,
+              model->name, model->limits.vocab, model->config_hash, model->tokenizer_hash);
     return REASON_WRONG_MODEL;
 }
 

@@ -1,24 +1,13 @@
 #include "router/served_model.h"
 
 #include "common/base/str.h"
+#include "common/model_config/model_files.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* The last part of the folder's real path, so that "." and "models/x/" have names too. */
-static enum status folder_name(const char *dir, char *name, size_t size, struct error *err)
-{
-    char path[PATH_MAX];
-    if (!realpath(dir, path))
-        return error_set(err, STATUS_NOT_FOUND, "%s: no such model folder", dir);
-    const char *slash = strrchr(path, '/');
-    if (!slash[1] || !str_copy(name, size, slash + 1))
-        return error_set(err, STATUS_INVALID, "%s: give the model a name with --model-name", dir);
-    return STATUS_OK;
-}
 
 static enum status open_tokenizer(const char *dir, struct tokenizer **tokenizer, struct error *err)
 {
@@ -36,7 +25,7 @@ enum status served_model_open(const char *dir, const char *name, struct served_m
 {
     struct served_model model = {.tokenizer = NULL};
     if (!*name)
-        TRY(folder_name(dir, model.name, sizeof model.name, err));
+        TRY(model_folder_name(dir, model.name, sizeof model.name, err));
     else if (!str_copy(model.name, sizeof model.name, name))
         return error_set(err, STATUS_INVALID, "the model's name is longer than %zu bytes",
                          sizeof model.name - 1);
@@ -52,6 +41,8 @@ enum status served_model_open(const char *dir, const char *name, struct served_m
                                           .vocab = config.shape.vocab,
                                           .has_tokenizer = model.tokenizer != NULL,
                                           .defaults = config.defaults};
+    model.config_hash = model_file_hash(dir, "config.json");
+    model.tokenizer_hash = model_file_hash(dir, "tokenizer.json");
     *out = model;
     out->limits.name = out->name;
     return STATUS_OK;

@@ -20,6 +20,9 @@ struct worker_info {
     char numerics_name[64];    /* numerics_id for people; may be empty */
     char metrics_address[128]; /* host:port of /metrics; empty: none */
     uint32_t process_id;
+    /* Of its config.json and tokenizer.json, which a router has too; 0: not there, or not told. */
+    uint64_t config_hash, tokenizer_hash;
+    uint64_t started_ms;    /* its clock's time when it started, since 1970; 0: not told */
     uint32_t max_sequences; /* requests that it holds at once, one more is refused; 0: not told */
 };
 

@@ -28,6 +28,7 @@ struct registrar {
     pthread_t thread;
     /* Of the thread alone. */
     uint64_t backoff_us, complained_us;
+    enum rpc_code complained_of;
     bool accepted_before;
 
     pthread_mutex_t mutex; /* guards what follows */
@@ -61,8 +62,10 @@ static void complain(struct registrar *registrar, enum rpc_code code, const char
 {
     char quoted[300];
     uint64_t now_us = clock_now_us();
-    if (registrar->complained_us && now_us - registrar->complained_us < COMPLAIN_EVERY_US)
+    if (registrar->complained_us && code == registrar->complained_of &&
+        now_us - registrar->complained_us < COMPLAIN_EVERY_US)
         return;
+    registrar->complained_of = code;
     registrar->complained_us = now_us;
     bool refused = code == RPC_FAILED_PRECONDITION || code == RPC_INVALID_ARGUMENT;
     log_write(refused ? LOG_ERROR : LOG_WARN, "registrar",

@@ -26,6 +26,9 @@ Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info)
     message.process_id = info->process_id;
     message.max_sequences = info->max_sequences;
     message.metrics_address = (char *)info->metrics_address;
+    message.config_hash = info->config_hash;
+    message.tokenizer_hash = info->tokenizer_hash;
+    message.started_ms = info->started_ms;
     return message;
 }
 
@@ -79,6 +82,9 @@ enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
         .numerics_id = message->numerics_id,
         .process_id = message->process_id,
         .max_sequences = message->max_sequences,
+        .config_hash = message->config_hash,
+        .tokenizer_hash = message->tokenizer_hash,
+        .started_ms = message->started_ms,
     };
     TRY(read_word("name", message->name, true, read.name, sizeof read.name, err));
     TRY(read_word("address", message->address, true, read.address, sizeof read.address, err));

@@ -8,6 +8,7 @@
 #include "common/base/stop_signals.h"
 #include "common/http/http_server.h"
 #include "common/membership/registrar.h"
+#include "common/model_config/model_files.h"
 #include "proto/descriptors.h"
 
 #include <poll.h>
@@ -178,16 +179,17 @@ static enum status start_steps(struct worker *worker, struct error *err)
     return step_loop_start(&config, &worker->steps, err);
 }
 
-static void fill_info(struct worker *worker)
+static enum status fill_info(struct worker *worker, struct error *err)
 {
     const struct worker_config *config = &worker->config;
     struct worker_info *info = &worker->info;
+    if (*config->model_name)
+        str_copy(info->model, sizeof info->model, config->model_name);
+    else
+        TRY(model_folder_name(config->model, info->model, sizeof info->model, err));
     str_copy(info->name, sizeof info->name, config->name);
     info->role = worker->ops->role;
     info->incarnation = rng_entropy();
-    const char *slash = strrchr(config->model, '/');
-    const char *folder = slash && slash[1] ? slash + 1 : config->model;
-    str_copy(info->model, sizeof info->model, *config->model_name ? config->model_name : folder);
     info->model_hash = engine_model_hash(worker->engine);
     info->layout_hash = kv_layout_hash(engine_layout(worker->engine));
     info->numerics_id = engine_numerics_id(worker->engine);
@@ -196,8 +198,12 @@ static void fill_info(struct worker *worker)
     info->block_count = worker->block_count;
     info->context = engine_context(worker->engine);
     info->vocab = engine_shape(worker->engine)->vocab;
+    info->config_hash = model_file_hash(config->model, "config.json");
+    info->tokenizer_hash = model_file_hash(config->model, "tokenizer.json");
+    info->started_ms = clock_unix_us() / 1000;
     info->process_id = (uint32_t)getpid();
     info->max_sequences = config->max_sequences;
+    return STATUS_OK;
 }
 
 static enum status start_server(struct worker_life *life, struct error *err)
@@ -284,7 +290,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     if (transfer_loop_create(&worker->loop) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
     worker_metrics_init(&worker->metrics, worker->ops->role);
-    fill_info(worker);
+    TRY(fill_info(worker, err));
     worker->session = (struct session){.info = &worker->info,
                                        .handlers = &session_handlers,
                                        .role = worker,

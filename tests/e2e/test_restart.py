@@ -1,4 +1,5 @@
 """Processes that die and are started again: they find their places, and nothing else is started again for that."""
+import re
 import subprocess
 import threading
 import time
@@ -80,3 +81,45 @@ def test_the_router_is_killed_under_load(start_cluster, connect):
     assert (after.ids, after.hashes) == (before.ids, before.hashes)
     assert {name: cluster.pids[name] for name in workers} == workers, "no worker was started again"
     assert all(alive(pid) for pid in workers.values())
+
+
+def test_a_router_that_comes_back_with_another_model_refuses_the_workers(start_cluster, tmp_path):
+    """Both sides' files are named; with the right model everything is as before, and no worker was started again."""
+    model = tmp_path / "model"
+    model.symlink_to(GOLDEN / "llama")
+    cluster = start_cluster(model=model, restart=True, flags=["--model-name", "tested"])
+    workers = {name: pid for name, pid in cluster.pids.items() if name != "router"}
+    before = cluster.generate([20, 21, 22], max_tokens=3, ignore_eos=True, temperature=0)["token_ids"]
+    model.unlink()
+    model.symlink_to(GOLDEN / "llama-wide")
+    cluster.kill("router")
+    cluster.wait_back("router")
+    for name in workers:
+        log = cluster.folder / f"logs/{name}.log"
+        wait_until("it is told why", lambda: "refused this worker" in log.read_text(), 10)
+        told = next(line for line in log.read_text().splitlines() if "refused this worker" in line)
+        assert re.search(f"worker {name} serves model tested .*config.json ([0-9a-f]{{16}}).*but this router serves tested .*(?!\\1)[0-9a-f]{{16}}", told), told
+    model.unlink()
+    model.symlink_to(GOLDEN / "llama")
+    cluster.kill("router")
+    cluster.wait_back("router")
+    wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 10)
+    assert cluster.generate([20, 21, 22], max_tokens=3, ignore_eos=True, temperature=0)["token_ids"] == before
+    assert {name: cluster.pids[name] for name in workers} == workers
+
+
+def test_a_crash_loop_is_called_one_and_tried_on(start_cluster, tmp_path):
+    model = tmp_path / "model"
+    model.symlink_to(GOLDEN / "llama")
+    cluster = start_cluster(model=model, decode=2, restart=True, flags=["--restart-wait", "200ms"])
+    told = cluster.folder / "up.log"
+    model.unlink()
+    cluster.kill("decode-1")
+    wait_until("said so", lambda: "decode-1 ends again and again, 5 times in a row" in told.read_text(), 30)
+    assert "no such" in told.read_text() or "No such" in told.read_text(), "with its log's last lines"
+    wait_until("tried on", lambda: told.read_text().count("msg=\"decode-1 ended with exit code 1\"") >= 6, 30)
+    assert told.read_text().count("again and again") == 1
+    assert len(cluster.generate([20, 21, 22], max_tokens=3, ignore_eos=True)["token_ids"]) == 3, "the others serve"
+    model.symlink_to(GOLDEN / "llama")
+    cluster.wait_back("decode-1")
+    assert cluster.processes["decode-1"]["restarts"] >= 6

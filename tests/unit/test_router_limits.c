@@ -265,25 +265,42 @@ static void test_wrong_requests_are_refused_at_the_door(void **state)
     world_stop(&world);
 }
 
+/* Both sides' files are named, so that the one that is wrong can be found. */
 static void test_a_worker_of_another_model_is_refused(void **state)
 {
     (void)state;
+    static const struct {
+        const char *model;
+        uint64_t config_hash, tokenizer_hash;
+        uint32_t newer;
+        enum rpc_code code;
+        const char *reason, *sentence;
+    } cases[] = {
+        {"another", 0, 0, 0, RPC_FAILED_PRECONDITION, "wrong_model",
+         "worker stranger serves model another"},
+        {"tested", 0xabc, 0xdef, 0, RPC_FAILED_PRECONDITION, "wrong_model",
+         "config.json 0000000000000abc, tokenizer.json 0000000000000def), but this router"},
+        {"tested", 0, 0, 1, RPC_FAILED_PRECONDITION, "wrong_version", "protocol version"},
+    };
     struct world world;
     struct router_config config = world_config();
     world_start(&world, &config);
-    struct worker_info info = {.role = ROLE_DECODE,
-                               .incarnation = 1,
-                               .block_tokens = 32,
-                               .block_count = 1,
-                               .context = 1,
-                               .vocab = WORLD_VOCAB,
-                               .name = "stranger",
-                               .address = "127.0.0.1:1",
-                               .model = "another"};
-    Baton__Worker__V1__WorkerInfo message = worker_message_of(&info);
-    Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
-    request.info = &message;
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct worker_info info = {.role = ROLE_DECODE,
+                                   .incarnation = 1,
+                                   .block_tokens = 32,
+                                   .block_count = 1,
+                                   .context = 1,
+                                   .vocab = WORLD_VOCAB,
+                                   .name = "stranger",
+                                   .address = "127.0.0.1:1",
+                                   .config_hash = cases[i].config_hash,
+                                   .tokenizer_hash = cases[i].tokenizer_hash};
+        snprintf(info.model, sizeof info.model, "%s", cases[i].model);
+        Baton__Worker__V1__WorkerInfo message = worker_message_of(&info);
+        Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
+        request.info = &message;
+        message.version += cases[i].newer;
         struct client client = {0};
         assert_int_equal(ring_create(16, &client.events), STATUS_OK);
         assert_int_equal(rpc_call_start(world.channel, "/baton.worker.v1.Registry/RegisterWorker",
@@ -291,9 +308,9 @@ static void test_a_worker_of_another_model_is_refused(void **state)
                          STATUS_OK);
         assert_int_equal(rpc_call_send_message(client.call, &request.base), STATUS_OK);
         rpc_call_half_close(client.call);
-        client_wait_end(&client, RPC_FAILED_PRECONDITION, i ? "wrong_version" : "wrong_model");
+        client_wait_end(&client, cases[i].code, cases[i].reason);
+        assert_non_null(strstr(client.sentence, cases[i].sentence));
         client_stop(&client);
-        message.version++;
     }
     world_stop(&world);
 }

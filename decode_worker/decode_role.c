@@ -132,6 +132,7 @@ static void send_pulled(struct decode_role *role, const struct sink_action *acti
     pulled.request = action->request;
     pulled.attempt = action->attempt;
     pulled.lane = (char *)kv_import_lane(role->imports, action->peer); /* packing only reads */
+    pulled.lane_bytes_per_second = kv_import_lane_speed(role->imports, action->peer);
     pulled.bytes = action->pulled_bytes;
     pulled.bytes_before_complete = action->early_bytes;
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;

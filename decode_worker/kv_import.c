@@ -7,6 +7,7 @@
 #include "common/membership/worker_message.h"
 #include "common/transport/kv_checksum.h"
 #include "common/worker/wire.h"
+#include "decode_worker/lane_speed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct peer {
     unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
     size_t transport_address_bytes;
     char lane[32];
+    struct lane_speed speed; /* of this pairing */
 };
 
 struct kv_import {
@@ -311,6 +313,7 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
     TRY(kv_transport_pair(imports->worker->transport, peer->transport_address,
                           peer->transport_address_bytes, &peer->pairing, err));
     str_copy(peer->lane, sizeof peer->lane, kv_peer_lane(peer->pairing));
+    peer->speed = (struct lane_speed){0};
     bool slow = imports->worker->config.transport == KV_LANE_AUTO && strcmp(peer->lane, "shm") &&
                 same_host(peer->address, imports->worker->info.address);
     if (slow)
@@ -346,8 +349,11 @@ enum status kv_import_read(struct kv_import *imports, uint64_t id, const uint32_
                                  .local_offset = imports->block_runs[i].local_block * block_bytes,
                                  .bytes = imports->block_runs[i].block_count * block_bytes};
     uint64_t deadline_us = clock_now_us() + imports->worker->config.read_timeout_us;
-    return kv_transport_read(imports->worker->transport, peer->pairing, imports->read_runs, count,
-                             deadline_us, cookie);
+    enum status status = kv_transport_read(imports->worker->transport, peer->pairing,
+                                           imports->read_runs, count, deadline_us, cookie);
+    if (status == STATUS_OK)
+        lane_speed_on_read(&peer->speed, clock_now_us());
+    return status;
 }
 
 bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
@@ -371,6 +377,11 @@ const char *kv_import_lane(const struct kv_import *imports, uint64_t id)
     return peer_of((struct kv_import *)imports, id)->lane;
 }
 
+uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t id)
+{
+    return lane_speed_bytes_per_second(&peer_of((struct kv_import *)imports, id)->speed);
+}
+
 static struct peer *peer_of_pairing(struct kv_import *imports, const struct kv_peer *pairing)
 {
     for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++)
@@ -390,6 +401,8 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
                  kv_failure_name(event->failure), event->reason,
                  event->kind == KV_EVENT_READ_DONE ? "a read failed" : "the pairing was closed");
     if (event->kind == KV_EVENT_READ_DONE) {
+        lane_speed_on_read_done(&peer->speed, event->status == STATUS_OK ? event->bytes : 0,
+                                clock_now_us());
         if (event->status == STATUS_OK)
             counter_add(worker_metrics_lane(&imports->worker->metrics, peer->lane), event->bytes);
         imports->handlers.read_done(imports->role, event->cookie, event->status, event->failure);

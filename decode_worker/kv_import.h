@@ -48,6 +48,8 @@ bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
                       const uint32_t *checksums, uint32_t block_count);
 /* "shm", "tcp", ... or "" while not paired. */
 const char *kv_import_lane(const struct kv_import *imports, uint64_t peer);
+/* Bytes a second of its reads lately; 0: not known yet. */
+uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t peer);
 
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event);
 

@@ -30,6 +30,8 @@ static void add_worker(struct str *out, const struct worker_status *worker)
     add_text(out, "state", state_for_people(worker));
     add_text(out, "lane", worker->lane);
     add_text(out, "numerics", worker->info.numerics_name);
+    str_addf(out, "\"lane_bytes_per_second\": %" PRIu64 ", \"started_ms\": %" PRIu64 ", ",
+             worker->lane_bytes_per_second, worker->info.started_ms);
     str_addf(out,
              "\"pid\": %u, \"queue\": %u, \"running\": %u, \"queued_tokens\": %" PRIu64
              ", \"blocks\": %u, \"blocks_free\": %u, \"blocks_pinned\": %u, "

@@ -270,17 +270,27 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
     request_execute(dispatch, request, &actions);
 }
 
+/* What the last handoff at this worker, at either end, says about its lane. */
+static void note_lane(struct dispatch *dispatch, struct worker *worker,
+                      const Baton__Worker__V1__Pulled *pulled)
+{
+    if (!worker || !*pulled->lane)
+        return;
+    str_copy(worker->lane, sizeof worker->lane, pulled->lane);
+    worker->lane_bytes_per_second =
+        pulled->lane_bytes_per_second < INT64_MAX ? pulled->lane_bytes_per_second : INT64_MAX;
+    dispatch->board_changed = true;
+}
+
 static void on_pulled(struct dispatch *dispatch, struct worker *worker,
                       const Baton__Worker__V1__Pulled *pulled)
 {
     router_metrics_pulled(dispatch->config.metrics, pulled->lane, pulled->bytes);
-    if (*pulled->lane) {
-        str_copy(worker->lane, sizeof worker->lane, pulled->lane);
-        dispatch->board_changed = true;
-    }
+    note_lane(dispatch, worker, pulled);
     struct request *request = find(dispatch, pulled->request);
     if (!request || pulled->attempt != request->life.attempt)
         return;
+    note_lane(dispatch, workers_get(&dispatch->workers, request->life.prefill), pulled);
     struct request_timing *timing = &request->timing;
     str_copy(timing->lane, sizeof timing->lane, pulled->lane);
     timing->kv_bytes = pulled->bytes;

@@ -10,7 +10,7 @@ struct served_model {
     char name[128];
     struct request_model limits;
     uint64_t config_hash, tokenizer_hash; /* of the files; 0: not there */
-    struct tokenizer *tokenizer; /* NULL: token ids only */
+    struct tokenizer *tokenizer;          /* NULL: token ids only */
 };
 
 /* `name`: "" for the folder's. The sentence names the file. */

@@ -26,6 +26,7 @@ void status_board_post(struct status_board *board, const struct workers *workers
         shown->info = worker->info;
         shown->state = worker->state;
         shown->load = worker->load;
+        shown->lane_bytes_per_second = worker->lane_bytes_per_second;
         str_copy(shown->lane, sizeof shown->lane, worker->lane);
     }
     pthread_mutex_unlock(&board->mutex);

@@ -11,6 +11,7 @@ struct worker_status {
     enum worker_state state;
     struct worker_load load;
     char lane[16];
+    uint64_t lane_bytes_per_second;
 };
 
 struct router_status {

@@ -37,8 +37,9 @@ struct worker {
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last worth a warning; 0: never */
     struct worker_load load;
-    uint64_t placed_at; /* count of placements when it last got one */
-    char lane[16];      /* of the last handoff that it pulled, or that was pulled from it */
+    uint64_t placed_at;             /* count of placements when it last got one */
+    uint64_t lane_bytes_per_second; /* 0: not known */
+    char lane[16]; /* of the last handoff that it pulled, or that was pulled from it */
     uint64_t work_tokens, unconfirmed_tokens; /* scratch of a placement pass */
 };
 

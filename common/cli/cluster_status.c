@@ -4,6 +4,7 @@
 #include "common/json/json.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,9 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     TRY(get_text(object, "lane", false, worker->lane, sizeof worker->lane, err));
     TRY(get_text(object, "incarnation", false, worker->incarnation, sizeof worker->incarnation,
                  err));
+    worker->restarts = -1;
+    TRY(get_count(object, "lane_bytes_per_second", &worker->lane_bytes_per_second, err));
+    TRY(get_count(object, "started_ms", &worker->started_ms, err));
     TRY(get_count(object, "queue", &worker->queue, err));
     TRY(get_count(object, "running", &worker->running, err));
     TRY(get_count(object, "blocks_free", &worker->blocks_free, err));
@@ -78,7 +82,7 @@ enum status cluster_status_parse(const char *text, size_t length, struct cluster
     struct json *json;
     const struct json_limits limits = {.max_bytes = MAX_STATUS_BYTES, .max_depth = 8};
     TRY(json_parse(text, length, limits, &json, err));
-    *status = (struct cluster_status){0};
+    *status = (struct cluster_status){.router_restarts = -1};
     enum status outcome = read_root(json_root(json), status, err);
     json_destroy(json);
     return outcome;
@@ -105,20 +109,71 @@ size_t cluster_status_up(const struct cluster_status *status)
     return up;
 }
 
-void cluster_status_print(const struct cluster_status *status, struct str *out)
+void cluster_status_add_restarts(struct cluster_status *status, const struct cluster_file *file)
 {
-    str_addf(out, "model %s   queue %" PRId64 "   running %" PRId64 "   workers %zu of %zu up\n\n",
+    for (size_t i = 0; i < file->count; i++) {
+        const struct cluster_member *member = &file->members[i];
+        if (!strcmp(member->role, "router"))
+            status->router_restarts = member->restarts;
+        for (size_t j = 0; j < status->count; j++)
+            if (!strcmp(member->name, status->workers[j].name))
+                status->workers[j].restarts = member->restarts;
+    }
+}
+
+/* "5s", "12m", "7h", "3d": one unit says enough. */
+static void describe_age(int64_t started_ms, int64_t now_ms, char *text, size_t size)
+{
+    int64_t seconds = started_ms && now_ms > started_ms ? (now_ms - started_ms) / 1000 : 0;
+    if (!started_ms)
+        snprintf(text, size, "-");
+    else if (seconds < 120)
+        snprintf(text, size, "%" PRId64 "s", seconds);
+    else if (seconds < 120 * 60)
+        snprintf(text, size, "%" PRId64 "m", seconds / 60);
+    else if (seconds < 48 * 3600)
+        snprintf(text, size, "%" PRId64 "h", seconds / 3600);
+    else
+        snprintf(text, size, "%" PRId64 "d", seconds / 86400);
+}
+
+static void describe_restarts(int64_t restarts, char *text, size_t size)
+{
+    if (restarts < 0)
+        snprintf(text, size, "-");
+    else
+        snprintf(text, size, "%" PRId64, restarts);
+}
+
+static void describe_speed(int64_t bytes_per_second, char *text, size_t size)
+{
+    if (bytes_per_second)
+        snprintf(text, size, "%.2f", (double)bytes_per_second * 1e-9);
+    else
+        snprintf(text, size, "-");
+}
+
+void cluster_status_print(const struct cluster_status *status, int64_t now_ms, struct str *out)
+{
+    str_addf(out, "model %s   queue %" PRId64 "   running %" PRId64 "   workers %zu of %zu up",
              *status->model ? status->model : "-", status->queue, status->running,
              cluster_status_up(status), status->count);
-    str_addf(out, "%-14s %-8s %-9s %-22s %-6s %6s %8s %8s %8s %8s\n", "NAME", "ROLE", "STATE",
-             "ADDRESS", "LANE", "QUEUE", "RUNNING", "FREE", "PINNED", "LANDING");
+    if (status->router_restarts > 0)
+        str_addf(out, "   router restarts %" PRId64, status->router_restarts);
+    str_addf(out, "\n\n%-14s %-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %8s %8s %8s\n", "NAME",
+             "ROLE", "STATE", "ADDRESS", "AGE", "RESTARTS", "LANE", "GB/S", "QUEUE", "RUNNING",
+             "FREE", "PINNED", "LANDING");
     for (size_t i = 0; i < status->count; i++) {
         const struct worker_status *worker = &status->workers[i];
-        str_addf(out,
-                 "%-14s %-8s %-9s %-22s %-6s %6" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64
-                 " %8" PRId64 "\n",
-                 worker->name, worker->role, worker->state, worker->address,
-                 *worker->lane ? worker->lane : "-", worker->queue, worker->running,
-                 worker->blocks_free, worker->blocks_pinned, worker->blocks_landing);
+        char age[24], restarts[24], speed[24];
+        describe_age(worker->started_ms, now_ms, age, sizeof age);
+        describe_restarts(worker->restarts, restarts, sizeof restarts);
+        describe_speed(worker->lane_bytes_per_second, speed, sizeof speed);
+        str_addf(out, "%-14s %-8s %-9s %-22s %4s %8s %-6s %6s ", worker->name, worker->role,
+                 worker->state, worker->address, age, restarts, *worker->lane ? worker->lane : "-",
+                 speed);
+        str_addf(out, "%6" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n",
+                 worker->queue, worker->running, worker->blocks_free, worker->blocks_pinned,
+                 worker->blocks_landing);
     }
 }

@@ -1,8 +1,8 @@
 /* What the router says of its cluster at GET /status:
  *
  *     {"model": "llama", "numerics": "...", "queue": 0, "running": 1, "workers": [
- *       {"name": "decode-0", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm", "queue": 0,
- *        "running": 1, "blocks_free": 1020, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}]}
+ *       {"name": "decode-0", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
+ *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}]}
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there is no session). Every member
  * but name, role, address and state may be missing.
@@ -19,11 +19,13 @@
 struct worker_status {
     char name[64], role[16], address[128], state[16], lane[32], incarnation[24];
     int64_t queue, running, blocks_free, blocks_pinned, blocks_landing;
+    int64_t lane_bytes_per_second, started_ms; /* 0: not known */
+    int64_t restarts;                          /* by `baton up`; -1: not known */
 };
 
 struct cluster_status {
     char model[128], numerics[64];
-    int64_t queue, running;
+    int64_t queue, running, router_restarts; /* the last one: -1: not known */
     size_t count;
     struct worker_status workers[CLUSTER_MAX_PROCESSES];
 };
@@ -34,7 +36,9 @@ enum status cluster_status_parse(const char *json, size_t length, struct cluster
 enum status cluster_status_fetch(const char *http_address, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err) WARN_UNUSED;
 size_t cluster_status_up(const struct cluster_status *status);
-/* A table for a terminal. */
-void cluster_status_print(const struct cluster_status *status, struct str *out);
+/* Adds what `baton up` wrote down of its restarts. */
+void cluster_status_add_restarts(struct cluster_status *status, const struct cluster_file *file);
+/* A table for a terminal; now_ms: since 1970. */
+void cluster_status_print(const struct cluster_status *status, int64_t now_ms, struct str *out);
 
 #endif

@@ -1,5 +1,6 @@
 #include "common/cli/cmd_status.h"
 
+#include "common/base/clock.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_file.h"
 #include "common/cli/cluster_status.h"
@@ -44,8 +45,10 @@ static enum status show(const struct settings *settings, struct error *err)
     enum status status = settings->json
                              ? http_get(file.http, "/status", settings->timeout_us, &text, err)
                              : cluster_status_fetch(file.http, settings->timeout_us, &seen, err);
-    if (status == STATUS_OK && !settings->json)
-        cluster_status_print(&seen, &text);
+    if (status == STATUS_OK && !settings->json) {
+        cluster_status_add_restarts(&seen, &file);
+        cluster_status_print(&seen, (int64_t)(clock_unix_us() / 1000), &text);
+    }
     if (status == STATUS_OK)
         fputs(text.data, stdout);
     str_deinit(&text);

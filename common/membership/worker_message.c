@@ -84,7 +84,7 @@ enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
         .max_sequences = message->max_sequences,
         .config_hash = message->config_hash,
         .tokenizer_hash = message->tokenizer_hash,
-        .started_ms = message->started_ms,
+        .started_ms = message->started_ms < INT64_MAX ? message->started_ms : 0,
     };
     TRY(read_word("name", message->name, true, read.name, sizeof read.name, err));
     TRY(read_word("address", message->address, true, read.address, sizeof read.address, err));

@@ -140,7 +140,8 @@ static void test_status(void **state)
                                "{\"name\": \"decode-10\", \"role\": \"decode\", \"address\": "
                                "\"127.0.0.1:5\", \"state\": \"lost\"},"
                                "{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
-                               "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\"},"
+                               "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\", "
+                               "\"lane_bytes_per_second\": 5120000000, \"started_ms\": 1000},"
                                "{\"name\": \"prefill-0\", \"role\": \"prefill\", \"address\": "
                                "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10}]}";
     struct error err;
@@ -154,10 +155,23 @@ static void test_status(void **state)
     assert_string_equal(status.workers[2].name, "decode-10");
     struct str table;
     str_init(&table, 4096);
-    cluster_status_print(&status, &table);
+    struct cluster_file file = example(1);
+    str_copy(file.members[1].name, sizeof file.members[1].name, "decode-2");
+    file.members[1].restarts = 3;
+    cluster_status_print(&status, 0, &table);
+    assert_null(strstr(table.data, "router restarts"));
+    str_clear(&table);
+    file.members[0].restarts = 2;
+    cluster_status_add_restarts(&status, &file);
+    cluster_status_print(&status, 1000 + 130 * 1000, &table);
+    assert_non_null(strstr(table.data, "of 3 up   router restarts 2\n"));
     assert_non_null(strstr(table.data, "model llama   queue 2   running 0   workers 1 of 3 up"));
-    assert_non_null(
-        strstr(table.data, "decode-2       decode   draining  127.0.0.1:4            shm"));
+    assert_non_null(strstr(
+        table.data,
+        "decode-2       decode   draining  127.0.0.1:4              2m        3 shm      5.12 "));
+    assert_non_null(strstr(
+        table.data,
+        "decode-10      decode   lost      127.0.0.1:5               -        - -           - "));
     str_deinit(&table);
     static const char *const bad[] = {"{}", "{\"workers\": [{\"name\": \"a\"}]}",
                                       "{\"workers\": 1}", "{\"queue\": -1, \"workers\": []}"};

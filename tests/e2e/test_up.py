@@ -1,10 +1,13 @@
 """`baton up`, `generate` and `status` as a user meets them."""
+import json
 import os
+import pathlib
 import signal
 import subprocess
+import time
 
 import pytest
-from harness import BATON, GOLDEN, Failed, alive, wait_until
+from harness import BATON, GOLDEN, Cluster, Failed, alive, wait_until
 
 PROMPT = "ROMEO:"
 
@@ -50,6 +53,55 @@ def test_children_die_with_a_killed_parent(start_cluster):
     cluster.expected_exit = -signal.SIGKILL
     for name, pid in cluster.pids.items():
         wait_until(f"{name} is gone", lambda: not alive(pid), 10)
+
+
+def processes_of(folder):
+    """All processes that have this folder as their run folder: whatever `baton up` started, whoever its parent is now."""
+    mark = f"XDG_RUNTIME_DIR={folder}".encode()
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended meanwhile
+            pass
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("moment", [0, 1, 2, 3])
+def test_ending_it_while_it_starts_leaves_nothing(tmp_path, number, moment):
+    """moment: how many of the three processes there are."""
+    cluster = Cluster(tmp_path, model=GOLDEN / "llama", restart=True, wait=False)
+    wait_until("it starts", lambda: len(processes_of(tmp_path)) > moment, 30)
+    asked = time.monotonic()
+    cluster.up.send_signal(number)
+    cluster.up.wait(30)
+    assert time.monotonic() - asked < 5
+    wait_until("no process is left", lambda: not processes_of(tmp_path), 5)
+    if number == signal.SIGTERM:
+        assert cluster.up.returncode in (1, -signal.SIGTERM)  # before it takes signals: by the signal
+        assert not list((tmp_path / "baton").glob("cluster*.json"))
+    assert not cluster.ready_file.exists() or number == signal.SIGKILL
+
+
+def test_what_a_killed_cluster_left_is_swept(start_cluster):
+    cluster = start_cluster(model=GOLDEN / "llama")
+    cluster.expected_exit = -signal.SIGKILL
+    cluster.up.kill()
+    cluster.up.wait()
+    stale = cluster.folder / f"baton/cluster-{cluster.up.pid}.json"
+    assert stale.exists() and cluster.ready_file.exists()
+    wait_until("no process is left", lambda: not processes_of(cluster.folder), 10)
+    again = Cluster(cluster.folder, model=GOLDEN / "llama", wait=False)
+    try:
+        wait_until("its own files are there", lambda: cluster.ready_file.exists() and
+                   json.loads(cluster.ready_file.read_text())["pid"] == again.up.pid, 60)
+        assert not stale.exists()
+        again.wait_ready()
+    finally:
+        again.stop()
+    assert not cluster.ready_file.exists()
 
 
 def test_a_model_that_is_not_there(tmp_path):

@@ -17,7 +17,8 @@
 
 #include <cmocka.h>
 
-#define SECOND_US 1000000u
+#define SECOND_US  1000000u
+#define UNDER_FIRE 20 /* children */
 #define READY                                                                                      \
     "echo '{\"role\": \"x\", \"pid\": 1, \"address\": \"a:1\", \"metrics\": \"a:2\"}' >&3; "
 
@@ -238,6 +239,50 @@ static void test_one_that_is_still_starting_is_ended_at_once(void **state)
     assert_int_equal(cluster_down(&cluster), 0);
 }
 
+/* In a process group of its own, as at a terminal, all of which gets SIGINT all the time. */
+static int start_under_fire(void)
+{
+    setpgid(0, 0);
+    struct error err;
+    static struct cluster inner;
+    if (cluster_open(&inner, &err) != STATUS_OK)
+        return 1;
+    pid_t gunner = fork();
+    if (gunner == 0) {
+        signal(SIGINT, SIG_IGN);
+        while (getppid() != 1)
+            kill(0, SIGINT);
+        _exit(0);
+    }
+    int dead = 0;
+    for (int i = 0; i < UNDER_FIRE; i++) {
+        struct process_plan plan = {
+            .name = "router", .role = "x", .argv = {"/bin/sh", "-c", "exec sleep 30"}, .argc = 3};
+        if (cluster_start(&inner, &plan, NULL, &err) != STATUS_OK)
+            dead += 100;
+    }
+    usleep(100000); /* whoever was hit has ended by then */
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        dead++;
+    kill(gunner, SIGKILL);
+    for (int i = 0; i < UNDER_FIRE; i++)
+        kill(inner.processes[i].member.pid, SIGKILL);
+    return dead;
+}
+
+/* Ctrl-C is the parent's to deal with, also between a child's first moment and its own process group. */
+static void test_ctrl_c_never_hits_a_child(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(start_under_fire());
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void test_a_signal_to_stop_ends_the_waiting(void **state)
 {
     (void)state;
@@ -299,6 +344,7 @@ int main(void)
         TEST(test_what_is_down_at_the_end_is_told),
         TEST(test_one_that_crashes_in_the_drain_is_told),
         TEST(test_one_that_is_still_starting_is_ended_at_once),
+        TEST(test_ctrl_c_never_hits_a_child),
         TEST(test_a_signal_to_stop_ends_the_waiting),
         TEST(test_what_ignores_sigterm_is_killed),
         TEST(test_the_log_file_and_its_tail),

@@ -77,6 +77,71 @@ static void test_a_dead_clusters_file_is_no_cluster(void **state)
     cluster_file_withdraw(0x3ffffff0);
 }
 
+static bool is_there(const char *name)
+{
+    char path[2 * CLUSTER_PATH_BYTES];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/baton/%s", folder, name);
+    return lstat(path, &info) == 0;
+}
+
+/* A folder with one log in it, last changed `age` seconds ago. */
+static void make_logs(const char *name, time_t age)
+{
+    char path[CLUSTER_PATH_BYTES], log[CLUSTER_PATH_BYTES + 16];
+    struct error err;
+    assert_int_equal(cluster_folder(path, &err), STATUS_OK);
+    size_t length = strlen(path);
+    snprintf(path + length, sizeof path - length, "/%s", name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(log, sizeof log, "%s/router.log", path);
+    fclose(fopen(log, "w"));
+    const struct timespec then[2] = {{.tv_sec = 1000000 - age}, {.tv_sec = 1000000 - age}};
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+}
+
+static void remove_logs(const char *name)
+{
+    char path[2 * CLUSTER_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/baton/%s/router.log", folder, name);
+    unlink(path);
+    *strrchr(path, '/') = 0;
+    rmdir(path);
+}
+
+/* What killed clusters left goes, but for their newest logs; what lives, and what isn't ours, stays. */
+static void test_sweeping(void **state)
+{
+    (void)state;
+    struct error err;
+    struct cluster_file dead = example(0x3ffffff0), alive = example(getpid());
+    char name[32], own[32];
+    assert_int_equal(cluster_file_publish(&dead, &err), STATUS_OK);
+    assert_int_equal(cluster_file_publish(&alive, &err), STATUS_OK);
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "%d", 0x3ffffff0 + i);
+        make_logs(name, i * 7 % 12); /* in no order */
+    }
+    snprintf(own, sizeof own, "%d", (int)getpid());
+    make_logs(own, 99);
+    make_logs("12monkeys", 99);
+    cluster_file_sweep();
+    snprintf(name, sizeof name, "cluster-%d.json", 0x3ffffff0);
+    assert_false(is_there(name));
+    snprintf(name, sizeof name, "cluster-%d.json", (int)getpid());
+    assert_true(is_there(name));
+    assert_true(is_there(own));
+    assert_true(is_there("12monkeys"));
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "%d", 0x3ffffff0 + i);
+        assert_int_equal(is_there(name), i * 7 % 12 < 8);
+        remove_logs(name);
+    }
+    remove_logs(own);
+    remove_logs("12monkeys");
+    cluster_file_withdraw(getpid());
+}
+
 /* The newest cluster is the one meant; when it ends, the older one is found again. */
 static void test_two_clusters(void **state)
 {
@@ -185,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_publish_find_withdraw),
         cmocka_unit_test(test_a_dead_clusters_file_is_no_cluster),
+        cmocka_unit_test(test_sweeping),
         cmocka_unit_test(test_two_clusters),
         cmocka_unit_test(test_a_folder_that_others_may_write),
         cmocka_unit_test(test_files_that_are_wrong),

@@ -57,10 +57,12 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
     inbox_post_reserved(link->inbox, &link->closed_message);
 }
 
-static void say_hello(struct worker_link *link, uint64_t incarnation)
+static void say_hello(struct worker_link *link, const struct worker_link_config *config)
 {
     Baton__Worker__V1__RouterHello hello = BATON__WORKER__V1__ROUTER_HELLO__INIT;
-    hello.incarnation = incarnation;
+    hello.incarnation = config->router_incarnation;
+    hello.worker = (char *)config->worker_name; /* packing only reads */
+    hello.worker_incarnation = config->worker_incarnation;
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO;
     command.hello = &hello;
@@ -90,7 +92,7 @@ enum status worker_link_open(const struct worker_link_config *config, struct wor
         error_set(err, status, "can't start a call to %s", config->address);
         goto fail_channel;
     }
-    say_hello(link, config->router_incarnation);
+    say_hello(link, config);
     *out = link;
     return STATUS_OK;
 

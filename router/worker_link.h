@@ -44,7 +44,9 @@ struct worker_link_config {
     const char *address;
     uint64_t worker;
     uint64_t keepalive_us;
-    uint64_t router_incarnation; /* said first */
+    /* Said first: who speaks, and to whom. */
+    uint64_t router_incarnation, worker_incarnation;
+    const char *worker_name;
 };
 
 /* Dials. On success INBOX_LINK_CLOSED will come. */

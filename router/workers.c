@@ -59,7 +59,9 @@ static void worker_dial(struct workers *workers, struct worker *worker, uint64_t
                                         .address = worker->info.address,
                                         .worker = worker->key,
                                         .keepalive_us = workers->keepalive_us,
-                                        .router_incarnation = workers->router_incarnation};
+                                        .router_incarnation = workers->router_incarnation,
+                                        .worker_name = worker->info.name,
+                                        .worker_incarnation = worker->info.incarnation};
     struct error err;
     if (worker_link_open(&config, &worker->link, &err) == STATUS_OK) {
         worker->state = WORKER_DIALLING;

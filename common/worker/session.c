@@ -6,12 +6,13 @@
 #include "common/membership/worker_message.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define MODULE             "session"
 #define LOAD_INTERVAL_US   100000
 #define MAX_TOKENS_MESSAGE 1024
 
-static void send_hello(struct session *session)
+static void send_hello(const struct session *session, struct stream *stream)
 {
     Baton__Worker__V1__WorkerInfo info = worker_message_of(session->info);
     Baton__Worker__V1__Hello hello = BATON__WORKER__V1__HELLO__INIT;
@@ -19,7 +20,7 @@ static void send_hello(struct session *session)
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_HELLO;
     up.hello = &hello;
-    session_send(session, &up);
+    stream_send(stream, &up.base);
 }
 
 static void lose_stream(struct session *session, const char *why)
@@ -29,9 +30,8 @@ static void lose_stream(struct session *session, const char *why)
     session->handlers->lost(session->role);
 }
 
-static void on_opened(struct stream *stream)
+static void take_stream(struct session *session, struct stream *stream)
 {
-    struct session *session = stream_role(stream);
     if (session->stream) {
         struct stream *old = session->stream;
         lose_stream(session, "a newer session was opened");
@@ -40,12 +40,9 @@ static void on_opened(struct stream *stream)
     session->stream = stream;
     session->last_load_us = 0;
     log_info(MODULE, "msg=\"the router's session is up\" peer=%s", stream_peer(stream));
-    send_hello(session);
-    if (session->up_changed)
-        session->up_changed(session->up_context, true);
 }
 
-static void take_hello(struct session *session, uint64_t router)
+static void note_router(struct session *session, uint64_t router)
 {
     bool changed = session->router && session->router != router;
     session->router = router;
@@ -57,6 +54,31 @@ static void take_hello(struct session *session, uint64_t router)
     session->handlers->router_changed(session->role);
 }
 
+static void on_hello(struct session *session, struct stream *stream,
+                     const Baton__Worker__V1__RouterHello *hello)
+{
+    const struct worker_info *info = session->info;
+    send_hello(session, stream);
+    if (strcmp(hello->worker, info->name) || hello->worker_incarnation != info->incarnation) {
+        /* A router that dials one who was here before: no reason to give up the session there is. */
+        log_info(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
+                 stream_peer(stream));
+        stream_finish(stream, RPC_NOT_FOUND, NULL,
+                      "another worker, or another life of it, is here");
+        return;
+    }
+    take_stream(session, stream);
+    note_router(session, hello->incarnation);
+    if (session->up_changed)
+        session->up_changed(session->up_context, true);
+}
+
+/* Nothing yet: a stream counts once the router has said whom it means. */
+static void on_opened(struct stream *stream)
+{
+    (void)stream;
+}
+
 static void on_message(struct stream *stream, const ProtobufCMessage *message)
 {
     struct session *session = stream_role(stream);
@@ -64,9 +86,9 @@ static void on_message(struct stream *stream, const ProtobufCMessage *message)
     bool hello = down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO;
     if (!hello && FAILPOINT_FAILS("worker.session_lose"))
         stream_cancel(stream);
-    else if (stream == session->stream && hello)
-        take_hello(session, down->hello->incarnation);
-    else if (stream == session->stream)
+    else if (hello && stream != session->stream)
+        on_hello(session, stream, down->hello);
+    else if (!hello && stream == session->stream)
         session->handlers->command(session->role, down);
 }
 

@@ -7,24 +7,25 @@ from harness import BUILD, GOLDEN, wait_until
 
 
 @contextlib.contextmanager
-def one_more_decode_worker(cluster, *flags):
+def one_more_decode_worker(cluster, *flags, name="by-hand", expected=0):
     """A worker that was started by hand, as on another machine."""
-    log = cluster.folder / "by-hand.log"
+    log = cluster.folder / f"{name}.log"
     with open(log, "wb") as output:
-        worker = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", BUILD / "bin/baton-decode", "--name", "by-hand", "--router", cluster.grpc,
+        worker = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", BUILD / "bin/baton-decode", "--name", name, "--router", cluster.grpc,
                                    "--model", GOLDEN / "llama", "--compute", "f32", *flags], env=cluster.environment, stderr=output)
     try:
         yield worker
         worker.terminate()
-        assert worker.wait(30) == 0, log.read_text()
-        assert not seen(cluster), "it left in order, and is not shown any more"
+        assert worker.wait(30) == expected, log.read_text()
+        if expected == 0 and name not in cluster.pids:
+            assert not seen(cluster, name), "it left in order, and is not shown any more"
     finally:
         worker.kill()
         worker.wait()
 
 
-def seen(cluster):
-    return next((w for w in cluster.status()["workers"] if w["name"] == "by-hand"), None)
+def seen(cluster, name="by-hand"):
+    return next((w for w in cluster.status()["workers"] if w["name"] == name), None)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,28 @@ def test_a_port_is_advertised_as_it_was_told(cluster):
     with one_more_decode_worker(cluster, "--listen", "127.0.0.1:0", "--advertise", "127.0.0.1:9"):
         wait_until("it is registered", lambda: seen(cluster), 30)
         assert (seen(cluster)["address"], seen(cluster)["state"]) == ("127.0.0.1:9", "down")
+
+
+def test_a_worker_at_the_address_of_a_dead_one_keeps_its_session(cluster):
+    """The router goes on dialling the dead one for a while; the living one tells it so, and loses nothing."""
+    with one_more_decode_worker(cluster, "--listen", "127.0.0.1:0", expected=-9) as worker:
+        wait_until("it has a session", lambda: (seen(cluster) or {}).get("state") == "up", 30)
+        address = seen(cluster)["address"]
+        worker.kill()
+    with one_more_decode_worker(cluster, "--listen", address, name="heir"):
+        wait_until("it has a session", lambda: (seen(cluster, "heir") or {}).get("state") == "up", 30)
+        log = cluster.folder / "heir.log"
+        wait_until("the router asks for the dead one", lambda: "a session for another worker" in log.read_text(), 15)
+        assert seen(cluster, "heir")["state"] == "up"
+        assert log.read_text().count("session is up") == 1 and "session ended" not in log.read_text()
+        assert "another worker, heir (decode), answers at this address" in (cluster.folder / "logs/router.log").read_text()
+
+
+def test_a_name_that_is_taken_is_refused(cluster):
+    with one_more_decode_worker(cluster, name="decode-0"):
+        log = cluster.folder / "decode-0.log"
+        wait_until("it is told why", lambda: "the name decode-0 belongs to a live worker" in log.read_text(), 15)
+        assert seen(cluster, "decode-0")["pid"] == cluster.pids["decode-0"] and seen(cluster, "decode-0")["state"] == "up"
 
 
 def test_an_address_that_nobody_can_dial_is_refused():

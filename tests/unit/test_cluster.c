@@ -247,27 +247,28 @@ static int start_under_fire(void)
     static struct cluster inner;
     if (cluster_open(&inner, &err) != STATUS_OK)
         return 1;
-    pid_t gunner = fork();
+    stop_signals_close(&inner.stop); /* they stay blocked here: the fire is for the children */
+    pid_t parent = getpid(), gunner = fork();
     if (gunner == 0) {
         signal(SIGINT, SIG_IGN);
-        while (getppid() != 1)
+        while (getppid() == parent)
             kill(0, SIGINT);
         _exit(0);
     }
-    int dead = 0;
+    bool whole = true;
     for (int i = 0; i < UNDER_FIRE; i++) {
-        struct process_plan plan = {
-            .name = "router", .role = "x", .argv = {"/bin/sh", "-c", "exec sleep 30"}, .argc = 3};
-        if (cluster_start(&inner, &plan, NULL, &err) != STATUS_OK)
-            dead += 100;
+        struct process_plan plan = {.name = "router",
+                                    .role = "x",
+                                    .argv = {"/bin/sh", "-c", READY "exec sleep 30"},
+                                    .argc = 3};
+        whole = whole && cluster_start(&inner, &plan, NULL, &err) == STATUS_OK;
     }
-    usleep(100000); /* whoever was hit has ended by then */
-    while (waitpid(-1, NULL, WNOHANG) > 0)
-        dead++;
+    whole = whole && cluster_wait_ready(&inner, in_seconds(20), &err) == STATUS_OK;
     kill(gunner, SIGKILL);
-    for (int i = 0; i < UNDER_FIRE; i++)
-        kill(inner.processes[i].member.pid, SIGKILL);
-    return dead;
+    for (size_t i = 0; i < inner.count; i++)
+        if (inner.processes[i].state != PROCESS_ENDED)
+            kill(inner.processes[i].member.pid, SIGKILL);
+    return whole ? 0 : 1;
 }
 
 /* Ctrl-C is the parent's to deal with, also between a child's first moment and its own process group. */

@@ -63,7 +63,7 @@ static void on_hello(struct session *session, struct stream *stream,
         /* A router that dials one who was here before: no reason to give up the session there is. */
         log_info(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
                  stream_peer(stream));
-        stream_finish(stream, RPC_NOT_FOUND, NULL,
+        stream_finish(stream, RPC_NOT_FOUND, "another_worker",
                       "another worker, or another life of it, is here");
         return;
     }

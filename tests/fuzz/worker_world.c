@@ -379,11 +379,23 @@ static void welcome(struct world *world, struct rpc_call *peer)
     fake_call_receive(peer, (struct fuzz_bytes){bytes, size});
 }
 
-static void open_session(struct world *world)
+/* By one of two routers, which says whom it means; what else it says is up to the input. */
+static void open_session(struct world *world, size_t router)
 {
     struct rpc_call *call = fake_call_open(&world->session_method);
-    if (call)
-        world->session = call;
+    if (!call)
+        return;
+    world->session = call;
+    Baton__Worker__V1__RouterHello hello = BATON__WORKER__V1__ROUTER_HELLO__INIT;
+    hello.incarnation = 1 + router % 2;
+    hello.worker = world->worker.info.name;
+    hello.worker_incarnation = world->worker.info.incarnation;
+    Baton__Worker__V1__SessionDown down = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    down.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_HELLO;
+    down.hello = &hello;
+    uint8_t bytes[256];
+    size_t size = baton__worker__v1__session_down__pack(&down, bytes);
+    fake_call_receive(call, (struct fuzz_bytes){bytes, size});
 }
 
 /* `peer`: the one that the piece's first byte, or its length, takes. */
@@ -410,11 +422,11 @@ static void happen(struct world *world, size_t what, struct fuzz_bytes bytes)
     switch (what) {
     case 0:
         if (!world->session)
-            open_session(world);
+            open_session(world, 0);
         settle(world);
         fake_call_receive(world->session, bytes);
         break;
-    case 1: open_session(world); break;
+    case 1: open_session(world, bytes.size); break;
     case 2:
         if (world->session)
             fake_call_end(world->session, RPC_UNAVAILABLE);

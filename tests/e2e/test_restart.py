@@ -40,7 +40,7 @@ def one_status(client, number, ended):
     """One request to its end: appends its text's length, its status, and what the status says."""
     count = 0
     try:
-        for response in client.start(PROMPT, **{**ASKED, "seed": number, "max_tokens": 300}):
+        for response in client.start(PROMPT, **{**ASKED, "seed": number, "max_tokens": 3000}):
             count += len(response.delta.token_ids)
         ended.append((count, None, ""))
     except grpc.RpcError as error:
@@ -56,7 +56,7 @@ def test_the_router_is_killed_under_load(start_cluster, connect):
     ended = []
     # More than the workers hold: some are decoded, some prefilled, some wait.
     threads = [threading.Thread(target=one_status, args=(clients[i % 3], i, ended)) for i in range(18)]
-    shell = subprocess.Popen([BATON, "generate", "--max-tokens", "300", "--ignore-eos", "--prompt-ids", ",".join(map(str, PROMPT))],
+    shell = subprocess.Popen([BATON, "generate", "--max-tokens", "3000", "--ignore-eos", "--prompt-ids", ",".join(map(str, PROMPT))],
                              env=cluster.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for thread in threads:
         thread.start()

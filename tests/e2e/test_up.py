@@ -92,7 +92,7 @@ def test_what_a_killed_cluster_left_is_swept(start_cluster):
     cluster.up.wait()
     stale = cluster.folder / f"baton/cluster-{cluster.up.pid}.json"
     assert stale.exists() and cluster.ready_file.exists()
-    wait_until("no process is left", lambda: not processes_of(cluster.folder), 10)
+    wait_until("no process is left", lambda: not any(alive(pid) for pid in cluster.pids.values()), 10)  # nor a zombie
     again = Cluster(cluster.folder, model=GOLDEN / "llama", wait=False)
     try:
         wait_until("its own files are there", lambda: cluster.ready_file.exists() and

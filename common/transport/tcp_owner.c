@@ -35,8 +35,8 @@ struct tcp_client {
     uint64_t accepted_us;
     struct tcp_at from;
     struct kv_frames frames;
-    uint32_t first, count;                      /* of answers: a ring */
-    struct answer answers[KV_FRAME_WINDOW + 1]; /* WELCOME, too */
+    uint32_t first, count;                  /* of answers: a ring */
+    struct answer answers[KV_FRAME_WINDOW]; /* and WELCOME, before anything is asked for */
 };
 TAILQ_HEAD(tcp_clients, tcp_client);
 
@@ -98,8 +98,7 @@ static void client_refuse(struct tcp_lane *lane, struct tcp_client *client, enum
 static void put_answer(struct tcp_client *client, const struct kv_frame *head, const uint8_t *from,
                        uint64_t bytes)
 {
-    struct answer *slot =
-        &client->answers[(client->first + client->count++) % (KV_FRAME_WINDOW + 1)];
+    struct answer *slot = &client->answers[(client->first + client->count++) % KV_FRAME_WINDOW];
     *slot = (struct answer){.bytes = bytes, .from = from};
     kv_frame_encode(head, slot->head);
 }
@@ -108,7 +107,7 @@ static int next_parts(struct tcp_client *client, size_t limit, struct iovec part
 {
     int count = 0;
     for (uint32_t i = 0; i < client->count && count + 2 <= TCP_MAX_PARTS && limit > 0; i++) {
-        struct answer *slot = &client->answers[(client->first + i) % (KV_FRAME_WINDOW + 1)];
+        struct answer *slot = &client->answers[(client->first + i) % KV_FRAME_WINDOW];
         uint64_t done = slot->done;
         if (done < KV_FRAME_BYTES) {
             parts[count++] = (struct iovec){slot->head + done, KV_FRAME_BYTES - done};
@@ -135,7 +134,7 @@ static void sent(struct tcp_client *client, size_t bytes)
         bytes -= part;
         if (part < left)
             return;
-        client->first = (client->first + 1) % (KV_FRAME_WINDOW + 1);
+        client->first = (client->first + 1) % KV_FRAME_WINDOW;
         client->count--;
     }
 }
@@ -211,7 +210,7 @@ static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const str
 
 static void on_ask(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *ask)
 {
-    if (!lane->serves || client->count > KV_FRAME_WINDOW) {
+    if (!lane->serves || client->count >= KV_FRAME_WINDOW) {
         client_refuse(lane, client, KV_REFUSED_MISUSE);
         return;
     }

@@ -1,6 +1,8 @@
 /* The contract of kv_transport.h, the same cases for every transport. What happens when a process dies: test_transport_death.c. */
 #include "transport_fixture.h"
 
+#include "common/base/failpoint.h"
+
 #include <time.h>
 
 #define DEADLINE_US (clock_now_us() + PATIENCE_US)
@@ -387,6 +389,36 @@ static void test_a_lane_that_cannot_be_had_is_refused_with_a_sentence(void **sta
     kv_transport_close(local_reader);
 }
 
+/* Where no shared memory holds the pool (made to be so), auto goes on without the lane shm, and shm does not. */
+static void test_without_shared_memory(void **state)
+{
+    (void)state;
+    struct error err;
+    setenv("BATON_FAILPOINTS", "transport.shared_memory=fail@*", 1);
+    assert_int_equal(failpoint_init("test", &err), STATUS_OK);
+    struct kv_transport_config config = {
+        .kind = KV_TRANSPORT_REMOTE, .lane = KV_LANE_SHM, .pool_bytes = POOL_BYTES, .max_reads = 4};
+    struct kv_transport *transport;
+    assert_int_equal(kv_transport_open(&config, &transport, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "/dev/shm"));
+    struct fixture f = {.variant = &shm}; /* a peer with shared memory does not help */
+    f.reader = open_transport(KV_TRANSPORT_REMOTE, KV_LANE_AUTO);
+    unsetenv("BATON_FAILPOINTS");
+    assert_int_equal(failpoint_init("test", &err), STATUS_OK);
+    f.owner = open_transport(KV_TRANSPORT_REMOTE, KV_LANE_AUTO);
+    take_address(&f, f.reader);
+    struct kv_transport *reader = f.reader;
+    f.reader = f.owner;
+    pair(&f); /* nor one to it */
+    assert_string_equal(kv_peer_lane(f.peer), "tcp");
+    f.reader = reader;
+    take_address(&f, f.owner);
+    pair(&f);
+    assert_string_equal(kv_peer_lane(f.peer), "tcp");
+    kv_transport_close(f.reader);
+    kv_transport_close(f.owner);
+}
+
 static void test_bad_configurations_are_refused(void **state)
 {
     (void)state;
@@ -424,6 +456,7 @@ int main(int argc, char **argv)
         CASE(test_a_closed_local_owner_ends_the_pairing, local),
         CASE(test_peers_are_limited_and_take_turns, local),
         cmocka_unit_test(test_a_lane_that_cannot_be_had_is_refused_with_a_sentence),
+        cmocka_unit_test(test_without_shared_memory),
         cmocka_unit_test(test_bad_configurations_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -241,8 +241,7 @@ static int connect_to(const struct kv_address *address)
     return fd;
 }
 
-/* A probe of the port, which connects and goes, or stays and is silent, is no harm to the readers. (UCX trusts what it is sent there: the
- * port must not be reachable for strangers who talk.) */
+/* A probe of the port, which connects and goes, or stays and is silent, is no harm to the readers. What talks: test_transport_strangers.c. */
 static void test_probes_of_the_port_are_no_harm(void **state)
 {
     struct fixture *f = *state;
@@ -283,6 +282,7 @@ int main(int argc, char **argv)
         CASE(test_probes_of_the_port_are_no_harm, tcp),
         CASE(test_a_stopped_peer_ends_by_the_deadline, tcp),
         CASE(test_a_peer_stopped_before_the_first_read_goes_on, tcp),
+        CASE(test_a_peer_stopped_before_the_first_read_goes_on, shm),
         {"test_an_owner_survives_its_readers tcp", test_an_owner_survives_its_readers, NULL, NULL,
          (void *)&tcp},
     };

@@ -1,0 +1,797 @@
+/* The port of the KV lane, and whoever comes to it: noise, wrong secrets, asks for what there isn't, those who never speak or never read,
+ * too many of them, and no descriptors left. Each costs its own connection and a counter; the reader beside it goes on reading.
+ * And the other way round: an owner that answers with something else costs its pairing, and not a byte outside the runs. */
+#include "common/transport/kv_address.h"
+#include "common/transport/kv_frame.h"
+
+#include "transport_fixture.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+struct world {
+    struct kv_transport *owner, *reader;
+    struct kv_peer *peer;
+    struct kv_address address; /* of the owner, with an admission of its own */
+    uint8_t bytes[KV_TRANSPORT_MAX_ADDRESS_BYTES];
+};
+
+static struct kv_transport *open_at(const char *listen, uint32_t max_connections)
+{
+    struct kv_transport_config config = {
+        .kind = KV_TRANSPORT_REMOTE,
+        .lane = KV_LANE_TCP,
+        .pool_bytes = POOL_BYTES,
+        .max_reads = MAX_READS,
+        .bind_interface = listen,
+        .max_connections = max_connections,
+    };
+    struct kv_transport *transport;
+    struct error err;
+    if (kv_transport_open(&config, &transport, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return transport;
+}
+
+/* Another address of the owner, good for one more reader. */
+static void admit_to(struct world *w)
+{
+    struct kv_admission admission = admit(w->owner);
+    struct error err;
+    memcpy(w->bytes, admission.address, admission.bytes);
+    assert_int_equal(
+        kv_address_decode(w->bytes, admission.bytes, KV_TRANSPORT_REMOTE, &w->address, &err),
+        STATUS_OK);
+}
+
+static struct kv_peer *pair_with(struct kv_transport *reader, struct kv_transport *owner)
+{
+    struct kv_admission admission = admit(owner);
+    struct kv_peer *peer;
+    struct error err;
+    if (kv_transport_pair(reader, admission.address, admission.bytes, &peer, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return peer;
+}
+
+static void world_open(struct world *w, uint32_t max_connections)
+{
+    w->owner = open_at("127.0.0.1", max_connections);
+    w->reader = open_at("lo", 0);
+    fill_pattern(kv_transport_pool(w->owner), POOL_BYTES);
+    w->peer = pair_with(w->reader, w->owner);
+    admit_to(w);
+}
+
+static void world_close(struct world *w)
+{
+    kv_transport_close(w->reader);
+    kv_transport_close(w->owner);
+}
+
+static uint64_t refused(const struct world *w, enum kv_refusal why)
+{
+    return kv_transport_counters(w->owner).refused[why];
+}
+
+static void poll_owner(struct world *w)
+{
+    struct kv_event event;
+    assert_int_equal(kv_transport_poll(w->owner, clock_now_us(), &event, 1), 0);
+}
+
+/* Polls both until the reader has an event. */
+static struct kv_event reader_event(struct world *w)
+{
+    struct kv_event event;
+    for (uint64_t start_us = clock_now_us(); clock_now_us() - start_us < PATIENCE_US;) {
+        poll_owner(w);
+        if (kv_transport_poll(w->reader, clock_now_us(), &event, 1) == 1)
+            return event;
+        struct pollfd fds[2] = {{kv_transport_fd(w->owner), POLLIN, 0},
+                                {kv_transport_fd(w->reader), POLLIN, 0}};
+        if (kv_transport_arm(w->owner) && kv_transport_arm(w->reader))
+            poll(fds, 2, 1000);
+    }
+    fail_msg("no event came");
+    return (struct kv_event){0};
+}
+
+static void expect_reading(struct world *w)
+{
+    struct kv_read_run run = {123456, 4096, 700001};
+    uint8_t *pool = kv_transport_pool(w->reader);
+    memset(pool, FILL, 1u << 20);
+    assert_int_equal(
+        kv_transport_read(w->reader, w->peer, &run, 1, clock_now_us() + PATIENCE_US, 7), STATUS_OK);
+    struct kv_event event = reader_event(w);
+    assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+    if (event.status != STATUS_OK)
+        fail_msg("%s", event.reason);
+    for (uint64_t i = 0; i < run.bytes; i++)
+        if (pool[run.local_offset + i] != pattern(run.remote_offset + i))
+            fail_msg("byte %lu differs", (unsigned long)i);
+}
+
+/* -- strangers -- */
+
+static int dial(const struct world *w)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(w->address.port)};
+    memcpy(&to.sin_addr, w->address.ip, sizeof to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0);
+    int got = connect(fd, (const struct sockaddr *)&to, sizeof to);
+    assert_true(got == 0 || errno == EINPROGRESS);
+    return fd;
+}
+
+static void say(int fd, const void *bytes, size_t count)
+{
+    struct pollfd writable = {fd, POLLOUT, 0};
+    assert_int_equal(poll(&writable, 1, 5000), 1);
+    assert_int_equal(send(fd, bytes, count, MSG_NOSIGNAL), (ssize_t)count);
+}
+
+static void say_frame(int fd, const struct kv_frame *frame)
+{
+    uint8_t bytes[KV_FRAME_BYTES];
+    kv_frame_encode(frame, bytes);
+    say(fd, bytes, sizeof bytes);
+}
+
+static struct kv_frame hello_of(const struct world *w)
+{
+    struct kv_frame hello = {.kind = KV_FRAME_HELLO, .hello.admission = w->address.admission};
+    memcpy(hello.hello.secret, w->address.secret, KV_SECRET_BYTES);
+    return hello;
+}
+
+/* Polls the owner until it has said `count` bytes; fewer come back where it closed the connection before. */
+static size_t hear(struct world *w, int fd, void *bytes, size_t count)
+{
+    size_t heard = 0;
+    for (uint64_t start_us = clock_now_us(); heard < count;) {
+        assert_true(clock_now_us() - start_us < PATIENCE_US);
+        poll_owner(w);
+        ssize_t got = recv(fd, (uint8_t *)bytes + heard, count - heard, 0);
+        if (got == 0 || (got < 0 && errno == ECONNRESET))
+            return heard;
+        if (got > 0)
+            heard += (size_t)got;
+        struct pollfd fds[2] = {{kv_transport_fd(w->owner), POLLIN, 0}, {fd, POLLIN, 0}};
+        if (got < 0)
+            poll(fds, 2, 1000);
+    }
+    return heard;
+}
+
+static void expect_closed(struct world *w, int fd)
+{
+    uint8_t byte;
+    assert_int_equal(hear(w, fd, &byte, 1), 0);
+    close(fd);
+}
+
+static void expect_verdict(struct world *w, int fd, uint64_t verdict)
+{
+    uint8_t bytes[KV_FRAME_BYTES];
+    struct kv_frame frame;
+    assert_int_equal(hear(w, fd, bytes, sizeof bytes), sizeof bytes);
+    assert_int_equal(kv_frame_decode(bytes, &frame), KV_FRAME_GOOD);
+    assert_int_equal(frame.kind, KV_FRAME_WELCOME);
+    assert_int_equal(frame.welcome.verdict, verdict);
+    if (verdict != KV_ADMITTED) /* and is told nothing else */
+        assert_true(frame.welcome.pool_id == 0 && frame.welcome.pool_bytes == 0);
+}
+
+static int dial_admitted(struct world *w)
+{
+    int fd = dial(w);
+    struct kv_frame hello = hello_of(w);
+    say_frame(fd, &hello);
+    expect_verdict(w, fd, KV_ADMITTED);
+    return fd;
+}
+
+static void test_noise_is_closed_and_harms_nobody(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    static const char *const noise[] = {
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "\x16\x03\x01\x02",
+        "B",
+        "BKVX and a text that is long enough for a frame.",
+    };
+    uint64_t expected = 0;
+    for (size_t i = 0; i < sizeof noise / sizeof *noise; i++) {
+        int fd = dial(&w);
+        say(fd, noise[i], strlen(noise[i]));
+        if (strlen(noise[i]) > 1) {
+            expect_closed(&w, fd);
+            assert_int_equal(refused(&w, KV_REFUSED_NOISE), ++expected);
+        } else {
+            close(fd); /* "B" might have become a frame: it is only gone */
+        }
+        expect_reading(&w);
+    }
+    struct rng rng = rng_seeded(5);
+    for (int i = 0; i < 200; i++) {
+        uint64_t words[64];
+        for (size_t k = 0; k < 64; k++)
+            words[k] = rng_next(&rng);
+        int fd = dial(&w);
+        say(fd, words, sizeof words);
+        expect_closed(&w, fd);
+    }
+    assert_int_equal(refused(&w, KV_REFUSED_NOISE), expected + 200);
+    expect_reading(&w);
+    world_close(&w);
+}
+
+static void test_wrong_and_revoked_secrets_are_refused(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    struct kv_frame wrong[3] = {hello_of(&w), hello_of(&w), hello_of(&w)};
+    wrong[0].hello.secret[KV_SECRET_BYTES - 1] ^= 1;
+    wrong[1].hello.admission += 100;
+    memset(wrong[2].hello.secret, 0, KV_SECRET_BYTES); /* of an admission that nobody has */
+    wrong[2].hello.admission = 0;
+    for (size_t i = 0; i < 3; i++) {
+        int fd = dial(&w);
+        say_frame(fd, &wrong[i]);
+        expect_verdict(&w, fd, KV_NOT_ADMITTED);
+        expect_closed(&w, fd);
+    }
+    int fd = dial_admitted(&w);
+    kv_transport_revoke(w.owner, w.address.admission);
+    expect_closed(&w, fd); /* with the connection that it had */
+    fd = dial(&w);
+    struct kv_frame hello = hello_of(&w);
+    say_frame(fd, &hello);
+    expect_verdict(&w, fd, KV_NOT_ADMITTED);
+    expect_closed(&w, fd);
+    assert_int_equal(refused(&w, KV_REFUSED_SECRET), 4);
+    kv_transport_revoke(w.owner, 0); /* nobody's */
+    kv_transport_revoke(w.owner, 4711);
+    expect_reading(&w);
+    world_close(&w);
+}
+
+static void test_another_version_is_told_so(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    struct kv_frame hello = hello_of(&w);
+    uint8_t bytes[KV_FRAME_BYTES];
+    kv_frame_encode(&hello, bytes);
+    bytes[4]++;
+    int fd = dial(&w);
+    say(fd, bytes, sizeof bytes);
+    expect_verdict(&w, fd, KV_OTHER_VERSION);
+    expect_closed(&w, fd);
+    assert_int_equal(refused(&w, KV_REFUSED_VERSION), 1);
+    expect_reading(&w);
+    world_close(&w);
+}
+
+/* What an admitted reader may not say. */
+static void test_asks_for_what_there_is_not_end_the_connection(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    static const struct {
+        uint64_t offset, bytes;
+    } bad[] = {
+        {0, 0},          {0, POOL_BYTES + 1}, {POOL_BYTES, 1},          {POOL_BYTES - 1, 2},
+        {UINT64_MAX, 2}, {2, UINT64_MAX},     {UINT64_MAX, UINT64_MAX},
+    };
+    uint64_t expected = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int fd = dial_admitted(&w);
+        say_frame(
+            fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, bad[i].offset, bad[i].bytes}});
+        expect_closed(&w, fd);
+        assert_int_equal(refused(&w, KV_REFUSED_MISUSE), ++expected);
+    }
+    int fd = dial(&w); /* before HELLO */
+    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 16}});
+    expect_closed(&w, fd);
+    struct kv_frame second[3] = {hello_of(&w),
+                                 {.kind = KV_FRAME_ANSWER, .answer = {1, 16}},
+                                 {.kind = KV_FRAME_WELCOME, .welcome = {KV_ADMITTED, 1, 1}}};
+    for (size_t i = 0; i < 3; i++) {
+        fd = dial_admitted(&w);
+        say_frame(fd, &second[i]);
+        expect_closed(&w, fd);
+    }
+    assert_int_equal(refused(&w, KV_REFUSED_MISUSE), expected + 4);
+    expect_reading(&w);
+    world_close(&w);
+}
+
+/* One byte at a time is slow, not wrong. */
+static void test_frames_in_pieces_are_answered(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    struct kv_frame frames[2] = {hello_of(&w), {.kind = KV_FRAME_ASK, .ask = {9, 77, 100}}};
+    int fd = dial(&w);
+    for (size_t i = 0; i < 2; i++) {
+        uint8_t bytes[KV_FRAME_BYTES];
+        kv_frame_encode(&frames[i], bytes);
+        for (size_t k = 0; k < sizeof bytes; k++) {
+            say(fd, bytes + k, 1);
+            poll_owner(&w);
+        }
+    }
+    expect_verdict(&w, fd, KV_ADMITTED);
+    uint8_t answer[KV_FRAME_BYTES + 100];
+    struct kv_frame frame;
+    assert_int_equal(hear(&w, fd, answer, sizeof answer), sizeof answer);
+    assert_int_equal(kv_frame_decode(answer, &frame), KV_FRAME_GOOD);
+    assert_true(frame.kind == KV_FRAME_ANSWER && frame.answer.number == 9 &&
+                frame.answer.bytes == 100);
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(answer[KV_FRAME_BYTES + i], pattern(77 + i));
+    close(fd);
+    world_close(&w);
+}
+
+/* Silent, dripping and half-open strangers have three seconds, by the clock that the owner is given. */
+static void test_the_late_are_closed(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    expect_reading(&w);
+    int silent = dial(&w), dripping = dial(&w), leaving = dial(&w), half = dial(&w);
+    struct kv_frame hello = hello_of(&w);
+    uint8_t bytes[KV_FRAME_BYTES];
+    kv_frame_encode(&hello, bytes);
+    say(dripping, bytes, KV_FRAME_BYTES - 1);
+    close(leaving);
+    for (int i = 0; i < 10; i++)
+        poll_owner(&w);
+    uint64_t now_us = clock_now_us();
+    assert_in_range(kv_transport_next_deadline_us(w.owner), now_us + 1000000, now_us + 3000000);
+    shutdown(half, SHUT_WR);
+    uint8_t byte;
+    assert_int_equal(hear(&w, half, &byte, 1), 0); /* who can't speak any more is gone at once */
+    assert_int_equal(refused(&w, KV_REFUSED_LATE), 0);
+    struct kv_event event;
+    assert_int_equal(kv_transport_poll(w.owner, now_us + 3100000, &event, 1), 0);
+    assert_int_equal(refused(&w, KV_REFUSED_LATE), 2);
+    assert_int_equal(kv_transport_next_deadline_us(w.owner), UINT64_MAX);
+    expect_closed(&w, silent);
+    expect_closed(&w, dripping);
+    close(half);
+    expect_reading(&w); /* a reader that has nothing to say is no stranger */
+    world_close(&w);
+}
+
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu %lu", &pages, &resident), 2);
+    fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Asks for 3 GiB and never reads: bounded in memory, its owner sleeps, and others are served. One ask more than may be ends it. */
+static void test_a_reader_that_never_reads_is_bounded(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    expect_reading(&w);
+    int fd = dial_admitted(&w);
+    size_t before = resident_bytes();
+    for (uint64_t i = 0; i < KV_FRAME_WINDOW; i++)
+        say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {i, 0, POOL_BYTES}});
+    for (int i = 0; i < 300; i++)
+        poll_owner(&w);
+    struct pollfd idle = {kv_transport_fd(w.owner), POLLIN, 0};
+    for (int i = 0; i < 100 && poll(&idle, 1, 20) > 0; i++)
+        poll_owner(&w);
+    assert_int_equal(poll(&idle, 1, 20), 0); /* nothing to do until it reads */
+    assert_true(kv_transport_arm(w.owner));
+    expect_reading(&w);
+    assert_true(resident_bytes() < before + (8u << 20));
+    assert_int_equal(refused(&w, KV_REFUSED_MISUSE), 0);
+    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {4711, 0, 16}});
+    for (uint64_t start_us = clock_now_us(); refused(&w, KV_REFUSED_MISUSE) == 0;) {
+        assert_true(clock_now_us() - start_us < PATIENCE_US);
+        poll_owner(&w);
+        poll(&idle, 1, 100);
+    }
+    close(fd);
+    expect_reading(&w);
+    world_close(&w);
+}
+
+static void test_a_second_connection_takes_the_place_of_the_first(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    int first = dial_admitted(&w), second = dial_admitted(&w);
+    expect_closed(&w, first);
+    say_frame(second, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 8}});
+    uint8_t answer[KV_FRAME_BYTES + 8];
+    assert_int_equal(hear(&w, second, answer, sizeof answer), sizeof answer);
+    close(second);
+    world_close(&w);
+}
+
+static void test_connections_are_limited_at_the_strangers_cost(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 4);
+    expect_reading(&w); /* one of the four */
+    int strangers[6];
+    for (int i = 0; i < 6; i++) {
+        strangers[i] = dial(&w);
+        for (int k = 0; k < 5; k++)
+            poll_owner(&w);
+    }
+    assert_int_equal(refused(&w, KV_REFUSED_LIMIT), 3); /* three have places, the newest */
+    for (int i = 0; i < 3; i++)
+        expect_closed(&w, strangers[i]);
+    expect_reading(&w);
+    int fd = dial_admitted(&w); /* a reader finds a place, too: that of the oldest stranger */
+    expect_closed(&w, strangers[3]);
+    expect_reading(&w);
+    /* Two admissions are given: two more, and that is that. */
+    struct kv_admission admissions[3];
+    struct error err;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(kv_transport_admit(w.owner, &admissions[i], &err), STATUS_OK);
+    assert_int_equal(kv_transport_admit(w.owner, &admissions[2], &err), STATUS_LIMIT);
+    kv_transport_revoke(w.owner, admissions[0].id);
+    assert_int_equal(kv_transport_admit(w.owner, &admissions[2], &err), STATUS_OK);
+    close(fd);
+    close(strangers[4]);
+    close(strangers[5]);
+    world_close(&w);
+}
+
+/* No descriptor for a connection: it waits, its owner neither spins nor ends, and takes it as soon as it can. */
+static void test_out_of_descriptors(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    expect_reading(&w);
+    struct rlimit limit, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(w.address.port)};
+    memcpy(&to.sin_addr, w.address.ip, sizeof to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), lowest = dup(fd);
+    close(lowest);
+    none = limit;
+    none.rlim_cur = (rlim_t)lowest;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_true(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 || errno == EINPROGRESS);
+    struct kv_frame hello = hello_of(&w);
+    say_frame(fd, &hello);
+    int polls = 0;
+    for (uint64_t start_us = clock_now_us(); clock_now_us() - start_us < 300000; polls++) {
+        poll_owner(&w);
+        sleep_until_work(w.owner, -1);
+    }
+    uint64_t waits = refused(&w, KV_REFUSED_RESOURCES);
+    struct kv_peer *peer;
+    struct error err;
+    enum status status = kv_transport_pair(w.reader, w.bytes, 0, &peer, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_in_range(waits, 1, 8);
+    assert_in_range(polls, 1, 40);
+    assert_int_equal(status, STATUS_INVALID);
+    expect_verdict(&w, fd, KV_ADMITTED);
+    close(fd);
+    expect_reading(&w);
+    world_close(&w);
+}
+
+static void test_strangers_cost_one_line_a_second(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    FILE *log = tmpfile();
+    int saved = dup(2);
+    dup2(fileno(log), 2);
+    uint64_t start_us = clock_now_us();
+    for (int i = 0; i < 100; i++) {
+        int fd = dial(&w);
+        say(fd, "GET / HTTP/1.0\r\n\r\n", 18);
+        expect_closed(&w, fd);
+    }
+    uint64_t seconds = (clock_now_us() - start_us) / 1000000;
+    dup2(saved, 2);
+    close(saved);
+    rewind(log);
+    uint64_t lines = 0;
+    for (char line[512]; fgets(line, sizeof line, log); lines++)
+        assert_non_null(strstr(line, "reason=noise"));
+    fclose(log);
+    assert_in_range(lines, 1, seconds + 1);
+    assert_int_equal(refused(&w, KV_REFUSED_NOISE), 100);
+    world_close(&w);
+}
+
+/* -- where it listens -- */
+
+static void test_places_to_listen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *listen, *advertise;
+        bool good;
+    } cases[] = {
+        {"lo", NULL, true},
+        {"lo:0", NULL, true},
+        {"127.0.0.1", NULL, true},
+        {"127.0.0.1:0", NULL, true},
+        {"0.0.0.0", "127.0.0.1", true},
+        {"0.0.0.0", "localhost", true},
+        {"0.0.0.0", NULL, false}, /* nobody can be told that */
+        {"0.0.0.0", "", false},
+        {"0.0.0.0", "no such host!", false},
+        {"none0", NULL, false},
+        {"lo:65536", NULL, false},
+        {"lo:x", NULL, false},
+        {"[::1", NULL, false},
+        {"[::1]7", NULL, false},
+        {"192.0.2.1", NULL, false}, /* not an address of this machine */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kv_transport_config config = {
+            .kind = KV_TRANSPORT_REMOTE,
+            .lane = KV_LANE_TCP,
+            .pool_bytes = POOL_BYTES,
+            .max_reads = 4,
+            .bind_interface = cases[i].listen,
+            .advertise = cases[i].advertise,
+        };
+        struct world w = {0};
+        struct error err = {""};
+        enum status status = kv_transport_open(&config, &w.owner, &err);
+        if (!cases[i].good) {
+            assert_int_not_equal(status, STATUS_OK);
+            assert_true(strlen(err.text) > 20);
+            continue;
+        }
+        if (status != STATUS_OK)
+            fail_msg("%s: %s", cases[i].listen, err.text);
+        fill_pattern(kv_transport_pool(w.owner), POOL_BYTES);
+        w.reader = open_at(NULL, 0);
+        w.peer = pair_with(w.reader, w.owner);
+        expect_reading(&w);
+        world_close(&w);
+    }
+}
+
+/* Where this machine has IPv6 it works like IPv4; where not, it is refused with a sentence. */
+static void test_ipv6(void **state)
+{
+    (void)state;
+    struct sockaddr_in6 own = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool there = probe >= 0 && bind(probe, (struct sockaddr *)&own, sizeof own) == 0;
+    if (probe >= 0)
+        close(probe);
+    struct kv_transport_config config = {
+        .kind = KV_TRANSPORT_REMOTE,
+        .lane = KV_LANE_TCP,
+        .pool_bytes = POOL_BYTES,
+        .max_reads = 4,
+        .bind_interface = "[::1]:0",
+    };
+    struct world w = {0};
+    struct error err = {""};
+    enum status status = kv_transport_open(&config, &w.owner, &err);
+    if (!there) {
+        assert_int_not_equal(status, STATUS_OK);
+        assert_non_null(strstr(err.text, "::1"));
+        return;
+    }
+    assert_int_equal(status, STATUS_OK);
+    fill_pattern(kv_transport_pool(w.owner), POOL_BYTES);
+    w.reader = open_at("::1", 0);
+    w.peer = pair_with(w.reader, w.owner);
+    admit_to(&w);
+    assert_int_equal(w.address.ip_version, 6);
+    expect_reading(&w);
+    world_close(&w);
+}
+
+/* Another owner on the same port, at once: it does not know the old secret, whose pairing never comes up, and says so. */
+static void test_restarted_on_the_same_port(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    expect_reading(&w);
+    struct kv_admission old = admit(w.owner);
+    char listen[32];
+    snprintf(listen, sizeof listen, "127.0.0.1:%u", w.address.port);
+    kv_transport_close(w.owner);
+    w.owner = open_at(listen, 0);
+    fill_pattern(kv_transport_pool(w.owner), POOL_BYTES);
+    struct kv_event event = reader_event(&w);
+    assert_int_equal(event.kind, KV_EVENT_PEER_CLOSED);
+    assert_int_equal(event.failure, KV_FAILURE_PEER_GONE);
+    assert_true(event.welcomed);
+    struct error err;
+    assert_int_equal(kv_transport_pair(w.reader, old.address, old.bytes, &w.peer, &err), STATUS_OK);
+    struct kv_read_run run = {0, 0, 4096};
+    assert_int_equal(kv_transport_read(w.reader, w.peer, &run, 1, clock_now_us() + PATIENCE_US, 1),
+                     STATUS_OK);
+    event = reader_event(&w);
+    assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+    assert_int_equal(event.failure, KV_FAILURE_REFUSED);
+    event = reader_event(&w);
+    assert_int_equal(event.kind, KV_EVENT_PEER_CLOSED);
+    assert_false(event.welcomed);
+    w.peer = pair_with(w.reader, w.owner);
+    expect_reading(&w);
+    assert_int_equal(kv_transport_counters(w.reader).reads_failed[KV_FAILURE_REFUSED], 1);
+    world_close(&w);
+    /* Nobody there at all. */
+    struct kv_transport *reader = open_at("lo", 0);
+    struct kv_peer *peer;
+    if (kv_transport_pair(reader, old.address, old.bytes, &peer, &err) == STATUS_OK) {
+        event = next_event(reader);
+        assert_int_equal(event.kind, KV_EVENT_PEER_CLOSED);
+        assert_int_equal(event.failure, KV_FAILURE_UNREACHABLE);
+        assert_false(event.welcomed);
+        assert_non_null(strstr(event.reason, "refused"));
+    }
+    kv_transport_close(reader);
+}
+
+/* -- an owner that answers with something else -- */
+
+enum lie {
+    LIE_NOISE,
+    LIE_HALF_WELCOME,
+    LIE_OTHER_POOL,
+    LIE_OTHER_SIZE,
+    LIE_OTHER_VERSION,
+    LIE_NUMBER,
+    LIE_BYTES,
+    LIE_NO_ANSWER,
+    LIE_HALF_ANSWER,
+    LIE_MORE_THAN_ASKED,
+    LIES
+};
+
+static void tell(int fd, enum lie lie, const struct kv_address *address, const struct kv_frame *ask)
+{
+    uint8_t bytes[KV_FRAME_BYTES + 4096];
+    memset(bytes, 0x77, sizeof bytes);
+    struct kv_frame welcome = {.kind = KV_FRAME_WELCOME,
+                               .welcome = {KV_ADMITTED, address->id, address->pool_bytes}};
+    if (!ask) {
+        welcome.welcome.pool_id += lie == LIE_OTHER_POOL;
+        welcome.welcome.pool_bytes += lie == LIE_OTHER_SIZE;
+        kv_frame_encode(&welcome, bytes);
+        bytes[4] += lie == LIE_OTHER_VERSION;
+        if (lie == LIE_NOISE)
+            memset(bytes, 0x77, KV_FRAME_BYTES);
+        say(fd, bytes, lie == LIE_HALF_WELCOME ? 10 : KV_FRAME_BYTES);
+        return;
+    }
+    struct kv_frame answer = {.kind = KV_FRAME_ANSWER, .answer = {ask->ask.number, ask->ask.bytes}};
+    answer.answer.number += lie == LIE_NUMBER;
+    answer.answer.bytes -= lie == LIE_BYTES;
+    kv_frame_encode(&answer, bytes);
+    if (lie == LIE_NO_ANSWER)
+        kv_frame_encode(&welcome, bytes);
+    say(fd, bytes,
+        lie == LIE_HALF_ANSWER       ? KV_FRAME_BYTES + 100
+        : lie == LIE_MORE_THAN_ASKED ? KV_FRAME_BYTES + ask->ask.bytes + 1
+                                     : KV_FRAME_BYTES + ask->ask.bytes);
+}
+
+static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
+{
+    (void)state;
+    static const enum kv_failure expected[LIES] = {
+        [LIE_NOISE] = KV_FAILURE_PROTOCOL,        [LIE_HALF_WELCOME] = KV_FAILURE_PEER_GONE,
+        [LIE_OTHER_POOL] = KV_FAILURE_REFUSED,    [LIE_OTHER_SIZE] = KV_FAILURE_REFUSED,
+        [LIE_OTHER_VERSION] = KV_FAILURE_REFUSED, [LIE_NUMBER] = KV_FAILURE_PROTOCOL,
+        [LIE_BYTES] = KV_FAILURE_PROTOCOL,        [LIE_NO_ANSWER] = KV_FAILURE_PROTOCOL,
+        [LIE_HALF_ANSWER] = KV_FAILURE_PEER_GONE, [LIE_MORE_THAN_ASKED] = KV_FAILURE_PROTOCOL,
+    };
+    struct world w;
+    world_open(&w, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listener, 4), 0);
+    getsockname(listener, (struct sockaddr *)&at, &length);
+    struct kv_address address = w.address;
+    address.port = ntohs(at.sin_port);
+    uint8_t bytes[KV_TRANSPORT_MAX_ADDRESS_BYTES], *pool = kv_transport_pool(w.reader);
+    size_t count;
+    struct error err;
+    assert_int_equal(kv_address_encode(&address, bytes, &count, &err), STATUS_OK);
+    for (enum lie lie = 0; lie < LIES; lie++) {
+        struct kv_peer *peer;
+        struct kv_read_run run = {4096, 8192, 2048};
+        memset(pool, FILL, 1u << 20);
+        assert_int_equal(kv_transport_pair(w.reader, bytes, count, &peer, &err), STATUS_OK);
+        assert_int_equal(
+            kv_transport_read(w.reader, peer, &run, 1, clock_now_us() + PATIENCE_US, 1), STATUS_OK);
+        int fd = accept(listener, NULL, NULL);
+        struct kv_event event;
+        assert_int_equal(kv_transport_poll(w.reader, clock_now_us(), &event, 1), 0);
+        uint8_t frame_bytes[KV_FRAME_BYTES];
+        struct kv_frame ask;
+        assert_true(read_fully(fd, frame_bytes, sizeof frame_bytes)); /* HELLO */
+        tell(fd, lie, &address, NULL);
+        if (lie >= LIE_NUMBER) {
+            for (int i = 0; i < 10; i++)
+                assert_int_equal(kv_transport_poll(w.reader, clock_now_us(), &event, 1), 0);
+            assert_true(read_fully(fd, frame_bytes, sizeof frame_bytes));
+            assert_int_equal(kv_frame_decode(frame_bytes, &ask), KV_FRAME_GOOD);
+            assert_true(ask.ask.offset == 4096 && ask.ask.bytes == 2048);
+            tell(fd, lie, &address, &ask);
+        }
+        shutdown(fd, SHUT_WR);
+        event = reader_event(&w);
+        assert_int_equal(event.kind, KV_EVENT_READ_DONE);
+        if (lie != LIE_MORE_THAN_ASKED) /* that read was good, until more came */
+            assert_int_equal(event.failure, expected[lie]);
+        event = reader_event(&w);
+        assert_int_equal(event.kind, KV_EVENT_PEER_CLOSED);
+        assert_int_equal(event.failure, expected[lie]);
+        close(fd);
+        for (size_t i = 0; i < 1u << 20; i++)
+            if (i - run.local_offset >= run.bytes)
+                assert_int_equal(pool[i], FILL);
+        expect_reading(&w);
+    }
+    close(listener);
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_noise_is_closed_and_harms_nobody),
+        cmocka_unit_test(test_wrong_and_revoked_secrets_are_refused),
+        cmocka_unit_test(test_another_version_is_told_so),
+        cmocka_unit_test(test_asks_for_what_there_is_not_end_the_connection),
+        cmocka_unit_test(test_frames_in_pieces_are_answered),
+        cmocka_unit_test(test_the_late_are_closed),
+        cmocka_unit_test(test_a_reader_that_never_reads_is_bounded),
+        cmocka_unit_test(test_a_second_connection_takes_the_place_of_the_first),
+        cmocka_unit_test(test_connections_are_limited_at_the_strangers_cost),
+        cmocka_unit_test(test_out_of_descriptors),
+        cmocka_unit_test(test_strangers_cost_one_line_a_second),
+        cmocka_unit_test(test_places_to_listen),
+        cmocka_unit_test(test_ipv6),
+        cmocka_unit_test(test_restarted_on_the_same_port),
+        cmocka_unit_test(test_an_owner_that_lies_costs_its_pairing_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

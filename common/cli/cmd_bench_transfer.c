@@ -1,6 +1,8 @@
 #include "common/cli/cmd_bench_transfer.h"
 
+#include "common/base/log.h"
 #include "common/cli/transfer_bench.h"
+#include "common/cli/transfer_death.h"
 #include "common/config/config.h"
 
 #include <stdio.h>
@@ -15,7 +17,7 @@ enum crc_choice { CHOICE_OFF, CHOICE_ON, CHOICE_BOTH };
 struct settings {
     enum lane_choice lane;
     enum crc_choice crc;
-    uint64_t mib, rounds;
+    uint64_t mib, rounds, deaths;
     bool json;
 };
 
@@ -32,6 +34,9 @@ static const struct config_setting table[] = {
      .help = "Size of the pools, moved once a round"},
     {"rounds", CONFIG_U64, AT(rounds), "5", "1", "100",
      .help = "Measured rounds, after one that also checks every byte"},
+    {"deaths", CONFIG_U64, AT(deaths), "5", "0", "50",
+     .help = "Owners of each lane that are killed (kill -9) while they are read from, to see how "
+             "soon a read fails"},
     {"json", CONFIG_BOOL, AT(json), "false", .help = "One JSON object instead of a table"},
 };
 static const struct config_program program = {
@@ -40,7 +45,9 @@ static const struct config_program program = {
                "sides, and prints\n"
                "GB/s and CPU time of both processes. memcpy (in one process) and a raw TCP socket "
                "run in turn with\n"
-               "the lanes, and ratios are medians of the ratios within a round.",
+               "the lanes, and ratios are medians of the ratios within a round. Then owners are "
+               "killed, and "
+               "the time\nuntil a read fails is measured.",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
 };
@@ -159,15 +166,11 @@ static void print_figures(const struct settings *settings, size_t run_bytes, boo
     fflush(stdout);
 }
 
-static enum status bench_all(const struct settings *settings, struct error *err)
+static enum status measure_speed(const struct settings *settings, const struct transfer_plan *plan,
+                                 struct error *err)
 {
-    struct transfer_plan plan = {
-        .lanes = {[TRANSFER_SHM] = settings->lane != CHOICE_TCP,
-                  [TRANSFER_TCP] = settings->lane != CHOICE_SHM},
-        .pool_bytes = settings->mib << 20,
-    };
     struct transfer_bench *bench;
-    TRY(transfer_bench_open(&plan, &bench, err));
+    TRY(transfer_bench_open(plan, &bench, err));
     print_head(settings);
     enum status status = STATUS_OK;
     for (size_t i = 0; i < RUN_SIZES && status == STATUS_OK; i++) {
@@ -177,8 +180,51 @@ static enum status bench_all(const struct settings *settings, struct error *err)
             print_figures(settings, run_sizes[i], i == 0, figures);
     }
     if (settings->json)
-        printf("\n]}\n");
+        printf("\n]");
     transfer_bench_close(bench);
+    return status;
+}
+
+static enum status measure_deaths(const struct settings *settings, struct transfer_deaths *deaths,
+                                  struct error *err)
+{
+    static const char *const lanes[] = {[TRANSFER_SHM] = "shm", [TRANSFER_TCP] = "tcp"};
+    const char *before =
+        settings->json ? ", \"deaths\": [" : "lane  kill -9 to the failed read, ms\n";
+    for (int lane = 0; lane < TRANSFER_LANES; lane++) {
+        double seconds[TRANSFER_MAX_DEATHS];
+        if (settings->lane == (lane == TRANSFER_SHM ? CHOICE_TCP : CHOICE_SHM))
+            continue;
+        TRY(transfer_deaths_measure(deaths, lane, seconds, err));
+        double middle = 1e3 * median(seconds, settings->deaths); /* sorts */
+        double most = 1e3 * seconds[settings->deaths - 1];
+        if (settings->json)
+            printf("%s\n{\"lane\": \"%s\", \"median_ms\": %.3f, \"max_ms\": %.3f}", before,
+                   lanes[lane], middle, most);
+        else
+            printf("%s%-4s  median %.2f, at most %.2f\n", before, lanes[lane], middle, most);
+        before = settings->json ? "," : "";
+    }
+    if (settings->json)
+        printf("\n]");
+    return STATUS_OK;
+}
+
+static enum status bench_all(const struct settings *settings, struct error *err)
+{
+    struct transfer_plan plan = {
+        .lanes = {[TRANSFER_SHM] = settings->lane != CHOICE_TCP,
+                  [TRANSFER_TCP] = settings->lane != CHOICE_SHM},
+        .pool_bytes = settings->mib << 20,
+    };
+    struct transfer_deaths *deaths;
+    TRY(transfer_deaths_prepare(&plan, settings->deaths, &deaths, err)); /* first: it forks */
+    enum status status = measure_speed(settings, &plan, err);
+    if (status == STATUS_OK && settings->deaths > 0)
+        status = measure_deaths(settings, deaths, err);
+    if (settings->json)
+        printf("}\n");
+    transfer_deaths_close(deaths);
     return status;
 }
 
@@ -188,6 +234,7 @@ int cmd_bench_transfer(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
+    log_init("bench", LOG_WARN);
     if (bench_all(&settings, &err) == STATUS_OK)
         return 0;
     fprintf(stderr, "%s: %s\n", program.name, err.text);

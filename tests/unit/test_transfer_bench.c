@@ -1,6 +1,7 @@
 /* `baton bench transfer`: every way of every run size moves every byte, between two real processes. */
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/transfer_bench.h"
+#include "common/cli/transfer_death.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,8 +72,8 @@ static int run_command(int argc, char **argv, char *text, size_t size)
 static void test_the_command_prints_json(void **state)
 {
     (void)state;
-    char *argv[] = {"transfer", "--lane", "shm",   "--mib", "4",
-                    "--rounds", "2",      "--crc", "off",   "--json"};
+    char *argv[] = {"transfer", "--lane", "shm", "--mib",    "4", "--rounds",
+                    "2",        "--crc",  "off", "--deaths", "3", "--json"};
     char text[8192];
     assert_int_equal(run_command(sizeof argv / sizeof *argv, argv, text, sizeof text), 0);
     struct json *json;
@@ -83,22 +84,46 @@ static void test_the_command_prints_json(void **state)
     const struct json_value *results;
     assert_int_equal(json_get_array(json_root(json), "results", &results, &err), STATUS_OK);
     assert_int_equal(json_count(results), 4 * 3); /* run sizes x (memcpy, shm, socket) */
+    assert_int_equal(json_get_array(json_root(json), "deaths", &results, &err), STATUS_OK);
+    assert_int_equal(json_count(results), 1);
     json_destroy(json);
 }
 
 static void test_the_command_prints_a_table(void **state)
 {
     (void)state;
-    char *argv[] = {"transfer", "--lane", "tcp", "--mib", "4", "--rounds", "1", "--crc", "on"};
+    char *argv[] = {"transfer", "--lane", "tcp", "--mib",    "4", "--rounds",
+                    "1",        "--crc",  "on",  "--deaths", "1"};
     char text[8192];
     assert_int_equal(run_command(sizeof argv / sizeof *argv, argv, text, sizeof text), 0);
     assert_non_null(strstr(text, "tcp    CRC32C"));
     assert_null(strstr(text, "shm"));
+    assert_non_null(strstr(text, "kill -9 to the failed read"));
+}
+
+/* Both lanes know of a death by the kernel's word. The bound is that of a machine that does much else; docs/benchmarks.md has figures. */
+static void test_deaths_are_known_soon(void **state)
+{
+    (void)state;
+    const struct transfer_plan plan = {.lanes = {true, true}, .pool_bytes = 4u << 20};
+    struct transfer_deaths *deaths;
+    struct error err;
+    if (transfer_deaths_prepare(&plan, 3, &deaths, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    for (int lane = 0; lane < TRANSFER_LANES; lane++) {
+        double seconds[3];
+        if (transfer_deaths_measure(deaths, lane, seconds, &err) != STATUS_OK)
+            fail_msg("%s", err.text);
+        for (int i = 0; i < 3; i++)
+            assert_true(seconds[i] > 0 && seconds[i] < 0.9);
+    }
+    transfer_deaths_close(deaths);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_deaths_are_known_soon), /* first: it forks */
         cmocka_unit_test(test_every_way_moves_every_byte),
         cmocka_unit_test(test_orders_are_permutations_that_differ),
         cmocka_unit_test(test_the_command_prints_json),

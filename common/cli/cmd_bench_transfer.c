@@ -18,7 +18,7 @@ struct settings {
     enum lane_choice lane;
     enum crc_choice crc;
     uint64_t mib, rounds, deaths;
-    bool json;
+    bool pin, json;
 };
 
 static const char *const lane_choices[] = {"shm", "tcp", "both", NULL};
@@ -37,6 +37,8 @@ static const struct config_setting table[] = {
     {"deaths", CONFIG_U64, AT(deaths), "5", "0", "50",
      .help = "Owners of each lane that are killed (kill -9) while they are read from, to see how "
              "soon a read fails"},
+    {"pin", CONFIG_BOOL, AT(pin), "false",
+     .help = "Give each process a core of its own, as workers have them on a quiet machine"},
     {"json", CONFIG_BOOL, AT(json), "false", .help = "One JSON object instead of a table"},
 };
 static const struct config_program program = {
@@ -216,6 +218,7 @@ static enum status bench_all(const struct settings *settings, struct error *err)
         .lanes = {[TRANSFER_SHM] = settings->lane != CHOICE_TCP,
                   [TRANSFER_TCP] = settings->lane != CHOICE_SHM},
         .pool_bytes = settings->mib << 20,
+        .pin = settings->pin,
     };
     struct transfer_deaths *deaths;
     TRY(transfer_deaths_prepare(&plan, settings->deaths, &deaths, err)); /* first: it forks */

@@ -76,6 +76,8 @@ enum status transfer_bench_open(const struct transfer_plan *plan, struct transfe
         free(bench);
         return status;
     }
+    if (plan->pin)
+        transfer_pin(0);
     status = memory_open(bench, err);
     if (status == STATUS_OK)
         status = lanes_open(bench, err);

@@ -13,6 +13,7 @@ enum transfer_lane { TRANSFER_SHM, TRANSFER_TCP, TRANSFER_LANES };
 struct transfer_plan {
     bool lanes[TRANSFER_LANES]; /* which are wanted */
     size_t pool_bytes;
+    bool pin; /* both processes, each to a core of its own */
 };
 
 struct transfer_address {
@@ -23,7 +24,7 @@ struct transfer_address {
 struct transfer_owner {
     pid_t pid;
     int control; /* requests and their answers */
-    int stream;  /* the raw TCP socket */
+    int stream;  /* the raw TCP socket, with what makes one fast on a single host */
     clockid_t cpu;
     struct transfer_address addresses[TRANSFER_LANES];
 };
@@ -44,6 +45,8 @@ enum status transfer_lane_open(const struct transfer_plan *plan, enum transfer_l
                                struct kv_transport **transport, struct error *err) WARN_UNUSED;
 /* The runs of a pool in random order, the same in both processes; `which` tells the source's from the target's. */
 void transfer_order(uint32_t which, size_t count, uint32_t *order);
+/* To the first core that this process may use (0), or to the last (1). */
+void transfer_pin(int which);
 bool transfer_read_fully(int fd, void *bytes, size_t count);
 bool transfer_write_fully(int fd, const void *bytes, size_t count);
 

@@ -87,6 +87,8 @@ void tcp_at_to_address(const struct tcp_at *at, struct kv_address *address);
 bool tcp_at_from_address(const struct kv_address *address, struct tcp_at *at);
 enum status tcp_listen(struct tcp_at *at, int *fd, struct error *err) WARN_UNUSED;
 void tcp_set_options(int fd);
+/* For the sending side of a connection that has come `from` there. */
+void tcp_limit_queue(int fd, const struct tcp_at *from);
 /* Adds or changes what is waited for. */
 bool tcp_wait_for(const struct tcp_lane *lane, struct tcp_source *source, uint32_t events);
 /* Ends the connection, also where a process that is being forked still has the descriptor: no event comes, no byte lands any more. */

@@ -282,6 +282,7 @@ static void client_add(struct tcp_lane *lane, int fd, const struct tcp_at *from)
         return;
     }
     tcp_set_options(fd);
+    tcp_limit_queue(fd, from);
     client->source = (struct tcp_source){.kind = TCP_CLIENT, .fd = fd, .events = TCP_UNKNOWN};
     client->accepted_us = lane->transport->polled_us;
     client->from = *from;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #define DEADLINE_US 30000000
 #define MIN_RUN     4096
@@ -113,13 +114,42 @@ static void copy_runs(struct transfer_bench *bench, size_t run_bytes, size_t cou
                run_bytes);
 }
 
+static void set_wake(int fd, size_t bytes)
+{
+    int wake = (int)bytes;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &wake, sizeof wake);
+}
+
+/* Receives one run. Sleeps until a whole call's worth is there, as long as `*left` bytes are still to come of the stream. */
+static bool receive_run(int fd, uint8_t *to, size_t bytes, size_t *left)
+{
+    for (size_t done = 0; done < bytes;) {
+        size_t call = bytes - done < TRANSFER_CALL ? bytes - done : TRANSFER_CALL;
+        ssize_t got = recv(fd, to + done, call, MSG_DONTWAIT);
+        if (got > 0) {
+            done += (size_t)got;
+            *left -= (size_t)got;
+            continue;
+        }
+        if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+            return false;
+        if (*left < TRANSFER_CALL)
+            set_wake(fd, 1);
+        struct pollfd readable = {fd, POLLIN, 0};
+        poll(&readable, 1, -1);
+    }
+    return true;
+}
+
 static enum status stream_runs(struct transfer_bench *bench, size_t run_bytes, size_t count,
                                struct error *err)
 {
+    size_t left = run_bytes * count;
+    set_wake(bench->owner.stream, left < TRANSFER_CALL ? 1 : TRANSFER_CALL);
     TRY(transfer_owner_stream(&bench->owner, run_bytes, err));
     for (size_t i = 0; i < count; i++)
-        if (!transfer_read_fully(bench->owner.stream, bench->target + bench->to[i] * run_bytes,
-                                 run_bytes))
+        if (!receive_run(bench->owner.stream, bench->target + bench->to[i] * run_bytes, run_bytes,
+                         &left))
             return error_set(err, STATUS_UNAVAILABLE, "the raw socket closed");
     return STATUS_OK;
 }

@@ -17,9 +17,7 @@
 #include <unistd.h>
 
 #define MAX_READS 64
-/* What made a raw socket over loopback fastest: so much in one call (and not woken for less), and so much between the two
- * processes, that it is still in the caches when it is copied on. */
-#define MAX_CALL      (128 << 10)
+/* So much waits between the two processes that it is still in the caches when it is copied on. */
 #define STREAM_BUFFER (512 << 10)
 
 enum request_kind { REQUEST_CHECKSUMS, REQUEST_STREAM };
@@ -64,8 +62,7 @@ void transfer_pin(int which)
 bool transfer_read_fully(int fd, void *bytes, size_t count)
 {
     for (size_t done = 0; done < count;) {
-        size_t left = count - done;
-        ssize_t got = read(fd, (char *)bytes + done, left < MAX_CALL ? left : MAX_CALL);
+        ssize_t got = read(fd, (char *)bytes + done, count - done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -79,8 +76,8 @@ bool transfer_write_fully(int fd, const void *bytes, size_t count)
 {
     for (size_t done = 0; done < count;) {
         size_t left = count - done;
-        ssize_t put =
-            send(fd, (const char *)bytes + done, left < MAX_CALL ? left : MAX_CALL, MSG_NOSIGNAL);
+        ssize_t put = send(fd, (const char *)bytes + done,
+                           left < TRANSFER_CALL ? left : TRANSFER_CALL, MSG_NOSIGNAL);
         if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
@@ -302,8 +299,5 @@ enum status transfer_owner_checksums(const struct transfer_owner *owner, size_t 
 enum status transfer_owner_stream(const struct transfer_owner *owner, size_t run_bytes,
                                   struct error *err)
 {
-    /* Every call must be for as much: no less wakes it. */
-    int wake = run_bytes < MAX_CALL ? (int)run_bytes : run_bytes % MAX_CALL == 0 ? MAX_CALL : 1;
-    (void)setsockopt(owner->stream, SOL_SOCKET, SO_RCVLOWAT, &wake, sizeof wake);
     return owner_ask(owner, (struct request){REQUEST_STREAM, run_bytes}, err);
 }

@@ -28,6 +28,7 @@ static const char *const known[] = {
     "BATON_DECODE",
     "BATON_DEFAULT_DEADLINE",
     "BATON_DEPTH",
+    "BATON_DEATHS",
     "BATON_DRAIN_TIMEOUT",
     "BATON_FAILPOINTS",
     "BATON_FAILPOINTS_ALLOW",

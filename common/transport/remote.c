@@ -144,6 +144,12 @@ static enum status lane_open(struct remote_transport *remote, const struct kv_ad
     }
     if (remote->asked == KV_LANE_SHM)
         return status;
+    struct tcp_at at;
+    if (remote->shm && tcp_at_from_address(address, &at) && tcp_at_is_loopback(&at)) {
+        char quoted[600];
+        log_warn("transport", "msg=\"a peer of this machine is read over tcp\" why=%s",
+                 log_quote(err->text, quoted, sizeof quoted));
+    }
     peer->base.lane = "tcp";
     if (!(address->lanes & KV_ADDRESS_TCP))
         return error_set(err, STATUS_UNAVAILABLE, "the peer does not offer the lane tcp");
@@ -157,6 +163,8 @@ static enum status remote_pair(struct kv_transport *transport, const struct kv_a
     struct remote_peer *peer = calloc(1, sizeof *peer);
     if (!peer)
         return error_set(err, STATUS_LIMIT, "no memory for a peer");
+    struct error ignored;
+    err = err ? err : &ignored;
     enum status status = lane_open(remote, address, peer, err);
     if (status == STATUS_OK)
         status = tcp_link_open(&remote->tcp, address, &peer->base, &peer->link, err);

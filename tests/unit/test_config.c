@@ -247,6 +247,25 @@ static void test_files_that_are_wrong(void **state)
     str_deinit(&got.mistakes);
 }
 
+static void test_a_file_has_a_limit(void **state)
+{
+    (void)state;
+    char *text = malloc(CONFIG_MAX_FILE_BYTES + 2);
+    assert_non_null(text);
+    for (size_t over = 0; over < 2; over++) {
+        size_t length = CONFIG_MAX_FILE_BYTES + over;
+        memset(text, 'x', length);
+        memcpy(text, "# ", 2);
+        text[length - 1] = '\n';
+        text[length] = 0;
+        struct loaded got = LOAD("--config", write_file(text));
+        assert_int_equal(got.status, over ? STATUS_INVALID : STATUS_OK);
+        assert_int_equal(strstr(got.mistakes.data, "is larger than 1 MiB") != NULL, over);
+        str_deinit(&got.mistakes);
+    }
+    free(text);
+}
+
 static void test_required_settings_and_arguments(void **state)
 {
     (void)state;
@@ -303,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_single_mistakes),
         cmocka_unit_test(test_a_list_has_a_limit),
         cmocka_unit_test(test_files_that_are_wrong),
+        cmocka_unit_test(test_a_file_has_a_limit),
         cmocka_unit_test(test_required_settings_and_arguments),
         cmocka_unit_test(test_help_names_defaults_bounds_and_units),
     };

@@ -4,6 +4,7 @@
 #include "common/http/http_server.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -177,6 +178,42 @@ static void test_client_gives_up_in_time_and_at_its_limit(void **state)
 }
 
 /* Connections beyond the limit wait outside, those inside are served, and when they go the next come in. */
+/* Answers one connection of the listener `context` with a header that takes no end. */
+static void *answer_at_length(void *context)
+{
+    static char head[60000];
+    memset(head, 'a', sizeof head);
+    memcpy(head, "HTTP/1.1 200 OK\r\nX: ", 20);
+    int fd = accept(*(int *)context, NULL, NULL);
+    for (ssize_t sent; (sent = send(fd, head, sizeof head, MSG_NOSIGNAL)) > 0;)
+        ;
+    close(fd);
+    return NULL;
+}
+
+static void test_a_head_of_any_length_is_given_up(void **state)
+{
+    (void)state;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(at.sin_port));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, answer_at_length, &fd), 0);
+    struct str body;
+    struct error err;
+    str_init(&body, 4);
+    assert_int_equal(http_get(address, "/", SECOND_US * 20, &body, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "larger than 16388 bytes"));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    str_deinit(&body);
+    close(fd);
+}
+
 static void test_connections_are_limited(void **state)
 {
     struct fixture *fixture = *state;
@@ -214,6 +251,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_connections_are_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_client_gives_up_in_time_and_at_its_limit, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_a_head_of_any_length_is_given_up, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

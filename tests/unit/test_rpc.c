@@ -45,6 +45,28 @@ static void test_headers_that_http2_cannot_carry(void **state)
     }
 }
 
+static void test_more_headers_than_a_call_has(void **state)
+{
+    struct fixture *f = *state;
+    struct rpc_metadata headers[RPC_MAX_METADATA + 1];
+    for (size_t i = 0; i <= RPC_MAX_METADATA; i++)
+        headers[i] = (struct rpc_metadata){"x-test", "v"};
+    struct rpc_call_options options = {.path = "/test.Test/Echo",
+                                       .handlers = probe_handlers,
+                                       .context = &f->client,
+                                       .metadata = headers,
+                                       .metadata_count = RPC_MAX_METADATA + 1};
+    struct rpc_call *call;
+    assert_int_equal(rpc_call_start_with(f->channel, &options, &call), STATUS_LIMIT);
+    options.metadata_count--;
+    assert_int_equal(rpc_call_start_with(f->channel, &options, &call), STATUS_OK);
+    assert_int_equal(rpc_call_send(call, "a", 1), STATUS_OK);
+    rpc_call_half_close(call);
+    probe_wait(&f->client, &f->client.closed, 1);
+    assert_int_equal(f->client.end.code, RPC_OK);
+    rpc_call_unref(call);
+}
+
 static void test_empty_message(void **state)
 {
     struct fixture *f = *state;
@@ -376,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(test_unary_with_headers_both_ways),
         WITH_FIXTURE(test_headers_that_http2_cannot_carry),
+        WITH_FIXTURE(test_more_headers_than_a_call_has),
         WITH_FIXTURE(test_empty_message),
         WITH_FIXTURE(test_server_streaming),
         WITH_FIXTURE(test_bidi_keeps_order_both_ways),

@@ -150,6 +150,32 @@ static void test_malformed_requests(void **state)
     }
 }
 
+/* A name of `length` bytes; true: it was looked for, in vain or not. */
+static bool is_read(struct fixture *f, const char *path, uint32_t length)
+{
+    uint8_t wire[1 << 15] = {1 << 3 | 2, (uint8_t)(length | 0x80), (uint8_t)(length >> 7 | 0x80),
+                             (uint8_t)(length >> 14)};
+    struct probe probe;
+    memset(wire + 4, 'x', length);
+    probe_init(&probe);
+    probe_unary(&probe, f->channel, path, wire, 4 + length);
+    bool refused = !strcmp(probe.reason, "malformed_request");
+    assert_true(!refused || probe.end.code == RPC_INVALID_ARGUMENT);
+    probe_deinit(&probe);
+    return !refused;
+}
+
+static void test_requests_that_are_too_large(void **state)
+{
+    struct fixture *f = *state;
+    static const char health[] = "/grpc.health.v1.Health/Check";
+    static const char reflection[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    assert_true(is_read(f, health, 3 << 10));
+    assert_false(is_read(f, health, 4 << 10));
+    assert_true(is_read(f, reflection, 8 << 10));
+    assert_false(is_read(f, reflection, 16 << 10));
+}
+
 /* --- reflection --- */
 
 /* Kept by the client below: all answers of one stream. */
@@ -342,6 +368,7 @@ int main(void)
         WITH_FIXTURE(test_health_check),
         WITH_FIXTURE(test_health_watch_follows_the_state),
         WITH_FIXTURE(test_malformed_requests),
+        WITH_FIXTURE(test_requests_that_are_too_large),
         WITH_FIXTURE(test_reflection_in_both_versions),
         cmocka_unit_test(test_symbols_of_every_kind),
         cmocka_unit_test(test_addresses),

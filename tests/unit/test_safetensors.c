@@ -1,6 +1,8 @@
 /* model/safetensors: whole folders, and the sentence for each way in which a file can be wrong. */
 #include "common/base/rng.h"
+#include "common/base/str.h"
 #include "common/engine/model/safetensors.h"
+#include "common/engine/model/safetensors_file.h"
 #include "common/engine/model/weight_convert.h"
 
 #include <setjmp.h>
@@ -226,6 +228,41 @@ static void test_lengths_are_checked_against_the_file(void **state)
                    ": expected model.safetensors or model.safetensors.index.json, found neither");
 }
 
+/* A header of `count` tensors without bytes. */
+static void write_tensors(uint32_t count)
+{
+    struct str header;
+    str_init(&header, 16u << 20);
+    str_append(&header, "12345678", 8);
+    str_add(&header, "{");
+    for (uint32_t i = 0; i < count; i++)
+        str_addf(&header, "%s\"%u\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                 i ? "," : "", i);
+    str_add(&header, "}");
+    uint64_t length = header.length - 8;
+    memcpy(header.data, &length, 8);
+    write_bytes("model.safetensors", header.data, header.length);
+    str_deinit(&header);
+}
+
+static void test_tensors_and_headers_over_the_limits(void **state)
+{
+    (void)state;
+    remove_files();
+    write_tensors(SAFETENSORS_MAX_TENSORS);
+    safetensors_close(open_folder());
+    write_tensors(SAFETENSORS_MAX_TENSORS + 1);
+    expect_refusal(STATUS_LIMIT, "/model.safetensors: at most 65536 tensors, found 65537");
+    /* The file is long enough, and as sparse as it can be. */
+    char path[256];
+    write_bytes("model.safetensors", "\x01\0\0\x02\0\0\0\0{}", 10);
+    path_of("model.safetensors", path);
+    assert_int_equal(truncate(path, 40 << 20), 0);
+    expect_refusal(STATUS_INVALID, "/model.safetensors: expected a header of at most 33554432 "
+                                   "bytes, found a length of 33554433");
+    remove_files();
+}
+
 /* Every cut and many single wrong bytes of a sound file: refused, or what is handed out lies inside the file (ASan looks). */
 static void test_damaged_files_never_reach_outside(void **state)
 {
@@ -373,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_tensors_that_are_not_as_expected),
         cmocka_unit_test(test_malformed_headers),
         cmocka_unit_test(test_lengths_are_checked_against_the_file),
+        cmocka_unit_test(test_tensors_and_headers_over_the_limits),
         cmocka_unit_test(test_damaged_files_never_reach_outside),
         cmocka_unit_test(test_values_at_an_odd_byte),
         cmocka_unit_test(test_what_nobody_asked_for),

@@ -83,7 +83,7 @@ static void handle(struct dispatch *dispatch, struct inbox_message *message)
     case INBOX_MEMBERSHIP:
         atomic_store(&dispatch->membership_pending, false);
         workers_sync(&dispatch->workers, dispatch->now_us);
-        dispatch->misfit_count = 0;
+        route_misfits_forget(&dispatch->misfits);
         dispatch->lapse_us = 0; /* ask again */
         dispatch->place_needed = dispatch->board_changed = true;
         break;

@@ -17,9 +17,6 @@ struct candidates {
     size_t of_slot[WORKERS_MAX_SLOTS]; /* index into items of the worker in that slot */
 };
 
-/* Beyond it the oldest is forgotten, and found again. */
-#define DISPATCH_MAX_MISFITS 256
-
 struct dispatch {
     struct dispatch_config config;
     struct inbox inbox;
@@ -42,8 +39,7 @@ struct dispatch {
     uint32_t waiting_count;
     uint64_t placements;
     struct candidates candidates;
-    struct route_misfit misfits[DISPATCH_MAX_MISFITS]; /* until membership changes */
-    uint64_t misfit_count;                             /* ever noted since then */
+    struct route_misfits misfits; /* until membership changes */
     uint64_t now_us;
     uint64_t due_us;   /* no request has anything to do before */
     uint64_t lapse_us; /* likewise the membership */

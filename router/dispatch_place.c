@@ -84,10 +84,8 @@ static struct route_choice choose(const struct dispatch *dispatch,
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
                                   .local = dispatch->config.force_local_prefill,
-                                  .misfits = dispatch->misfits,
-                                  .misfit_count = dispatch->misfit_count < DISPATCH_MAX_MISFITS
-                                                      ? dispatch->misfit_count
-                                                      : DISPATCH_MAX_MISFITS};
+                                  .misfits = dispatch->misfits.items,
+                                  .misfit_count = dispatch->misfits.count};
     if (request->place.kind == LIFE_PLACE)
         return route_request(candidates->items, candidates->count, &asked);
     struct route_handle handle = {.prefill = request->life.prefill,

@@ -243,8 +243,8 @@ static void note_misfit(struct dispatch *dispatch, const struct request *request
               "prefill=%s decode=%s reason=%s msg=\"these workers don't fit together: not paired "
               "again until the membership changes\"",
               request->timing.prefill_worker, worker->info.name, reason);
-    dispatch->misfits[dispatch->misfit_count++ % DISPATCH_MAX_MISFITS] =
-        (struct route_misfit){.prefill = life->prefill, .decode = worker->key};
+    route_misfits_note(&dispatch->misfits,
+                       (struct route_misfit){.prefill = life->prefill, .decode = worker->key});
 }
 
 static void on_refused(struct dispatch *dispatch, struct worker *worker,

@@ -33,6 +33,19 @@ static void best_offer(struct best *best, const struct route_worker *prefill,
         *best = offer;
 }
 
+void route_misfits_note(struct route_misfits *misfits, struct route_misfit pair)
+{
+    misfits->items[misfits->next] = pair;
+    misfits->next = (misfits->next + 1) % ROUTE_MAX_MISFITS;
+    if (misfits->count < ROUTE_MAX_MISFITS)
+        misfits->count++;
+}
+
+void route_misfits_forget(struct route_misfits *misfits)
+{
+    misfits->count = misfits->next = 0;
+}
+
 static bool misfits(const struct route_request *request, uint64_t prefill, uint64_t decode)
 {
     for (size_t i = 0; i < request->misfit_count; i++)

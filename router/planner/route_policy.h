@@ -33,6 +33,15 @@ struct route_misfit {
     uint64_t prefill, decode;
 };
 
+/* The newest of them. Beyond the limit the oldest is forgotten, and found again. */
+#define ROUTE_MAX_MISFITS 256
+struct route_misfits {
+    struct route_misfit items[ROUTE_MAX_MISFITS]; /* [count]; once full, a ring */
+    size_t count, next;
+};
+void route_misfits_note(struct route_misfits *misfits, struct route_misfit pair);
+void route_misfits_forget(struct route_misfits *misfits);
+
 struct route_request {
     uint64_t prompt_tokens; /* to be computed: prompt + emitted */
     uint64_t total_tokens;  /* prompt + longest answer */

@@ -258,6 +258,29 @@ static void test_handle_that_no_worker_fits_has_no_reader(void **state)
     assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_NO_WORKER, 0, 0);
 }
 
+static void test_the_oldest_misfit_is_forgotten(void **state)
+{
+    (void)state;
+    static struct route_misfits misfits;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 2)};
+    struct route_request asked = small;
+    asked.misfits = misfits.items;
+    route_misfits_note(&misfits, (struct route_misfit){1, 2});
+    for (uint64_t i = 1; i < ROUTE_MAX_MISFITS; i++)
+        route_misfits_note(&misfits, (struct route_misfit){1, 1000 + i});
+    asked.misfit_count = misfits.count;
+    assert_int_equal(misfits.count, ROUTE_MAX_MISFITS);
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_NO_WORKER, 0, 0);
+    route_misfits_note(&misfits, (struct route_misfit){1, 2000});
+    assert_int_equal(misfits.count, ROUTE_MAX_MISFITS);
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 1, 2); /* and asked again */
+    route_misfits_note(&misfits, (struct route_misfit){1, 2});
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_NO_WORKER, 0, 0);
+    route_misfits_forget(&misfits);
+    asked.misfit_count = misfits.count;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 1, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +295,7 @@ int main(void)
         cmocka_unit_test(test_a_burst_spreads),
         cmocka_unit_test(test_a_worker_takes_no_more_than_it_holds),
         cmocka_unit_test(test_misfits_are_not_paired),
+        cmocka_unit_test(test_the_oldest_misfit_is_forgotten),
         cmocka_unit_test(test_handle_that_no_worker_fits_has_no_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,3 +64,15 @@ def test_the_folder_map_is_whole():
 def test_the_programs_that_the_pages_name_are_executable():
     for name in ("deploy/local/quickstart", "tests/run", ".ci/run", "deploy/local/install-packages"):
         assert (TOP / name).stat().st_mode & 0o111, name
+
+
+def test_decisions_are_numbered_one_by_one():
+    pages = sorted((TOP / "docs/decisions").glob("0*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    untrue = [page.name for page in pages if not page.read_text(encoding="utf-8").startswith(f"# {int(page.name[:4])}. ")]
+    assert not untrue, untrue
+
+
+def test_tests_lists_every_family():
+    missing = sorted(p.name for p in (TOP / "tests").iterdir() if p.is_dir() and not p.name.startswith(("_", ".")) and f"- `{p.name}/" not in page("tests/README.md"))
+    assert not missing, missing

@@ -67,8 +67,8 @@ static enum status read_root(const struct json_value *root, struct cluster_statu
     TRY(get_count(root, "running", &status->running, err));
     TRY(json_get_array(root, "workers", &workers, err));
     size_t count = json_count(workers);
-    if (count > CLUSTER_MAX_PROCESSES)
-        return error_set(err, STATUS_LIMIT, "more than %d workers", CLUSTER_MAX_PROCESSES);
+    if (count > CLUSTER_STATUS_MAX_WORKERS)
+        return error_set(err, STATUS_LIMIT, "more than %d workers", CLUSTER_STATUS_MAX_WORKERS);
     for (size_t i = 0; i < count; i++)
         TRY(read_worker(json_at(workers, i), &status->workers[i], err));
     status->count = count;

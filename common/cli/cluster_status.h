@@ -16,6 +16,8 @@
 
 #include <stdint.h>
 
+#define CLUSTER_STATUS_MAX_WORKERS 256 /* as many as a router shows */
+
 struct worker_status {
     char name[64], role[16], address[128], state[16], lane[32], incarnation[24];
     int64_t queue, running, blocks_free, blocks_pinned, blocks_landing;
@@ -27,7 +29,7 @@ struct cluster_status {
     char model[128], numerics[64];
     int64_t queue, running, router_restarts; /* the last one: -1: not known */
     size_t count;
-    struct worker_status workers[CLUSTER_MAX_PROCESSES];
+    struct worker_status workers[CLUSTER_STATUS_MAX_WORKERS];
 };
 
 enum status cluster_status_parse(const char *json, size_t length, struct cluster_status *status,

@@ -245,6 +245,30 @@ static void test_status(void **state)
                              STATUS_OK);
 }
 
+/* As many as a router may know, which are more than one `baton up` starts. */
+static void test_status_of_many_workers(void **state)
+{
+    (void)state;
+    struct error err;
+    struct cluster_status status;
+    for (size_t count = CLUSTER_STATUS_MAX_WORKERS; count <= CLUSTER_STATUS_MAX_WORKERS + 1;
+         count++) {
+        struct str text;
+        str_init(&text, 1u << 16);
+        str_add(&text, "{\"workers\": [");
+        for (size_t i = 0; i < count; i++)
+            str_addf(&text,
+                     "%s{\"name\": \"d%zu\", \"role\": \"decode\", \"address\": \"h:1\", "
+                     "\"state\": \"up\"}",
+                     i ? ", " : "", i);
+        str_add(&text, "]}");
+        assert_int_equal(cluster_status_parse(text.data, text.length, &status, &err),
+                         count == CLUSTER_STATUS_MAX_WORKERS ? STATUS_OK : STATUS_LIMIT);
+        str_deinit(&text);
+    }
+    assert_string_equal(err.text, "more than 256 workers");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_a_folder_that_others_may_write),
         cmocka_unit_test(test_files_that_are_wrong),
         cmocka_unit_test(test_status),
+        cmocka_unit_test(test_status_of_many_workers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

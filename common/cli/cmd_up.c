@@ -149,13 +149,14 @@ static enum status wait_registered(struct up *up, uint64_t deadline_us, struct e
     for (;;) {
         struct cluster_status seen;
         struct error why = {""};
+        if (up->cluster.stop.wishes)
+            return error_set(err, STATUS_CANCELLED, "stopped by a signal");
+        /* Before the router is asked, which may not know yet: an end that was taken in here would never be made good. */
+        if (cluster_running(&up->cluster) < up->cluster.count)
+            return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
         if (cluster_status_fetch(http, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
             cluster_status_up(&seen) == wanted)
             return STATUS_OK;
-        if (up->cluster.stop.wishes)
-            return error_set(err, STATUS_CANCELLED, "stopped by a signal");
-        if (cluster_running(&up->cluster) < up->cluster.count)
-            return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
         if (clock_now_us() >= deadline_us)
             return error_set(err, STATUS_TIMEOUT,
                              "the router has a session with only %zu of %" PRIu64 " workers%s%s",

@@ -211,6 +211,8 @@ static struct added_match with_spaces(const struct added_token *token, const cha
             break;
         start -= before.length;
     }
+    if (token->rstrip && end < from) /* white space that the last one has looked at */
+        end = from;
     while (token->rstrip && end < length) {
         struct utf8_char behind = utf8_next(text + end, length - end);
         if (!unicode_is_space(behind.code))

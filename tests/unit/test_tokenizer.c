@@ -1,4 +1,5 @@
 /* tokenizer: each component's rules. (What is refused: test_tokenizer_refusals.c; golden vectors: tests/golden.) */
+#include "common/base/clock.h"
 #include "tests/unit/tokenizer_file.h"
 
 #include <pthread.h>
@@ -109,6 +110,28 @@ static void test_added_tokens_of_white_space(void **state)
     check(t, "<r> x", false, "300 302");
     check(t, "<r>\n", false, "300"); /* all of it was taken */
     check(t, "a\n\n b", false, "97 301 98");
+    tokenizer_close(t);
+}
+
+/* Looking behind each of them for what it takes along would take minutes. */
+static void test_a_long_run_of_added_tokens(void **state)
+{
+    (void)state;
+    enum { LENGTH = 1 << 18 };
+    struct tokenizer *t = opened((struct tokenizer_file){
+        .added_tokens = "[{\"id\":300,\"content\":\" \",\"rstrip\":true}]"});
+    struct token_ids ids;
+    struct error err = {""};
+    token_ids_init(&ids, LENGTH);
+    char *text = malloc(LENGTH);
+    assert_non_null(text);
+    memset(text, ' ', LENGTH);
+    uint64_t start_us = clock_now_us();
+    assert_int_equal(tokenizer_encode(t, text, LENGTH, false, &ids, &err), STATUS_OK);
+    assert_true(clock_now_us() - start_us < 30u * 1000 * 1000);
+    assert_int_equal(ids.count, LENGTH); /* as `tokenizers`: each begins where the text has one */
+    free(text);
+    token_ids_deinit(&ids);
     tokenizer_close(t);
 }
 
@@ -256,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_ignore_merges),
         cmocka_unit_test(test_added_tokens),
         cmocka_unit_test(test_added_tokens_of_white_space),
+        cmocka_unit_test(test_a_long_run_of_added_tokens),
         cmocka_unit_test(test_normalizer_and_the_two_passes),
         cmocka_unit_test(test_pre_tokenizers),
         cmocka_unit_test(test_post_processors),

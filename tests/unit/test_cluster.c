@@ -105,7 +105,6 @@ static void test_a_ready_line_that_is_nonsense(void **state)
 static void test_a_child_that_dies_is_reaped_and_counted(void **state)
 {
     (void)state;
-    struct error err;
     start("router", READY "exec sleep 30", NULL);
     start("worker", READY "kill -9 $$", NULL);
     while (cluster_running(&cluster) == 2)
@@ -115,7 +114,6 @@ static void test_a_child_that_dies_is_reaped_and_counted(void **state)
     process_describe_end(&cluster.processes[1], cause, sizeof cause);
     assert_string_equal(cause, "was killed by signal 9 (Killed)");
     assert_int_equal(kill(cluster.processes[1].member.pid, 0), -1);
-    (void)err;
 }
 
 /* A stand-in that says which address it listens on ($0) and where it writes that down ($1). */

@@ -156,11 +156,15 @@ static struct bufferevent *on_connection(struct event_base *base, void *context)
     return NULL;
 }
 
-/* Without a pause it would fail again at once, and again. */
-static void on_accept_failed(struct evconnlistener *listener, void *context)
+/* The server whose thread this is. */
+static _Thread_local struct http_server *served_here;
+
+/* Without a pause it would fail again at once, and again. The context is the listener's, which evhttp has made its own. */
+static void on_accept_failed(struct evconnlistener *listener, void *evhttp)
 {
     (void)listener;
-    close_door(context, strerrordesc_np(EVUTIL_SOCKET_ERROR()));
+    (void)evhttp;
+    close_door(served_here, strerrordesc_np(EVUTIL_SOCKET_ERROR()));
 }
 
 static void on_stop(evutil_socket_t fd, short events, void *context)
@@ -175,6 +179,7 @@ static void *serve(void *context)
 {
     struct http_server *server = context;
     pthread_setname_np(pthread_self(), "http");
+    served_here = server;
     event_base_dispatch(server->base);
     return NULL;
 }

@@ -4,6 +4,7 @@
 #include "common/http/http_server.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -214,6 +216,37 @@ static void test_a_head_of_any_length_is_given_up(void **state)
     close(fd);
 }
 
+/* Who comes while no descriptor is left waits outside until there is one. */
+static void test_out_of_descriptors(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { DESCRIPTORS = 200 };
+    struct rlimit before, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){DESCRIPTORS, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int visitor = socket(AF_INET, SOCK_STREAM, 0), fds[DESCRIPTORS], count = 0;
+    while ((fds[count] = dup(visitor)) >= 0)
+        count++;
+    const char *address = http_server_address(fixture->server);
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    assert_int_equal(connect(visitor, (struct sockaddr *)&to, sizeof to), 0);
+    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_int_equal(send(visitor, request, strlen(request), MSG_NOSIGNAL), strlen(request));
+    struct pollfd answered = {.fd = visitor, .events = POLLIN};
+    assert_int_equal(poll(&answered, 1, 300), 0);
+    while (count > 0)
+        close(fds[--count]);
+    assert_int_equal(poll(&answered, 1, 20000), 1);
+    char answer[4096] = "";
+    assert_true(recv(visitor, answer, sizeof answer - 1, 0) > 0);
+    assert_non_null(strstr(answer, " 200 "));
+    close(visitor);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 static void test_connections_are_limited(void **state)
 {
     struct fixture *fixture = *state;
@@ -249,6 +282,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_addresses_that_are_wrong, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_connections_are_limited, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_out_of_descriptors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_client_gives_up_in_time_and_at_its_limit, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_head_of_any_length_is_given_up, set_up, tear_down),

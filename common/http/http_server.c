@@ -34,7 +34,7 @@ struct http_server {
     struct evconnlistener *listener; /* evhttp's */
     struct event *stop_event, *open_event;
     int stop_fd;
-    bool complained;
+    bool complained; /* since the last connection that came in and left room */
     pthread_t thread;
 };
 
@@ -142,7 +142,6 @@ static void on_open_again(evutil_socket_t fd, short events, void *context)
         close_door(server, "the limit of connections is reached");
         return;
     }
-    server->complained = false;
     evconnlistener_enable(server->listener);
 }
 
@@ -153,6 +152,8 @@ static struct bufferevent *on_connection(struct event_base *base, void *context)
     struct http_server *server = context;
     if (count_connections(server) + 1 >= HTTP_MAX_CONNECTIONS)
         close_door(server, "the limit of connections is reached");
+    else
+        server->complained = false;
     return NULL;
 }
 

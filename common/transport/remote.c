@@ -19,6 +19,7 @@ struct remote_transport {
     struct ucx_pool *shm; /* NULL: the lane shm is not offered */
     uint8_t *memory;      /* the pool where it is not in shared memory, or NULL */
     size_t memory_bytes;
+    uint32_t turns; /* polls that found work: who is served first moves on with each */
     struct tcp_lane tcp;
 };
 
@@ -206,12 +207,15 @@ static void remote_progress(struct kv_transport *transport)
     if (remote->shm)
         ucx_pool_progress(remote->shm);
     int count = epoll_wait(tcp->epoll_fd, events, MAX_EVENTS, 0);
+    /* The kernel names those that stay ready in the same order again, and the budget is for the first few of them. */
+    uint32_t first = count > 0 ? remote->turns++ % (uint32_t)count : 0;
     for (int i = 0; i < count && budget > 0; i++) {
-        struct tcp_source *source = events[i].data.ptr;
+        const struct epoll_event *event = &events[(first + (uint32_t)i) % (uint32_t)count];
+        struct tcp_source *source = event->data.ptr;
         switch (source->kind) {
         case TCP_LISTENER: tcp_owner_accept(tcp); break;
-        case TCP_CLIENT: tcp_client_ready(tcp, source, events[i].events, &budget); break;
-        case TCP_LINK: tcp_link_ready(tcp, source, events[i].events, &budget); break;
+        case TCP_CLIENT: tcp_client_ready(tcp, source, event->events, &budget); break;
+        case TCP_LINK: tcp_link_ready(tcp, source, event->events, &budget); break;
         }
     }
     tcp_owner_tick(tcp);

@@ -191,11 +191,14 @@ static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TC
     return count;
 }
 
-static bool head_is_good(const struct link_ask *slot)
+/* Of the answer to the oldest ask, which must have left: else asks would pile up behind it. */
+static bool head_is_good(const struct tcp_link *link, const struct link_ask *slot)
 {
     struct kv_frame frame;
-    return kv_frame_decode(slot->head, &frame) == KV_FRAME_GOOD && frame.kind == KV_FRAME_ANSWER &&
-           frame.answer.number == slot->number && frame.answer.bytes == slot->bytes;
+    size_t unsent = (link->out_end - link->out_begin + KV_FRAME_BYTES - 1) / KV_FRAME_BYTES;
+    return unsent < link->count && kv_frame_decode(slot->head, &frame) == KV_FRAME_GOOD &&
+           frame.kind == KV_FRAME_ANSWER && frame.answer.number == slot->number &&
+           frame.answer.bytes == slot->bytes;
 }
 
 /* `got` more bytes have come. They may have landed in runs behind a head that turns out to be wrong: runs that are landing, of a
@@ -209,7 +212,7 @@ static void took(struct tcp_link *link, size_t got)
         bool had_head = slot->done >= KV_FRAME_BYTES;
         slot->done += bytes;
         got -= bytes;
-        if (!had_head && slot->done >= KV_FRAME_BYTES && !head_is_good(slot)) {
+        if (!had_head && slot->done >= KV_FRAME_BYTES && !head_is_good(link, slot)) {
             fail(link, KV_FAILURE_PROTOCOL, NULL);
             return;
         }

@@ -710,6 +710,68 @@ static void tell(int fd, enum lie lie, const struct kv_address *address, const s
                                      : KV_FRAME_BYTES + ask->ask.bytes);
 }
 
+/* Whoever pairs with `address` from now on comes to the test itself, which takes hardly a byte before it is read. */
+static int listen_instead(struct kv_address *address)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    int least = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &least, sizeof least), 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listener, 4), 0);
+    getsockname(listener, (struct sockaddr *)&at, &length);
+    address->port = ntohs(at.sin_port);
+    return listener;
+}
+
+/* An owner that answers what it can't have read yet: what the reader has not sent stays bounded. */
+static void test_an_owner_that_answers_without_reading(void **state)
+{
+    (void)state;
+    enum { READS = 40, AT_ONCE = 32 /* as the reader takes with one call */ };
+    struct world w;
+    world_open(&w, 0);
+    struct kv_address address = w.address;
+    int listener = listen_instead(&address);
+    uint8_t bytes[KV_TRANSPORT_MAX_ADDRESS_BYTES], frame_bytes[KV_FRAME_BYTES];
+    size_t count;
+    struct error err;
+    assert_int_equal(kv_address_encode(&address, bytes, &count, &err), STATUS_OK);
+    struct kv_peer *peer;
+    assert_int_equal(kv_transport_pair(w.reader, bytes, count, &peer, &err), STATUS_OK);
+    int fd = accept(listener, NULL, NULL);
+    struct kv_event event;
+    assert_int_equal(kv_transport_poll(w.reader, clock_now_us(), &event, 1), 0);
+    assert_true(read_fully(fd, frame_bytes, sizeof frame_bytes)); /* HELLO */
+    tell(fd, LIE_NUMBER, &address, NULL);                         /* a true WELCOME */
+    static struct kv_read_run runs[KV_TRANSPORT_MAX_RUNS];
+    for (size_t i = 0; i < KV_TRANSPORT_MAX_RUNS; i++)
+        runs[i] = (struct kv_read_run){i, i, 1};
+    struct kv_frame answer = {.kind = KV_FRAME_ANSWER, .answer.bytes = 1};
+    event.failure = KV_FAILURE_NONE;
+    for (int read = 0; read < READS && !event.failure; read++) {
+        assert_int_equal(kv_transport_read(w.reader, peer, runs, KV_TRANSPORT_MAX_RUNS,
+                                           clock_now_us() + PATIENCE_US, 1),
+                         STATUS_OK);
+        size_t events = kv_transport_poll(w.reader, clock_now_us(), &event, 1);
+        for (int told = 0; events == 0 && told < KV_TRANSPORT_MAX_RUNS; told += AT_ONCE) {
+            uint8_t answers[AT_ONCE][KV_FRAME_BYTES + 1] = {0};
+            for (size_t i = 0; i < AT_ONCE; i++, answer.answer.number++)
+                kv_frame_encode(&answer, answers[i]);
+            say(fd, answers, sizeof answers);
+            events = kv_transport_poll(w.reader, clock_now_us(), &event, 1);
+        }
+        if (events == 0)
+            event = next_event(w.reader);
+    }
+    assert_int_equal(event.failure, KV_FAILURE_PROTOCOL); /* answers to what was never asked */
+    assert_int_equal(reader_event(&w).kind, KV_EVENT_PEER_CLOSED);
+    close(fd);
+    close(listener);
+    expect_reading(&w);
+    world_close(&w);
+}
+
 static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
 {
     (void)state;
@@ -722,14 +784,8 @@ static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
     };
     struct world w;
     world_open(&w, 0);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof at;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(listener, 4), 0);
-    getsockname(listener, (struct sockaddr *)&at, &length);
     struct kv_address address = w.address;
-    address.port = ntohs(at.sin_port);
+    int listener = listen_instead(&address);
     uint8_t bytes[KV_TRANSPORT_MAX_ADDRESS_BYTES], *pool = kv_transport_pool(w.reader);
     size_t count;
     struct error err;
@@ -774,6 +830,40 @@ static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
     world_close(&w);
 }
 
+/* Every reader takes as fast as the owner sends, so that all of their connections are ready at every poll, and there are more of them
+ * than one poll serves. */
+static void test_readers_share_the_owner(void **state)
+{
+    (void)state;
+    enum { READERS = 6, POLLS = 200 };
+    struct world w;
+    world_open(&w, 0);
+    int fds[READERS];
+    size_t heard[READERS] = {0}, chunk = (size_t)8 << 20;
+    uint8_t *bytes = malloc(chunk);
+    for (int i = 0; i < READERS; i++) {
+        admit_to(&w);
+        fds[i] = dial_admitted(&w);
+        for (uint64_t n = 0; n < KV_FRAME_WINDOW; n++)
+            say_frame(fds[i], &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {n, 0, POOL_BYTES}});
+    }
+    for (int poll = 0; poll < POLLS; poll++) {
+        poll_owner(&w);
+        for (int i = 0; i < READERS; i++)
+            for (ssize_t got; (got = recv(fds[i], bytes, chunk, 0)) > 0;)
+                heard[i] += (size_t)got;
+    }
+    size_t all = 0;
+    for (int i = 0; i < READERS; i++)
+        all += heard[i];
+    for (int i = 0; i < READERS; i++) {
+        assert_in_range(heard[i], all / READERS / 2, all);
+        close(fds[i]);
+    }
+    free(bytes);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -792,6 +882,8 @@ int main(void)
         cmocka_unit_test(test_ipv6),
         cmocka_unit_test(test_restarted_on_the_same_port),
         cmocka_unit_test(test_an_owner_that_lies_costs_its_pairing_alone),
+        cmocka_unit_test(test_an_owner_that_answers_without_reading),
+        cmocka_unit_test(test_readers_share_the_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -174,6 +176,23 @@ void ucx_pool_progress(struct ucx_pool *pool)
 
 /* -- a peer's pool -- */
 
+/* The length is the peer's word, and what lies behind the mapping is ours: only the kernel knows how long it is. */
+static bool is_one_shared_mapping(uintptr_t from, uintptr_t end)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    bool found = false;
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        uintptr_t first, behind;
+        char rights[5];
+        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &first, &behind, rights) == 3 &&
+                first <= from && end <= behind && rights[3] == 's';
+    }
+    if (maps)
+        fclose(maps);
+    return found;
+}
+
 /* NULL: it can't be mapped here. */
 static const uint8_t *map_start(const struct ucx_pool *pool, ucp_rkey_h rkey,
                                 const struct kv_address *address)
@@ -183,10 +202,10 @@ static const uint8_t *map_start(const struct ucx_pool *pool, ucp_rkey_h rkey,
         return NULL;
     if (start == pool->start) /* a pairing with the own pool */
         return address->pool_bytes <= pool->bytes ? start : NULL;
-    /* The length is the peer's word: this fails, too, where not all of it is mapped. */
     uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)start & ~(page_bytes - 1);
-    if (mprotect((void *)from, (uintptr_t)start + address->pool_bytes - from, PROT_READ) != 0)
+    uintptr_t end = (uintptr_t)start + address->pool_bytes;
+    if (!is_one_shared_mapping(from, end) || mprotect((void *)from, end - from, PROT_READ) != 0)
         return NULL;
     return start;
 }

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -830,6 +831,35 @@ static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
     world_close(&w);
 }
 
+/* An owner on this machine whose pool is shorter than it says: refused, and what lies behind the mapping stays as it was. */
+static void test_a_longer_pool_than_there_is_is_not_mapped(void **state)
+{
+    (void)state;
+    enum { BEHIND = 1 << 20 };
+    struct kv_transport *owner = open_transport(KV_TRANSPORT_REMOTE, KV_LANE_SHM);
+    struct kv_transport *reader = open_transport(KV_TRANSPORT_REMOTE, KV_LANE_SHM);
+    struct kv_admission admission = admit(owner);
+    struct kv_address address;
+    struct error err;
+    uint8_t bytes[KV_TRANSPORT_MAX_ADDRESS_BYTES];
+    size_t count;
+    assert_int_equal(
+        kv_address_decode(admission.address, admission.bytes, KV_TRANSPORT_REMOTE, &address, &err),
+        STATUS_OK);
+    address.pool_bytes += BEHIND / 2;
+    assert_int_equal(kv_address_encode(&address, bytes, &count, &err), STATUS_OK);
+    /* The kernel puts a new mapping right below the one before it. */
+    uint8_t *behind =
+        mmap(NULL, BEHIND, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(behind != MAP_FAILED);
+    struct kv_peer *peer;
+    assert_int_equal(kv_transport_pair(reader, bytes, count, &peer, &err), STATUS_UNAVAILABLE);
+    memset(behind, FILL, BEHIND);
+    munmap(behind, BEHIND);
+    kv_transport_close(reader);
+    kv_transport_close(owner);
+}
+
 /* Every reader takes as fast as the owner sends, so that all of their connections are ready at every poll, and there are more of them
  * than one poll serves. */
 static void test_readers_share_the_owner(void **state)
@@ -883,6 +913,7 @@ int main(void)
         cmocka_unit_test(test_restarted_on_the_same_port),
         cmocka_unit_test(test_an_owner_that_lies_costs_its_pairing_alone),
         cmocka_unit_test(test_an_owner_that_answers_without_reading),
+        cmocka_unit_test(test_a_longer_pool_than_there_is_is_not_mapped),
         cmocka_unit_test(test_readers_share_the_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

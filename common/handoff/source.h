@@ -85,11 +85,11 @@ void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t req
 void source_on_release(struct source_table *table, uint64_t now_us, uint64_t request,
                        uint32_t attempt, struct source_actions *out);
 /* What is queued is dropped; handles stay, under their lease. */
+void source_on_session_lost(struct source_table *table, uint64_t now_us,
+                            struct source_actions *out);
 /* Another router speaks now: nobody can ask for the former one's handles, so everything ends. */
 void source_on_router_changed(struct source_table *table, uint64_t now_us,
                               struct source_actions *out);
-void source_on_session_lost(struct source_table *table, uint64_t now_us,
-                            struct source_actions *out);
 
 /* --- from the step thread; for a source that has ended meanwhile they change nothing, its FREE is on the way --- */
 /* Blocks for the whole prompt are reserved: blocks[block_count] is copied. From here on the lease runs. */

@@ -251,14 +251,9 @@ static enum status replace(const struct decoder_step *step, struct regex_scratch
                            const struct str *in, struct str *out, struct error *err)
 {
     struct pattern_search search = {.scratch = scratch, .text = in->data, .length = in->length};
-    struct regex_match match = {.found = in->length > 0};
-    for (size_t at = 0; match.found && !out->truncated; at = match.end) {
-        TRY(pattern_next(&step->pattern, &search, &match, err));
-        str_append(out, in->data + at, match.start - at);
-        if (match.found)
-            str_append(out, step->content, step->content_length);
-    }
-    return STATUS_OK;
+    if (in->length == 0) /* not even an empty match */
+        return STATUS_OK;
+    return pattern_replace(&step->pattern, &search, step->content, step->content_length, out, err);
 }
 
 static void strip(const struct decoder_step *step, const struct str *in, struct str *out)

@@ -103,14 +103,7 @@ static enum status replace(const struct normalizer_step *step, struct regex_scra
                            const char *text, size_t length, struct str *out, struct error *err)
 {
     struct pattern_search search = {.scratch = scratch, .text = text, .length = length};
-    struct regex_match match = {.found = true};
-    for (size_t at = 0; match.found && !out->truncated; at = match.end) {
-        TRY(pattern_next(&step->pattern, &search, &match, err));
-        str_append(out, text + at, match.start - at);
-        if (match.found)
-            str_append(out, step->content, step->content_length);
-    }
-    return STATUS_OK;
+    return pattern_replace(&step->pattern, &search, step->content, step->content_length, out, err);
 }
 
 static enum status apply_step(const struct normalizer_step *step, struct regex_scratch *scratch,

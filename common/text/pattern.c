@@ -95,3 +95,17 @@ enum status pattern_next(const struct pattern *pattern, struct pattern_search *s
     search->from = search->length + 1;
     return STATUS_OK;
 }
+
+enum status pattern_replace(const struct pattern *pattern, struct pattern_search *search,
+                            const char *content, size_t content_length, struct str *out,
+                            struct error *err)
+{
+    struct regex_match match = {.found = true};
+    for (size_t at = 0; match.found && !out->truncated; at = match.end) {
+        TRY(pattern_next(pattern, search, &match, err));
+        str_append(out, search->text + at, match.start - at);
+        if (match.found)
+            str_append(out, content, content_length);
+    }
+    return STATUS_OK;
+}

@@ -3,6 +3,7 @@
 #ifndef BATON_TEXT_PATTERN_H
 #define BATON_TEXT_PATTERN_H
 
+#include "common/base/str.h"
 #include "common/json/json.h"
 #include "common/text/regex.h"
 
@@ -36,5 +37,10 @@ struct pattern_search {
  * match->found is false where there is none: start and end are the text's end then. */
 enum status pattern_next(const struct pattern *pattern, struct pattern_search *search,
                          struct regex_match *match, struct error *err) WARN_UNUSED;
+
+/* Appends the text with `content` for each match; `search` has its first three. Ends early where `out` is full. */
+enum status pattern_replace(const struct pattern *pattern, struct pattern_search *search,
+                            const char *content, size_t content_length, struct str *out,
+                            struct error *err) WARN_UNUSED;
 
 #endif

@@ -195,11 +195,14 @@ enum status failpoint_init(const char *process, struct error *err)
         if (!str_copy(spec_path, sizeof spec_path, spec + 1))
             return error_set(err, STATUS_INVALID, "BATON_FAILPOINTS: the path is too long");
         TRY(read_file(err));
-        failpoint_armed = true;
-        return STATUS_OK;
+    } else {
+        TRY(parse_all(text, &armed, err));
     }
-    TRY(parse_all(text, &armed, err));
-    failpoint_armed = armed.count > 0;
+    failpoint_armed = *spec_path || armed.count > 0;
+    char quoted[512];
+    if (failpoint_armed)
+        log_warn("failpoint", "msg=\"armed: this process fails where it is told to\" spec=%s",
+                 log_quote(spec, quoted, sizeof quoted));
     return STATUS_OK;
 }
 

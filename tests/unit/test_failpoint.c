@@ -3,6 +3,7 @@
 
 #include "common/base/str.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -197,6 +198,27 @@ static void test_kill_stop_and_pause(void **state)
     unlink(go);
 }
 
+/* Whoever reads the log of a process that fails on purpose is told so in its first lines. */
+static void test_what_is_armed_is_told(void **state)
+{
+    (void)state;
+    char path[160], text[512] = "";
+    snprintf(path, sizeof path, "%s/stderr", folder);
+    int kept = dup(STDERR_FILENO), fd = open(path, O_RDWR | O_CREAT | O_APPEND, 0600);
+    assert_true(kept >= 0 && fd >= 0);
+    dup2(fd, STDERR_FILENO);
+    arm("prefill-0:prefill.taken=kill"); /* another process's: nothing to tell */
+    arm("decode-0:decode.taken=kill@3");
+    dup2(kept, STDERR_FILENO);
+    assert_true(pread(fd, text, sizeof text - 1, 0) > 0);
+    assert_null(strstr(text, "prefill.taken"));
+    assert_non_null(strstr(text, "level=warn"));
+    assert_non_null(strstr(text, "spec=\"decode-0:decode.taken=kill@3\""));
+    close(kept);
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +230,7 @@ int main(void)
         T(test_one_more_than_the_limit),
         T(test_a_file_is_read_again_when_it_changes),
         T(test_kill_stop_and_pause),
+        T(test_what_is_armed_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

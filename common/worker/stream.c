@@ -17,6 +17,7 @@ struct stream {
     struct stream_service service;
     struct rpc_call *call;
     void *context;
+    bool unheard; /* its opening did not fit into the inbox: the transfer thread has not met it */
 };
 
 struct stream_message {
@@ -89,18 +90,19 @@ static struct stream_message *message_new(struct stream *stream, size_t arena_by
     return message;
 }
 
-static void message_post(struct rpc_call *call, struct stream_message *message)
+static bool message_post(struct rpc_call *call, struct stream_message *message)
 {
     struct stream *stream = message->stream;
     enum status status = transfer_loop_post(stream->service.loop, &message->base);
     if (status == STATUS_OK)
-        return;
+        return true;
     if (status == STATUS_LIMIT)
         log_error(MODULE,
                   "stream=%s msg=\"the transfer thread is too far behind: the stream is ended\"",
                   stream->service.kind->name);
     message_drop(&message->base);
     rpc_call_cancel(call);
+    return false;
 }
 
 static struct stream *stream_new(const struct stream_service *service, void *context)
@@ -120,7 +122,7 @@ static void on_open(struct rpc_call *call, void *service)
     rpc_call_set_context(call, stream);
     struct stream_message *message = message_new(stream, 0);
     message->base.deliver = opened_deliver;
-    message_post(call, message);
+    stream->unheard = !message_post(call, message);
 }
 
 static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
@@ -145,6 +147,10 @@ static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
 static void on_closed(struct rpc_call *call, const struct rpc_end *end)
 {
     struct stream *stream = rpc_call_context(call);
+    if (stream->unheard) { /* so that ends that must fit are no more than the streams there are */
+        stream_destroy(stream);
+        return;
+    }
     struct stream_end *message = calloc(1, sizeof *message);
     ASSERT(message);
     message->base = (struct transfer_message){end_deliver, end_drop};

@@ -5,6 +5,7 @@
 #include "proto/worker.pb-c.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -113,10 +114,68 @@ static void test_an_inbox_that_is_full(void **state)
     assert_int_equal(dropped, taken + 256);
 }
 
+static void told_closed(struct rpc_call *call, const struct rpc_end *end)
+{
+    (void)end;
+    sem_post(rpc_call_context(call));
+}
+
+/* However many come while it is behind: what it has not heard of, it need not hear the end of. */
+static void test_streams_that_come_to_a_full_inbox(void **state)
+{
+    (void)state;
+    enum { CALLS = 1500, AT_ONCE = 50 };
+    struct rpc_runtime *runtime;
+    struct rpc_server *server;
+    struct rpc_channel *channel;
+    struct transfer_loop *loop;
+    struct error err;
+    size_t dropped = 0;
+    sem_t closed;
+    struct posted message = {{.drop = count_dropped}, &dropped};
+    sem_init(&closed, 0, 0);
+    assert_int_equal(transfer_loop_create(&loop), STATUS_OK);
+    while (transfer_loop_post(loop, &message.base) == STATUS_OK)
+        ;
+    static const struct stream_kind kind = {.name = "peer",
+                                            .incoming = &baton__worker__v1__peer_down__descriptor};
+    struct stream_service service = {.loop = loop, .kind = &kind};
+    const struct rpc_method method = {.path = PATH,
+                                      .handlers = stream_server_handlers,
+                                      .client_streams = true,
+                                      .service = &service};
+    const struct rpc_server_config listen = {
+        .listen = "127.0.0.1:0", .methods = &method, .method_count = 1};
+    static const struct rpc_handlers handlers = {.closed = told_closed};
+    assert_int_equal(rpc_runtime_create(1, &runtime, &err), STATUS_OK);
+    assert_int_equal(rpc_server_start(runtime, &listen, &server, &err), STATUS_OK);
+    const struct rpc_channel_config dial = {.target = rpc_server_address(server)};
+    assert_int_equal(rpc_channel_create(runtime, &dial, &channel, &err), STATUS_OK);
+    log_init("test", LOG_ERROR + 1); /* a line for each of them */
+    for (int i = 0; i < CALLS; i++) {
+        struct rpc_call *call;
+        assert_int_equal(rpc_call_start(channel, PATH, &handlers, &closed, 0, false, &call),
+                         STATUS_OK);
+        rpc_call_unref(call);
+        if (i >= AT_ONCE)
+            sem_wait(&closed);
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        sem_wait(&closed);
+    log_init("test", LOG_ERROR);
+    rpc_channel_destroy(channel);
+    rpc_server_stop(server, 0);
+    transfer_loop_destroy(loop);
+    rpc_runtime_destroy(runtime);
+    sem_destroy(&closed);
+    assert_true(dropped > 0);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_reader_that_does_not_read),
-                                       cmocka_unit_test(test_an_inbox_that_is_full)};
+                                       cmocka_unit_test(test_an_inbox_that_is_full),
+                                       cmocka_unit_test(test_streams_that_come_to_a_full_inbox)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,11 @@ def test_a_worker_out_of_descriptors(start_cluster, connect):
     wanted = client.generate([1, 2, 3, 4], max_tokens=40, **prompt).ids
     for name in ("prefill-0", "decode-0", "decode-1"):
         subprocess.run(["prlimit", "--pid", str(cluster.pids[name]), "--nofile=64:64"], check=True)
-    crowds = [connect_many(cluster.processes[name]["address"], 100) for name in ("prefill-0", "decode-0", "decode-1")]
+    # First at the door of the metrics, so that both doors have somebody to turn away.
+    crowds = [connect_many(cluster.processes[name][door], count) for name in ("prefill-0", "decode-0", "decode-1")
+              for door, count in (("metrics", 60), ("address", 100))]
+    for name in ("prefill-0", "decode-0", "decode-1"):
+        wait_until("no descriptor is left", lambda: len(os.listdir(f"/proc/{cluster.pids[name]}/fd")) >= 63, 20)
     for _ in range(2):
         assert client.generate([1, 2, 3, 4], max_tokens=40, **prompt).ids == wanted
     for crowd in crowds:

@@ -17,6 +17,7 @@ SHAKESPEARE = TOP / "deploy/local/tiny-shakespeare"
 
 # The places in the code where a test makes a fault happen.
 FAILPOINTS = set(re.findall(r'X\("([^"]+)"', (TOP / "common/base/failpoint_names.h").read_text()))
+REPORT = re.compile(r"(ERROR: \w+Sanitizer|runtime error:|WARNING: ThreadSanitizer|assertion failed).*")
 
 
 def failpoint(name, action):
@@ -173,7 +174,13 @@ class Cluster:
             host, port = self.grpc.rsplit(":", 1)
             with socket.socket() as probe:
                 assert probe.connect_ex((host, int(port))) != 0, "the port is still open"
+        assert not self.reports(), "\n".join(self.reports())
         assert code == self.expected_exit, f"baton up ended with {code}, not {self.expected_exit}\n{self.logs()}"
+
+    def reports(self):
+        """Lines of sanitizers and failed assertions in any log: a process that was started again must not hide them."""
+        return [f"{path.name}: {match.group(0)}" for path in sorted((self.folder / "logs").glob("*.log"))
+                for match in REPORT.finditer(path.read_text(errors="replace"))]
 
     def logs(self, limit=6000):
         texts = []

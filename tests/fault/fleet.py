@@ -13,10 +13,9 @@ import threading
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from harness import BUILD, FAILPOINTS, GOLDEN, wait_until  # noqa: E402
+from harness import BUILD, FAILPOINTS, GOLDEN, REPORT, wait_until  # noqa: E402
 
 ENVIRONMENT = {"UCX_MEM_MMAP_HOOK_MODE": "none", "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
-REPORT = re.compile(r"(ERROR: \w+Sanitizer|runtime error:|WARNING: ThreadSanitizer|assertion failed).*")
 STATES = ("free", "used", "pinned", "landing")
 CHUNKS = (16, 32, 64, 128)
 

@@ -11,11 +11,12 @@
 
 void link_message_free(struct link_message *message)
 {
+    rpc_call_worked_off(message->link->call, message->size);
     arena_deinit(&message->arena);
     free(message);
 }
 
-/* A worker that sends what can't be read, or faster than the dispatcher takes it, is not one to rely on: the stream ends. */
+/* A worker that sends what can't be read is not one to rely on: the stream ends. */
 static void give_up(struct worker_link *link, struct rpc_call *call, const char *why)
 {
     char quoted[300];
@@ -33,7 +34,9 @@ static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
         give_up(link, call, "out of memory");
         return;
     }
-    *message = (struct link_message){.message = {INBOX_LINK_MESSAGE}, .link = link};
+    *message =
+        (struct link_message){.message = {INBOX_LINK_MESSAGE}, .link = link, .size = bytes.size};
+    rpc_call_put_aside(call, bytes.size);
     arena_init(&message->arena, proto_arena_bytes(bytes.size));
     ProtobufCMessage *up = NULL;
     if (proto_unpack(&baton__worker__v1__session_up__descriptor, bytes.data, bytes.size,

@@ -35,7 +35,9 @@ struct link_message {
     struct worker_link *link;
     struct arena arena;
     const Baton__Worker__V1__SessionUp *up;
+    size_t size; /* as it came */
 };
+/* It was dealt with: frees it, and lets the worker say more. */
 void link_message_free(struct link_message *message);
 
 struct worker_link_config {

@@ -180,6 +180,12 @@ enum status rpc_call_send_packed(struct rpc_call *call, size_t size,
                                  void (*pack)(void *target, const void *source),
                                  const void *source) WARN_UNUSED;
 size_t rpc_call_queued_bytes(struct rpc_call *call);
+/* Handlers that pass messages on to another thread say how much lies there: while that is RPC_READ_AHEAD_BYTES or more, nothing further
+ * is read from this call, so that the other side is slowed by HTTP/2's flow control. put_aside: in the `message` handler;
+ * worked_off: from any thread, with a reference held. Each message counts 128 bytes more than its size. */
+#define RPC_READ_AHEAD_BYTES (256u << 10)
+void rpc_call_put_aside(struct rpc_call *call, size_t size);
+void rpc_call_worked_off(struct rpc_call *call, size_t size);
 /* Client: no more messages from us. */
 void rpc_call_half_close(struct rpc_call *call);
 /* Client: end it now (the server sees a cancel). Server: end it with RPC_CANCELLED, dropping what is queued.

@@ -89,6 +89,63 @@ static void test_server_streaming(void **state)
     rpc_call_unref(call);
 }
 
+static void put_aside(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    rpc_call_put_aside(call, bytes.size);
+    probe_message(rpc_call_context(call), bytes);
+}
+
+enum { ASIDE = (RPC_READ_AHEAD_BYTES + 131) / 132 }; /* messages of 4 bytes */
+
+/* A call whose messages nobody works off, when it has read as far ahead as it may. */
+static struct rpc_call *start_reading_ahead(struct fixture *f, uint32_t count, struct probe *other)
+{
+    const struct rpc_call_options options = {
+        .path = "/test.Test/Count",
+        .handlers = {.message = put_aside, .closed = probe_on_closed},
+        .context = &f->client};
+    struct rpc_call *call;
+    assert_int_equal(rpc_call_start_with(f->channel, &options, &call), STATUS_OK);
+    assert_int_equal(rpc_call_send(call, &count, sizeof count), STATUS_OK);
+    rpc_call_half_close(call);
+    probe_wait(&f->client, &f->client.messages, ASIDE);
+    probe_init(other);
+    probe_unary(other, f->channel, "/test.Test/Echo", "x", 1); /* others are read meanwhile */
+    assert_int_equal(f->client.messages, ASIDE);
+    return call;
+}
+
+static void test_no_further_message_is_read_while_many_lie_aside(void **state)
+{
+    struct fixture *f = *state;
+    struct probe other;
+    enum { COUNT = 3 * ASIDE };
+    struct rpc_call *call = start_reading_ahead(f, COUNT, &other);
+    for (size_t i = 0; i < COUNT; i++) {
+        probe_wait(&f->client, &f->client.messages, i + 1);
+        rpc_call_worked_off(call, 4);
+    }
+    probe_wait(&f->client, &f->client.closed, 1);
+    assert_int_equal(f->client.messages, COUNT);
+    assert_int_equal(f->client.end.code, RPC_OK);
+    rpc_call_unref(call);
+    probe_deinit(&other);
+}
+
+static void test_a_cancelled_call_ends_although_messages_lie_aside(void **state)
+{
+    struct fixture *f = *state;
+    struct probe other;
+    struct rpc_call *call = start_reading_ahead(f, 3 * ASIDE, &other);
+    rpc_call_cancel(call);
+    probe_wait(&f->client, &f->client.closed, 1);
+    assert_int_equal(f->client.messages, ASIDE);
+    for (size_t i = 0; i < ASIDE; i++)
+        rpc_call_worked_off(call, 4);
+    rpc_call_unref(call);
+    probe_deinit(&other);
+}
+
 static void test_bidi_keeps_order_both_ways(void **state)
 {
     struct fixture *f = *state;
@@ -401,6 +458,8 @@ int main(void)
         WITH_FIXTURE(test_more_headers_than_a_call_has),
         WITH_FIXTURE(test_empty_message),
         WITH_FIXTURE(test_server_streaming),
+        WITH_FIXTURE(test_no_further_message_is_read_while_many_lie_aside),
+        WITH_FIXTURE(test_a_cancelled_call_ends_although_messages_lie_aside),
         WITH_FIXTURE(test_bidi_keeps_order_both_ways),
         WITH_FIXTURE(test_server_speaks_first_from_another_thread),
         WITH_FIXTURE(test_many_calls_at_once),

@@ -118,6 +118,31 @@ static void start_receive(struct rpc_call *call)
     call_start_batch(call, ops, count, &call->received_tag);
 }
 
+void call_resume_reading(struct rpc_call *call)
+{
+    bool full = call->aside_bytes >= RPC_READ_AHEAD_BYTES && !call->silenced;
+    if (!call->reading_paused || full || call->terminal)
+        return;
+    call->reading_paused = false;
+    start_receive(call);
+}
+
+void rpc_call_put_aside(struct rpc_call *call, size_t size)
+{
+    pthread_mutex_lock(&call->lock);
+    call->aside_bytes += size + CALL_MESSAGE_COST_BYTES;
+    pthread_mutex_unlock(&call->lock);
+}
+
+void rpc_call_worked_off(struct rpc_call *call, size_t size)
+{
+    pthread_mutex_lock(&call->lock);
+    ASSERT(call->aside_bytes >= size + CALL_MESSAGE_COST_BYTES);
+    call->aside_bytes -= size + CALL_MESSAGE_COST_BYTES;
+    call_resume_reading(call);
+    pthread_mutex_unlock(&call->lock);
+}
+
 void call_begin_server(struct rpc_call *call, void *service)
 {
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
@@ -236,8 +261,9 @@ static void on_received(struct tag *tag, bool ok)
     }
     pthread_mutex_lock(&call->lock);
     call->pending--;
-    if (buffer) /* read to the end even when silenced: only then does core finish the call */
-        start_receive(call);
+    /* Read to the end even when silenced: only then does core finish the call. */
+    call->reading_paused = buffer != NULL;
+    call_resume_reading(call);
     pthread_mutex_unlock(&call->lock);
     call_end_if_done(call);
 }

@@ -15,7 +15,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define RPC_DEFAULT_BYTES (4u << 20) /* message and queue limit where a config says 0 */
+#define RPC_DEFAULT_BYTES       (4u << 20) /* message and queue limit where a config says 0 */
+#define CALL_MESSAGE_COST_BYTES 128        /* of a message's bookkeeping, as malloc rounds it */
 
 struct outgoing {
     struct outgoing *next;
@@ -69,6 +70,8 @@ struct rpc_call {
     struct header_list trailers;    /* server: baton-reason */
     struct outgoing *first, *last;  /* unsent messages */
     size_t queued_bytes, in_flight_bytes;
+    size_t aside_bytes;     /* received, and not worked off yet */
+    bool reading_paused;    /* received_tag is not out, but will be */
     enum rpc_code end_code; /* server: what finish said */
     char end_reason[64];
     char *end_message; /* NULL until then */
@@ -89,6 +92,8 @@ void call_on_sent(struct tag *tag, bool ok);
 void call_drop_queue(struct rpc_call *call);
 
 /* --- call.c, for call_send.c --- */
+/* With call->lock held: reads on, if reading is paused and needn't be any more. */
+void call_resume_reading(struct rpc_call *call);
 /* With call->lock held. */
 void call_start_batch(struct rpc_call *call, const grpc_op *ops, size_t count, struct tag *tag);
 /* On the rpc thread, after each event, without the lock: ends the call if that was the last one. */

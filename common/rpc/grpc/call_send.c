@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MESSAGE_COST_BYTES 128 /* of a message's bookkeeping here, as malloc rounds it */
 #define MAX_SENTENCE_BYTES 1024
 
 static void add_cost(struct rpc_call *call, size_t cost_bytes)
@@ -24,11 +23,11 @@ static void take_cost(struct rpc_call *call, size_t cost_bytes)
 /* Where all calls together have used up what they may, those that queue much are stopped, not those whose clients read. */
 static bool fits(const struct rpc_call *call, size_t size)
 {
-    if (size > SIZE_MAX - MESSAGE_COST_BYTES ||
-        size + MESSAGE_COST_BYTES > call->max_queued_bytes - call->queued_bytes)
+    if (size > SIZE_MAX - CALL_MESSAGE_COST_BYTES ||
+        size + CALL_MESSAGE_COST_BYTES > call->max_queued_bytes - call->queued_bytes)
         return false;
     const struct send_budget *budget = call->budget;
-    size_t cost_bytes = size + MESSAGE_COST_BYTES;
+    size_t cost_bytes = size + CALL_MESSAGE_COST_BYTES;
     return !budget || call->queued_bytes + cost_bytes <= RPC_FAIR_BYTES ||
            atomic_load(&budget->used_bytes) + cost_bytes <= budget->limit_bytes;
 }
@@ -124,7 +123,7 @@ static enum status enqueue(struct rpc_call *call, size_t size,
     grpc_slice slice = grpc_slice_malloc(size);
     if (size)
         pack(GRPC_SLICE_START_PTR(slice), source);
-    *message = (struct outgoing){.slice = slice, .cost_bytes = size + MESSAGE_COST_BYTES};
+    *message = (struct outgoing){.slice = slice, .cost_bytes = size + CALL_MESSAGE_COST_BYTES};
     if (call->first)
         call->last->next = message;
     else
@@ -210,6 +209,7 @@ void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reas
             header_list_add(&call->trailers, "baton-reason", reason) == STATUS_OK)
             memcpy(call->end_reason, reason, strlen(reason) + 1);
         call_pump(call);
+        call_resume_reading(call);
     }
     pthread_mutex_unlock(&call->lock);
 }
@@ -220,6 +220,7 @@ void rpc_call_cancel(struct rpc_call *call)
     if (!call->terminal) {
         call->silenced = true;
         call_drop_queue(call);
+        call_resume_reading(call);
         if (call->is_server)
             grpc_call_cancel_with_status(call->core, GRPC_STATUS_CANCELLED,
                                          "cancelled by the server", NULL);
@@ -236,6 +237,7 @@ void rpc_call_break(struct rpc_call *call, enum rpc_code code, const char *messa
     if (!call->terminal) {
         call->silenced = true;
         call_drop_queue(call);
+        call_resume_reading(call);
         grpc_call_cancel_with_status(call->core, (grpc_status_code)code, message, NULL);
     }
     pthread_mutex_unlock(&call->lock);

@@ -84,6 +84,7 @@ static struct route_choice choose(const struct dispatch *dispatch,
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
                                   .local = dispatch->config.force_local_prefill,
+                                  .local_if_down = request->life.local,
                                   .misfits = dispatch->misfits.items,
                                   .misfit_count = dispatch->misfits.count};
     if (request->place.kind == LIFE_PLACE)

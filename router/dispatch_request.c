@@ -287,6 +287,7 @@ void request_tick(struct dispatch *dispatch)
         }
         struct life_actions actions;
         request_life_on_tick(&request->life, dispatch->now_us, &actions);
+        dispatch->place_needed |= request->life.local;
         request_execute(dispatch, request, &actions);
     }
     tick_closing(dispatch);

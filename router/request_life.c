@@ -23,6 +23,7 @@ struct request_limits request_limits_default(void)
                                    .losses = 3,
                                    .attempts = 16,
                                    .no_worker_us = 3000000,
+                                   .local_us = 1000000,
                                    .pause_us = 10000,
                                    .max_pause_us = 1000000};
 }
@@ -180,6 +181,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     if (life->state != REQUEST_QUEUED && life->state != REQUEST_REGIVE)
         return; /* it has ended while a place was looked for */
     life->no_worker_since_us = UINT64_MAX;
+    life->local = false;
     life->placed_us = now_us;
     life->decode = decode;
     if (life->state == REQUEST_REGIVE) {
@@ -202,10 +204,12 @@ void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool w
                               struct life_actions *out)
 {
     out->count = 0;
-    if (worker_exists)
+    if (worker_exists) {
         life->no_worker_since_us = UINT64_MAX;
-    else if (life->no_worker_since_us == UINT64_MAX)
+        life->local = false;
+    } else if (life->no_worker_since_us == UINT64_MAX) {
         life->no_worker_since_us = now_us;
+    }
 }
 
 void request_life_on_no_reader(struct request_life *life, struct life_actions *out)
@@ -335,11 +339,21 @@ void request_life_on_fail(struct request_life *life, enum terminal_status status
         finish(life, status, reason, out);
 }
 
-static uint64_t no_worker_end_us(const struct request_life *life)
+static uint64_t without_worker_us(const struct request_life *life, uint64_t limit_us)
 {
     uint64_t since_us = life->no_worker_since_us;
-    return since_us > UINT64_MAX - life->limits.no_worker_us ? UINT64_MAX
-                                                             : since_us + life->limits.no_worker_us;
+    return since_us > UINT64_MAX - limit_us ? UINT64_MAX : since_us + limit_us;
+}
+
+static uint64_t no_worker_end_us(const struct request_life *life)
+{
+    return without_worker_us(life, life->limits.no_worker_us);
+}
+
+static uint64_t local_at_us(const struct request_life *life)
+{
+    bool asks = life->state == REQUEST_QUEUED && !life->local;
+    return asks ? without_worker_us(life, life->limits.local_us) : UINT64_MAX;
 }
 
 void request_life_on_tick(struct request_life *life, uint64_t now_us, struct life_actions *out)
@@ -354,13 +368,17 @@ void request_life_on_tick(struct request_life *life, uint64_t now_us, struct lif
         finish(life, TERMINAL_UNAVAILABLE, "no_worker", out);
     else if (waits && life->place_at_us <= now_us)
         ask_for_place(life, out);
+    else if (local_at_us(life) <= now_us)
+        life->local = true;
 }
 
 uint64_t request_life_next_us(const struct request_life *life)
 {
     if (life->state == REQUEST_ENDED)
         return UINT64_MAX;
-    uint64_t next_us = no_worker_end_us(life);
+    uint64_t next_us = no_worker_end_us(life), local_us = local_at_us(life);
+    if (local_us < next_us)
+        next_us = local_us;
     if (life->place_at_us < next_us)
         next_us = life->place_at_us;
     return life->deadline_us < next_us ? life->deadline_us : next_us;

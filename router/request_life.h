@@ -48,6 +48,7 @@ struct request_limits {
         losses; /* sessions lost under it, before Opened too: a worker's death can cost a run as well */
     uint32_t attempts;     /* of any kind, so that refusals can't go on for ever */
     uint64_t no_worker_us; /* how long to wait while no worker of the needed kind is there */
+    uint64_t local_us;     /* and until a decode worker may do a prefill worker's part */
     uint64_t pause_us, max_pause_us; /* before the second retry, doubling; at most */
 };
 
@@ -64,6 +65,7 @@ struct request_life {
     bool from_decode;                     /* this attempt's decode worker has sent a token */
     uint64_t deadline_us;                 /* UINT64_MAX: none */
     uint64_t no_worker_since_us;          /* UINT64_MAX: there are workers */
+    bool local;                           /* QUEUED: local_us have passed since then */
     uint64_t placed_us;                   /* when it last got a place */
     uint64_t place_at_us;                 /* the pause's end; UINT64_MAX: none */
     uint64_t avoid_prefill, avoid_decode; /* of the PLACE that follows the pause */
@@ -104,7 +106,7 @@ struct life_actions {
     struct life_action items[LIFE_MAX_ACTIONS];
 };
 
-/* 3 runs, 3 losses, 16 attempts, 3 s, pauses from 10 ms to 1 s. */
+/* 3 runs, 3 losses, 16 attempts, 3 s, 1 s, pauses from 10 ms to 1 s. */
 struct request_limits request_limits_default(void);
 
 /* Starts QUEUED and asks for a place. */

@@ -59,6 +59,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
     };
     dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
     dispatch.limits.no_worker_us = config->worker_wait_us;
+    dispatch.limits.local_us = config->local_prefill_wait_us;
     return dispatch_start(&dispatch, &router->dispatch, err);
 }
 

@@ -15,6 +15,7 @@ struct router_config {
     uint32_t retries;             /* prefills after the first */
     uint64_t unconfirmed_tokens;  /* of one decode worker; 0: half of its pool */
     uint64_t worker_wait_us;      /* a request without workers ends after this */
+    uint64_t local_prefill_wait_us;
     uint64_t worker_ttl_us;       /* a silent worker without session is forgotten after this */
     uint64_t worker_keepalive_us; /* a silent session is found after this and 2 s */
     uint64_t client_keepalive_us;

@@ -48,6 +48,7 @@ static const char *const known[] = {
     "BATON_LANE",
     "BATON_LEASE",
     "BATON_LISTEN",
+    "BATON_LOCAL_PREFILL_WAIT",
     "BATON_LOGITS_HASH",
     "BATON_LOG_DIR",
     "BATON_LOG_LEVEL",

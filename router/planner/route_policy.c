@@ -119,6 +119,18 @@ static bool any_prefill(const struct route_worker *workers, size_t count)
     return false;
 }
 
+/* Does a prefill worker that it fits exist, though none is ready? What fits none may serve other weights under the same name. */
+static bool waits_for_prefill(const struct route_worker *workers, size_t count,
+                              const struct route_worker *decode,
+                              const struct route_request *request)
+{
+    for (size_t p = 0; p < count; p++)
+        if (workers[p].role == ROLE_PREFILL && pairs(&workers[p], decode) &&
+            !misfits(request, workers[p].key, decode->key))
+            return true;
+    return false;
+}
+
 struct route_choice route_request(const struct route_worker *workers, size_t count,
                                   const struct route_request *request)
 {
@@ -137,6 +149,11 @@ struct route_choice route_request(const struct route_worker *workers, size_t cou
                 !misfits(request, workers[p].key, workers[d].key))
                 consider(&best, &seen, &workers[p], &workers[d], request);
     }
+    bool alone = request->local_if_down && !local && !seen.ready;
+    for (size_t d = 0; alone && d < count; d++)
+        if (workers[d].role == ROLE_DECODE &&
+            waits_for_prefill(workers, count, &workers[d], request))
+            consider(&best, &seen, NULL, &workers[d], request);
     return choice_of(&best, &seen);
 }
 

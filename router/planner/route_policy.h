@@ -2,7 +2,7 @@
  * candidates, the request and the rules; the dispatcher counts, this decides.
  *
  * A pair must be of one model, one KV layout and one numerics id. Prompts are computed on a decode worker only where no
- * prefill worker exists, or where the rules force it. Work is counted in tokens when it is placed, not when a worker reports it,
+ * prefill worker exists, where the one that it fits has been away for a while, or where the rules force it. Work is counted in tokens when it is placed, not when a worker reports it,
  * so that a burst spreads; what workers report is a lower bound (others may use them too).
  */
 #ifndef BATON_ROUTER_PLANNER_ROUTE_POLICY_H
@@ -48,6 +48,8 @@ struct route_request {
     uint64_t avoid_prefill,
         avoid_decode; /* just failed; taken only where nothing else is left. 0: none */
     bool local;       /* compute the prompt on the decode worker in any case */
+    bool
+        local_if_down; /* or where no pair is ready, on one that fits a prefill worker which exists */
     const struct route_misfit *misfits; /* [misfit_count]: never paired */
     size_t misfit_count;
 };

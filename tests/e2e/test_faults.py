@@ -32,6 +32,24 @@ def test_prefill_worker_killed_in_the_middle_of_a_prefill(start_cluster, connect
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 
+def test_the_only_prefill_worker_killed(start_cluster, connect):
+    """The decode worker does its part: the same answer, and more of them, until a prefill worker is back."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 64},
+                            process_environment={"prefill-0": failpoint("prefill.after_chunk", "kill@13")})
+    client = connect(cluster)
+    undisturbed = client.generate(PROMPT, **ASKED)  # ten chunks
+    assert not cluster.failpoint_hits() and cluster.total("router", "baton_router_local_prefills_total") == 0
+    cluster.expected_exit = 1
+    answer = client.generate(PROMPT, **ASKED)
+    assert [hit[:2] for hit in cluster.failpoint_hits()] == [["prefill.after_chunk", "kill"]]
+    assert (answer.ids, answer.hashes) == (undisturbed.ids, undisturbed.hashes)
+    assert answer.timing.prefills == 2
+    again = client.generate(PROMPT, **ASKED)
+    assert (again.ids, again.hashes) == (undisturbed.ids, undisturbed.hashes)
+    assert cluster.total("router", "baton_router_local_prefills_total") == 2
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+
+
 @pytest.mark.parametrize("name,action", [("decode.reading", "kill"), ("decode.before_confirm", "kill"),
                                          ("decode.after_tokens", "kill@5")])
 def test_the_only_decode_worker_killed(start_cluster, connect, name, action):

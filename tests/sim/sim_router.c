@@ -168,7 +168,7 @@ static void on_place(struct sim *sim, const struct sim_event *event)
     bool waits = life->state == REQUEST_QUEUED || life->state == REQUEST_REGIVE;
     if (!waits || life->attempt != event->cookie)
         return;
-    bool with_prefill = !sim_chance(sim, DRAW_PLACE, 10);
+    bool with_prefill = !sim_chance(sim, DRAW_PLACE, 10) && !life->local;
     enum choice choice = choose(sim, request, with_prefill, avoid, &chosen);
     bool full = choice == CHOICE_PLACED && sim_chance(sim, DRAW_PLACE, 5);
     if (choice == CHOICE_NO_READER) {

@@ -22,8 +22,11 @@ struct fixture {
 
 static void start(struct fixture *f)
 {
-    struct request_limits limits = {
-        .runs = 3, .losses = 9, .attempts = 6, .no_worker_us = 1000}; /* and no pauses */
+    struct request_limits limits = {.runs = 3,
+                                    .losses = 9,
+                                    .attempts = 6,
+                                    .no_worker_us = 1000,
+                                    .local_us = 2000}; /* no pauses */
     request_life_init(&f->life, &limits, DEADLINE, &f->out);
 }
 
@@ -471,6 +474,28 @@ static void test_waiting_without_workers_is_limited(void **state)
     expect(f, "finish unavailable none (no_worker)");
 }
 
+static void test_a_decode_worker_may_prefill_after_a_while(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.local_us = 400;
+    request_life_on_no_place(&f->life, 100, false, &f->out);
+    assert_int_equal(request_life_next_us(&f->life), 500);
+    request_life_on_tick(&f->life, 499, &f->out);
+    assert_false(f->life.local);
+    request_life_on_tick(&f->life, 500, &f->out);
+    expect(f, "");
+    assert_true(f->life.local);
+    assert_int_equal(request_life_next_us(&f->life), 1100); /* and not for ever */
+    request_life_on_no_place(&f->life, 600, true, &f->out);
+    assert_false(f->life.local);
+    request_life_on_no_place(&f->life, 700, false, &f->out);
+    request_life_on_tick(&f->life, 1100, &f->out);
+    assert_true(f->life.local);
+    placed(f, 0, D1);
+    expect(f, ">11 decode a1 emitted 0");
+    assert_false(f->life.local);
+}
+
 static void test_waiting_ends_with_a_place(void **state)
 {
     struct fixture *f = *state;
@@ -523,6 +548,7 @@ int main(void)
         T(test_deadline_in_every_state),
         T(test_waiting_without_workers_is_limited),
         T(test_waiting_ends_with_a_place),
+        T(test_a_decode_worker_may_prefill_after_a_while),
         T(test_stop_string_and_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,25 @@ static void test_local_only_without_prefill_workers_or_by_force(void **state)
     assert_choice(route_request(w + 1, 1, &small), ROUTE_NO_WORKER, 0, 0);
 }
 
+static void test_local_where_the_prefill_workers_that_fit_have_been_away(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_DECODE, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_DECODE, 3)};
+    struct route_request waited = small;
+    waited.local_if_down = true;
+    w[2].model_hash++; /* other weights under the same name */
+    assert_choice(route_request(w, COUNT(w), &waited), ROUTE_PLACED, 2, 1);
+    w[1].ready = false;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_NO_WORKER, 0, 0);
+    assert_choice(route_request(w, COUNT(w), &waited), ROUTE_PLACED, 0, 1);
+    w[0].ready = false;
+    assert_choice(route_request(w, COUNT(w), &waited), ROUTE_NO_WORKER, 0, 0);
+    w[0].ready = w[1].ready = true; /* full is not away */
+    w[0].max_requests = w[0].requests = 1;
+    assert_choice(route_request(w, COUNT(w), &waited), ROUTE_FULL, 0, 0);
+}
+
 static void test_what_failed_is_avoided_unless_alone(void **state)
 {
     (void)state;
@@ -289,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_unlike_workers_are_never_paired),
         cmocka_unit_test(test_unconfirmed_tokens_are_capped),
         cmocka_unit_test(test_local_only_without_prefill_workers_or_by_force),
+        cmocka_unit_test(test_local_where_the_prefill_workers_that_fit_have_been_away),
         cmocka_unit_test(test_what_failed_is_avoided_unless_alone),
         cmocka_unit_test(test_too_long_is_said_only_when_nobody_could),
         cmocka_unit_test(test_a_handle_goes_to_another_decode_worker),

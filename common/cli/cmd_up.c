@@ -259,10 +259,24 @@ static enum status serve(struct up *up, struct error *err)
     return STATUS_OK;
 }
 
+/* It is removed and replaced: not what was never such a file. */
+static enum status check_ready_file(const char *path, struct error *err)
+{
+    struct stat found;
+    if (!*path || lstat(path, &found) || S_ISREG(found.st_mode))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "--ready-file %s: that is there and no regular file; give the name of a file "
+                     "to be written",
+                     path);
+}
+
 static int run(struct up *up)
 {
     struct error err;
     enum status status = up_check(&up->settings, &err);
+    if (status == STATUS_OK)
+        status = check_ready_file(up->settings.ready_file, &err);
     if (status == STATUS_OK)
         status = find_programs(up, &err);
     if (status == STATUS_OK)

@@ -138,3 +138,11 @@ def test_ctrl_c_cancels_a_generate(start_cluster):
     _, error = asking.communicate(timeout=20)
     assert asking.returncode == 130 and b"cancelled" in error
     wait_until("counted", lambda: cluster.metrics("router").get('baton_router_requests_total{status="cancelled"}') == 1, 10)
+
+
+def test_what_is_no_file_is_not_replaced_by_the_ready_file(tmp_path):
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--ready-file", place], text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2 and "--ready-file" in done.stderr and "no regular file" in done.stderr
+    assert place.is_fifo()

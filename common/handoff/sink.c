@@ -99,7 +99,7 @@ static enum sink_reason check_decode(const struct sink_table *table,
         return decode->reserve_tokens ? SINK_REASON_NONE : SINK_REASON_INVALID;
     if (handle->model_hash != config->model_hash || handle->layout_hash != config->layout_hash)
         return SINK_REASON_LAYOUT_MISMATCH;
-    if (handle->numerics_id != config->numerics_id && !config->mixed_numerics)
+    if (handle->numerics_id != config->numerics_id)
         return SINK_REASON_NUMERICS_MISMATCH;
     uint64_t blocks =
         ((uint64_t)handle->token_count + config->block_tokens - 1) / config->block_tokens;

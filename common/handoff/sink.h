@@ -23,7 +23,6 @@ struct sink_table;
 
 struct sink_config {
     uint64_t model_hash, layout_hash, numerics_id; /* a handle with others is refused */
-    bool mixed_numerics;                           /* true: numerics ids may differ */
     bool host_path; /* bytes pass host memory: a Complete without checksums is the peer's mistake */
     uint32_t vocab; /* token ids are below it */
     uint32_t block_tokens;

@@ -120,14 +120,14 @@ void log_write(enum log_level level, const char *module, const char *format, ...
 const char *log_quote(const char *text, char *buffer, size_t size)
 {
     size_t used = 0;
-    if (size < 8) {
+    if (size < 9) {
         if (size)
             buffer[0] = 0;
         return buffer;
     }
     buffer[used++] = '"';
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (used + 8 > size) {
+        if (used + 9 > size) { /* "...", the quote, the NUL, behind one of four */
             memcpy(buffer + used, "...", 3);
             used += 3;
             break;

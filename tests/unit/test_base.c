@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -182,7 +183,14 @@ static void test_log_quote_escapes_outside_bytes(void **state)
     char buffer[32];
     assert_string_equal(log_quote("a\"b\n", buffer, sizeof buffer), "\"a\\\"b\\x0a\"");
     char small[12];
-    assert_string_equal(log_quote("abcdefghijkl", small, sizeof small), "\"abcd...\"");
+    for (size_t plain = 0; plain < 16; plain++) { /* whatever stands where it is cut */
+        char text[32] = "aaaaaaaaaaaaaaaa", *exact = malloc(16);
+        assert_non_null(exact);
+        memset(text + plain, 1, 15);
+        assert_true(strlen(log_quote(text, exact, 16)) < 16);
+        free(exact);
+    }
+    assert_string_equal(log_quote("abcdefghijkl", small, sizeof small), "\"abc...\"");
 }
 
 int main(void)

@@ -15,13 +15,13 @@ def odd_one(name, settings):
 
 LAYOUTS = odd_one("layouts", {"block-tokens": 16})
 NUMERICS = odd_one("numerics", {"compute": "fast"})
-MODELS = odd_one("models", {"model": GOLDEN / "llama", "model-name": "llama-wide"})
+MODELS = Shape("models", prefill=1, decode=2, workers=WORKERS, router=QUICK, refused=("decode-0",),
+               of={"decode-0": {"model": GOLDEN / "llama", "model-name": "llama-wide"}})
 NAMES = Shape("names", prefill=1, decode=2, workers=WORKERS, router=QUICK, of={"decode-0": {"model": GOLDEN / "llama"}},
               refused=("decode-0",))
 
 
 @case("mismatch.layout", "layouts or models differ", LAYOUTS, key="layout_hash")
-@case("mismatch.model", "layouts or models differ", MODELS, key="model_hash")
 @case("mismatch.numerics", "numerics ids differ", NUMERICS, key="numerics")
 def never_paired(run, key):
     fleet = run.fleet
@@ -39,9 +39,10 @@ def never_paired(run, key):
     return f"served by the one that fits, prefills {seen}; then no_workers"
 
 
-@case("mismatch.name", "layouts or models differ", NAMES)
-def never_taken_in(run):
-    sentence = r"worker decode-0 serves model llama \(384 ids\), but this router serves llama-wide"
+@case("mismatch.model", "layouts or models differ", MODELS, name="llama-wide")
+@case("mismatch.name", "layouts or models differ", NAMES, name="llama")
+def never_taken_in(run, name):
+    sentence = rf"worker decode-0 serves model {name} \(384 ids, config.json (\w{{16}}).*but this router serves llama-wide .*(?!\1)\w{{16}}"
     run.wait("it was refused", lambda: re.search(sentence, run.fleet.log_text("router")))
     run.prove(run.fleet.figure("decode-0", "baton_session_up") == 0, "it has a session")
     run.same(run.start(run.ask(0)), [1])

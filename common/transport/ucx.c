@@ -161,7 +161,7 @@ static uint32_t library_version(void)
 
 void ucx_pool_describe(const struct ucx_pool *pool, struct kv_address *address)
 {
-    address->library = library_version();
+    address->shm_version = library_version();
     address->base = (uintptr_t)pool->start;
     address->worker = (const uint8_t *)pool->worker_address;
     address->worker_bytes = (uint16_t)pool->worker_bytes;
@@ -240,11 +240,11 @@ enum status ucx_map(struct ucx_pool *pool, const struct kv_address *address,
     uint32_t own = library_version();
     if (!address->worker_bytes || !address->rkey_bytes)
         return error_set(err, STATUS_UNAVAILABLE, "the peer does not offer the lane shm");
-    if (address->library != own)
+    if (address->shm_version != own)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the lane shm takes the same UCX on both sides: the peer runs %u.%u, this "
                          "program %u.%u",
-                         address->library >> 16, address->library & 0xffff, own >> 16,
+                         address->shm_version >> 16, address->shm_version & 0xffff, own >> 16,
                          own & 0xffff);
     struct ucx_mapping *mapping = calloc(1, sizeof *mapping);
     if (!mapping)

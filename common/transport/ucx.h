@@ -16,7 +16,7 @@ struct ucx_mapping;
 enum status ucx_pool_create(size_t bytes, struct ucx_pool **pool, struct error *err) WARN_UNUSED;
 void ucx_pool_destroy(struct ucx_pool *pool); /* after the last mapping made with it */
 uint8_t *ucx_pool_memory(const struct ucx_pool *pool);
-/* Fills library, base, worker and rkey, which point to memory of `pool`. */
+/* Fills shm_version, base, worker and rkey, which point to memory of `pool`. */
 void ucx_pool_describe(const struct ucx_pool *pool, struct kv_address *address);
 /* Whatever UCX has to do for itself: a few steps. */
 void ucx_pool_progress(struct ucx_pool *pool);

@@ -34,7 +34,7 @@ static const struct failpoint_name known_names[] = {FAILPOINT_NAMES(ROW)};
 
 struct failpoint {
     const struct failpoint_name *known;
-    char subject[128]; /* "": any */
+    char subject[129]; /* "": any; a request id has 128 bytes at most */
     enum action action;
     uint64_t at; /* 0: every hit */
     uint64_t hits;
@@ -89,9 +89,13 @@ static enum status parse_action(char *text, struct failpoint *point, struct erro
 
 static enum status parse_one(char *spec, struct failpoint_set *set, struct error *err)
 {
-    char *equals = strchr(spec, '='), *colon = strchr(spec, ':');
-    if (colon > equals)
-        colon = NULL; /* of the action, which it spoils */
+    char *equals = strchr(spec, '='), *colon = strchr(spec, ':'), *slash = strchr(spec, '/');
+    if (slash > equals)
+        slash = NULL; /* of the action, which it spoils */
+    if (colon > equals || (slash && colon > slash))
+        colon = NULL; /* of the action, as well; or of the subject, which is any text */
+    if (slash)
+        equals = strrchr(slash, '=');
     if (!equals || set->count == MAX_FAILPOINTS)
         return error_set(
             err, STATUS_INVALID,
@@ -100,12 +104,14 @@ static enum status parse_one(char *spec, struct failpoint_set *set, struct error
     *equals = 0;
     if (colon)
         *colon = 0;
-    char *name = colon ? colon + 1 : spec, *slash = strchr(name, '/');
+    char *name = colon ? colon + 1 : spec;
     struct failpoint point = {.at = 1};
-    if (slash) {
+    if (slash)
         *slash = 0;
-        str_copy(point.subject, sizeof point.subject, slash + 1);
-    }
+    if (slash && (!slash[1] || !str_copy(point.subject, sizeof point.subject, slash + 1)))
+        return error_set(err, STATUS_INVALID,
+                         "BATON_FAILPOINTS: the subject of '%s' is empty or longer than %zu bytes",
+                         name, sizeof point.subject - 1);
     point.known = find_known(name);
     if (!point.known)
         return error_set(err, STATUS_INVALID,

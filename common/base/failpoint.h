@@ -4,7 +4,7 @@
  *     BATON_FAILPOINTS="prefill.after_chunk=kill@3" BATON_FAILPOINT_LOG=/tmp/hits baton-prefill ...
  *
  * Spec: [PROCESS:]NAME[/SUBJECT]=ACTION[@N][,...]: in that process only ("prefill-0"), or in all; at the N-th hit (default 1) the action is done once, or, with '@*', at every hit.
- * With SUBJECT only hits about it count, where the place has one: the request's name.
+ * With SUBJECT only hits about it count, where the place has one: the request's name, any of those without a comma.
  *   kill   SIGKILL to the own process      stop   SIGSTOP to the own process
  *   pause  waits until the file BATON_FAILPOINT_LOG.NAME.go exists (bounded: 60 s)
  *   fail   FAILPOINT_FAILS(name) is true   log    only records the hit

@@ -108,6 +108,32 @@ static void test_only_hits_about_the_subject_count(void **state)
     expect_log("decode.taken log 2 decode-0\n");
 }
 
+/* A request id is whatever its client took: what separates the other parts is nothing special in it. */
+static void test_a_subject_is_any_text(void **state)
+{
+    (void)state;
+    arm("decode.taken/a:b=log");
+    FAILPOINT_OF("decode.taken", "a:b");
+    arm("decode-0:decode.taken/x/a:b=c@2=log@2");
+    FAILPOINT_OF("decode.taken", "x/a:b=c@2");
+    FAILPOINT_OF("decode.taken", "b");
+    FAILPOINT_OF("decode.taken", "x/a:b=c@2");
+    arm("prefill-0:decode.taken/decode-0:b=log");
+    FAILPOINT_OF("decode.taken", "decode-0:b");
+    char id[130] = "", spec[160];
+    memset(id, 'i', 128);
+    snprintf(spec, sizeof spec, "decode.taken/%s=log@*", id);
+    arm(spec);
+    FAILPOINT_OF("decode.taken", id);
+    expect_log("decode.taken log 1 decode-0\ndecode.taken log 2 decode-0\n"
+               "decode.taken log 1 decode-0\n");
+    snprintf(spec, sizeof spec, "decode.taken/%si=log", id);
+    struct error err;
+    setenv("BATON_FAILPOINTS", spec, 1);
+    assert_int_equal(failpoint_init("decode-0", &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "the subject of 'decode.taken' is empty or longer than 128"));
+}
+
 static void test_bad_specifications_are_refused(void **state)
 {
     (void)state;
@@ -122,6 +148,10 @@ static void test_bad_specifications_are_refused(void **state)
         {"decode.flip=fail@x", "'x' is not a count"},
         {"x=log:decode.flip", "there is no failpoint 'x'"},
         {"decode.flip=log:decode.flip", "unknown action 'log:decode.flip'"},
+        {"decode.taken/=log", "the subject of 'decode.taken' is empty"},
+        {"decode.taken/a:b", "'decode.taken/a:b' is not [PROCESS:]NAME[/SUBJECT]=ACTION[@N]"},
+        {"decode.taken/a:b,c=log", "'decode.taken/a:b' is not [PROCESS:]NAME"},
+        {"decode.taken=log/a:b", "unknown action 'log/a:b'"},
         {"decode.reading=fail", "nothing fails at 'decode.reading'"},
         {"@/nowhere/at/all", "can't read /nowhere/at/all"},
     };
@@ -226,6 +256,7 @@ int main(void)
         T(test_nothing_is_armed_by_default),
         T(test_the_nth_hit_and_every_hit),
         T(test_only_hits_about_the_subject_count),
+        T(test_a_subject_is_any_text),
         T(test_bad_specifications_are_refused),
         T(test_one_more_than_the_limit),
         T(test_a_file_is_read_again_when_it_changes),

@@ -40,24 +40,17 @@ static bool names_a_process(const struct up_settings *settings, const char *name
     return false;
 }
 
-/* How many of --env's items are for the process that `item` names. */
-static size_t items_like(const struct config_list *environment, const char *item, size_t name)
+/* How many of --env's items begin as `item` does, up to the colon or the equals sign at `end` and with it. */
+static size_t items_like(const struct config_list *environment, const char *item, size_t end)
 {
     size_t count = 0;
     for (size_t i = 0; i < environment->count; i++)
-        count += !strncmp(environment->items[i], item, name + 1); /* with the colon */
+        count += !strncmp(environment->items[i], item, end + 1);
     return count;
 }
 
-enum status up_check(const struct up_settings *settings, struct error *err)
+static enum status check_environment(const struct up_settings *settings, struct error *err)
 {
-    if (!worker_count(settings))
-        return error_set(err, STATUS_INVALID, "--prefill 0 --decode 0 leaves no worker");
-    if (settings->prefill && !settings->decode)
-        return error_set(err, STATUS_INVALID,
-                         "--decode 0: prefill workers alone cannot answer a request");
-    if (worker_count(settings) > CLUSTER_MAX_PROCESSES - 1)
-        return error_set(err, STATUS_LIMIT, "more than %d workers", CLUSTER_MAX_PROCESSES - 1);
     for (size_t i = 0; i < settings->environment.count; i++) {
         const char *item = settings->environment.items[i];
         size_t name = strcspn(item, ":"), key = strcspn(item, "=");
@@ -70,8 +63,24 @@ enum status up_check(const struct up_settings *settings, struct error *err)
         if (items_like(&settings->environment, item, name) > UP_MAX_ENVIRONMENT)
             return error_set(err, STATUS_LIMIT, "more than %d --env for %.*s", UP_MAX_ENVIRONMENT,
                              (int)name, item);
+        if (items_like(&settings->environment, item, key) > 1)
+            return error_set(err, STATUS_INVALID,
+                             "--env sets %.*s of %.*s more than once: leave one of them",
+                             (int)(key - name - 1), item + name + 1, (int)name, item);
     }
     return STATUS_OK;
+}
+
+enum status up_check(const struct up_settings *settings, struct error *err)
+{
+    if (!worker_count(settings))
+        return error_set(err, STATUS_INVALID, "--prefill 0 --decode 0 leaves no worker");
+    if (settings->prefill && !settings->decode)
+        return error_set(err, STATUS_INVALID,
+                         "--decode 0: prefill workers alone cannot answer a request");
+    if (worker_count(settings) > CLUSTER_MAX_PROCESSES - 1)
+        return error_set(err, STATUS_LIMIT, "more than %d workers", CLUSTER_MAX_PROCESSES - 1);
+    return check_environment(settings, err);
 }
 
 /* --- building a command line --- */

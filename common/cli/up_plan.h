@@ -44,8 +44,8 @@ struct up_context {
 };
 
 uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores);
-/* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE; STATUS_LIMIT: too many
- * workers, or too many of one process. */
+/* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE, or a KEY of one process twice;
+ * STATUS_LIMIT: too many workers, or too many --env of one process. */
 enum status up_check(const struct up_settings *settings, struct error *err) WARN_UNUSED;
 struct process_plan up_plan_router(const struct up_context *context);
 /* index: prefill workers first, then decode workers. */

@@ -124,6 +124,21 @@ static void test_environment_goes_to_the_process_it_names(void **state)
     arena_deinit(&fixture.arena);
 }
 
+static void test_a_variable_of_a_process_is_given_once(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_of(2, 1, 2);
+    struct error err;
+    fixture.settings.environment =
+        (struct config_list){{"prefill-0:A=1", "prefill-1:A=2", "prefill-0:AB=3"}, 3};
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_OK);
+    fixture.settings.environment =
+        (struct config_list){{"prefill-0:A=1", "decode-0:A=2", "prefill-0:A=1"}, 3};
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "--env sets A of prefill-0 more than once: leave one of them");
+    arena_deinit(&fixture.arena);
+}
+
 static void test_numbers_of_workers(void **state)
 {
     (void)state;
@@ -144,6 +159,7 @@ int main(void)
         cmocka_unit_test(test_cores_are_shared_out),
         cmocka_unit_test(test_a_workers_command_line),
         cmocka_unit_test(test_environment_goes_to_the_process_it_names),
+        cmocka_unit_test(test_a_variable_of_a_process_is_given_once),
         cmocka_unit_test(test_numbers_of_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -268,6 +268,12 @@ enum status json_get_bool(const struct json_value *object, const char *key, bool
     return named(json_as_bool(member, out, err), key, err);
 }
 
+enum status json_get_optional_bool(const struct json_value *object, const char *key, bool *out,
+                                   struct error *err)
+{
+    return json_find(object, key) ? json_get_bool(object, key, out, err) : STATUS_OK;
+}
+
 enum status json_get_i64(const struct json_value *object, const char *key, int64_t min, int64_t max,
                          int64_t *out, struct error *err)
 {

@@ -63,6 +63,9 @@ enum status json_as_string(const struct json_value *value, const char **text, si
 /* A member of an object: the sentence names the key; STATUS_NOT_FOUND where it is absent or null. */
 enum status json_get_bool(const struct json_value *object, const char *key, bool *out,
                           struct error *err) WARN_UNUSED;
+/* One that may be absent or null, and then leaves `out` as it is. */
+enum status json_get_optional_bool(const struct json_value *object, const char *key, bool *out,
+                                   struct error *err) WARN_UNUSED;
 enum status json_get_i64(const struct json_value *object, const char *key, int64_t min, int64_t max,
                          int64_t *out, struct error *err) WARN_UNUSED;
 enum status json_get_double(const struct json_value *object, const char *key, double min,

@@ -76,8 +76,7 @@ static enum status parse_shape(const struct json_value *root, struct model_shape
     shape->rms_eps = 1e-6;
     if (json_find(root, "rms_norm_eps"))
         TRY(json_get_double(root, "rms_norm_eps", 1e-12, 1, &shape->rms_eps, err));
-    if (json_find(root, "tie_word_embeddings"))
-        TRY(json_get_bool(root, "tie_word_embeddings", &shape->tied_embeddings, err));
+    TRY(json_get_optional_bool(root, "tie_word_embeddings", &shape->tied_embeddings, err));
     shape->qkv_bias = family->qkv_bias;
     shape->qk_norm = family->qk_norm;
     TRY(parse_heads(root, family, shape, err));

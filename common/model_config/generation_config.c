@@ -35,8 +35,7 @@ static enum status parse_defaults(const struct json_value *root, struct generati
         read->top_k = top_k < 0 ? 0 : (uint32_t)top_k;
     }
     bool do_sample = true;
-    if (json_find(root, "do_sample"))
-        TRY(json_get_bool(root, "do_sample", &do_sample, err));
+    TRY(json_get_optional_bool(root, "do_sample", &do_sample, err));
     if (!do_sample) {
         read->has_temperature = true;
         read->temperature = 0;

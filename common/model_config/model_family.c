@@ -109,8 +109,7 @@ static enum status expect_bool(const struct json_value *root, const char *key, b
                                struct error *err)
 {
     bool found = expected;
-    if (json_find(root, key))
-        TRY(json_get_bool(root, key, &found, err));
+    TRY(json_get_optional_bool(root, key, &found, err));
     if (found != expected)
         return error_set(err, STATUS_UNSUPPORTED, "\"%s\": only %s is supported, found %s", key,
                          expected ? "true" : "false", found ? "true" : "false");
@@ -226,8 +225,7 @@ static enum status window_of_switch(const struct json_value *root, uint32_t laye
 {
     bool on = false;
     int64_t from = QWEN_DEFAULT_FROM;
-    if (json_find(root, "use_sliding_window"))
-        TRY(json_get_bool(root, "use_sliding_window", &on, err));
+    TRY(json_get_optional_bool(root, "use_sliding_window", &on, err));
     if (json_find(root, "max_window_layers"))
         TRY(json_get_i64(root, "max_window_layers", 0, INT32_MAX, &from, err));
     if (!on || !*window) {

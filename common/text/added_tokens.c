@@ -20,8 +20,7 @@ static enum status read_flags(const struct json_value *json, struct added_token 
                  {"rstrip", &token->rstrip},
                  {"single_word", &token->single_word}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (json_find(json, flags[i].key))
-            TRY(json_get_bool(json, flags[i].key, flags[i].value, err));
+        TRY(json_get_optional_bool(json, flags[i].key, flags[i].value, err));
     return STATUS_OK;
 }
 

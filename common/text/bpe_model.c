@@ -158,18 +158,12 @@ static enum status read_merges(const struct bpe_model *model, const struct json_
     return STATUS_OK;
 }
 
-static enum status optional_bool(const struct json_value *json, const char *key, bool *value,
-                                 struct error *err)
-{
-    return json_find(json, key) ? json_get_bool(json, key, value, err) : STATUS_OK;
-}
-
 static enum status read_settings(const struct json_value *json, struct bpe_settings *settings,
                                  struct error *err)
 {
-    TRY(optional_bool(json, "ignore_merges", &settings->ignore_merges, err));
-    TRY(optional_bool(json, "byte_fallback", &settings->alphabet.byte_fallback, err));
-    TRY(optional_bool(json, "fuse_unk", &settings->alphabet.fuse_unk, err));
+    TRY(json_get_optional_bool(json, "ignore_merges", &settings->ignore_merges, err));
+    TRY(json_get_optional_bool(json, "byte_fallback", &settings->alphabet.byte_fallback, err));
+    TRY(json_get_optional_bool(json, "fuse_unk", &settings->alphabet.fuse_unk, err));
     if (json_find(json, "unk_token"))
         return json_get_string(json, "unk_token", &settings->alphabet.unk_token, NULL, err);
     return STATUS_OK;

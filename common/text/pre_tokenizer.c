@@ -28,12 +28,6 @@ static enum status next_stage(struct builder *builder, struct pre_tokenizer_stag
     return STATUS_OK;
 }
 
-static enum status optional_bool(const struct json_value *json, const char *key, bool *value,
-                                 struct error *err)
-{
-    return json_find(json, key) ? json_get_bool(json, key, value, err) : STATUS_OK;
-}
-
 static enum status read_behavior(const struct json_value *json, enum split_behavior *behavior,
                                  struct error *err)
 {
@@ -60,7 +54,7 @@ static enum status read_split(struct builder *builder, const struct json_value *
     TRY(next_stage(builder, &stage));
     TRY(json_get_object(json, "pattern", &pattern, builder->err));
     TRY(read_behavior(json, &stage->behavior, builder->err));
-    TRY(optional_bool(json, "invert", &stage->invert, builder->err));
+    TRY(json_get_optional_bool(json, "invert", &stage->invert, builder->err));
     return pattern_read(&stage->pattern, pattern, builder->err);
 }
 
@@ -77,7 +71,7 @@ static enum status split_by_class(struct builder *builder, bool (*has)(uint32_t)
 static enum status read_digits(struct builder *builder, const struct json_value *json)
 {
     bool individual = false;
-    TRY(optional_bool(json, "individual_digits", &individual, builder->err));
+    TRY(json_get_optional_bool(json, "individual_digits", &individual, builder->err));
     return split_by_class(builder, unicode_is_numeric,
                           individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS);
 }
@@ -112,7 +106,7 @@ static enum status read_prepend_scheme(struct metaspace *metaspace, const struct
     bool add_prefix_space = true;
     if (json_find(json, "prepend_scheme"))
         TRY(json_get_string(json, "prepend_scheme", &name, NULL, err));
-    TRY(optional_bool(json, "add_prefix_space", &add_prefix_space, err));
+    TRY(json_get_optional_bool(json, "add_prefix_space", &add_prefix_space, err));
     /* Files from before there were schemes have add_prefix_space alone. */
     if (!add_prefix_space && json_find(json, "prepend_scheme") && strcmp(name, "never") != 0)
         return error_set(err, STATUS_INVALID,
@@ -141,7 +135,7 @@ enum status metaspace_read(struct metaspace *metaspace, const struct json_value 
         return error_set(err, STATUS_INVALID, "\"replacement\" isn't one character");
     memcpy(metaspace->replacement, text, length);
     metaspace->length = length;
-    TRY(optional_bool(json, "split", &metaspace->split, err));
+    TRY(json_get_optional_bool(json, "split", &metaspace->split, err));
     return read_prepend_scheme(metaspace, json, err);
 }
 
@@ -157,8 +151,8 @@ static enum status read_byte_level(struct builder *builder, const struct json_va
 {
     struct pre_tokenizer_stage *stage = NULL;
     bool add_prefix_space = true, use_regex = true;
-    TRY(optional_bool(json, "add_prefix_space", &add_prefix_space, builder->err));
-    TRY(optional_bool(json, "use_regex", &use_regex, builder->err));
+    TRY(json_get_optional_bool(json, "add_prefix_space", &add_prefix_space, builder->err));
+    TRY(json_get_optional_bool(json, "use_regex", &use_regex, builder->err));
     if (add_prefix_space) {
         TRY(next_stage(builder, &stage));
         stage->kind = PRE_TOKENIZER_SPACE;

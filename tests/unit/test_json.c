@@ -173,6 +173,16 @@ static void test_getters_of_other_types(void **state)
     assert_int_equal(json_get_bool(root, "b", &b, &err), STATUS_OK);
     assert_true(b);
     assert_int_equal(json_get_bool(root, "s", &b, &err), STATUS_INVALID);
+    assert_int_equal(json_get_bool(root, "n", &b, &err), STATUS_NOT_FOUND);
+    /* One that may be missing leaves what was there, and is of its type all the same. */
+    assert_int_equal(json_get_optional_bool(root, "n", &b, &err), STATUS_OK);
+    assert_int_equal(json_get_optional_bool(root, "none", &b, &err), STATUS_OK);
+    assert_true(b);
+    assert_int_equal(json_get_optional_bool(root, "s", &b, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "\"s\": expected true or false, found a string");
+    b = false;
+    assert_int_equal(json_get_optional_bool(root, "b", &b, &err), STATUS_OK);
+    assert_true(b);
     assert_int_equal(json_get_string(root, "s", &text, NULL, &err), STATUS_OK);
     assert_string_equal(text, "h\xc3\xa9");
     assert_int_equal(json_get_string(root, "z", &text, NULL, &err), STATUS_INVALID);

@@ -1,13 +1,13 @@
 /* A router's life: registrations, Session messages of workers, requests and departures of clients, lost streams and time, in any order and of any
  * bytes, through the code that receives them and the real dispatcher, whose thread is this one. Every request that was taken in ends with one status, every stream is
  * closed, nothing leaks; what the router sends can be read. Input: pairs of a byte (what happens) and a piece. */
-#include "common/base/clock.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
 #include "proto/worker.pb-c.h"
 #include "router/dispatch_internal.h"
 #include "router/grpc_api.h"
 #include "router/registry_service.h"
+#include "tests/fuzz/fake_clock.h"
 #include "tests/fuzz/fake_rpc.h"
 
 #include <string.h>
@@ -17,23 +17,6 @@
 #define MAX_EVENTS 64
 #define TTL_US     10000000
 #define MAX_TURNS  1000
-
-static uint64_t time_us;
-
-uint64_t clock_now_us(void)
-{
-    return time_us;
-}
-
-uint64_t clock_now_ns(void)
-{
-    return time_us * 1000;
-}
-
-uint64_t clock_unix_us(void)
-{
-    return time_us;
-}
 
 struct world {
     struct membership *membership;
@@ -167,7 +150,7 @@ static void happen(struct world *world, size_t what, struct fuzz_bytes bytes)
         if (call)
             fake_call_end(call, what == 4 ? RPC_UNAVAILABLE : RPC_CANCELLED);
         break;
-    case 6: time_us += (uint64_t)bytes.size * 10000; break;
+    case 6: fake_time_us += (uint64_t)bytes.size * 10000; break;
     case 7: fake_rpc.full = !fake_rpc.full; break;
     }
 }
@@ -200,12 +183,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         open_once();
     struct fuzz_input input = {data, data + size};
     struct world world;
-    time_us = 1000000;
+    fake_time_us = 1000000;
     world_open(&world);
     for (int i = 0; i < MAX_EVENTS && input.at < input.end; i++) {
         size_t what = fuzz_take_below(&input, 8);
         happen(&world, what, fuzz_take_piece(&input));
-        time_us += 1000;
+        fake_time_us += 1000;
         settle(&world);
     }
     world_close(&world);

@@ -1,10 +1,10 @@
 #include "tests/fuzz/worker_world.h"
 
 #include "common/base/assert.h"
-#include "common/base/clock.h"
 #include "common/membership/worker_message.h"
 #include "proto/proto_unpack.h"
 #include "proto/worker.pb-c.h"
+#include "tests/fuzz/fake_clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +14,6 @@
 #define MAX_JOBS       512
 #define MAX_POSTED     4096
 #define MAX_END_ROUNDS 200
-
-static uint64_t time_us;
-
-uint64_t clock_now_us(void)
-{
-    return time_us;
-}
-
-uint64_t clock_now_ns(void)
-{
-    return time_us * 1000;
-}
-
-uint64_t clock_unix_us(void)
-{
-    return time_us;
-}
 
 /* ---------------------------------------------------------------------- the transfer thread's inbox */
 
@@ -335,7 +318,7 @@ static void settle(struct world *world)
         inbox->count = 0;
         struct kv_event events[8];
         size_t count;
-        while ((count = kv_transport_poll(world->worker.transport, time_us, events, 8)))
+        while ((count = kv_transport_poll(world->worker.transport, fake_time_us, events, 8)))
             for (size_t i = 0; i < count; i++)
                 world->worker.ops->handlers.kv_event(world->worker.role, &events[i]);
         fake_rpc_settle();
@@ -344,7 +327,7 @@ static void settle(struct world *world)
 
 static void tick(struct world *world)
 {
-    world->worker.ops->handlers.tick(world->worker.role, time_us);
+    world->worker.ops->handlers.tick(world->worker.role, fake_time_us);
     settle(world);
 }
 
@@ -435,7 +418,7 @@ static void happen(struct world *world, size_t what, struct fuzz_bytes bytes)
     case 4:
     case 5: happen_to_peer(world, what, bytes); break;
     case 6: step(&world->steps, bytes.size > 0); break;
-    case 7: time_us += (uint64_t)bytes.size * 10000; break;
+    case 7: fake_time_us += (uint64_t)bytes.size * 10000; break;
     case 8: fake_rpc.full = !fake_rpc.full; break;
     case 9: atomic_store(&world->worker.draining, true); break;
     }
@@ -453,7 +436,7 @@ static void let_all_end(struct world *world)
     settle(world);
     for (int round = 0; ops->busy_count(world->worker.role) || world->steps.job_count; round++) {
         FUZZ_CHECK(round < MAX_END_ROUNDS);
-        time_us += 1000000;
+        fake_time_us += 1000000;
         step(&world->steps, false);
         settle(world);
         tick(world);
@@ -480,12 +463,12 @@ void worker_world_play(const struct worker_role_ops *ops, struct fuzz_input *inp
     fuzz_quiet();
     struct world *world = calloc(1, sizeof *world);
     FUZZ_CHECK(world);
-    time_us = 1000000;
+    fake_time_us = 1000000;
     world_open(world, ops);
     for (int i = 0; i < WORLD_EVENTS && input->at < input->end; i++) {
         size_t what = fuzz_take_below(input, 10);
         happen(world, what, fuzz_take_piece(input));
-        time_us += 1000;
+        fake_time_us += 1000;
     }
     let_all_end(world);
     world_close(world);

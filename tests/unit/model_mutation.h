@@ -166,6 +166,22 @@ static inline void model_clear(const char *folder)
     closedir(listed);
 }
 
+/* The folder of this test program, for cmocka_run_group_tests(tests, model_folder_make, model_folder_drop). */
+static char model_folder[] = "/tmp/baton_test_model_XXXXXX";
+
+static inline int model_folder_make(void **state)
+{
+    (void)state;
+    return mkdtemp(model_folder) ? 0 : -1;
+}
+
+static inline int model_folder_drop(void **state)
+{
+    (void)state;
+    model_clear(model_folder);
+    return rmdir(model_folder);
+}
+
 /* `folder` becomes a copy of tests/golden/models/`model`. */
 static inline void model_copy(const char *model, const char *folder)
 {

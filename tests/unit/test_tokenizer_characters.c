@@ -40,18 +40,7 @@ static struct tokenizer *opened(struct characters_file file)
 static void check(struct characters_file file, const char *text, const char *expected)
 {
     struct tokenizer *tokenizer = opened(file);
-    struct token_ids ids;
-    struct error err = {""};
-    struct str got;
-    token_ids_init(&ids, 1000);
-    str_init(&got, 10000);
-    if (tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &err) != STATUS_OK)
-        fail_msg("\"%s\": %s", text, err.text);
-    for (size_t i = 0; i < ids.count; i++)
-        str_addf(&got, "%s%u", i ? " " : "", ids.data[i]);
-    assert_string_equal(got.data, expected);
-    str_deinit(&got);
-    token_ids_deinit(&ids);
+    tokenizer_check(tokenizer, text, false, expected);
     tokenizer_close(tokenizer);
 }
 

@@ -111,26 +111,11 @@ static void test_bf16_stays_what_it_is(void **state)
 
 /* --- in an engine --- */
 
-static char folder[] = "/tmp/baton_test_convert_XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    model_clear(folder);
-    return rmdir(folder);
-}
-
 /* The hash of the logits behind a prompt, by the folder's model. */
 static uint64_t answer_of_folder(bool f32)
 {
     static const uint32_t tokens[] = {5, 99, 380, 7}, blocks[] = {0};
-    struct engine_config config = {.model_dir = folder,
+    struct engine_config config = {.model_dir = model_folder,
                                    .kernels = {.f32 = f32, .threads = 1},
                                    .block_tokens = 16,
                                    .block_count = 1,
@@ -157,7 +142,7 @@ static uint64_t answer_of_folder(bool f32)
 /* The lower halves of the words of the first tensor, an embedding of fp32 that is the head too, become `low`. */
 static void change_low_bits(uint32_t low)
 {
-    struct model_bytes bytes = model_read(folder, "model.safetensors");
+    struct model_bytes bytes = model_read(model_folder, "model.safetensors");
     uint64_t header;
     memcpy(&header, bytes.data, sizeof header);
     model_find(bytes, sizeof header, 140,
@@ -169,7 +154,7 @@ static void change_low_bits(uint32_t low)
         word = (word & 0xffff0000) | low;
         memcpy(bytes.data + at, &word, sizeof word);
     }
-    model_write(folder, "model.safetensors", bytes.data, bytes.length);
+    model_write(model_folder, "model.safetensors", bytes.data, bytes.length);
     free(bytes.data);
 }
 
@@ -177,7 +162,7 @@ static void change_low_bits(uint32_t low)
 static void test_an_engine_takes_what_its_arithmetic_holds(void **state)
 {
     (void)state;
-    model_copy("qwen3", folder);
+    model_copy("qwen3", model_folder);
     uint64_t exact = answer_of_folder(true), fast = answer_of_folder(false);
     change_low_bits(0x7000); /* below half a bf16 */
     assert_int_not_equal(answer_of_folder(true), exact);
@@ -194,5 +179,5 @@ int main(void)
         cmocka_unit_test(test_bf16_stays_what_it_is),
         cmocka_unit_test(test_an_engine_takes_what_its_arithmetic_holds),
     };
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, model_folder_make, model_folder_drop);
 }

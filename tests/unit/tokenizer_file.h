@@ -6,10 +6,15 @@
 #include "common/json/json_quote.h"
 #include "common/text/tokenizer.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 /* JSON texts of members; NULL: a sound one. */
 struct tokenizer_file {
@@ -78,6 +83,24 @@ static inline enum status tokenizer_file_open(const struct tokenizer_file *file,
     enum status status = tokenizer_file_open_bytes(text.data, text.length, tokenizer, err);
     str_deinit(&text);
     return status;
+}
+
+/* Encodes and compares with ids written as "104 257". */
+static inline void tokenizer_check(const struct tokenizer *tokenizer, const char *text,
+                                   bool special, const char *expected)
+{
+    struct token_ids ids;
+    struct error err = {""};
+    struct str got;
+    token_ids_init(&ids, 1000);
+    str_init(&got, 10000);
+    if (tokenizer_encode(tokenizer, text, strlen(text), special, &ids, &err) != STATUS_OK)
+        fail_msg("\"%s\": %s", text, err.text);
+    for (size_t i = 0; i < ids.count; i++)
+        str_addf(&got, "%s%u", i ? " " : "", ids.data[i]);
+    assert_string_equal(got.data, expected);
+    str_deinit(&got);
+    token_ids_deinit(&ids);
 }
 
 #endif

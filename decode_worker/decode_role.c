@@ -281,8 +281,8 @@ static void on_command(void *context, const Baton__Worker__V1__SessionDown *comm
         run_actions(role);
         break;
     default:
-        log_warn(MODULE, "command=%d msg=\"not a command for a decode worker\"",
-                 (int)command->command_case);
+        log_warn_limited(MODULE, "command=%d msg=\"not a command for a decode worker\"",
+                         (int)command->command_case);
     }
 }
 

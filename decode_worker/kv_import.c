@@ -49,9 +49,9 @@ static void on_welcome(struct kv_import *imports, struct peer *peer,
 {
     if (welcome->version != WORKER_PROTOCOL_VERSION || !welcome->transport_address.len ||
         welcome->transport_address.len > sizeof peer->transport_address) {
-        log_error(MODULE,
-                  "peer=%s version=%u address_bytes=%zu msg=\"a welcome that can't be used\"",
-                  peer->name, welcome->version, welcome->transport_address.len);
+        log_error_limited(
+            MODULE, "peer=%s version=%u address_bytes=%zu msg=\"a welcome that can't be used\"",
+            peer->name, welcome->version, welcome->transport_address.len);
         struct stream *stream = peer->stream;
         peer->stream = NULL;
         stream_cancel(stream);
@@ -123,8 +123,9 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
         return;
     peer->stream = NULL;
     char quoted[300];
-    log_warn(MODULE, "peer=%s code=%s reason=%s msg=%s", peer->name, rpc_code_name(end->code),
-             end->reason, log_quote(end->message, quoted, sizeof quoted));
+    log_warn_limited(MODULE, "peer=%s code=%s reason=%s msg=%s", peer->name,
+                     rpc_code_name(end->code), end->reason,
+                     log_quote(end->message, quoted, sizeof quoted));
     if (end->code != RPC_FAILED_PRECONDITION)
         imports->handlers.peer_lost(imports->role, peer->id);
     else if (!strcmp(end->reason, "numerics_mismatch"))
@@ -317,13 +318,13 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
     bool slow = imports->worker->config.transport == KV_LANE_AUTO && strcmp(peer->lane, "shm") &&
                 same_host(peer->address, imports->worker->info.address);
     if (slow)
-        log_warn(
+        log_warn_limited(
             MODULE,
             "peer=%s lane=%s msg=\"paired over a slower lane than shm, which two workers on one "
             "machine should have: see --transport of both\"",
             peer->name, peer->lane);
     else
-        log_info(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
+        log_info_limited(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
     return STATUS_OK;
 }
 
@@ -365,8 +366,8 @@ bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
         pool[local[block_count - 1] * block_bytes] ^= 1;
     for (uint32_t i = 0; i < block_count; i++)
         if (kv_checksum(pool + local[i] * block_bytes, block_bytes) != checksums[i]) {
-            log_error(MODULE, "block=%u of=%u msg=\"the checksum of a KV block is wrong\"", i,
-                      block_count);
+            log_error_limited(MODULE, "block=%u of=%u msg=\"the checksum of a KV block is wrong\"",
+                              i, block_count);
             return false;
         }
     return true;
@@ -396,10 +397,10 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
     if (!peer)
         return; /* of a pairing that was given up, which no sink used */
     if (event->status != STATUS_OK)
-        log_warn(MODULE, "peer=%s lane=%s status=%s failure=%s reason=\"%s\" msg=\"%s\"",
-                 peer->name, peer->lane, status_name(event->status),
-                 kv_failure_name(event->failure), event->reason,
-                 event->kind == KV_EVENT_READ_DONE ? "a read failed" : "the pairing was closed");
+        log_warn_limited(
+            MODULE, "peer=%s lane=%s status=%s failure=%s reason=\"%s\" msg=\"%s\"", peer->name,
+            peer->lane, status_name(event->status), kv_failure_name(event->failure), event->reason,
+            event->kind == KV_EVENT_READ_DONE ? "a read failed" : "the pairing was closed");
     if (event->kind == KV_EVENT_READ_DONE) {
         lane_speed_on_read_done(&peer->speed, event->status == STATUS_OK ? event->bytes : 0,
                                 clock_now_us());

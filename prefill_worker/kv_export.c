@@ -124,12 +124,21 @@ static void welcome(struct kv_export *exports, struct peer *peer)
     send_up(peer->stream, &up);
 }
 
+/* For logs, which it must not be able to write lines into. */
+static void name_peer(struct peer *peer, const char *said)
+{
+    str_copy(peer->name, sizeof peer->name, said);
+    for (char *at = peer->name; *at; at++)
+        if (*at <= ' ' || *at == 0x7f || *at == '"')
+            *at = '?';
+}
+
 /* Layouts and models must agree before a byte may be read; both hashes go into the sentence. */
 static void on_hello(struct kv_export *exports, struct peer *peer,
                      const Baton__Worker__V1__PeerHello *hello)
 {
     const struct worker_info *info = &exports->worker->info;
-    str_copy(peer->name, sizeof peer->name, hello->name);
+    name_peer(peer, hello->name);
     char text[256] = "";
     if (hello->version != WORKER_PROTOCOL_VERSION)
         snprintf(text, sizeof text, "protocol version %u here, %u there", WORKER_PROTOCOL_VERSION,
@@ -147,11 +156,11 @@ static void on_hello(struct kv_export *exports, struct peer *peer,
         stream_finish(peer->stream, RPC_FAILED_PRECONDITION, "layout_mismatch", text);
     if (*text) {
         char quoted[300];
-        log_error(MODULE, "peer=%s msg=\"refused to pair\" why=%s", peer->name,
-                  log_quote(text, quoted, sizeof quoted));
+        log_error_limited(MODULE, "peer=%s msg=\"refused to pair\" why=%s", peer->name,
+                          log_quote(text, quoted, sizeof quoted));
         return;
     }
-    log_info(MODULE, "peer=%s msg=\"a decode worker is paired\"", peer->name);
+    log_info_limited(MODULE, "peer=%s msg=\"a decode worker is paired\"", peer->name);
     welcome(exports, peer);
 }
 
@@ -210,8 +219,8 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     struct peer *peer = stream_context(stream);
     if (!peer)
         return;
-    log_info(MODULE, "peer=%s code=%s msg=\"a decode worker's stream ended\"", peer->name,
-             rpc_code_name(end->code));
+    log_info_limited(MODULE, "peer=%s code=%s msg=\"a decode worker's stream ended\"", peer->name,
+                     rpc_code_name(end->code));
     kv_transport_revoke(exports->worker->transport, peer->admission);
     uint64_t id = peer->id;
     *peer = (struct peer){0};

@@ -32,8 +32,9 @@ static void send_command(struct worker *worker, const Baton__Worker__V1__Session
 {
     if (worker_link_send(worker->link, command) != STATUS_LIMIT)
         return;
-    log_error("dispatch", "worker=%s msg=\"doesn't read its commands: closing the session\"",
-              worker->info.name);
+    log_error_limited("dispatch",
+                      "worker=%s msg=\"doesn't read its commands: closing the session\"",
+                      worker->info.name);
     worker_link_close(worker->link);
 }
 
@@ -125,8 +126,8 @@ void worker_command(struct dispatch *dispatch, struct request *request,
 /* A message that no honest worker of this version sends. Its session ends; its requests go elsewhere. */
 static void misbehaved(struct worker *worker, const char *what)
 {
-    log_error("dispatch", "worker=%s what=%s msg=\"bad message: closing the session\"",
-              worker->info.name, what);
+    log_error_limited("dispatch", "worker=%s what=%s msg=\"bad message: closing the session\"",
+                      worker->info.name, what);
     worker_link_close(worker->link);
 }
 
@@ -239,10 +240,11 @@ static void note_misfit(struct dispatch *dispatch, const struct request *request
     if (worker->key != life->decode || !life->has_handle || !life->prefill ||
         (strcmp(reason, "layout_mismatch") && strcmp(reason, "numerics_mismatch")))
         return;
-    log_error("dispatch",
-              "prefill=%s decode=%s reason=%s msg=\"these workers don't fit together: not paired "
-              "again until the membership changes\"",
-              request->timing.prefill_worker, worker->info.name, reason);
+    log_error_limited(
+        "dispatch",
+        "prefill=%s decode=%s reason=%s msg=\"these workers don't fit together: not paired "
+        "again until the membership changes\"",
+        request->timing.prefill_worker, worker->info.name, reason);
     route_misfits_note(&dispatch->misfits,
                        (struct route_misfit){.prefill = life->prefill, .decode = worker->key});
 }

@@ -89,9 +89,9 @@ static void on_register(struct rpc_call *call, struct rpc_bytes bytes)
     response.session_up = held;
     if (reason) {
         char quoted[600];
-        log_warn("registry", "peer=%s reason=%s why=%s msg=\"registration refused\"",
-                 rpc_call_peer(call), reason_name(reason),
-                 log_quote(err.text, quoted, sizeof quoted));
+        log_warn_limited("registry", "peer=%s reason=%s why=%s msg=\"registration refused\"",
+                         rpc_call_peer(call), reason_name(reason),
+                         log_quote(err.text, quoted, sizeof quoted));
         reply_status(call, reason, err.text);
     } else if (rpc_call_send_message(call, &response.base) == STATUS_OK) {
         reply_status(call, REASON_NONE, NULL);

@@ -20,8 +20,8 @@ void link_message_free(struct link_message *message)
 static void give_up(struct worker_link *link, struct rpc_call *call, const char *why)
 {
     char quoted[300];
-    log_error("worker_link", "worker_key=%llu why=%s msg=\"closing the session\"",
-              (unsigned long long)link->worker, log_quote(why, quoted, sizeof quoted));
+    log_error_limited("worker_link", "worker_key=%llu why=%s msg=\"closing the session\"",
+                      (unsigned long long)link->worker, log_quote(why, quoted, sizeof quoted));
     rpc_call_cancel(call);
 }
 

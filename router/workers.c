@@ -67,8 +67,8 @@ static void worker_dial(struct workers *workers, struct worker *worker, uint64_t
         worker->state = WORKER_DIALLING;
         return;
     }
-    log_warn("workers", "worker=%s address=%s msg=\"can't dial: %s\"", worker->info.name,
-             worker->info.address, err.text);
+    log_warn_limited("workers", "worker=%s address=%s msg=\"can't dial: %s\"", worker->info.name,
+                     worker->info.address, err.text);
     worker_wait(worker, now_us);
 }
 
@@ -76,8 +76,8 @@ static void worker_leave(struct workers *workers, struct worker *worker)
 {
     if (worker->state == WORKER_LEAVING)
         return;
-    log_info("workers", "worker=%s incarnation=%016" PRIx64 " msg=\"left\"", worker->info.name,
-             worker->info.incarnation);
+    log_info_limited("workers", "worker=%s incarnation=%016" PRIx64 " msg=\"left\"",
+                     worker->info.name, worker->info.incarnation);
     if (worker->link) {
         worker->state = WORKER_LEAVING;
         worker_link_close(worker->link);
@@ -109,7 +109,8 @@ static struct worker *find_worker(const struct workers *workers, const struct wo
 static void workers_add(struct workers *workers, const struct worker_info *info, uint64_t now_us)
 {
     if (workers->count == WORKERS_MAX_SLOTS) {
-        log_warn("workers", "worker=%s msg=\"waits until old streams are closed\"", info->name);
+        log_warn_limited("workers", "worker=%s msg=\"waits until old streams are closed\"",
+                         info->name);
         return; /* the next change of membership, at the latest its heartbeat's lapse, tries again */
     }
     struct worker *worker = calloc(1, sizeof *worker);
@@ -123,11 +124,12 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
     worker->info = *info;
     worker->backoff_us = FIRST_BACKOFF_US;
     workers->items[workers->count++] = worker;
-    log_info("workers",
-             "worker=%s role=%s address=%s incarnation=%016" PRIx64
-             " numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64 " msg=\"joined\"",
-             info->name, worker_role_name(info->role), info->address, info->incarnation,
-             info->numerics_name, info->model_hash, info->layout_hash);
+    log_info_limited("workers",
+                     "worker=%s role=%s address=%s incarnation=%016" PRIx64
+                     " numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64
+                     " msg=\"joined\"",
+                     info->name, worker_role_name(info->role), info->address, info->incarnation,
+                     info->numerics_name, info->model_hash, info->layout_hash);
     worker_dial(workers, worker, now_us);
 }
 
@@ -198,13 +200,15 @@ bool workers_hello(struct workers *workers, struct worker *worker,
         worker->link->up = true;
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, true,
                         now_us);
-        log_info("workers", "worker=%s role=%s address=%s msg=\"session is up\"", worker->info.name,
-                 worker_role_name(worker->info.role), worker->info.address);
+        log_info_limited("workers", "worker=%s role=%s address=%s msg=\"session is up\"",
+                         worker->info.name, worker_role_name(worker->info.role),
+                         worker->info.address);
         return true;
     }
     char quoted[400];
-    log_error("workers", "worker=%s address=%s why=%s msg=\"session refused\"", worker->info.name,
-              worker->info.address, log_quote(err.text, quoted, sizeof quoted));
+    log_error_limited("workers", "worker=%s address=%s why=%s msg=\"session refused\"",
+                      worker->info.name, worker->info.address,
+                      log_quote(err.text, quoted, sizeof quoted));
     worker->link->refused = true;
     worker_link_close(worker->link);
     if (status == STATUS_NOT_FOUND) /* its next life registers by itself */

@@ -1,5 +1,7 @@
 #include "common/base/log.h"
 
+#include "common/base/clock.h"
+
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -96,16 +98,16 @@ static void tell_lost(void)
         atomic_fetch_add(&untold_lines, count);
 }
 
-void log_write(enum log_level level, const char *module, const char *format, ...)
+__attribute__((format(printf, 4, 0))) static void write_line(enum log_level level,
+                                                             const char *module, uint64_t left_out,
+                                                             const char *format, va_list args)
 {
-    if (!log_enabled(level))
-        return;
     char line[LOG_MAX_LINE_BYTES];
     size_t used = stamp(line, sizeof line, level, module);
-    va_list args;
-    va_start(args, format);
+    if (left_out)
+        used += (size_t)snprintf(line + used, sizeof line - used, "left_out=%llu ",
+                                 (unsigned long long)left_out);
     int body = vsnprintf(line + used, sizeof line - used, format, args);
-    va_end(args);
     used += body > 0 ? (size_t)body : 0;
     if (used > sizeof line - 1)
         used = sizeof line - 1;
@@ -115,6 +117,49 @@ void log_write(enum log_level level, const char *module, const char *format, ...
         return;
     atomic_fetch_add(&lost_lines, 1);
     atomic_fetch_add(&untold_lines, 1);
+}
+
+void log_write(enum log_level level, const char *module, const char *format, ...)
+{
+    if (!log_enabled(level))
+        return;
+    va_list args;
+    va_start(args, format);
+    write_line(level, module, 0, format, args);
+    va_end(args);
+}
+
+bool log_limit_take(struct log_limit *limit, uint64_t now_us, uint64_t *left_out)
+{
+    while (atomic_flag_test_and_set_explicit(&limit->busy, memory_order_acquire))
+        ; /* a few instructions of another thread */
+    if (!limit->begun || now_us - limit->since_us >= LOG_LIMIT_US) {
+        limit->begun = true;
+        limit->since_us = now_us;
+        limit->lines = 0;
+    }
+    bool may = limit->lines < LOG_LIMIT_LINES;
+    if (may) {
+        limit->lines++;
+        *left_out = limit->left_out;
+        limit->left_out = 0;
+    } else {
+        limit->left_out++;
+    }
+    atomic_flag_clear_explicit(&limit->busy, memory_order_release);
+    return may;
+}
+
+void log_write_limited(struct log_limit *limit, enum log_level level, const char *module,
+                       const char *format, ...)
+{
+    uint64_t left_out;
+    if (!log_enabled(level) || !log_limit_take(limit, clock_now_us(), &left_out))
+        return;
+    va_list args;
+    va_start(args, format);
+    write_line(level, module, left_out, format, args);
+    va_end(args);
 }
 
 const char *log_quote(const char *text, char *buffer, size_t size)

@@ -9,15 +9,22 @@
  *
  * Logging never waits and never fails: a line that can't be written at once (the disk is full, nobody reads the pipe) is lost
  * and counted, and the next line that can be written is preceded by one that tells how many are missing.
+ *
+ * What another machine can cause as often as it likes (a connection refused, a hello, a bad message) is logged by log_*_limited:
+ * LOG_LIMIT_LINES of one place in LOG_LIMIT_US, the rest is counted, and told by the place's next line (left_out=N). So that
+ * nobody can fill the disk, or hide a line among a million.
  */
 #ifndef BATON_BASE_LOG_H
 #define BATON_BASE_LOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define LOG_MAX_LINE_BYTES 2048 /* with the newline; no more than a pipe takes whole (PIPE_BUF) */
+#define LOG_LIMIT_LINES    20
+#define LOG_LIMIT_US       10000000
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
@@ -39,6 +46,27 @@ void log_write(enum log_level level, const char *module, const char *format, ...
         if (log_enabled(LOG_DEBUG))                                                                \
             log_write(LOG_DEBUG, module, __VA_ARGS__);                                             \
     } while (0)
+
+/* What one place has written. Zeroed: nothing yet. */
+struct log_limit {
+    atomic_flag busy;
+    bool begun;
+    uint64_t since_us, left_out;
+    unsigned lines;
+};
+/* Whether one more line may be written at now_us; then *left_out is how many were not, before it. Any thread. */
+bool log_limit_take(struct log_limit *limit, uint64_t now_us, uint64_t *left_out);
+void log_write_limited(struct log_limit *limit, enum log_level level, const char *module,
+                       const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#define LOG_LIMITED(level, module, ...)                                                            \
+    do {                                                                                           \
+        static struct log_limit log_limit_of_this_place = {.busy = ATOMIC_FLAG_INIT};              \
+        log_write_limited(&log_limit_of_this_place, level, module, __VA_ARGS__);                   \
+    } while (0)
+#define log_error_limited(module, ...) LOG_LIMITED(LOG_ERROR, module, __VA_ARGS__)
+#define log_warn_limited(module, ...)  LOG_LIMITED(LOG_WARN, module, __VA_ARGS__)
+#define log_info_limited(module, ...)  LOG_LIMITED(LOG_INFO, module, __VA_ARGS__)
 
 /* Writes `text` into buffer as a quoted logfmt value (control bytes and quotes escaped, cut to fit); returns buffer. */
 const char *log_quote(const char *text, char *buffer, size_t size);

@@ -177,8 +177,9 @@ uint64_t membership_lapse(struct membership *membership, uint64_t now_us)
         struct entry *entry = &membership->entries[i];
         uint64_t due_us = entry->heard_us + membership->config.ttl_us;
         if (!entry->member.held && due_us <= now_us) {
-            log_warn("membership", "worker=%s incarnation=%016llx msg=\"not heard of: removed\"",
-                     entry->member.info.name, (unsigned long long)entry->member.info.incarnation);
+            log_warn_limited(
+                "membership", "worker=%s incarnation=%016llx msg=\"not heard of: removed\"",
+                entry->member.info.name, (unsigned long long)entry->member.info.incarnation);
             membership_remove(membership, entry);
             changed = true;
             continue;

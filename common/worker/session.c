@@ -26,7 +26,7 @@ static void send_hello(const struct session *session, struct stream *stream)
 static void lose_stream(struct session *session, const char *why)
 {
     session->stream = NULL;
-    log_warn(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
+    log_warn_limited(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
     session->handlers->lost(session->role);
 }
 
@@ -39,7 +39,7 @@ static void take_stream(struct session *session, struct stream *stream)
     }
     session->stream = stream;
     session->last_load_us = 0;
-    log_info(MODULE, "msg=\"the router's session is up\" peer=%s", stream_peer(stream));
+    log_info_limited(MODULE, "msg=\"the router's session is up\" peer=%s", stream_peer(stream));
 }
 
 static void note_router(struct session *session, uint64_t router)
@@ -48,9 +48,9 @@ static void note_router(struct session *session, uint64_t router)
     session->router = router;
     if (!changed)
         return;
-    log_info(MODULE,
-             "router=%016" PRIx64 " msg=\"another router: what the last one asked for ends\"",
-             router);
+    log_info_limited(
+        MODULE, "router=%016" PRIx64 " msg=\"another router: what the last one asked for ends\"",
+        router);
     session->handlers->router_changed(session->role);
 }
 
@@ -61,8 +61,8 @@ static void on_hello(struct session *session, struct stream *stream,
     send_hello(session, stream);
     if (strcmp(hello->worker, info->name) || hello->worker_incarnation != info->incarnation) {
         /* A router that dials one who was here before: no reason to give up the session there is. */
-        log_info(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
-                 stream_peer(stream));
+        log_info_limited(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
+                         stream_peer(stream));
         stream_finish(stream, RPC_NOT_FOUND, "another_worker",
                       "another worker, or another life of it, is here");
         return;

@@ -97,9 +97,9 @@ static bool message_post(struct rpc_call *call, struct stream_message *message)
     if (status == STATUS_OK)
         return true;
     if (status == STATUS_LIMIT)
-        log_error(MODULE,
-                  "stream=%s msg=\"the transfer thread is too far behind: the stream is ended\"",
-                  stream->service.kind->name);
+        log_error_limited(
+            MODULE, "stream=%s msg=\"the transfer thread is too far behind: the stream is ended\"",
+            stream->service.kind->name);
     message_drop(&message->base);
     rpc_call_cancel(call);
     return false;
@@ -138,8 +138,9 @@ static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
         return;
     }
     char quoted[256];
-    log_error(MODULE, "stream=%s msg=\"a message could not be read, the stream is ended\" error=%s",
-              stream->service.kind->name, log_quote(err.text, quoted, sizeof quoted));
+    log_error_limited(MODULE,
+                      "stream=%s msg=\"a message could not be read, the stream is ended\" error=%s",
+                      stream->service.kind->name, log_quote(err.text, quoted, sizeof quoted));
     message_drop(&message->base);
     rpc_call_cancel(call);
 }
@@ -211,8 +212,9 @@ void stream_send(struct stream *stream, const ProtobufCMessage *message)
 {
     enum status status = rpc_call_send_message(stream->call, message);
     if (status == STATUS_LIMIT) {
-        log_error(MODULE, "stream=%s peer=%s msg=\"the reader is too slow: the stream is ended\"",
-                  stream->service.kind->name, rpc_call_peer(stream->call));
+        log_error_limited(MODULE,
+                          "stream=%s peer=%s msg=\"the reader is too slow: the stream is ended\"",
+                          stream->service.kind->name, rpc_call_peer(stream->call));
         rpc_call_cancel(stream->call);
     }
 }

@@ -1,7 +1,10 @@
 /* log: lines are bounded, and whatever becomes of standard error, logging neither waits nor ends the process; what is lost is counted. */
 #include "common/base/log.h"
 
+#include "common/base/clock.h"
+
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -158,6 +161,59 @@ static void test_a_file_is_shared(void **state)
     unlink(path);
 }
 
+/* What anybody can cause as often as he likes: so many lines at a time, and the next one says how many there were not. */
+static void test_a_place_has_a_budget_of_lines(void **state)
+{
+    (void)state;
+    struct log_limit limit = {.busy = ATOMIC_FLAG_INIT};
+    uint64_t left_out = 1, now_us = 5;
+    for (int i = 0; i < LOG_LIMIT_LINES; i++) {
+        assert_true(log_limit_take(&limit, now_us, &left_out));
+        assert_int_equal(left_out, 0);
+    }
+    assert_false(log_limit_take(&limit, now_us, &left_out));
+    assert_false(log_limit_take(&limit, now_us + LOG_LIMIT_US - 1, &left_out));
+    assert_true(log_limit_take(&limit, now_us + LOG_LIMIT_US, &left_out));
+    assert_int_equal(left_out, 2);
+    assert_true(log_limit_take(&limit, now_us + LOG_LIMIT_US, &left_out));
+    assert_int_equal(left_out, 0);
+}
+
+static void *flood(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 20000; i++)
+        log_warn_limited("test", "line=%d msg=\"a line that somebody else causes\"", i);
+    return NULL;
+}
+
+static void test_a_flood_is_a_few_lines(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_log.XXXXXX";
+    static char text[1 << 20];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    become(fd);
+    pthread_t other;
+    uint64_t begin_us = clock_now_us();
+    assert_int_equal(pthread_create(&other, NULL, flood, NULL), 0);
+    flood(NULL);
+    pthread_join(other, NULL);
+    uint64_t windows = 1 + (clock_now_us() - begin_us) / LOG_LIMIT_US;
+    log_info_limited("test", "msg=\"another place\"");
+    restore();
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    read_all(fd, text, sizeof text);
+    size_t seen = 0;
+    for (const char *p = text; (p = strstr(p, "somebody else causes")); p++)
+        seen++;
+    assert_in_range(seen, LOG_LIMIT_LINES, LOG_LIMIT_LINES * windows);
+    assert_non_null(strstr(text, "another place"));
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     real_stderr = dup(STDERR_FILENO);
@@ -167,6 +223,8 @@ int main(void)
         cmocka_unit_test(test_nobody_can_ever_read),
         cmocka_unit_test(test_a_journal_that_nobody_reads),
         cmocka_unit_test(test_a_file_is_shared),
+        cmocka_unit_test(test_a_place_has_a_budget_of_lines),
+        cmocka_unit_test(test_a_flood_is_a_few_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* stream: a reader that doesn't read (Session to the router, Peer to a decode worker) is given up when the queue is full; nothing
  * waits for it, and nothing is kept for it. */
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/worker/stream.h"
 #include "proto/worker.pb-c.h"
@@ -10,6 +11,8 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -151,7 +154,11 @@ static void test_streams_that_come_to_a_full_inbox(void **state)
     assert_int_equal(rpc_server_start(runtime, &listen, &server, &err), STATUS_OK);
     const struct rpc_channel_config dial = {.target = rpc_server_address(server)};
     assert_int_equal(rpc_channel_create(runtime, &dial, &channel, &err), STATUS_OK);
-    log_init("test", LOG_ERROR + 1); /* a line for each of them */
+    char path[] = "/tmp/test_stream.XXXXXX", text[65536];
+    int kept = dup(STDERR_FILENO), file = mkstemp(path);
+    assert_true(file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    log_init("test", LOG_ERROR); /* it looks at what standard error is */
+    uint64_t begin_us = clock_now_us();
     for (int i = 0; i < CALLS; i++) {
         struct rpc_call *call;
         assert_int_equal(rpc_call_start(channel, PATH, &handlers, &closed, 0, false, &call),
@@ -162,7 +169,19 @@ static void test_streams_that_come_to_a_full_inbox(void **state)
     }
     for (int i = 0; i < AT_ONCE; i++)
         sem_wait(&closed);
+    dup2(kept, STDERR_FILENO);
     log_init("test", LOG_ERROR);
+    uint64_t most = LOG_LIMIT_LINES * (1 + (clock_now_us() - begin_us) / LOG_LIMIT_US);
+    ssize_t length = pread(file, text, sizeof text - 1, 0);
+    assert_true(length > 0);
+    text[length] = 0;
+    size_t lines = 0; /* a few for all that are turned away */
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        lines++;
+    assert_in_range(lines, 1, most);
+    close(kept);
+    close(file);
+    unlink(path);
     rpc_channel_destroy(channel);
     rpc_server_stop(server, 0);
     transfer_loop_destroy(loop);

@@ -1,7 +1,6 @@
 #include "prefill_worker/kv_export.h"
 
 #include "common/base/assert.h"
-#include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
@@ -11,14 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MODULE           "kv_export"
-#define MAX_PEERS        64
-#define HELLO_TIMEOUT_US 5000000
+#define MODULE    "kv_export"
+#define MAX_PEERS 64
 
 struct peer {
     uint64_t id; /* 0: an empty slot; never used twice */
     struct stream *stream;
-    uint64_t opened_us;
     bool welcomed;
     uint64_t admission; /* to the KV lane: from the welcome to the stream's end */
     char name[64];
@@ -92,8 +89,7 @@ static void on_opened(struct stream *stream)
                       "this prefill worker serves as many decode workers as it can");
         return;
     }
-    *peer =
-        (struct peer){.id = ++exports->next_peer_id, .stream = stream, .opened_us = clock_now_us()};
+    *peer = (struct peer){.id = ++exports->next_peer_id, .stream = stream};
     stream_set_context(stream, peer);
 }
 
@@ -234,15 +230,6 @@ const struct stream_kind kv_export_stream_kind = {
     .message = on_message,
     .ended = on_ended,
 };
-
-void kv_export_tick(struct kv_export *exports, uint64_t now_us)
-{
-    for (int i = 0; i < MAX_PEERS; i++) {
-        const struct peer *peer = &exports->peers[i];
-        if (peer->id && !peer->welcomed && now_us - peer->opened_us > HELLO_TIMEOUT_US)
-            stream_finish(peer->stream, RPC_DEADLINE_EXCEEDED, "no_hello", "no hello came in time");
-    }
-}
 
 static void send_complete(struct peer *peer, const struct peer_up *message)
 {

@@ -23,8 +23,6 @@ void kv_export_destroy(struct kv_export *exports);
 /* Peer streams; their `role` is the kv_export. */
 extern const struct stream_kind kv_export_stream_kind;
 
-/* Ends streams that have not said hello in time: they would hold the places of others. */
-void kv_export_tick(struct kv_export *exports, uint64_t now_us);
 void kv_export_send(struct kv_export *exports, uint64_t peer, const struct peer_up *message);
 
 /* The blocks of one source, from Opened to its end: checksums are computed as the blocks fill, so that little is left to do

@@ -245,7 +245,6 @@ static void on_kv_event(void *context, const struct kv_event *event)
 static void on_tick(void *context, uint64_t now_us)
 {
     struct prefill_role *role = context;
-    kv_export_tick(role->exports, now_us);
     source_on_tick(role->sources, now_us, &role->actions);
     run_actions(role);
     struct source_counters counters = source_table_counters(role->sources);

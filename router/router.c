@@ -69,6 +69,11 @@ static size_t message_limit(const struct router_config *config)
     return with_text > REQUEST_MAX_MESSAGE_BYTES ? (size_t)with_text : REQUEST_MAX_MESSAGE_BYTES;
 }
 
+static void on_late_message(void *context)
+{
+    counter_add(((struct router_metrics *)context)->late_messages, 1);
+}
+
 static enum status start_server(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
@@ -92,6 +97,9 @@ static enum status start_server(struct router *router, struct error *err)
         .max_calls = (size_t)config->max_requests + MORE_CALLS,
         .max_connections = config->max_connections,
         .keepalive_us = config->client_keepalive_us,
+        .first_message_us = config->message_timeout_us,
+        .late = on_late_message,
+        .late_context = &router->metrics,
         .methods = router->methods,
         .method_count = GRPC_API_METHODS + 1,
         .services = services,

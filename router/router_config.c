@@ -53,6 +53,8 @@ static const struct config_setting settings[] = {
     {"receive-memory", CONFIG_BYTES, AT(receive_memory_bytes), "512MiB", "16MiB", "1TiB",
      .help =
          "Memory of connections and of requests on their way in; beyond that calls are cut off"},
+    {"message-timeout", CONFIG_DURATION, AT(message_timeout_us), "60s", "50ms", "1h",
+     .help = "The message of a call, a request's or a registration's, must be here so soon"},
     {"client-linger", CONFIG_DURATION, AT(client_linger_us), "60s", "1s", "1h",
      .help = "An answer must be read so soon after its end"},
     {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "24h",

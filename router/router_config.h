@@ -22,7 +22,8 @@ struct router_config {
     uint64_t client_buffer_bytes;  /* unsent, of one call: a slower reader is cut off */
     uint64_t client_buffers_bytes; /* of all calls */
     uint64_t receive_memory_bytes;
-    uint64_t client_linger_us; /* from an answer's end until it was read */
+    uint64_t message_timeout_us; /* from a call's begin until its message is here */
+    uint64_t client_linger_us;   /* from an answer's end until it was read */
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
     bool force_local_prefill;

@@ -50,6 +50,8 @@ static void create_work(struct router_metrics *m)
                                  "Messages of older attempts and tokens that came twice", NULL);
     m->sessions_lost = metrics_counter(m->metrics, "baton_router_sessions_lost_total",
                                        "Sessions to workers that were up and ended", NULL);
+    m->late_messages = metrics_counter(m->metrics, "baton_router_late_messages_total",
+                                       "Calls whose message did not come in time", NULL);
     for (int i = 0; i < 2; i++) {
         const char *labels = i ? "role=\"decode\"" : "role=\"prefill\"";
         m->workers_up[i] =

@@ -20,6 +20,7 @@ struct router_metrics {
     struct counter *regives;        /* handles given to another decode worker */
     struct counter *dropped;        /* messages of older attempts and tokens that came twice */
     struct counter *sessions_lost;
+    struct counter *late_messages;                  /* calls that were opened, and nothing came */
     struct gauge *workers_up[2], *workers_known[2]; /* prefill, decode */
     struct counter *kv_bytes[ROUTER_LANES];
     struct histogram *queue_seconds, *ttft_seconds, *tpot_seconds, *token_1_to_2_seconds,

@@ -112,6 +112,11 @@ struct rpc_server_config {
     size_t max_calls;       /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
     size_t max_connections; /* at once; one more is closed at once. 0: 4096 */
     uint64_t keepalive_us;  /* 0: off; a silent peer is found after keepalive + 2 s */
+    /* A call whose first message is not here, whole, after so long ends with DEADLINE_EXCEEDED, `late_message`; `late` (may be
+     * NULL) is then called, on a thread of the server's. 0: no limit. */
+    uint64_t first_message_us;
+    void (*late)(void *context);
+    void *late_context;
     const struct rpc_method *methods;
     size_t method_count;
     /* Health (grpc.health.v1) and reflection (v1, v1alpha) are served by every server. Services are listed by name;

@@ -59,6 +59,7 @@ static void on_hello(struct session *session, struct stream *stream,
 {
     const struct worker_info *info = session->info;
     send_hello(session, stream);
+    stream_set_context(stream, session); /* it has said hello */
     if (strcmp(hello->worker, info->name) || hello->worker_incarnation != info->incarnation) {
         /* A router that dials one who was here before: no reason to give up the session there is. */
         log_info_limited(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
@@ -73,7 +74,7 @@ static void on_hello(struct session *session, struct stream *stream,
         session->up_changed(session->up_context, true);
 }
 
-/* Nothing yet: a stream counts once the router has said whom it means. */
+/* Nothing yet: a stream counts once the router has said whom it means. (The server ends one that says nothing.) */
 static void on_opened(struct stream *stream)
 {
     (void)stream;
@@ -90,6 +91,9 @@ static void on_message(struct stream *stream, const ProtobufCMessage *message)
         on_hello(session, stream, down->hello);
     else if (!hello && stream == session->stream)
         session->handlers->command(session->role, down);
+    else if (!hello && !stream_context(stream))
+        stream_finish(stream, RPC_FAILED_PRECONDITION, "no_hello",
+                      "the first message must be a hello");
 }
 
 static void on_ended(struct stream *stream, const struct rpc_end *end)

@@ -206,6 +206,11 @@ static enum status fill_info(struct worker *worker, struct error *err)
     return STATUS_OK;
 }
 
+static void on_late_hello(void *context)
+{
+    counter_add(((struct worker *)context)->metrics.late_hellos, 1);
+}
+
 static enum status start_server(struct worker_life *life, struct error *err)
 {
     struct worker *worker = &life->worker;
@@ -234,6 +239,9 @@ static enum status start_server(struct worker_life *life, struct error *err)
         .keepalive_us = KEEPALIVE_US,
         .max_calls = MAX_CALLS,
         .max_connections = MAX_CALLS,
+        .first_message_us = worker->config.hello_timeout_us,
+        .late = on_late_hello,
+        .late_context = worker,
         .methods = life->methods,
         .method_count = count,
         .services = life->services,

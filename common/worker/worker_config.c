@@ -174,6 +174,13 @@ static const struct config_setting settings[] = {
      .max = "10m",
      .help = "How long a decode worker tries to reach a prefill worker again before its handoffs "
              "are lost"},
+    {.name = "hello-timeout",
+     .type = CONFIG_DURATION,
+     AT(hello_timeout_us),
+     .default_text = "5s",
+     .min = "50ms",
+     .max = "10m",
+     .help = "How soon a router, or a decode worker, that opened a stream must say hello on it"},
     {.name = "drain-timeout",
      .type = CONFIG_DURATION,
      AT(drain_timeout_us),

@@ -20,7 +20,8 @@ struct worker_config {
     enum isa isa;
     enum kv_lane transport;
     uint32_t threads, chunk_tokens, max_sequences, block_tokens, kv_tokens, context;
-    uint64_t lease_us, heartbeat_us, read_timeout_us, peer_timeout_us, drain_timeout_us;
+    uint64_t lease_us, heartbeat_us, read_timeout_us, peer_timeout_us, hello_timeout_us,
+        drain_timeout_us;
     uint32_t kv_connections;
     uint32_t ready_fd; /* 0: none */
     bool spin;

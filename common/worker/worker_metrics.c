@@ -34,6 +34,9 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
     m->bytes_local = metrics_counter(all, "baton_kv_bytes_moved_total", help, "lane=\"local\"");
     m->stale_messages = metrics_counter(all, "baton_stale_messages_total",
                                         "Messages of older attempts, dropped", NULL);
+    m->late_hellos =
+        metrics_counter(all, "baton_late_hellos_total",
+                        "Streams of routers and decode workers that said nothing in time", NULL);
     for (int i = 0; i < KV_FAULT_KINDS; i++) {
         char label[40];
         snprintf(label, sizeof label, "kind=\"%s\"", kv_fault_name((enum kv_fault_kind)i));

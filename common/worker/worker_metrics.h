@@ -14,7 +14,7 @@ struct worker_metrics {
     struct counter *prompt_rows, *decode_rows, *steps;
     struct counter *handoffs_ok, *handoffs_failed, *released;
     struct counter *bytes_shm, *bytes_tcp, *bytes_local;
-    struct counter *stale_messages;
+    struct counter *stale_messages, *late_hellos;
     struct counter *faults[KV_FAULT_KINDS];
     struct counter *reads_failed[KV_FAILURES]; /* [0] is none */
     struct counter *connections_refused[KV_REFUSALS];

@@ -1,7 +1,9 @@
 """At the limits of the workers: what doesn't fit waits its turn, and what can't start says so and ends."""
 import queue
+import re
 import subprocess
 import threading
+import urllib.request
 
 import grpc
 import pytest
@@ -93,19 +95,72 @@ def test_a_text_limit_of_the_settings(router):
     client.close()
 
 
+def metric(program, name):
+    with urllib.request.urlopen(f"http://{program.http}/metrics", timeout=10) as answer:
+        return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M).group(1))
+
+
+def and_wait(done, *messages):
+    """What a client sends that then doesn't half-close."""
+    yield from messages
+    done.wait()
+
+
+def say_nothing(channel, paths):
+    """Opens a call of each of these methods, sends nothing, and returns [(status, reason)]."""
+    done = threading.Event()
+    calls = [channel.stream_stream(path)(and_wait(done), timeout=60) for path in paths]
+    try:
+        return [(call.code(), reason_of(call)) for call in calls]  # waits for its end
+    finally:
+        done.set()
+
+
+LATE = (grpc.StatusCode.DEADLINE_EXCEEDED, "late_message")
+
+
+def test_a_stream_that_says_nothing():
+    """Nor may it say something else first; one that has said hello is left alone."""
+    worker = Bare("baton-prefill", "--name", "prefill-0", "--router", "127.0.0.1:1", "--hello-timeout", "300ms", model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
+    with grpc.insecure_channel(worker.grpc) as channel:
+        hello = wp.RouterHello(incarnation=7, worker="prefill-0")
+        done = threading.Event()
+        other = wp_grpc.WorkerStub(channel).Session(and_wait(done, wp.SessionDown(hello=hello)), timeout=60)
+        hello.worker_incarnation = next(other).hello.info.incarnation  # it names the life that a router must mean
+        assert (other.code(), reason_of(other)) == (grpc.StatusCode.NOT_FOUND, "another_worker")
+        ours = queue.SimpleQueue()
+        session = wp_grpc.WorkerStub(channel).Session(iter(ours.get, None), timeout=60)
+        ours.put(wp.SessionDown(hello=hello))
+        assert next(session).hello.info.name == "prefill-0"
+        assert say_nothing(channel, ["/baton.worker.v1.Worker/Session", "/baton.worker.v1.PrefillPeer/Peer"]) == [LATE, LATE]
+        assert metric(worker, "baton_late_hellos_total") == 2
+        early = wp_grpc.WorkerStub(channel).Session(and_wait(done, wp.SessionDown(release=wp.Release(request=1, attempt=1))), timeout=60)
+        assert (early.code(), reason_of(early)) == (grpc.StatusCode.FAILED_PRECONDITION, "no_hello")
+        ours.put(wp.SessionDown(release=wp.Release(request=1, attempt=1)))
+        assert next(session).WhichOneof("event") == "load" and session.is_active() and metric(worker, "baton_session_up") == 1
+        session.cancel()
+        ours.put(None)
+        done.set()
+    assert worker.stop() == 0
+
+
+def test_calls_that_say_nothing():
+    router = Bare("baton-router", "--message-timeout", "300ms", stderr=subprocess.DEVNULL)
+    with grpc.insecure_channel(router.grpc) as channel:
+        methods = ["/baton.worker.v1.Registry/RegisterWorker", "/baton.v1.Baton/Generate", "/baton.v1.Baton/Tokenize"]
+        assert say_nothing(channel, methods) == [LATE] * 3
+        assert metric(router, "baton_router_late_messages_total") == 3
+    assert router.stop() == 0
+
+
 def test_one_reader_more_than_a_prefill_worker_serves():
     worker = Bare("baton-prefill", "--name", "prefill-0", "--router", "127.0.0.1:1", model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
     channel = grpc.insecure_channel(worker.grpc)
     done = threading.Event()
-
-    def silence():
-        done.wait()
-        yield from ()
-
     # The first that ends is a surplus one: the others are given 5 s for their hello.
     ended, peers = queue.Queue(), []
     for _ in range(PEERS + 1):
-        peers.append(wp_grpc.PrefillPeerStub(channel).Peer(silence(), timeout=60))
+        peers.append(wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done), timeout=60))
         peers[-1].add_done_callback(ended.put)
     surplus = ended.get(timeout=60)
     done.set()

@@ -1,4 +1,5 @@
 /* rpc: calls of every shape between a server and a client in one process over loopback, their ends and their limits. */
+#include "common/base/clock.h"
 #include "tests/unit/rpc_service.h"
 
 /* --- shapes of calls --- */
@@ -87,6 +88,59 @@ static void test_server_streaming(void **state)
     assert_int_equal(f->client.messages, count);
     assert_int_equal(f->client.end.code, RPC_OK);
     rpc_call_unref(call);
+}
+
+static void count_late(void *context)
+{
+    probe_count(context, &((struct probe *)context)->half_closed);
+}
+
+/* Whoever opens a call and says nothing would hold its place for ever; who has spoken may be silent for as long as he likes. */
+static void test_a_call_that_says_nothing_is_ended(void **state)
+{
+    struct fixture *f = *state;
+    struct probe late, silent;
+    probe_init(&late);
+    struct rpc_server *server;
+    struct error err;
+    const struct rpc_server_config config = {.listen = "127.0.0.1:0",
+                                             .methods = methods,
+                                             .method_count = METHOD_COUNT,
+                                             .first_message_us = 100000,
+                                             .late = count_late,
+                                             .late_context = &late};
+    assert_int_equal(rpc_server_start(f->server_runtime, &config, &server, &err), STATUS_OK);
+    struct rpc_channel *channel = open_channel(f, rpc_server_address(server), 0);
+    struct rpc_call *talks = probe_start(&f->client, channel, "/test.Test/Chat", 0);
+    uint32_t number = 0;
+    assert_int_equal(rpc_call_send(talks, &number, sizeof number), STATUS_OK);
+    probe_wait(&f->client, &f->client.messages, 1);
+    static const char *const paths[] = {"/test.Test/Chat", "/test.Test/Echo",
+                                        "/grpc.health.v1.Health/Check"};
+    for (size_t i = 0; i < 3; i++) {
+        probe_init(&silent);
+        uint64_t begin_us = clock_now_us();
+        struct rpc_call *call = probe_start(&silent, channel, paths[i], 20000000);
+        probe_wait(&silent, &silent.closed, 1);
+        assert_true(clock_now_us() - begin_us >= config.first_message_us);
+        assert_int_equal(silent.end.code, RPC_DEADLINE_EXCEEDED);
+        assert_string_equal(silent.reason, "late_message");
+        assert_string_equal(silent.sentence, "no message came within 100 ms");
+        rpc_call_unref(call);
+        probe_deinit(&silent);
+    }
+    probe_wait(&late, &late.half_closed, 3);
+    number = 1;
+    assert_int_equal(rpc_call_send(talks, &number, sizeof number), STATUS_OK);
+    probe_wait(&f->client, &f->client.messages, 2);
+    rpc_call_half_close(talks);
+    probe_wait(&f->client, &f->client.closed, 1);
+    assert_int_equal(f->client.end.code, RPC_OK);
+    rpc_call_unref(talks);
+    rpc_channel_destroy(channel);
+    rpc_server_stop(server, 0);
+    assert_int_equal(late.half_closed, 3);
+    probe_deinit(&late);
 }
 
 static void put_aside(struct rpc_call *call, struct rpc_bytes bytes)
@@ -458,6 +512,7 @@ int main(void)
         WITH_FIXTURE(test_more_headers_than_a_call_has),
         WITH_FIXTURE(test_empty_message),
         WITH_FIXTURE(test_server_streaming),
+        WITH_FIXTURE(test_a_call_that_says_nothing_is_ended),
         WITH_FIXTURE(test_no_further_message_is_read_while_many_lie_aside),
         WITH_FIXTURE(test_a_cancelled_call_ends_although_messages_lie_aside),
         WITH_FIXTURE(test_bidi_keeps_order_both_ways),

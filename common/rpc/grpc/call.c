@@ -152,9 +152,27 @@ void call_begin_server(struct rpc_call *call, void *service)
     pthread_mutex_unlock(&call->lock);
     if (call->handlers.open)
         call->handlers.open(call, service);
+    atomic_store(&call->silent_since_us, clock_now_us());
     pthread_mutex_lock(&call->lock);
     start_receive(call);
     pthread_mutex_unlock(&call->lock);
+}
+
+bool call_end_if_silent(struct rpc_call *call, uint64_t now_us, uint64_t limit_us)
+{
+    uint64_t since_us = atomic_load(&call->silent_since_us);
+    if (!since_us || now_us < since_us + limit_us)
+        return false;
+    pthread_mutex_lock(&call->lock);
+    bool ended = call->silenced || call->terminal;
+    pthread_mutex_unlock(&call->lock);
+    if (ended)
+        return false;
+    char sentence[80];
+    snprintf(sentence, sizeof sentence, "no message came within %llu ms",
+             (unsigned long long)(limit_us / 1000));
+    rpc_call_finish(call, RPC_DEADLINE_EXCEEDED, "late_message", sentence);
+    return true;
 }
 
 void call_begin_client(struct rpc_call *call, bool wait_for_ready)
@@ -250,6 +268,7 @@ static void on_received(struct tag *tag, bool ok)
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, received_tag);
     grpc_byte_buffer *buffer = call->received;
     call->received = NULL;
+    atomic_store(&call->silent_since_us, 0);
     if (!call->is_server && !call->received_count)
         headers_read(&call->received_headers, &call->initial_metadata);
     if (buffer) {

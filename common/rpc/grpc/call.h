@@ -44,6 +44,7 @@ struct rpc_call {
     char peer[80];
     struct headers received_headers;
 
+    _Atomic uint64_t silent_since_us; /* server: until the first message came, or the end; else 0 */
     atomic_uint references;
     _Atomic(void *) context;
 
@@ -83,6 +84,8 @@ struct rpc_call *call_create(grpc_call *core, bool is_server);
 void call_abandon(struct rpc_call *call);
 /* Server: posts the terminal batch, runs `open`, starts to read. Client: sends the headers, starts to read. */
 void call_begin_server(struct rpc_call *call, void *service);
+/* Server: ends it, and says so, if it began limit_us or longer ago and nothing has come but its headers. Any thread. */
+bool call_end_if_silent(struct rpc_call *call, uint64_t now_us, uint64_t limit_us);
 void call_begin_client(struct rpc_call *call, bool wait_for_ready);
 
 /* --- call_send.c --- */

@@ -230,16 +230,30 @@ static bool accept_all(struct listener *listener, int door)
     return true;
 }
 
+/* Milliseconds that poll() may wait; -1: for ever. */
+static int wait_ms(const struct listener *listener, uint64_t next_tick_us)
+{
+    if (!listener->config.tick_us)
+        return -1;
+    uint64_t now_us = clock_now_us();
+    return now_us < next_tick_us ? (int)((next_tick_us - now_us + 999) / 1000) : 0;
+}
+
 static void *listen_main(void *argument)
 {
     struct listener *listener = argument;
     struct pollfd fds[MAX_SOCKETS + 1] = {{.fd = listener->stop_fd, .events = POLLIN}};
     for (size_t i = 0; i < listener->socket_count; i++)
         fds[i + 1] = (struct pollfd){.fd = listener->sockets[i], .events = POLLIN};
+    uint64_t next_tick_us = clock_now_us() + listener->config.tick_us;
     for (;;) {
-        poll(fds, 1 + listener->socket_count, -1);
+        poll(fds, 1 + listener->socket_count, wait_ms(listener, next_tick_us));
         if (fds[0].revents)
             return NULL;
+        if (listener->config.tick_us && clock_now_us() >= next_tick_us) {
+            listener->config.tick(listener->config.context);
+            next_tick_us = clock_now_us() + listener->config.tick_us;
+        }
         bool pause = false;
         for (size_t i = 0; i < listener->socket_count; i++)
             pause |= fds[i + 1].revents && !accept_all(listener, listener->sockets[i]);

@@ -18,6 +18,9 @@ struct listener_config {
     size_t max_connections;
     void (*accepted)(void *context,
                      int fd); /* on the listener's thread; the descriptor is its own */
+    /* Called about every tick_us on the listener's thread; 0: never. */
+    void (*tick)(void *context);
+    uint64_t tick_us;
     void *context;
 };
 

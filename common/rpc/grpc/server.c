@@ -24,7 +24,8 @@
 #define DEFAULT_RECEIVE_BYTES ((size_t)512 << 20)
 #define ACCEPTORS_PER_QUEUE   8
 #define MAX_PATH_BYTES        256
-#define LAST_BYTES_TIMEOUT_US 500000 /* for connections to close in order once all calls ended */
+#define LOOK_EVERY_US         1000000 /* for calls that say nothing, at the longest */
+#define LAST_BYTES_TIMEOUT_US 500000  /* for connections to close in order once all calls ended */
 #define STOPPING_REASON       "shutting_down"
 #define STOPPING_MESSAGE      "the server is shutting down"
 
@@ -46,6 +47,9 @@ struct rpc_server {
     char address[300];
     size_t max_message_bytes, max_queued_bytes, max_calls;
     struct send_budget budget;
+    uint64_t first_message_us;
+    void (*late)(void *context);
+    void *late_context;
     struct rpc_method *methods; /* ours, then the built-in ones */
     size_t method_count, builtin_from;
     struct health *health;
@@ -240,6 +244,26 @@ static void on_connection(void *context, int fd)
     grpc_server_add_channel_from_fd(server->core, fd, server->credentials);
 }
 
+/* Whoever opens a call and says nothing holds a place of max_calls. */
+static void end_silent_calls(void *context)
+{
+    struct rpc_server *server = context;
+    uint64_t now_us = clock_now_us();
+    size_t ended = 0;
+    pthread_mutex_lock(&server->calls.lock);
+    for (struct rpc_call *call = server->calls.first; call; call = call->link.next)
+        ended += call_end_if_silent(call, now_us, server->first_message_us);
+    pthread_mutex_unlock(&server->calls.lock);
+    while (server->late && ended--)
+        server->late(server->late_context);
+}
+
+static uint64_t look_every_us(const struct rpc_server_config *config)
+{
+    uint64_t quarter_us = (config->first_message_us + 3) / 4;
+    return quarter_us < LOOK_EVERY_US ? quarter_us : LOOK_EVERY_US;
+}
+
 static enum status listen_on(struct rpc_server *server, const struct rpc_server_config *config,
                              struct error *err)
 {
@@ -248,6 +272,8 @@ static enum status listen_on(struct rpc_server *server, const struct rpc_server_
     const struct listener_config listener = {
         .max_connections = config->max_connections ? config->max_connections : DEFAULT_CONNECTIONS,
         .accepted = on_connection,
+        .tick = end_silent_calls,
+        .tick_us = look_every_us(config),
         .context = server};
     enum status status = listener_open(&address, &listener, &server->listener, err);
     if (status != STATUS_OK)
@@ -351,6 +377,9 @@ enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_serve
     made->max_queued_bytes =
         config->max_queued_bytes ? config->max_queued_bytes : RPC_DEFAULT_BYTES;
     made->max_calls = config->max_calls ? config->max_calls : DEFAULT_MAX_CALLS;
+    made->first_message_us = config->first_message_us;
+    made->late = config->late;
+    made->late_context = config->late_context;
     made->shutdown_tag.run = on_shutdown;
     call_set_init(&made->calls);
     made->core = create_core(made, config);

@@ -9,7 +9,7 @@
 #include "common/worker/stream.h"
 #include "common/worker/worker.h"
 
-#define KV_IMPORT_MAX_PEERS 64
+#define KV_IMPORT_MAX_PEERS CLUSTER_MAX_WORKERS
 
 struct kv_import;
 

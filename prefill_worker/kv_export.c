@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #define MODULE    "kv_export"
-#define MAX_PEERS 64
+#define MAX_PEERS CLUSTER_MAX_WORKERS
 
 struct peer {
     uint64_t id; /* 0: an empty slot; never used twice */

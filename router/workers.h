@@ -11,7 +11,7 @@
 #include "common/membership/membership.h"
 #include "router/worker_link.h"
 
-#define ROUTER_MAX_WORKERS 256
+#define ROUTER_MAX_WORKERS CLUSTER_MAX_WORKERS
 /* Members, and those that are leaving. */
 #define WORKERS_MAX_SLOTS (2 * ROUTER_MAX_WORKERS)
 

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* Of both roles together: a router takes in no more, so nobody has as many peers. */
+#define CLUSTER_MAX_WORKERS 256
+
 enum worker_role { ROLE_PREFILL = 1, ROLE_DECODE = 2 };
 const char *worker_role_name(enum worker_role role);
 

@@ -26,8 +26,9 @@
 #define MAX_QUEUED_BYTES  (64u << 20)
 #define KEEPALIVE_US      10000000
 #define ABSENT_ROUTER_US  2000000 /* many times what a redial takes */
-/* Sessions, Peer streams, health checks: fewer than the ends of streams that the inbox keeps room for. */
-#define MAX_CALLS 256
+/* Sessions, Peer streams, health checks: one of everybody, and again while they reconnect; together with the streams that this
+ * worker dials fewer than the ends of streams that the inbox keeps room for. */
+#define MAX_CALLS (2 * CLUSTER_MAX_WORKERS)
 
 /* The parts that only start and stop touch. */
 struct worker_life {

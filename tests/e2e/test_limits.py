@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from harness import BUILD, GOLDEN
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
-WORKERS, WATCHES, PEERS = 256, 1024, 64
+WORKERS, WATCHES, PEERS = 256, 1024, 256
 
 
 def test_more_requests_than_the_workers_hold_wait_their_turn(start_cluster, connect):
@@ -154,18 +154,17 @@ def test_calls_that_say_nothing():
 
 
 def test_one_reader_more_than_a_prefill_worker_serves():
+    """As many as a cluster has workers."""
     worker = Bare("baton-prefill", "--name", "prefill-0", "--router", "127.0.0.1:1", model=GOLDEN / "llama", stderr=subprocess.DEVNULL)
-    channel = grpc.insecure_channel(worker.grpc)
     done = threading.Event()
-    # The first that ends is a surplus one: the others are given 5 s for their hello.
-    ended, peers = queue.Queue(), []
-    for _ in range(PEERS + 1):
-        peers.append(wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done), timeout=60))
-        peers[-1].add_done_callback(ended.put)
-    surplus = ended.get(timeout=60)
-    done.set()
-    assert (surplus.code(), reason_of(surplus)) == (EXHAUSTED, "too_many_peers")
-    for peer in peers:
-        peer.cancel()
-    channel.close()
+    with grpc.insecure_channel(worker.grpc) as channel:
+        session = wp_grpc.WorkerStub(channel).Session(and_wait(done, wp.SessionDown(hello=wp.RouterHello())), timeout=60)
+        info = next(session).hello.info
+        hello = wp.PeerHello(version=1, name="reader", incarnation=1, model_hash=info.model_hash, layout_hash=info.layout_hash, numerics_id=info.numerics_id)
+        peers = [wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=120) for _ in range(PEERS)]
+        assert all(next(peer).WhichOneof("message") == "welcome" for peer in peers)
+        surplus = wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=60)
+        assert (surplus.code(), reason_of(surplus)) == (EXHAUSTED, "too_many_peers")
+        assert all(peer.is_active() for peer in peers)
+        done.set()
     assert worker.stop() == 0

@@ -1,4 +1,5 @@
 /* http: the server through our own client and through raw bytes. */
+#include "common/base/clock.h"
 #include "common/base/str.h"
 #include "common/http/http_client.h"
 #include "common/http/http_server.h"
@@ -275,6 +276,57 @@ static void test_connections_are_limited(void **state)
     str_deinit(&body);
 }
 
+/* Connects, says that, and waits: how long the server bears it. The other side's bytes are read and dropped. */
+static uint64_t borne_us(const char *address, const char *said)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
+    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    uint64_t begin_us = clock_now_us();
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(send(fd, said, strlen(said), MSG_NOSIGNAL), strlen(said));
+    char bytes[4096];
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    do
+        assert_int_equal(poll(&ready, 1, 60000), 1);
+    while (recv(fd, bytes, sizeof bytes, 0) > 0);
+    close(fd);
+    return clock_now_us() - begin_us;
+}
+
+struct silent_client {
+    const char *address, *said;
+    uint64_t borne_us;
+};
+
+static void *be_silent(void *argument)
+{
+    struct silent_client *client = argument;
+    client->borne_us = borne_us(client->address, client->said);
+    return NULL;
+}
+
+/* Whoever says nothing, or half a request, is sent away after 10 s. */
+static void test_silence_is_limited(void **state)
+{
+    struct fixture *fixture = *state;
+    enum { CLIENTS = 2 };
+    const char *address = http_server_address(fixture->server);
+    struct silent_client clients[CLIENTS] = {
+        {.address = address, .said = ""},
+        {.address = address, .said = "GET /metrics HTTP/1.1\r\nHo"},
+    };
+    pthread_t threads[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, be_silent, &clients[i]), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_in_range(clients[i].borne_us, 9 * SECOND_US, 30 * SECOND_US);
+    }
+    assert_int_equal(fixture->calls, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +334,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_addresses_that_are_wrong, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_connections_are_limited, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_silence_is_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_out_of_descriptors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_client_gives_up_in_time_and_at_its_limit, set_up,
                                         tear_down),

@@ -4,20 +4,70 @@
 #include "common/base/log.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define LIMIT              4
+#define MANY               "nine.addresses" /* a name for 127.0.0.1 to 127.0.0.9 */
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+/* libc's, but for the name MANY. */
+enum { MANY_COUNT = 9 };
+static struct addrinfo many[MANY_COUNT];
+static struct sockaddr_in many_addresses[MANY_COUNT];
+
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **found)
+{
+    if (!host || strcmp(host, MANY) != 0) {
+        int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
+            (int (*)(const char *, const char *, const struct addrinfo *, struct addrinfo **))dlsym(
+                RTLD_NEXT, "getaddrinfo");
+        return real(host, port, hints, found);
+    }
+    for (int i = 0; i < MANY_COUNT; i++) {
+        many_addresses[i] =
+            (struct sockaddr_in){.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)atoi(port)),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)i)};
+        many[i] = (struct addrinfo){.ai_family = AF_INET,
+                                    .ai_socktype = SOCK_STREAM,
+                                    .ai_addrlen = sizeof many_addresses[i],
+                                    .ai_addr = (struct sockaddr *)&many_addresses[i],
+                                    .ai_next = i + 1 < MANY_COUNT ? &many[i + 1] : NULL};
+    }
+    *found = many;
+    return 0;
+}
+
+void freeaddrinfo(struct addrinfo *found)
+{
+    if (found != many)
+        ((void (*)(struct addrinfo *))dlsym(RTLD_NEXT, "freeaddrinfo"))(found);
+}
+
+/* To 127.0.0.`last`; -1: nobody listens. */
+static int try_connect(const char *address, uint32_t last)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + last)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
+        return fd;
+    assert_int_equal(errno, ECONNREFUSED);
+    close(fd);
+    return -1;
+}
 
 static int connect_to(const char *address)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    int fd = try_connect(address, 1);
+    assert_true(fd >= 0);
     return fd;
 }
 
@@ -91,12 +141,31 @@ static void test_addresses_that_cannot_be_had(void **state)
     rpc_server_stop(server, 0);
 }
 
+/* A name that means more addresses than a server has sockets: the first ones are listened on. */
+static void test_one_address_more_than_there_are_sockets(void **state)
+{
+    struct fixture *f = *state;
+    enum { SOCKETS = MANY_COUNT - 1 };
+    struct rpc_server *server;
+    struct error err;
+    const struct rpc_server_config config = {.listen = MANY ":0"};
+    assert_int_equal(rpc_server_start(f->server_runtime, &config, &server, &err), STATUS_OK);
+    for (uint32_t last = 1; last <= SOCKETS; last++) {
+        int fd = try_connect(rpc_server_address(server), last);
+        assert_true(fd >= 0 && is_let_in(fd));
+        close(fd);
+    }
+    assert_int_equal(try_connect(rpc_server_address(server), SOCKETS + 1), -1);
+    rpc_server_stop(server, 0);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_connections_are_limited),
         WITH_FIXTURE(test_addresses_that_cannot_be_had),
+        WITH_FIXTURE(test_one_address_more_than_there_are_sockets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

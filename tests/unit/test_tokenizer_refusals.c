@@ -1,5 +1,6 @@
 /* tokenizer.json files that can't be served: each is refused with its status and a sentence that names what is wrong.
  * `test_tokenizer_refusals --print` shows them all. */
+#include "common/text/vocabulary.h"
 #include "tests/unit/tokenizer_file.h"
 
 #include <setjmp.h>
@@ -336,6 +337,28 @@ static void test_limits_of_counts(void **state)
                 "\"vocab\": the id of \"x1\": 1048576 is not within 0..1048575");
 }
 
+/* Tokens of the longest length until all together are as many bytes as may be: one more is refused. (No file holds so many: it
+ * would be over its own limit.) */
+static void test_limit_of_all_bytes(void **state)
+{
+    (void)state;
+    enum { TOKENS = VOCABULARY_LIMIT_BYTES / VOCABULARY_LIMIT_TOKEN };
+    struct vocabulary vocabulary;
+    struct error err = {""};
+    char bytes[VOCABULARY_LIMIT_TOKEN];
+    memset(bytes, 'x', sizeof bytes);
+    vocabulary_init(&vocabulary, TOKENS + 1);
+    for (uint32_t id = 0; id < TOKENS; id++)
+        assert_int_equal(vocabulary_add(&vocabulary, id, bytes, sizeof bytes, false, &err),
+                         STATUS_OK);
+    assert_int_equal(vocabulary_add(&vocabulary, TOKENS, bytes, 1, false, &err), STATUS_LIMIT);
+    assert_string_equal(
+        err.text,
+        "token 16384 of 1 bytes is over the limit of 4096 for a token or 67108864 for all");
+    assert_int_equal(vocabulary_add(&vocabulary, TOKENS, bytes, 0, false, &err), STATUS_OK);
+    vocabulary_deinit(&vocabulary);
+}
+
 /* A file over the limit is refused by its size alone. */
 static void test_limit_of_the_file(void **state)
 {
@@ -362,6 +385,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_limits_of_growth),
         cmocka_unit_test(test_limits_of_counts),
+        cmocka_unit_test(test_limit_of_all_bytes),
         cmocka_unit_test(test_limit_of_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 """A prefill worker dies before Confirm: the prompt and what was emitted is prefilled elsewhere; no token is sent twice."""
 from runner import case
 
-from .shapes import NORMAL
+from .shapes import NORMAL, PAIR
 
 ROW = "P dies before Confirm"
 
@@ -58,3 +58,41 @@ def killed_before_pairing(run):
     seen = run.same(call, [2]).timing.prefills
     run.same(run.start(other_ask))
     return f"equal, prefills [{seen}]"
+
+
+AWAY = "all prefill workers that fit are away"
+LOCAL, COMPUTED = "baton_router_local_prefills_total", 'baton_prompt_tokens_computed_total{role="decode"}'
+
+
+def computed_locally(run, before, asks):
+    """The router sent so many prompts to the decode worker, and that computed every token of them."""
+    locally, rows = run.fleet.figure("router", LOCAL) - before[0], run.fleet.figure("decode-0", COMPUTED) - before[1]
+    assert locally == len(asks), f"{locally:.0f} prompts were sent to the decode worker"
+    assert rows >= sum(len(ask.prompt) for ask in asks), f"the decode worker computed {rows:.0f} tokens of prompts"
+
+
+@case("prefill_away.taken", AWAY, PAIR, point="prefill.taken", prefills=(1,))
+@case("prefill_away.mid_chunk", AWAY, PAIR, point="step.computing", chunk=True, prefills=(1, 2))
+@case("prefill_away.after_chunk", AWAY, PAIR, point="prefill.after_chunk", chunk=True)
+@case("prefill_away.at_confirm", AWAY, PAIR, point="prefill.at_confirm")
+def away(run, point, chunk=False, prefills=(2,)):
+    """The only one dies under a request: after local-prefill-wait its prompt is computed by the decode worker, and so is the next; no longer once it is back."""
+    fleet = run.fleet
+    ask, next_ask = run.ask(0), run.ask(1)
+    before = fleet.figure("router", LOCAL), fleet.figure("decode-0", COMPUTED)
+    number = run.chunk_hit("prefill-0", [ask]) if chunk else 1
+    run.arm(f"prefill-0:{point}=kill@{number}")
+    call = run.start(ask)
+    run.prove_hits(point, 1, 1, 20)
+    run.prove_dead("prefill-0")
+    fleet.disarm()
+    seen = run.same(call, prefills).timing.prefills
+    computed_locally(run, before, [ask])
+    run.same(run.start(next_ask), [1])
+    computed_locally(run, before, [ask, next_ask])
+    fleet.restart("prefill-0")
+    fleet.wait_sessions()
+    run.same(run.start(ask), [1])
+    computed_locally(run, before, [ask, next_ask])
+    assert fleet.total("prefill-0", "baton_prompt_tokens_computed_total") >= len(ask.prompt)
+    return f"computed by the decode worker, equal, prefills [{seen}], [1]; then by the new one"

@@ -82,6 +82,25 @@ size_t cluster_down(const struct cluster *cluster)
 
 /* --- ends and restarts --- */
 
+/* Told to end now: nothing to wait for but what it does about its end (shared memory has a name that outlives a killed one). */
+static void end_child(struct cluster *cluster, size_t index)
+{
+    kill(cluster->processes[index].member.pid, SIGTERM);
+    if (!cluster->care[index].kill_us)
+        cluster->care[index].kill_us = clock_now_us() + CLUSTER_END_GRACE_US;
+}
+
+static void kill_child(struct cluster *cluster, size_t index)
+{
+    const struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
+    kill(process->member.pid, SIGKILL);
+    care->kill_us = UINT64_MAX; /* its end comes as a signal */
+    care->killed = true;
+    if (process->was_ready)
+        cluster->forced = true;
+}
+
 static void show_log_tail(const struct process *process)
 {
     char tail[LOG_TAIL_BYTES];
@@ -113,7 +132,8 @@ static void take_end(struct cluster *cluster, size_t index)
     char cause[128], next[64] = "";
     uint64_t now_us = clock_now_us();
     bool in_order = process_ended_in_order(process), again = false, loops = false;
-    bool told = cluster->draining && (in_order || !process->was_ready);
+    bool told = cluster->draining && (in_order || !process->was_ready || care->killed);
+    care->kill_us = 0;
     process_describe_end(process, cause, sizeof cause);
     if (!told && !care->down) {
         care->down = true;
@@ -174,6 +194,7 @@ static void start_again(struct cluster *cluster, size_t index)
     struct error err;
     if (process_start(&plan, process, &err) == STATUS_OK) {
         care->started_us = clock_now_us();
+        care->killed = false;
         restart_on_started(&care->restart);
         /* Until its ready line: where it is expected. */
         str_copy(process->member.address, sizeof process->member.address, last.address);
@@ -190,6 +211,8 @@ static void start_again(struct cluster *cluster, size_t index)
 static uint64_t due_us(const struct cluster *cluster, size_t index)
 {
     const struct cluster_care *care = &cluster->care[index];
+    if (care->kill_us)
+        return care->kill_us;
     if (!cluster->restart_cap_us || cluster->draining)
         return UINT64_MAX;
     switch (cluster->processes[index].state) {
@@ -210,10 +233,17 @@ static void tend(struct cluster *cluster, uint64_t now_us)
             start_again(cluster, i);
             continue;
         }
-        log_error(MOD, "msg=\"%s did not get ready in time: ending it\" pid=%d log=%s",
-                  process->member.name, (int)process->member.pid, log_of(process));
-        kill(process->member.pid, SIGKILL);
-        cluster->care[i].started_us = now_us; /* its end comes as a signal */
+        bool late = cluster->care[i].kill_us != 0; /* for its end, not for its start */
+        log_write(!late                ? LOG_ERROR
+                  : process->was_ready ? LOG_WARN
+                                       : LOG_INFO,
+                  MOD, "msg=\"%s did not %s in time: %s it\" pid=%d log=%s", process->member.name,
+                  late ? "end" : "get ready", late ? "killing" : "ending", (int)process->member.pid,
+                  log_of(process));
+        if (late)
+            kill_child(cluster, i);
+        else
+            end_child(cluster, i);
     }
 }
 
@@ -236,7 +266,7 @@ static void take_ready(struct cluster *cluster, size_t index)
     struct error err;
     if (process_read_ready(process, &err) != STATUS_OK) {
         log_error(MOD, "msg=\"cannot understand a ready line: %s\"", err.text);
-        kill(process->member.pid, SIGKILL);
+        end_child(cluster, index);
     }
     if (process->state != PROCESS_READY)
         return;
@@ -325,13 +355,15 @@ enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, st
 
 /* --- stopping --- */
 
-/* What is still starting has nothing to drain, and may be busy for long with reading its model. */
-static void signal_all(struct cluster *cluster, size_t first, size_t end, int number)
+/* `now`: whatever it has to do yet. What is still starting has nothing to drain, and may be busy for long with reading its model. */
+static void tell_to_end(struct cluster *cluster, size_t first, size_t end, bool now)
 {
     for (size_t i = first; i < end; i++) {
         const struct process *process = &cluster->processes[i];
-        if (process->state != PROCESS_ENDED)
-            kill(process->member.pid, process->state == PROCESS_STARTING ? SIGKILL : number);
+        if (process->state == PROCESS_STARTING || (process->state == PROCESS_READY && now))
+            end_child(cluster, i);
+        else if (process->state == PROCESS_READY)
+            kill(process->member.pid, SIGTERM);
     }
 }
 
@@ -351,22 +383,38 @@ static bool wait_ended(struct cluster *cluster, size_t first, size_t end, uint64
     }
 }
 
+/* Processes [first, end): in order, or, once somebody has asked again, now. False: some are left at the deadline, or at a third
+ * asking. */
+static bool end_all(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us,
+                    bool *now)
+{
+    uint32_t wishes = cluster->stop.wishes;
+    tell_to_end(cluster, first, end, *now);
+    if (wait_ended(cluster, first, end, deadline_us))
+        return true;
+    if (*now || cluster->stop.wishes == wishes)
+        return false;
+    log_info(MOD, "msg=\"asked a second time: ending what still runs\" processes=%zu",
+             cluster_running(cluster));
+    *now = true;
+    tell_to_end(cluster, first, end, true);
+    return wait_ended(cluster, first, end, UINT64_MAX);
+}
+
 bool cluster_drain(struct cluster *cluster, uint64_t timeout_us)
 {
     uint64_t deadline_us = clock_now_us() + timeout_us;
     size_t routers = cluster->count ? 1 : 0; /* the first process */
+    bool now = false;
     cluster->draining = true;
-    signal_all(cluster, 0, routers, SIGTERM);
-    bool gentle = wait_ended(cluster, 0, routers, deadline_us);
-    if (gentle) {
-        signal_all(cluster, routers, cluster->count, SIGTERM);
-        gentle = wait_ended(cluster, routers, cluster->count, deadline_us);
-    }
-    if (gentle)
-        return true;
+    if (end_all(cluster, 0, routers, deadline_us, &now) &&
+        end_all(cluster, routers, cluster->count, now ? UINT64_MAX : deadline_us, &now))
+        return !cluster->forced;
     log_warn(MOD, "msg=\"killing what did not end by itself\" processes=%zu",
              cluster_running(cluster));
-    signal_all(cluster, 0, cluster->count, SIGKILL);
+    for (size_t i = 0; i < cluster->count; i++)
+        if (cluster->processes[i].state != PROCESS_ENDED)
+            kill_child(cluster, i);
     while (cluster_running(cluster))
         cluster_turn(cluster, UINT64_MAX);
     return false;

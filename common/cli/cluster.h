@@ -13,6 +13,9 @@
 #include "common/cli/process.h"
 #include "common/cli/restart.h"
 
+/* What was told to end now is killed if it is still there after so long. */
+#define CLUSTER_END_GRACE_US 1000000u
+
 /* What it takes to start a child again. */
 struct cluster_care {
     struct process_plan plan; /* of its first start */
@@ -21,6 +24,8 @@ struct cluster_care {
     bool any_address;    /* the one that it had was not to be had: take any */
     uint64_t started_us; /* of this life */
     uint64_t down_us;    /* when it went down */
+    uint64_t kill_us;    /* told to end, and killed if it is still there then; 0: not */
+    bool killed;         /* by us */
 };
 
 struct cluster {
@@ -30,6 +35,7 @@ struct cluster {
     struct stop_signals stop;
     int child_fd;  /* signalfd of SIGCHLD */
     bool draining; /* a child that ends now does what it was told */
+    bool forced;   /* one that had served had to be killed */
     bool changed;  /* a child is back, with another pid: the reader clears it */
     uint64_t restart_cap_us, start_limit_us; /* of cluster_keep; 0: what ended stays down */
 };
@@ -57,7 +63,8 @@ void cluster_keep(struct cluster *cluster, uint64_t restart_cap_us, uint64_t sta
 size_t cluster_down(const struct cluster *cluster);
 
 /* Ends all processes: SIGTERM to the router first, which finishes what it has while the workers still serve it, then to the
- * workers; SIGKILL to what is left at the deadline or at a second signal. True if nothing had to be killed. */
+ * workers; SIGKILL to what is left at the deadline. One more signal to stop is passed on, which ends requests with their status;
+ * from then on each has CLUSTER_END_GRACE_US, and so has what is still starting. True if nothing that had served was killed. */
 bool cluster_drain(struct cluster *cluster, uint64_t timeout_us);
 
 #endif

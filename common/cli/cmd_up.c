@@ -71,11 +71,11 @@ static const struct config_setting settings_table[] = {
 };
 static const struct config_program program = {
     .name = "baton up",
-    .summary =
-        "Starts one router, N prefill and M decode workers on this machine, all on "
-        "loopback, and stays until\n"
-        "Ctrl-C, which drains: running requests end first. A second Ctrl-C kills. A process that "
-        "dies is started again.",
+    .summary = "Starts one router, N prefill and M decode workers on this machine, all on "
+               "loopback, and stays until\n"
+               "Ctrl-C, which drains: running requests end first. A second Ctrl-C ends them at "
+               "once. A process "
+               "that dies is started again.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
 };
@@ -253,7 +253,8 @@ static enum status serve(struct up *up, struct error *err)
         if (cluster_running(&up->cluster) == 1)
             return error_set(err, STATUS_UNAVAILABLE, "all workers are gone");
     }
-    printf("\nDraining: running requests may end, for at most %" PRIu64 " s. Ctrl-C again kills.\n",
+    printf("\nDraining: running requests may end, for at most %" PRIu64
+           " s. Ctrl-C again ends them.\n",
            up->settings.drain_timeout_us / 1000000);
     fflush(stdout);
     return STATUS_OK;

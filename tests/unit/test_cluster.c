@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,7 +97,7 @@ static void test_a_ready_line_that_is_nonsense(void **state)
     struct error err;
     start("router", "echo nonsense >&3; exec sleep 30", NULL);
     assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_UNAVAILABLE);
-    assert_non_null(strstr(err.text, "signal 9"));
+    assert_non_null(strstr(err.text, "signal 15"));
     start("worker", "head -c 600 /dev/zero >&3; exec sleep 30", NULL);
     while (cluster_running(&cluster))
         cluster_turn(&cluster, 20 * (uint64_t)SECOND_US);
@@ -228,13 +229,26 @@ static void test_one_that_crashes_in_the_drain_is_told(void **state)
     assert_int_equal(cluster_down(&cluster), 1);
 }
 
-/* Nothing to drain yet: it is not waited for, however long it would take to start. */
+/* Nothing to drain yet: it is not waited for, however long it would take to start, but it may end by itself. */
 static void test_one_that_is_still_starting_is_ended_at_once(void **state)
 {
     (void)state;
-    start("router", "trap '' TERM; sleep 30", NULL);
-    assert_true(cluster_drain(&cluster, 20 * (uint64_t)SECOND_US));
+    char path[] = "/tmp/test_cluster.XXXXXX", log[16] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    start("router", "trap '' TERM; exec sleep 30", NULL);
+    start("worker", "trap 'echo swept; exit' TERM; echo up; while :; do sleep 0.01; done", path);
+    while (pread(fd, log, 3, 0) < 3) /* its trap is set */
+        cluster_turn(&cluster, 1000);
+    uint64_t begin_us = clock_now_us();
+    assert_true(cluster_drain(&cluster, 60 * (uint64_t)SECOND_US));
+    assert_true(clock_now_us() - begin_us < 20 * (uint64_t)SECOND_US);
     assert_int_equal(cluster_down(&cluster), 0);
+    assert_true(pread(fd, log, sizeof log - 1, 0) > 0);
+    assert_string_equal(log, "up\nswept\n");
+    assert_int_equal(cluster.processes[1].wait_status, 0);
+    close(fd);
+    unlink(path);
 }
 
 /* In a process group of its own, as at a terminal, all of which gets SIGINT all the time. */
@@ -301,6 +315,47 @@ static void test_what_ignores_sigterm_is_killed(void **state)
     assert_int_equal(cluster_running(&cluster), 0);
 }
 
+static void ask_again(int number)
+{
+    (void)number;
+    kill(getpid(), SIGTERM);
+}
+
+/* The second signal to stop: passed on, and what ends by that ends in order. `deaf`: a router that doesn't. */
+static void ask_twice(const char *router, bool deaf)
+{
+    struct error err;
+    start("router", router, NULL);
+    start("worker", READY "exec sleep 30", NULL);
+    assert_int_equal(cluster_wait_ready(&cluster, in_seconds(20), &err), STATUS_OK);
+    signal(SIGALRM, ask_again);
+    const struct timeval soon = {.tv_usec = 100000};
+    setitimer(ITIMER_REAL, &(struct itimerval){.it_value = soon}, NULL);
+    uint64_t begin_us = clock_now_us();
+    assert_int_equal(cluster_drain(&cluster, 60 * (uint64_t)SECOND_US), !deaf);
+    uint64_t took_us = clock_now_us() - begin_us;
+    assert_true(took_us < 20 * (uint64_t)SECOND_US);
+    assert_int_equal(took_us >= CLUSTER_END_GRACE_US, deaf);
+    assert_int_equal(cluster_down(&cluster), 0); /* it was told */
+}
+
+static void test_a_second_signal_is_passed_on(void **state)
+{
+    (void)state;
+    ask_twice("n=0; trap 'n=$((n+1))' TERM; " READY "while test $n -lt 2; do sleep 0.01; done",
+              false);
+    assert_int_equal(cluster.processes[0].wait_status, 0);
+    assert_int_equal(WTERMSIG(cluster.processes[1].wait_status), SIGTERM);
+}
+
+static void test_what_ignores_a_second_signal_is_killed(void **state)
+{
+    (void)state;
+    ask_twice("trap '' TERM; " READY "exec sleep 30", true);
+    assert_int_equal(WTERMSIG(cluster.processes[0].wait_status), SIGKILL);
+    assert_int_equal(WTERMSIG(cluster.processes[1].wait_status), SIGTERM); /* it was asked */
+}
+
 static void test_the_log_file_and_its_tail(void **state)
 {
     (void)state;
@@ -346,6 +401,8 @@ int main(void)
         TEST(test_ctrl_c_never_hits_a_child),
         TEST(test_a_signal_to_stop_ends_the_waiting),
         TEST(test_what_ignores_sigterm_is_killed),
+        TEST(test_a_second_signal_is_passed_on),
+        TEST(test_what_ignores_a_second_signal_is_killed),
         TEST(test_the_log_file_and_its_tail),
         TEST(test_a_program_that_is_not_there),
     };

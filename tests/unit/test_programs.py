@@ -1,0 +1,58 @@
+"""Programs of tests/ that a person starts: they say what they take, and refuse what they don't before they do anything."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+SAYS = '#!/bin/sh\necho "$(basename "$0") $*" >>"$SAID"\n'
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """tests/run in a folder where all that it starts only says that it was started: run(*flags) -> (exit code, output, said)."""
+    for name in ("tests/run", "tests/requirements.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(TOP / name, tmp_path / name)
+    for name in ("deploy/local/install-packages", "bin/cmake", "bin/ctest"):
+        executable(tmp_path / name, SAYS)
+    executable(tmp_path / ".venv/bin/python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    shutil.copy(TOP / "tests/requirements.txt", tmp_path / ".venv/installed-requirements.txt")
+    (tmp_path / "build/debug").mkdir(parents=True)
+
+    def start(*flags):
+        said = tmp_path / "said"
+        environment = dict(os.environ, SAID=str(said), PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+        done = subprocess.run([tmp_path / "tests/run", *flags], env=environment, text=True, capture_output=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr, said.read_text() if said.exists() else ""
+    return start
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_run_says_what_it_takes(run, flag):
+    code, output, said = run(flag)
+    assert (code, said) == (0, "")
+    assert output.startswith("Runs everything") and "Usage: tests/run" in output and "--schedule-random" in output
+    assert "set -" not in output
+
+
+@pytest.mark.parametrize("flags", [["--quik"], ["--quick", "test_sink"], ["-R"], ["-R", "sink", "--halp"]])
+def test_run_refuses_what_it_does_not_know(run, flags):
+    code, output, said = run(*flags)
+    assert (code, said) == (2, ""), output
+    assert output.startswith("tests/run: ") and "see --help" in output and output.count("\n") == 1
+
+
+def test_run_passes_a_choice_of_tests_on(run):
+    _, output, said = run("-R", "test sink", "--quick", "-VV")
+    ran = [line for line in said.splitlines() if line.startswith("ctest")]
+    assert len(ran) == 1 and ran[0].endswith("-R test sink -VV") and "--preset debug" in ran[0], output

@@ -133,6 +133,7 @@ static void take_end(struct cluster *cluster, size_t index)
     uint64_t now_us = clock_now_us();
     bool in_order = process_ended_in_order(process), again = false, loops = false;
     bool told = cluster->draining && (in_order || !process->was_ready || care->killed);
+    bool by_us = care->kill_us != 0;
     care->kill_us = 0;
     process_describe_end(process, cause, sizeof cause);
     if (!told && !care->down) {
@@ -143,7 +144,7 @@ static void take_end(struct cluster *cluster, size_t index)
         again = true;
         if (!process->was_ready)
             care->any_address = !care->any_address;
-        loops = restart_on_end(&care->restart, cluster->restart_cap_us, now_us);
+        loops = restart_on_end(&care->restart, in_order && !by_us, cluster->restart_cap_us, now_us);
         snprintf(next, sizeof next, " restart_in_ms=%" PRIu64, care->restart.wait_us / 1000);
     }
     enum log_level level = told || (again && in_order) ? LOG_INFO : again ? LOG_WARN : LOG_ERROR;
@@ -203,7 +204,7 @@ static void start_again(struct cluster *cluster, size_t index)
         return;
     }
     log_error(MOD, "msg=\"cannot start %s: %s\"", plan.name, err.text);
-    if (restart_on_end(&care->restart, cluster->restart_cap_us, clock_now_us()))
+    if (restart_on_end(&care->restart, false, cluster->restart_cap_us, clock_now_us()))
         report_loop(cluster, process);
 }
 

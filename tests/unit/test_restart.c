@@ -23,7 +23,7 @@ static void test_the_wait_doubles_up_to_the_cap(void **state)
     uint64_t now_us = 5 * SECOND_US;
     uint32_t told = 0;
     for (size_t i = 0; i < sizeof waits_ms / sizeof *waits_ms; i++) {
-        told += restart_on_end(&restart, CAP_US, now_us);
+        told += restart_on_end(&restart, false, CAP_US, now_us);
         assert_int_equal(told, i + 1 >= RESTART_LOOP_ENDS ? 1 : 0); /* once */
         assert_int_equal(restart.due_us, now_us + waits_ms[i] * MS_US);
         now_us = restart.due_us;
@@ -43,23 +43,61 @@ static void test_a_healthy_while_starts_from_the_beginning(void **state)
     uint64_t now_us = SECOND_US;
     for (int life = 0; life < 3; life++) {
         for (int i = 0; i < RESTART_LOOP_ENDS; i++)
-            assert_int_equal(restart_on_end(&restart, CAP_US, now_us), i + 1 == RESTART_LOOP_ENDS);
+            assert_int_equal(restart_on_end(&restart, false, CAP_US, now_us),
+                             i + 1 == RESTART_LOOP_ENDS);
         restart_on_started(&restart);
         restart_on_ready(&restart, now_us);
         now_us += RESTART_HEALTHY_US;
     }
-    assert_false(restart_on_end(&restart, CAP_US, now_us));
+    assert_false(restart_on_end(&restart, false, CAP_US, now_us));
     assert_int_equal(restart.wait_us, RESTART_FIRST_US);
     restart_on_ready(&restart, now_us);
-    restart_on_end(&restart, CAP_US, now_us + RESTART_HEALTHY_US - 1); /* not quite */
+    restart_on_end(&restart, false, CAP_US, now_us + RESTART_HEALTHY_US - 1); /* not quite */
     assert_int_equal(restart.wait_us, 2 * RESTART_FIRST_US);
+}
+
+/* Somebody asks it to end, again and again: each time it is back at once, and a crash after that is the first of its kind. */
+static void test_an_orderly_end_is_no_crash(void **state)
+{
+    (void)state;
+    struct restart restart = {0};
+    uint64_t now_us = SECOND_US;
+    for (int life = 0; life < RESTART_ORDERLY; life++) {
+        restart_on_ready(&restart, now_us);
+        now_us += SECOND_US;
+        assert_false(restart_on_end(&restart, true, CAP_US, now_us));
+        assert_int_equal(restart.due_us, now_us + RESTART_FIRST_US);
+        restart_on_started(&restart);
+        if (life % 2) { /* between crashes, too */
+            restart_on_end(&restart, false, CAP_US, now_us);
+            assert_int_equal(restart.wait_us, RESTART_FIRST_US << life / 2);
+            restart_on_started(&restart);
+        }
+    }
+}
+
+/* What ends in order before it serves, or again and again, is a loop like any other: it doesn't spin. */
+static void test_a_loop_of_orderly_ends_is_one(void **state)
+{
+    (void)state;
+    struct restart never = {0}, always = {0};
+    for (int i = 0; i < RESTART_LOOP_ENDS; i++)
+        assert_int_equal(restart_on_end(&never, true, CAP_US, SECOND_US),
+                         i + 1 == RESTART_LOOP_ENDS);
+    assert_int_equal(never.wait_us, CAP_US);
+    for (int i = 0; i < RESTART_ORDERLY + RESTART_LOOP_ENDS; i++) {
+        restart_on_ready(&always, SECOND_US);
+        assert_int_equal(restart_on_end(&always, true, CAP_US, SECOND_US + 1),
+                         i + 1 == RESTART_ORDERLY + RESTART_LOOP_ENDS);
+    }
+    assert_int_equal(always.wait_us, CAP_US);
 }
 
 static void test_a_cap_below_the_first_wait(void **state)
 {
     (void)state;
     struct restart restart = {0};
-    restart_on_end(&restart, 10 * MS_US, 0);
+    restart_on_end(&restart, false, 10 * MS_US, 0);
     assert_int_equal(restart.wait_us, 10 * MS_US);
 }
 
@@ -90,6 +128,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_wait_doubles_up_to_the_cap),
         cmocka_unit_test(test_a_healthy_while_starts_from_the_beginning),
+        cmocka_unit_test(test_an_orderly_end_is_no_crash),
+        cmocka_unit_test(test_a_loop_of_orderly_ends_is_one),
         cmocka_unit_test(test_a_cap_below_the_first_wait),
         cmocka_unit_test(test_signals_at_once_are_one_wish),
     };

@@ -56,3 +56,9 @@ def test_run_passes_a_choice_of_tests_on(run):
     _, output, said = run("-R", "test sink", "--quick", "-VV")
     ran = [line for line in said.splitlines() if line.startswith("ctest")]
     assert len(ran) == 1 and ran[0].endswith("-R test sink -VV") and "--preset debug" in ran[0], output
+
+
+@pytest.mark.parametrize("minutes", ["1", "0", "-3", "nan"])
+def test_a_soak_that_nothing_could_come_of_is_refused(minutes):
+    done = subprocess.run([sys.executable, TOP / "tests/fault/soak", "--minutes", minutes], env=dict(os.environ, BATON_BUILD="/nonexistent"), text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2 and f"--minutes must be at least 2, but is {minutes}" in done.stderr, done.stderr

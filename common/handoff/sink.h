@@ -166,7 +166,8 @@ void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer,
                        struct sink_actions *out);
 void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer,
                      struct sink_actions *out);
-/* The pairing has closed, asked for or not; each of its reads was reported before. */
+/* The pairing has closed, asked for or not; each of its reads was reported before. One that closed by itself while nothing was read is
+ * made anew when there is something to read: if the peer died, its stream ends instead. */
 void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t peer,
                          struct sink_actions *out);
 void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,

@@ -143,8 +143,11 @@ void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t pee
     struct sink_peer *peer = sink_peer_of(table, peer_key);
     if (!peer)
         return;
+    /* One that was up and closed by itself had no read in flight, so nothing is left to be read; and its peer may be gone and the
+     * stream about to end: it is made anew when the peer says that more is ready. */
+    bool idle = peer->pair == PAIR_UP;
     peer->pair = PAIR_NONE;
-    if (sink_peer_needed(table, peer))
+    if (!idle && sink_peer_needed(table, peer))
         sink_peer_pair(peer, out);
 }
 

@@ -183,6 +183,8 @@ CODE = [
            (PULL, "    case PEER_GONE: sink_give_up(table, now_us, sink, SINK_REASON_GONE, out); return;", "    case PEER_GONE: return;")),
     mutant("reads_on_closing_pair", "reads don't wait for the new pairing", "landing runs terminal bytes confirm",
            (PULL, "    if (left && sink->peer->pair != PAIR_UP) {", "    if (left && sink->peer->pair != PAIR_UP && sink->peer->pair != PAIR_CLOSING) {")),
+    mutant("pairing_not_made_anew", "what closed by itself stays closed", "waits runs terminal",
+           (PULL, "        sink_peer_pair(sink->peer, out);\n    } else if (left) {", "    } else if (left) {")),
     mutant("new_incarnation_keeps_pairing", "a peer that came back is read over its old pairing", "bytes runs terminal landing",
            (PULL, "    if (peer->pair_incarnation != incarnation)\n", "    if (false)\n")),
     mutant("regive_base", "a re-given handle is sent with the tokens delivered since", "indices",

@@ -347,6 +347,36 @@ static void test_a_failed_read_is_repeated_once_on_a_new_pairing(void **state)
     expect(f, "pair 9; >9 subscribe 2.1 h0.1");
 }
 
+/* What ends by itself may be the first that is heard of the peer's death: the stream's end comes next, and nothing is refused. */
+static void test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 4);
+    expect(f, "read 1.1 10>30");
+    read_done(f, STATUS_OK);
+    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    expect(f, "");
+    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out); /* it had died, and is back */
+    expect(f, "connect 9");
+    sink_on_peer_up(f->table, f->now_us, PEER, 8, &f->out);
+    expect(f, "pair 9; >9 subscribe 1.1 h0.1");
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    expect(f, "");
+    plain(f, 1, PEER_EXTENDED);
+    expect(f, "");
+    ready(f, 1, 8); /* it lives */
+    expect(f, "pair 9");
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "read 1.1 11>31");
+    read_done(f, STATUS_OK);
+    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    decode(f, 2, 1, 4);
+    reserved(f, 2, 1);
+    expect(f, "pair 9; >9 subscribe 2.1 h0.1"); /* another one is about to read */
+}
+
 static void test_wrong_bytes_are_read_once_more(void **state)
 {
     struct fixture *f = *state;
@@ -464,9 +494,12 @@ static void test_a_refused_peer_and_sinks_that_have_all(void **state)
     struct fixture *f = *state;
     read_one(f);
     sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
-    expect(f, "pair 9");
-    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_PAIRING, &f->out);
     expect(f, ""); /* nothing is left to read */
+    decode(f, 2, 1, 4);
+    reserved(f, 2, 1);
+    expect(f, "pair 9; >9 subscribe 2.1 h0.1");
+    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_PAIRING, &f->out);
+    expect(f, "refused 2.1 pairing retry; unreserve 2.1"); /* the first needs no path */
     uint64_t cookie = f->cookie;
     sink_on_verified(f->table, f->now_us, cookie, false, &f->out);
     expect(f, "pair 9"); /* unless the bytes were wrong */
@@ -729,6 +762,7 @@ int main(void)
         T(test_the_end_with_the_first_token),
         T(test_landing_blocks_outlive_their_sink),
         T(test_a_failed_read_is_repeated_once_on_a_new_pairing),
+        T(test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready),
         T(test_wrong_bytes_are_read_once_more),
         T(test_after_a_lost_stream_subscribe_again_or_only_confirm),
         T(test_what_is_read_stays_read_over_a_lost_stream),

@@ -54,7 +54,8 @@ static const struct config_setting settings_table[] = {
     {"ready-file", CONFIG_STRING, AT(ready_file), "",
      .help = "Write addresses and process ids there, as JSON, once the cluster serves"},
     {"log-dir", CONFIG_STRING, AT(log_dir), "",
-     .help = "Folder of the processes' logs; empty: one in this user's run folder"},
+     .help = "Folder of the processes' logs; empty: one in this user's run folder, which an end in "
+             "order removes"},
     {"verbose", CONFIG_BOOL, AT(verbose), "false",
      .help = "All logs to the terminal instead of files"},
     {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = up_log_level_names,
@@ -206,7 +207,9 @@ static void print_ready_block(const struct up *up, const struct cluster_file *fi
         printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,
                (int)file->members[i].pid);
     if (*file->logs)
-        printf("  logs       %s\n", file->logs);
+        printf("  logs       %s%s\n", file->logs,
+               up->own_log_dir ? "  (removed after an end in order; --log-dir DIR keeps them)"
+                               : "");
     printf(
         "\nTry:\n\n  %s/baton generate --max-tokens 64 \"Once upon a time\"\n\nCtrl-C drains and "
         "stops.\n",

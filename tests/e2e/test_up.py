@@ -46,6 +46,25 @@ def test_ctrl_c_ends_everything(start_cluster):
     assert not list((cluster.folder / "baton").glob("cluster*.json"))
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_logs_without_a_folder_of_their_own_stay_if_something_went_wrong(tmp_path, code):
+    ready = tmp_path / "ready.json"
+    up = subprocess.Popen([BATON, "up", "--no-pin", "--no-restart", "--model", GOLDEN / "llama", "--ready-file", ready], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)))
+    try:
+        line = next(line for line in up.stdout if line.startswith("  logs "))
+        logs = pathlib.Path(line.split()[1])
+        assert "(removed after an end in order; --log-dir DIR keeps them)" in line and (logs / "router.log").exists()
+        if code:
+            os.kill(json.loads(ready.read_text())["processes"][1]["pid"], signal.SIGKILL)
+        up.terminate()
+        up.stdout.read()
+        assert up.wait(60) == code
+        assert logs.exists() == bool(code)
+    finally:
+        up.kill()
+
+
 def test_children_die_with_a_killed_parent(start_cluster):
     cluster = start_cluster(model=GOLDEN / "llama")
     cluster.up.kill()

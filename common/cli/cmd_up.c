@@ -263,16 +263,27 @@ static enum status serve(struct up *up, struct error *err)
     return STATUS_OK;
 }
 
-/* It is removed and replaced: not what was never such a file. */
+/* It is removed and replaced: not what was never such a file. And its folder is looked at now, not when the cluster has started. */
 static enum status check_ready_file(const char *path, struct error *err)
 {
     struct stat found;
-    if (!*path || lstat(path, &found) || S_ISREG(found.st_mode))
+    char folder[CLUSTER_PATH_BYTES];
+    if (!*path)
         return STATUS_OK;
-    return error_set(err, STATUS_INVALID,
-                     "--ready-file %s: that is there and no regular file; give the name of a file "
-                     "to be written",
-                     path);
+    if (!lstat(path, &found) && !S_ISREG(found.st_mode))
+        return error_set(err, STATUS_INVALID,
+                         "--ready-file %s: that is there and no regular file; give the name of a "
+                         "file to be written",
+                         path);
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+    snprintf(folder, sizeof folder, "%.*s.", (int)length, path);
+    if (access(folder, W_OK | X_OK))
+        return error_set(err, STATUS_INVALID,
+                         "--ready-file %s: cannot write into its folder: %s; give the name of a "
+                         "file to be written",
+                         path, strerror(errno));
+    return STATUS_OK;
 }
 
 static int run(struct up *up)

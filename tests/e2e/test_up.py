@@ -165,3 +165,12 @@ def test_what_is_no_file_is_not_replaced_by_the_ready_file(tmp_path):
     done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--ready-file", place], text=True, capture_output=True, timeout=60)
     assert done.returncode == 2 and "--ready-file" in done.stderr and "no regular file" in done.stderr
     assert place.is_fifo()
+
+
+@pytest.mark.parametrize("place", ["nowhere/ready.json", "file/ready.json"])
+def test_a_ready_file_that_cannot_be_written_is_told_before_anything_starts(tmp_path, place):
+    (tmp_path / "file").touch()
+    done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--ready-file", tmp_path / place], text=True, capture_output=True, timeout=60,
+                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)))
+    assert done.returncode == 2 and f"--ready-file {tmp_path / place}: cannot write into its folder" in done.stderr
+    assert not list(tmp_path.glob("baton/*")), "no log folder, no process"

@@ -119,8 +119,8 @@ static void unknown_flag(struct load *load, const char *flag)
     for (size_t i = 0; i < load->program->setting_count; i++)
         names[i] = load->program->settings[i].name;
     const char *meant = config_names_nearest(flag + 2, names, load->program->setting_count);
-    complain(load, "unknown flag %s%s%s", flag, meant ? ", did you mean --" : "",
-             meant ? meant : "");
+    complain(load, "unknown flag %s%s%s%s", flag, meant ? ", did you mean --" : "",
+             meant ? meant : "", meant ? "?" : "");
 }
 
 /* One argument that starts with "--"; returns how many arguments it took (1 or 2). `next` may be NULL. */
@@ -240,6 +240,16 @@ static void print_lines(const struct config_program *program, const char *word, 
         fprintf(stderr, "%s: %s%s\n", program->name, word, line);
 }
 
+void config_warn_environment(const struct config_program *program, const char *where,
+                             char *const *environment)
+{
+    struct str text;
+    str_init(&text, MISTAKES_LIMIT_BYTES);
+    config_names_check(where, environment, &text);
+    print_lines(program, "warning: ", &text);
+    str_deinit(&text);
+}
+
 void config_load_or_exit(const struct config_program *program, int argc, char **argv,
                          void *settings, struct config_result *result)
 {
@@ -247,9 +257,8 @@ void config_load_or_exit(const struct config_program *program, int argc, char **
     str_init(&text, MISTAKES_LIMIT_BYTES);
     enum status status = config_load(program, argc, argv, settings, result, &text);
     if (status == STATUS_OK && !result->help && !result->version) {
-        config_names_check(environ, &text);
-        print_lines(program, "warning: ", &text);
         str_deinit(&text);
+        config_warn_environment(program, "the environment's ", environ);
         return;
     }
     if (result->help) {

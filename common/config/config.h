@@ -95,6 +95,11 @@ enum status config_load(const struct config_program *program, int argc, char **a
 void config_load_or_exit(const struct config_program *program, int argc, char **argv,
                          void *settings, struct config_result *result);
 
+/* Warns on stderr of variables BATON_... in `environment` (NULL-terminated) that no program of Baton knows; `where` stands before
+ * their names. */
+void config_warn_environment(const struct config_program *program, const char *where,
+                             char *const *environment);
+
 /* Whether some source gave the setting (of this name; it must be in the table). */
 bool config_given(const struct config_program *program, const struct config_result *result,
                   const char *name);

@@ -8,6 +8,7 @@
 #define PREFIX          "BATON_"
 #define MAX_NAME_BYTES  64
 #define MAX_ENVIRONMENT 4096 /* variables that are looked at */
+#define LEAST_BEGINNING 3    /* letters of a name that say which is meant */
 
 /* Of all programs together, since `baton up` hands its environment to all of them. tests/unit/test_settings.py holds the list
  * against their tables. */
@@ -125,12 +126,25 @@ static size_t distance(const char *a, const char *b)
     return row[width];
 }
 
+/* The only candidate that goes on where `name` ends. */
+static const char *completed(const char *name, const char *const *candidates, size_t count)
+{
+    size_t length = strlen(name), found = 0;
+    const char *whole = NULL;
+    for (size_t i = 0; i < count && length >= LEAST_BEGINNING; i++)
+        if (!strncmp(candidates[i], name, length)) {
+            whole = candidates[i];
+            found++;
+        }
+    return found == 1 ? whole : NULL;
+}
+
 const char *config_names_nearest(const char *name, const char *const *candidates, size_t count)
 {
     size_t length = strlen(name), best = length / 4 + 2;
-    const char *nearest = NULL;
-    if (length > MAX_NAME_BYTES)
-        return NULL;
+    const char *nearest = completed(name, candidates, count);
+    if (length > MAX_NAME_BYTES || nearest)
+        return nearest;
     for (size_t i = 0; i < count; i++) {
         size_t far = strlen(candidates[i]) <= MAX_NAME_BYTES ? distance(name, candidates[i]) : best;
         if (far < best) {
@@ -152,7 +166,17 @@ static bool is_known(const char *name)
     return false;
 }
 
-void config_names_check(char *const *environment, struct str *warnings)
+/* Without the prefix, which all have in common. */
+static const char *meant_by(const char *name)
+{
+    const size_t prefix = strlen(PREFIX), count = sizeof known / sizeof *known;
+    const char *names[sizeof known / sizeof *known];
+    for (size_t i = 0; i < count; i++)
+        names[i] = known[i] + prefix;
+    return config_names_nearest(name + prefix, names, count);
+}
+
+void config_names_check(const char *where, char *const *environment, struct str *warnings)
 {
     for (size_t i = 0; i < MAX_ENVIRONMENT && environment[i]; i++) {
         const char *equals = strchr(environment[i], '=');
@@ -166,8 +190,8 @@ void config_names_check(char *const *environment, struct str *warnings)
         utf8_make_printable(name);
         if (is_known(name))
             continue;
-        const char *meant = config_names_nearest(name, known, sizeof known / sizeof *known);
-        str_addf(warnings, "the environment's %s is not a setting of Baton%s%s\n", name,
-                 meant ? ", did you mean " : "", meant ? meant : "");
+        const char *meant = meant_by(name);
+        str_addf(warnings, "%s%s is not a setting of Baton%s%s%s\n", where, name,
+                 meant ? ", did you mean " PREFIX : "", meant ? meant : "", meant ? "?" : "");
     }
 }

@@ -6,9 +6,9 @@
 #include "common/base/str.h"
 #include "common/config/config.h"
 
-/* The candidate that is nearest to `name`, if it is near at all: NULL otherwise. */
+/* The candidate that alone begins with `name`, or else the one that is nearest to it, if it is near at all: NULL otherwise. */
 const char *config_names_nearest(const char *name, const char *const *candidates, size_t count);
-/* Appends a line for each variable BATON_... of `environment` that is nobody's. */
-void config_names_check(char *const *environment, struct str *warnings);
+/* Appends a line for each variable BATON_... of `environment` that is nobody's; `where` stands before its name. */
+void config_names_check(const char *where, char *const *environment, struct str *warnings);
 
 #endif

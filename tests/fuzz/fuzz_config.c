@@ -116,7 +116,7 @@ static void check_foreign_variable(const char *text)
     struct str warnings;
     snprintf(variable, sizeof variable, "BATON_%s", text);
     str_init(&warnings, 1 << 16);
-    config_names_check(environment, &warnings);
+    config_names_check("", environment, &warnings);
     if (warnings.length)
         check_lines(&warnings);
     str_deinit(&warnings);

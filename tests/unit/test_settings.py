@@ -38,8 +38,13 @@ def test_every_setting_is_a_name_that_the_environment_may_hold():
 
 
 @pytest.mark.parametrize("variable,told", [
-    ("BATON_KV_TOKEN", "did you mean BATON_KV_TOKENS"),
-    ("BATON_MAX_SEQENCES", "did you mean BATON_MAX_SEQUENCES"),
+    ("BATON_KV_TOKEN", ", did you mean BATON_KV_TOKENS?\n"),
+    ("BATON_MAX_SEQENCES", ", did you mean BATON_MAX_SEQUENCES?\n"),
+    ("BATON_CHUNK", ", did you mean BATON_CHUNK_TOKENS?\n"),
+    ("BATON_MODE", ", did you mean BATON_MODEL?\n"),
+    ("BATON_FOO", "BATON_FOO is not a setting of Baton\n"),
+    ("BATON_WORKER_", "is not a setting of Baton\n"),
+    ("BATON_", "BATON_ is not a setting of Baton\n"),
     ("BATON_SOMETHING_ELSE_ALTOGETHER", "is not a setting of Baton\n"),
 ])
 def test_a_misspelt_variable_is_warned_of(variable, told):
@@ -55,7 +60,7 @@ def test_right_variables_are_not_warned_of():
 
 def test_a_misspelt_flag_gets_a_hint():
     done = run("baton generate", "--max-token", "3", "x")
-    assert done.returncode == 2 and "unknown flag --max-token, did you mean --max-tokens" in done.stderr
+    assert done.returncode == 2 and "unknown flag --max-token, did you mean --max-tokens?" in done.stderr
 
 
 def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():

@@ -23,6 +23,7 @@ struct load {
     void *settings;
     struct config_result *result;
     struct str *mistakes;
+    bool guessing; /* after an unknown flag: which arguments are its value can't be known */
 };
 
 /* One line of mistakes. What is quoted in it may be anything that a file, the environment or a shell holds. */
@@ -123,6 +124,14 @@ static void unknown_flag(struct load *load, const char *flag)
              meant ? meant : "", meant ? "?" : "");
 }
 
+/* What follows an unknown flag is taken for its value, unless it looks like a flag: returns how many arguments that makes. */
+static int skip_unknown(struct load *load, const char *flag, const char *next)
+{
+    load->guessing = true;
+    bool is_value = next && (next[0] != '-' || isdigit((unsigned char)next[1]));
+    return is_value && !strchr(flag, '=') && strncmp(flag, "--no-", 5) != 0 ? 2 : 1;
+}
+
 /* One argument that starts with "--"; returns how many arguments it took (1 or 2). `next` may be NULL. */
 static int apply_flag(struct load *load, const char *flag, const char *next)
 {
@@ -135,9 +144,11 @@ static int apply_flag(struct load *load, const char *flag, const char *next)
                    load->program->settings[index].type == CONFIG_BOOL;
     char where[MAX_FLAG_NAME_BYTES + 8];
     snprintf(where, sizeof where, "%.*s", (int)length + 2, flag);
-    if (!found && !negated)
+    if (!found && !negated) {
         unknown_flag(load, where);
-    else if (negated && equals)
+        return skip_unknown(load, flag, next);
+    }
+    if (negated && equals)
         complain(load, "%s takes no value", where);
     else if (negated)
         set_from(load, index, "false", CONFIG_FROM_FLAG, where);
@@ -176,7 +187,7 @@ static void apply_arguments(struct load *load, int argc, char **argv)
             i++;
         } else if (argument[1] != '-') {
             complain(load, "unknown flag %.80s", argument);
-            i++;
+            i += skip_unknown(load, argument, next);
         } else if (is_flag(argument, "--config")) {
             i += strchr(argument, '=') ? 1 : 2;
         } else {
@@ -210,7 +221,7 @@ static void check_what_is_missing(struct load *load)
         if (program->settings[i].required && load->result->sources[i] == CONFIG_FROM_DEFAULT)
             complain(load, "--%s is needed: %s", program->settings[i].name,
                      program->settings[i].help);
-    if (load->result->positional_count < program->min_positionals)
+    if (load->result->positional_count < program->min_positionals && !load->guessing)
         complain(load, "missing argument: %s", program->usage);
 }
 
@@ -220,7 +231,7 @@ enum status config_load(const struct config_program *program, int argc, char **a
     ASSERT(program->setting_count <= CONFIG_MAX_SETTINGS);
     ASSERT(program->max_positionals <= CONFIG_MAX_POSITIONALS);
     *result = (struct config_result){0};
-    struct load load = {program, settings, result, mistakes};
+    struct load load = {program, settings, result, mistakes, false};
     apply_defaults(&load);
     const char *path = look_ahead(&load, argc, argv);
     if (result->help || result->version)

@@ -58,9 +58,13 @@ def test_right_variables_are_not_warned_of():
     assert "warning" not in done.stderr and "cannot reach a router at 127.0.0.1:1: Connection refused" in done.stderr
 
 
-def test_a_misspelt_flag_gets_a_hint():
-    done = run("baton generate", "--max-token", "3", "x")
-    assert done.returncode == 2 and "unknown flag --max-token, did you mean --max-tokens?" in done.stderr
+@pytest.mark.parametrize("flag,told", [
+    ("--max-token", ", did you mean --max-tokens?"), ("--temp", ", did you mean --temperature?"), ("--verbosity", ""), ("-n", ""),
+])
+@pytest.mark.parametrize("rest", [["3", "x"], ["-3", "x"], ["x"], ["3"]])
+def test_a_misspelt_flag_is_told_alone_and_with_a_hint(flag, told, rest):
+    done = run("baton generate", flag, *rest)
+    assert done.returncode == 2 and done.stderr == f"baton generate: unknown flag {flag}{told}\nTry: baton generate --help\n"
 
 
 def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():

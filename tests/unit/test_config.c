@@ -231,9 +231,24 @@ static void test_files_that_are_wrong(void **state)
     static const struct {
         const char *text, *told;
     } cases[] = {
-        {"max-queue: [1]\n", "Expecting STRING"},      {"- a\n", "Expecting MAPPING"},
-        {"spin: true\nspin: false\n", "already seen"}, {"listen: \"a\n", "unexpected end"},
-        {"stop: a\n", "unknown setting 'stop'"},       {"spin:\n", "true or false"},
+        {"pin: true\nmax-queue: [1]\n",
+         ", line 2: expected one value for 'max-queue', but found a list\n"},
+        {"max-queue: {a: 1}\n", ", line 1: expected one value for 'max-queue', but found names"},
+        {"- a\n", ": expected lines of 'name: value', but found a list\n"},
+        {"spin\n", ": expected lines of 'name: value', but found a single word or text\n"},
+        {"spin: true\nspin: false\n", ", in or after line 1: 'spin' is given a second time\n"},
+        {"listen: \"a\n",
+         ", in or after line 1: this is not YAML that can be read (found unexpected end of "
+         "stream): expected lines of 'name: value'\n"},
+        {"\tspin: true\n",
+         ": this is not YAML that can be read (found character that cannot start any "
+         "token): expected lines"},
+        {"spin: *a\n", "No anchor found for alias: 'a'): expected lines of 'name: value'\n"},
+        {"pin: true\n\nmax_queue: 1\n",
+         ", line 3: unknown setting 'max_queue', did you mean max-queue?\n"},
+        {"{bogus: 1}\n", ": unknown setting 'bogus'\n"},
+        {"stop: a\n", ", line 1: unknown setting 'stop'\n"},
+        {"spin:\n", "true or false"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct loaded got = LOAD("--config", write_file(cases[i].text));

@@ -92,6 +92,18 @@ struct up {
     bool own_log_dir; /* made by us, removed after a clean end */
 };
 
+/* What a process would say in its own log, here where somebody reads it. */
+static void warn_of_environment(const struct up_settings *settings)
+{
+    for (size_t i = 0; i < settings->environment.count; i++) {
+        const char *item = settings->environment.items[i];
+        int length = (int)strcspn(item, ":") + 1;
+        char where[96], *variable[] = {(char *)item + length, NULL};
+        snprintf(where, sizeof where, "--env %.*s", length, item);
+        config_warn_environment(&program, where, variable);
+    }
+}
+
 static enum status find_programs(struct up *up, struct error *err)
 {
     ssize_t length = readlink("/proc/self/exe", up->bin_dir, sizeof up->bin_dir - 1);
@@ -302,6 +314,7 @@ static int run(struct up *up)
         fprintf(stderr, "baton up: %s\n", err.text);
         return status == STATUS_INVALID || status == STATUS_LIMIT ? 2 : 1;
     }
+    warn_of_environment(&up->settings);
     cluster_file_sweep();
     if (*up->settings.ready_file) /* an earlier cluster's: who waits for it waits for this one */
         unlink(up->settings.ready_file);

@@ -174,3 +174,9 @@ def test_a_ready_file_that_cannot_be_written_is_told_before_anything_starts(tmp_
                           env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)))
     assert done.returncode == 2 and f"--ready-file {tmp_path / place}: cannot write into its folder" in done.stderr
     assert not list(tmp_path.glob("baton/*")), "no log folder, no process"
+
+
+def test_a_misspelt_variable_of_one_process_is_warned_of_on_the_terminal(start_cluster):
+    cluster = start_cluster(model=GOLDEN / "llama", process_environment={"decode-0": {"BATON_KV_TOKNES": "64", "BATON_KV_TOKENS": "512", "OTHER": "x"}})
+    told = [line for line in (cluster.folder / "up.log").read_text().splitlines() if "warning" in line]
+    assert told == ["baton up: warning: --env decode-0:BATON_KV_TOKNES is not a setting of Baton, did you mean BATON_KV_TOKENS?"]

@@ -6,14 +6,14 @@ static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL}
 
 #define AT(field) CONFIG_AT(struct router_config, field)
 static const struct config_setting settings[] = {
-    {"listen", CONFIG_STRING, AT(listen), "127.0.0.1:0",
+    {"listen", CONFIG_STRING, AT(listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of the gRPC server, for clients and for workers that register"},
-    {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0",
+    {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz and /status"},
-    {"model", CONFIG_STRING, AT(model_dir), .required = true,
+    {"model", CONFIG_STRING, AT(model_dir), .required = true, .value = "DIR",
      .help = "Folder with config.json, generation_config.json and tokenizer.json; no weights are "
              "read"},
-    {"model-name", CONFIG_STRING, AT(model_name), "",
+    {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
      .help = "Name that clients use; empty: the folder's name"},
     {"ready-fd", CONFIG_U64, AT(ready_fd), "0", "0", "1048576",
      .help = "File descriptor for one line of JSON once the router serves; 0: none"},

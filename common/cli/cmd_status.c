@@ -18,7 +18,7 @@ struct settings {
 };
 
 static const struct config_setting settings_table[] = {
-    {"http", CONFIG_STRING, CONFIG_AT(struct settings, http), "",
+    {"http", CONFIG_STRING, CONFIG_AT(struct settings, http), "", .value = "HOST:PORT",
      .help = "HTTP address of the router; empty: the cluster started here last"},
     {"json", CONFIG_BOOL, CONFIG_AT(struct settings, json), "false",
      .help = "The router's own JSON instead of the table"},

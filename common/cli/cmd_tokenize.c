@@ -23,7 +23,7 @@ struct settings {
 
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting tokenize_settings[] = {
-    {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true,
+    {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true, .value = "FILE",
      .help = "tokenizer.json of the model"},
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a JSON string in, a JSON array of ids out"},
@@ -31,7 +31,7 @@ static const struct config_setting tokenize_settings[] = {
      .help = "Add the tokenizer's special tokens (a begin token)"},
 };
 static const struct config_setting detokenize_settings[] = {
-    {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true,
+    {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true, .value = "FILE",
      .help = "tokenizer.json of the model"},
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a JSON array of ids in, a JSON string out"},

@@ -28,13 +28,11 @@
 
 #define AT(field) CONFIG_AT(struct up_settings, field)
 static const struct config_setting settings_table[] = {
-    {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .unit = "processes",
-     .help = "Prefill workers"},
-    {"decode", CONFIG_U64, AT(decode), "1", "1", "64", .unit = "processes",
-     .help = "Decode workers"},
-    {"model", CONFIG_STRING, AT(model), .required = true,
+    {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .help = "Prefill workers"},
+    {"decode", CONFIG_U64, AT(decode), "1", "1", "64", .help = "Decode workers"},
+    {"model", CONFIG_STRING, AT(model), .required = true, .value = "DIR",
      .help = "Folder of the model, in Hugging Face's layout"},
-    {"model-name", CONFIG_STRING, AT(model_name), "",
+    {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
      .help = "Name that clients use; empty: the folder's name"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = up_compute_names,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
@@ -49,11 +47,11 @@ static const struct config_setting settings_table[] = {
     {"pin", CONFIG_BOOL, AT(pin), "true",
      .help = "Give each worker cores of its own where they suffice; not on a machine that is busy "
              "with other work"},
-    {"env", CONFIG_LIST, AT(environment),
-     .help = "Environment of one process, as PROCESS:KEY=VALUE (decode-0:BATON_KV_TOKENS=4096)"},
-    {"ready-file", CONFIG_STRING, AT(ready_file), "",
+    {"env", CONFIG_LIST, AT(environment), .value = "PROCESS:KEY=VALUE",
+     .help = "Environment of one process (decode-0:BATON_KV_TOKENS=4096)"},
+    {"ready-file", CONFIG_STRING, AT(ready_file), "", .value = "FILE",
      .help = "Write addresses and process ids there, as JSON, once the cluster serves"},
-    {"log-dir", CONFIG_STRING, AT(log_dir), "",
+    {"log-dir", CONFIG_STRING, AT(log_dir), "", .value = "DIR",
      .help = "Folder of the processes' logs; empty: one in this user's run folder, which an end in "
              "order removes"},
     {"verbose", CONFIG_BOOL, AT(verbose), "false",

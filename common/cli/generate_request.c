@@ -8,20 +8,20 @@
 
 #define AT(field) CONFIG_AT(struct generate_settings, field)
 static const struct config_setting settings_table[] = {
-    {"server", CONFIG_STRING, AT(server), "",
+    {"server", CONFIG_STRING, AT(server), "", .value = "HOST:PORT",
      .help = "gRPC address of the router; empty: the cluster started here last"},
     /* To `baton up` BATON_MODEL is a folder. */
-    {"model", CONFIG_STRING, AT(model), "", .help = "Name of the model; empty: the only one",
-     .flag_only = true},
-    {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .help = "Token ids instead of PROMPT, as 1,2,3"},
+    {"model", CONFIG_STRING, AT(model), "", .value = "NAME",
+     .help = "Name of the model; empty: the only one", .flag_only = true},
+    {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .value = "ID,ID,...",
+     .help = "Token ids instead of PROMPT, as 1,2,3"},
     /* What sampling may be is said in one place, common/domain/sampling.c. */
     {"max-tokens", CONFIG_U64, AT(max_tokens), .unit = "tokens",
      .help = "Length of the answer at most; at least 1"},
     {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", .unit = "tokens",
      .help = "The answer can't end before"},
     {"temperature", CONFIG_DOUBLE, AT(temperature), .help = "0 .. 100; 0: greedy"},
-    {"top-k", CONFIG_U64, AT(top_k), NULL, "0", .unit = "tokens",
-     .help = "Draw among the k likeliest; 0: off"},
+    {"top-k", CONFIG_U64, AT(top_k), NULL, "0", .help = "Draw among the k likeliest; 0: off"},
     {"top-p", CONFIG_DOUBLE, AT(top_p),
      .help = "Draw among the likeliest that make up this share, above 0 and up to 1; 1: off"},
     {"min-p", CONFIG_DOUBLE, AT(min_p),
@@ -30,7 +30,7 @@ static const struct config_setting settings_table[] = {
          "off"},
     {"seed", CONFIG_U64, AT(seed), NULL, .help = "The same seed and request give the same answer"},
     {"stop", CONFIG_LIST, AT(stop), .help = "End before this text"},
-    {"stop-id", CONFIG_LIST, AT(stop_ids), .help = "End at this token id"},
+    {"stop-id", CONFIG_LIST, AT(stop_ids), .value = "ID", .help = "End at this token id"},
     {"ignore-eos", CONFIG_BOOL, AT(ignore_eos), "false",
      .help = "The model's end ids are ordinary tokens"},
     {"special", CONFIG_BOOL, AT(special), "true",

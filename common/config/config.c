@@ -313,7 +313,9 @@ static void help_row(const struct config_setting *row, struct str *out)
     char left[160];
     size_t used = (size_t)snprintf(left, sizeof left, "  --%s%s",
                                    row->type == CONFIG_BOOL ? "[no-]" : "", row->name);
-    if (row->type == CONFIG_ENUM)
+    if (row->value)
+        snprintf(left + used, sizeof left - used, " %s", row->value);
+    else if (row->type == CONFIG_ENUM)
         for (int i = 0; row->choices[i] && used < sizeof left; i++)
             used += (size_t)snprintf(left + used, sizeof left - used, "%s%s", i ? "|" : " ",
                                      row->choices[i]);

@@ -57,6 +57,7 @@ struct config_setting {
     bool required;              /* must be given by some source */
     bool flag_only;             /* the environment's name means something else in other programs */
     bool hidden;                /* taken, but not of this program's matter: not in --help */
+    const char *value;          /* "HOST:PORT": what --help calls it; NULL: by its type */
 };
 #define CONFIG_AT(type, field) offsetof(type, field), sizeof(((type *)0)->field)
 

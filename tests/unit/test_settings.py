@@ -67,6 +67,21 @@ def test_a_misspelt_flag_is_told_alone_and_with_a_hint(flag, told, rest):
     assert done.returncode == 2 and done.stderr == f"baton generate: unknown flag {flag}{told}\nTry: baton generate --help\n"
 
 
+WORDS = {"HOST:PORT": {"listen", "metrics-listen", "router", "server", "http"}, "DIR": {"model", "log-dir"}, "FILE": {"tokenizer", "ready-file", "config"},
+         "debug|info|warn|error": {"log-level"}}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_help_says_what_kind_of_value_is_meant(program):
+    """The same in all programs, but for `generate --model`, a name."""
+    shown = rows(program)
+    untrue = [line.splitlines()[0] for word, names in WORDS.items() for name, line in shown.items()
+              if name in names and (program, name) != ("baton generate", "model") and line.split()[1] != word]
+    assert not untrue, untrue
+    for name in {"top-k", "decode"} & set(shown):
+        assert "in tokens" not in shown[name], shown[name]
+
+
 def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():
     assert {"heartbeat", "read-timeout", "peer-timeout"} <= set(rows("baton-decode"))
     assert not {"heartbeat", "read-timeout", "peer-timeout"} & set(rows("baton-prefill"))

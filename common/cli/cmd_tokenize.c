@@ -27,15 +27,16 @@ static const struct config_setting tokenize_settings[] = {
      .help = "tokenizer.json of the model"},
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a JSON string in, a JSON array of ids out"},
-    {"special", CONFIG_BOOL, AT(special), "false",
-     .help = "Add the tokenizer's special tokens (a begin token)"},
+    {"special", CONFIG_BOOL, AT(special), "true",
+     .help = "Add the tokenizer's special tokens (a begin token), as the RPC Tokenize does"},
 };
 static const struct config_setting detokenize_settings[] = {
     {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true, .value = "FILE",
      .help = "tokenizer.json of the model"},
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a JSON array of ids in, a JSON string out"},
-    {"special", CONFIG_BOOL, AT(special), "false", .help = "Keep special tokens in the text"},
+    {"special", CONFIG_BOOL, AT(special), "true",
+     .help = "Keep special tokens in the text, as the RPC Detokenize does"},
     {"pieces", CONFIG_BOOL, AT(pieces), "false",
      .help = "With --jsonl: a JSON array of what each id gives in a stream, and the end"},
 };

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from client import pb
 from harness import BUILD, TOP
 
 TOKENIZER = TOP / "tests/golden/tokenizers/llama2.json"
@@ -57,12 +58,16 @@ def test_byte_fallback_is_served(start_cluster, connect, small_model):
     cluster = start_cluster(model=small_model)
     client = connect(cluster)
     prompt = "Hi  w\u00f6rld \U0001f642"
-    asked = [BUILD / "bin/baton", "tokenize", "--special", "--tokenizer", small_model / "tokenizer.json", prompt]
+    asked = [BUILD / "bin/baton", "tokenize", "--tokenizer", small_model / "tokenizer.json", prompt]
     ids = list(map(int, subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()))
     assert ids[0] == 1, "a begin token"
+    assert ids == list(client.stub.Tokenize(pb.TokenizeRequest(text=prompt), timeout=10).ids)
+    asked = [BUILD / "bin/baton", "detokenize", "--tokenizer", small_model / "tokenizer.json", " ".join(map(str, ids))]
+    text = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert text == client.stub.Detokenize(pb.DetokenizeRequest(ids=ids), timeout=10).text + "\n" and text.startswith("<s>")
     from_text = client.generate(prompt, temperature=0, max_tokens=40, ignore_eos=True)
     from_ids = client.generate(ids, temperature=0, max_tokens=40, ignore_eos=True)
     assert from_text.ids == from_ids.ids and from_text.text == from_ids.text and len(from_text.ids) == 40
-    command = [BUILD / "bin/baton", "detokenize", "--jsonl", "--pieces", "--tokenizer", small_model / "tokenizer.json"]
+    command = [BUILD / "bin/baton", "detokenize", "--no-special", "--jsonl", "--pieces", "--tokenizer", small_model / "tokenizer.json"]
     pieces = json.loads(subprocess.run(command, input=json.dumps(list(from_text.ids)), capture_output=True, text=True, check=True).stdout)
     assert from_text.text == "".join(pieces) and from_text.text

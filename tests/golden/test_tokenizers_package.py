@@ -68,12 +68,12 @@ def check(what, inputs, got, expected):
 
 def check_encode(reference, path, inputs, special):
     expected = [encoding.ids for encoding in reference.encode_batch(inputs, add_special_tokens=special)]
-    check("encode", inputs, baton("tokenize", path, inputs, *["--special"] * special), expected)
+    check("encode", inputs, baton("tokenize", path, inputs, "--special" if special else "--no-special"), expected)
     return expected
 
 
 def check_decode(reference, path, inputs, keep_special, whole=True, streamed=True):
-    flags = ["--special"] * keep_special
+    flags = ["--special" if keep_special else "--no-special"]
     decoded = [reference.decode(ids, skip_special_tokens=not keep_special) for ids in inputs]
     if whole:
         check("decode", inputs, baton("detokenize", path, inputs, *flags), decoded)

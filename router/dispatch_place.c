@@ -137,9 +137,10 @@ static void explain_too_long(const struct candidates *candidates, struct request
         *role = worker->capacity_tokens > *role ? worker->capacity_tokens : *role;
     }
     snprintf(request->refusal, sizeof request->refusal,
-             "the prompt has %u tokens and max_tokens is %u, together %" PRIu64
+             "the prompt has %u token%s and max_tokens is %u, together %" PRIu64
              ", but one request may have %" PRIu64 " on a decode worker%s",
-             request->prompt_count, request->sampling.max_tokens, longest_tokens(request), most[1],
+             request->prompt_count, request->prompt_count == 1 ? "" : "s",
+             request->sampling.max_tokens, longest_tokens(request), most[1],
              longest_tokens(request) > most[1] ? ""
                                                : ", and its prompt fits into no prefill worker");
 }

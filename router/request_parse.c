@@ -205,9 +205,9 @@ enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
         return REASON_NONE; /* nobody asked for more than fits: the context ends the answer */
     if (sampling->max_tokens > room)
         return refuse(err, REASON_CONTEXT_LENGTH_EXCEEDED,
-                      "the prompt has %zu tokens and max_tokens is %u, together %zu, but the "
+                      "the prompt has %zu token%s and max_tokens is %u, together %zu, but the "
                       "model's context is %u",
-                      prompt_tokens, sampling->max_tokens, prompt_tokens + sampling->max_tokens,
-                      model->context);
+                      prompt_tokens, prompt_tokens == 1 ? "" : "s", sampling->max_tokens,
+                      prompt_tokens + sampling->max_tokens, model->context);
     return REASON_NONE;
 }

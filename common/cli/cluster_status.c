@@ -160,9 +160,9 @@ void cluster_status_print(const struct cluster_status *status, int64_t now_ms, s
              cluster_status_up(status), status->count);
     if (status->router_restarts > 0)
         str_addf(out, "   router restarts %" PRId64, status->router_restarts);
-    str_addf(out, "\n\n%-14s %-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %8s %8s %8s\n", "NAME",
+    str_addf(out, "\n\n%-14s %-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %11s %8s %8s\n", "NAME",
              "ROLE", "STATE", "ADDRESS", "AGE", "RESTARTS", "LANE", "GB/S", "QUEUE", "RUNNING",
-             "FREE", "PINNED", "LANDING");
+             "BLOCKS FREE", "PINNED", "LANDING");
     for (size_t i = 0; i < status->count; i++) {
         const struct worker_status *worker = &status->workers[i];
         char age[24], restarts[24], speed[24];
@@ -172,8 +172,11 @@ void cluster_status_print(const struct cluster_status *status, int64_t now_ms, s
         str_addf(out, "%-14s %-8s %-9s %-22s %4s %8s %-6s %6s ", worker->name, worker->role,
                  worker->state, worker->address, age, restarts, *worker->lane ? worker->lane : "-",
                  speed);
-        str_addf(out, "%6" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n",
-                 worker->queue, worker->running, worker->blocks_free, worker->blocks_pinned,
-                 worker->blocks_landing);
+        if (strcmp(worker->state, "down")) /* then it says nothing of itself */
+            str_addf(out, "%6" PRId64 " %8" PRId64 " %11" PRId64 " %8" PRId64 " %8" PRId64 "\n",
+                     worker->queue, worker->running, worker->blocks_free, worker->blocks_pinned,
+                     worker->blocks_landing);
+        else
+            str_addf(out, "%6s %8s %11s %8s %8s\n", "-", "-", "-", "-", "-");
     }
 }

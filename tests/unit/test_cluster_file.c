@@ -203,7 +203,7 @@ static void test_status(void **state)
     (void)state;
     static const char text[] = "{\"model\": \"llama\", \"queue\": 2, \"workers\": ["
                                "{\"name\": \"decode-10\", \"role\": \"decode\", \"address\": "
-                               "\"127.0.0.1:5\", \"state\": \"lost\"},"
+                               "\"127.0.0.1:5\", \"state\": \"down\", \"blocks_free\": 0},"
                                "{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
                                "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\", "
                                "\"lane_bytes_per_second\": 5120000000, \"started_ms\": 1000},"
@@ -234,9 +234,11 @@ static void test_status(void **state)
     assert_non_null(strstr(
         table.data,
         "decode-2       decode   draining  127.0.0.1:4              2m        3 shm      5.12 "));
-    assert_non_null(strstr(
-        table.data,
-        "decode-10      decode   lost      127.0.0.1:5               -        - -           - "));
+    assert_non_null(strstr(table.data, "decode-10      decode   down      127.0.0.1:5              "
+                                       " -        - -           -      -"
+                                       "        -           -        -        -\n"));
+    assert_non_null(strstr(table.data, "  QUEUE  RUNNING BLOCKS FREE   PINNED  LANDING\n"));
+    assert_non_null(strstr(table.data, "       -      0        0          10        0        0\n"));
     str_deinit(&table);
     static const char *const bad[] = {"{}", "{\"workers\": [{\"name\": \"a\"}]}",
                                       "{\"workers\": 1}", "{\"queue\": -1, \"workers\": []}"};

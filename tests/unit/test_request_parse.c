@@ -327,6 +327,11 @@ static void test_what_must_fit_the_context(void **state)
     assert_int_equal(request_fit(&model, 41, &f.params, &f.err), REASON_CONTEXT_LENGTH_EXCEEDED);
     assert_string_equal(f.err.text, "the prompt has 41 tokens and max_tokens is 60, together 101, "
                                     "but the model's context is 100");
+    set_tokens(&f, -1, 100);
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_int_equal(request_fit(&model, 1, &f.params, &f.err), REASON_CONTEXT_LENGTH_EXCEEDED);
+    assert_string_equal(f.err.text, "the prompt has 1 token and max_tokens is 100, together 101, "
+                                    "but the model's context is 100");
 }
 
 static void test_outputs(void **state)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const lanes[ROUTER_LANES] = {"shm", "tcp", "rdma", "cuda_ipc", "local", "other"};
+static const char *const lanes[ROUTER_LANES] = {"shm", "tcp"};
 
 /* Reasons that only a worker's registration can end with. */
 static bool of_requests(enum reason reason)
@@ -124,8 +124,7 @@ void router_metrics_answered(struct router_metrics *m, const struct request *req
 
 void router_metrics_pulled(struct router_metrics *m, const char *lane, uint64_t bytes)
 {
-    int i = 0;
-    while (i < ROUTER_LANES - 1 && strcmp(lanes[i], lane))
-        i++;
-    counter_add(m->kv_bytes[i], bytes);
+    for (int i = 0; i < ROUTER_LANES; i++)
+        if (!strcmp(lanes[i], lane)) /* there is no other, whatever a worker says */
+            counter_add(m->kv_bytes[i], bytes);
 }

@@ -7,7 +7,7 @@
 #include "router/request.h"
 #include "router/workers.h"
 
-#define ROUTER_LANES 6
+#define ROUTER_LANES 2
 
 struct router_metrics {
     struct metrics *metrics;

@@ -13,6 +13,8 @@ def test_the_lane_asked_for_is_the_lane_taken(start_cluster, lane):
     answer = cluster.generate(list(range(10, 110)), max_tokens=4, temperature=0, ignore_eos=True)
     assert answer["lane"] == lane
     assert cluster.metrics("decode-0")[f'baton_kv_bytes_moved_total{{lane="{lane}"}}'] == answer["kv_bytes"] > 0
+    shown = {key: value for key, value in cluster.metrics("router").items() if key.startswith("baton_router_kv_bytes_total")}
+    assert shown == {f'baton_router_kv_bytes_total{{lane="{known}"}}': answer["kv_bytes"] * (known == lane) for known in ("shm", "tcp")}
     [decode] = [w for w in cluster.status()["workers"] if w["name"] == "decode-0"]
     assert decode["lane"] == lane
 

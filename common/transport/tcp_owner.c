@@ -32,7 +32,7 @@ struct tcp_client {
     struct tcp_source source;
     TAILQ_ENTRY(tcp_client) link; /* in owner->strangers, ->readers or ->closed */
     struct admission *admission;  /* NULL: a stranger */
-    uint64_t accepted_us;
+    uint64_t accepted_us, number; /* in the order of their coming */
     struct tcp_at from;
     struct kv_frames frames;
     uint32_t first, count;                  /* of answers: a ring */
@@ -47,7 +47,7 @@ struct tcp_owner {
     struct tcp_clients strangers, readers; /* in the order in which they came */
     struct tcp_clients closed;             /* freed by the next tick: events may still name them */
     uint32_t client_count, max_clients;
-    uint64_t last_admission, log_us, unlogged;
+    uint64_t last_admission, last_client, log_us, unlogged;
     uint32_t max_admissions;
     struct admission admissions[];
 };
@@ -195,8 +195,12 @@ static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const str
         client_refuse(lane, client, KV_REFUSED_SECRET);
         return;
     }
-    if (admission->client) /* the reader has given that one up, and pairs again */
-        client_close(lane, admission->client);
+    /* The reader has given the earlier one up, and pairs again; which of them is heard first is chance. */
+    bool given_up = admission->client && admission->client->number > client->number;
+    if (admission->client)
+        client_close(lane, given_up ? client : admission->client);
+    if (given_up)
+        return;
     TAILQ_REMOVE(&owner->strangers, client, link);
     TAILQ_INSERT_TAIL(&owner->readers, client, link);
     client->admission = admission;
@@ -285,6 +289,7 @@ static void client_add(struct tcp_lane *lane, int fd, const struct tcp_at *from)
     tcp_limit_queue(fd, from);
     client->source = (struct tcp_source){.kind = TCP_CLIENT, .fd = fd, .events = TCP_UNKNOWN};
     client->accepted_us = lane->transport->polled_us;
+    client->number = ++owner->last_client;
     client->from = *from;
     client->frames.pool_bytes = lane->transport->pool_bytes;
     TAILQ_INSERT_TAIL(&owner->strangers, client, link);

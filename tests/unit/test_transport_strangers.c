@@ -298,6 +298,23 @@ static void test_a_second_connection_takes_the_place_of_the_first(void **state)
     world_close(&w);
 }
 
+/* Who was first is told by who came first, not by who is heard first: the owner may have been stopped meanwhile. */
+static void test_a_given_up_connection_heard_late_takes_nobodys_place(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 0);
+    int first = dial(&w), second = dial_admitted(&w);
+    struct kv_frame hello = hello_of(&w);
+    say_frame(first, &hello);
+    expect_closed(&w, first);
+    say_frame(second, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 8}});
+    uint8_t answer[KV_FRAME_BYTES + 8];
+    assert_int_equal(hear(&w, second, answer, sizeof answer), sizeof answer);
+    close(second);
+    world_close(&w);
+}
+
 static void test_connections_are_limited_at_the_strangers_cost(void **state)
 {
     (void)state;
@@ -572,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_the_late_are_closed),
         cmocka_unit_test(test_a_reader_that_never_reads_is_bounded),
         cmocka_unit_test(test_a_second_connection_takes_the_place_of_the_first),
+        cmocka_unit_test(test_a_given_up_connection_heard_late_takes_nobodys_place),
         cmocka_unit_test(test_connections_are_limited_at_the_strangers_cost),
         cmocka_unit_test(test_out_of_descriptors),
         cmocka_unit_test(test_strangers_cost_one_line_a_second),

@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-/* magic[4] | u16 format | u8 kind | u8 lanes | u32 count | u32 shm_version | u64 admission | secret[16] | u64 id | u64 base |
+/* magic[4] | u16 format | u8 kind | u8 lanes | u32 count | u32 shm_version | u32 sign | u64 admission | secret[16] | u64 id | u64 base |
  * u64 pool_bytes | u16 ip_version | u16 port | ip[16] | u16 worker_bytes | u16 rkey_bytes | worker | rkey | u32 CRC32C of all before it. Little-endian. */
 #define MAGIC          "BKVA"
-#define FORMAT         2
-#define HEADER_BYTES   88
+#define FORMAT         3
+#define HEADER_BYTES   92
 #define CHECKSUM_BYTES 4
 
 static uint8_t *put(uint8_t *at, uint64_t value, unsigned bytes)
@@ -44,6 +44,7 @@ enum status kv_address_encode(const struct kv_address *address,
     at = put(at, address->lanes, 1);
     at = put(at, total, 4);
     at = put(at, address->shm_version, 4);
+    at = put(at, address->sign, 4);
     at = put(at, address->admission, 8);
     memcpy(at, address->secret, sizeof address->secret);
     at += sizeof address->secret;
@@ -92,6 +93,7 @@ enum status kv_address_decode(const void *bytes, size_t count, enum kv_transport
                          "the peer uses another kind of transport (%u, not %u)", found_kind, kind);
     struct kv_address address = {.kind = kind, .lanes = (uint8_t)lanes};
     address.shm_version = (uint32_t)take(&at, 4);
+    address.sign = (uint32_t)take(&at, 4);
     address.admission = take(&at, 8);
     memcpy(address.secret, at, sizeof address.secret);
     at += sizeof address.secret;

@@ -20,6 +20,7 @@ struct kv_address {
     enum kv_transport_kind kind;
     uint8_t lanes;
     uint32_t shm_version; /* shm: of the library behind it, the same on both ends */
+    uint32_t sign;        /* shm: what stands behind the pool while the owner lives; 0: nothing */
     /* remote: which reader this copy of the address was made for, and how it proves that it is the one */
     uint64_t admission;
     uint8_t secret[KV_SECRET_BYTES];

@@ -11,7 +11,7 @@
  *    follows after the last of them. Reading again needs a new pairing.
  *  - It sleeps while it waits: kv_transport_fd + kv_transport_arm, never a busy loop on a shared core.
  *  - The owner of a pool polls too, also when it reads nothing itself: its kv_transport_poll admits the readers and, on tcp, serves them.
- *  - A peer that died ends its pairing with a reason, on every lane as soon as the kernel closes its sockets. One that is stopped or
+ *  - A peer that died ends its pairing with a reason, on every lane as soon as the kernel closes its sockets, on shm as a rule before. One that is stopped or
  *    unreachable shows by the deadline of a read alone.
  *  - Every reader has an address of its own, which the owner has made for it (kv_transport_admit) and takes back
  *    (kv_transport_revoke): the secret in it is what admits the reader's one connection. Whoever comes without it, or says something

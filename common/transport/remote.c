@@ -1,7 +1,9 @@
 /* The transport between processes: two lanes to one pool. Every pairing has a link of the tcp lane, which is how it is admitted and how
- * the peer's death is known; on the lane shm the bytes are copied from the peer's pool, which is mapped, and else come over the link. */
+ * the peer's death is known; on the lane shm the bytes are copied from the peer's pool, which is mapped, and its death is known sooner by the
+ * sign of life behind it. */
 #include "common/base/log.h"
 #include "common/base/rng.h"
+#include "common/transport/kv_life.h"
 #include "common/transport/kv_memory.h"
 #include "common/transport/tcp.h"
 #include "common/transport/ucx.h"
@@ -16,8 +18,10 @@
 struct remote_transport {
     struct kv_transport base;
     enum kv_lane asked;
-    struct ucx_pool *shm; /* NULL: the lane shm is not offered */
-    uint8_t *memory;      /* the pool where it is not in shared memory, or NULL */
+    struct ucx_pool *shm;     /* NULL: the lane shm is not offered */
+    struct kv_life *life;     /* NULL: no lane shm, or the links alone tell of a death */
+    struct tcp_source deaths; /* of peers that life watches */
+    uint8_t *memory;          /* the pool where it is not in shared memory, or NULL */
     size_t memory_bytes;
     uint32_t turns; /* polls that found work: who is served first moves on with each */
     struct tcp_lane tcp;
@@ -40,6 +44,7 @@ static void remote_close(struct kv_transport *transport)
 {
     struct remote_transport *remote = (struct remote_transport *)transport;
     tcp_owner_close(&remote->tcp);
+    kv_life_stop(remote->life);
     if (remote->tcp.epoll_fd >= 0)
         close(remote->tcp.epoll_fd);
     ucx_pool_destroy(remote->shm);
@@ -74,6 +79,26 @@ static enum status pool_open(struct remote_transport *remote, size_t bytes, stru
     return STATUS_OK;
 }
 
+static void life_open(struct remote_transport *remote)
+{
+    struct error why;
+    if (kv_life_start(ucx_pool_signs(remote->shm), &remote->life, &why) == STATUS_OK) {
+        remote->deaths = (struct tcp_source){TCP_OTHER, kv_life_fd(remote->life), TCP_UNKNOWN};
+        if (tcp_wait_for(&remote->tcp, &remote->deaths, EPOLLIN)) {
+            remote->base.self.sign = kv_life_sign(remote->life);
+            return;
+        }
+        error_set(&why, STATUS_IO, "no epoll entry: %s", strerror(errno));
+        kv_life_stop(remote->life);
+        remote->life = NULL;
+    }
+    char quoted[600];
+    log_warn("transport",
+             "msg=\"deaths of processes that share a pool are known late, by their sockets\" "
+             "why=%s",
+             log_quote(why.text, quoted, sizeof quoted));
+}
+
 static enum status parts_open(struct remote_transport *remote,
                               const struct kv_transport_config *config, struct error *err)
 {
@@ -93,6 +118,8 @@ static enum status parts_open(struct remote_transport *remote,
     remote->tcp.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (remote->tcp.epoll_fd < 0)
         return error_set(err, STATUS_IO, "no epoll descriptor: %s", strerror(errno));
+    if (remote->shm)
+        life_open(remote);
     return tcp_owner_open(&remote->tcp, config, self, err);
 }
 
@@ -174,6 +201,9 @@ static enum status remote_pair(struct kv_transport *transport, const struct kv_a
         free(peer);
         return status;
     }
+    if (remote->life && peer->mapping && address->sign)
+        (void)kv_life_watch(remote->life, ucx_mapping_signs(peer->base.mapped, address),
+                            address->admission, address->sign, &peer->base);
     *out = &peer->base;
     return STATUS_OK;
 }
@@ -191,12 +221,21 @@ static void remote_close_peer(struct kv_peer *peer)
 static void remote_peer_free(struct kv_peer *base)
 {
     struct remote_peer *peer = (struct remote_peer *)base;
+    if (remote_of(base)->life)
+        kv_life_unwatch(remote_of(base)->life, base);
     tcp_link_free(&remote_of(base)->tcp, peer->link);
     ucx_unmap(remote_of(base)->shm, peer->mapping);
     free(peer);
 }
 
 /* -- progress -- */
+
+static void take_deaths(struct remote_transport *remote)
+{
+    struct kv_peer *peer;
+    while ((peer = kv_life_next_death(remote->life)))
+        kv_peer_fail(peer, KV_FAILURE_PEER_GONE, "the peer's process ended");
+}
 
 static void remote_progress(struct kv_transport *transport)
 {
@@ -216,6 +255,7 @@ static void remote_progress(struct kv_transport *transport)
         case TCP_LISTENER: tcp_owner_accept(tcp); break;
         case TCP_CLIENT: tcp_client_ready(tcp, source, event->events, &budget); break;
         case TCP_LINK: tcp_link_ready(tcp, source, event->events, &budget); break;
+        case TCP_OTHER: take_deaths(remote); break;
         }
     }
     tcp_owner_tick(tcp);

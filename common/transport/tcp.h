@@ -4,8 +4,8 @@
  *
  *  - tcp_owner: listens, admits readers by the secret that was minted for each (kv_transport_admit), answers their asks. A connection
  *    costs a fixed amount, also one whose reader never reads; strangers have a few seconds to become readers.
- *  - tcp_link: one pairing. It is the byte path of the lane tcp, and on the lane shm what tells that the peer died: the kernel
- *    closes the sockets of a process that ends, however it ends.
+ *  - tcp_link: one pairing. It is the byte path of the lane tcp, and on every lane it tells that the peer died: the kernel
+ *    closes the sockets of a process that ends, however it ends. (On shm kv_life knows it earlier, as a rule.)
  *
  * After a link was closed nothing lands any more: there is no one left who could write. */
 #ifndef BATON_TRANSPORT_TCP_H
@@ -24,7 +24,7 @@
 
 #define TCP_UNKNOWN UINT32_MAX
 
-enum tcp_source_kind { TCP_LISTENER, TCP_CLIENT, TCP_LINK };
+enum tcp_source_kind { TCP_LISTENER, TCP_CLIENT, TCP_LINK, TCP_OTHER /* not of this lane */ };
 
 /* What an epoll event points to: the first member of each that can have one. */
 struct tcp_source {

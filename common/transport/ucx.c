@@ -2,6 +2,7 @@
 
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/transport/kv_life.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -69,9 +70,10 @@ static enum status context_create(struct ucx_pool *pool, struct error *err)
 
 static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct error *err)
 {
+    uint64_t shared_bytes = kv_life_offset(bytes) + KV_LIFE_BYTES;
     ucp_mem_map_params_t params = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
-        .length = bytes,
+        .length = shared_bytes,
         .flags = UCP_MEM_MAP_ALLOCATE,
     };
     ucs_status_t got = FAILPOINT_FAILS("transport.shared_memory")
@@ -85,7 +87,7 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
             bytes, ucs_status_string(got));
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH};
     got = ucp_mem_query(pool->memory, &attr);
-    if (got != UCS_OK || attr.length < bytes)
+    if (got != UCS_OK || attr.length < shared_bytes)
         return error_set(err, STATUS_INTERNAL, "UCX doesn't say where the KV pool is: %s",
                          ucs_status_string(got));
     pool->start = attr.address;
@@ -175,6 +177,11 @@ void ucx_pool_progress(struct ucx_pool *pool)
         ;
 }
 
+struct kv_life_word *ucx_pool_signs(const struct ucx_pool *pool)
+{
+    return (struct kv_life_word *)(pool->start + kv_life_offset(pool->bytes));
+}
+
 /* -- a peer's pool -- */
 
 /* The length is the peer's word, and what lies behind the mapping is ours: only the kernel knows how long it is. */
@@ -205,8 +212,9 @@ static const uint8_t *map_start(const struct ucx_pool *pool, ucp_rkey_h rkey,
         return address->pool_bytes <= pool->bytes ? start : NULL;
     uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)start & ~(page_bytes - 1);
-    uintptr_t end = (uintptr_t)start + address->pool_bytes;
-    if (!is_one_shared_mapping(from, end) || mprotect((void *)from, end - from, PROT_READ) != 0)
+    uintptr_t end = (uintptr_t)start + kv_life_offset(address->pool_bytes) + KV_LIFE_BYTES;
+    if ((uintptr_t)start % _Alignof(struct kv_life_word) || !is_one_shared_mapping(from, end) ||
+        mprotect((void *)from, end - from, PROT_READ) != 0)
         return NULL;
     return start;
 }
@@ -259,6 +267,11 @@ enum status ucx_map(struct ucx_pool *pool, const struct kv_address *address,
     }
     *out = mapping;
     return STATUS_OK;
+}
+
+const struct kv_life_word *ucx_mapping_signs(const uint8_t *start, const struct kv_address *address)
+{
+    return (const struct kv_life_word *)(start + kv_life_offset(address->pool_bytes));
 }
 
 static void endpoint_close(struct ucx_pool *pool, ucp_ep_h endpoint)

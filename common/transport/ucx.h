@@ -1,6 +1,6 @@
 /* Internal to ucx*.c and remote.c: the lane shm, which is all that UCX does here. A pool that UCX has allocated can be mapped by other
  * processes of the machine, from what UCX says about it (its worker's address and the pool's key); kv_transport_poll copies from
- * the mapping. Nothing is ever sent over UCX, and it is not what watches the peer: the socket of the pairing does.
+ * the mapping. Nothing is ever sent over UCX, and it is not what watches the peer: kv_life and the socket of the pairing do.
  * The API of UCX 1.13 and nothing newer, so that Debian 12's builds too. */
 #ifndef BATON_TRANSPORT_UCX_H
 #define BATON_TRANSPORT_UCX_H
@@ -9,6 +9,7 @@
 
 #include <ucp/api/ucp.h>
 
+struct kv_life_word;
 struct ucx_pool;
 struct ucx_mapping;
 
@@ -16,6 +17,7 @@ struct ucx_mapping;
 enum status ucx_pool_create(size_t bytes, struct ucx_pool **pool, struct error *err) WARN_UNUSED;
 void ucx_pool_destroy(struct ucx_pool *pool); /* after the last mapping made with it */
 uint8_t *ucx_pool_memory(const struct ucx_pool *pool);
+struct kv_life_word *ucx_pool_signs(const struct ucx_pool *pool); /* behind it, mapped with it */
 /* Fills shm_version, base, worker and rkey, which point to memory of `pool`. */
 void ucx_pool_describe(const struct ucx_pool *pool, struct kv_address *address);
 /* Whatever UCX has to do for itself: a few steps. */
@@ -25,6 +27,9 @@ void ucx_pool_progress(struct ucx_pool *pool);
 enum status ucx_map(struct ucx_pool *pool, const struct kv_address *address,
                     struct ucx_mapping **mapping, const uint8_t **start,
                     struct error *err) WARN_UNUSED;
+/* Of a pool that was mapped there. */
+const struct kv_life_word *ucx_mapping_signs(const uint8_t *start,
+                                             const struct kv_address *address);
 void ucx_unmap(struct ucx_pool *pool, struct ucx_mapping *mapping);
 
 /* ucx_config.c. Process-wide: takes UCX's crash handlers out and brings its messages into our log. What it does while it is loaded

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *bytes = malloc(rest.size + !rest.size);
     FUZZ_CHECK(bytes);
     memcpy(bytes, rest.data, rest.size);
-    if (flags & 1 && rest.size >= 92) {
+    if (flags & 1 && rest.size >= 96) {
         uint32_t count = (uint32_t)rest.size;
         for (int i = 0; i < 4; i++)
             bytes[8 + i] = (uint8_t)(count >> 8 * i);

@@ -339,7 +339,7 @@ def service_seeds():
     seed("rpc_builtin", events((0, message((1, "nobody"))), (1, message((1, "nobody")))))
     words("rpc_builtin", ["baton.v1.Baton", "baton.v1.Sampling", "proto/baton.proto", "baton.proto", "worker.proto", "grpc.health.v1.Health", "google.protobuf", "."])
     words("public_request", ["tested", "<|begin_of_text|>", "\n\n", b"\x0a\x00", b"\x12\x00", b"\x80\x80\x80\x80\x08", b"\x00\x00\xc0\x7f"])
-    header = b"BKVA" + struct.pack("<HBBIIQ16sQQQHH", 2, 1, 3, 0, 7, 5, b"s" * 16, 9, 4096, 1 << 20, 4, 4001) + bytes(16)
+    header = b"BKVA" + struct.pack("<HBBIIIQ16sQQQHH", 3, 1, 3, 0, 7, 9, 5, b"s" * 16, 9, 4096, 1 << 20, 4, 4001) + bytes(16)
     for tail in (struct.pack("<HH", 3, 2) + b"abcde", struct.pack("<HH", 0, 0), struct.pack("<HH", 9, 9)):
         seed("kv_address", b"\1" + header + tail + bytes(4))
         seed("kv_address", b"\0" + header + tail + bytes(4))

@@ -1,5 +1,6 @@
 /* The transport between processes when the process at the other end is killed, stopped, or gone half-way: every read ends once, with a reason, and
  * nobody else is harmed. */
+#include "common/base/failpoint.h"
 #include "common/transport/kv_address.h"
 
 #include "transport_fixture.h"
@@ -99,6 +100,62 @@ static void test_kill_is_known_while_nothing_is_read(void **state)
     start_owner(f);
     pair(f);
     expect_good_read(f);
+}
+
+/* By the sign of life alone: the connection stays open. */
+static void test_kill_is_known_while_a_child_holds_the_sockets(void **state)
+{
+    struct fixture *f = *state;
+    char byte = 'h';
+    assert_int_equal(write(f->child.to, &byte, 1), 1);
+    assert_int_equal(read(f->child.from, &byte, 1), 1);
+    expect_good_read(f);
+    uint64_t start_us = clock_now_us();
+    assert_int_equal(kill(f->child.pid, SIGKILL), 0);
+    struct kv_event event = expect_closed(f, STATUS_UNAVAILABLE);
+    assert_true(clock_now_us() - start_us < LOADED_US);
+    assert_int_equal(event.failure, KV_FAILURE_PEER_GONE);
+    assert_string_equal(event.reason, "the peer's process ended");
+    assert_true(event.welcomed);
+    assert_int_equal(waitpid(f->child.pid, NULL, 0), f->child.pid);
+    close(f->child.to);
+    assert_int_equal(read(f->child.from, &byte, 1), 0); /* the child has ended, too */
+    close(f->child.from);
+    start_owner(f);
+    pair(f);
+    expect_good_read(f);
+}
+
+static void arm(const char *failpoints)
+{
+    struct error err;
+    if (failpoints)
+        setenv("BATON_FAILPOINTS", failpoints, 1);
+    else
+        unsetenv("BATON_FAILPOINTS");
+    assert_int_equal(failpoint_init("test", &err), STATUS_OK);
+}
+
+/* Where one side has no sign of life: pairings are as good, and the socket tells. */
+static void test_without_signs_of_life_the_socket_tells(void **state)
+{
+    (void)state;
+    for (int reader_has = 0; reader_has < 2; reader_has++) {
+        struct fixture f = {.variant = &shm};
+        arm(reader_has ? NULL : "transport.sign_of_life=fail");
+        f.reader = open_transport(KV_TRANSPORT_REMOTE, KV_LANE_SHM);
+        arm(reader_has ? "transport.sign_of_life=fail" : NULL);
+        start_owner(&f);
+        arm(NULL);
+        pair(&f);
+        assert_string_equal(kv_peer_lane(f.peer), "shm");
+        expect_good_read(&f);
+        kill_child(&f.child);
+        struct kv_event event = expect_closed(&f, STATUS_UNAVAILABLE);
+        assert_int_equal(event.failure, KV_FAILURE_PEER_GONE);
+        assert_string_not_equal(event.reason, "the peer's process ended");
+        kv_transport_close(f.reader);
+    }
 }
 
 /* The deadline is slept for, ends the reads once, and what arrives when the peer goes on lands nowhere. */
@@ -268,6 +325,7 @@ static void test_probes_of_the_port_are_no_harm(void **state)
 
 int main(int argc, char **argv)
 {
+    arm(getenv("BATON_FAILPOINTS")); /* a child has them from the test */
     if (argc == 3 && !strcmp(argv[1], "--owner"))
         return owner_main(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "--reader"))
@@ -277,6 +335,8 @@ int main(int argc, char **argv)
         CASE(test_kill_ends_reads_at_once, shm),
         CASE(test_kill_is_known_while_nothing_is_read, tcp),
         CASE(test_kill_is_known_while_nothing_is_read, shm),
+        CASE(test_kill_is_known_while_a_child_holds_the_sockets, shm),
+        cmocka_unit_test(test_without_signs_of_life_the_socket_tells),
         CASE(test_an_owner_that_ends_ends_the_pairing, tcp),
         CASE(test_an_owner_that_ends_ends_the_pairing, shm),
         CASE(test_probes_of_the_port_are_no_harm, tcp),

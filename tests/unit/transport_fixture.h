@@ -186,7 +186,21 @@ static inline enum kv_lane lane_by_name(const char *name)
     return !strcmp(name, "shm") ? KV_LANE_SHM : !strcmp(name, "tcp") ? KV_LANE_TCP : KV_LANE_AUTO;
 }
 
-/* `test_x --owner LANE`. Writes the address's length and bytes, then serves. */
+/* A child that has all of the caller's descriptors, until their common input ends. */
+static inline bool hold_descriptors(void)
+{
+    char byte;
+    pid_t pid = fork();
+    if (pid == 0) {
+        while (read(0, &byte, 1) > 0)
+            ;
+        _exit(0);
+    }
+    return pid > 0;
+}
+
+/* `test_x --owner LANE`. Writes the address's length and bytes, then serves. For a byte of input it has a child that holds its
+ * descriptors, and says so with a byte. */
 static inline int owner_main(const char *lane)
 {
     struct kv_transport *transport = open_transport(KV_TRANSPORT_REMOTE, lane_by_name(lane));
@@ -200,8 +214,11 @@ static inline int owner_main(const char *lane)
         if (kv_transport_poll(transport, clock_now_us(), &event, 1) > 0)
             return 1; /* it reads nothing and pairs with no one */
         struct pollfd input = {0, POLLIN, 0};
-        if (poll(&input, 1, 0) > 0)
+        char byte;
+        if (poll(&input, 1, 0) > 0 && read(0, &byte, 1) <= 0)
             break;
+        if (input.revents && (!hold_descriptors() || write(1, &byte, 1) != 1))
+            return 1;
         sleep_until_work(transport, 0);
     }
     kv_transport_close(transport);

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/transport/kv_life.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +94,10 @@ static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct err
     pool->start = attr.address;
     pool->bytes = bytes;
     madvise(attr.address, attr.length, MADV_HUGEPAGE); /* only faster: may be refused */
+    /* Now, rather than page by page while requests wait for it (EINVAL: a kernel before 5.14). */
+    if (madvise(attr.address, attr.length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+        return error_set(err, STATUS_LIMIT, "there is no memory for a KV pool of %zu bytes: %s",
+                         bytes, strerror(errno));
     return STATUS_OK;
 }
 

@@ -61,8 +61,10 @@ enum status ucx_config_create(ucp_config_t **out, struct error *err)
         const char *name, *value;
     } settings[] = {
         {"TLS", "posix,sysv,self"},
-        {"ALLOC_PRIO", "md:posix,md:sysv"}, /* a peer can map it */
-        {"KEEPALIVE_INTERVAL", "inf"},      /* the pairing's socket knows it at once */
+        /* What a peer can map. A sysv segment loses its name as soon as it is made; a posix file does when UCX has filled it, and
+         * a process that is killed meanwhile leaves a whole pool in /dev/shm for good. */
+        {"ALLOC_PRIO", "md:sysv,md:posix"},
+        {"KEEPALIVE_INTERVAL", "inf"}, /* the pairing's socket knows it at once */
         /* Without it shared memory drops out where endpoints can be closed by force. */
         {"MM_ERROR_HANDLING", "y"},
     };

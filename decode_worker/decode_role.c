@@ -185,7 +185,9 @@ static void tell_outcome(struct decode_role *role, const struct outcome *outcome
         sink_on_reserve_failed(role->sinks, now_us, outcome->key.request, outcome->key.attempt,
                                true, out);
         break;
-    case OUTCOME_PEER_LOST: sink_on_peer_lost(role->sinks, now_us, outcome->peer, out); break;
+    case OUTCOME_PEER_LOST:
+        sink_on_peer_lost(role->sinks, now_us, outcome->peer, false, out);
+        break;
     case OUTCOME_PAIR_UP: sink_on_pair_up(role->sinks, now_us, outcome->peer, out); break;
     case OUTCOME_PAIR_REFUSED:
         sink_on_peer_refused(role->sinks, now_us, outcome->peer, SINK_REASON_PAIRING, out);
@@ -319,17 +321,17 @@ static void on_peer_refused(void *context, uint64_t peer, enum sink_reason reaso
     run_actions(role);
 }
 
-static void on_peer_lost(void *context, uint64_t peer)
+static void on_peer_lost(void *context, uint64_t peer, bool refused)
 {
     struct decode_role *role = context;
-    sink_on_peer_lost(role->sinks, clock_now_us(), peer, &role->actions);
+    sink_on_peer_lost(role->sinks, clock_now_us(), peer, refused, &role->actions);
     run_actions(role);
 }
 
-static void on_pair_closed(void *context, uint64_t peer)
+static void on_pair_closed(void *context, uint64_t peer, bool gone)
 {
     struct decode_role *role = context;
-    sink_on_pair_closed(role->sinks, clock_now_us(), peer, &role->actions);
+    sink_on_pair_closed(role->sinks, clock_now_us(), peer, gone, &role->actions);
     run_actions(role);
 }
 

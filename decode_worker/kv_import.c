@@ -127,7 +127,7 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
                      rpc_code_name(end->code), end->reason,
                      log_quote(end->message, quoted, sizeof quoted));
     if (end->code != RPC_FAILED_PRECONDITION)
-        imports->handlers.peer_lost(imports->role, peer->id);
+        imports->handlers.peer_lost(imports->role, peer->id, end->refused);
     else if (!strcmp(end->reason, "numerics_mismatch"))
         imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_NUMERICS_MISMATCH);
     else
@@ -411,7 +411,8 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
     }
     peer->pairing = NULL;
     if (event->welcomed || event->failure == KV_FAILURE_CLOSED)
-        imports->handlers.pair_closed(imports->role, peer->id);
+        imports->handlers.pair_closed(imports->role, peer->id,
+                                      event->failure == KV_FAILURE_PEER_GONE);
     else /* it never was one: pairing again at once would end in the same way */
         imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_PAIRING);
 }

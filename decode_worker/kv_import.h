@@ -18,8 +18,8 @@ struct kv_import_handlers {
     bool (*peer_used)(void *role, uint64_t peer); /* false: nothing depends on it */
     void (*peer_up)(void *role, uint64_t peer, uint64_t incarnation);
     void (*peer_refused)(void *role, uint64_t peer, enum sink_reason reason);
-    void (*peer_lost)(void *role, uint64_t peer);
-    void (*pair_closed)(void *role, uint64_t peer);
+    void (*peer_lost)(void *role, uint64_t peer, bool refused);
+    void (*pair_closed)(void *role, uint64_t peer, bool gone);
     void (*message)(void *role, uint64_t peer, const struct peer_up *message);
     void (*read_done)(void *role, uint64_t cookie, enum status status, enum kv_failure failure);
 };

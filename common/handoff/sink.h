@@ -161,14 +161,17 @@ void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer, u
  * Its sinks are refused, but for those that have all their bytes and need no path. */
 void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t peer,
                           enum sink_reason reason, struct sink_actions *out);
-/* The stream broke, or could not be opened. Sinks wait for the next one: subscribe and ask again, read nothing again. */
-void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer,
+/* The stream broke, or could not be opened; `refused`: its machine answered that nobody listens there. Sinks wait for the next
+ * one: subscribe and ask again, read nothing again. Only where all that is known says that the process has ended (a connection
+ * to it broke, dialling again is refused, and its end closed the pairing too, if there was one) they give up at once. */
+void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer, bool refused,
                        struct sink_actions *out);
 void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer,
                      struct sink_actions *out);
 /* The pairing has closed, asked for or not; each of its reads was reported before. One that closed by itself while nothing was read is
- * made anew when there is something to read: if the peer died, its stream ends instead. */
-void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t peer,
+ * made anew when there is something to read. `gone`: the peer closed it, or ended. Then it is asked for a sign of life, and paired
+ * again when it has answered: if it died, its stream ends instead. */
+void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t peer, bool gone,
                          struct sink_actions *out);
 void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
                      const struct peer_up *message, struct sink_actions *out);

@@ -54,7 +54,7 @@ void sink_peer_connect(struct sink_peer *peer, struct sink_actions *out)
 
 void sink_peer_pair(struct sink_peer *peer, struct sink_actions *out)
 {
-    if (peer->stream != STREAM_UP || peer->pair != PAIR_NONE)
+    if (peer->stream != STREAM_UP || peer->pair != PAIR_NONE || peer->link_ended)
         return;
     peer->pair = PAIR_ASKED;
     peer->pair_incarnation = peer->incarnation;

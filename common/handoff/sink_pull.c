@@ -62,6 +62,8 @@ void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
         return;
     peer->stream = STREAM_UP;
     peer->incarnation = incarnation;
+    peer->refused = false;
+    peer->link_ended = false;
     if (peer->pair_incarnation != incarnation)
         sink_peer_unpair(peer, out); /* its memory is not there any more */
     if (sink_peer_needed(table, peer))
@@ -103,7 +105,29 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
     }
 }
 
-void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+/* Nobody listens there, and no pairing speaks against it. */
+static bool has_ended(const struct sink_peer *peer)
+{
+    bool link_stood = peer->pair_incarnation == peer->incarnation && !peer->link_ended;
+    return peer->refused && peer->pair == PAIR_NONE && (!peer->incarnation || !link_stood);
+}
+
+/* Gives up what can't come any more, without waiting for peer_down_limit_us. A refusal may be told late, when a successor listens
+ * already: it is certain about the incarnation that was connected before it, and about a handle that was here already when a
+ * connection broke: the try after that is a new one. */
+static void give_up_ended(struct sink_table *table, uint64_t now_us, const struct sink_peer *peer,
+                          struct sink_actions *out)
+{
+    for (uint32_t i = 0; has_ended(peer) && i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer != peer || !sink_pulls(sink))
+            continue;
+        if (sink->ref.incarnation == peer->incarnation || sink->down_since_us <= peer->broke_us)
+            sink_give_up(table, now_us, sink, SINK_REASON_PEER_DOWN, out);
+    }
+}
+
+void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_key, bool refused,
                        struct sink_actions *out)
 {
     out->count = 0;
@@ -112,12 +136,16 @@ void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_
         return;
     bool was_up = peer->stream == STREAM_UP;
     peer->stream = STREAM_DOWN;
+    peer->refused = refused && !was_up;
+    if (!peer->refused)
+        peer->broke_us = now_us;
     peer->retry_us = was_up ? now_us : now_us + table->config.reconnect_us;
     for (uint32_t i = 0; i < table->config.max_sinks; i++) {
         struct sink *sink = &table->slots[i];
         if (sink->peer == peer && sink->down_since_us == UINT64_MAX)
             sink->down_since_us = now_us;
     }
+    give_up_ended(table, now_us, peer, out);
     if (was_up && sink_peer_needed(table, peer))
         sink_peer_connect(peer, out);
 }
@@ -135,18 +163,44 @@ void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
             advance(table, now_us, &table->slots[i], out);
 }
 
-void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+/* Most likely its process has ended, and its stream ends as well: pairing again would find that out the hard way. */
+static void ask_for_life(struct sink_table *table, uint64_t now_us, struct sink_peer *peer,
                          struct sink_actions *out)
 {
-    (void)now_us;
+    peer->link_ended = true;
+    peer->link_ended_us = now_us;
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer == peer && sink_pulls(sink) && sink->state != SINK_CONFIRMING)
+            sink_ask(table, now_us, sink, PEER_EXTEND, out);
+    }
+}
+
+/* An answer to that, or, where it was lost, whatever came after it should have. */
+static void note_life(const struct sink_table *table, uint64_t now_us, struct sink_peer *peer,
+                      enum peer_up_kind kind, struct sink_actions *out)
+{
+    if (!peer->link_ended ||
+        (kind != PEER_EXTENDED && now_us < peer->link_ended_us + table->config.heartbeat_us))
+        return;
+    peer->link_ended = false;
+    sink_peer_pair(peer, out);
+}
+
+void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t peer_key, bool gone,
+                         struct sink_actions *out)
+{
     out->count = 0;
     struct sink_peer *peer = sink_peer_of(table, peer_key);
     if (!peer)
         return;
-    /* One that was up and closed by itself had no read in flight, so nothing is left to be read; and its peer may be gone and the
-     * stream about to end: it is made anew when the peer says that more is ready. */
+    /* One that was up and closed by itself had no read in flight, so nothing is left to be read: it is made anew when the peer says
+     * that more is ready. */
     bool idle = peer->pair == PAIR_UP;
     peer->pair = PAIR_NONE;
+    if (gone && peer->pair_incarnation == peer->incarnation)
+        ask_for_life(table, now_us, peer, out);
+    give_up_ended(table, now_us, peer, out);
     if (!idle && sink_peer_needed(table, peer))
         sink_peer_pair(peer, out);
 }
@@ -228,6 +282,7 @@ void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
         return;
     }
     sink->heard_us = now_us;
+    note_life(table, now_us, sink->peer, message->kind, out);
     switch (message->kind) {
     case PEER_READY:
         if (sink->state != SINK_READING || sink->complete)

@@ -25,8 +25,12 @@ struct sink_peer {
     enum stream_state stream;
     uint64_t incarnation; /* of the latest Welcome */
     uint64_t retry_us;    /* not before this is a DOWN stream opened again */
+    bool refused;         /* the latest try to open it, since it was last UP */
+    uint64_t broke_us;    /* when it, or a try, last ended otherwise; 0: never */
     enum pair_state pair;
     uint64_t pair_incarnation;
+    bool link_ended; /* the peer closed the pairing, and has not answered since: no new one yet */
+    uint64_t link_ended_us;
 };
 
 struct sink {

@@ -58,6 +58,7 @@ struct rpc_end {
     enum rpc_code code;
     const char *reason;
     const char *message;
+    bool refused; /* client: the machine answered that nobody listens at the address */
 };
 
 struct rpc_handlers {

@@ -32,6 +32,7 @@ struct stream_end {
     struct stream *stream;
     enum rpc_code code;
     char reason[64], text[256];
+    bool refused;
 };
 
 static void stream_destroy(struct stream *stream)
@@ -67,7 +68,7 @@ static void message_drop(struct transfer_message *base)
 static void end_deliver(struct transfer_message *base)
 {
     struct stream_end *end = (struct stream_end *)base;
-    struct rpc_end told = {end->code, end->reason, end->text};
+    struct rpc_end told = {end->code, end->reason, end->text, end->refused};
     end->stream->service.kind->ended(end->stream, &told);
     stream_destroy(end->stream);
     free(end);
@@ -157,6 +158,7 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
     message->base = (struct transfer_message){end_deliver, end_drop};
     message->stream = stream;
     message->code = end->code;
+    message->refused = end->refused;
     str_copy(message->reason, sizeof message->reason, end->reason);
     str_copy(message->text, sizeof message->text, end->message);
     transfer_loop_post_end(stream->service.loop, &message->base);

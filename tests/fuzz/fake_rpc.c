@@ -96,7 +96,8 @@ static void call_settle(struct rpc_call *call)
         return;
     call->closed = true;
     if (call->handlers.closed)
-        call->handlers.closed(call, &(struct rpc_end){call->code, call->reason, call->message});
+        call->handlers.closed(call,
+                              &(struct rpc_end){call->code, call->reason, call->message, false});
 }
 
 void fake_rpc_settle(void)

@@ -90,4 +90,5 @@ void sim_decode_close_pair(struct sim *sim, uint32_t process, uint32_t source, e
     struct sim_event *closed = sim_push(sim, EVENT_PAIR_CLOSED, process, last_us);
     closed->index = source;
     closed->serial = p->peer_uses[source];
+    closed->status = status;
 }

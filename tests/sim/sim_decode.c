@@ -246,25 +246,34 @@ static void on_connected(struct sim *sim, uint32_t process, const struct sim_eve
 {
     struct sim_process *p = &sim->processes[process];
     struct sim_process *source = &sim->processes[event->index];
-    if (source->up &&
+    bool refused = event->value || !source->up;
+    if (!event->value && !source->up && sim_chance(sim, DRAW_CONNECT, 30)) {
+        struct sim_event *later = /* told when it may be of the past */
+            sim_push(sim, EVENT_CONNECTED, process, sim_between(sim, DRAW_CONNECT, 1000, 200000));
+        later->index = event->index;
+        later->serial = event->serial;
+        later->value = true;
+        return;
+    }
+    if (!refused &&
         source->paused_until_us > sim->now_us) { /* its port accepts, but nobody answers */
         struct sim_event *later = sim_push(sim, EVENT_CONNECTED, process, 5000);
         later->index = event->index;
         later->serial = event->serial;
         return;
     }
-    if (source->up && source->variant != p->variant) {
+    if (!refused && source->variant != p->variant) {
         enum sink_reason reason = source->variant == 3 || p->variant == 3
                                       ? SINK_REASON_NUMERICS_MISMATCH
                                       : SINK_REASON_LAYOUT_MISMATCH;
         sim_trace(sim, process, "and %s don't fit: %s", sim_name(sim, event->index),
                   sink_reason_name(reason));
         sink_on_peer_refused(p->sinks, sim->now_us, event->index, reason, &p->sink_out);
-    } else if (source->up) {
+    } else if (!refused) {
         p->peers[event->index] = sim_open_stream(sim, process, event->index);
         sink_on_peer_up(p->sinks, sim->now_us, event->index, source->incarnation, &p->sink_out);
     } else {
-        sink_on_peer_lost(p->sinks, sim->now_us, event->index, &p->sink_out);
+        sink_on_peer_lost(p->sinks, sim->now_us, event->index, true, &p->sink_out);
     }
     execute(sim, process, NULL);
 }
@@ -286,7 +295,8 @@ static void on_pairing(struct sim *sim, uint32_t process, const struct sim_event
         execute(sim, process, NULL);
     } else if (event->kind == EVENT_PAIR_CLOSED) {
         *pair = PAIR_IS_DOWN;
-        sink_on_pair_closed(p->sinks, sim->now_us, event->index, &p->sink_out);
+        sink_on_pair_closed(p->sinks, sim->now_us, event->index,
+                            event->status == STATUS_UNAVAILABLE, &p->sink_out);
         execute(sim, process, NULL);
     }
 }
@@ -366,7 +376,7 @@ void sim_decode_event(struct sim *sim, struct sim_event *event)
         } else if (p->peers[sim->streams[event->stream].acceptor] == event->stream) {
             uint32_t source = sim->streams[event->stream].acceptor;
             p->peers[source] = SIM_NONE;
-            sink_on_peer_lost(p->sinks, sim->now_us, source, &p->sink_out);
+            sink_on_peer_lost(p->sinks, sim->now_us, source, false, &p->sink_out);
             execute(sim, process, NULL);
         }
         return;

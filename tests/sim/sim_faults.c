@@ -216,7 +216,9 @@ static void strike(struct sim *sim, struct sim_fault *fault)
     case FAULT_SESSION_LOST: sim_break_stream(sim, sim->sessions[victim]); break;
     case FAULT_PEER_LOST: sim_break_stream(sim, p->peers[fault->other]); break;
     case FAULT_LANE_LOST:
-        sim_decode_close_pair(sim, victim, fault->other, STATUS_UNAVAILABLE);
+        /* By the peer, or by what is between. */
+        sim_decode_close_pair(sim, victim, fault->other,
+                              fault->pick & 0x100 ? STATUS_UNAVAILABLE : STATUS_IO);
         break;
     case FAULT_LEASE: sim_prefill_expire_leases(sim, victim); break;
     case FAULT_PREFILL_STEP: sim_prefill_fail_step(sim, victim); break;

@@ -78,7 +78,7 @@ static inline void probe_closed(struct probe *probe, const struct rpc_end *end)
     pthread_mutex_lock(&probe->lock);
     snprintf(probe->reason, sizeof probe->reason, "%s", end->reason);
     snprintf(probe->sentence, sizeof probe->sentence, "%s", end->message);
-    probe->end = (struct rpc_end){end->code, probe->reason, probe->sentence};
+    probe->end = (struct rpc_end){end->code, probe->reason, probe->sentence, end->refused};
     pthread_mutex_unlock(&probe->lock);
     probe_count(probe, &probe->closed);
 }

@@ -90,6 +90,7 @@ static void test_nobody_listens(void **state)
     struct rpc_channel *channel = open_channel(f, address, 0);
     probe_unary(&f->client, channel, "/test.Test/Echo", "x", 1);
     assert_int_equal(f->client.end.code, RPC_UNAVAILABLE);
+    assert_true(f->client.end.refused);
 
     /* wait_for_ready waits until somebody does. */
     struct rpc_call *call;
@@ -204,6 +205,7 @@ static void test_a_killed_peer_is_seen_at_once(void **state)
     probe_wait(&f->client, &f->client.closed, 2);
     assert_int_equal(f->client.end.code, RPC_UNAVAILABLE);
     assert_true(clock_now_us() - killed_us < 2000000);
+    assert_false(f->client.end.refused); /* it was there when the call began */
     rpc_call_unref(call);
     rpc_channel_destroy(channel);
 }
@@ -221,6 +223,7 @@ static void test_a_frozen_peer_is_found_by_keepalive(void **state)
     assert_int_equal(kill(pid, SIGSTOP), 0);
     probe_wait(&f->client, &f->client.closed, 1);
     assert_int_equal(f->client.end.code, RPC_UNAVAILABLE);
+    assert_false(f->client.end.refused);
     end_process(pid);
     rpc_call_unref(call);
     rpc_channel_destroy(channel);

@@ -1,179 +1,5 @@
 /* sink: each rule of the decode side of the handoff, as events and the actions they cause. */
-#include "common/handoff/sink.h"
-
-#include "tests/unit/handoff_text.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define PEER        9
-#define VOCAB       100
-#define HEARTBEAT   100
-#define SILENCE     1000
-#define PEER_DOWN   400
-#define RECONNECT   50
-#define BLOCK_BYTES 16
-
-struct fixture {
-    struct sink_table *table;
-    struct sink_actions out;
-    uint64_t now_us;
-    struct str text;
-    uint64_t cookie; /* of the latest READ or VERIFY */
-};
-
-static int setup(void **state)
-{
-    static struct fixture f;
-    struct sink_config config = {.vocab = VOCAB,
-                                 .model_hash = 1,
-                                 .layout_hash = 2,
-                                 .numerics_id = 3,
-                                 .host_path = true,
-                                 .block_tokens = 4,
-                                 .block_bytes = BLOCK_BYTES,
-                                 .max_sinks = 3,
-                                 .max_blocks = 4,
-                                 .max_peers = 2,
-                                 .max_read_blocks = 2,
-                                 .heartbeat_us = HEARTBEAT,
-                                 .silence_limit_us = SILENCE,
-                                 .peer_down_limit_us = PEER_DOWN,
-                                 .reconnect_us = RECONNECT};
-    struct error err;
-    assert_int_equal(sink_table_create(&config, &f.table, &err), STATUS_OK);
-    assert_int_equal(sink_actions_init(&f.out, f.table), STATUS_OK);
-    f.now_us = 1000;
-    f.cookie = 0;
-    str_init(&f.text, 4096);
-    *state = &f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    str_deinit(&f->text);
-    sink_actions_deinit(&f->out);
-    sink_table_destroy(f->table);
-    return 0;
-}
-
-static void expect(struct fixture *f, const char *text)
-{
-    str_clear(&f->text);
-    text_sink_actions(&f->text, &f->out);
-    assert_string_equal(f->text.data, text);
-    for (uint32_t i = 0; i < f->out.count; i++)
-        if (f->out.items[i].kind == SINK_READ || f->out.items[i].kind == SINK_VERIFY)
-            f->cookie = f->out.items[i].cookie;
-}
-
-static struct sink_decode decode_of(uint64_t request, uint32_t attempt, uint32_t tokens)
-{
-    static const uint32_t blocks[] = {10, 11, 15, 16};
-    return (struct sink_decode){.request = request,
-                                .attempt = attempt,
-                                .has_handle = true,
-                                .handle = {.ref = {7, 0, 1},
-                                           .model_hash = 1,
-                                           .layout_hash = 2,
-                                           .numerics_id = 3,
-                                           .token_count = tokens,
-                                           .block_count = (tokens + 3) / 4,
-                                           .blocks = blocks},
-                                .peer = PEER,
-                                .emitted_count = 2,
-                                .reserve_tokens = tokens + 20};
-}
-
-static void decode(struct fixture *f, uint64_t request, uint32_t attempt, uint32_t tokens)
-{
-    struct sink_decode command = decode_of(request, attempt, tokens);
-    sink_on_decode(f->table, f->now_us, &command, &f->out);
-}
-
-static void reserved(struct fixture *f, uint64_t request, uint32_t attempt)
-{
-    static const uint32_t blocks[] = {30, 31, 32, 40, 41, 42};
-    sink_on_reserved(f->table, f->now_us, request, attempt, blocks, 6, &f->out);
-}
-
-static void answer(struct fixture *f, uint64_t request, uint32_t attempt, struct peer_up message)
-{
-    message.request = request;
-    message.attempt = attempt;
-    sink_on_message(f->table, f->now_us, PEER, &message, &f->out);
-}
-
-static void ready(struct fixture *f, uint32_t attempt, uint32_t tokens)
-{
-    answer(f, 1, attempt, (struct peer_up){.kind = PEER_READY, .ready_tokens = tokens});
-}
-
-static void complete(struct fixture *f, uint32_t attempt, uint32_t block_count)
-{
-    static const uint32_t sums[] = {50, 60, 70, 80};
-    answer(f, 1, attempt,
-           (struct peer_up){.kind = PEER_COMPLETE,
-                            .first_token = 42,
-                            .checksum_count = block_count,
-                            .checksums = sums});
-}
-
-static void plain(struct fixture *f, uint32_t attempt, enum peer_up_kind kind)
-{
-    answer(f, 1, attempt, (struct peer_up){.kind = kind});
-}
-
-static void read_done(struct fixture *f, enum status status)
-{
-    sink_on_read_done(f->table, f->now_us, f->cookie, status, &f->out);
-}
-
-static void tick(struct fixture *f, uint64_t now_us)
-{
-    f->now_us = now_us;
-    sink_on_tick(f->table, now_us, &f->out);
-}
-
-/* Stream and pairing with PEER are up, request 1 attempt 1 (10 tokens, 3 blocks) is subscribed. */
-static void subscribe_one(struct fixture *f)
-{
-    decode(f, 1, 1, 10);
-    expect(f, "reserve 1.1 30; connect 9");
-    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
-    expect(f, "pair 9; >9 extend 1.1 h0.1");
-    reserved(f, 1, 1);
-    expect(f, ">9 subscribe 1.1 h0.1");
-    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
-    expect(f, "");
-}
-
-/* All is read; the checksums are asked for. */
-static void read_one(struct fixture *f)
-{
-    subscribe_one(f);
-    ready(f, 1, 8);
-    expect(f, "read 1.1 10>30 11>31");
-    read_done(f, STATUS_OK);
-    expect(f, "");
-    complete(f, 1, 3);
-    expect(f, "read 1.1 15>32");
-    read_done(f, STATUS_OK);
-    expect(f, "verify 1.1 30=50 31=60 32=70");
-}
-
-static void confirm_one(struct fixture *f)
-{
-    read_one(f);
-    sink_on_verified(f->table, f->now_us, f->cookie, true, &f->out);
-    expect(f, ">9 confirm 1.1 h0.1");
-}
+#include "tests/unit/sink_fixture.h"
 
 static void test_the_whole_life(void **state)
 {
@@ -334,13 +160,13 @@ static void test_a_failed_read_is_repeated_once_on_a_new_pairing(void **state)
     expect(f, "unpair 9");
     ready(f, 1, 8);
     expect(f, "");
-    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
     expect(f, "pair 9");
     sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
     expect(f, "read 1.1 10>30 11>31");
     read_done(f, STATUS_TIMEOUT);
     expect(f, "unpair 9; >9 release 1.1 h0.1; lost 1.1 read; unreserve 1.1");
-    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
     expect(f, ""); /* nobody needs it */
     decode(f, 2, 1, 4);
     reserved(f, 2, 1);
@@ -355,14 +181,14 @@ static void test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready(voi
     ready(f, 1, 4);
     expect(f, "read 1.1 10>30");
     read_done(f, STATUS_OK);
-    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
     expect(f, "");
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out); /* it had died, and is back */
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out); /* it had died, and is back */
     expect(f, "connect 9");
     sink_on_peer_up(f->table, f->now_us, PEER, 8, &f->out);
     expect(f, "pair 9; >9 subscribe 1.1 h0.1");
     sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
-    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
     expect(f, "");
     plain(f, 1, PEER_EXTENDED);
     expect(f, "");
@@ -371,7 +197,7 @@ static void test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready(voi
     sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
     expect(f, "read 1.1 11>31");
     read_done(f, STATUS_OK);
-    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
     decode(f, 2, 1, 4);
     reserved(f, 2, 1);
     expect(f, "pair 9; >9 subscribe 2.1 h0.1"); /* another one is about to read */
@@ -400,13 +226,13 @@ static void test_after_a_lost_stream_subscribe_again_or_only_confirm(void **stat
     decode(f, 2, 1, 8);
     reserved(f, 2, 1);
     decode(f, 3, 1, 8);
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     expect(f, "connect 9");
     sink_on_verified(f->table, f->now_us, first, true, &f->out);
     expect(f, ""); /* asked when the stream is up */
     sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
     expect(f, ">9 confirm 1.1 h0.1; >9 subscribe 2.1 h0.1; >9 extend 3.1 h0.1");
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
     expect(f, ">9 confirm 1.1 h0.1; >9 subscribe 2.1 h0.1; >9 extend 3.1 h0.1");
     plain(f, 1, PEER_HELD);
@@ -419,7 +245,7 @@ static void test_what_is_read_stays_read_over_a_lost_stream(void **state)
     subscribe_one(f);
     ready(f, 1, 4);
     expect(f, "read 1.1 10>30");
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     read_done(f, STATUS_OK);
     sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
     expect(f, ">9 subscribe 1.1 h0.1");
@@ -431,12 +257,12 @@ static void test_a_new_incarnation_is_paired_anew(void **state)
 {
     struct fixture *f = *state;
     subscribe_one(f);
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     sink_on_peer_up(f->table, f->now_us, PEER, 8, &f->out);
     expect(f, "unpair 9; >9 subscribe 1.1 h0.1"); /* which the new process answers: gone */
     sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
     expect(f, "");
-    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
     expect(f, "pair 9");
 }
 
@@ -446,7 +272,7 @@ static void test_an_unreachable_peer_is_lost_in_time(void **state)
     decode(f, 1, 1, 10);
     expect(f, "reserve 1.1 30; connect 9");
     f->now_us = 1010;
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out); /* refused */
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out); /* refused */
     expect(f, "");
     assert_int_equal(sink_table_next_us(f->table), 1010 + RECONNECT);
     decode(f, 2, 1, 4);
@@ -480,7 +306,7 @@ static void test_a_refused_peer(void **state)
     decode(f, 2, 1, 4);
     sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_PAIRING, &f->out);
     expect(f, "refused 1.1 pairing retry; unreserve 1.1; refused 2.1 pairing retry; unreserve 2.1");
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     decode(f, 1, 2, 4);
     expect(f, "reserve 1.2 24; connect 9");
     sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_LAYOUT_MISMATCH, &f->out);
@@ -493,7 +319,7 @@ static void test_a_refused_peer_and_sinks_that_have_all(void **state)
 {
     struct fixture *f = *state;
     read_one(f);
-    sink_on_pair_closed(f->table, f->now_us, PEER, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
     expect(f, ""); /* nothing is left to read */
     decode(f, 2, 1, 4);
     reserved(f, 2, 1);
@@ -511,7 +337,7 @@ static void test_a_refused_peer_and_sinks_that_have_all(void **state)
     sink_on_verified(f->table, f->now_us, cookie, true, &f->out);
     sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_PAIRING, &f->out);
     expect(f, "");
-    sink_on_peer_lost(f->table, f->now_us, PEER, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
     sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_LAYOUT_MISMATCH, &f->out);
     expect(f, "lost 1.1 layout_mismatch; unreserve 1.1"); /* who knows whether it was held */
 }
@@ -688,7 +514,7 @@ static void test_limits(void **state)
     sink_on_reserve_failed(f->table, f->now_us, 4, 1, true, &f->out);
     expect(f, "refused 4.1 limit retry; unreserve 4.1");
     /* The longest list: all give up, and a peer is due. */
-    sink_on_peer_lost(f->table, f->now_us, PEER + 2, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER + 2, false, &f->out);
     tick(f, f->now_us + PEER_DOWN);
     expect(f, "lost 3.2 peer_down; unreserve 3.2");
 }

@@ -6,6 +6,7 @@
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/support/alloc.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -309,12 +310,18 @@ static bool near_deadline(const struct rpc_call *call)
 
 static void tell_closed_server(struct rpc_call *call)
 {
-    struct rpc_end end = {RPC_CANCELLED, "", "the client cancelled or was lost"};
+    struct rpc_end end = {RPC_CANCELLED, "", "the client cancelled or was lost", false};
     if (!call->cancelled && call->status_accepted)
-        end = (struct rpc_end){call->end_code, call->end_reason, call->end_message};
+        end = (struct rpc_end){call->end_code, call->end_reason, call->end_message, false};
     else if (call->deadline_us != UINT64_MAX && near_deadline(call))
-        end = (struct rpc_end){RPC_DEADLINE_EXCEEDED, "", "the client's deadline passed"};
+        end = (struct rpc_end){RPC_DEADLINE_EXCEEDED, "", "the client's deadline passed", false};
     call->handlers.closed(call, &end);
+}
+
+/* gRPC tells it in words alone. Not to find them costs time and nothing else. */
+static bool was_refused(const struct rpc_call *call, const char *message)
+{
+    return call->status == GRPC_STATUS_UNAVAILABLE && strstr(message, strerror(ECONNREFUSED));
 }
 
 static void tell_closed_client(struct rpc_call *call)
@@ -323,7 +330,7 @@ static void tell_closed_client(struct rpc_call *call)
     headers_read(&trailers, &call->trailing_metadata);
     char *message = grpc_slice_to_c_string(call->status_details);
     struct rpc_end end = {(enum rpc_code)call->status, headers_get(&trailers, "baton-reason"),
-                          message};
+                          message, was_refused(call, message)};
     call->handlers.closed(call, &end);
     gpr_free(message);
     headers_deinit(&trailers);

@@ -1,7 +1,7 @@
 """A prefill worker dies before Confirm: the prompt and what was emitted is prefilled elsewhere; no token is sent twice."""
 from runner import case
 
-from .shapes import NORMAL, PAIR
+from .shapes import NORMAL, PAIR, PATIENT
 
 ROW = "P dies before Confirm"
 
@@ -21,6 +21,20 @@ def killed(run, point, prefills, chunk=False):
     run.prove_hits(point, 1, 1)
     run.prove_dead("prefill-0")
     return f"equal, prefills {seen}"
+
+
+@case("prefill_killed.at_once", ROW, PATIENT)
+def killed_at_once(run):
+    """Nobody waits for peer-timeout or the lease, which are a minute: that the process has ended is certain to who was connected."""
+    _, start = run.pair()
+    run.arm("prefill-0:prefill.at_confirm=kill@1")
+    calls = run.strike(start, "prefill.at_confirm")
+    for call in calls:
+        call.wait(20)
+    seen = run.all_same(calls, [[1, 2]])
+    run.prove_hits("prefill.at_confirm", 1, 1)
+    run.prove_dead("prefill-0")
+    return f"equal, prefills {seen}, at once"
 
 
 @case("prefill_killed.after_confirm", "P dies after Confirm: nothing is lost", NORMAL)

@@ -5,6 +5,7 @@ WORKERS = {"lease": "4s", "heartbeat": "100ms", "read-timeout": "1s", "peer-time
 SHORT = WORKERS | {"lease": "1500ms", "read-timeout": "500ms"}
 
 NORMAL = Shape("normal", workers=WORKERS)
+PATIENT = Shape("patient", workers=WORKERS | {"lease": "60s", "peer-timeout": "60s"})
 PAIR = Shape("pair", prefill=1, decode=1, workers=WORKERS)
 SHORT_LEASE = Shape("short-lease", workers=SHORT)
 QUICK_ROUTER = Shape("quick-router", workers=WORKERS, router={"worker-keepalive": "100ms"})

@@ -1,0 +1,122 @@
+/* sink: when a prefill worker is known to have ended, and when that takes its time. */
+#include "tests/unit/sink_fixture.h"
+
+/* Its end has closed the pairing and the stream, and dialling again is refused: that is certain, whatever comes first. */
+static void test_a_peer_that_has_ended_is_lost_at_once(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, ">9 extend 1.1 h0.1");
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    expect(f, "connect 9");
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "lost 1.1 peer_down; unreserve 1.1");
+    assert_int_equal(sink_table_next_us(f->table), UINT64_MAX);
+}
+
+static void test_a_peer_whose_pairing_ends_last_is_lost_then(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, ""); /* the pairing stands: who knows who refused */
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "lost 1.1 peer_down; unreserve 1.1");
+}
+
+/* It came into a connection, never as far as a welcome, and now nobody listens where it did when it opened the handle. */
+static void test_a_peer_that_ended_before_it_was_known_is_lost_at_once(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 10);
+    expect(f, "reserve 1.1 30; connect 9");
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    tick(f, f->now_us + RECONNECT);
+    expect(f, "connect 9");
+    decode(f, 2, 1, 4);
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "lost 1.1 peer_down; unreserve 1.1"); /* the second may be of one that listens now */
+    tick(f, f->now_us + RECONNECT);
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "");
+}
+
+/* A refusal may be told late: it says nothing about the next life at that address. */
+static void test_a_refusal_is_of_the_life_that_was_known(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    f->now_us++;
+    struct sink_decode command = decode_of(2, 1, 4);
+    command.handle.ref.incarnation = 8;
+    sink_on_decode(f->table, f->now_us, &command, &f->out);
+    decode(f, 3, 1, 4); /* of the one that has ended: its Decode was under way */
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "lost 1.1 peer_down; unreserve 1.1; lost 3.1 peer_down; unreserve 3.1");
+    sink_on_peer_up(f->table, f->now_us, PEER, 8, &f->out);
+    expect(f, "pair 9; >9 extend 2.1 h0.1");
+}
+
+/* Silence, a partition, a pairing that this side has closed: the peer may be there. */
+static void test_what_is_not_certain_takes_its_time(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    expect(f, "");
+    tick(f, f->now_us + RECONNECT);
+    expect(f, "connect 9");
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, "pair 9; >9 subscribe 1.1 h0.1");
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    ready(f, 1, 8);
+    expect(f, "read 1.1 10>30 11>31");
+    read_done(f, STATUS_TIMEOUT);
+    expect(f, "unpair 9");
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_pair_closed(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "");
+    tick(f, f->now_us + PEER_DOWN);
+    expect(f, "lost 1.1 peer_down; unreserve 1.1");
+}
+
+static void test_who_closes_the_pairing_is_paired_again_when_it_answers(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, ">9 extend 1.1 h0.1");
+    ready(f, 1, 4);
+    expect(f, ""); /* said before its end, maybe */
+    plain(f, 1, PEER_EXTENDED);
+    expect(f, "pair 9");
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, ">9 extend 1.1 h0.1"); /* whose answer is lost: */
+    f->now_us += HEARTBEAT;
+    ready(f, 1, 8);
+    expect(f, "pair 9");
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "read 1.1 10>30 11>31");
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_a_peer_that_has_ended_is_lost_at_once),
+        T(test_a_peer_whose_pairing_ends_last_is_lost_then),
+        T(test_a_peer_that_ended_before_it_was_known_is_lost_at_once),
+        T(test_a_refusal_is_of_the_life_that_was_known),
+        T(test_what_is_not_certain_takes_its_time),
+        T(test_who_closes_the_pairing_is_paired_again_when_it_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -55,7 +55,8 @@ static void count_work(const struct dispatch *dispatch, struct candidates *candi
         candidates->items[candidates->count++] = (struct route_worker){
             .key = worker->key,
             .role = info->role,
-            .ready = worker->state == WORKER_UP && !worker->load.draining,
+            .ready = worker_is_ready(worker),
+            .away_since_us = worker->away_since_us,
             .model_hash = info->model_hash,
             .layout_hash = info->layout_hash,
             .numerics_id = info->numerics_id,
@@ -79,12 +80,14 @@ static struct route_choice choose(const struct dispatch *dispatch,
                                   const struct candidates *candidates,
                                   const struct request *request)
 {
+    uint64_t wait_us = dispatch->config.limits.local_us;
     struct route_request asked = {.prompt_tokens = prompt_tokens(request),
                                   .total_tokens = longest_tokens(request),
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
                                   .local = dispatch->config.force_local_prefill,
-                                  .local_if_down = request->life.local,
+                                  .local_away_us =
+                                      dispatch->now_us > wait_us ? dispatch->now_us - wait_us : 0,
                                   .misfits = dispatch->misfits.items,
                                   .misfit_count = dispatch->misfits.count};
     if (request->place.kind == LIFE_PLACE)
@@ -121,10 +124,12 @@ static void place(struct dispatch *dispatch, struct candidates *candidates, stru
     add_work(candidates, request);
 }
 
-static void no_place(struct dispatch *dispatch, struct request *request, bool worker_exists)
+static void no_place(struct dispatch *dispatch, struct request *request, bool worker_exists,
+                     uint64_t away_since_us)
 {
     struct life_actions actions;
-    request_life_on_no_place(&request->life, dispatch->now_us, worker_exists, &actions);
+    request_life_on_no_place(&request->life, dispatch->now_us, worker_exists, away_since_us,
+                             &actions);
     request_execute(dispatch, request, &actions);
 }
 
@@ -154,7 +159,7 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
     for (struct request *request = TAILQ_FIRST(list); request; request = next) {
         next = TAILQ_NEXT(request, waiting_link);
         if (full) {
-            no_place(dispatch, request, true);
+            no_place(dispatch, request, true, UINT64_MAX);
             continue;
         }
         struct route_choice choice = choose(dispatch, candidates, request);
@@ -163,9 +168,9 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
         case ROUTE_PLACED: place(dispatch, candidates, request, choice); break;
         case ROUTE_FULL:
             full = true;
-            no_place(dispatch, request, true);
+            no_place(dispatch, request, true, UINT64_MAX);
             break;
-        case ROUTE_NO_WORKER: no_place(dispatch, request, false); break;
+        case ROUTE_NO_WORKER: no_place(dispatch, request, false, choice.away_since_us); break;
         case ROUTE_NO_READER:
             request_stop_waiting(dispatch, request);
             request_life_on_no_reader(&request->life, &actions);
@@ -186,6 +191,7 @@ void dispatch_place(struct dispatch *dispatch)
     if (!dispatch->place_needed)
         return;
     dispatch->place_needed = false;
+    workers_note_away(&dispatch->workers, dispatch->now_us);
     if (!dispatch->waiting_count)
         return;
     struct candidates *candidates = &dispatch->candidates;

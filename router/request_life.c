@@ -169,6 +169,7 @@ void request_life_init(struct request_life *life, const struct request_limits *l
                                   .attempt = 1,
                                   .deadline_us = deadline_us,
                                   .no_worker_since_us = UINT64_MAX,
+                                  .away_since_us = UINT64_MAX,
                                   .place_at_us = UINT64_MAX};
     append(out, LIFE_PLACE);
 }
@@ -180,7 +181,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     ASSERT(decode != 0);
     if (life->state != REQUEST_QUEUED && life->state != REQUEST_REGIVE)
         return; /* it has ended while a place was looked for */
-    life->no_worker_since_us = UINT64_MAX;
+    life->no_worker_since_us = life->away_since_us = UINT64_MAX;
     life->local = false;
     life->placed_us = now_us;
     life->decode = decode;
@@ -200,13 +201,19 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     }
 }
 
+static uint64_t later_us(uint64_t since_us, uint64_t limit_us)
+{
+    return since_us > UINT64_MAX - limit_us ? UINT64_MAX : since_us + limit_us;
+}
+
 void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool worker_exists,
-                              struct life_actions *out)
+                              uint64_t away_since_us, struct life_actions *out)
 {
     out->count = 0;
+    life->away_since_us = worker_exists ? UINT64_MAX : away_since_us;
+    life->local = later_us(life->away_since_us, life->limits.local_us) <= now_us;
     if (worker_exists) {
         life->no_worker_since_us = UINT64_MAX;
-        life->local = false;
     } else if (life->no_worker_since_us == UINT64_MAX) {
         life->no_worker_since_us = now_us;
     }
@@ -339,21 +346,15 @@ void request_life_on_fail(struct request_life *life, enum terminal_status status
         finish(life, status, reason, out);
 }
 
-static uint64_t without_worker_us(const struct request_life *life, uint64_t limit_us)
-{
-    uint64_t since_us = life->no_worker_since_us;
-    return since_us > UINT64_MAX - limit_us ? UINT64_MAX : since_us + limit_us;
-}
-
 static uint64_t no_worker_end_us(const struct request_life *life)
 {
-    return without_worker_us(life, life->limits.no_worker_us);
+    return later_us(life->no_worker_since_us, life->limits.no_worker_us);
 }
 
 static uint64_t local_at_us(const struct request_life *life)
 {
     bool asks = life->state == REQUEST_QUEUED && !life->local;
-    return asks ? without_worker_us(life, life->limits.local_us) : UINT64_MAX;
+    return asks ? later_us(life->away_since_us, life->limits.local_us) : UINT64_MAX;
 }
 
 void request_life_on_tick(struct request_life *life, uint64_t now_us, struct life_actions *out)

@@ -48,7 +48,7 @@ struct request_limits {
         losses; /* sessions lost under it, before Opened too: a worker's death can cost a run as well */
     uint32_t attempts;     /* of any kind, so that refusals can't go on for ever */
     uint64_t no_worker_us; /* how long to wait while no worker of the needed kind is there */
-    uint64_t local_us;     /* and until a decode worker may do a prefill worker's part */
+    uint64_t local_us; /* how long prefill workers are away until a decode worker does their part */
     uint64_t pause_us, max_pause_us; /* before the second retry, doubling; at most */
 };
 
@@ -65,6 +65,7 @@ struct request_life {
     bool from_decode;                     /* this attempt's decode worker has sent a token */
     uint64_t deadline_us;                 /* UINT64_MAX: none */
     uint64_t no_worker_since_us;          /* UINT64_MAX: there are workers */
+    uint64_t away_since_us;               /* prefill workers are, UINT64_MAX: not only those */
     bool local;                           /* QUEUED: local_us have passed since then */
     uint64_t placed_us;                   /* when it last got a place */
     uint64_t place_at_us;                 /* the pause's end; UINT64_MAX: none */
@@ -116,9 +117,10 @@ void request_life_init(struct request_life *life, const struct request_limits *l
 /* In answer to PLACE or PLACE_DECODE, at once or later; prefill 0: on decode alone. For PLACE_DECODE prefill is ignored. */
 void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t prefill,
                             uint64_t decode, struct life_actions *out);
-/* There is no place now: because no worker of the needed kind is there, or because all are full. */
+/* There is no place now: because no worker of the needed kind is there, or because all are full. Where only prefill workers are
+ * missing: since when; so a request that comes late does not wait for local_us again. UINT64_MAX: decode workers are, too. */
 void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool worker_exists,
-                              struct life_actions *out);
+                              uint64_t away_since_us, struct life_actions *out);
 /* In answer to PLACE_DECODE: workers are there, but none that can read from the one that holds the handle. */
 void request_life_on_no_reader(struct request_life *life, struct life_actions *out);
 

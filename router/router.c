@@ -59,7 +59,10 @@ static enum status start_dispatch(struct router *router, struct error *err)
     };
     dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
     dispatch.limits.no_worker_us = config->worker_wait_us;
-    dispatch.limits.local_us = config->local_prefill_wait_us;
+    /* Without a place a request ends after worker-wait: what would come later is meant never to come. */
+    dispatch.limits.local_us = config->local_prefill_wait_us < config->worker_wait_us
+                                   ? config->local_prefill_wait_us
+                                   : UINT64_MAX;
     return dispatch_start(&dispatch, &router->dispatch, err);
 }
 

@@ -30,6 +30,22 @@ struct worker *workers_get(const struct workers *workers, uint64_t key)
     return worker && worker->key == key ? worker : NULL;
 }
 
+bool worker_is_ready(const struct worker *worker)
+{
+    return worker->state == WORKER_UP && !worker->load.draining;
+}
+
+void workers_note_away(struct workers *workers, uint64_t now_us)
+{
+    for (size_t i = 0; i < workers->count; i++) {
+        struct worker *worker = workers->items[i];
+        if (worker_is_ready(worker))
+            worker->away_since_us = 0;
+        else if (!worker->away_since_us)
+            worker->away_since_us = now_us;
+    }
+}
+
 static void workers_remove(struct workers *workers, struct worker *worker)
 {
     for (size_t i = 0; i < workers->count; i++) {

@@ -34,6 +34,7 @@ struct worker {
     struct worker_info info;
     enum worker_state state;
     struct worker_link *link; /* DIALLING, UP, LEAVING */
+    uint64_t away_since_us;   /* when it was last ready, or known without having been; 0: it is */
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last worth a warning; 0: never */
     struct worker_load load;
@@ -57,6 +58,11 @@ struct workers {
 };
 
 struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL: not there */
+
+/* Whether it takes work. */
+bool worker_is_ready(const struct worker *worker);
+/* Brings away_since_us up to date; after whatever may have changed who is ready. */
+void workers_note_away(struct workers *workers, uint64_t now_us);
 
 /* Takes over what the membership says: new ones are dialled, those gone are closed. */
 void workers_sync(struct workers *workers, uint64_t now_us);

@@ -86,7 +86,8 @@ struct seen {
 static struct route_choice choice_of(const struct best *best, const struct seen *seen)
 {
     if (best->found)
-        return (struct route_choice){ROUTE_PLACED, best->prefill, best->decode};
+        return (struct route_choice){
+            .outcome = ROUTE_PLACED, .prefill = best->prefill, .decode = best->decode};
     enum route_outcome outcome = ROUTE_NO_WORKER;
     if (seen->ready)
         outcome = ROUTE_FULL;
@@ -119,16 +120,27 @@ static bool any_prefill(const struct route_worker *workers, size_t count)
     return false;
 }
 
-/* Does a prefill worker that it fits exist, though none is ready? What fits none may serve other weights under the same name. */
-static bool waits_for_prefill(const struct route_worker *workers, size_t count,
+/* Since when all prefill workers that it fits have been away. UINT64_MAX: one is ready, or none exists (what fits none may serve
+ * other weights under the same name). */
+static uint64_t away_since_us(const struct route_worker *workers, size_t count,
                               const struct route_worker *decode,
                               const struct route_request *request)
 {
-    for (size_t p = 0; p < count; p++)
-        if (workers[p].role == ROLE_PREFILL && pairs(&workers[p], decode) &&
-            !misfits(request, workers[p].key, decode->key))
-            return true;
-    return false;
+    uint64_t since_us = 0;
+    bool exists = false;
+    for (size_t p = 0; p < count; p++) {
+        const struct route_worker *prefill = &workers[p];
+        if (prefill->role != ROLE_PREFILL || !pairs(prefill, decode) ||
+            misfits(request, prefill->key, decode->key) ||
+            request->prompt_tokens > prefill->capacity_tokens)
+            continue;
+        if (prefill->ready)
+            return UINT64_MAX;
+        exists = true;
+        if (prefill->away_since_us > since_us)
+            since_us = prefill->away_since_us;
+    }
+    return exists ? since_us : UINT64_MAX;
 }
 
 struct route_choice route_request(const struct route_worker *workers, size_t count,
@@ -149,12 +161,20 @@ struct route_choice route_request(const struct route_worker *workers, size_t cou
                 !misfits(request, workers[p].key, workers[d].key))
                 consider(&best, &seen, &workers[p], &workers[d], request);
     }
-    bool alone = request->local_if_down && !local && !seen.ready;
-    for (size_t d = 0; alone && d < count; d++)
-        if (workers[d].role == ROLE_DECODE &&
-            waits_for_prefill(workers, count, &workers[d], request))
+    bool alone = !local && !seen.ready;
+    uint64_t longest_us = UINT64_MAX;
+    for (size_t d = 0; alone && d < count; d++) {
+        if (workers[d].role != ROLE_DECODE)
+            continue;
+        uint64_t since_us = away_since_us(workers, count, &workers[d], request);
+        if (workers[d].ready && since_us < longest_us)
+            longest_us = since_us;
+        if (request->local_away_us && since_us <= request->local_away_us)
             consider(&best, &seen, NULL, &workers[d], request);
-    return choice_of(&best, &seen);
+    }
+    struct route_choice choice = choice_of(&best, &seen);
+    choice.away_since_us = longest_us;
+    return choice;
 }
 
 struct route_choice route_handle(const struct route_worker *workers, size_t count,

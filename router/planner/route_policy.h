@@ -17,7 +17,8 @@
 struct route_worker {
     uint64_t key; /* not 0 */
     enum worker_role role;
-    bool ready; /* session up, not draining; others still count as existing */
+    bool ready;             /* session up, not draining; others still count as existing */
+    uint64_t away_since_us; /* not ready: for how long */
     uint64_t model_hash, layout_hash, numerics_id;
     uint64_t capacity_tokens; /* of one sequence, prompt and answer */
     /* Prefill: prompt tokens to be computed; decode: tokens of all its sequences, grown to their limit. */
@@ -48,8 +49,9 @@ struct route_request {
     uint64_t avoid_prefill,
         avoid_decode; /* just failed; taken only where nothing else is left. 0: none */
     bool local;       /* compute the prompt on the decode worker in any case */
-    bool
-        local_if_down; /* or where no pair is ready, on one that fits a prefill worker which exists */
+    /* or, where no pair is ready, on one that fits prefill workers which exist, if all of those have been away since then, or
+     * longer; 0: never */
+    uint64_t local_away_us;
     const struct route_misfit *misfits; /* [misfit_count]: never paired */
     size_t misfit_count;
 };
@@ -73,6 +75,9 @@ struct route_choice {
     enum route_outcome outcome;
     uint64_t prefill; /* 0: computed on the decode worker */
     uint64_t decode;
+    /* NO_WORKER of route_request: a decode worker is ready whose prefill workers have all been away since then: the one that has
+     * waited longest. UINT64_MAX: none is. */
+    uint64_t away_since_us;
 };
 
 /* A place for a request whose prompt is to be computed. */

@@ -371,6 +371,7 @@ struct sim {
     bool misfits[SIM_MAX_WORKERS + 1][SIM_MAX_WORKERS + 1];
     uint32_t variants[SIM_MAX_WORKERS + 1];
     bool leaving[SIM_MAX_WORKERS + 1];
+    uint64_t away_since_us[SIM_MAX_WORKERS + 1];
     struct sim_request requests[SIM_MAX_REQUESTS];
     uint32_t last_serial;
     struct sim_handle handles[SIM_MAX_HANDLES];

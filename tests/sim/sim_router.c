@@ -159,6 +159,16 @@ static enum choice choose(struct sim *sim, const struct sim_request *request, bo
     return CHOICE_PLACED;
 }
 
+/* Since when no prefill worker has been there; fits or not, which is the planner's business. */
+static uint64_t away_since_us(const struct sim *sim)
+{
+    uint64_t since_us = 0;
+    for (uint32_t i = 1; i <= sim->worker_count; i++)
+        if (sim->processes[i].is_prefill && sim->away_since_us[i] > since_us)
+            since_us = sim->away_since_us[i];
+    return since_us;
+}
+
 static void on_place(struct sim *sim, const struct sim_event *event)
 {
     struct sim_request *request = &sim->requests[event->index];
@@ -175,7 +185,7 @@ static void on_place(struct sim *sim, const struct sim_event *event)
         request->costs++; /* each pair that does not fit is found out once */
         request_life_on_no_reader(life, &out);
     } else if (choice == CHOICE_NO_WORKER || full) {
-        request_life_on_no_place(life, sim->now_us, full, &out);
+        request_life_on_no_place(life, sim->now_us, full, away_since_us(sim), &out);
         struct sim_event *again = sim_push(sim, EVENT_PLACE, ROUTER, 10000);
         again->index = event->index;
         again->value = event->value;
@@ -204,6 +214,7 @@ static void on_message(struct sim *sim, const struct sim_event *event)
     uint32_t attempt = request->life.attempt;
     if (m->kind == MESSAGE_DRAINING) {
         sim->leaving[worker] = true;
+        sim->away_since_us[worker] = sim->now_us;
         return;
     }
     switch (m->kind) {
@@ -241,6 +252,7 @@ static void session_lost(struct sim *sim, uint32_t worker)
 {
     sim_trace(sim, ROUTER, "has lost the Session to %s", sim_name(sim, worker));
     sim->sessions[worker] = SIM_NONE;
+    sim->away_since_us[worker] = sim->now_us;
     for (uint32_t i = 0; i < sim->request_count; i++) {
         struct life_actions out;
         struct request_life *life = &sim->requests[i].life;

@@ -462,12 +462,12 @@ static void test_deadline_in_every_state(void **state)
 static void test_waiting_without_workers_is_limited(void **state)
 {
     struct fixture *f = *state; /* 1000 us */
-    request_life_on_no_place(&f->life, 100, false, &f->out);
-    request_life_on_no_place(&f->life, 300, false, &f->out);
+    request_life_on_no_place(&f->life, 100, false, UINT64_MAX, &f->out);
+    request_life_on_no_place(&f->life, 300, false, UINT64_MAX, &f->out);
     assert_int_equal(request_life_next_us(&f->life), 1100);
-    request_life_on_no_place(&f->life, 400, true, &f->out); /* full is not gone */
+    request_life_on_no_place(&f->life, 400, true, UINT64_MAX, &f->out); /* full is not gone */
     assert_int_equal(request_life_next_us(&f->life), DEADLINE);
-    request_life_on_no_place(&f->life, 500, false, &f->out);
+    request_life_on_no_place(&f->life, 500, false, UINT64_MAX, &f->out);
     request_life_on_tick(&f->life, 1499, &f->out);
     expect(f, "");
     request_life_on_tick(&f->life, 1500, &f->out);
@@ -478,7 +478,7 @@ static void test_a_decode_worker_may_prefill_after_a_while(void **state)
 {
     struct fixture *f = *state;
     f->life.limits.local_us = 400;
-    request_life_on_no_place(&f->life, 100, false, &f->out);
+    request_life_on_no_place(&f->life, 100, false, 100, &f->out);
     assert_int_equal(request_life_next_us(&f->life), 500);
     request_life_on_tick(&f->life, 499, &f->out);
     assert_false(f->life.local);
@@ -486,9 +486,9 @@ static void test_a_decode_worker_may_prefill_after_a_while(void **state)
     expect(f, "");
     assert_true(f->life.local);
     assert_int_equal(request_life_next_us(&f->life), 1100); /* and not for ever */
-    request_life_on_no_place(&f->life, 600, true, &f->out);
+    request_life_on_no_place(&f->life, 600, true, UINT64_MAX, &f->out);
     assert_false(f->life.local);
-    request_life_on_no_place(&f->life, 700, false, &f->out);
+    request_life_on_no_place(&f->life, 700, false, 700, &f->out);
     request_life_on_tick(&f->life, 1100, &f->out);
     assert_true(f->life.local);
     placed(f, 0, D1);
@@ -496,14 +496,31 @@ static void test_a_decode_worker_may_prefill_after_a_while(void **state)
     assert_false(f->life.local);
 }
 
+/* It is the prefill workers' absence that counts, not how long this request has been here. */
+static void test_who_comes_late_does_not_wait_for_prefill_workers_again(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.local_us = 400;
+    request_life_on_no_place(&f->life, 1000, false, 700, &f->out); /* away for 300 */
+    assert_false(f->life.local);
+    assert_int_equal(request_life_next_us(&f->life), 1100);
+    request_life_on_no_place(&f->life, 1050, false, 1050, &f->out); /* one came, and went */
+    assert_int_equal(request_life_next_us(&f->life), 1450);
+    request_life_on_no_place(&f->life, 1060, false, 600, &f->out);
+    assert_true(f->life.local);                                           /* at once */
+    request_life_on_no_place(&f->life, 1070, false, UINT64_MAX, &f->out); /* no decode worker */
+    assert_false(f->life.local);
+    assert_int_equal(request_life_next_us(&f->life), 2000);
+}
+
 static void test_waiting_ends_with_a_place(void **state)
 {
     struct fixture *f = *state;
-    request_life_on_no_place(&f->life, 100, false, &f->out);
+    request_life_on_no_place(&f->life, 100, false, UINT64_MAX, &f->out);
     decoding(f);
     assert_int_equal(request_life_next_us(&f->life), DEADLINE);
     session_lost(f, D1);
-    request_life_on_no_place(&f->life, 2000, false, &f->out);
+    request_life_on_no_place(&f->life, 2000, false, UINT64_MAX, &f->out);
     request_life_on_tick(&f->life, 3000, &f->out);
     expect(f, ">1 release a2; finish unavailable none (no_worker)");
 }
@@ -549,6 +566,7 @@ int main(void)
         T(test_waiting_without_workers_is_limited),
         T(test_waiting_ends_with_a_place),
         T(test_a_decode_worker_may_prefill_after_a_while),
+        T(test_who_comes_late_does_not_wait_for_prefill_workers_again),
         T(test_stop_string_and_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,17 +121,50 @@ static void test_local_where_the_prefill_workers_that_fit_have_been_away(void **
     struct route_worker w[] = {worker(ROLE_DECODE, 1), worker(ROLE_PREFILL, 2),
                                worker(ROLE_DECODE, 3)};
     struct route_request waited = small;
-    waited.local_if_down = true;
+    waited.local_away_us = 700;
     w[2].model_hash++; /* other weights under the same name */
     assert_choice(route_request(w, COUNT(w), &waited), ROUTE_PLACED, 2, 1);
     w[1].ready = false;
+    w[1].away_since_us = 701;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_NO_WORKER, 0, 0);
+    assert_choice(route_request(w, COUNT(w), &waited), ROUTE_NO_WORKER, 0, 0);
+    assert_int_equal(route_request(w, COUNT(w), &waited).away_since_us, 701);
+    w[1].away_since_us = 700;
     assert_choice(route_request(w, COUNT(w), &small), ROUTE_NO_WORKER, 0, 0);
     assert_choice(route_request(w, COUNT(w), &waited), ROUTE_PLACED, 0, 1);
     w[0].ready = false;
     assert_choice(route_request(w, COUNT(w), &waited), ROUTE_NO_WORKER, 0, 0);
+    assert_int_equal(route_request(w, COUNT(w), &waited).away_since_us, UINT64_MAX);
     w[0].ready = w[1].ready = true; /* full is not away */
     w[0].max_requests = w[0].requests = 1;
     assert_choice(route_request(w, COUNT(w), &waited), ROUTE_FULL, 0, 0);
+}
+
+/* The last of those that fit counts for a decode worker, and of several decode workers the one that has waited longest. */
+static void test_away_is_who_fits(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_DECODE, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_PREFILL, 3), worker(ROLE_DECODE, 4),
+                               worker(ROLE_PREFILL, 5)};
+    for (size_t i = 0; i < COUNT(w); i++)
+        w[i].ready = w[i].role == ROLE_DECODE;
+    w[3].numerics_id = w[4].numerics_id = 10;
+    w[1].away_since_us = 100;
+    w[2].away_since_us = 500;
+    w[4].away_since_us = 400;
+    struct route_request asked = small;
+    asked.local_away_us = 300;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_NO_WORKER, 0, 0);
+    assert_int_equal(route_request(w, COUNT(w), &asked).away_since_us, 400);
+    asked.local_away_us = 450;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 4);
+    w[3].work_tokens = 10;
+    asked.local_away_us = 500;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 1);
+    w[2].capacity_tokens = small.prompt_tokens - 1; /* it could not, if it were there */
+    asked.local_away_us = 300;
+    assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 1);
 }
 
 static void test_what_failed_is_avoided_unless_alone(void **state)
@@ -309,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_unconfirmed_tokens_are_capped),
         cmocka_unit_test(test_local_only_without_prefill_workers_or_by_force),
         cmocka_unit_test(test_local_where_the_prefill_workers_that_fit_have_been_away),
+        cmocka_unit_test(test_away_is_who_fits),
         cmocka_unit_test(test_what_failed_is_avoided_unless_alone),
         cmocka_unit_test(test_too_long_is_said_only_when_nobody_could),
         cmocka_unit_test(test_a_handle_goes_to_another_decode_worker),

@@ -39,6 +39,7 @@ static void take_stream(struct session *session, struct stream *stream)
     }
     session->stream = stream;
     session->last_load_us = 0;
+    session->told_draining = false;
     log_info_limited(MODULE, "msg=\"the router's session is up\" peer=%s", stream_peer(stream));
 }
 
@@ -119,6 +120,11 @@ bool session_up(const struct session *session)
     return session->stream != NULL;
 }
 
+bool session_told_draining(const struct session *session)
+{
+    return !session->stream || session->told_draining;
+}
+
 bool session_flushed(const struct session *session)
 {
     return !session->stream || stream_flushed(session->stream);
@@ -187,6 +193,7 @@ void session_send_load(struct session *session, const struct step_load *load, ui
     if (!session->stream || now_us - session->last_load_us < LOAD_INTERVAL_US)
         return;
     session->last_load_us = now_us;
+    session->told_draining = session->draining;
     Baton__Worker__V1__Load message = BATON__WORKER__V1__LOAD__INIT;
     message.queued_requests = atomic_load(&load->waiting);
     message.queued_tokens = atomic_load(&load->queued_tokens);

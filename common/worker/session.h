@@ -26,6 +26,7 @@ struct session {
     struct stream *stream; /* NULL: no router */
     uint64_t router;       /* incarnation of the last one that said hello; 0: none did */
     bool draining;         /* told in every Load */
+    bool told_draining;    /* in a Load of this stream */
     uint64_t last_load_us;
     void (*up_changed)(void *context, bool up); /* for the registrar */
     void *up_context;
@@ -34,6 +35,8 @@ struct session {
 extern const struct stream_kind session_stream_kind;
 
 bool session_up(const struct session *session);
+/* The router knows that this worker drains, or there is none. */
+bool session_told_draining(const struct session *session);
 bool session_flushed(
     const struct session *session); /* the router has, or will get, all that was sent */
 /* All of these do nothing while there is no router: what it missed, it learns from the loss of the stream. */

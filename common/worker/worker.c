@@ -75,9 +75,13 @@ static void on_tick(void *context, uint64_t now_us)
     worker_metrics_transport(&worker->metrics, &counters);
     worker->session.draining = atomic_load(&worker->draining);
     forget_absent_router(worker, now_us);
-    session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
-    if (worker->session.draining && worker->ops->busy_count(worker->role) == 0 &&
-        session_flushed(&worker->session))
+    uint32_t busy = worker->ops->busy_count(worker->role);
+    atomic_store(&worker->busy, busy);
+    /* Who is done says so once, and then nothing: it would wait for that to be sent, and at the next tick for the next one. */
+    bool done = worker->session.draining && !busy && session_told_draining(&worker->session);
+    if (!done)
+        session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
+    else if (session_flushed(&worker->session))
         eventfd_write(worker->idle_fd, 1);
 }
 
@@ -411,12 +415,17 @@ static void wait_for_end(struct worker_life *life, struct stop_signals *signals)
         uint64_t now_us = clock_now_us();
         uint64_t left_ms = now_us < end_us ? (end_us - now_us + 999) / 1000 : 0;
         int ready = poll(fds, 2, left_ms > 60000 ? 60000 : (int)left_ms);
-        if (ready > 0 && fds[1].revents)
+        if (ready > 0 && fds[1].revents) {
+            log_info(MODULE, "msg=\"drained\"");
             return;
+        }
         bool again = ready > 0 && fds[0].revents && stop_signals_take(signals, clock_now_us());
         if (again || clock_now_us() >= end_us) {
-            log_warn(MODULE, "why=\"%s\" msg=\"stopping with requests still running\"",
-                     again ? "asked a second time" : "the drain's time is over");
+            uint32_t busy = atomic_load(&worker->busy);
+            log_write(busy ? LOG_WARN : LOG_INFO, MODULE,
+                      "requests=%u why=\"%s\" msg=\"stopping%s\"", busy,
+                      again ? "asked a second time" : "the drain's time is over",
+                      busy ? " with requests still running" : "");
             return;
         }
     }

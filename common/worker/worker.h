@@ -30,6 +30,7 @@ struct worker {
     void *role;
     void *peer_role;            /* what the streams of ops->peer_kind carry; set by ops->create */
     _Atomic bool draining;      /* main thread -> transfer thread */
+    atomic_uint busy;           /* transfer thread -> main thread: requests that it has */
     _Atomic bool session_is_up; /* transfer thread -> HTTP thread */
     int idle_fd;                /* eventfd: draining, and nothing is left */
 };

@@ -1,5 +1,7 @@
 """Programs that are told to stop: what runs ends well or at the deadline with one clear status, and new work is refused at once."""
+import datetime
 import os
+import re
 import signal
 import threading
 import time
@@ -77,6 +79,23 @@ def test_a_second_signal_stops_at_once(start_cluster, connect):
     assert cluster.up.wait(10) == 0, "not after 30 s, and as it was told"
     told = (cluster.folder / "up.log").read_text()
     assert "level=warn" not in told and "level=error" not in told, told
+
+
+def test_idle_workers_end_as_soon_as_they_are_told(start_cluster):
+    """Twenty in a row, each by its own clock: a drain that waits for luck does not pass."""
+    cluster = start_cluster(prefill=2, decode=18, settings={"kv-tokens": 512, "threads": 1})
+    cluster.expected_exit = 1
+
+    def told(name, what):
+        text = (cluster.folder / "logs" / f"{name}.log").read_text()
+        return re.search(rf'^ts=(\S+) .*msg="{what}"$', text, re.M)
+    for name in cluster.pids:
+        if name == "router":
+            continue
+        os.kill(cluster.pids[name], signal.SIGTERM)
+        wait_until(f"{name} is drained", lambda: told(name, "drained"), 20)
+        begin, end = (datetime.datetime.fromisoformat(told(name, what)[1]) for what in ("draining", "drained"))
+        assert (end - begin).total_seconds() < 1.5, f"{name} took {end - begin}"
 
 
 @pytest.mark.parametrize("name", ["router", "prefill-0", "decode-0"])

@@ -150,6 +150,48 @@ static void explain_too_long(const struct candidates *candidates, struct request
                                                : ", and its prompt fits into no prefill worker");
 }
 
+/* "2 known: 1 down, 1 draining" */
+static void count_away(const struct dispatch *dispatch, enum worker_role role, char *text,
+                       size_t size, unsigned *up)
+{
+    unsigned known = 0, draining = 0;
+    *up = 0;
+    for (size_t i = 0; i < dispatch->workers.count; i++) {
+        const struct worker *worker = dispatch->workers.items[i];
+        if (worker->state == WORKER_LEAVING || worker->info.role != role)
+            continue;
+        known++;
+        *up += worker_is_ready(worker);
+        draining += worker->state == WORKER_UP && !worker_is_ready(worker);
+    }
+    unsigned down = known - *up - draining;
+    if (!known)
+        snprintf(text, size, "none known");
+    else if (!draining)
+        snprintf(text, size, "%u known, %u down", known, down);
+    else
+        snprintf(text, size, "%u known, %u down, %u draining", known, down, draining);
+}
+
+/* For when the request ends because of it. */
+static void explain_no_worker(const struct dispatch *dispatch, struct request *request)
+{
+    char decode[64], prefill[64];
+    unsigned decode_up, prefill_up;
+    count_away(dispatch, ROLE_DECODE, decode, sizeof decode, &decode_up);
+    count_away(dispatch, ROLE_PREFILL, prefill, sizeof prefill, &prefill_up);
+    if (!decode_up)
+        snprintf(request->refusal, sizeof request->refusal, "no decode worker is up (%s)", decode);
+    else if (!prefill_up)
+        snprintf(request->refusal, sizeof request->refusal,
+                 "no prefill worker is up (%s), and local-prefill-wait is not over", prefill);
+    else
+        snprintf(request->refusal, sizeof request->refusal,
+                 "no prefill and decode worker that are up (%u and %u) fit together: model, KV "
+                 "layout and numerics must be the same",
+                 prefill_up, decode_up);
+}
+
 /* First come, first served: behind one that all workers are too full for nobody passes, or large prompts would starve. */
 static void place_list(struct dispatch *dispatch, struct candidates *candidates,
                        struct request_list *list)
@@ -170,7 +212,10 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
             full = true;
             no_place(dispatch, request, true, UINT64_MAX);
             break;
-        case ROUTE_NO_WORKER: no_place(dispatch, request, false, choice.away_since_us); break;
+        case ROUTE_NO_WORKER:
+            explain_no_worker(dispatch, request);
+            no_place(dispatch, request, false, choice.away_since_us);
+            break;
         case ROUTE_NO_READER:
             request_stop_waiting(dispatch, request);
             request_life_on_no_reader(&request->life, &actions);

@@ -123,11 +123,13 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
 {
     uint64_t age_ms = (now_us - request->timing.arrival_us) / 1000;
     bool refused = reason == REASON_REFUSED || reason == REASON_CONTEXT_LENGTH_EXCEEDED;
-    if (refused && *request->refusal)
+    bool explained = *request->refusal && (refused || reason == REASON_NO_WORKERS);
+    if (refused && explained)
         error_set(sentence, STATUS_INVALID, "%s", request->refusal);
     else
         error_set(sentence, STATUS_INVALID,
-                  "%s (after %" PRIu64 " ms, %u token%s and %u prefill%s)", reason_when(reason),
-                  age_ms, request->emitted_count, request->emitted_count == 1 ? "" : "s",
+                  "%s (after %" PRIu64 " ms, %u token%s and %u prefill%s)",
+                  explained ? request->refusal : reason_when(reason), age_ms,
+                  request->emitted_count, request->emitted_count == 1 ? "" : "s",
                   request->life.runs, request->life.runs == 1 ? "" : "s");
 }

@@ -426,6 +426,7 @@ static void test_the_only_decode_worker_dies(void **state)
     client_wait_tokens(&c.client, 2);
     fake_die(&c.decode);
     client_wait_end(&c.client, RPC_UNAVAILABLE, "no_workers");
+    assert_non_null(strstr(c.client.sentence, "no decode worker is up (1 known, 1 down)"));
     assert_int_equal(c.client.id_count, 2);
     fake_expect(&c.prefill, SEEN_RELEASE); /* so that its blocks are free again */
     client_stop(&c.client);

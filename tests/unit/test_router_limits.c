@@ -48,6 +48,7 @@ static void test_without_workers_requests_end_soon(void **state)
     uint64_t start_us = clock_now_us();
     client_start(&world, &client, &(struct ask){.max_tokens = 1});
     client_wait_end(&client, RPC_UNAVAILABLE, "no_workers");
+    assert_non_null(strstr(client.sentence, "no decode worker is up (none known) (after "));
     assert_true(clock_now_us() - start_us >= 200000);
     assert_true(clock_now_us() - start_us < 5000000);
     client_stop(&client);

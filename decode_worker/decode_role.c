@@ -4,9 +4,11 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/worker/request_names.h"
 #include "common/worker/wire.h"
 #include "decode_worker/kv_import.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,7 +39,9 @@ struct decode_role {
     struct sink_actions actions;
     struct kv_import *imports;
     struct sequence_spec pending; /* of the Decode command under way: what SINK_RESERVE queues */
-    struct outcome *outcomes;     /* [actions.capacity] */
+    const char *pending_name;     /* likewise, what its client calls it */
+    struct request_names names;
+    struct outcome *outcomes; /* [actions.capacity] */
     uint32_t outcome_count;
     enum kv_failure read_failure; /* of the read whose end is told now */
     const char *sentence;         /* of the failure under way, for a SEND_REFUSED; NULL: none */
@@ -55,6 +59,11 @@ static void reserve(struct decode_role *role, struct sequence_key key)
 {
     ASSERT(role->pending.tokens); /* a sink reserves as an answer to its Decode, once */
     role->pending.key = key;
+    request_names_put(&role->names, key, role->pending_name);
+    log_debug(MODULE,
+              "req=%s id=%016" PRIx64 " attempt=%u tokens=%u plan=%s msg=\"sequence begins\"",
+              request_names_get(&role->names, key), key.request, key.attempt,
+              role->pending.token_count, role->pending.plan == PLAN_LOCAL ? "local" : "pull");
     if (step_loop_add(role->worker->steps, &role->pending) != STATUS_OK)
         note(role, (struct outcome){.kind = OUTCOME_RESERVE_FAILED, .key = key});
     role->pending.tokens = NULL;
@@ -143,12 +152,25 @@ static void send_pulled(struct decode_role *role, const struct sink_action *acti
     counter_add(role->worker->metrics.handoffs_ok, 1);
 }
 
+static void log_end(struct decode_role *role, struct sequence_key key, const char *how)
+{
+    if (!request_names_has(&role->names, key))
+        return; /* told already: the step thread was not the first to end it */
+    log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"sequence ended\"",
+              request_names_get(&role->names, key), key.request, key.attempt, how);
+    request_names_drop(&role->names, key);
+}
+
 static void run_action(struct decode_role *role, const struct sink_action *action)
 {
     struct sequence_key key = {action->request, action->attempt};
     switch (action->kind) {
     case SINK_RESERVE: reserve(role, key); break;
-    case SINK_UNRESERVE: step_loop_remove(role->worker->steps, key); break;
+    case SINK_UNRESERVE:
+        step_loop_remove(role->worker->steps, key);
+        log_end(role, key,
+                action->reason == SINK_REASON_NONE ? "released" : sink_reason_name(action->reason));
+        break;
     case SINK_ADMIT:
         if (!action->compute_prompt) /* else it computes since it was reserved */
             step_loop_admit(role->worker->steps, key, action->first_token, action->logits_hash);
@@ -263,11 +285,13 @@ static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode 
         session_send_refused(&role->worker->session, key, "invalid", err.text, false);
         return;
     }
+    role->pending_name = command->request_name;
     if (atomic_load(&role->worker->draining))
         session_send_refused(&role->worker->session, key, "draining", "the worker is draining",
                              true);
     else
         decode_with_spec(role, command);
+    role->pending_name = NULL;
     free(role->pending.tokens); /* NULL once queued */
     role->pending.tokens = NULL;
 }
@@ -375,15 +399,28 @@ static void on_tokens(struct decode_role *role, const struct step_event *event)
         const struct step_token *token = &event->tokens[i];
         if (token->finish == FINISH_NONE)
             continue;
+        log_end(role, token->key, "finished");
         sink_on_finished(role->sinks, clock_now_us(), token->key.request, token->key.attempt,
                          &role->actions);
         run_actions(role);
     }
 }
 
+static void log_failed(const struct decode_role *role, const struct step_event *event)
+{
+    char quoted[400];
+    log_write(event->kind == STEP_FAILED ? LOG_ERROR : LOG_WARN, MODULE,
+              "req=%s id=%016" PRIx64 " attempt=%u status=%s why=%s msg=\"%s\"",
+              request_names_get(&role->names, event->key), event->key.request, event->key.attempt,
+              status_name(event->status), log_quote(event->err.text, quoted, sizeof quoted),
+              event->kind == STEP_FAILED ? "a step failed" : "refused");
+}
+
 /* Its rows could not be computed: the router may try elsewhere, with what was emitted so far. */
 static void on_failed(struct decode_role *role, const struct step_event *event)
 {
+    log_failed(role, event);
+    log_end(role, event->key, "step_failed");
     session_send_lost(&role->worker->session, event->key, "step_failed");
     step_loop_remove(role->worker->steps, event->key);
     sink_on_finished(role->sinks, clock_now_us(), event->key.request, event->key.attempt,
@@ -402,6 +439,7 @@ static void on_step_event(void *context, const struct step_event *event)
         run_actions(role);
         break;
     case STEP_REFUSED:
+        log_failed(role, event);
         role->sentence = event->err.text;
         sink_on_reserve_failed(role->sinks, clock_now_us(), event->key.request, event->key.attempt,
                                event->status != STATUS_INVALID, &role->actions);
@@ -444,6 +482,7 @@ static void destroy(void *context)
     sink_actions_deinit(&role->actions);
     sink_table_destroy(role->sinks);
     free(role->outcomes);
+    request_names_deinit(&role->names);
     free(role);
 }
 
@@ -470,7 +509,8 @@ static enum status create_parts(struct decode_role *role, struct error *err)
     TRY(sink_table_create(&config, &role->sinks, err));
     TRY(sink_actions_init(&role->actions, role->sinks));
     role->outcomes = calloc(role->actions.capacity, sizeof *role->outcomes);
-    if (!role->outcomes)
+    if (!role->outcomes ||
+        request_names_init(&role->names, worker->config.max_sequences) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for the decode role");
     return kv_import_create(role->worker, &import_handlers, role, &role->imports);
 }

@@ -3,9 +3,11 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/worker/request_names.h"
 #include "common/worker/wire.h"
 #include "prefill_worker/kv_export.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +20,9 @@ struct prefill_role {
     struct source_actions actions;
     struct kv_export *exports;
     struct sequence_spec pending; /* of the Prefill command under way: what SOURCE_START starts */
-    const char *sentence;         /* of the failure under way, for a SEND_REFUSED; NULL: none */
+    const char *pending_name;     /* likewise, what its client calls it */
+    struct request_names names;
+    const char *sentence; /* of the failure under way, for a SEND_REFUSED; NULL: none */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -71,13 +75,20 @@ static void run_actions(struct prefill_role *role)
         switch (action->kind) {
         case SOURCE_START:
             role->pending.key = key;
+            request_names_put(&role->names, key, role->pending_name);
+            log_debug(MODULE,
+                      "req=%s id=%016" PRIx64 " attempt=%u tokens=%u msg=\"prefill begins\"",
+                      request_names_get(&role->names, key), key.request, key.attempt,
+                      role->pending.token_count);
             start_failed = step_loop_add(role->worker->steps, &role->pending) != STATUS_OK;
             failed_key = key;
             role->pending.tokens = NULL;
             break;
         case SOURCE_FREE:
-            log_debug(MODULE, "req=%016llx attempt=%u end=%s", (unsigned long long)key.request,
-                      key.attempt, source_end_name(action->end));
+            log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"prefill ended\"",
+                      request_names_get(&role->names, key), key.request, key.attempt,
+                      source_end_name(action->end));
+            request_names_drop(&role->names, key);
             kv_export_remove(role->exports, key);
             step_loop_remove(role->worker->steps, key);
             count_end(role, action->end);
@@ -114,6 +125,7 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
                              true);
         return;
     }
+    role->pending_name = command->request_name;
     source_on_prefill(role->sources, clock_now_us(), key.request, key.attempt,
                       role->pending.token_count, &role->actions);
     run_actions(role);
@@ -211,6 +223,16 @@ static void on_first_token(struct prefill_role *role, const struct step_token *t
     run_actions(role);
 }
 
+static void log_failed(const struct prefill_role *role, const struct step_event *event)
+{
+    char quoted[400];
+    log_write(event->kind == STEP_FAILED ? LOG_ERROR : LOG_WARN, MODULE,
+              "req=%s id=%016" PRIx64 " attempt=%u status=%s why=%s msg=\"%s\"",
+              request_names_get(&role->names, event->key), event->key.request, event->key.attempt,
+              status_name(event->status), log_quote(event->err.text, quoted, sizeof quoted),
+              event->kind == STEP_FAILED ? "a step failed" : "refused");
+}
+
 static void on_step_event(void *context, const struct step_event *event)
 {
     struct prefill_role *role = context;
@@ -224,6 +246,7 @@ static void on_step_event(void *context, const struct step_event *event)
         break;
     case STEP_REFUSED:
     case STEP_FAILED:
+        log_failed(role, event);
         role->sentence = event->err.text;
         source_on_failed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
                          status_name(event->status), event->status != STATUS_INVALID,
@@ -265,6 +288,7 @@ static void destroy(void *context)
     kv_export_destroy(role->exports);
     source_actions_deinit(&role->actions);
     source_table_destroy(role->sources);
+    request_names_deinit(&role->names);
     free(role);
 }
 
@@ -293,6 +317,8 @@ static enum status create(struct worker *worker, void **out, struct error *err)
     enum status status = source_table_create(&config, &role->sources, err);
     if (status == STATUS_OK)
         status = source_actions_init(&role->actions, role->sources);
+    if (status == STATUS_OK)
+        status = request_names_init(&role->names, worker->config.max_sequences);
     if (status == STATUS_OK)
         status = kv_export_create(worker, &export_handlers, role, &role->exports);
     if (status != STATUS_OK) {

@@ -105,10 +105,6 @@ static void job_add(struct step_loop *loop, struct job *job)
     if (status == STATUS_OK)
         return;
     free(job->spec.tokens);
-    char quoted[400];
-    log_warn(MODULE, "req=%016llx attempt=%u status=%s msg=%s",
-             (unsigned long long)job->key.request, job->key.attempt, status_name(status),
-             log_quote(err.text, quoted, sizeof quoted));
     event_post_error(loop, STEP_REFUSED, job->spec.key, status, &err);
 }
 
@@ -171,10 +167,6 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
 static void sequence_failed(struct step_loop *loop, struct sequence *sequence, enum status status,
                             const struct error *err)
 {
-    char quoted[320];
-    log_error(MODULE, "req=%016llx attempt=%u status=%s msg=%s",
-              (unsigned long long)sequence->key.request, sequence->key.attempt, status_name(status),
-              log_quote(err->text, quoted, sizeof quoted));
     sequence->state = SEQUENCE_HELD;
     event_post_error(loop, STEP_FAILED, sequence->key, status, err);
 }

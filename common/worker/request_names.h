@@ -1,0 +1,28 @@
+/* What clients call the requests that a worker has at this moment, for its log lines. Transfer thread only. Bounded: what has no
+ * room is logged without its name. */
+#ifndef BATON_WORKER_REQUEST_NAMES_H
+#define BATON_WORKER_REQUEST_NAMES_H
+
+#include "common/base/status.h"
+#include "common/engine/sched/scheduler.h"
+
+#include <stdbool.h>
+
+#define REQUEST_NAME_BYTES 128 /* of the longest; the router takes no longer ones */
+
+struct request_names {
+    struct request_name *items;
+    uint32_t capacity;
+};
+
+enum status request_names_init(struct request_names *names, uint32_t capacity) WARN_UNUSED;
+void request_names_deinit(struct request_names *names);
+
+/* `name` is outside bytes: cut off, and with a '?' for all but printable ASCII without blanks and quotes. */
+void request_names_put(struct request_names *names, struct sequence_key key, const char *name);
+bool request_names_has(const struct request_names *names, struct sequence_key key);
+/* "unknown" where there is none; valid until it is dropped. */
+const char *request_names_get(const struct request_names *names, struct sequence_key key);
+void request_names_drop(struct request_names *names, struct sequence_key key);
+
+#endif

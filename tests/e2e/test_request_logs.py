@@ -1,0 +1,18 @@
+"""A request by its client's id, in the logs of everybody who had to do with it."""
+from harness import GOLDEN, wait_until
+
+PROMPT = [20 + i for i in range(100)]
+
+
+def test_the_clients_id_is_in_all_three_logs(start_cluster, connect):
+    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"log-level": "debug"})
+    connect(cluster).generate(PROMPT, request_id="r0", max_tokens=4, ignore_eos=True)
+    numbers = set()
+    for name, said in (("router", "request ended"), ("prefill-0", "prefill ended"), ("decode-0", "sequence ended")):
+        def lines():
+            return [line for line in (cluster.folder / "logs" / f"{name}.log").read_text().splitlines() if " req=r0 " in line]
+        wait_until(f"{name} says: {said}", lambda: any(f'msg="{said}"' in line for line in lines()), 10)
+        with_id = [line for line in lines() if " id=" in line]
+        assert len(with_id) >= 2, "where it comes and where it goes"
+        numbers |= {line.split(" id=")[1].split()[0] for line in with_id}
+    assert len(numbers) == 1, numbers

@@ -238,14 +238,16 @@ static void log_closed(struct worker *worker, const struct worker_link *link, ui
     char quoted[300];
     bool warn =
         link->up || !worker->complained_us || now_us - worker->complained_us >= COMPLAIN_EVERY_US;
-    if (worker->state == WORKER_LEAVING)
+    if (worker->state == WORKER_LEAVING || worker->load.draining) /* it was told to */
         warn = false;
     else if (warn && !link->up)
         worker->complained_us = now_us;
-    log_write(warn ? LOG_WARN : LOG_DEBUG, "workers",
-              "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
-              worker_role_name(worker->info.role), worker->info.address, rpc_code_name(link->code),
-              log_quote(link->message, quoted, sizeof quoted),
+    log_write(warn                    ? LOG_WARN
+              : worker->load.draining ? LOG_INFO
+                                      : LOG_DEBUG,
+              "workers", "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"",
+              worker->info.name, worker_role_name(worker->info.role), worker->info.address,
+              rpc_code_name(link->code), log_quote(link->message, quoted, sizeof quoted),
               link->up ? "session is lost" : "can't get a session");
 }
 

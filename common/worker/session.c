@@ -26,7 +26,10 @@ static void send_hello(const struct session *session, struct stream *stream)
 static void lose_stream(struct session *session, const char *why)
 {
     session->stream = NULL;
-    log_warn_limited(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
+    if (session->draining) /* told to leave: the router lets it go, or is going too */
+        log_info_limited(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
+    else
+        log_warn_limited(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
     session->handlers->lost(session->role);
 }
 

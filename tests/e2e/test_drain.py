@@ -96,6 +96,10 @@ def test_idle_workers_end_as_soon_as_they_are_told(start_cluster):
         wait_until(f"{name} is drained", lambda: told(name, "drained"), 20)
         begin, end = (datetime.datetime.fromisoformat(told(name, what)[1]) for what in ("draining", "drained"))
         assert (end - begin).total_seconds() < 1.5, f"{name} took {end - begin}"
+    for name in cluster.pids:  # told so, done so
+        if name != "router":
+            wait_until(f"{name} has ended", lambda: not alive(cluster.pids[name]), 20)
+        assert "level=warn" not in (cluster.folder / "logs" / f"{name}.log").read_text(), name
 
 
 @pytest.mark.parametrize("name", ["router", "prefill-0", "decode-0"])

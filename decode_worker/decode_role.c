@@ -75,7 +75,7 @@ static void pair(struct decode_role *role, uint64_t peer)
     enum status status = kv_import_pair(role->imports, peer, &err);
     if (status != STATUS_OK) {
         char quoted[600];
-        log_error(MODULE, "status=%s msg=%s", status_name(status),
+        log_error(MODULE, "status=%s why=%s msg=\"can't pair\"", status_name(status),
                   log_quote(err.text, quoted, sizeof quoted));
     }
     note(role,

@@ -123,8 +123,8 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
         return;
     peer->stream = NULL;
     char quoted[300];
-    log_warn_limited(MODULE, "peer=%s code=%s reason=%s msg=%s", peer->name,
-                     rpc_code_name(end->code), end->reason,
+    log_warn_limited(MODULE, "peer=%s code=%s reason=%s why=%s msg=\"the Peer stream ended\"",
+                     peer->name, rpc_code_name(end->code), *end->reason ? end->reason : "none",
                      log_quote(end->message, quoted, sizeof quoted));
     if (end->code != RPC_FAILED_PRECONDITION)
         imports->handlers.peer_lost(imports->role, peer->id, end->refused);
@@ -391,12 +391,23 @@ static struct peer *peer_of_pairing(struct kv_import *imports, const struct kv_p
     return NULL;
 }
 
+/* No admission came, and its stream has ended too: it says nothing about the byte path. */
+static bool ended_while_pairing(const struct peer *peer, const struct kv_event *event)
+{
+    return event->kind == KV_EVENT_PEER_CLOSED && !event->welcomed && !peer->stream &&
+           (event->failure == KV_FAILURE_PEER_GONE || event->failure == KV_FAILURE_UNREACHABLE);
+}
+
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 {
     struct peer *peer = peer_of_pairing(imports, event->peer);
     if (!peer)
         return; /* of a pairing that was given up, which no sink used */
-    if (event->status != STATUS_OK)
+    bool ended = ended_while_pairing(peer, event);
+    if (ended)
+        log_warn_limited(MODULE, "peer=%s lane=%s failure=%s msg=\"the peer ended while pairing\"",
+                         peer->name, peer->lane, kv_failure_name(event->failure));
+    else if (event->status != STATUS_OK)
         log_warn_limited(
             MODULE, "peer=%s lane=%s status=%s failure=%s reason=\"%s\" msg=\"%s\"", peer->name,
             peer->lane, status_name(event->status), kv_failure_name(event->failure), event->reason,
@@ -410,9 +421,9 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
         return;
     }
     peer->pairing = NULL;
-    if (event->welcomed || event->failure == KV_FAILURE_CLOSED)
+    if (event->welcomed || ended || event->failure == KV_FAILURE_CLOSED)
         imports->handlers.pair_closed(imports->role, peer->id,
-                                      event->failure == KV_FAILURE_PEER_GONE);
+                                      ended || event->failure == KV_FAILURE_PEER_GONE);
     else /* it never was one: pairing again at once would end in the same way */
         imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_PAIRING);
 }

@@ -22,7 +22,7 @@
 
 enum status cluster_open(struct cluster *cluster, struct error *err)
 {
-    *cluster = (struct cluster){.child_fd = -1};
+    *cluster = (struct cluster){.child_fd = -1, .end_grace_us = CLUSTER_END_GRACE_US};
     TRY(stop_signals_open(&cluster->stop, err));
     sigset_t child;
     sigemptyset(&child);
@@ -82,12 +82,18 @@ size_t cluster_down(const struct cluster *cluster)
 
 /* --- ends and restarts --- */
 
-/* Told to end now: nothing to wait for but what it does about its end (shared memory has a name that outlives a killed one). */
+/* Told to end now: nothing to wait for but what it does about its end (a pool that fell back to /dev/shm has a name, which outlives a
+ * killed one). */
 static void end_child(struct cluster *cluster, size_t index)
 {
-    kill(cluster->processes[index].member.pid, SIGTERM);
-    if (!cluster->care[index].kill_us)
-        cluster->care[index].kill_us = clock_now_us() + CLUSTER_END_GRACE_US;
+    const struct process *process = &cluster->processes[index];
+    struct cluster_care *care = &cluster->care[index];
+    uint64_t now_us = clock_now_us();
+    kill(process->member.pid, SIGTERM);
+    care->tell_us = now_us + CLUSTER_TELL_AGAIN_US;
+    if (!care->kill_us)
+        care->kill_us =
+            now_us + (process->was_ready ? cluster->end_grace_us : CLUSTER_START_GRACE_US);
 }
 
 static void kill_child(struct cluster *cluster, size_t index)
@@ -95,7 +101,7 @@ static void kill_child(struct cluster *cluster, size_t index)
     const struct process *process = &cluster->processes[index];
     struct cluster_care *care = &cluster->care[index];
     kill(process->member.pid, SIGKILL);
-    care->kill_us = UINT64_MAX; /* its end comes as a signal */
+    care->kill_us = care->tell_us = UINT64_MAX; /* its end comes as a signal */
     care->killed = true;
     if (process->was_ready)
         cluster->forced = true;
@@ -213,7 +219,7 @@ static uint64_t due_us(const struct cluster *cluster, size_t index)
 {
     const struct cluster_care *care = &cluster->care[index];
     if (care->kill_us)
-        return care->kill_us;
+        return care->tell_us < care->kill_us ? care->tell_us : care->kill_us;
     if (!cluster->restart_cap_us || cluster->draining)
         return UINT64_MAX;
     switch (cluster->processes[index].state) {
@@ -235,6 +241,10 @@ static void tend(struct cluster *cluster, uint64_t now_us)
             continue;
         }
         bool late = cluster->care[i].kill_us != 0; /* for its end, not for its start */
+        if (late && cluster->care[i].kill_us > now_us) {
+            end_child(cluster, i);
+            continue;
+        }
         log_write(!late                ? LOG_ERROR
                   : process->was_ready ? LOG_WARN
                                        : LOG_INFO,

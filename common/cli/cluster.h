@@ -13,8 +13,12 @@
 #include "common/cli/process.h"
 #include "common/cli/restart.h"
 
-/* What was told to end now is killed if it is still there after so long. */
-#define CLUSTER_END_GRACE_US 1000000u
+/* What was told to end now is killed if it is still there after so long: what has served may have a large pool, which takes the
+ * kernel seconds to take apart, and what is still starting may read its model for minutes. Meanwhile it is told again and again, for
+ * the first time may count as an order to drain, and the second as no more than an echo of the first. */
+#define CLUSTER_END_GRACE_US   5000000u
+#define CLUSTER_START_GRACE_US 1000000u
+#define CLUSTER_TELL_AGAIN_US  (2 * STOP_SIGNALS_ONE_US)
 
 /* What it takes to start a child again. */
 struct cluster_care {
@@ -25,6 +29,7 @@ struct cluster_care {
     uint64_t started_us; /* of this life */
     uint64_t down_us;    /* when it went down */
     uint64_t kill_us;    /* told to end, and killed if it is still there then; 0: not */
+    uint64_t tell_us;    /* and told again then */
     bool killed;         /* by us */
 };
 
@@ -33,10 +38,11 @@ struct cluster {
     struct process processes[CLUSTER_MAX_PROCESSES];
     struct cluster_care care[CLUSTER_MAX_PROCESSES];
     struct stop_signals stop;
-    int child_fd;  /* signalfd of SIGCHLD */
-    bool draining; /* a child that ends now does what it was told */
-    bool forced;   /* one that had served had to be killed */
-    bool changed;  /* a child is back, with another pid: the reader clears it */
+    int child_fd;          /* signalfd of SIGCHLD */
+    bool draining;         /* a child that ends now does what it was told */
+    bool forced;           /* one that had served had to be killed */
+    bool changed;          /* a child is back, with another pid: the reader clears it */
+    uint64_t end_grace_us; /* CLUSTER_END_GRACE_US, but in tests */
     uint64_t restart_cap_us, start_limit_us; /* of cluster_keep; 0: what ended stays down */
 };
 
@@ -63,8 +69,9 @@ void cluster_keep(struct cluster *cluster, uint64_t restart_cap_us, uint64_t sta
 size_t cluster_down(const struct cluster *cluster);
 
 /* Ends all processes: SIGTERM to the router first, which finishes what it has while the workers still serve it, then to the
- * workers; SIGKILL to what is left at the deadline. One more signal to stop is passed on, which ends requests with their status;
- * from then on each has CLUSTER_END_GRACE_US, and so has what is still starting. True if nothing that had served was killed. */
+ * workers; SIGKILL to what is left at the deadline. One more signal to stop is passed on, to workers that have not been told yet
+ * too, which ends requests with their status; from then on each has CLUSTER_END_GRACE_US, and what is still starting
+ * CLUSTER_START_GRACE_US from the first on. True if nothing that had served was killed. */
 bool cluster_drain(struct cluster *cluster, uint64_t timeout_us);
 
 #endif

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from client import pb, reason_of
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from harness import GOLDEN, alive, wait_until
+from harness import GOLDEN, alive, failpoint, wait_until
 
 PROMPT = [20 + i for i in range(200)]
 ASKED = dict(temperature=1, seed=9, max_tokens=24, ignore_eos=True, logits_hash=True)
@@ -79,6 +79,25 @@ def test_a_second_signal_stops_at_once(start_cluster, connect):
     assert cluster.up.wait(10) == 0, "not after 30 s, and as it was told"
     told = (cluster.folder / "up.log").read_text()
     assert "level=warn" not in told and "level=error" not in told, told
+
+
+def test_a_second_signal_during_a_prefill(start_cluster, connect):
+    """The workers, told nothing while the router drained, get both signals too: one that has a long chunk to end does not go on to drain."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 16},
+                            process_environment={"prefill-0": failpoint("prefill.after_chunk", "pause@3")})
+    call = connect(cluster).start(PROMPT, **ASKED)
+    wait_until("it is in the middle of its prefill", cluster.failpoint_hits, 20)
+    cluster.up.terminate()
+    wait_until("it drains", lambda: "Draining" in (cluster.folder / "up.log").read_text(), 5)
+    time.sleep(0.5)  # a person looks, and decides
+    cluster.up.terminate()
+    assert status_of(call) == (grpc.StatusCode.UNAVAILABLE, "draining")
+    log = cluster.folder / "logs/prefill-0.log"
+    wait_until("it was asked twice", lambda: 'why="asked a second time"' in log.read_text() or not alive(cluster.pids["prefill-0"]), 20)
+    cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".prefill.after_chunk.go").touch()
+    assert cluster.up.wait(20) == 0, cluster.logs()
+    told = (cluster.folder / "up.log").read_text()
+    assert "killing" not in told and "level=warn" not in told, told
 
 
 def test_idle_workers_end_as_soon_as_they_are_told(start_cluster):

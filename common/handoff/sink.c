@@ -47,6 +47,7 @@ void sink_end(struct sink_table *table, struct sink *sink, enum sink_reason reas
     past_attempts_add(&table->past, sink->request, sink->attempt);
     if (sink->reading) {
         sink->state = SINK_ORPHAN;
+        sink->reason = reason;
         return;
     }
     sink_append_for(out, SINK_UNRESERVE, sink)->reason = reason;
@@ -59,6 +60,7 @@ void sink_ask(struct sink_table *table, uint64_t now_us, struct sink *sink,
     sink->beat_us = now_us + table->config.heartbeat_us;
     if (sink->peer->stream != STREAM_UP)
         return; /* asked when it is up again */
+    sink->asked += kind == PEER_EXTEND || kind == PEER_SUBSCRIBE;
     sink_append_for(out, SINK_SEND_PEER, sink)->message = (struct peer_down){
         .kind = kind, .request = sink->request, .attempt = sink->attempt, .ref = sink->ref};
 }

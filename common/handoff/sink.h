@@ -60,7 +60,7 @@ enum sink_action_kind {
     SINK_RESERVE,
     SINK_UNRESERVE,
     SINK_ADMIT,
-    /* Peer. CONNECT: open a Peer stream; answer peer_up, peer_refused or peer_lost, well within peer_down_limit_us.
+    /* Peer. CONNECT: open a Peer stream; answer peer_up, peer_refused, peer_lost or connect_failed, well within peer_down_limit_us.
      * CLOSE: close stream and pairing; no sink uses them, and nothing is reported any more. PAIR: with the pool of the latest
      * Welcome; answer pair_up or peer_refused. UNPAIR: forced close of the pairing; answer pair_closed after the last of its
      * reads has ended. SEND_PEER: message; the EXTENDs of one list to one peer may travel as one. */
@@ -166,6 +166,9 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
  * to it broke, dialling again is refused, and its end closed the pairing too, if there was one) they give up at once. */
 void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer, bool refused,
                        struct sink_actions *out);
+/* There was no try to open it, for reasons of our own: that says nothing about the peer. */
+void sink_on_connect_failed(struct sink_table *table, uint64_t now_us, uint64_t peer,
+                            struct sink_actions *out);
 void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer,
                      struct sink_actions *out);
 /* The pairing has closed, asked for or not; each of its reads was reported before. One that closed by itself while nothing was read is

@@ -72,6 +72,7 @@ void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_ke
         struct sink *sink = &table->slots[i];
         if (sink->peer != peer || !sink_pulls(sink))
             continue;
+        sink->asked = sink->old_asked = 0;
         sink->down_since_us = UINT64_MAX;
         sink_ask(table, now_us, sink, sink_question_of(sink), out);
     }
@@ -84,6 +85,7 @@ void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t pe
     struct sink_peer *peer = sink_peer_of(table, peer_key);
     if (!peer)
         return;
+    peer->refused = false; /* somebody listens */
     if (reason == SINK_REASON_PAIRING) {
         peer->pair = PAIR_NONE; /* the stream is still there */
     } else {
@@ -127,6 +129,18 @@ static void give_up_ended(struct sink_table *table, uint64_t now_us, const struc
     }
 }
 
+static void wait_for_stream(struct sink_table *table, uint64_t now_us, struct sink_peer *peer,
+                            uint64_t retry_us)
+{
+    peer->stream = STREAM_DOWN;
+    peer->retry_us = retry_us;
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer == peer && sink->down_since_us == UINT64_MAX)
+            sink->down_since_us = now_us;
+    }
+}
+
 void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_key, bool refused,
                        struct sink_actions *out)
 {
@@ -135,19 +149,24 @@ void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_
     if (!peer)
         return;
     bool was_up = peer->stream == STREAM_UP;
-    peer->stream = STREAM_DOWN;
     peer->refused = refused && !was_up;
     if (!peer->refused)
         peer->broke_us = now_us;
-    peer->retry_us = was_up ? now_us : now_us + table->config.reconnect_us;
-    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
-        struct sink *sink = &table->slots[i];
-        if (sink->peer == peer && sink->down_since_us == UINT64_MAX)
-            sink->down_since_us = now_us;
-    }
+    wait_for_stream(table, now_us, peer, was_up ? now_us : now_us + table->config.reconnect_us);
     give_up_ended(table, now_us, peer, out);
     if (was_up && sink_peer_needed(table, peer))
         sink_peer_connect(peer, out);
+}
+
+void sink_on_connect_failed(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+                            struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer)
+        return;
+    peer->refused = false;
+    wait_for_stream(table, now_us, peer, now_us + table->config.reconnect_us);
 }
 
 void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
@@ -171,17 +190,30 @@ static void ask_for_life(struct sink_table *table, uint64_t now_us, struct sink_
     peer->link_ended_us = now_us;
     for (uint32_t i = 0; i < table->config.max_sinks; i++) {
         struct sink *sink = &table->slots[i];
-        if (sink->peer == peer && sink_pulls(sink) && sink->state != SINK_CONFIRMING)
+        if (sink->peer != peer || !sink_pulls(sink))
+            continue;
+        sink->old_asked = sink->asked;
+        if (sink->state != SINK_CONFIRMING)
             sink_ask(table, now_us, sink, PEER_EXTEND, out);
     }
 }
 
+/* Whether it answers a question that was asked since the link ended: what came before may have been said before. */
+static bool answers_anew(struct sink *sink)
+{
+    bool anew = !sink->old_asked;
+    sink->old_asked -= !anew;
+    sink->asked -= sink->asked > 0;
+    return anew;
+}
+
 /* An answer to that, or, where it was lost, whatever came after it should have. */
-static void note_life(const struct sink_table *table, uint64_t now_us, struct sink_peer *peer,
+static void note_life(const struct sink_table *table, uint64_t now_us, struct sink *sink,
                       enum peer_up_kind kind, struct sink_actions *out)
 {
-    if (!peer->link_ended ||
-        (kind != PEER_EXTENDED && now_us < peer->link_ended_us + table->config.heartbeat_us))
+    struct sink_peer *peer = sink->peer;
+    bool anew = kind == PEER_EXTENDED && answers_anew(sink);
+    if (!peer->link_ended || (!anew && now_us < peer->link_ended_us + table->config.heartbeat_us))
         return;
     peer->link_ended = false;
     sink_peer_pair(peer, out);
@@ -282,7 +314,7 @@ void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
         return;
     }
     sink->heard_us = now_us;
-    note_life(table, now_us, sink->peer, message->kind, out);
+    note_life(table, now_us, sink, message->kind, out);
     switch (message->kind) {
     case PEER_READY:
         if (sink->state != SINK_READING || sink->complete)
@@ -319,7 +351,7 @@ void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cooki
         sink_peer_unpair(sink->peer,
                          out); /* whatever else it has in flight: end it now, then pair anew */
     if (sink->state == SINK_ORPHAN) {
-        sink_append_for(out, SINK_UNRESERVE, sink);
+        sink_append_for(out, SINK_UNRESERVE, sink)->reason = sink->reason;
         sink_free_slot(table, sink);
         return;
     }

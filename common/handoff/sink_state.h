@@ -43,6 +43,7 @@ struct sink {
     struct sink_peer *peer;
     uint32_t token_count, block_count; /* of the handle */
     uint32_t emitted_count;
+    enum sink_reason reason; /* ORPHAN: why it has ended */
 
     uint32_t ready_blocks; /* may be read */
     uint32_t read_blocks;  /* are here: a prefix */
@@ -54,8 +55,10 @@ struct sink {
     bool again;                         /* its one repetition is used up */
     uint64_t pulled_bytes, early_bytes; /* in all, and before Complete */
 
-    uint64_t heard_us; /* when the peer last answered for this handle */
-    uint64_t beat_us;  /* when to ask again */
+    uint32_t asked;     /* of this stream, and not answered: Extend, Subscribe */
+    uint32_t old_asked; /* of those, before the link ended: their answers are no sign of life */
+    uint64_t heard_us;  /* when the peer last answered for this handle */
+    uint64_t beat_us;   /* when to ask again */
     uint64_t
         down_since_us; /* of the stream, as far as this sink has waited for it; UINT64_MAX: up */
 

@@ -35,7 +35,7 @@ MEMO = "memo->attempt == message->attempt &&"
 ASKS_CONFIRM = "    sink->state = SINK_CONFIRMING;\n    sink_ask(table, now_us, sink, PEER_CONFIRM, out);\n"
 ADVANCE = "/* Reads what is ready; once all is here, has it checked, and then confirmed. */\n"
 ON_HELD = "static void on_held(struct sink_table *table, struct sink *sink, struct sink_actions *out)"
-ORPHAN = "    if (sink->reading) {\n        sink->state = SINK_ORPHAN;\n        return;\n    }\n"
+ORPHAN = "    if (sink->reading) {\n        sink->state = SINK_ORPHAN;\n        sink->reason = reason;\n        return;\n    }\n"
 UP_AGAIN = "        sink->down_since_us = UINT64_MAX;\n        sink_ask(table, now_us, sink, sink_question_of(sink), out);\n"
 SESSION_ENDS = "            sink_end(table, &table->slots[i], SINK_REASON_NONE, out);\n"
 REREAD = (PULL, UP_AGAIN, "        sink->down_since_us = UINT64_MAX;\n        if (sink->state == SINK_CONFIRMING) {\n            sink->state = SINK_READING;\n"
@@ -157,7 +157,7 @@ CODE = [
            (SOURCE, "    if (source && source->attempt <= attempt)\n        end(table, source, SOURCE_RELEASED", "    if (source)\n        end(table, source, SOURCE_RELEASED")),
     mutant("begins_again", "an attempt that has ended is begun again", "assert stop old bytes landing runs free",
            ("common/handoff/handoff.c", "past->items[i].request == request && past->items[i].attempt >= attempt", "past->items[i].request == request && past->items[i].attempt > attempt")),
-    mutant("orphan_kept", "an orphan's blocks are not given back", "free", (PULL, "        sink_append_for(out, SINK_UNRESERVE, sink);\n", "")),
+    mutant("orphan_kept", "an orphan's blocks are not given back", "free", (PULL, "        sink_append_for(out, SINK_UNRESERVE, sink)->reason = sink->reason;\n", "")),
     mutant("orphan_unreserved_twice", "an orphan's blocks are given back at its end already", "landing",
            (SINK, "        sink->state = SINK_ORPHAN;\n", "        sink->state = SINK_ORPHAN;\n        sink_append_for(out, SINK_UNRESERVE, sink);\n")),
     mutant("no_reread", "after a mismatch the same bytes are checked again", "runs terminal bytes confirm",

@@ -95,6 +95,10 @@ static void test_who_closes_the_pairing_is_paired_again_when_it_answers(void **s
     expect(f, ">9 extend 1.1 h0.1");
     ready(f, 1, 4);
     expect(f, ""); /* said before its end, maybe */
+    for (int i = 0; i < 2; i++) {
+        plain(f, 1, PEER_EXTENDED);
+        expect(f, ""); /* as the answers to what was asked before */
+    }
     plain(f, 1, PEER_EXTENDED);
     expect(f, "pair 9");
     sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
@@ -104,6 +108,63 @@ static void test_who_closes_the_pairing_is_paired_again_when_it_answers(void **s
     expect(f, "pair 9");
     sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
     expect(f, "read 1.1 10>30 11>31");
+}
+
+/* What it had sent before it died is still read from the stream: that is no sign of life. */
+static void test_an_answer_from_before_the_end_is_no_sign_of_life(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    plain(f, 1, PEER_EXTENDED);
+    plain(f, 1, PEER_EXTENDED);
+    tick(f, f->now_us + HEARTBEAT);
+    expect(f, ">9 subscribe 1.1 h0.1");
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, ">9 extend 1.1 h0.1");
+    plain(f, 1, PEER_EXTENDED); /* to the heartbeat */
+    expect(f, "");
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "lost 1.1 peer_down; unreserve 1.1");
+}
+
+/* A try that was never made is none, and what was refused before it is of the past. */
+static void test_a_try_that_was_never_made_says_nothing(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 10);
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, "");
+    tick(f, f->now_us + RECONNECT);
+    expect(f, "connect 9");
+    sink_on_connect_failed(f->table, f->now_us, PEER, &f->out);
+    expect(f, "");
+    sink_on_connect_failed(f->table, f->now_us, 77, &f->out);
+    expect(f, "");
+    tick(f, f->now_us + RECONNECT);
+    expect(f, "connect 9");
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out); /* told late */
+    expect(f, "");
+    tick(f, f->now_us + RECONNECT);
+    expect(f, "connect 9");
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    expect(f, "pair 9; >9 extend 1.1 h0.1");
+}
+
+/* Who says that we don't fit is there, whatever was said before. */
+static void test_one_that_refuses_us_listens(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    sink_on_peer_lost(f->table, f->now_us, PEER, false, &f->out);
+    sink_on_peer_lost(f->table, f->now_us, PEER, true, &f->out);
+    tick(f, f->now_us + RECONNECT);
+    expect(f, "connect 9");
+    sink_on_peer_refused(f->table, f->now_us, PEER, SINK_REASON_LAYOUT_MISMATCH, &f->out);
+    expect(f, "refused 1.1 layout_mismatch retry; unreserve 1.1");
+    decode(f, 2, 1, 4);
+    sink_on_pair_closed(f->table, f->now_us, PEER, true, &f->out);
+    expect(f, ""); /* not lost */
 }
 
 #define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -116,6 +177,9 @@ int main(void)
         T(test_a_peer_that_ended_before_it_was_known_is_lost_at_once),
         T(test_a_refusal_is_of_the_life_that_was_known),
         T(test_what_is_not_certain_takes_its_time),
+        T(test_an_answer_from_before_the_end_is_no_sign_of_life),
+        T(test_a_try_that_was_never_made_says_nothing),
+        T(test_one_that_refuses_us_listens),
         T(test_who_closes_the_pairing_is_paired_again_when_it_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

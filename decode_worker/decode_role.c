@@ -19,7 +19,7 @@
 /* What an action brought about at once. It is told to the sinks after the list of actions is done. */
 enum outcome_kind {
     OUTCOME_RESERVE_FAILED,
-    OUTCOME_PEER_LOST,
+    OUTCOME_CONNECT_FAILED,
     OUTCOME_PAIR_UP,
     OUTCOME_PAIR_REFUSED,
     OUTCOME_READ_FAILED,
@@ -75,8 +75,9 @@ static void pair(struct decode_role *role, uint64_t peer)
     enum status status = kv_import_pair(role->imports, peer, &err);
     if (status != STATUS_OK) {
         char quoted[600];
-        log_error(MODULE, "status=%s why=%s msg=\"can't pair\"", status_name(status),
-                  log_quote(err.text, quoted, sizeof quoted));
+        log_error_limited(MODULE, "peer=%s status=%s why=%s msg=\"can't pair\"",
+                          kv_import_name(role->imports, peer), status_name(status),
+                          log_quote(err.text, quoted, sizeof quoted));
     }
     note(role,
          (struct outcome){.kind = status == STATUS_OK ? OUTCOME_PAIR_UP : OUTCOME_PAIR_REFUSED,
@@ -177,7 +178,7 @@ static void run_action(struct decode_role *role, const struct sink_action *actio
         break;
     case SINK_CONNECT:
         if (kv_import_connect(role->imports, action->peer) != STATUS_OK)
-            note(role, (struct outcome){.kind = OUTCOME_PEER_LOST, .peer = action->peer});
+            note(role, (struct outcome){.kind = OUTCOME_CONNECT_FAILED, .peer = action->peer});
         break;
     case SINK_CLOSE: kv_import_disconnect(role->imports, action->peer); break;
     case SINK_PAIR: pair(role, action->peer); break;
@@ -207,8 +208,8 @@ static void tell_outcome(struct decode_role *role, const struct outcome *outcome
         sink_on_reserve_failed(role->sinks, now_us, outcome->key.request, outcome->key.attempt,
                                true, out);
         break;
-    case OUTCOME_PEER_LOST:
-        sink_on_peer_lost(role->sinks, now_us, outcome->peer, false, out);
+    case OUTCOME_CONNECT_FAILED:
+        sink_on_connect_failed(role->sinks, now_us, outcome->peer, out);
         break;
     case OUTCOME_PAIR_UP: sink_on_pair_up(role->sinks, now_us, outcome->peer, out); break;
     case OUTCOME_PAIR_REFUSED:

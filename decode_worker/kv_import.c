@@ -8,6 +8,7 @@
 #include "common/transport/kv_checksum.h"
 #include "common/worker/wire.h"
 #include "decode_worker/lane_speed.h"
+#include "decode_worker/pair_ends.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,8 @@ struct peer {
     size_t transport_address_bytes;
     char lane[32];
     struct lane_speed speed; /* of this pairing */
+    bool up;                 /* the stream was welcomed */
+    struct pair_ends ends;
 };
 
 struct kv_import {
@@ -54,6 +57,7 @@ static void on_welcome(struct kv_import *imports, struct peer *peer,
             peer->name, welcome->version, welcome->transport_address.len);
         struct stream *stream = peer->stream;
         peer->stream = NULL;
+        peer->up = false;
         stream_cancel(stream);
         imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_PROTOCOL);
         return;
@@ -61,6 +65,8 @@ static void on_welcome(struct kv_import *imports, struct peer *peer,
     memcpy(peer->transport_address, welcome->transport_address.data,
            welcome->transport_address.len);
     peer->transport_address_bytes = welcome->transport_address.len;
+    peer->up = true;
+    pair_ends_welcomed(&peer->ends);
     imports->handlers.peer_up(imports->role, peer->id, welcome->incarnation);
 }
 
@@ -121,11 +127,15 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     struct peer *peer = stream_context(stream);
     if (peer->stream != stream)
         return;
+    bool was_up = peer->up;
     peer->stream = NULL;
-    char quoted[300];
-    log_warn_limited(MODULE, "peer=%s code=%s reason=%s why=%s msg=\"the Peer stream ended\"",
-                     peer->name, rpc_code_name(end->code), *end->reason ? end->reason : "none",
-                     log_quote(end->message, quoted, sizeof quoted));
+    peer->up = false;
+    char reason[100], why[300]; /* both are the peer's words */
+    log_warn_limited(MODULE, "peer=%s code=%s reason=%s why=%s msg=\"%s\"", peer->name,
+                     rpc_code_name(end->code),
+                     log_quote(*end->reason ? end->reason : "none", reason, sizeof reason),
+                     log_quote(end->message, why, sizeof why),
+                     was_up ? "the Peer stream ended" : "no Peer stream came up");
     if (end->code != RPC_FAILED_PRECONDITION)
         imports->handlers.peer_lost(imports->role, peer->id, end->refused);
     else if (!strcmp(end->reason, "numerics_mismatch"))
@@ -227,7 +237,9 @@ enum status kv_import_connect(struct kv_import *imports, uint64_t id)
         enum status status =
             rpc_channel_create(imports->worker->runtime, &config, &peer->channel, &err);
         if (status != STATUS_OK) {
-            log_error(MODULE, "peer=%s msg=\"%s\"", peer->name, err.text);
+            char quoted[600];
+            log_error_limited(MODULE, "peer=%s why=%s msg=\"can't connect\"", peer->name,
+                              log_quote(err.text, quoted, sizeof quoted));
             return status;
         }
     }
@@ -243,6 +255,7 @@ void kv_import_disconnect(struct kv_import *imports, uint64_t id)
         return; /* forgotten: neither was open */
     struct stream *stream = peer->stream;
     peer->stream = NULL;
+    peer->up = false;
     if (stream)
         stream_cancel(stream);
     if (peer->pairing)
@@ -311,6 +324,9 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
 {
     struct peer *peer = peer_of(imports, id);
     ASSERT(!peer->pairing);
+    if (!pair_ends_may_pair(&peer->ends))
+        return error_set(err, STATUS_UNAVAILABLE,
+                         "the peer answers, but its KV lane ended the pairing before it began");
     TRY(kv_transport_pair(imports->worker->transport, peer->transport_address,
                           peer->transport_address_bytes, &peer->pairing, err));
     str_copy(peer->lane, sizeof peer->lane, kv_peer_lane(peer->pairing));
@@ -373,6 +389,11 @@ bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
     return true;
 }
 
+const char *kv_import_name(const struct kv_import *imports, uint64_t id)
+{
+    return peer_of((struct kv_import *)imports, id)->name;
+}
+
 const char *kv_import_lane(const struct kv_import *imports, uint64_t id)
 {
     return peer_of((struct kv_import *)imports, id)->lane;
@@ -391,27 +412,19 @@ static struct peer *peer_of_pairing(struct kv_import *imports, const struct kv_p
     return NULL;
 }
 
-/* No admission came, and its stream has ended too: it says nothing about the byte path. */
-static bool ended_while_pairing(const struct peer *peer, const struct kv_event *event)
-{
-    return event->kind == KV_EVENT_PEER_CLOSED && !event->welcomed && !peer->stream &&
-           (event->failure == KV_FAILURE_PEER_GONE || event->failure == KV_FAILURE_UNREACHABLE);
-}
-
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 {
     struct peer *peer = peer_of_pairing(imports, event->peer);
     if (!peer)
         return; /* of a pairing that was given up, which no sink used */
-    bool ended = ended_while_pairing(peer, event);
-    if (ended)
-        log_warn_limited(MODULE, "peer=%s lane=%s failure=%s msg=\"the peer ended while pairing\"",
-                         peer->name, peer->lane, kv_failure_name(event->failure));
-    else if (event->status != STATUS_OK)
-        log_warn_limited(
-            MODULE, "peer=%s lane=%s status=%s failure=%s reason=\"%s\" msg=\"%s\"", peer->name,
-            peer->lane, status_name(event->status), kv_failure_name(event->failure), event->reason,
-            event->kind == KV_EVENT_READ_DONE ? "a read failed" : "the pairing was closed");
+    bool closed = event->kind == KV_EVENT_PEER_CLOSED;
+    if (event->status != STATUS_OK)
+        log_warn_limited(MODULE, "peer=%s lane=%s status=%s failure=%s reason=\"%s\" msg=\"%s\"",
+                         peer->name, peer->lane, status_name(event->status),
+                         kv_failure_name(event->failure), event->reason,
+                         !closed           ? "a read failed"
+                         : event->welcomed ? "the pairing was closed"
+                                           : "the pairing ended before it began");
     if (event->kind == KV_EVENT_READ_DONE) {
         lane_speed_on_read_done(&peer->speed, event->status == STATUS_OK ? event->bytes : 0,
                                 clock_now_us());
@@ -421,11 +434,13 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
         return;
     }
     peer->pairing = NULL;
-    if (event->welcomed || ended || event->failure == KV_FAILURE_CLOSED)
-        imports->handlers.pair_closed(imports->role, peer->id,
-                                      ended || event->failure == KV_FAILURE_PEER_GONE);
-    else /* it never was one: pairing again at once would end in the same way */
+    switch (pair_ends_note(&peer->ends, event)) {
+    case PAIR_END_PLAIN: imports->handlers.pair_closed(imports->role, peer->id, false); break;
+    case PAIR_END_GONE: imports->handlers.pair_closed(imports->role, peer->id, true); break;
+    case PAIR_END_REFUSED: /* pairing again at once would end in the same way */
         imports->handlers.peer_refused(imports->role, peer->id, SINK_REASON_PAIRING);
+        break;
+    }
 }
 
 /* ---------------------------------------------------------------- life */

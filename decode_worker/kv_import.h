@@ -46,6 +46,7 @@ enum status kv_import_read(struct kv_import *imports, uint64_t peer, const uint3
 /* Do the blocks hold the bytes that these checksums were made of? */
 bool kv_import_verify(const struct kv_import *imports, const uint32_t *local,
                       const uint32_t *checksums, uint32_t block_count);
+const char *kv_import_name(const struct kv_import *imports, uint64_t peer);
 /* "shm", "tcp", ... or "" while not paired. */
 const char *kv_import_lane(const struct kv_import *imports, uint64_t peer);
 /* Bytes a second of its reads lately; 0: not known yet. */

@@ -23,6 +23,7 @@
     X("worker.send_tokens", true, "tokens are about to be sent; fail: they are dropped")           \
     X("transport.shared_memory", true, "at start; fail: no shared memory holds the KV pool")       \
     X("transport.sign_of_life", true, "at start; fail: only sockets tell of a peer's death")       \
+    X("transport.hello", false, "a reader wants to pair with this pool; it is not admitted")       \
     X("step.computing", false, "rows are chosen and about to be computed")                         \
     X("step.fails", true, "fail: the engine can't compute this step")                              \
     X("step.after_chunk", false, "rows of a prompt were computed")                                 \

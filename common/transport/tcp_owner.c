@@ -1,4 +1,5 @@
 /* The owner's side of the tcp lane: who may read, and the answers. */
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/transport/tcp.h"
@@ -195,6 +196,7 @@ static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const str
         client_refuse(lane, client, KV_REFUSED_SECRET);
         return;
     }
+    FAILPOINT("transport.hello");
     /* The reader has given the earlier one up, and pairs again; which of them is heard first is chance. */
     bool given_up = admission->client && admission->client->number > client->number;
     if (admission->client)

@@ -74,6 +74,33 @@ def killed_before_pairing(run):
     return f"equal, prefills [{seen}]"
 
 
+@case("prefill_killed.pairing", ROW, PATIENT)
+def killed_while_paired(run):
+    """Neither decode worker knows it, and one is about to be admitted to its pool. That it ends says nothing about the byte path: the handle of the
+    dead is not offered to the other one, who could only wait for it."""
+    fleet = run.fleet
+    ask, other_ask = run.ask(0), run.ask(1)
+    fleet.restart("decode-0")
+    fleet.restart("decode-1")
+    fleet.wait_sessions()
+    before = len(fleet.log_text("router"))
+    paused = run.pause_at("decode.reserved")
+    call = run.start(ask)
+    paused()
+    holder = [name for name in ("prefill-0", "prefill-1") if fleet.blocks(name)["pinned"]]
+    assert len(holder) == 1, holder
+    run.arm(f"{holder[0]}:transport.hello=kill@1")
+    fleet.go("decode.reserved")
+    call.wait(20)
+    seen = run.same(call, [2]).timing.prefills
+    run.prove_hits("transport.hello", 1, 1)
+    run.prove_dead(holder[0])
+    refused = [line for line in fleet.log_text("router")[before:].splitlines() if 'why="pairing"' in line]
+    assert not refused, refused
+    run.same(run.start(other_ask))
+    return f"equal, prefills [{seen}], at once"
+
+
 AWAY = "all prefill workers that fit are away"
 LOCAL, COMPUTED = "baton_router_local_prefills_total", 'baton_prompt_tokens_computed_total{role="decode"}'
 

@@ -13,6 +13,9 @@
 /* What the policy looks at: made once a placement pass, and kept up while the pass places. */
 struct candidates {
     size_t count;
+    struct {
+        unsigned known, up, draining;
+    } roles[ROLE_DECODE + 1]; /* by worker_role */
     struct route_worker items[WORKERS_MAX_SLOTS];
     size_t of_slot[WORKERS_MAX_SLOTS]; /* index into items of the worker in that slot */
 };
@@ -69,6 +72,8 @@ void request_fail_all(struct dispatch *dispatch, enum reason reason);
 
 /* dispatch_place.c */
 void dispatch_place(struct dispatch *dispatch);
+/* Writes request->refusal for one that ends because no worker was there: what the last placement pass saw. */
+void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request);
 
 /* dispatch_worker.c */
 void worker_said(struct dispatch *dispatch, struct link_message *message);

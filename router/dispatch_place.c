@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static struct route_worker *candidate(struct candidates *candidates, uint64_t key)
 {
@@ -44,6 +45,7 @@ static void add_work(struct candidates *candidates, const struct request *reques
 static void count_work(const struct dispatch *dispatch, struct candidates *candidates)
 {
     candidates->count = 0;
+    memset(candidates->roles, 0, sizeof candidates->roles);
     for (size_t i = 0; i < dispatch->workers.count; i++) {
         const struct worker *worker = dispatch->workers.items[i];
         if (worker->state == WORKER_LEAVING)
@@ -51,11 +53,15 @@ static void count_work(const struct dispatch *dispatch, struct candidates *candi
         const struct worker_info *info = &worker->info;
         uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
         uint64_t limit_tokens = dispatch->config.unconfirmed_tokens;
+        bool ready = worker_is_ready(worker);
+        candidates->roles[info->role].known++;
+        candidates->roles[info->role].up += ready;
+        candidates->roles[info->role].draining += worker->state == WORKER_UP && !ready;
         candidates->of_slot[worker->key % WORKERS_MAX_SLOTS] = candidates->count;
         candidates->items[candidates->count++] = (struct route_worker){
             .key = worker->key,
             .role = info->role,
-            .ready = worker_is_ready(worker),
+            .ready = ready,
             .away_since_us = worker->away_since_us,
             .model_hash = info->model_hash,
             .layout_hash = info->layout_hash,
@@ -150,21 +156,12 @@ static void explain_too_long(const struct candidates *candidates, struct request
                                                : ", and its prompt fits into no prefill worker");
 }
 
-/* "2 known: 1 down, 1 draining" */
-static void count_away(const struct dispatch *dispatch, enum worker_role role, char *text,
-                       size_t size, unsigned *up)
+/* "2 known, 1 down" */
+static void count_away(const struct candidates *candidates, enum worker_role role, char *text,
+                       size_t size)
 {
-    unsigned known = 0, draining = 0;
-    *up = 0;
-    for (size_t i = 0; i < dispatch->workers.count; i++) {
-        const struct worker *worker = dispatch->workers.items[i];
-        if (worker->state == WORKER_LEAVING || worker->info.role != role)
-            continue;
-        known++;
-        *up += worker_is_ready(worker);
-        draining += worker->state == WORKER_UP && !worker_is_ready(worker);
-    }
-    unsigned down = known - *up - draining;
+    unsigned known = candidates->roles[role].known, draining = candidates->roles[role].draining;
+    unsigned down = known - candidates->roles[role].up - draining;
     if (!known)
         snprintf(text, size, "none known");
     else if (!draining)
@@ -173,23 +170,35 @@ static void count_away(const struct dispatch *dispatch, enum worker_role role, c
         snprintf(text, size, "%u known, %u down, %u draining", known, down, draining);
 }
 
-/* For when the request ends because of it. */
-static void explain_no_worker(const struct dispatch *dispatch, struct request *request)
+void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request)
 {
     char decode[64], prefill[64];
-    unsigned decode_up, prefill_up;
-    count_away(dispatch, ROLE_DECODE, decode, sizeof decode, &decode_up);
-    count_away(dispatch, ROLE_PREFILL, prefill, sizeof prefill, &prefill_up);
-    if (!decode_up)
-        snprintf(request->refusal, sizeof request->refusal, "no decode worker is up (%s)", decode);
-    else if (!prefill_up)
-        snprintf(request->refusal, sizeof request->refusal,
-                 "no prefill worker is up (%s), and local-prefill-wait is not over", prefill);
-    else
-        snprintf(request->refusal, sizeof request->refusal,
-                 "no prefill and decode worker that are up (%u and %u) fit together: model, KV "
-                 "layout and numerics must be the same",
-                 prefill_up, decode_up);
+    char *text = request->refusal;
+    size_t size = sizeof request->refusal;
+    count_away(&dispatch->candidates, ROLE_DECODE, decode, sizeof decode);
+    count_away(&dispatch->candidates, ROLE_PREFILL, prefill, sizeof prefill);
+    switch (request->lack) {
+    case ROUTE_LACKS_NOTHING: *text = 0; break;
+    case ROUTE_LACKS_DECODE: snprintf(text, size, "no decode worker is up (%s)", decode); break;
+    case ROUTE_LACKS_FIT:
+        snprintf(text, size,
+                 "no decode worker that is up (%s) fits a prefill worker (%s): model, KV layout "
+                 "and numerics must be the same",
+                 decode, prefill);
+        break;
+    case ROUTE_LACKS_SPACE:
+        snprintf(text, size,
+                 "the workers that are up (decode: %s; prefill: %s) are too small for its %" PRIu64
+                 " tokens, prompt and max_tokens",
+                 decode, prefill, longest_tokens(request));
+        break;
+    case ROUTE_LACKS_PREFILL:
+        snprintf(text, size,
+                 "no prefill worker that could take it is up (%s), and local-prefill-wait is not "
+                 "over",
+                 prefill);
+        break;
+    }
 }
 
 /* First come, first served: behind one that all workers are too full for nobody passes, or large prompts would starve. */
@@ -213,7 +222,7 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
             no_place(dispatch, request, true, UINT64_MAX);
             break;
         case ROUTE_NO_WORKER:
-            explain_no_worker(dispatch, request);
+            request->lack = choice.lack;
             no_place(dispatch, request, false, choice.away_since_us);
             break;
         case ROUTE_NO_READER:

@@ -118,6 +118,8 @@ static void finish(struct dispatch *dispatch, struct request *request,
     FAILPOINT("router.ended");
     if (!reason && reply_finished(request, action->finish) == STATUS_LIMIT)
         reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
+    if (reason == REASON_NO_WORKERS)
+        dispatch_explain_no_worker(dispatch, request);
     if (reason)
         request_sentence(request, reason, dispatch->now_us, &sentence);
     else

@@ -6,6 +6,7 @@
 #include "common/rpc/rpc.h"
 #include "proto/worker.pb-c.h"
 #include "router/inbox.h"
+#include "router/planner/route_policy.h"
 #include "router/request_life.h"
 #include "router/request_parse.h"
 #include "router/stream_out.h"
@@ -48,7 +49,8 @@ struct request {
     uint32_t emitted_count, emitted_capacity;
     Baton__Worker__V1__Handle handle; /* of the last accepted Opened; .blocks is ours */
     char source_address[128];         /* of the worker that holds it */
-    char refusal[200];                /* the sentence of the worker that refused it */
+    enum route_lack lack;             /* why the last placement pass had no worker for it */
+    char refusal[256]; /* the sentence of the worker that refused it, or of the placement */
     TAILQ_ENTRY(request) all_link, waiting_link, dirty_link;
 };
 TAILQ_HEAD(request_list, request);

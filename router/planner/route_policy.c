@@ -120,6 +120,39 @@ static bool any_prefill(const struct route_worker *workers, size_t count)
     return false;
 }
 
+/* Of a ready decode worker that took nothing, and that full is not the reason for. */
+static enum route_lack lack_of(const struct route_worker *workers, size_t count,
+                               const struct route_worker *decode, bool local,
+                               const struct route_request *request)
+{
+    if (request->total_tokens > decode->capacity_tokens)
+        return ROUTE_LACKS_SPACE;
+    enum route_lack lack = local ? ROUTE_LACKS_NOTHING : ROUTE_LACKS_FIT;
+    for (size_t p = 0; !local && p < count; p++) {
+        const struct route_worker *prefill = &workers[p];
+        if (prefill->role != ROLE_PREFILL || !pairs(prefill, decode) ||
+            misfits(request, prefill->key, decode->key))
+            continue;
+        if (request->prompt_tokens <= prefill->capacity_tokens)
+            return ROUTE_LACKS_PREFILL; /* not ready, or the two would be a pair */
+        lack = ROUTE_LACKS_SPACE;
+    }
+    return lack;
+}
+
+static enum route_lack least_lack(const struct route_worker *workers, size_t count, bool local,
+                                  const struct route_request *request)
+{
+    enum route_lack least = ROUTE_LACKS_DECODE;
+    for (size_t d = 0; d < count; d++) {
+        if (workers[d].role != ROLE_DECODE || !workers[d].ready)
+            continue;
+        enum route_lack lack = lack_of(workers, count, &workers[d], local, request);
+        least = lack > least ? lack : least;
+    }
+    return least;
+}
+
 /* Since when all prefill workers that it fits have been away. UINT64_MAX: one is ready, or none exists (what fits none may serve
  * other weights under the same name). */
 static uint64_t away_since_us(const struct route_worker *workers, size_t count,
@@ -174,6 +207,8 @@ struct route_choice route_request(const struct route_worker *workers, size_t cou
     }
     struct route_choice choice = choice_of(&best, &seen);
     choice.away_since_us = longest_us;
+    if (choice.outcome == ROUTE_NO_WORKER)
+        choice.lack = least_lack(workers, count, local, request);
     return choice;
 }
 
@@ -188,7 +223,7 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
                                   .numerics_id = handle->numerics_id};
     struct route_request urgent = *request;
     urgent.prompt_tokens = 0;
-    bool misfit_ready = false, stranger_ready = false;
+    bool misfit_ready = false, stranger_ready = false, small_ready = false;
     for (size_t d = 0; d < count; d++) {
         struct route_worker decode = workers[d];
         decode.unconfirmed_tokens = 0;
@@ -198,12 +233,18 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
             stranger_ready |= decode.ready;
         else if (misfits(request, handle->prefill, decode.key))
             misfit_ready |= decode.ready;
-        else
+        else {
+            small_ready |= decode.ready; /* or it takes it, or is full */
             consider(&best, &seen, NULL, &decode, &urgent);
+        }
     }
     struct route_choice choice = choice_of(&best, &seen);
     bool none = misfit_ready || (stranger_ready && !seen.candidate);
     if (choice.outcome == ROUTE_NO_WORKER && none)
         choice.outcome = ROUTE_NO_READER;
+    if (choice.outcome == ROUTE_NO_WORKER)
+        choice.lack = small_ready      ? ROUTE_LACKS_SPACE
+                      : stranger_ready ? ROUTE_LACKS_FIT
+                                       : ROUTE_LACKS_DECODE;
     return choice;
 }

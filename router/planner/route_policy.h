@@ -71,8 +71,19 @@ enum route_outcome {
     ROUTE_TOO_LONG, /* no worker could ever hold it */
 };
 
+/* NO_WORKER: how near the nearest of the decode workers that are ready is to taking the request; each is nearer than the one
+ * before. */
+enum route_lack {
+    ROUTE_LACKS_NOTHING, /* another outcome */
+    ROUTE_LACKS_DECODE,  /* no decode worker is ready */
+    ROUTE_LACKS_FIT, /* it fits no prefill worker: model, layout, numerics, or they refused each other */
+    ROUTE_LACKS_SPACE, /* it, or each prefill worker that it fits, is too small; others, which are away, are not */
+    ROUTE_LACKS_PREFILL, /* the prefill workers that it fits are away, and not long enough to do without them */
+};
+
 struct route_choice {
     enum route_outcome outcome;
+    enum route_lack lack;
     uint64_t prefill; /* 0: computed on the decode worker */
     uint64_t decode;
     /* NO_WORKER of route_request: a decode worker is ready whose prefill workers have all been away since then: the one that has

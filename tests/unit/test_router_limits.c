@@ -173,6 +173,30 @@ static void test_what_no_worker_can_hold(void **state)
     cluster_stop(&c);
 }
 
+/* The only worker that is large enough is down: that is the cause, not how well the others fit together. */
+static void test_what_no_worker_that_is_up_can_hold(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct fake large;
+    struct router_config config = world_config();
+    config.worker_wait_us = 200000;
+    world_start(&c.world, &config);
+    fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
+    fake_start(&c.world, &large, "decode-1", ROLE_DECODE);
+    fake_start_with(&c.world, &c.decode,
+                    (struct fake_plan){.name = "decode-0", .role = ROLE_DECODE, .context = 100});
+    fake_die(&large);
+    client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 99, .max_tokens = 2});
+    client_wait_end(&c.client, RPC_UNAVAILABLE, "no_workers");
+    assert_non_null(strstr(c.client.sentence,
+                           "the workers that are up (decode: 2 known, 1 down; prefill: 1 known, 0 "
+                           "down) are too small for its 101 tokens"));
+    client_stop(&c.client);
+    fake_stop(&large);
+    cluster_stop(&c);
+}
+
 static void test_stop_strings_end_the_work(void **state)
 {
     (void)state;
@@ -400,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_unconfirmed_tokens_hold_others_back),
         cmocka_unit_test(test_prompts_are_computed_on_decode_only_where_they_must),
         cmocka_unit_test(test_what_no_worker_can_hold),
+        cmocka_unit_test(test_what_no_worker_that_is_up_can_hold),
         cmocka_unit_test(test_stop_strings_end_the_work),
         cmocka_unit_test(test_generate_once),
         cmocka_unit_test(test_wrong_requests_are_refused_at_the_door),

@@ -138,7 +138,7 @@ bool log_limit_take(struct log_limit *limit, uint64_t now_us, uint64_t *left_out
         limit->since_us = now_us;
         limit->lines = 0;
     }
-    bool may = limit->lines < LOG_LIMIT_LINES;
+    bool may = limit->lines < limit->most;
     if (may) {
         limit->lines++;
         *left_out = limit->left_out;
@@ -160,6 +160,17 @@ void log_write_limited(struct log_limit *limit, enum log_level level, const char
     va_start(args, format);
     write_line(level, module, left_out, format, args);
     va_end(args);
+}
+
+const char *log_word(const char *text, char *buffer, size_t size)
+{
+    size_t length = 0;
+    for (; text[length] && length + 1 < size; length++) {
+        unsigned char c = (unsigned char)text[length];
+        buffer[length] = c > ' ' && c <= '~' && c != '"' ? (char)c : '?';
+    }
+    buffer[length] = 0;
+    return buffer;
 }
 
 const char *log_quote(const char *text, char *buffer, size_t size)

@@ -11,8 +11,9 @@
  * and counted, and the next line that can be written is preceded by one that tells how many are missing.
  *
  * What another machine can cause as often as it likes (a connection refused, a hello, a bad message) is logged by log_*_limited:
- * LOG_LIMIT_LINES of one place in LOG_LIMIT_US, the rest is counted, and told by the place's next line (left_out=N). So that
- * nobody can fill the disk, or hide a line among a million.
+ * LOG_LIMIT_LINES of one place and level in LOG_LIMIT_US, the rest is counted, and told by the place's next line of that level
+ * (left_out=N). So that nobody can fill the disk, or hide a line among a million. What each process of a cluster causes when it
+ * comes or goes is logged by log_*_lifecycle: LOG_LIFECYCLE_LINES, so that all of a cluster that starts at once are seen.
  */
 #ifndef BATON_BASE_LOG_H
 #define BATON_BASE_LOG_H
@@ -22,11 +23,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LOG_MAX_LINE_BYTES 2048 /* with the newline; no more than a pipe takes whole (PIPE_BUF) */
-#define LOG_LIMIT_LINES    20
-#define LOG_LIMIT_US       10000000
+#define LOG_MAX_LINE_BYTES  2048 /* with the newline; no more than a pipe takes whole (PIPE_BUF) */
+#define LOG_LIMIT_LINES     20
+#define LOG_LIFECYCLE_LINES 512 /* each of the largest cluster's workers, and its next life */
+#define LOG_LIMIT_US        10000000
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+#define LOG_LEVELS 4
 
 /* Before threads start. `process` ("prefill-0") is copied; lines below `level` are dropped. Looks at what standard error is.
  * SIGPIPE must be ignored in a process whose standard error may be a pipe. */
@@ -47,8 +50,9 @@ void log_write(enum log_level level, const char *module, const char *format, ...
             log_write(LOG_DEBUG, module, __VA_ARGS__);                                             \
     } while (0)
 
-/* What one place has written. Zeroed: nothing yet. */
+/* What one place has written of one level. */
 struct log_limit {
+    unsigned most; /* lines in LOG_LIMIT_US */
     atomic_flag busy;
     bool begun;
     uint64_t since_us, left_out;
@@ -59,15 +63,31 @@ bool log_limit_take(struct log_limit *limit, uint64_t now_us, uint64_t *left_out
 void log_write_limited(struct log_limit *limit, enum log_level level, const char *module,
                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-#define LOG_LIMITED(level, module, ...)                                                            \
-    do {                                                                                           \
-        static struct log_limit log_limit_of_this_place = {.busy = ATOMIC_FLAG_INIT};              \
-        log_write_limited(&log_limit_of_this_place, level, module, __VA_ARGS__);                   \
-    } while (0)
-#define log_error_limited(module, ...) LOG_LIMITED(LOG_ERROR, module, __VA_ARGS__)
-#define log_warn_limited(module, ...)  LOG_LIMITED(LOG_WARN, module, __VA_ARGS__)
-#define log_info_limited(module, ...)  LOG_LIMITED(LOG_INFO, module, __VA_ARGS__)
+#define LOG_LIMIT(lines)                                                                           \
+    {                                                                                              \
+        .most = (lines), .busy = ATOMIC_FLAG_INIT                                                  \
+    }
 
+#define LOG_LIMITED(lines, level, module, ...)                                                     \
+    do {                                                                                           \
+        static struct log_limit log_limits_of_this_place[LOG_LEVELS] = {                           \
+            LOG_LIMIT(lines), LOG_LIMIT(lines), LOG_LIMIT(lines), LOG_LIMIT(lines)};               \
+        enum log_level log_level_of_this_line = (level);                                           \
+        log_write_limited(&log_limits_of_this_place[log_level_of_this_line],                       \
+                          log_level_of_this_line, module, __VA_ARGS__);                            \
+    } while (0)
+#define log_limited(level, module, ...) LOG_LIMITED(LOG_LIMIT_LINES, level, module, __VA_ARGS__)
+#define log_error_limited(module, ...)  log_limited(LOG_ERROR, module, __VA_ARGS__)
+#define log_warn_limited(module, ...)   log_limited(LOG_WARN, module, __VA_ARGS__)
+#define log_info_limited(module, ...)   log_limited(LOG_INFO, module, __VA_ARGS__)
+#define log_lifecycle(level, module, ...)                                                          \
+    LOG_LIMITED(LOG_LIFECYCLE_LINES, level, module, __VA_ARGS__)
+#define log_warn_lifecycle(module, ...) log_lifecycle(LOG_WARN, module, __VA_ARGS__)
+#define log_info_lifecycle(module, ...) log_lifecycle(LOG_INFO, module, __VA_ARGS__)
+
+/* Writes `text` into buffer as one logfmt value that needs no quotes: cut to fit, with a '?' for each byte that is not printable
+ * ASCII, a blank or a quote; returns buffer. size > 0. */
+const char *log_word(const char *text, char *buffer, size_t size);
 /* Writes `text` into buffer as a quoted logfmt value (control bytes and quotes escaped, cut to fit); returns buffer. */
 const char *log_quote(const char *text, char *buffer, size_t size);
 

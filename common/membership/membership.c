@@ -177,7 +177,7 @@ uint64_t membership_lapse(struct membership *membership, uint64_t now_us)
         struct entry *entry = &membership->entries[i];
         uint64_t due_us = entry->heard_us + membership->config.ttl_us;
         if (!entry->member.held && due_us <= now_us) {
-            log_warn_limited(
+            log_warn_lifecycle(
                 "membership", "worker=%s incarnation=%016llx msg=\"not heard of: removed\"",
                 entry->member.info.name, (unsigned long long)entry->member.info.incarnation);
             membership_remove(membership, entry);

@@ -165,7 +165,7 @@ static void test_a_file_is_shared(void **state)
 static void test_a_place_has_a_budget_of_lines(void **state)
 {
     (void)state;
-    struct log_limit limit = {.busy = ATOMIC_FLAG_INIT};
+    struct log_limit limit = LOG_LIMIT(LOG_LIMIT_LINES);
     uint64_t left_out = 1, now_us = 5;
     for (int i = 0; i < LOG_LIMIT_LINES; i++) {
         assert_true(log_limit_take(&limit, now_us, &left_out));
@@ -177,6 +177,65 @@ static void test_a_place_has_a_budget_of_lines(void **state)
     assert_int_equal(left_out, 2);
     assert_true(log_limit_take(&limit, now_us + LOG_LIMIT_US, &left_out));
     assert_int_equal(left_out, 0);
+}
+
+/* How many lines of `what` are in the file. */
+static size_t count_lines(int fd, const char *what)
+{
+    static char text[1 << 20];
+    size_t seen = 0;
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    read_all(fd, text, sizeof text);
+    for (const char *p = text; (p = strstr(p, what)); p++)
+        seen++;
+    return seen;
+}
+
+/* The many lines of one level of a place leave those of another level alone. */
+static void test_each_level_of_a_place_has_its_budget(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_log.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    become(fd);
+    for (int i = 0; i <= 10 * LOG_LIMIT_LINES; i++)
+        log_limited(i == 10 * LOG_LIMIT_LINES ? LOG_WARN : LOG_INFO, "test", "line=%d", i);
+    restore();
+    assert_int_equal(count_lines(fd, "level=warn"), 1);
+    close(fd);
+    unlink(path);
+}
+
+/* Each of 256 workers that come at once is seen, and each of its next life; still there is a limit. */
+static void test_all_of_a_cluster_that_starts_are_told(void **state)
+{
+    (void)state;
+    enum { WORKERS = 256 };
+    char path[] = "/tmp/test_log.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    become(fd);
+    uint64_t begin_us = clock_now_us();
+    for (int i = 0; i < 4 * WORKERS; i++)
+        log_info_lifecycle("test", "worker=%d msg=\"joined\"", i);
+    uint64_t windows = 1 + (clock_now_us() - begin_us) / LOG_LIMIT_US;
+    restore();
+    assert_in_range(count_lines(fd, "joined"), 2 * WORKERS, 2 * WORKERS * windows);
+    close(fd);
+    unlink(path);
+}
+
+static void test_a_word_is_one_printable_value(void **state)
+{
+    (void)state;
+    char word[9];
+    assert_string_equal(log_word("decode-0", word, sizeof word), "decode-0");
+    assert_string_equal(log_word("decode-01", word, sizeof word), "decode-0");
+    assert_string_equal(log_word("a b\n\"c\x7f", word, sizeof word), "a?b??c?");
+    assert_string_equal(log_word("=\x80\xff~!", word, sizeof word), "=??~!");
+    assert_string_equal(log_word("", word, sizeof word), "");
+    assert_string_equal(log_word("x", word, 1), "");
 }
 
 static void *flood(void *unused)
@@ -191,7 +250,6 @@ static void test_a_flood_is_a_few_lines(void **state)
 {
     (void)state;
     char path[] = "/tmp/test_log.XXXXXX";
-    static char text[1 << 20];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     become(fd);
@@ -203,13 +261,9 @@ static void test_a_flood_is_a_few_lines(void **state)
     uint64_t windows = 1 + (clock_now_us() - begin_us) / LOG_LIMIT_US;
     log_info_limited("test", "msg=\"another place\"");
     restore();
-    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
-    read_all(fd, text, sizeof text);
-    size_t seen = 0;
-    for (const char *p = text; (p = strstr(p, "somebody else causes")); p++)
-        seen++;
-    assert_in_range(seen, LOG_LIMIT_LINES, LOG_LIMIT_LINES * windows);
-    assert_non_null(strstr(text, "another place"));
+    assert_in_range(count_lines(fd, "somebody else causes"), LOG_LIMIT_LINES,
+                    LOG_LIMIT_LINES * windows);
+    assert_int_equal(count_lines(fd, "another place"), 1);
     close(fd);
     unlink(path);
 }
@@ -224,6 +278,9 @@ int main(void)
         cmocka_unit_test(test_a_journal_that_nobody_reads),
         cmocka_unit_test(test_a_file_is_shared),
         cmocka_unit_test(test_a_place_has_a_budget_of_lines),
+        cmocka_unit_test(test_each_level_of_a_place_has_its_budget),
+        cmocka_unit_test(test_all_of_a_cluster_that_starts_are_told),
+        cmocka_unit_test(test_a_word_is_one_printable_value),
         cmocka_unit_test(test_a_flood_is_a_few_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

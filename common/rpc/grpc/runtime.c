@@ -47,7 +47,7 @@ static void log_core(gpr_log_func_args *args)
     char quoted[1024];
     log_quote(args->message, quoted, sizeof quoted);
     const char *file = strrchr(args->file, '/');
-    LOG_LIMITED(args->severity == GPR_LOG_SEVERITY_ERROR ? LOG_WARN : LOG_DEBUG, "grpc_core",
+    log_limited(args->severity == GPR_LOG_SEVERITY_ERROR ? LOG_WARN : LOG_DEBUG, "grpc_core",
                 "msg=%s at=%s:%d", quoted, file ? file + 1 : args->file, args->line);
 }
 

@@ -166,12 +166,12 @@ static bool differs(struct dispatch *dispatch, const struct worker *worker, stru
 {
     if (said->index > request->emitted_count || request->emitted[said->index - 1] == said->id)
         return false;
-    log_error("dispatch",
-              "req=%s worker=%s prefill=%s decode=%s index=%u sent=%u said=%u msg=\"workers differ "
-              "about a token: request ended\"",
-              request->name, worker->info.name, request->timing.prefill_worker,
-              request->timing.decode_worker, said->index, request->emitted[said->index - 1],
-              said->id);
+    log_error_limited(
+        "dispatch",
+        "req=%s worker=%s prefill=%s decode=%s index=%u sent=%u said=%u msg=\"workers differ "
+        "about a token: request ended\"",
+        request->name, worker->info.name, request->timing.prefill_worker,
+        request->timing.decode_worker, said->index, request->emitted[said->index - 1], said->id);
     struct life_actions actions;
     request_life_on_fail(&request->life, TERMINAL_INTERNAL, "tokens_differ", &actions);
     request_execute(dispatch, request, &actions);
@@ -224,9 +224,10 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
     if (!request)
         return;
     char quoted[100];
-    log_warn("dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s msg=\"handoff is lost\"",
-             request->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
-             log_quote(lost->reason, quoted, sizeof quoted));
+    log_warn_limited(
+        "dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s msg=\"handoff is lost\"",
+        request->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
+        log_quote(lost->reason, quoted, sizeof quoted));
     struct life_actions actions;
     request_life_on_lost(&request->life, worker->key, lost->attempt, &actions);
     request_execute(dispatch, request, &actions);
@@ -242,7 +243,7 @@ static void note_misfit(struct dispatch *dispatch, const struct request *request
         return;
     log_error_limited(
         "dispatch",
-        "prefill=%s decode=%s reason=%s msg=\"these workers don't fit together: not paired "
+        "prefill=%s decode=%s why=%s msg=\"these workers don't fit together: not paired "
         "again until the membership changes\"",
         request->timing.prefill_worker, worker->info.name, reason);
     route_misfits_note(&dispatch->misfits,
@@ -256,10 +257,11 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
     if (!request)
         return;
     char why[100], sentence[300];
-    log_warn("dispatch", "req=%s attempt=%u worker=%s retry=%d why=%s sentence=%s msg=\"refused\"",
-             request->name, refused->attempt, worker->info.name, refused->retry,
-             log_quote(refused->reason, why, sizeof why),
-             log_quote(refused->message, sentence, sizeof sentence));
+    log_warn_limited("dispatch",
+                     "req=%s attempt=%u worker=%s retry=%d why=%s sentence=%s msg=\"refused\"",
+                     request->name, refused->attempt, worker->info.name, refused->retry,
+                     log_quote(refused->reason, why, sizeof why),
+                     log_quote(refused->message, sentence, sizeof sentence));
     str_copy(request->refusal, sizeof request->refusal, refused->message);
     if (refused->attempt == request->life.attempt)
         note_misfit(dispatch, request, worker, refused->reason);
@@ -362,10 +364,24 @@ static void session_lost(struct dispatch *dispatch, uint64_t key)
     }
 }
 
+static bool has_requests(const struct dispatch *dispatch, uint64_t key)
+{
+    const struct request *request;
+    TAILQ_FOREACH(request, &dispatch->all, all_link)
+    {
+        const struct request_life *life = &request->life;
+        bool placed = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE;
+        if ((life->prefill == key && !request->confirmed) || (placed && life->decode == key))
+            return true;
+    }
+    return false;
+}
+
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link)
 {
     uint64_t key = link->worker;
-    bool was_up = workers_link_closed(&dispatch->workers, link, dispatch->now_us);
+    bool was_up = workers_link_closed(&dispatch->workers, link, has_requests(dispatch, key),
+                                      dispatch->now_us);
     dispatch->place_needed = dispatch->board_changed = true;
     if (was_up)
         session_lost(dispatch, key);

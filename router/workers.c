@@ -13,6 +13,8 @@
 #define MAX_BACKOFF_US    2000000u
 #define COMPLAIN_EVERY_US 30000000u
 
+_Static_assert(LOG_LIFECYCLE_LINES >= 2 * ROUTER_MAX_WORKERS, "each worker that comes is told");
+
 const char *worker_state_name(enum worker_state state)
 {
     switch (state) {
@@ -44,6 +46,36 @@ void workers_note_away(struct workers *workers, uint64_t now_us)
         else if (!worker->away_since_us)
             worker->away_since_us = now_us;
     }
+}
+
+static struct worker_gone *gone_find(struct workers *workers, const char *name)
+{
+    for (size_t i = 0; i < ROUTER_MAX_WORKERS; i++)
+        if (!strcmp(workers->gone[i].name, name))
+            return &workers->gone[i];
+    return NULL;
+}
+
+static void gone_note(struct workers *workers, const struct worker *worker)
+{
+    if (!worker->away_since_us)
+        return; /* it was ready: its next life is away from when it comes */
+    struct worker_gone *gone = gone_find(workers, worker->info.name);
+    if (!gone) {
+        gone = &workers->gone[workers->next_gone];
+        workers->next_gone = (workers->next_gone + 1) % ROUTER_MAX_WORKERS;
+    }
+    str_copy(gone->name, sizeof gone->name, worker->info.name);
+    gone->away_since_us = worker->away_since_us;
+}
+
+static uint64_t gone_take(struct workers *workers, const char *name)
+{
+    struct worker_gone *gone = gone_find(workers, name);
+    uint64_t since_us = gone ? gone->away_since_us : 0;
+    if (gone)
+        *gone = (struct worker_gone){0};
+    return since_us;
 }
 
 static void workers_remove(struct workers *workers, struct worker *worker)
@@ -83,8 +115,9 @@ static void worker_dial(struct workers *workers, struct worker *worker, uint64_t
         worker->state = WORKER_DIALLING;
         return;
     }
-    log_warn_limited("workers", "worker=%s address=%s msg=\"can't dial: %s\"", worker->info.name,
-                     worker->info.address, err.text);
+    char quoted[300];
+    log_warn_limited("workers", "worker=%s address=%s why=%s msg=\"can't dial\"", worker->info.name,
+                     worker->info.address, log_quote(err.text, quoted, sizeof quoted));
     worker_wait(worker, now_us);
 }
 
@@ -92,8 +125,9 @@ static void worker_leave(struct workers *workers, struct worker *worker)
 {
     if (worker->state == WORKER_LEAVING)
         return;
-    log_info_limited("workers", "worker=%s incarnation=%016" PRIx64 " msg=\"left\"",
-                     worker->info.name, worker->info.incarnation);
+    log_info_lifecycle("workers", "worker=%s incarnation=%016" PRIx64 " msg=\"left\"",
+                       worker->info.name, worker->info.incarnation);
+    gone_note(workers, worker);
     if (worker->link) {
         worker->state = WORKER_LEAVING;
         worker_link_close(worker->link);
@@ -138,14 +172,15 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
     workers->slots[slot] = worker;
     worker->key = ++workers->generation * WORKERS_MAX_SLOTS + slot;
     worker->info = *info;
+    worker->away_since_us = gone_take(workers, info->name);
     worker->backoff_us = FIRST_BACKOFF_US;
     workers->items[workers->count++] = worker;
-    log_info_limited("workers",
-                     "worker=%s role=%s address=%s incarnation=%016" PRIx64
-                     " numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64
-                     " msg=\"joined\"",
-                     info->name, worker_role_name(info->role), info->address, info->incarnation,
-                     info->numerics_name, info->model_hash, info->layout_hash);
+    log_info_lifecycle("workers",
+                       "worker=%s role=%s address=%s incarnation=%016" PRIx64
+                       " numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64
+                       " msg=\"joined\"",
+                       info->name, worker_role_name(info->role), info->address, info->incarnation,
+                       info->numerics_name, info->model_hash, info->layout_hash);
     worker_dial(workers, worker, now_us);
 }
 
@@ -216,9 +251,9 @@ bool workers_hello(struct workers *workers, struct worker *worker,
         worker->link->up = true;
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, true,
                         now_us);
-        log_info_limited("workers", "worker=%s role=%s address=%s msg=\"session is up\"",
-                         worker->info.name, worker_role_name(worker->info.role),
-                         worker->info.address);
+        log_info_lifecycle("workers", "worker=%s role=%s address=%s msg=\"session is up\"",
+                           worker->info.name, worker_role_name(worker->info.role),
+                           worker->info.address);
         return true;
     }
     char quoted[400];
@@ -232,31 +267,41 @@ bool workers_hello(struct workers *workers, struct worker *worker,
     return false;
 }
 
-/* A lost session is always worth a warning; dials that fail again and again only now and then. */
-static void log_closed(struct worker *worker, const struct worker_link *link, uint64_t now_us)
+/* What kept it from its work is worth a warning: a session that is lost, but for one whose worker was told to leave, and left
+ * nothing behind; dials that fail again and again only now and then. */
+static enum log_level closed_level(struct worker *worker, const struct worker_link *link, bool busy,
+                                   uint64_t now_us)
 {
-    char quoted[300];
-    bool warn =
-        link->up || !worker->complained_us || now_us - worker->complained_us >= COMPLAIN_EVERY_US;
-    if (worker->state == WORKER_LEAVING || worker->load.draining) /* it was told to */
-        warn = false;
-    else if (warn && !link->up)
-        worker->complained_us = now_us;
-    log_write(warn                    ? LOG_WARN
-              : worker->load.draining ? LOG_INFO
-                                      : LOG_DEBUG,
-              "workers", "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"",
-              worker->info.name, worker_role_name(worker->info.role), worker->info.address,
-              rpc_code_name(link->code), log_quote(link->message, quoted, sizeof quoted),
-              link->up ? "session is lost" : "can't get a session");
+    if (worker->state == WORKER_LEAVING)
+        return worker->load.draining ? LOG_INFO : LOG_DEBUG;
+    if (worker->load.draining)
+        return busy && link->code != RPC_OK ? LOG_WARN : LOG_INFO;
+    if (link->up)
+        return LOG_WARN;
+    if (worker->complained_us && now_us - worker->complained_us < COMPLAIN_EVERY_US)
+        return LOG_DEBUG;
+    worker->complained_us = now_us;
+    return LOG_WARN;
 }
 
-bool workers_link_closed(struct workers *workers, struct worker_link *link, uint64_t now_us)
+static void log_closed(struct worker *worker, const struct worker_link *link, bool busy,
+                       uint64_t now_us)
+{
+    char quoted[300];
+    log_lifecycle(closed_level(worker, link, busy, now_us), "workers",
+                  "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
+                  worker_role_name(worker->info.role), worker->info.address,
+                  rpc_code_name(link->code), log_quote(link->message, quoted, sizeof quoted),
+                  link->up ? "session is lost" : "can't get a session");
+}
+
+bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,
+                         uint64_t now_us)
 {
     struct worker *worker = workers_get(workers, link->worker);
     ASSERT(worker && worker->link == link);
     bool was_up = link->up;
-    log_closed(worker, link, now_us);
+    log_closed(worker, link, busy, now_us);
     worker->link = NULL;
     worker->load = (struct worker_load){0}; /* of a worker that can't be asked nothing is known */
     worker_link_destroy(link);

@@ -34,7 +34,8 @@ struct worker {
     struct worker_info info;
     enum worker_state state;
     struct worker_link *link; /* DIALLING, UP, LEAVING */
-    uint64_t away_since_us;   /* when it was last ready, or known without having been; 0: it is */
+    uint64_t
+        away_since_us; /* when it was last ready in any of its lives, or known without having been; 0: it is */
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last worth a warning; 0: never */
     struct worker_load load;
@@ -42,6 +43,12 @@ struct worker {
     uint64_t lane_bytes_per_second; /* 0: not known */
     char lane[16]; /* of the last handoff that it pulled, or that was pulled from it */
     uint64_t work_tokens, unconfirmed_tokens; /* scratch of a placement pass */
+};
+
+/* Of a worker that left while it was not ready. */
+struct worker_gone {
+    char name[64]; /* "": none */
+    uint64_t away_since_us;
 };
 
 struct workers {
@@ -55,6 +62,10 @@ struct workers {
     size_t count;
     struct worker *items[WORKERS_MAX_SLOTS]; /* [count] */
     struct worker *slots[WORKERS_MAX_SLOTS]; /* the same by slot; NULL: free */
+    /* So that a name's next life counts on from there: one that dies again and again before it is ready is away all the time.
+     * Full, the oldest is forgotten, and counts from when it comes. */
+    struct worker_gone gone[ROUTER_MAX_WORKERS];
+    size_t next_gone;
 };
 
 struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL: not there */
@@ -73,8 +84,10 @@ uint64_t workers_next_us(const struct workers *workers);
 /* The first message of a stream. False: not the worker that was dialled; the link is being closed. */
 bool workers_hello(struct workers *workers, struct worker *worker,
                    const Baton__Worker__V1__SessionUp *up, uint64_t now_us);
-/* A stream is over: returns whether the worker had been up. The link is gone, and a LEAVING worker too. */
-bool workers_link_closed(struct workers *workers, struct worker_link *link, uint64_t now_us);
+/* A stream is over: returns whether the worker had been up. The link is gone, and a LEAVING worker too. `busy`: requests are
+ * there. */
+bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,
+                         uint64_t now_us);
 
 /* Closes all streams; done when count is 0. */
 void workers_stop(struct workers *workers);

@@ -169,99 +169,99 @@ static void test_away_is_who_fits(void **state)
 
 /* What is said where no worker is there: of two prefill workers P1, P2 and two decode workers D1, D2, all of one kind and ready
  * but for what the case says. The request has 100 prompt tokens and 150 in all, D's wait has ended for who is away since 300. */
+enum { P1, P2, D1, D2 };
+static const struct {
+    const char *about;
+    struct {
+        bool away, other_model;
+        uint64_t capacity, since_us;
+    } of[4];
+    bool local;
+    size_t misfit_count;
+    enum route_lack lack;
+} lacking_cases[] = {
+    {"all decode away", {[D1] = {.away = true}, [D2] = {.away = true}}, .lack = ROUTE_LACKS_DECODE},
+    {"all decode away, by force",
+     {[D1] = {.away = true}, [D2] = {.away = true}},
+     .local = true,
+     .lack = ROUTE_LACKS_DECODE},
+    {"the large decode is away",
+     {[D1] = {.capacity = 149}, [D2] = {.away = true}},
+     .lack = ROUTE_LACKS_SPACE},
+    {"the large decode is away, by force",
+     {[D1] = {.capacity = 149}, [D2] = {.away = true}},
+     .local = true,
+     .lack = ROUTE_LACKS_SPACE},
+    {"the large decode is away, and so is prefill",
+     {[P1] = {.away = true, .since_us = 500},
+      [P2] = {.away = true, .since_us = 500},
+      [D1] = {.capacity = 149},
+      [D2] = {.away = true}},
+     .lack = ROUTE_LACKS_SPACE},
+    {"the wait is over, and the decode is too small",
+     {[P1] = {.away = true, .since_us = 100},
+      [P2] = {.away = true, .since_us = 100},
+      [D1] = {.capacity = 149},
+      [D2] = {.away = true}},
+     .lack = ROUTE_LACKS_SPACE},
+    {"the large prefill fits a decode that is away",
+     {[P1] = {.capacity = 99},
+      [P2] = {.other_model = true},
+      [D2] = {.away = true, .other_model = true}},
+     .lack = ROUTE_LACKS_SPACE},
+    {"the large prefill is away",
+     {[P1] = {.capacity = 99}, [P2] = {.away = true, .since_us = 500}},
+     .lack = ROUTE_LACKS_PREFILL},
+    {"all prefill away",
+     {[P1] = {.away = true, .since_us = 500}, [P2] = {.away = true, .since_us = 100}},
+     .lack = ROUTE_LACKS_PREFILL},
+    {"one decode waits for prefill, the other is too small",
+     {[P1] = {.away = true, .since_us = 500},
+      [P2] = {.away = true, .since_us = 500},
+      [D1] = {.capacity = 149}},
+     .lack = ROUTE_LACKS_PREFILL},
+    {"prefill of another model",
+     {[P1] = {.other_model = true}, [P2] = {.other_model = true}},
+     .lack = ROUTE_LACKS_FIT},
+    {"the wait is over, and the decode is of another model",
+     {[P1] = {.away = true, .since_us = 100},
+      [P2] = {.away = true, .since_us = 100},
+      [D1] = {.other_model = true},
+      [D2] = {.away = true}},
+     .lack = ROUTE_LACKS_FIT},
+    {"they refused each other",
+     {[D2] = {.away = true}},
+     .misfit_count = 2,
+     .lack = ROUTE_LACKS_FIT},
+    {"all full", {[D2] = {.capacity = 149}}, .lack = ROUTE_LACKS_NOTHING},
+};
+
 static void test_what_is_lacking(void **state)
 {
     (void)state;
-    enum { P1, P2, D1, D2 };
-    static const struct {
-        const char *about;
-        struct {
-            bool away, other_model;
-            uint64_t capacity, since_us;
-        } of[4];
-        bool local;
-        size_t misfit_count;
-        enum route_lack lack;
-    } cases[] = {
-        {"all decode away",
-         {[D1] = {.away = true}, [D2] = {.away = true}},
-         .lack = ROUTE_LACKS_DECODE},
-        {"all decode away, by force",
-         {[D1] = {.away = true}, [D2] = {.away = true}},
-         .local = true,
-         .lack = ROUTE_LACKS_DECODE},
-        {"the large decode is away",
-         {[D1] = {.capacity = 149}, [D2] = {.away = true}},
-         .lack = ROUTE_LACKS_SPACE},
-        {"the large decode is away, by force",
-         {[D1] = {.capacity = 149}, [D2] = {.away = true}},
-         .local = true,
-         .lack = ROUTE_LACKS_SPACE},
-        {"the large decode is away, and so is prefill",
-         {[P1] = {.away = true, .since_us = 500},
-          [P2] = {.away = true, .since_us = 500},
-          [D1] = {.capacity = 149},
-          [D2] = {.away = true}},
-         .lack = ROUTE_LACKS_SPACE},
-        {"the wait is over, and the decode is too small",
-         {[P1] = {.away = true, .since_us = 100},
-          [P2] = {.away = true, .since_us = 100},
-          [D1] = {.capacity = 149},
-          [D2] = {.away = true}},
-         .lack = ROUTE_LACKS_SPACE},
-        {"the large prefill fits a decode that is away",
-         {[P1] = {.capacity = 99},
-          [P2] = {.other_model = true},
-          [D2] = {.away = true, .other_model = true}},
-         .lack = ROUTE_LACKS_SPACE},
-        {"the large prefill is away",
-         {[P1] = {.capacity = 99}, [P2] = {.away = true, .since_us = 500}},
-         .lack = ROUTE_LACKS_PREFILL},
-        {"all prefill away",
-         {[P1] = {.away = true, .since_us = 500}, [P2] = {.away = true, .since_us = 100}},
-         .lack = ROUTE_LACKS_PREFILL},
-        {"one decode waits for prefill, the other is too small",
-         {[P1] = {.away = true, .since_us = 500},
-          [P2] = {.away = true, .since_us = 500},
-          [D1] = {.capacity = 149}},
-         .lack = ROUTE_LACKS_PREFILL},
-        {"prefill of another model",
-         {[P1] = {.other_model = true}, [P2] = {.other_model = true}},
-         .lack = ROUTE_LACKS_FIT},
-        {"the wait is over, and the decode is of another model",
-         {[P1] = {.away = true, .since_us = 100},
-          [P2] = {.away = true, .since_us = 100},
-          [D1] = {.other_model = true},
-          [D2] = {.away = true}},
-         .lack = ROUTE_LACKS_FIT},
-        {"they refused each other",
-         {[D2] = {.away = true}},
-         .misfit_count = 2,
-         .lack = ROUTE_LACKS_FIT},
-        {"all full", {[D2] = {.capacity = 149}}, .lack = ROUTE_LACKS_NOTHING},
-    };
     static const struct route_misfit misfits[] = {{1, 3}, {2, 3}};
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < COUNT(lacking_cases); i++) {
         struct route_worker w[4];
         for (uint64_t k = 0; k < 4; k++) {
             w[k] = worker(k < D1 ? ROLE_PREFILL : ROLE_DECODE, k + 1);
-            w[k].ready = !cases[i].of[k].away;
-            w[k].away_since_us = cases[i].of[k].since_us;
-            w[k].model_hash += cases[i].of[k].other_model;
-            if (cases[i].of[k].capacity)
-                w[k].capacity_tokens = cases[i].of[k].capacity;
-            w[k].requests = w[k].max_requests = cases[i].lack == ROUTE_LACKS_NOTHING;
+            w[k].ready = !lacking_cases[i].of[k].away;
+            w[k].away_since_us = lacking_cases[i].of[k].since_us;
+            w[k].model_hash += lacking_cases[i].of[k].other_model;
+            if (lacking_cases[i].of[k].capacity)
+                w[k].capacity_tokens = lacking_cases[i].of[k].capacity;
+            w[k].requests = w[k].max_requests = lacking_cases[i].lack == ROUTE_LACKS_NOTHING;
         }
         struct route_request asked = small;
-        asked.local = cases[i].local;
+        asked.local = lacking_cases[i].local;
         asked.local_away_us = 300;
         asked.misfits = misfits;
-        asked.misfit_count = cases[i].misfit_count;
+        asked.misfit_count = lacking_cases[i].misfit_count;
         struct route_choice choice = route_request(w, 4, &asked);
         enum route_outcome outcome =
-            cases[i].lack == ROUTE_LACKS_NOTHING ? ROUTE_FULL : ROUTE_NO_WORKER;
-        if (choice.outcome != outcome || choice.lack != cases[i].lack)
-            fail_msg("%s: outcome %d, lacks %d", cases[i].about, choice.outcome, choice.lack);
+            lacking_cases[i].lack == ROUTE_LACKS_NOTHING ? ROUTE_FULL : ROUTE_NO_WORKER;
+        if (choice.outcome != outcome || choice.lack != lacking_cases[i].lack)
+            fail_msg("%s: outcome %d, lacks %d", lacking_cases[i].about, choice.outcome,
+                     choice.lack);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 static void test_one_request(void **state)
 {
@@ -433,6 +434,66 @@ static void test_the_only_decode_worker_dies(void **state)
     cluster_stop(&c);
 }
 
+/* The decode worker says that it drains, then ends without a word; what the router's log says of that. `busy`: with a request running. */
+static void draining_worker_dies(bool busy, char *text, size_t size)
+{
+    struct cluster c;
+    struct seen prefill, decode;
+    char path[] = "/tmp/test_router.XXXXXX";
+    int kept = dup(STDERR_FILENO), file = mkstemp(path);
+    assert_true(file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    log_init("test", LOG_INFO);
+    struct router_config config = world_config();
+    config.worker_wait_us = 100000;
+    cluster_start_with(&c, &config);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
+    Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;
+    load.draining = true;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
+    up.load = &load;
+    fake_say(&c.decode, &up);
+    fake_tokens(&c.decode, &decode, 1, busy ? 1 : 2, busy ? FINISH_NONE : FINISH_MAX_TOKENS);
+    if (busy)
+        client_wait_tokens(&c.client, 1);
+    else
+        client_expect_answer(&c.client, 2);
+    fake_die(&c.decode);
+    if (busy)
+        client_wait_end(&c.client, RPC_UNAVAILABLE, "no_workers");
+    client_stop(&c.client);
+    cluster_stop(&c);
+    dup2(kept, STDERR_FILENO);
+    log_init("test", LOG_ERROR);
+    ssize_t length = pread(file, text, size - 1, 0);
+    assert_true(length > 0);
+    text[length] = 0;
+    close(kept);
+    close(file);
+    unlink(path);
+}
+
+/* The level of the line that says that decode-0's session is lost, as "level=info ". */
+static bool lost_session_is(char *text, const char *level)
+{
+    char *rest;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (strstr(line, "worker=decode-0") && strstr(line, "session is lost"))
+            return strstr(line, level) != NULL;
+    fail_msg("no such line");
+    return false;
+}
+
+static void test_a_draining_worker_that_leaves_work_behind_is_a_warning(void **state)
+{
+    (void)state;
+    char text[16384];
+    draining_worker_dies(true, text, sizeof text);
+    assert_true(lost_session_is(text, "level=warn "));
+    draining_worker_dies(false, text, sizeof text);
+    assert_true(lost_session_is(text, "level=info "));
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -454,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_workers_come_back_to_a_router_that_was_restarted),
         cmocka_unit_test(test_a_client_that_leaves_frees_both_workers),
         cmocka_unit_test(test_the_only_decode_worker_dies),
+        cmocka_unit_test(test_a_draining_worker_that_leaves_work_behind_is_a_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,135 @@
+/* workers: how long one has been away counts over its lives, until it is ready. */
+#include "router/workers.h"
+
+#include "common/base/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct world {
+    struct inbox inbox;
+    struct workers workers;
+};
+
+static void setup(struct world *world)
+{
+    struct error err;
+    *world = (struct world){0};
+    assert_int_equal(inbox_init(&world->inbox, 16, 64), STATUS_OK);
+    struct membership_config config = {.ttl_us = 1000, .limit = ROUTER_MAX_WORKERS};
+    world->workers = (struct workers){.inbox = &world->inbox};
+    assert_int_equal(membership_create(&config, &world->workers.membership), STATUS_OK);
+    assert_int_equal(rpc_runtime_create(1, &world->workers.runtime, &err), STATUS_OK);
+}
+
+/* Until the streams that were dialled are closed. */
+static void teardown(struct world *world)
+{
+    workers_stop(&world->workers);
+    while (world->workers.count) {
+        struct inbox_message *message = ring_wait(world->inbox.ring, 20000000);
+        assert_true(message && message->kind == INBOX_LINK_CLOSED);
+        workers_link_closed(&world->workers, (struct worker_link *)message, false, 0);
+    }
+    membership_destroy(world->workers.membership);
+    rpc_runtime_destroy(world->workers.runtime);
+    inbox_deinit(&world->inbox);
+}
+
+/* Nobody is at that address: no life of it gets a session. */
+static void comes(struct world *world, const char *name, uint64_t incarnation, uint64_t now_us)
+{
+    struct error err;
+    struct worker_info info = {
+        .role = ROLE_PREFILL, .incarnation = incarnation, .address = "127.0.0.1:1"};
+    snprintf(info.name, sizeof info.name, "%s", name);
+    assert_int_equal(membership_join(world->workers.membership, &info, now_us, &err), STATUS_OK);
+    workers_sync(&world->workers, now_us);
+    workers_note_away(&world->workers, now_us);
+}
+
+static struct worker *living(const struct world *world, const char *name)
+{
+    for (size_t i = 0; i < world->workers.count; i++)
+        if (world->workers.items[i]->state != WORKER_LEAVING &&
+            !strcmp(world->workers.items[i]->info.name, name))
+            return world->workers.items[i];
+    fail_msg("%s is not there", name);
+    return NULL;
+}
+
+static void test_away_counts_over_lives_that_are_never_ready(void **state)
+{
+    (void)state;
+    struct world world;
+    setup(&world);
+    comes(&world, "prefill-0", 1, 1000);
+    assert_int_equal(living(&world, "prefill-0")->away_since_us, 1000);
+    comes(&world, "prefill-0", 2, 1500); /* in the last one's place */
+    assert_int_equal(living(&world, "prefill-0")->away_since_us, 1000);
+    comes(&world, "prefill-1", 3, 1600); /* another one was not here before */
+    assert_int_equal(living(&world, "prefill-1")->away_since_us, 1600);
+    membership_leave(world.workers.membership, "prefill-0", 2);
+    workers_sync(&world.workers, 1700);
+    comes(&world, "prefill-0", 4, 1800); /* after a time without any */
+    assert_int_equal(living(&world, "prefill-0")->away_since_us, 1000);
+    teardown(&world);
+}
+
+static void test_away_counts_anew_for_one_that_was_ready(void **state)
+{
+    (void)state;
+    struct world world;
+    setup(&world);
+    comes(&world, "prefill-0", 1, 1000);
+    struct worker *worker = living(&world, "prefill-0");
+    enum worker_state dialling = worker->state;
+    worker->state = WORKER_UP;
+    workers_note_away(&world.workers, 1200);
+    assert_int_equal(worker->away_since_us, 0);
+    worker->state = dialling;
+    comes(&world, "prefill-0", 2, 1500);
+    assert_int_equal(living(&world, "prefill-0")->away_since_us, 1500);
+    comes(&world, "prefill-0", 3, 1600);
+    assert_int_equal(living(&world, "prefill-0")->away_since_us, 1500);
+    teardown(&world);
+}
+
+/* As many names as there may be are known; beyond that the oldest counts anew. */
+static void test_names_that_left_are_bounded(void **state)
+{
+    (void)state;
+    struct world world;
+    char name[32];
+    setup(&world);
+    for (uint64_t i = 0; i <= ROUTER_MAX_WORKERS; i++) {
+        snprintf(name, sizeof name, "prefill-%llu", (unsigned long long)i);
+        comes(&world, name, i + 1, 1000 + i);
+        membership_leave(world.workers.membership, name, i + 1);
+        workers_sync(&world.workers, 2000);
+        struct inbox_message *message = ring_wait(world.inbox.ring, 20000000);
+        assert_true(message && message->kind == INBOX_LINK_CLOSED);
+        workers_link_closed(&world.workers, (struct worker_link *)message, false, 2000);
+    }
+    comes(&world, "prefill-1", 1000, 3000);
+    assert_int_equal(living(&world, "prefill-1")->away_since_us, 1001);
+    comes(&world, "prefill-0", 1001, 3000);
+    assert_int_equal(living(&world, "prefill-0")->away_since_us, 3000);
+    teardown(&world);
+}
+
+int main(void)
+{
+    log_init("test", LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_away_counts_over_lives_that_are_never_ready),
+        cmocka_unit_test(test_away_counts_anew_for_one_that_was_ready),
+        cmocka_unit_test(test_names_that_left_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

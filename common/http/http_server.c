@@ -292,7 +292,7 @@ enum status http_server_start(const struct http_server_config *config, struct ht
         goto fail;
     evhttp_set_max_headers_size(server->http, MAX_HEADERS_BYTES);
     evhttp_set_max_body_size(server->http, MAX_BODY_BYTES);
-    evhttp_set_timeout(server->http, SILENCE_LIMIT_S);
+    evhttp_set_timeout(server->http, config->silence_s ? config->silence_s : SILENCE_LIMIT_S);
     evhttp_set_allowed_methods(server->http, ALL_METHODS); /* so that on_request can refuse them */
     evhttp_set_gencb(server->http, on_request, server);
     evhttp_set_bevcb(server->http, on_connection, server);

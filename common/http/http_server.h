@@ -2,7 +2,7 @@
  *
  * The handler runs on the server's thread, one request at a time: it must not block, and what it reads of other threads must
  * be safe to read (atomics, a mutex held briefly). GET and HEAD only; request lines and headers are bounded (8 KiB), bodies
- * too, and ignored; one request a connection, and a silent connection is closed after 10 s. Connections beyond the limit, or
+ * too, and ignored; one request a connection, and a silent connection is closed after 10 s (`silence_s`). Connections beyond the limit, or
  * for which there is no file descriptor, wait outside.
  * Binding anything but loopback logs a warning: there is no TLS and no authentication here.
  */
@@ -29,6 +29,7 @@ struct http_server_config {
     /* `path` without the query, decoded. */
     void (*handle)(void *context, const char *path, struct http_reply *reply);
     void *context;
+    int silence_s; /* a connection that says nothing for so long is closed; 0: 10 */
 };
 
 enum status http_server_start(const struct http_server_config *config, struct http_server **server,

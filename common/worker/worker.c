@@ -311,7 +311,8 @@ static enum status worker_up(struct worker_life *life, struct error *err)
                                        .up_context = life};
     TRY(start_steps(worker, err));
     TRY(worker->ops->create(worker, &worker->role, err));
-    struct http_server_config http = {worker->config.metrics_listen, on_http, worker};
+    struct http_server_config http = {
+        .listen = worker->config.metrics_listen, .handle = on_http, .context = worker};
     TRY(http_server_start(&http, &life->http, err));
     name_metrics_address(worker, http_server_address(life->http));
     TRY(start_server(life, err));

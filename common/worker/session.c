@@ -205,6 +205,8 @@ void session_send_load(struct session *session, const struct step_load *load, ui
     message.blocks_pinned = atomic_load(&load->blocks[KV_BLOCK_PINNED]);
     message.blocks_landing = atomic_load(&load->blocks[KV_BLOCK_LANDING]);
     message.draining = session->draining;
+    if (message.draining)
+        FAILPOINT("worker.tells_draining");
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
     up.load = &message;

@@ -46,10 +46,9 @@ def test_the_only_prefill_worker_killed(start_cluster, connect):
     assert (answer.ids, answer.hashes) == (undisturbed.ids, undisturbed.hashes)
     assert answer.timing.prefills == 2
     for _ in range(2):  # the wait is for the prefill worker, and not each request's own
-        asked = time.monotonic()
         again = client.generate(PROMPT, **ASKED)
         assert (again.ids, again.hashes) == (undisturbed.ids, undisturbed.hashes)
-        assert time.monotonic() - asked < 3.5
+        assert again.timing.queue_us < 3_000_000  # the computing itself takes what it takes
     assert cluster.total("router", "baton_router_local_prefills_total") == 3
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 

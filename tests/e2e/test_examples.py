@@ -92,7 +92,8 @@ def test_the_python_example(by_hand, tmp_path):
     assert done.returncode == 0 and len(done.stdout) > 10, done.stderr
 
 
-def test_the_grpcurl_example():
+def test_the_grpcurl_example_asks_what_there_is():
+    """grpcurl itself is not run: the method that it is told exists, and its JSON is a request of that method."""
     words = shlex.split(block_of("docs/api.md", "grpcurl"))
     request = json_format.Parse(words[words.index("-d") + 1], pb.GenerateRequest())
     assert request.text and request.sampling.max_tokens

@@ -238,6 +238,29 @@ static void test_a_word_is_one_printable_value(void **state)
     assert_string_equal(log_word("x", word, 1), "");
 }
 
+static void test_what_was_left_out_stands_in_the_next_line(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_log.XXXXXX", text[1000];
+    struct log_limit limit = LOG_LIMIT(LOG_LIMIT_LINES);
+    uint64_t left_out;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    for (int i = 0; i < LOG_LIMIT_LINES + 7; i++)
+        (void)log_limit_take(&limit, clock_now_us(), &left_out);
+    limit.since_us -= LOG_LIMIT_US; /* it is long ago */
+    become(fd);
+    log_write_limited(&limit, LOG_WARN, "test", "msg=\"%s\"", "the next");
+    log_write_limited(&limit, LOG_WARN, "test", "msg=\"%s\"", "another");
+    restore();
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    read_all(fd, text, sizeof text);
+    assert_non_null(strstr(text, " mod=test left_out=7 msg=\"the next\"\n"));
+    assert_non_null(strstr(text, " mod=test msg=\"another\"\n"));
+    close(fd);
+    unlink(path);
+}
+
 static void *flood(void *unused)
 {
     (void)unused;
@@ -281,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_each_level_of_a_place_has_its_budget),
         cmocka_unit_test(test_all_of_a_cluster_that_starts_are_told),
         cmocka_unit_test(test_a_word_is_one_printable_value),
+        cmocka_unit_test(test_what_was_left_out_stands_in_the_next_line),
         cmocka_unit_test(test_a_flood_is_a_few_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,11 +60,12 @@ void call_set_close(struct call_set *set)
     pthread_mutex_unlock(&set->lock);
 }
 
-void call_set_each(struct call_set *set, void (*visit)(struct rpc_call *call))
+void call_set_each(struct call_set *set, void (*visit)(void *context, struct rpc_call *call),
+                   void *context)
 {
     pthread_mutex_lock(&set->lock);
     for (struct rpc_call *call = set->first; call; call = call->link.next)
-        visit(call);
+        visit(context, call);
     pthread_mutex_unlock(&set->lock);
 }
 

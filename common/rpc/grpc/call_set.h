@@ -29,7 +29,8 @@ size_t call_set_add(struct call_set *set, struct rpc_call *call);
 void call_set_remove(struct call_set *set, struct rpc_call *call);
 void call_set_close(struct call_set *set);
 /* Calls `visit` for each call, with the set locked. */
-void call_set_each(struct call_set *set, void (*visit)(struct rpc_call *call));
+void call_set_each(struct call_set *set, void (*visit)(void *context, struct rpc_call *call),
+                   void *context);
 /* Waits for a change until clock_now_us() reaches until_us (UINT64_MAX: for ever); set->lock is held. False: time is up. */
 bool call_set_wait(struct call_set *set, uint64_t until_us);
 

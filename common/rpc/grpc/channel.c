@@ -48,11 +48,17 @@ enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_cha
     return STATUS_OK;
 }
 
+static void cancel(void *unused, struct rpc_call *call)
+{
+    (void)unused;
+    rpc_call_cancel(call);
+}
+
 void rpc_channel_destroy(struct rpc_channel *channel)
 {
     ASSERT(!rpc_runtime_on_thread());
     call_set_close(&channel->calls);
-    call_set_each(&channel->calls, rpc_call_cancel); /* core leaves calls of a dead channel alive */
+    call_set_each(&channel->calls, cancel, NULL); /* core leaves calls of a dead channel alive */
     pthread_mutex_lock(&channel->calls.lock);
     while (channel->calls.count)
         call_set_wait(&channel->calls, UINT64_MAX);

@@ -244,17 +244,24 @@ static void on_connection(void *context, int fd)
     grpc_server_add_channel_from_fd(server->core, fd, server->credentials);
 }
 
+struct silence {
+    uint64_t now_us, limit_us;
+    size_t ended;
+};
+
+static void end_if_silent(void *context, struct rpc_call *call)
+{
+    struct silence *silence = context;
+    silence->ended += call_end_if_silent(call, silence->now_us, silence->limit_us);
+}
+
 /* Whoever opens a call and says nothing holds a place of max_calls. */
 static void end_silent_calls(void *context)
 {
     struct rpc_server *server = context;
-    uint64_t now_us = clock_now_us();
-    size_t ended = 0;
-    pthread_mutex_lock(&server->calls.lock);
-    for (struct rpc_call *call = server->calls.first; call; call = call->link.next)
-        ended += call_end_if_silent(call, now_us, server->first_message_us);
-    pthread_mutex_unlock(&server->calls.lock);
-    while (server->late && ended--)
+    struct silence silence = {.now_us = clock_now_us(), .limit_us = server->first_message_us};
+    call_set_each(&server->calls, end_if_silent, &silence);
+    while (server->late && silence.ended--)
         server->late(server->late_context);
 }
 
@@ -346,8 +353,9 @@ static void wait_for_shutdown(struct rpc_server *server, uint64_t grace_us)
     pthread_mutex_unlock(&server->calls.lock);
 }
 
-static void end_builtin(struct rpc_call *call)
+static void end_builtin(void *unused, struct rpc_call *call)
 {
+    (void)unused;
     if (call->builtin)
         rpc_call_finish(call, RPC_UNAVAILABLE, STOPPING_REASON, STOPPING_MESSAGE);
 }
@@ -359,7 +367,7 @@ static void shut_down(struct rpc_server *server, uint64_t grace_us)
     tag_publish(&server->shutdown_tag);
     grpc_server_shutdown_and_notify(server->core, rpc_runtime_queue(server->runtime, 0),
                                     &server->shutdown_tag);
-    call_set_each(&server->calls, end_builtin);
+    call_set_each(&server->calls, end_builtin, NULL);
     wait_for_shutdown(server, grace_us);
     server_free(server);
 }

@@ -46,7 +46,7 @@ struct kv_transport_config {
     const char *bind_interface;
     /* Where that is every address (0.0.0.0, [::]): the host that readers are told, an address or a name. */
     const char *advertise;
-    uint32_t max_connections; /* readers admitted at once, and connections of all kinds; 0: 256 */
+    uint32_t max_connections; /* readers admitted at once, and connections of all kinds; 0: 512 */
     /* Faults to inject, as kv_faults.h describes them; NULL or empty: none. Any kind of transport then is a faulty one. */
     const char *faults;
 };

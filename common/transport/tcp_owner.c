@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define DEFAULT_CONNECTIONS 256
+#define DEFAULT_CONNECTIONS 512
 #define MAX_ACCEPTS         16 /* of one poll */
 #define HELLO_TIMEOUT_US    3000000
 #define ACCEPT_RETRY_US     50000   /* when descriptors or memory have run out */

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,10 @@ static const char *const compute_names[] = {"fast", "f32", NULL};
 static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
 
 #define AT(field) CONFIG_AT(struct worker_config, field)
+
+/* Of everybody, and again while they reconnect. */
+#define KV_CONNECTIONS "512"
+static_assert(2 * CLUSTER_MAX_WORKERS == 512, "KV_CONNECTIONS follows");
 
 static const struct config_setting settings[] = {
     {.name = "name",
@@ -144,7 +149,7 @@ static const struct config_setting settings[] = {
     {.name = "kv-connections",
      .type = CONFIG_U64,
      AT(kv_connections),
-     .default_text = "256",
+     .default_text = KV_CONNECTIONS,
      .min = "1",
      .max = "65536",
      .help = "Connections of the KV lane at most: one for each decode worker, and strangers"},

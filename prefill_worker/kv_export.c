@@ -18,7 +18,7 @@ struct peer {
     struct stream *stream;
     bool welcomed;
     uint64_t admission; /* to the KV lane: from the welcome to the stream's end */
-    char name[64];
+    char name[64];      /* for logs, which it must not be able to write lines into */
 };
 
 struct exported {
@@ -118,15 +118,7 @@ static void welcome(struct kv_export *exports, struct peer *peer)
     up.welcome = &message;
     peer->welcomed = true;
     send_up(peer->stream, &up);
-}
-
-/* For logs, which it must not be able to write lines into. */
-static void name_peer(struct peer *peer, const char *said)
-{
-    str_copy(peer->name, sizeof peer->name, said);
-    for (char *at = peer->name; *at; at++)
-        if (*at <= ' ' || *at == 0x7f || *at == '"')
-            *at = '?';
+    log_info_lifecycle(MODULE, "peer=%s msg=\"a decode worker is welcomed\"", peer->name);
 }
 
 /* Layouts and models must agree before a byte may be read; both hashes go into the sentence. */
@@ -134,7 +126,7 @@ static void on_hello(struct kv_export *exports, struct peer *peer,
                      const Baton__Worker__V1__PeerHello *hello)
 {
     const struct worker_info *info = &exports->worker->info;
-    name_peer(peer, hello->name);
+    log_word(hello->name, peer->name, sizeof peer->name);
     char text[256] = "";
     if (hello->version != WORKER_PROTOCOL_VERSION)
         snprintf(text, sizeof text, "protocol version %u here, %u there", WORKER_PROTOCOL_VERSION,
@@ -152,11 +144,10 @@ static void on_hello(struct kv_export *exports, struct peer *peer,
         stream_finish(peer->stream, RPC_FAILED_PRECONDITION, "layout_mismatch", text);
     if (*text) {
         char quoted[300];
-        log_error_limited(MODULE, "peer=%s msg=\"refused to pair\" why=%s", peer->name,
+        log_error_limited(MODULE, "peer=%s why=%s msg=\"refused to pair\"", peer->name,
                           log_quote(text, quoted, sizeof quoted));
         return;
     }
-    log_info_limited(MODULE, "peer=%s msg=\"a decode worker is paired\"", peer->name);
     welcome(exports, peer);
 }
 
@@ -215,8 +206,8 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     struct peer *peer = stream_context(stream);
     if (!peer)
         return;
-    log_info_limited(MODULE, "peer=%s code=%s msg=\"a decode worker's stream ended\"", peer->name,
-                     rpc_code_name(end->code));
+    log_info_lifecycle(MODULE, "peer=%s code=%s msg=\"a decode worker's stream ended\"", peer->name,
+                       rpc_code_name(end->code));
     kv_transport_revoke(exports->worker->transport, peer->admission);
     uint64_t id = peer->id;
     *peer = (struct peer){0};

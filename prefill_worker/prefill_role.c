@@ -226,11 +226,11 @@ static void on_first_token(struct prefill_role *role, const struct step_token *t
 static void log_failed(const struct prefill_role *role, const struct step_event *event)
 {
     char quoted[400];
-    log_write(event->kind == STEP_FAILED ? LOG_ERROR : LOG_WARN, MODULE,
-              "req=%s id=%016" PRIx64 " attempt=%u status=%s why=%s msg=\"%s\"",
-              request_names_get(&role->names, event->key), event->key.request, event->key.attempt,
-              status_name(event->status), log_quote(event->err.text, quoted, sizeof quoted),
-              event->kind == STEP_FAILED ? "a step failed" : "refused");
+    log_limited(event->kind == STEP_FAILED ? LOG_ERROR : LOG_WARN, MODULE,
+                "req=%s id=%016" PRIx64 " attempt=%u status=%s why=%s msg=\"%s\"",
+                request_names_get(&role->names, event->key), event->key.request, event->key.attempt,
+                status_name(event->status), log_quote(event->err.text, quoted, sizeof quoted),
+                event->kind == STEP_FAILED ? "a step failed" : "refused");
 }
 
 static void on_step_event(void *context, const struct step_event *event)

@@ -3,6 +3,7 @@
 #ifndef BATON_ROUTER_REQUEST_PARSE_H
 #define BATON_ROUTER_REQUEST_PARSE_H
 
+#include "common/base/request_id.h"
 #include "common/base/status.h"
 #include "common/domain/sampling.h"
 #include "common/model_config/model_config.h"
@@ -11,7 +12,6 @@
 
 #include <stddef.h>
 
-#define REQUEST_MAX_ID_BYTES     128
 #define REQUEST_MAX_TEXT_BYTES   (4u << 20) /* unless the settings say otherwise */
 #define REQUEST_MAX_STOP_STRINGS 16
 #define REQUEST_MAX_STOP_BYTES   256
@@ -59,7 +59,7 @@ enum reason request_check_text(const struct request_model *model, const char *te
 enum reason request_check_ids(const struct request_model *model, const char *field,
                               const uint32_t *ids, size_t count, struct error *err) WARN_UNUSED;
 
-/* Whether it may be a request id: at most 128 bytes of printable ASCII without blanks. */
+/* Whether it may be a request id: at most REQUEST_MAX_ID_BYTES of printable ASCII without blanks. */
 bool request_id_valid(const char *id);
 
 #endif

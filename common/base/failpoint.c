@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/failpoint_names.h"
 #include "common/base/log.h"
+#include "common/base/request_id.h"
 #include "common/base/str.h"
 
 #include <fcntl.h>
@@ -34,7 +35,7 @@ static const struct failpoint_name known_names[] = {FAILPOINT_NAMES(ROW)};
 
 struct failpoint {
     const struct failpoint_name *known;
-    char subject[129]; /* "": any; a request id has 128 bytes at most */
+    char subject[REQUEST_MAX_ID_BYTES + 1]; /* "": any */
     enum action action;
     uint64_t at; /* 0: every hit */
     uint64_t hits;

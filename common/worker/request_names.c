@@ -1,10 +1,13 @@
 #include "common/worker/request_names.h"
 
+#include "common/base/log.h"
+#include "common/base/request_id.h"
+
 #include <stdlib.h>
 
 struct request_name {
     struct sequence_key key;
-    char text[REQUEST_NAME_BYTES + 1]; /* "": an empty place */
+    char text[REQUEST_MAX_ID_BYTES + 1]; /* "": an empty place */
 };
 
 static struct request_name *find(const struct request_names *names, struct sequence_key key)
@@ -40,12 +43,7 @@ void request_names_put(struct request_names *names, struct sequence_key key, con
     if (!place)
         return;
     place->key = key;
-    size_t length = 0;
-    for (; name[length] && length < REQUEST_NAME_BYTES; length++) {
-        char c = name[length];
-        place->text[length] = c > ' ' && c <= '~' && c != '"' ? c : '?';
-    }
-    place->text[length] = 0;
+    log_word(name, place->text, sizeof place->text);
 }
 
 bool request_names_has(const struct request_names *names, struct sequence_key key)

@@ -8,8 +8,6 @@
 
 #include <stdbool.h>
 
-#define REQUEST_NAME_BYTES 128 /* of the longest; the router takes no longer ones */
-
 struct request_names {
     struct request_name *items;
     uint32_t capacity;
@@ -18,7 +16,7 @@ struct request_names {
 enum status request_names_init(struct request_names *names, uint32_t capacity) WARN_UNUSED;
 void request_names_deinit(struct request_names *names);
 
-/* `name` is outside bytes: cut off, and with a '?' for all but printable ASCII without blanks and quotes. */
+/* `name` is outside bytes: it is kept as log_word() has it. */
 void request_names_put(struct request_names *names, struct sequence_key key, const char *name);
 bool request_names_has(const struct request_names *names, struct sequence_key key);
 /* "unknown" where there is none; valid until it is dropped. */

@@ -26,10 +26,10 @@ static void send_hello(const struct session *session, struct stream *stream)
 static void lose_stream(struct session *session, const char *why)
 {
     session->stream = NULL;
-    if (session->draining) /* told to leave: the router lets it go, or is going too */
-        log_info_limited(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
-    else
-        log_warn_limited(MODULE, "msg=\"the router's session ended\" reason=\"%s\"", why);
+    char quoted[100];
+    /* Told to leave: the router lets it go, or is going too. */
+    log_limited(session->draining ? LOG_INFO : LOG_WARN, MODULE,
+                "why=%s msg=\"the router's session ended\"", log_quote(why, quoted, sizeof quoted));
     session->handlers->lost(session->role);
 }
 
@@ -42,8 +42,8 @@ static void take_stream(struct session *session, struct stream *stream)
     }
     session->stream = stream;
     session->last_load_us = 0;
-    session->told_draining = false;
-    log_info_limited(MODULE, "msg=\"the router's session is up\" peer=%s", stream_peer(stream));
+    session->sent_draining = false;
+    log_info_limited(MODULE, "peer=%s msg=\"the router's session is up\"", stream_peer(stream));
 }
 
 static void note_router(struct session *session, uint64_t router)
@@ -123,9 +123,9 @@ bool session_up(const struct session *session)
     return session->stream != NULL;
 }
 
-bool session_told_draining(const struct session *session)
+bool session_sent_draining(const struct session *session)
 {
-    return !session->stream || session->told_draining;
+    return !session->stream || session->sent_draining;
 }
 
 bool session_flushed(const struct session *session)
@@ -196,7 +196,7 @@ void session_send_load(struct session *session, const struct step_load *load, ui
     if (!session->stream || now_us - session->last_load_us < LOAD_INTERVAL_US)
         return;
     session->last_load_us = now_us;
-    session->told_draining = session->draining;
+    session->sent_draining = session->draining;
     Baton__Worker__V1__Load message = BATON__WORKER__V1__LOAD__INIT;
     message.queued_requests = atomic_load(&load->waiting);
     message.queued_tokens = atomic_load(&load->queued_tokens);

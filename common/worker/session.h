@@ -25,8 +25,8 @@ struct session {
     void *role;
     struct stream *stream; /* NULL: no router */
     uint64_t router;       /* incarnation of the last one that said hello; 0: none did */
-    bool draining;         /* told in every Load */
-    bool told_draining;    /* in a Load of this stream */
+    bool draining;         /* said in every Load */
+    bool sent_draining;    /* in a Load of this stream */
     uint64_t last_load_us;
     void (*up_changed)(void *context, bool up); /* for the registrar */
     void *up_context;
@@ -35,8 +35,8 @@ struct session {
 extern const struct stream_kind session_stream_kind;
 
 bool session_up(const struct session *session);
-/* The router knows that this worker drains, or there is none. */
-bool session_told_draining(const struct session *session);
+/* That this worker drains was sent to the router (that it has it, session_flushed says), or there is none. */
+bool session_sent_draining(const struct session *session);
 bool session_flushed(
     const struct session *session); /* the router has, or will get, all that was sent */
 /* All of these do nothing while there is no router: what it missed, it learns from the loss of the stream. */

@@ -140,7 +140,7 @@ static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
     }
     char quoted[256];
     log_error_limited(MODULE,
-                      "stream=%s msg=\"a message could not be read, the stream is ended\" error=%s",
+                      "stream=%s why=%s msg=\"a message could not be read: the stream is ended\"",
                       stream->service.kind->name, log_quote(err.text, quoted, sizeof quoted));
     message_drop(&message->base);
     rpc_call_cancel(call);

@@ -78,7 +78,7 @@ static void on_tick(void *context, uint64_t now_us)
     uint32_t busy = worker->ops->busy_count(worker->role);
     atomic_store(&worker->busy, busy);
     /* Who is done says so once, and then nothing: it would wait for that to be sent, and at the next tick for the next one. */
-    bool done = worker->session.draining && !busy && session_told_draining(&worker->session);
+    bool done = worker->session.draining && !busy && session_sent_draining(&worker->session);
     if (!done)
         session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
     else if (session_flushed(&worker->session))

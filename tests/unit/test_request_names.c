@@ -1,6 +1,8 @@
 /* request_names: bounded, and nothing that a name says can forge a log line. */
 #include "common/worker/request_names.h"
 
+#include "common/base/request_id.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -30,7 +32,7 @@ static void test_names(void **state)
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = 0;
     request_names_put(&names, c, name);
-    assert_int_equal(strlen(request_names_get(&names, c)), REQUEST_NAME_BYTES);
+    assert_int_equal(strlen(request_names_get(&names, c)), REQUEST_MAX_ID_BYTES);
     request_names_deinit(&names);
 }
 

@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/cli/cluster_ends.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -82,9 +83,7 @@ size_t cluster_down(const struct cluster *cluster)
 
 /* --- ends and restarts --- */
 
-/* Told to end now: nothing to wait for but what it does about its end (a pool that fell back to /dev/shm has a name, which outlives a
- * killed one). */
-static void end_child(struct cluster *cluster, size_t index)
+void cluster_end_child(struct cluster *cluster, size_t index)
 {
     const struct process *process = &cluster->processes[index];
     struct cluster_care *care = &cluster->care[index];
@@ -96,7 +95,7 @@ static void end_child(struct cluster *cluster, size_t index)
             now_us + (process->was_ready ? cluster->end_grace_us : CLUSTER_START_GRACE_US);
 }
 
-static void kill_child(struct cluster *cluster, size_t index)
+void cluster_kill_child(struct cluster *cluster, size_t index)
 {
     const struct process *process = &cluster->processes[index];
     struct cluster_care *care = &cluster->care[index];
@@ -242,7 +241,7 @@ static void tend(struct cluster *cluster, uint64_t now_us)
         }
         bool late = cluster->care[i].kill_us != 0; /* for its end, not for its start */
         if (late && cluster->care[i].kill_us > now_us) {
-            end_child(cluster, i);
+            cluster_end_child(cluster, i);
             continue;
         }
         log_write(!late                ? LOG_ERROR
@@ -252,9 +251,9 @@ static void tend(struct cluster *cluster, uint64_t now_us)
                   late ? "end" : "get ready", late ? "killing" : "ending", (int)process->member.pid,
                   log_of(process));
         if (late)
-            kill_child(cluster, i);
+            cluster_kill_child(cluster, i);
         else
-            end_child(cluster, i);
+            cluster_end_child(cluster, i);
     }
 }
 
@@ -277,7 +276,7 @@ static void take_ready(struct cluster *cluster, size_t index)
     struct error err;
     if (process_read_ready(process, &err) != STATUS_OK) {
         log_error(MOD, "msg=\"cannot understand a ready line: %s\"", err.text);
-        end_child(cluster, index);
+        cluster_end_child(cluster, index);
     }
     if (process->state != PROCESS_READY)
         return;
@@ -323,7 +322,7 @@ void cluster_turn(struct cluster *cluster, uint64_t timeout_us)
     tend(cluster, clock_now_us());
 }
 
-static uint64_t left_us(uint64_t deadline_us)
+uint64_t cluster_left_us(uint64_t deadline_us)
 {
     uint64_t now_us = clock_now_us();
     return now_us < deadline_us ? deadline_us - now_us : 0;
@@ -356,77 +355,10 @@ enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, st
             return STATUS_OK;
         if (cluster->stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");
-        if (!left_us(deadline_us))
+        if (!cluster_left_us(deadline_us))
             return error_set(err, STATUS_TIMEOUT, "%s did not get ready in time: see %s",
                              waiting_for->member.name,
                              *waiting_for->log_path ? waiting_for->log_path : "above");
-        cluster_turn(cluster, left_us(deadline_us));
+        cluster_turn(cluster, cluster_left_us(deadline_us));
     }
-}
-
-/* --- stopping --- */
-
-/* `now`: whatever it has to do yet. What is still starting has nothing to drain, and may be busy for long with reading its model. */
-static void tell_to_end(struct cluster *cluster, size_t first, size_t end, bool now)
-{
-    for (size_t i = first; i < end; i++) {
-        const struct process *process = &cluster->processes[i];
-        if (process->state == PROCESS_STARTING || (process->state == PROCESS_READY && now))
-            end_child(cluster, i);
-        else if (process->state == PROCESS_READY)
-            kill(process->member.pid, SIGTERM);
-    }
-}
-
-/* Waits until processes [first, end) have ended; false at the deadline or at one more signal to stop. */
-static bool wait_ended(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us)
-{
-    uint32_t wishes = cluster->stop.wishes;
-    for (;;) {
-        size_t running = 0;
-        for (size_t i = first; i < end; i++)
-            running += cluster->processes[i].state != PROCESS_ENDED;
-        if (!running)
-            return true;
-        if (!left_us(deadline_us) || cluster->stop.wishes != wishes)
-            return false;
-        cluster_turn(cluster, left_us(deadline_us));
-    }
-}
-
-/* Processes [first, end): in order, or, once somebody has asked again, now. False: some are left at the deadline, or at a third
- * asking. */
-static bool end_all(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us,
-                    bool *now)
-{
-    uint32_t wishes = cluster->stop.wishes;
-    tell_to_end(cluster, first, end, *now);
-    if (wait_ended(cluster, first, end, deadline_us))
-        return true;
-    if (*now || cluster->stop.wishes == wishes)
-        return false;
-    log_info(MOD, "msg=\"asked a second time: ending what still runs\" processes=%zu",
-             cluster_running(cluster));
-    *now = true;
-    tell_to_end(cluster, first, end, true);
-    return wait_ended(cluster, first, end, UINT64_MAX);
-}
-
-bool cluster_drain(struct cluster *cluster, uint64_t timeout_us)
-{
-    uint64_t deadline_us = clock_now_us() + timeout_us;
-    size_t routers = cluster->count ? 1 : 0; /* the first process */
-    bool now = false;
-    cluster->draining = true;
-    if (end_all(cluster, 0, routers, deadline_us, &now) &&
-        end_all(cluster, routers, cluster->count, now ? UINT64_MAX : deadline_us, &now))
-        return !cluster->forced;
-    log_warn(MOD, "msg=\"killing what did not end by itself\" processes=%zu",
-             cluster_running(cluster));
-    for (size_t i = 0; i < cluster->count; i++)
-        if (cluster->processes[i].state != PROCESS_ENDED)
-            kill_child(cluster, i);
-    while (cluster_running(cluster))
-        cluster_turn(cluster, UINT64_MAX);
-    return false;
 }

@@ -58,7 +58,9 @@ struct rpc_end {
     enum rpc_code code;
     const char *reason;
     const char *message;
-    bool refused; /* client: the machine answered that nobody listens at the address */
+    /* Client: no connection could be made, and the latest try that gRPC remembers, which may be older than the call, was refused by
+     * the machine. False says nothing. */
+    bool refused;
 };
 
 struct rpc_handlers {

@@ -73,6 +73,14 @@ static void on_fail(struct rpc_call *call, struct rpc_bytes bytes)
     rpc_call_finish(call, RPC_FAILED_PRECONDITION, "wrong_layout", "layouts differ: \xc3\xbc % \"");
 }
 
+/* As a proxy that can't reach the one behind it, with or without headers before it. */
+static void on_proxy(struct rpc_call *call, struct rpc_bytes bytes)
+{
+    if (bytes.size == 1)
+        assert_int_equal(rpc_call_send(call, "", 0), STATUS_OK);
+    rpc_call_finish(call, RPC_UNAVAILABLE, NULL, "upstream: Connection refused");
+}
+
 static void on_big(struct rpc_call *call, struct rpc_bytes bytes)
 {
     (void)bytes;
@@ -94,6 +102,7 @@ static struct rpc_method methods[] = {
     METHOD("Hold", .message = on_hold),
     METHOD("Fail", .message = on_fail),
     METHOD("Big", .message = on_big),
+    METHOD("Proxy", .message = on_proxy),
 };
 enum { METHOD_COUNT = sizeof methods / sizeof *methods, CHAT = 2 };
 

@@ -107,6 +107,19 @@ static void test_nobody_listens(void **state)
     rpc_channel_destroy(channel);
 }
 
+/* What the other side says is no answer of the machine. */
+static void test_a_peer_that_speaks_of_a_refusal(void **state)
+{
+    struct fixture *f = *state;
+    for (size_t size = 0; size < 2; size++) {
+        f->client.closed = 0;
+        probe_unary(&f->client, f->channel, "/test.Test/Proxy", "x", size);
+        assert_int_equal(f->client.end.code, RPC_UNAVAILABLE);
+        assert_non_null(strstr(f->client.sentence, "Connection refused"));
+        assert_false(f->client.end.refused);
+    }
+}
+
 static void test_a_second_server_on_the_port_fails(void **state)
 {
     struct fixture *f = *state;
@@ -255,6 +268,7 @@ int main(int argc, char **argv)
         WITH_FIXTURE(test_stopping_a_server_waits_for_calls),
         WITH_FIXTURE(test_destroying_a_channel_ends_its_calls),
         WITH_FIXTURE(test_nobody_listens),
+        WITH_FIXTURE(test_a_peer_that_speaks_of_a_refusal),
         WITH_FIXTURE(test_a_second_server_on_the_port_fails),
         WITH_FIXTURE(test_a_killed_peer_is_seen_at_once),
         WITH_FIXTURE(test_a_killed_client_is_seen_at_once),

@@ -41,6 +41,7 @@ static void release_core(struct rpc_call *call)
     grpc_metadata_array_destroy(&call->initial_metadata);
     grpc_metadata_array_destroy(&call->trailing_metadata);
     grpc_slice_unref(call->status_details);
+    gpr_free((void *)call->error_text);
     grpc_call_unref(call->core);
     call->core = NULL;
 }
@@ -182,6 +183,7 @@ void call_begin_client(struct rpc_call *call, bool wait_for_ready)
     status.data.recv_status_on_client.trailing_metadata = &call->trailing_metadata;
     status.data.recv_status_on_client.status = &call->status;
     status.data.recv_status_on_client.status_details = &call->status_details;
+    status.data.recv_status_on_client.error_string = &call->error_text;
     grpc_op headers = {.op = GRPC_OP_SEND_INITIAL_METADATA};
     headers.data.send_initial_metadata.count = call->own_headers.count;
     headers.data.send_initial_metadata.metadata = call->own_headers.items;
@@ -318,10 +320,12 @@ static void tell_closed_server(struct rpc_call *call)
     call->handlers.closed(call, &end);
 }
 
-/* gRPC tells it in words alone. Not to find them costs time and nothing else. */
+/* gRPC tells it in words alone: those of the status, which a peer, or who stands in between, may say as well, and those of the error, which
+ * name the peer whose status it is. Not to find them costs time and nothing else. */
 static bool was_refused(const struct rpc_call *call, const char *message)
 {
-    return call->status == GRPC_STATUS_UNAVAILABLE && strstr(message, strerror(ECONNREFUSED));
+    return call->status == GRPC_STATUS_UNAVAILABLE && strstr(message, strerror(ECONNREFUSED)) &&
+           call->error_text && !strstr(call->error_text, "Error received from peer");
 }
 
 static void tell_closed_client(struct rpc_call *call)

@@ -55,6 +55,7 @@ struct rpc_call {
     grpc_metadata_array initial_metadata, trailing_metadata; /* client */
     grpc_status_code status;                                 /* client */
     grpc_slice status_details;                               /* client */
+    const char *error_text;                                  /* client; NULL: none */
     int cancelled;                                           /* server */
 
     pthread_mutex_t lock; /* of all below */

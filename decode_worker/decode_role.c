@@ -192,7 +192,10 @@ static void run_action(struct decode_role *role, const struct sink_action *actio
         break;
     case SINK_READ: read_blocks(role, action); break;
     case SINK_VERIFY: verify(role, action); break;
-    case SINK_SEND_TOKEN: send_token(role, action); break;
+    case SINK_SEND_TOKEN: /* the first and the last */
+        send_token(role, action);
+        log_end(role, key, "finished");
+        break;
     case SINK_SEND_LOST: send_lost(role, key, action->reason); break;
     case SINK_SEND_REFUSED: send_refused(role, action); break;
     case SINK_SEND_PULLED: send_pulled(role, action); break;
@@ -407,20 +410,10 @@ static void on_tokens(struct decode_role *role, const struct step_event *event)
     }
 }
 
-static void log_failed(const struct decode_role *role, const struct step_event *event)
-{
-    char quoted[400];
-    log_write(event->kind == STEP_FAILED ? LOG_ERROR : LOG_WARN, MODULE,
-              "req=%s id=%016" PRIx64 " attempt=%u status=%s why=%s msg=\"%s\"",
-              request_names_get(&role->names, event->key), event->key.request, event->key.attempt,
-              status_name(event->status), log_quote(event->err.text, quoted, sizeof quoted),
-              event->kind == STEP_FAILED ? "a step failed" : "refused");
-}
-
 /* Its rows could not be computed: the router may try elsewhere, with what was emitted so far. */
 static void on_failed(struct decode_role *role, const struct step_event *event)
 {
-    log_failed(role, event);
+    request_names_log_failed(&role->names, MODULE, event);
     log_end(role, event->key, "step_failed");
     session_send_lost(&role->worker->session, event->key, "step_failed");
     step_loop_remove(role->worker->steps, event->key);
@@ -440,7 +433,7 @@ static void on_step_event(void *context, const struct step_event *event)
         run_actions(role);
         break;
     case STEP_REFUSED:
-        log_failed(role, event);
+        request_names_log_failed(&role->names, MODULE, event);
         role->sentence = event->err.text;
         sink_on_reserve_failed(role->sinks, clock_now_us(), event->key.request, event->key.attempt,
                                event->status != STATUS_INVALID, &role->actions);

@@ -223,16 +223,6 @@ static void on_first_token(struct prefill_role *role, const struct step_token *t
     run_actions(role);
 }
 
-static void log_failed(const struct prefill_role *role, const struct step_event *event)
-{
-    char quoted[400];
-    log_limited(event->kind == STEP_FAILED ? LOG_ERROR : LOG_WARN, MODULE,
-                "req=%s id=%016" PRIx64 " attempt=%u status=%s why=%s msg=\"%s\"",
-                request_names_get(&role->names, event->key), event->key.request, event->key.attempt,
-                status_name(event->status), log_quote(event->err.text, quoted, sizeof quoted),
-                event->kind == STEP_FAILED ? "a step failed" : "refused");
-}
-
 static void on_step_event(void *context, const struct step_event *event)
 {
     struct prefill_role *role = context;
@@ -246,7 +236,7 @@ static void on_step_event(void *context, const struct step_event *event)
         break;
     case STEP_REFUSED:
     case STEP_FAILED:
-        log_failed(role, event);
+        request_names_log_failed(&role->names, MODULE, event);
         role->sentence = event->err.text;
         source_on_failed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
                          status_name(event->status), event->status != STATUS_INVALID,

@@ -3,6 +3,7 @@
 #include "common/base/log.h"
 #include "common/base/request_id.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 struct request_name {
@@ -62,4 +63,19 @@ void request_names_drop(struct request_names *names, struct sequence_key key)
     struct request_name *found = find(names, key);
     if (found)
         *found->text = 0;
+}
+
+void request_names_log_failed(const struct request_names *names, const char *module,
+                              const struct step_event *event)
+{
+    static const char format[] = "req=%s id=%016" PRIx64 " attempt=%u status=%s why=%s msg=\"%s\"";
+    char quoted[400];
+    const char *name = request_names_get(names, event->key);
+    log_quote(event->err.text, quoted, sizeof quoted);
+    if (event->kind == STEP_FAILED)
+        log_error_limited(module, format, name, event->key.request, event->key.attempt,
+                          status_name(event->status), quoted, "a step failed");
+    else
+        log_warn_limited(module, format, name, event->key.request, event->key.attempt,
+                         status_name(event->status), quoted, "refused");
 }

@@ -5,6 +5,7 @@
 
 #include "common/base/status.h"
 #include "common/engine/sched/scheduler.h"
+#include "common/worker/step_loop.h"
 
 #include <stdbool.h>
 
@@ -22,5 +23,9 @@ bool request_names_has(const struct request_names *names, struct sequence_key ke
 /* "unknown" where there is none; valid until it is dropped. */
 const char *request_names_get(const struct request_names *names, struct sequence_key key);
 void request_names_drop(struct request_names *names, struct sequence_key key);
+
+/* STEP_REFUSED or STEP_FAILED: a limited line that says what was refused, or not computed, and why. */
+void request_names_log_failed(const struct request_names *names, const char *module,
+                              const struct step_event *event);
 
 #endif

@@ -1,5 +1,5 @@
 """A request by its client's id, in the logs of everybody who had to do with it."""
-from harness import GOLDEN, wait_until
+from harness import GOLDEN, failpoint, wait_until
 
 PROMPT = [20 + i for i in range(100)]
 
@@ -16,3 +16,14 @@ def test_the_clients_id_is_in_all_three_logs(start_cluster, connect):
         assert len(with_id) >= 2, "where it comes and where it goes"
         numbers |= {line.split(" id=")[1].split()[0] for line in with_id}
     assert len(numbers) == 1, numbers
+
+
+def test_one_that_ends_with_its_first_token_has_finished(start_cluster, connect):
+    """The decode worker alone reports it here: else the router's Release may be faster than what it hears of the prefill worker."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"log-level": "debug"},
+                            process_environment={"prefill-0": failpoint("worker.send_tokens", "fail@*")})
+    connect(cluster).generate(PROMPT, request_id="r1", max_tokens=1, ignore_eos=True)
+    log = cluster.folder / "logs" / "decode-0.log"
+    wait_until("it has ended", lambda: 'msg="sequence ended"' in log.read_text(), 10)
+    ends = [line for line in log.read_text().splitlines() if 'msg="sequence ended"' in line]
+    assert len(ends) == 1 and " req=r1 " in ends[0] and " end=finished " in ends[0], ends

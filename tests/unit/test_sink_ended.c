@@ -167,6 +167,19 @@ static void test_one_that_refuses_us_listens(void **state)
     expect(f, ""); /* not lost */
 }
 
+static void test_why_an_orphan_ended_is_told_when_its_read_has(void **state)
+{
+    struct fixture *f = *state;
+    subscribe_one(f);
+    ready(f, 1, 8);
+    expect(f, "read 1.1 10>30 11>31");
+    plain(f, 1, PEER_GONE);
+    expect(f, ">9 release 1.1 h0.1; lost 1.1 gone");
+    read_done(f, STATUS_OK);
+    expect(f, "unreserve 1.1");
+    assert_int_equal(f->out.items[0].reason, SINK_REASON_GONE);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -180,6 +193,7 @@ int main(void)
         T(test_an_answer_from_before_the_end_is_no_sign_of_life),
         T(test_a_try_that_was_never_made_says_nothing),
         T(test_one_that_refuses_us_listens),
+        T(test_why_an_orphan_ended_is_told_when_its_read_has),
         T(test_who_closes_the_pairing_is_paired_again_when_it_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,11 +72,17 @@ static void leave_sign(struct kv_life *life)
 /* -- the signs of others -- */
 
 /* Compares in the kernel, which finds a page that is not there any more without our dying of it, and does nothing else: no one is
- * woken, no one is moved. */
+ * woken, no one is moved. 0, or why not: EAGAIN: something else stands there. */
+static int compare(const void *word, uint32_t value)
+{
+    return syscall(SYS_futex, word, FUTEX_CMP_REQUEUE, 0, NULL, word, value) < 0 ? errno : 0;
+}
+
+/* Whatever else the kernel has to say is about itself. */
 static bool is_dead(const struct watch *watch)
 {
-    return syscall(SYS_futex, watch->word, FUTEX_CMP_REQUEUE, 0, NULL, watch->word, watch->sign) <
-           0;
+    int failure = compare(watch->word, watch->sign);
+    return failure == EAGAIN || failure == EFAULT;
 }
 
 /* Under the lock, so that what is looked at is mapped. */
@@ -214,6 +220,8 @@ enum status kv_life_start(struct kv_life_word words[KV_LIFE_WORDS], struct kv_li
         (syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0) != 0 && errno != EINVAL))
         return error_set(err, STATUS_UNSUPPORTED,
                          "the system has no futex_waitv (Linux 5.16), or forbids it");
+    if (compare(words, 0) != 0 || compare(words, 1) != EAGAIN)
+        return error_set(err, STATUS_UNSUPPORTED, "the system forbids FUTEX_CMP_REQUEUE");
     struct kv_life *life = calloc(1, sizeof *life);
     if (!life)
         return error_set(err, STATUS_LIMIT, "no memory for a sign of life");

@@ -175,8 +175,8 @@ static enum status lane_open(struct remote_transport *remote, const struct kv_ad
     struct tcp_at at;
     if (remote->shm && tcp_at_from_address(address, &at) && tcp_at_is_loopback(&at)) {
         char quoted[600];
-        log_warn("transport", "msg=\"a peer of this machine is read over tcp\" why=%s",
-                 log_quote(err->text, quoted, sizeof quoted));
+        log_warn_limited("transport", "msg=\"a peer of this machine is read over tcp\" why=%s",
+                         log_quote(err->text, quoted, sizeof quoted));
     }
     peer->base.lane = "tcp";
     if (!(address->lanes & KV_ADDRESS_TCP))
@@ -201,9 +201,13 @@ static enum status remote_pair(struct kv_transport *transport, const struct kv_a
         free(peer);
         return status;
     }
-    if (remote->life && peer->mapping && address->sign)
-        (void)kv_life_watch(remote->life, ucx_mapping_signs(peer->base.mapped, address),
-                            address->admission, address->sign, &peer->base);
+    if (remote->life && peer->mapping && address->sign &&
+        !kv_life_watch(remote->life, ucx_mapping_signs(peer->base.mapped, address),
+                       address->admission, address->sign, &peer->base))
+        log_warn_limited("transport",
+                         "watched=%d msg=\"no room to watch one more peer of this machine: its "
+                         "death is known late, by its socket\"",
+                         KV_LIFE_MAX_WATCHED);
     *out = &peer->base;
     return STATUS_OK;
 }

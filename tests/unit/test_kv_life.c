@@ -5,16 +5,21 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -286,6 +291,55 @@ static void test_as_many_as_the_kernel_lets_us_watch(void **state)
     reader_stop(&reader);
 }
 
+/* As a container does it: for all threads of this process, for good. */
+static bool forbid_comparing(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_CMP_REQUEUE, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
+}
+
+/* In a process of its own: 0, or the step that went wrong. */
+static int look_where_it_is_forbidden(const struct owner *owner)
+{
+    static struct kv_life_word words[KV_LIFE_WORDS];
+    struct reader reader = reader_start();
+    struct kv_life *other;
+    struct error err;
+    if (!forbid_comparing())
+        return 1;
+    if (!kv_life_watch(reader.life, owner->visible, 0, owner->sign, &reader))
+        return 2;
+    if (tells(&reader, QUIET_MS))
+        return 3;
+    if (kv_life_start(words, &other, &err) != STATUS_UNSUPPORTED)
+        return 4;
+    return strstr(err.text, "FUTEX_CMP_REQUEUE") ? 0 : 5;
+}
+
+static void test_a_kernel_that_forbids_to_look_is_no_death(void **state)
+{
+    (void)state;
+    struct owner owner = owner_start();
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(look_where_it_is_forbidden(&owner));
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    owner_end(&owner, SIGKILL);
+}
+
 static void test_where_it_is_not_to_be_had(void **state)
 {
     (void)state;
@@ -312,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_what_is_unwatched_is_not_looked_at),
         cmocka_unit_test(test_owners_that_lie),
         cmocka_unit_test(test_as_many_as_the_kernel_lets_us_watch),
+        cmocka_unit_test(test_a_kernel_that_forbids_to_look_is_no_death),
         cmocka_unit_test(test_where_it_is_not_to_be_had),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static void wait_for_place(struct dispatch *dispatch, struct request *request,
         TAILQ_INSERT_TAIL(&dispatch->regiving, request, waiting_link);
     } else if (request->timing.dispatched_us) { /* it has waited once already */
         counter_add(dispatch->config.metrics->retries, 1);
-        log_warn_limited(
+        log_warn_lifecycle(
             "dispatch", "req=%s attempt=%u runs=%u emitted=%u msg=\"prompt is computed again\"",
             request->name, request->life.attempt, request->life.runs, request->emitted_count);
         TAILQ_INSERT_HEAD(&dispatch->waiting, request, waiting_link);

@@ -224,7 +224,7 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
     if (!request)
         return;
     char quoted[100];
-    log_warn_limited(
+    log_warn_lifecycle(
         "dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s msg=\"handoff is lost\"",
         request->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
         log_quote(lost->reason, quoted, sizeof quoted));
@@ -257,11 +257,11 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
     if (!request)
         return;
     char why[100], sentence[300];
-    log_warn_limited("dispatch",
-                     "req=%s attempt=%u worker=%s retry=%d why=%s sentence=%s msg=\"refused\"",
-                     request->name, refused->attempt, worker->info.name, refused->retry,
-                     log_quote(refused->reason, why, sizeof why),
-                     log_quote(refused->message, sentence, sizeof sentence));
+    log_warn_lifecycle("dispatch",
+                       "req=%s attempt=%u worker=%s retry=%d why=%s sentence=%s msg=\"refused\"",
+                       request->name, refused->attempt, worker->info.name, refused->retry,
+                       log_quote(refused->reason, why, sizeof why),
+                       log_quote(refused->message, sentence, sizeof sentence));
     str_copy(request->refusal, sizeof request->refusal, refused->message);
     if (refused->attempt == request->life.attempt)
         note_misfit(dispatch, request, worker, refused->reason);

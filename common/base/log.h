@@ -13,7 +13,8 @@
  * What another machine can cause as often as it likes (a connection refused, a hello, a bad message) is logged by log_*_limited:
  * LOG_LIMIT_LINES of one place and level in LOG_LIMIT_US, the rest is counted, and told by the place's next line of that level
  * (left_out=N). So that nobody can fill the disk, or hide a line among a million. What each process of a cluster causes when it
- * comes or goes is logged by log_*_lifecycle: LOG_LIFECYCLE_LINES, so that all of a cluster that starts at once are seen.
+ * comes or goes, and what that does to each request, is logged by log_*_lifecycle: LOG_LIFECYCLE_LINES, so that all of a cluster
+ * that starts at once are seen.
  */
 #ifndef BATON_BASE_LOG_H
 #define BATON_BASE_LOG_H

@@ -102,6 +102,11 @@ static void owner_end(struct owner *owner, int signal)
     close(owner->to);
     assert_int_equal(waitpid(owner->pid, &status, 0), owner->pid);
     assert_true(signal ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* When nobody watches it any more. */
+static void owner_unmap(struct owner *owner)
+{
     munmap(owner->words, KV_LIFE_BYTES);
     if (owner->visible)
         munmap((void *)owner->visible, KV_LIFE_BYTES);
@@ -180,6 +185,8 @@ static void test_every_reader_learns_of_a_death_once(void **state)
         expect_death(&readers[i], &other);
         reader_stop(&readers[i]);
     }
+    owner_unmap(&owner);
+    owner_unmap(&other);
 }
 
 static void test_an_owner_that_died_before_is_dead(void **state)
@@ -195,6 +202,7 @@ static void test_an_owner_that_died_before_is_dead(void **state)
     kv_life_unwatch(reader.life, &copy);
     munmap((void *)copy.visible, KV_LIFE_BYTES);
     reader_stop(&reader);
+    owner_unmap(&owner);
 }
 
 static void test_an_owner_that_is_stopped_lives(void **state)
@@ -213,6 +221,7 @@ static void test_an_owner_that_is_stopped_lives(void **state)
     owner_end(&owner, SIGKILL);
     expect_death(&reader, &owner);
     reader_stop(&reader);
+    owner_unmap(&owner);
 }
 
 /* Also with its memory gone, of which the thread still has the address in what it waits for. */
@@ -236,6 +245,8 @@ static void test_what_is_unwatched_is_not_looked_at(void **state)
     owner_end(&other, SIGKILL);
     expect_death(&reader, &other);
     reader_stop(&reader);
+    owner_unmap(&owner);
+    owner_unmap(&other);
 }
 
 /* Who wakes us for nothing finds us awake once in a while; who writes anything into its word is dead. */
@@ -266,6 +277,9 @@ static void test_owners_that_lie(void **state)
     owner_end(&honest, SIGKILL);
     expect_death(&reader, &honest);
     reader_stop(&reader);
+    owner_unmap(&noisy);
+    owner_unmap(&cut);
+    owner_unmap(&honest);
 }
 
 static void test_as_many_as_the_kernel_lets_us_watch(void **state)
@@ -289,6 +303,7 @@ static void test_as_many_as_the_kernel_lets_us_watch(void **state)
     }
     expect_no_death(&reader, 0);
     reader_stop(&reader);
+    owner_unmap(&owner);
 }
 
 /* As a container does it: for all threads of this process, for good. */
@@ -338,6 +353,7 @@ static void test_a_kernel_that_forbids_to_look_is_no_death(void **state)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     owner_end(&owner, SIGKILL);
+    owner_unmap(&owner);
 }
 
 static void test_where_it_is_not_to_be_had(void **state)

@@ -31,7 +31,7 @@ def prefill_is_full(run):
 def decode_is_full(run):
     """A handle whose reader has no room stays leased meanwhile."""
     fleet = run.fleet
-    asks = [run.ask(i, tokens=40) for i in range(4)]
+    asks = [run.ask(i, tokens=80) for i in range(4)]
     calls = [run.start(ask) for ask in asks]
     waited = 0
     while not all(call.ended.is_set() for call in calls):

@@ -340,7 +340,7 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
             "machine should have: see --transport of both\"",
             peer->name, peer->lane);
     else
-        log_info_limited(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
+        log_info_lifecycle(MODULE, "peer=%s lane=%s msg=\"paired\"", peer->name, peer->lane);
     return STATUS_OK;
 }
 
@@ -419,7 +419,7 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
         return; /* of a pairing that was given up, which no sink used */
     bool closed = event->kind == KV_EVENT_PEER_CLOSED;
     if (event->status != STATUS_OK)
-        log_warn_limited(MODULE, "peer=%s lane=%s status=%s failure=%s reason=\"%s\" msg=\"%s\"",
+        log_warn_limited(MODULE, "peer=%s lane=%s status=%s failure=%s why=\"%s\" msg=\"%s\"",
                          peer->name, peer->lane, status_name(event->status),
                          kv_failure_name(event->failure), event->reason,
                          !closed           ? "a read failed"

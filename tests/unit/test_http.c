@@ -165,17 +165,26 @@ static void test_addresses_that_are_wrong(void **state)
     str_deinit(&body);
 }
 
-static void test_client_gives_up_in_time_and_at_its_limit(void **state)
+#define ADDRESS_BYTES 32
+
+/* A listener that nobody accepts from yet. */
+static int listen_anywhere(char address[ADDRESS_BYTES])
 {
-    struct fixture *fixture = *state;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(fd, 1), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
-    char address[32];
-    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(at.sin_port));
+    snprintf(address, ADDRESS_BYTES, "127.0.0.1:%d", ntohs(at.sin_port));
+    return fd;
+}
+
+static void test_client_gives_up_in_time_and_at_its_limit(void **state)
+{
+    struct fixture *fixture = *state;
+    char address[ADDRESS_BYTES];
+    int fd = listen_anywhere(address);
     struct str body;
     struct error err;
     str_init(&body, 4);
@@ -187,7 +196,6 @@ static void test_client_gives_up_in_time_and_at_its_limit(void **state)
     close(fd);
 }
 
-/* Connections beyond the limit wait outside, those inside are served, and when they go the next come in. */
 /* Answers one connection of the listener `context` with a header that takes no end. */
 static void *answer_at_length(void *context)
 {
@@ -204,14 +212,8 @@ static void *answer_at_length(void *context)
 static void test_a_head_of_any_length_is_given_up(void **state)
 {
     (void)state;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof at;
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(fd, 1), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &length), 0);
-    char address[32];
-    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(at.sin_port));
+    char address[ADDRESS_BYTES];
+    int fd = listen_anywhere(address);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, answer_at_length, &fd), 0);
     struct str body;
@@ -255,6 +257,7 @@ static void test_out_of_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+/* Connections beyond the limit wait outside, those inside are served, and when they go the next come in. */
 static void test_connections_are_limited(void **state)
 {
     struct fixture *fixture = *state;

@@ -284,6 +284,13 @@ static void test_a_reader_that_never_reads_is_bounded(void **state)
     world_close(&w);
 }
 
+static void expect_served(struct world *w, int fd)
+{
+    say_frame(fd, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 8}});
+    uint8_t answer[KV_FRAME_BYTES + 8];
+    assert_int_equal(hear(w, fd, answer, sizeof answer), sizeof answer);
+}
+
 static void test_a_second_connection_takes_the_place_of_the_first(void **state)
 {
     (void)state;
@@ -291,9 +298,7 @@ static void test_a_second_connection_takes_the_place_of_the_first(void **state)
     world_open(&w, 0);
     int first = dial_admitted(&w), second = dial_admitted(&w);
     expect_closed(&w, first);
-    say_frame(second, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 8}});
-    uint8_t answer[KV_FRAME_BYTES + 8];
-    assert_int_equal(hear(&w, second, answer, sizeof answer), sizeof answer);
+    expect_served(&w, second);
     close(second);
     world_close(&w);
 }
@@ -308,9 +313,7 @@ static void test_a_given_up_connection_heard_late_takes_nobodys_place(void **sta
     struct kv_frame hello = hello_of(&w);
     say_frame(first, &hello);
     expect_closed(&w, first);
-    say_frame(second, &(struct kv_frame){.kind = KV_FRAME_ASK, .ask = {1, 0, 8}});
-    uint8_t answer[KV_FRAME_BYTES + 8];
-    assert_int_equal(hear(&w, second, answer, sizeof answer), sizeof answer);
+    expect_served(&w, second);
     close(second);
     world_close(&w);
 }

@@ -9,10 +9,11 @@ ROW = "P dies before Confirm"
 @case("prefill_killed.queued", ROW, NORMAL, point="prefill.taken", prefills=[[1, 1]])
 @case("prefill_killed.reserved", ROW, NORMAL, point="prefill.reserved", prefills=[[1, 1]])
 @case("prefill_killed.mid_chunk", ROW, NORMAL, point="step.computing", chunk=True, prefills=[[1, 1], [1, 2]])
-@case("prefill_killed.after_chunk", ROW, NORMAL, point="prefill.after_chunk", chunk=True, prefills=[[1, 2]])
+@case("prefill_killed.after_chunk", ROW, NORMAL, point="prefill.after_chunk", chunk=True, prefills=[[1, 1], [1, 2]])
 @case("prefill_killed.complete", ROW, NORMAL, point="prefill.before_complete", prefills=[[1, 2]])
 @case("prefill_killed.at_confirm", ROW, NORMAL, point="prefill.at_confirm", prefills=[[1, 2]])
 def killed(run, point, prefills, chunk=False):
+    """A prefill that it hadn't told the router of (what was sent last may die with it) counts as none."""
     asks, start = run.pair()
     number = run.chunk_hit("prefill-0", asks) if chunk else 1
     run.arm(f"prefill-0:{point}=kill@{number}")
@@ -114,7 +115,7 @@ def computed_locally(run, before, asks):
 
 @case("prefill_away.taken", AWAY, PAIR, point="prefill.taken", prefills=(1,))
 @case("prefill_away.mid_chunk", AWAY, PAIR, point="step.computing", chunk=True, prefills=(1, 2))
-@case("prefill_away.after_chunk", AWAY, PAIR, point="prefill.after_chunk", chunk=True)
+@case("prefill_away.after_chunk", AWAY, PAIR, point="prefill.after_chunk", chunk=True, prefills=(1, 2))
 @case("prefill_away.at_confirm", AWAY, PAIR, point="prefill.at_confirm")
 def away(run, point, chunk=False, prefills=(2,)):
     """The only one dies under a request: after local-prefill-wait its prompt is computed by the decode worker, and so is the next; no longer once it is back."""

@@ -91,6 +91,22 @@ char *fuzz_copy_text(struct fuzz_bytes bytes)
     return text;
 }
 
+void fuzz_setenv(const char *name, const char *value)
+{
+    static char *entries[16]; /* "NAME=value", one for each name */
+    size_t length = strlen(name), slot = 0, bytes = length + strlen(value) + 2;
+    while (slot < 16 && entries[slot] &&
+           (strncmp(entries[slot], name, length) != 0 || entries[slot][length] != '='))
+        slot++;
+    FUZZ_CHECK(slot < 16);
+    char *entry = malloc(bytes), *old = entries[slot];
+    FUZZ_CHECK(entry);
+    snprintf(entry, bytes, "%s=%s", name, value);
+    FUZZ_CHECK(putenv(entry) == 0);
+    entries[slot] = entry;
+    free(old);
+}
+
 static char folder[64];
 
 static void remove_folder(void)

@@ -42,6 +42,9 @@ struct fuzz_bytes fuzz_take_rest(struct fuzz_input *input);
 /* A NUL-terminated copy, cut at its first NUL; the caller frees. */
 char *fuzz_copy_text(struct fuzz_bytes bytes);
 
+/* setenv, which for the C library is to keep every value that it was ever given: here the last one goes. */
+void fuzz_setenv(const char *name, const char *value);
+
 /* A folder in memory that is this process's own and goes with it. */
 const char *fuzz_folder(void);
 /* Writes fuzz_folder()/name and returns its path, which is valid until the next call. */

@@ -87,7 +87,7 @@ static void set_environment(struct fuzz_input *input)
     for (size_t i = fuzz_take_below(input, ROWS + 1); i > 0; i--) {
         size_t row = fuzz_take_below(input, ROWS);
         char *value = fuzz_copy_text(fuzz_take_piece(input));
-        setenv(names[row], value, 1);
+        fuzz_setenv(names[row], value);
         free(value);
     }
 }

@@ -13,9 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char path[256];
         snprintf(path, sizeof path, "@%s",
                  fuzz_write("failpoints", (struct fuzz_bytes){data + 1, size - 1}));
-        setenv("BATON_FAILPOINTS", path, 1);
+        fuzz_setenv("BATON_FAILPOINTS", path);
     } else {
-        setenv("BATON_FAILPOINTS", text, 1);
+        fuzz_setenv("BATON_FAILPOINTS", text);
     }
     if (failpoint_init("prefill-0", &err) != STATUS_OK)
         fuzz_check_sentence(err.text);

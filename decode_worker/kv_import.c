@@ -22,9 +22,9 @@
 struct peer {
     uint64_t id; /* 0: an empty place; never used twice */
     char address[128], name[64];
-    struct rpc_channel *channel;
-    struct stream *stream;   /* the one that counts; NULL: none */
-    struct kv_peer *pairing; /* NULL: none */
+    struct rpc_channel *channel; /* of the last dialling */
+    struct stream *stream;       /* the one that counts; NULL: none */
+    struct kv_peer *pairing;     /* NULL: none */
     unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
     size_t transport_address_bytes;
     char lane[32];
@@ -224,24 +224,27 @@ uint64_t kv_import_peer(struct kv_import *imports, const char *address, const ch
     return peer->id;
 }
 
+/* A channel is for one dialling: one that was refused repeats that for up to its back-off, a second, to whoever asks again,
+ * though a successor may listen at the address by then. */
 enum status kv_import_connect(struct kv_import *imports, uint64_t id)
 {
     struct peer *peer = peer_of(imports, id);
     ASSERT(!peer->stream);
-    if (!peer->channel) {
-        struct rpc_channel_config config = {.target = peer->address,
-                                            .max_message_bytes = MAX_MESSAGE_BYTES,
-                                            .max_queued_bytes = MAX_QUEUED_BYTES,
-                                            .keepalive_us = KEEPALIVE_US};
-        struct error err;
-        enum status status =
-            rpc_channel_create(imports->worker->runtime, &config, &peer->channel, &err);
-        if (status != STATUS_OK) {
-            char quoted[600];
-            log_error_limited(MODULE, "peer=%s why=%s msg=\"can't connect\"", peer->name,
-                              log_quote(err.text, quoted, sizeof quoted));
-            return status;
-        }
+    if (peer->channel)
+        rpc_channel_destroy(peer->channel);
+    peer->channel = NULL;
+    struct rpc_channel_config config = {.target = peer->address,
+                                        .max_message_bytes = MAX_MESSAGE_BYTES,
+                                        .max_queued_bytes = MAX_QUEUED_BYTES,
+                                        .keepalive_us = KEEPALIVE_US};
+    struct error err;
+    enum status status =
+        rpc_channel_create(imports->worker->runtime, &config, &peer->channel, &err);
+    if (status != STATUS_OK) {
+        char quoted[600];
+        log_error_limited(MODULE, "peer=%s why=%s msg=\"can't connect\"", peer->name,
+                          log_quote(err.text, quoted, sizeof quoted));
+        return status;
     }
     TRY(stream_dial(&imports->service, peer->channel, PEER_PATH, peer, &peer->stream));
     send_hello(imports, peer);

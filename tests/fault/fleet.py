@@ -7,6 +7,7 @@ import pathlib
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -78,9 +79,9 @@ class Fleet:
         self.log.write_text("")
         self.offset = 0
         self.environment = dict(os.environ, **ENVIRONMENT, BATON_FAILPOINTS=f"@{self.spec}", BATON_FAILPOINT_LOG=str(self.log))
-        self.processes, self.chunks, self.totals, self.fds = {}, {}, {}, {}
+        self.processes, self.chunks, self.totals, self.fds, self.places = {}, {}, {}, {}, {}
         self.history = []  # every Process that was
-        self._launch("router", shape.router, "127.0.0.1:0")
+        self._launch("router", shape.router)
         self.processes["router"].wait_ready()
         for name in shape.names():
             self.launch(name)
@@ -92,16 +93,25 @@ class Fleet:
 
     # --- processes ---
 
-    def _launch(self, name, settings, address):
+    def _new_place(self, name):
+        """An address of its own. It is held, so that nobody's connection takes the port while the process is away."""
+        if name in self.places:
+            self.places[name].close()
+        self.places[name] = place = socket.socket()
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{place.getsockname()[1]}"
+
+    def _launch(self, name, settings, address=None):
         program = "router" if name == "router" else name.split("-")[0]
-        command = [BUILD / "bin" / f"baton-{program}", "--listen", address, "--metrics-listen", "127.0.0.1:0"]
+        command = [BUILD / "bin" / f"baton-{program}", "--listen", address or self._new_place(name), "--metrics-listen", "127.0.0.1:0"]
         for key, value in {"model": self.model, **settings}.items():
             command += [f"--{key}", value]
         process = Process(name, command, self.environment, self.folder / f"{name}.log")
         self.processes[name] = process
         self.history.append(process)
 
-    def launch(self, name, address="127.0.0.1:0", **settings):
+    def launch(self, name, address=None, **settings):
         """Starts a worker; wait_ready is the caller's. settings: chunk_tokens=16, kv_faults="...": of this life alone."""
         life = {"name": name, "router": self.processes["router"].address, "compute": self.compute, "transport": self.lane,
                 "chunk-tokens": self.rng.choice(CHUNKS), **self.shape.workers, **self.shape.of.get(name, {})}
@@ -113,7 +123,7 @@ class Fleet:
         """Ends it if it lives (SIGKILL), and starts it again."""
         old = self.processes[name]
         self.kill(name)
-        address = old.address if same_address else "127.0.0.1:0"
+        address = old.address if same_address else None
         if name == "router":
             self._launch(name, self.shape.router, address)
         else:
@@ -270,5 +280,7 @@ class Fleet:
         for process in self.history:
             process.signal(signal.SIGKILL)
             process.ended.wait(10)
+        for place in self.places.values():
+            place.close()
 
 

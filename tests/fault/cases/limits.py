@@ -1,7 +1,7 @@
 """Too much for a worker's pool waits its turn; a request that kills what it touches is stopped."""
 from runner import Shape, case
 
-from .shapes import NORMAL, WORKERS
+from .shapes import STEADY_ROUTER, WORKERS
 
 FULL = "out of KV blocks"
 TIGHT_P = Shape("tight-prefill", prefill=1, decode=1, workers=WORKERS, of={"prefill-0": {"kv-tokens": 512}})
@@ -41,8 +41,8 @@ def decode_is_full(run):
     return f"waited, equal, prefills {seen}"
 
 
-@case("poison.prefill", "a request that kills what it touches", NORMAL, point="prefill.taken")
-@case("poison.decode", "a request that kills what it touches", NORMAL, point="decode.taken")
+@case("poison.prefill", "a request that kills what it touches", STEADY_ROUTER, point="prefill.taken")
+@case("poison.decode", "a request that kills what it touches", STEADY_ROUTER, point="decode.taken")
 def poison(run, point):
     """Each worker that takes it in dies and is started again, as baton up would. It ends after a bounded number; others don't."""
     fleet = run.fleet

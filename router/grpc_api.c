@@ -2,7 +2,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/rpc/message.h"
 #include "common/text/detokenizer.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
@@ -207,11 +206,10 @@ static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)
 static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMessage *message,
                    const char *sentence)
 {
-    if (!reason && rpc_call_send_message(call, message) == STATUS_LIMIT) {
-        reason = REASON_ANSWER_TOO_LARGE;
-        sentence = reason_when(reason);
-    }
-    reply_status(call, reason, sentence);
+    if (reason)
+        reply_status(call, reason, sentence);
+    else
+        reply_answer(call, message);
 }
 
 static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)

@@ -3,7 +3,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
-#include "common/rpc/message.h"
 #include "proto/proto_unpack.h"
 #include "router/reply.h"
 
@@ -93,8 +92,8 @@ static void on_register(struct rpc_call *call, struct rpc_bytes bytes)
                          rpc_call_peer(call), reason_name(reason),
                          log_quote(err.text, quoted, sizeof quoted));
         reply_status(call, reason, err.text);
-    } else if (rpc_call_send_message(call, &response.base) == STATUS_OK) {
-        reply_status(call, REASON_NONE, NULL);
+    } else {
+        reply_answer(call, &response.base);
     }
     arena_deinit(&arena);
 }

@@ -137,6 +137,13 @@ enum status reply_finished(struct request *request, enum finish_reason finish)
                          : send_end(request, &finished, &usage, &timing);
 }
 
+void reply_answer(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    bool fits = rpc_call_send_message(call, message) != STATUS_LIMIT;
+    enum reason reason = fits ? REASON_NONE : REASON_ANSWER_TOO_LARGE;
+    reply_status(call, reason, fits ? NULL : reason_when(reason));
+}
+
 void reply_status(struct rpc_call *call, enum reason reason, const char *sentence)
 {
     rpc_call_finish(call, reason_code(reason), reason_name(reason), reason ? sentence : NULL);

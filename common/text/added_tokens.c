@@ -29,18 +29,19 @@ static enum status normalize(const struct normalizer *normalizer, const char *te
                              char **pattern, size_t *pattern_length, struct error *err)
 {
     struct normalizer_room room;
+    struct piece piece = {text, length, 0};
     normalizer_room_init(&room);
     struct regex_scratch *scratch = regex_scratch_create();
-    enum status status = normalizer_apply(normalizer, scratch, &room, &text, &length, err);
-    if (status == STATUS_OK && (length == 0 || memchr(text, 0, length)))
+    enum status status = normalizer_apply(normalizer, scratch, &room, &piece, err);
+    if (status == STATUS_OK && (piece.length == 0 || memchr(piece.text, 0, piece.length)))
         status = error_set(err, STATUS_INVALID, "the normalizer leaves it empty, or with a NUL");
-    if (status == STATUS_OK && length > ADDED_TOKENS_LIMIT_PATTERN)
+    if (status == STATUS_OK && piece.length > ADDED_TOKENS_LIMIT_PATTERN)
         status =
             error_set(err, STATUS_LIMIT, "%zu bytes after normalizing are over the limit of %d",
-                      length, ADDED_TOKENS_LIMIT_PATTERN);
+                      piece.length, ADDED_TOKENS_LIMIT_PATTERN);
     if (status == STATUS_OK) {
-        *pattern = strndup(text, length);
-        *pattern_length = length;
+        *pattern = strndup(piece.text, piece.length);
+        *pattern_length = piece.length;
     }
     regex_scratch_destroy(scratch);
     normalizer_room_deinit(&room);

@@ -1,6 +1,7 @@
 #include "common/text/normalizer.h"
 
 #include "common/base/assert.h"
+#include "common/base/utf8.h"
 #include "common/text/unicode.h"
 
 #include <stdlib.h>
@@ -99,44 +100,72 @@ void normalizer_room_deinit(struct normalizer_room *room)
         str_deinit(&room->texts[i]);
 }
 
-static enum status replace(const struct normalizer_step *step, struct regex_scratch *scratch,
-                           const char *text, size_t length, struct str *out, struct error *err)
+/* The steps append to `out` what they make of the piece, and return what its head is then. */
+
+static size_t bytes_of_characters(const char *text, size_t length, size_t count)
 {
-    struct pattern_search search = {.scratch = scratch, .text = text, .length = length};
-    return pattern_replace(&step->pattern, &search, step->content, step->content_length, out, err);
+    size_t bytes = 0;
+    for (; count > 0 && bytes < length; count--)
+        bytes += utf8_next(text + bytes, length - bytes).length;
+    return bytes;
+}
+
+/* Composed with what follows or not, the characters of the head stay as many as they are by themselves. */
+static size_t compose(struct piece piece, struct str *out)
+{
+    size_t count = 0;
+    unicode_add_nfc(out, piece.text, piece.head);
+    for (size_t at = 0; at < out->length; count++)
+        at += utf8_next(out->data + at, out->length - at).length;
+    str_clear(out);
+    unicode_add_nfc(out, piece.text, piece.length);
+    return bytes_of_characters(out->data, out->length, count);
+}
+
+static size_t prepend(const struct normalizer_step *step, struct piece piece, struct str *out)
+{
+    if (piece.length > 0)
+        str_append(out, step->content, step->content_length);
+    str_append(out, piece.text, piece.length);
+    return piece.head ? step->content_length + piece.head : 0;
+}
+
+static enum status replace(const struct normalizer_step *step, struct regex_scratch *scratch,
+                           struct piece piece, struct str *out, size_t *head, struct error *err)
+{
+    struct pattern_search search = {
+        .scratch = scratch, .text = piece.text, .length = piece.length, .head = piece.head};
+    TRY(pattern_replace(&step->pattern, &search, step->content, step->content_length, out, err));
+    *head = search.head;
+    return STATUS_OK;
 }
 
 static enum status apply_step(const struct normalizer_step *step, struct regex_scratch *scratch,
-                              const char *text, size_t length, struct str *out, struct error *err)
+                              struct piece piece, struct str *out, size_t *head, struct error *err)
 {
     switch (step->kind) {
-    case NORMALIZER_NFC: unicode_add_nfc(out, text, length); return STATUS_OK;
-    case NORMALIZER_PREPEND:
-        if (length > 0)
-            str_append(out, step->content, step->content_length);
-        str_append(out, text, length);
-        return STATUS_OK;
-    case NORMALIZER_REPLACE: return replace(step, scratch, text, length, out, err);
+    case NORMALIZER_NFC: *head = compose(piece, out); return STATUS_OK;
+    case NORMALIZER_PREPEND: *head = prepend(step, piece, out); return STATUS_OK;
+    case NORMALIZER_REPLACE: return replace(step, scratch, piece, out, head, err);
     }
     ASSERT(false);
 }
 
 enum status normalizer_apply(const struct normalizer *normalizer, struct regex_scratch *scratch,
-                             struct normalizer_room *room, const char **text, size_t *length,
-                             struct error *err)
+                             struct normalizer_room *room, struct piece *piece, struct error *err)
 {
     for (size_t i = 0; i < normalizer->step_count; i++) {
         const struct normalizer_step *step = &normalizer->steps[i];
-        if (step->kind == NORMALIZER_NFC && unicode_is_surely_nfc(*text, *length))
+        if (step->kind == NORMALIZER_NFC && unicode_is_surely_nfc(piece->text, piece->length))
             continue;
-        struct str *out = &room->texts[*text == room->texts[0].data];
+        struct str *out = &room->texts[piece->text == room->texts[0].data];
+        size_t head = 0;
         str_clear(out);
-        TRY(apply_step(step, scratch, *text, *length, out, err));
+        TRY(apply_step(step, scratch, *piece, out, &head, err));
         if (out->truncated)
             return error_set(err, STATUS_LIMIT, "the normalized text is over the limit of %u bytes",
                              NORMALIZER_LIMIT_BYTES);
-        *text = out->data;
-        *length = out->length;
+        *piece = (struct piece){out->data, out->length, head};
     }
     return STATUS_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "common/base/str.h"
 #include "common/text/pattern.h"
+#include "common/text/piece.h"
 
 #define NORMALIZER_LIMIT_STEPS   16
 #define NORMALIZER_LIMIT_CONTENT 1024         /* bytes of what is put in */
@@ -35,10 +36,10 @@ struct normalizer_room {
 void normalizer_room_init(struct normalizer_room *room);
 void normalizer_room_deinit(struct normalizer_room *room);
 
-/* *text and *length (valid UTF-8) are the normalized text afterwards: either untouched, or in `room` until its next use.
+/* *piece is the normalized one afterwards: either untouched, or in `room` until its next use.
  * STATUS_LIMIT where the text grows over its limit, or a pattern backtracks too much. */
 enum status normalizer_apply(const struct normalizer *normalizer, struct regex_scratch *scratch,
-                             struct normalizer_room *room, const char **text, size_t *length,
+                             struct normalizer_room *room, struct piece *piece,
                              struct error *err) WARN_UNUSED;
 
 #endif

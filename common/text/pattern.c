@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/utf8.h"
+#include "common/text/piece.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,11 +102,16 @@ enum status pattern_replace(const struct pattern *pattern, struct pattern_search
                             struct error *err)
 {
     struct regex_match match = {.found = true};
+    size_t head = 0;
     for (size_t at = 0; match.found && !out->truncated; at = match.end) {
         TRY(pattern_next(pattern, search, &match, err));
         str_append(out, search->text + at, match.start - at);
-        if (match.found)
+        head += head_of_part(search->head, at, match.start);
+        if (match.found) {
             str_append(out, content, content_length);
+            head += match.end <= search->head ? content_length : 0;
+        }
     }
+    search->head = head;
     return STATUS_OK;
 }

@@ -31,6 +31,7 @@ struct pattern_search {
     size_t from;   /* where to look next */
     bool has_last; /* there was a match, which ended at: */
     size_t last_end;
+    size_t head; /* of pattern_replace, see there */
 };
 
 /* The next match, in the order and with the empty ones that Oniguruma's find_iter gives (none right behind another match).
@@ -38,7 +39,9 @@ struct pattern_search {
 enum status pattern_next(const struct pattern *pattern, struct pattern_search *search,
                          struct regex_match *match, struct error *err) WARN_UNUSED;
 
-/* Appends the text with `content` for each match; `search` has its first three. Ends early where `out` is full. */
+/* Appends the text with `content` for each match; `search` has its first three. Ends early where `out` is full.
+ * search->head: how many leading bytes stand for the first character of a text whose form this one is; the same of `out`
+ * afterwards. What is put in stands for what the last byte that it replaces stood for, as `tokenizers` aligns it. */
 enum status pattern_replace(const struct pattern *pattern, struct pattern_search *search,
                             const char *content, size_t content_length, struct str *out,
                             struct error *err) WARN_UNUSED;

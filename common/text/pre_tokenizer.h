@@ -5,6 +5,7 @@
 #define BATON_TEXT_PRE_TOKENIZER_H
 
 #include "common/text/pattern.h"
+#include "common/text/piece.h"
 
 #define PRE_TOKENIZER_LIMIT_STAGES 16
 
@@ -58,11 +59,9 @@ struct word_sink {
     void *context;
 };
 
-/* `text` is valid UTF-8; `first`: it is where the whole text starts (for Metaspace). STATUS_LIMIT where a pattern
- * backtracks too much. */
+/* STATUS_LIMIT where a pattern backtracks too much. */
 enum status pre_tokenizer_run(const struct pre_tokenizer *pre_tokenizer,
-                              struct regex_scratch *scratch, const char *text, size_t length,
-                              bool first, const struct word_sink *sink,
-                              struct error *err) WARN_UNUSED;
+                              struct regex_scratch *scratch, struct piece piece,
+                              const struct word_sink *sink, struct error *err) WARN_UNUSED;
 
 #endif

@@ -14,12 +14,6 @@ struct run {
     struct error *err;
 };
 
-struct piece {
-    const char *text;
-    size_t length;
-    bool first; /* where the whole text starts */
-};
-
 static enum status run_stage(const struct run *run, size_t nth, struct piece piece);
 
 /* The pieces of one split: matches and what is between them arrive in order. */
@@ -37,9 +31,7 @@ static enum status hand_on(const struct splitter *splitter, size_t start, size_t
 {
     if (start == end)
         return STATUS_OK;
-    struct piece piece = {splitter->whole.text + start, end - start,
-                          splitter->whole.first && start == 0};
-    return run_stage(splitter->run, splitter->nth + 1, piece);
+    return run_stage(splitter->run, splitter->nth + 1, piece_part(splitter->whole, start, end));
 }
 
 static enum status hand_on_waiting(struct splitter *splitter)
@@ -104,8 +96,8 @@ static enum status put_space(const struct run *run, size_t nth, struct piece pie
     ASSERT(spaced);
     spaced[0] = ' ';
     memcpy(spaced + 1, piece.text, piece.length);
-    enum status status =
-        run_stage(run, nth + 1, (struct piece){spaced, piece.length + 1, piece.first});
+    struct piece made = {spaced, piece.length + 1, piece.head ? piece.head + 1 : 0};
+    enum status status = run_stage(run, nth + 1, made);
     free(spaced);
     return status;
 }
@@ -125,8 +117,8 @@ static enum status split_metaspace(const struct run *run, size_t nth,
         const char *next = memmem(piece.text + from, piece.length - from, metaspace->replacement,
                                   metaspace->length);
         size_t length = next ? (size_t)(next - piece.text) : piece.length;
-        TRY(run_stage(run, nth + 1, (struct piece){piece.text, length, piece.first}));
-        piece = (struct piece){piece.text + length, piece.length - length, false};
+        TRY(run_stage(run, nth + 1, piece_part(piece, 0, length)));
+        piece = piece_part(piece, length, piece.length);
     }
     return STATUS_OK;
 }
@@ -134,18 +126,21 @@ static enum status split_metaspace(const struct run *run, size_t nth,
 static enum status apply_metaspace(const struct run *run, size_t nth, struct piece piece)
 {
     const struct metaspace *metaspace = &run->pre_tokenizer->stages[nth].metaspace;
-    size_t spaces = 0, length = 0;
+    size_t spaces = 0, length = 0, head = 0;
     for (size_t i = 0; i < piece.length; i++)
         spaces += piece.text[i] == ' ';
     char *text = malloc(piece.length + (spaces + 1) * metaspace->length);
     ASSERT(text);
     bool prepend = metaspace->prepend == PREPEND_ALWAYS ||
-                   (metaspace->prepend == PREPEND_FIRST && piece.first);
+                   (metaspace->prepend == PREPEND_FIRST && piece.head > 0);
     if (prepend && piece.text[0] != ' ' && !starts_with(piece, metaspace)) {
         memcpy(text, metaspace->replacement, metaspace->length);
         length = metaspace->length;
+        head = piece.head ? length : 0;
     }
     for (size_t i = 0; i < piece.length; i++) {
+        size_t width = piece.text[i] == ' ' ? metaspace->length : 1;
+        head += i < piece.head ? width : 0;
         if (piece.text[i] != ' ') {
             text[length++] = piece.text[i];
             continue;
@@ -153,7 +148,7 @@ static enum status apply_metaspace(const struct run *run, size_t nth, struct pie
         memcpy(text + length, metaspace->replacement, metaspace->length);
         length += metaspace->length;
     }
-    struct piece made = {text, length, piece.first};
+    struct piece made = {text, length, head};
     enum status status = metaspace->split ? split_metaspace(run, nth, metaspace, made)
                                           : run_stage(run, nth + 1, made);
     free(text);
@@ -173,9 +168,9 @@ static enum status run_stage(const struct run *run, size_t nth, struct piece pie
 }
 
 enum status pre_tokenizer_run(const struct pre_tokenizer *pre_tokenizer,
-                              struct regex_scratch *scratch, const char *text, size_t length,
-                              bool first, const struct word_sink *sink, struct error *err)
+                              struct regex_scratch *scratch, struct piece piece,
+                              const struct word_sink *sink, struct error *err)
 {
     struct run run = {pre_tokenizer, scratch, sink, err};
-    return length ? run_stage(&run, 0, (struct piece){text, length, first}) : STATUS_OK;
+    return piece.length ? run_stage(&run, 0, piece) : STATUS_OK;
 }

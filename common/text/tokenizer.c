@@ -144,50 +144,40 @@ static enum status encode_word(void *context, const char *word, size_t length, s
                : too_many(encoding->ids, err);
 }
 
-/* A part of the text between added tokens. */
-struct gap {
-    const char *text;
-    size_t length;
-    bool first; /* the text starts here */
-};
-
 static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
-                                  struct gap gap);
+                                  struct piece whole);
 
+/* What stands between added tokens. */
 static enum status encode_gap(struct encoding *encoding, enum added_tokens_pass pass,
-                              struct gap gap)
+                              struct piece gap)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
     if (pass == ADDED_TOKENS_RAW) {
-        TRY(normalizer_apply(&tokenizer->normalizer, encoding->regex, &encoding->normal, &gap.text,
-                             &gap.length, encoding->err));
+        TRY(normalizer_apply(&tokenizer->normalizer, encoding->regex, &encoding->normal, &gap,
+                             encoding->err));
         return encode_between(encoding, ADDED_TOKENS_NORMALIZED, gap);
     }
     struct word_sink sink = {.take = encode_word, .context = encoding};
-    return pre_tokenizer_run(&tokenizer->pre_tokenizer, encoding->regex, gap.text, gap.length,
-                             gap.first, &sink, encoding->err);
+    return pre_tokenizer_run(&tokenizer->pre_tokenizer, encoding->regex, gap, &sink, encoding->err);
 }
 
 /* The added tokens of this pass, and what stands between them through the rest of the pipeline. */
 static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
-                                  struct gap whole)
+                                  struct piece whole)
 {
     const struct added_tokens *added = &encoding->tokenizer->added;
     struct added_match match = {0};
     size_t at = 0;
     while ((match = added_tokens_next(added, pass, whole.text, whole.length, match)).token) {
         if (match.start > at)
-            TRY(encode_gap(
-                encoding, pass,
-                (struct gap){whole.text + at, match.start - at, whole.first && at == 0}));
+            TRY(encode_gap(encoding, pass, piece_part(whole, at, match.start)));
         if (match.start < match.end)
             TRY(push(encoding, match.token->id));
         at = match.end;
     }
     if (at == whole.length)
         return STATUS_OK;
-    return encode_gap(encoding, pass,
-                      (struct gap){whole.text + at, whole.length - at, whole.first && at == 0});
+    return encode_gap(encoding, pass, piece_part(whole, at, whole.length));
 }
 
 static enum status encode(struct encoding *encoding, const char *text, size_t length,
@@ -196,7 +186,8 @@ static enum status encode(struct encoding *encoding, const char *text, size_t le
     const struct post_processor *post = &encoding->tokenizer->post_processor;
     for (size_t i = 0; add_special && i < post->before_count; i++)
         TRY(push(encoding, post->before[i]));
-    TRY(encode_between(encoding, ADDED_TOKENS_RAW, (struct gap){text, length, true}));
+    size_t head = length ? utf8_next(text, length).length : 0;
+    TRY(encode_between(encoding, ADDED_TOKENS_RAW, (struct piece){text, length, head}));
     for (size_t i = 0; add_special && i < post->after_count; i++)
         TRY(push(encoding, post->after[i]));
     return STATUS_OK;

@@ -92,8 +92,4 @@ def make(rnd, models):
         token["id"] = len(known) + n
     spec.update(normalizer=normalizer(rnd), pre_tokenizer=pre_tokenizer(rnd, byte_level), decoder=decoder(rnd, byte_level), post_processor=processor(rnd))
     spec["added_tokens"] += new
-    for part in (spec["pre_tokenizer"] or {}).get("pretokenizers", [])[1:]:
-        # Where the text starts can't be told behind a split of text whose start a normalizer changed: docs/tokenizers.md.
-        if part.get("prepend_scheme") == "first" and spec["normalizer"]:
-            part["prepend_scheme"] = "always"
     return spec

@@ -22,8 +22,6 @@ _Noreturn void fuzz_fail(const char *file, int line, const char *condition);
 
 /* A sentence for a person: not empty, valid UTF-8, no control characters. */
 void fuzz_check_sentence(const char *text);
-/* The same for `count` bytes that may hold line ends and tabs. */
-void fuzz_check_text(const char *text, size_t count);
 
 /* The input, taken apart from its front; what isn't there any more reads as zeros. */
 struct fuzz_input {

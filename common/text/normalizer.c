@@ -110,7 +110,8 @@ static size_t bytes_of_characters(const char *text, size_t length, size_t count)
     return bytes;
 }
 
-/* Composed with what follows or not, the characters of the head stay as many as they are by themselves. */
+/* The characters of the head are taken for as many as they are by themselves, which they are unless form C moves marks across its
+ * end (docs/tokenizers.md). */
 static size_t compose(struct piece piece, struct str *out)
 {
     size_t count = 0;

@@ -123,11 +123,36 @@ static void test_names_that_left_are_bounded(void **state)
     teardown(&world);
 }
 
+static void test_pauses_between_dials_double_up_to_their_limit(void **state)
+{
+    (void)state;
+    struct world world;
+    setup(&world);
+    uint64_t now_us = 1000, pause_us = 0, at_limit = 0;
+    comes(&world, "prefill-0", 1, now_us);
+    for (int dials = 0; at_limit < 3; dials++) {
+        assert_true(dials < 30);
+        struct inbox_message *message = ring_wait(world.inbox.ring, 20000000);
+        assert_true(message && message->kind == INBOX_LINK_CLOSED);
+        workers_link_closed(&world.workers, (struct worker_link *)message, false, now_us);
+        uint64_t next_us = workers_next_us(&world.workers) - now_us;
+        assert_int_equal(next_us, !pause_us            ? next_us
+                                  : pause_us > 1000000 ? 2000000
+                                                       : 2 * pause_us);
+        at_limit += next_us == 2000000;
+        pause_us = next_us;
+        now_us += pause_us;
+        workers_tick(&world.workers, now_us);
+    }
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_away_counts_over_lives_that_are_never_ready),
+        cmocka_unit_test(test_pauses_between_dials_double_up_to_their_limit),
         cmocka_unit_test(test_away_counts_anew_for_one_that_was_ready),
         cmocka_unit_test(test_names_that_left_are_bounded),
     };

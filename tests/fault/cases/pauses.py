@@ -72,7 +72,8 @@ def stopped_and_given_up(run, point, prefills):
 
 @case("prefill_stopped", "P is silent past the read's deadline or the lease", SHORT_LEASE)
 def prefill_stopped(run):
-    """Over tcp its bytes don't come (read deadline), over shm they do, but no answer (silence): lost, and computed elsewhere."""
+    """Over shm its bytes still come, but no answer (silence); over tcp a read that was under way may end at its deadline first. Lost, and
+    computed elsewhere."""
     fleet = run.fleet
     asks, start = run.pair()
     told = len(fleet.log_text("router"))
@@ -83,7 +84,9 @@ def prefill_stopped(run):
     # Both were its own, or the one that was had not told of its first chunk yet, which then counts as none.
     seen = run.all_same(calls, [[1, 2], [2, 2], [1, 1]])
     assert 'msg="prompt is computed again"' in fleet.log_text("router")[told:], "nothing was lost"
+    reasons = set(re.findall(r'prefill=prefill-0 why="(\w+)"', fleet.log_text("router")[told:]))
+    assert reasons <= ({"silent", "read"} if run.lane == "tcp" else {"silent"}) and (reasons or seen == [1, 1]), reasons
     assert fleet.is_stopped("prefill-0")
     fleet.resume("prefill-0")
     run.settle(within=2, since=max(call.ended_at for call in calls) + 100)
-    return f"lost, equal, prefills {seen}"
+    return f"lost ({'/'.join(sorted(reasons))}), equal, prefills {seen}"

@@ -116,7 +116,7 @@ struct rpc_server_config {
     size_t max_connections; /* at once; one more is closed at once. 0: 4096 */
     uint64_t keepalive_us;  /* 0: off; a silent peer is found after keepalive + 2 s */
     /* A call whose first message is not here, whole, after so long ends with DEADLINE_EXCEEDED, `late_message`; `late` (may be
-     * NULL) is then called, on a thread of the server's. 0: no limit. */
+     * NULL) is called just before, on a thread of the server's, and must not block nor touch calls. 0: no limit. */
     uint64_t first_message_us;
     void (*late)(void *context);
     void *late_context;

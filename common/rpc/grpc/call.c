@@ -160,7 +160,7 @@ void call_begin_server(struct rpc_call *call, void *service)
     pthread_mutex_unlock(&call->lock);
 }
 
-bool call_end_if_silent(struct rpc_call *call, uint64_t now_us, uint64_t limit_us)
+bool call_is_silent(struct rpc_call *call, uint64_t now_us, uint64_t limit_us)
 {
     uint64_t since_us = atomic_load(&call->silent_since_us);
     if (!since_us || now_us < since_us + limit_us)
@@ -168,13 +168,15 @@ bool call_end_if_silent(struct rpc_call *call, uint64_t now_us, uint64_t limit_u
     pthread_mutex_lock(&call->lock);
     bool ended = call->silenced || call->terminal;
     pthread_mutex_unlock(&call->lock);
-    if (ended)
-        return false;
+    return !ended;
+}
+
+void call_end_silent(struct rpc_call *call, uint64_t limit_us)
+{
     char sentence[80];
     snprintf(sentence, sizeof sentence, "no message came within %llu ms",
              (unsigned long long)(limit_us / 1000));
     rpc_call_finish(call, RPC_DEADLINE_EXCEEDED, "late_message", sentence);
-    return true;
 }
 
 void call_begin_client(struct rpc_call *call, bool wait_for_ready)

@@ -85,8 +85,10 @@ struct rpc_call *call_create(grpc_call *core, bool is_server);
 void call_abandon(struct rpc_call *call);
 /* Server: posts the terminal batch, runs `open`, starts to read. Client: sends the headers, starts to read. */
 void call_begin_server(struct rpc_call *call, void *service);
-/* Server: ends it, and says so, if it began limit_us or longer ago and nothing has come but its headers. Any thread. */
-bool call_end_if_silent(struct rpc_call *call, uint64_t now_us, uint64_t limit_us);
+/* Server: it has not ended, began limit_us or longer ago, and nothing has come but its headers. Any thread. */
+bool call_is_silent(struct rpc_call *call, uint64_t now_us, uint64_t limit_us);
+/* Ends such a call with DEADLINE_EXCEEDED, `late_message`. */
+void call_end_silent(struct rpc_call *call, uint64_t limit_us);
 void call_begin_client(struct rpc_call *call, bool wait_for_ready);
 
 /* --- call_send.c --- */

@@ -244,25 +244,21 @@ static void on_connection(void *context, int fd)
     grpc_server_add_channel_from_fd(server->core, fd, server->credentials);
 }
 
-struct silence {
-    uint64_t now_us, limit_us;
-    size_t ended;
-};
-
 static void end_if_silent(void *context, struct rpc_call *call)
 {
-    struct silence *silence = context;
-    silence->ended += call_end_if_silent(call, silence->now_us, silence->limit_us);
+    struct rpc_server *server = context;
+    if (!call_is_silent(call, clock_now_us(), server->first_message_us))
+        return;
+    if (server->late) /* first: whoever hears of the end finds it counted */
+        server->late(server->late_context);
+    call_end_silent(call, server->first_message_us);
 }
 
 /* Whoever opens a call and says nothing holds a place of max_calls. */
 static void end_silent_calls(void *context)
 {
     struct rpc_server *server = context;
-    struct silence silence = {.now_us = clock_now_us(), .limit_us = server->first_message_us};
-    call_set_each(&server->calls, end_if_silent, &silence);
-    while (server->late && silence.ended--)
-        server->late(server->late_context);
+    call_set_each(&server->calls, end_if_silent, server);
 }
 
 static uint64_t look_every_us(const struct rpc_server_config *config)

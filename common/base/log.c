@@ -133,7 +133,8 @@ bool log_limit_take(struct log_limit *limit, uint64_t now_us, uint64_t *left_out
 {
     while (atomic_flag_test_and_set_explicit(&limit->busy, memory_order_acquire))
         ; /* a few instructions of another thread */
-    if (!limit->begun || now_us - limit->since_us >= LOG_LIMIT_US) {
+    /* Another thread's clock may have been read later, and have begun the window after now_us. */
+    if (!limit->begun || now_us >= limit->since_us + LOG_LIMIT_US) {
         limit->begun = true;
         limit->since_us = now_us;
         limit->lines = 0;

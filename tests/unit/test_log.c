@@ -261,6 +261,18 @@ static void test_what_was_left_out_stands_in_the_next_line(void **state)
     unlink(path);
 }
 
+static void test_a_clock_that_was_read_earlier_begins_no_window(void **state)
+{
+    (void)state;
+    struct log_limit limit = {.most = 1, .busy = ATOMIC_FLAG_INIT};
+    uint64_t left_out;
+    assert_true(log_limit_take(&limit, 1000001, &left_out));
+    assert_false(log_limit_take(&limit, 1000000, &left_out));
+    assert_false(log_limit_take(&limit, 1000000 + LOG_LIMIT_US, &left_out));
+    assert_true(log_limit_take(&limit, 1000001 + LOG_LIMIT_US, &left_out));
+    assert_int_equal(left_out, 2);
+}
+
 static void *flood(void *unused)
 {
     (void)unused;
@@ -305,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_all_of_a_cluster_that_starts_are_told),
         cmocka_unit_test(test_a_word_is_one_printable_value),
         cmocka_unit_test(test_what_was_left_out_stands_in_the_next_line),
+        cmocka_unit_test(test_a_clock_that_was_read_earlier_begins_no_window),
         cmocka_unit_test(test_a_flood_is_a_few_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include "common/cli/cli.h"
 
+#include "common/base/standard_output.h"
 #include "common/cli/cmd_bench_engine.h"
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/cmd_generate.h"
@@ -69,5 +70,11 @@ static int cmd_bench(int argc, char **argv)
 
 int cli_main(int argc, char **argv)
 {
-    return run_command("baton", commands, COUNT(commands), argc, argv);
+    struct error err;
+    standard_output_open();
+    int code = run_command("baton", commands, COUNT(commands), argc, argv);
+    if (standard_output_flush(&err) == STATUS_OK || code != 0) /* else it has said why already */
+        return code;
+    fprintf(stderr, "baton: %s\n", err.text);
+    return 1;
 }

@@ -1,6 +1,7 @@
 #include "common/cli/cmd_generate.h"
 
 #include "common/base/log.h"
+#include "common/base/standard_output.h"
 #include "common/cli/cluster_file.h"
 #include "common/cli/generate_answer.h"
 #include "common/cli/generate_call.h"
@@ -102,9 +103,11 @@ static enum status take_message(struct run *run, const struct generate_event *ev
     if (status == STATUS_OK)
         status =
             generate_answer_take(&run->answer, (const Baton__V1__GenerateResponse *)message, err);
+    if (status != STATUS_OK)
+        error_prefix(err, status, "cannot use the server's answer");
     if (status == STATUS_OK && !run->settings.json && run->answer.text.length > shown) {
         fwrite(run->answer.text.data + shown, 1, run->answer.text.length - shown, stdout);
-        fflush(stdout);
+        status = standard_output_flush(err);
     }
     arena_deinit(&arena);
     return status;
@@ -138,6 +141,8 @@ static void say_why(const struct run *run, const struct generate_event *event)
 static void take_end(struct run *run, const struct generate_event *event)
 {
     run->ended = true;
+    if (run->exit_code) /* we ended it, and said why */
+        return;
     if (event->code == RPC_OK && run->answer.finished) {
         print_answer(run);
         return;
@@ -160,7 +165,7 @@ static void take_event(struct run *run, const struct generate_event *event)
     if (event->ended) {
         take_end(run, event);
     } else if (run->exit_code == 0 && take_message(run, event, &err) != STATUS_OK) {
-        fprintf(stderr, "baton generate: cannot use the server's answer: %s\n", err.text);
+        fprintf(stderr, "baton generate: %s\n", err.text);
         run->exit_code = 1;
         generate_call_cancel(run->call);
     }

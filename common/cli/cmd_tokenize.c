@@ -1,5 +1,6 @@
 #include "common/cli/cmd_tokenize.h"
 
+#include "common/base/standard_output.h"
 #include "common/config/config.h"
 #include "common/json/json.h"
 #include "common/json/json_quote.h"
@@ -237,9 +238,8 @@ static enum status print_line(const struct str *out, struct error *err)
                          out->limit);
     fwrite(out->data, 1, out->length, stdout);
     putchar('\n');
-    if (fflush(stdout) != 0) /* each line at once, for those who talk to us through pipes */
-        return error_set(err, STATUS_IO, "standard output: %s", strerror(errno));
-    return STATUS_OK;
+    return standard_output_flush(
+        err); /* each line at once, for those who talk to us through pipes */
 }
 
 static enum status run_line(const struct command *command, const struct tokenizer *tokenizer,

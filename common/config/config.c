@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/log.h"
+#include "common/base/standard_output.h"
 #include "common/base/utf8.h"
 #include "common/config/config_file.h"
 #include "common/config/config_names.h"
@@ -283,6 +284,11 @@ void config_load_or_exit(const struct config_program *program, int argc, char **
         fprintf(stderr, "Try: %s --help\n", program->name);
     }
     str_deinit(&text);
+    struct error err;
+    if (standard_output_flush(&err) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", program->name, err.text);
+        exit(1);
+    }
     exit(status == STATUS_OK ? 0 : 2);
 }
 

@@ -121,7 +121,7 @@ static void send_lost(struct decode_role *role, struct sequence_key key, enum si
     snprintf(why, sizeof why, "%s%s%s", sink_reason_name(reason), how ? ": " : "",
              how ? kv_failure_name(role->read_failure) : "");
     counter_add(role->worker->metrics.handoffs_failed, 1);
-    session_send_lost(&role->worker->session, key, why);
+    session_send_lost(&role->worker->session, key, why, "");
 }
 
 static void send_refused(struct decode_role *role, const struct sink_action *action)
@@ -415,7 +415,7 @@ static void on_failed(struct decode_role *role, const struct step_event *event)
 {
     request_names_log_failed(&role->names, MODULE, event);
     log_end(role, event->key, "step_failed");
-    session_send_lost(&role->worker->session, event->key, "step_failed");
+    session_send_lost(&role->worker->session, event->key, "step_failed", event->err.text);
     step_loop_remove(role->worker->steps, event->key);
     sink_on_finished(role->sinks, clock_now_us(), event->key.request, event->key.attempt,
                      &role->actions);

@@ -55,6 +55,13 @@ static void send_refused(struct prefill_role *role, const struct source_action *
                          sentence, action->retry);
 }
 
+static void send_lost(struct prefill_role *role, const struct source_action *action)
+{
+    session_send_lost(&role->worker->session,
+                      (struct sequence_key){action->request, action->attempt}, "step_failed",
+                      role->sentence ? role->sentence : "");
+}
+
 static void count_end(struct prefill_role *role, enum source_end end)
 {
     const struct worker_metrics *metrics = &role->worker->metrics;
@@ -95,6 +102,7 @@ static void run_actions(struct prefill_role *role)
             break;
         case SOURCE_SEND_OPENED: send_opened(role, action); break;
         case SOURCE_SEND_REFUSED: send_refused(role, action); break;
+        case SOURCE_SEND_LOST: send_lost(role, action); break;
         case SOURCE_SEND_PEER: kv_export_send(role->exports, action->peer, &action->message); break;
         }
     }

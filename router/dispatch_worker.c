@@ -5,6 +5,7 @@
 #include "router/dispatch_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------- commands */
@@ -223,13 +224,19 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
     struct request *request = find(dispatch, lost->request);
     if (!request)
         return;
-    char quoted[100];
+    char quoted[100], sentence[300];
+    bool step_failed = !strcmp(lost->reason, "step_failed");
     log_warn_lifecycle(
-        "dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s msg=\"handoff is lost\"",
+        "dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s sentence=%s msg=\"%s\"",
         request->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
-        log_quote(lost->reason, quoted, sizeof quoted));
+        log_quote(lost->reason, quoted, sizeof quoted),
+        log_quote(lost->message, sentence, sizeof sentence),
+        step_failed ? "a step failed" : "handoff is lost");
+    if (step_failed)
+        snprintf(request->failure, sizeof request->failure, "%s could not compute a step: %s",
+                 worker->info.name, lost->message);
     struct life_actions actions;
-    request_life_on_lost(&request->life, worker->key, lost->attempt, &actions);
+    request_life_on_lost(&request->life, worker->key, lost->attempt, step_failed, &actions);
     request_execute(dispatch, request, &actions);
 }
 

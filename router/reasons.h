@@ -32,6 +32,7 @@
     X(DEADLINE, "deadline", DEADLINE_EXCEEDED, "the deadline passed")                              \
     X(CANCELLED, "cancelled", CANCELLED, "the client left")                                        \
     X(INTERNAL, "internal", INTERNAL, "a fault of this program")                                   \
+    X(STEP_FAILED, "step_failed", INTERNAL, "workers could not compute a step of it")              \
     X(WRONG_VERSION, "wrong_version", FAILED_PRECONDITION, "the worker is of another version")     \
     X(WRONG_MODEL, "wrong_model", FAILED_PRECONDITION, "the worker serves another model")          \
     X(NAME_IN_USE, "name_in_use", FAILED_PRECONDITION, "another live worker has this name")        \

@@ -113,7 +113,9 @@ enum reason request_reason(const struct request *request)
         if (!strcmp(life->reason, reason_name(REASON_DRAINING)))
             return REASON_DRAINING;
         return strcmp(life->reason, "no_worker") ? REASON_WORKERS_LOST : REASON_NO_WORKERS;
-    case TERMINAL_INTERNAL: return REASON_INTERNAL;
+    case TERMINAL_INTERNAL:
+        return strcmp(life->reason, reason_name(REASON_STEP_FAILED)) ? REASON_INTERNAL
+                                                                     : REASON_STEP_FAILED;
     }
     return REASON_INTERNAL;
 }
@@ -123,13 +125,15 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
 {
     uint64_t age_ms = (now_us - request->timing.arrival_us) / 1000;
     bool refused = reason == REASON_REFUSED || reason == REASON_CONTEXT_LENGTH_EXCEEDED;
-    bool explained = *request->refusal && (refused || reason == REASON_NO_WORKERS);
-    if (refused && explained)
-        error_set(sentence, STATUS_INVALID, "%s", request->refusal);
+    const char *why = reason == REASON_STEP_FAILED             ? request->failure
+                      : refused || reason == REASON_NO_WORKERS ? request->refusal
+                                                               : "";
+    if (refused && *why)
+        error_set(sentence, STATUS_INVALID, "%s", why);
     else
         error_set(sentence, STATUS_INVALID,
                   "%s (after %" PRIu64 " ms, %u token%s and %u prefill%s)",
-                  explained ? request->refusal : reason_when(reason), age_ms,
-                  request->emitted_count, request->emitted_count == 1 ? "" : "s",
-                  request->life.runs, request->life.runs == 1 ? "" : "s");
+                  *why ? why : reason_when(reason), age_ms, request->emitted_count,
+                  request->emitted_count == 1 ? "" : "s", request->life.runs,
+                  request->life.runs == 1 ? "" : "s");
 }

@@ -51,6 +51,7 @@ struct request {
     char source_address[128];         /* of the worker that holds it */
     enum route_lack lack;             /* why the last placement pass had no worker for it */
     char refusal[256]; /* the sentence of the worker that refused it, or of the placement */
+    char failure[256]; /* that of the worker that could not compute a step of it */
     TAILQ_ENTRY(request) all_link, waiting_link, dirty_link;
 };
 TAILQ_HEAD(request_list, request);

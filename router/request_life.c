@@ -125,7 +125,10 @@ static void place(struct request_life *life, enum request_state state, struct ca
 static void run_again(struct request_life *life, struct cause cause, struct life_actions *out)
 {
     if (life->runs >= life->limits.runs) {
-        finish(life, TERMINAL_UNAVAILABLE, "retries", out);
+        if (life->step_failed)
+            finish(life, TERMINAL_INTERNAL, "step_failed", out);
+        else
+            finish(life, TERMINAL_UNAVAILABLE, "retries", out);
         return;
     }
     if (!may_try_again(life, cause, out))
@@ -263,6 +266,7 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
         return;
     }
     life->delivered++;
+    life->step_failed = false;
     struct life_action *action = append(out, LIFE_DELIVER);
     action->index = token->index;
     action->id = token->id;
@@ -275,12 +279,21 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
 }
 
 void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t attempt,
-                          struct life_actions *out)
+                          bool step_failed, struct life_actions *out)
 {
     out->count = 0;
-    if (is_current(life, attempt) && life->state == REQUEST_DECODE && worker == life->decode)
-        run_again(life, (struct cause){.avoid_prefill = life->prefill, .avoid_decode = worker},
-                  out); /* which of the two it was can't be seen from here */
+    if (!is_current(life, attempt))
+        return;
+    bool by_decode = life->state == REQUEST_DECODE && worker == life->decode;
+    bool by_prefill = step_failed && worker == life->prefill;
+    if (!by_prefill && !by_decode)
+        return;
+    life->step_failed |= step_failed;
+    /* Which of the two a handoff was lost by can't be seen from here. */
+    run_again(life,
+              (struct cause){.avoid_prefill = by_prefill || !step_failed ? life->prefill : 0,
+                             .avoid_decode = by_decode ? worker : 0},
+              out);
 }
 
 void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_t attempt,

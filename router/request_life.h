@@ -73,6 +73,7 @@ struct request_life {
     enum terminal_status status;          /* of ENDED */
     enum finish_reason finish;
     const char *reason; /* static: why it ended so, "retries", "deadline", ... */
+    bool step_failed;   /* a worker could not compute a step of it, since the last token came */
     uint32_t dropped;   /* messages of older attempts, tokens that came twice without need */
 };
 
@@ -138,8 +139,10 @@ struct life_token {
 };
 void request_life_on_token(struct request_life *life, const struct life_token *token,
                            struct life_actions *out);
+/* The decode worker gave the attempt up, or (`step_failed`) either worker could not compute a step of it: which may not help elsewhere
+ * either, and is the reason why the request ends if its runs are used up so. */
 void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t attempt,
-                          struct life_actions *out);
+                          bool step_failed, struct life_actions *out);
 void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_t attempt,
                              bool retry, struct life_actions *out);
 void request_life_on_session_lost(struct request_life *life, uint64_t worker,

@@ -324,8 +324,10 @@ void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t requ
         return;
     if (source->state == SOURCE_QUEUED) {
         refuse(request, attempt, reason, retry, out);
-    } else if (source->subscribed) { /* from Opened on it is the reader who decides what is lost */
-        answer(out, source->subscriber, PEER_GONE, request, source->reader);
+    } else {
+        append(out, SOURCE_SEND_LOST, request, source->reader);
+        if (source->subscribed)
+            answer(out, source->subscriber, PEER_GONE, request, source->reader);
     }
     end(table, source, SOURCE_FAILED, out);
 }

@@ -39,6 +39,7 @@ enum source_action_kind {
     SOURCE_FREE,  /* step thread: stop, and free all blocks of (request, attempt) */
     SOURCE_SEND_OPENED,  /* router: handle */
     SOURCE_SEND_REFUSED, /* router: reason, retry */
+    SOURCE_SEND_LOST,    /* router: a step failed after Opened */
     SOURCE_SEND_PEER,    /* peer: message */
 };
 
@@ -96,7 +97,8 @@ void source_on_router_changed(struct source_table *table, uint64_t now_us,
 void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t request,
                         uint32_t attempt, const uint32_t *blocks, uint32_t block_count,
                         struct source_actions *out);
-/* It will never have room for this prompt, or the step failed. `reason` is static text. */
+/* It will never have room for this prompt, or the step failed. `reason` is static text. From Opened on the router is told (LOST) as well
+ * as the reader, who only learns that the handle is gone. */
 void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t request,
                       uint32_t attempt, const char *reason, bool retry, struct source_actions *out);
 /* The keys and values of the first `tokens` tokens are in their blocks. */

@@ -179,12 +179,14 @@ void session_send_refused(struct session *session, struct sequence_key key, cons
     session_send(session, &up);
 }
 
-void session_send_lost(struct session *session, struct sequence_key key, const char *reason)
+void session_send_lost(struct session *session, struct sequence_key key, const char *reason,
+                       const char *message)
 {
     Baton__Worker__V1__Lost lost = BATON__WORKER__V1__LOST__INIT;
     lost.request = key.request;
     lost.attempt = key.attempt;
     lost.reason = (char *)reason;
+    lost.message = (char *)message;
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOST;
     up.lost = &lost;

@@ -43,7 +43,8 @@ bool session_flushed(
 void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count);
 void session_send_refused(struct session *session, struct sequence_key key, const char *reason,
                           const char *message, bool retry);
-void session_send_lost(struct session *session, struct sequence_key key, const char *reason);
+void session_send_lost(struct session *session, struct sequence_key key, const char *reason,
+                       const char *message);
 void session_send(struct session *session, Baton__Worker__V1__SessionUp *up);
 /* A load report, at most every 100 ms. */
 void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us);

@@ -1,5 +1,7 @@
 """Workers that are killed at the worst moments: the answer is whole and equal, or the error comes fast; nothing leaks."""
+import json
 import random
+import shutil
 import time
 
 import grpc
@@ -119,3 +121,35 @@ def test_up_reports_a_dead_child(start_cluster):
                (cluster.folder / "up.log").read_text(), 10)
     assert not alive(pid), "reaped"
     assert len(cluster.generate([20, 21, 22], max_tokens=3, ignore_eos=True)["token_ids"]) == 3
+
+
+POISON = 380  # a token whose embedding is not a number
+
+
+def poisoned_model(folder):
+    """The golden llama, with the bf16 embedding of POISON overwritten by NaN."""
+    shutil.copytree(GOLDEN / "llama", folder)
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    tensor = json.loads(data[8:8 + size])["model.embed_tokens.weight"]
+    row = tensor["shape"][1] * 2
+    at = 8 + size + tensor["data_offsets"][0] + POISON * row
+    data[at:at + row] = b"\xc0\x7f" * (row // 2)
+    path.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("prefill", [1, 0])
+def test_logits_that_are_no_numbers_are_told_as_such(start_cluster, connect, tmp_path, prefill):
+    """The same step fails wherever it is tried: that is what the client hears, and not that workers died."""
+    cluster = start_cluster(model=poisoned_model(tmp_path / "model"), prefill=prefill, settings={"local-prefill-wait": "0"})
+    client = connect(cluster)
+    with pytest.raises(grpc.RpcError) as failed:
+        client.generate([20, POISON], max_tokens=4)
+    assert (failed.value.code(), reason_of(failed.value)) == (grpc.StatusCode.INTERNAL, "step_failed")
+    worker = "prefill-0" if prefill else "decode-0"
+    assert failed.value.details().startswith(f"{worker} could not compute a step: the model gave a logit that is not a number at position ")
+    assert "and 3 prefills)" in failed.value.details()
+    assert len(client.generate([20, 21], max_tokens=4, ignore_eos=True).ids) == 4, "another request is served as ever"
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)

@@ -177,6 +177,7 @@ struct sim_message {
     uint32_t variant; /* OPENED: what that served */
     struct life_token token;
     bool retry, misfit; /* REFUSED */
+    bool step_failed;   /* LOST */
     struct peer_down down;
     struct peer_up up;
 };
@@ -348,7 +349,7 @@ struct sim_request {
 struct sim_totals { /* over many runs: that what should happen did happen */
     uint64_t runs, events, overtaken, cancels, deadlines;
     uint64_t happened[FAULT_COUNT];
-    uint64_t ok, cancelled, unavailable, overloaded, deadline, router_died;
+    uint64_t ok, cancelled, unavailable, internal, overloaded, deadline, router_died;
     uint64_t admitted, admitted_local, ended_with_first_token, regiven, rerun, orphans, rereads,
         held_again;
     uint64_t gone, expired, dropped, early_bytes;

@@ -153,6 +153,10 @@ static bool status_is_right(struct sim *sim, const struct sim_request *request)
         if (life->losses >= life->limits.losses)
             return sim->fault_count >= life->losses;
         return sim->plan->tiny || costs_of(sim, request) >= life->limits.runs;
+    case TERMINAL_INTERNAL:
+        t->internal++;
+        return life->step_failed &&
+               (sim->plan->tiny || costs_of(sim, request) >= life->limits.runs);
     case TERMINAL_OVERLOADED: t->overloaded++; return sim->plan->tiny;
     default: return false;
     }

@@ -341,8 +341,10 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
     else
         sink_on_finished(p->sinks, sim->now_us, m->request, m->attempt, &p->sink_out);
     if (event->value == STEP_FAILED) {
-        struct sim_message lost = {
-            .kind = MESSAGE_LOST, .request = m->request, .attempt = m->attempt};
+        struct sim_message lost = {.kind = MESSAGE_LOST,
+                                   .request = m->request,
+                                   .attempt = m->attempt,
+                                   .step_failed = true};
         sim_send(sim, p->session, process, &lost);
     }
     execute(sim, process, NULL);

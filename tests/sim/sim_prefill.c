@@ -135,6 +135,11 @@ static void execute(struct sim *sim, uint32_t process, const struct sim_message 
             message.retry = action->retry;
             sim_send(sim, p->session, process, &message);
             break;
+        case SOURCE_SEND_LOST:
+            message.kind = MESSAGE_LOST;
+            message.step_failed = true;
+            sim_send(sim, p->session, process, &message);
+            break;
         case SOURCE_SEND_PEER:
             message.kind = MESSAGE_PEER_UP;
             message.up = action->message;

@@ -223,7 +223,9 @@ static void on_message(struct sim *sim, const struct sim_event *event)
             request->handle = *m;
         break;
     case MESSAGE_TOKEN: request_life_on_token(&request->life, &m->token, &out); break;
-    case MESSAGE_LOST: request_life_on_lost(&request->life, worker, m->attempt, &out); break;
+    case MESSAGE_LOST:
+        request_life_on_lost(&request->life, worker, m->attempt, m->step_failed, &out);
+        break;
     case MESSAGE_REFUSED:
         note_misfit(sim, &request->life, worker, m);
         request_life_on_refused(&request->life, worker, m->attempt, m->retry, &out);

@@ -68,6 +68,7 @@ static void print_totals(const struct sim_totals *t)
     SHOW(cancelled);
     SHOW(deadline);
     SHOW(unavailable);
+    SHOW(internal);
     SHOW(overloaded);
     SHOW(router_died);
     SHOW(admitted);

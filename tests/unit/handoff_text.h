@@ -46,6 +46,7 @@ static inline void text_source_action(struct str *s, const struct source_action 
         str_addf(s, "refused %llu.%u %s%s", U(a->request), a->attempt, a->reason,
                  a->retry ? " retry" : "");
         break;
+    case SOURCE_SEND_LOST: str_addf(s, "lost %llu.%u", U(a->request), a->attempt); break;
     case SOURCE_SEND_PEER:
         str_addf(s, ">%llu ", U(a->peer));
         text_peer_up(s, &a->message);

@@ -73,7 +73,12 @@ static void token(struct fixture *f, uint64_t worker, uint32_t attempt, uint32_t
 
 static void lost(struct fixture *f, uint64_t worker, uint32_t attempt)
 {
-    request_life_on_lost(&f->life, worker, attempt, &f->out);
+    request_life_on_lost(&f->life, worker, attempt, false, &f->out);
+}
+
+static void step_failed(struct fixture *f, uint64_t worker, uint32_t attempt)
+{
+    request_life_on_lost(&f->life, worker, attempt, true, &f->out);
 }
 
 static void session_lost(struct fixture *f, uint64_t worker)
@@ -298,6 +303,42 @@ static void test_workers_that_die_before_opened_are_limited(void **state)
     }
     expect(f, ">3 release a3; finish unavailable none (losses)");
     assert_int_equal(f->life.runs, 0);
+}
+
+/* Runs that end by a failed step, of either worker, end the request with that, and not as if workers had died. */
+static void test_steps_that_fail_are_told(void **state)
+{
+    struct fixture *f = *state; /* 3 runs */
+    placed(f, P1, D1);
+    opened(f, P1, 1);
+    step_failed(f, P2, 1); /* of no part in it */
+    expect(f, "");
+    step_failed(f, P1, 1);
+    expect(f, ">1 release a1; >11 release a1; place not p1");
+    lost(f, D1, 1); /* the reader hears it too */
+    expect(f, "");
+    placed(f, P2, D1);
+    opened(f, P2, 2);
+    step_failed(f, D1, 2);
+    expect(f, ">2 release a2; >11 release a2; place not d11");
+    placed(f, P1, D2);
+    opened(f, P1, 3);
+    lost(f, D2, 3); /* and may be heard first */
+    expect(f, ">1 release a3; >12 release a3; finish internal none (step_failed)");
+}
+
+static void test_a_step_that_failed_is_past_with_the_next_token(void **state)
+{
+    struct fixture *f = *state;
+    f->life.limits.runs = 2;
+    placed(f, P1, D1);
+    opened(f, P1, 1);
+    step_failed(f, P1, 1);
+    placed(f, P1, D1);
+    opened(f, P1, 2);
+    token(f, P1, 2, 1, FINISH_NONE);
+    lost(f, D1, 2);
+    expect(f, ">1 release a2; >11 release a2; finish unavailable none (retries)");
 }
 
 static void test_sessions_lost_count_together(void **state)
@@ -560,6 +601,8 @@ int main(void)
         T(test_the_end_during_a_pause),
         T(test_a_handle_that_nobody_can_read_is_computed_elsewhere),
         T(test_refusals),
+        T(test_steps_that_fail_are_told),
+        T(test_a_step_that_failed_is_past_with_the_next_token),
         T(test_a_refused_local_decode_costs_no_run),
         T(test_a_gap_runs_again),
         T(test_deadline_in_every_state),

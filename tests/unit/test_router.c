@@ -287,6 +287,24 @@ static void test_workers_that_die_again_and_again(void **state)
     cluster_stop(&c);
 }
 
+static void test_steps_that_fail(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct seen prefill, decode;
+    struct router_config config = world_config();
+    config.retries = 0;
+    cluster_start_with(&c, &config);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 3}, &prefill, &decode);
+    fake_step_failed(&c.prefill, &prefill, "the model gave no number");
+    client_wait_end(&c.client, RPC_INTERNAL, "step_failed");
+    assert_non_null(strstr(c.client.sentence,
+                           "prefill-0 could not compute a step: the model gave no number (after "));
+    cluster_release(&c, &decode);
+    client_stop(&c.client);
+    cluster_stop(&c);
+}
+
 static void test_a_worker_refuses(void **state)
 {
     (void)state;
@@ -508,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_decode_dies_after_some_tokens),
         cmocka_unit_test(test_a_restarted_worker_is_another_one),
         cmocka_unit_test(test_workers_that_die_again_and_again),
+        cmocka_unit_test(test_steps_that_fail),
         cmocka_unit_test(test_a_worker_refuses),
         cmocka_unit_test(test_a_worker_that_lies_is_cut_off),
         cmocka_unit_test(test_workers_that_differ_about_a_token),

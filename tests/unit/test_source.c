@@ -406,7 +406,7 @@ static void test_failures_of_the_step_thread(void **state)
     reserved(f, 1, 2, 2);
     ask_as(f, 9, PEER_SUBSCRIBE, 1, 2, (struct handle_ref){INCARNATION, 0, 1});
     source_on_failed(f->table, f->now_us, 1, 2, "internal", true, &f->out);
-    expect(f, ">9 gone 1.2; free 1.2 failed"); /* the reader decides from Opened on */
+    expect(f, "lost 1.2; >9 gone 1.2; free 1.2 failed");
     source_on_failed(f->table, f->now_us, 1, 2, "internal", true, &f->out);
     expect(f, "");
 }

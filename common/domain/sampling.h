@@ -26,7 +26,7 @@ struct sampling {
 /* Library defaults: temperature 1, top_p 1, everything else off, max_tokens 16. */
 struct sampling sampling_default(void);
 
-/* STATUS_INVALID and a sentence that names the field, its range and what was given. */
+/* STATUS_INVALID and a sentence that names each wrong field, its range and what was given. */
 enum status sampling_validate(const struct sampling *sampling, struct error *err) WARN_UNUSED;
 
 enum finish_reason {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define RING_CAPACITY 8192
+#define CALL_BYTES    4096 /* what a call counts for a message besides its own bytes, at most */
 #define METHOD        "/baton.v1.Baton/Generate"
 
 struct generate_call {
@@ -76,7 +77,9 @@ enum status generate_call_open(const char *server, const Baton__V1__GenerateRequ
 {
     struct generate_call *call = calloc(1, sizeof *call);
     ASSERT(call);
-    const struct rpc_channel_config channel = {.target = server};
+    const struct rpc_channel_config channel = {
+        .target = server, /* which says what is too long */
+        .max_queued_bytes = baton__v1__generate_request__get_packed_size(request) + CALL_BYTES};
     static const struct rpc_handlers handlers = {.message = on_message, .closed = on_closed};
     enum status status = ring_create(RING_CAPACITY, &call->ring);
     if (status != STATUS_OK)

@@ -28,7 +28,8 @@ struct built {
 
 static struct built build(const char *prompt, const char *const *arguments)
 {
-    struct built built = {0};
+    static struct built built; /* its request points into its settings: good until the next one */
+    built = (struct built){0};
     char *argv[64] = {(char *)"generate"};
     int argc = 1;
     while (arguments[argc - 1]) {

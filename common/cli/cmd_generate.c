@@ -134,7 +134,8 @@ static void print_answer(const struct run *run)
 static void say_why(const struct run *run, const struct generate_event *event)
 {
     struct error why;
-    generate_event_explain(event, run->settings.server, run->settings.timeout_us, &why);
+    generate_event_explain(event, run->settings.server, run->settings.timeout_us,
+                           run->answer.tokens > 0, &why);
     fprintf(stderr, "baton generate: %s\n", why.text);
 }
 

@@ -151,12 +151,21 @@ static const char *innermost(const char *message)
     return message;
 }
 
+/* Core's words for a connection that never was. */
+static bool never_reached(const char *message)
+{
+    return strstr(message, "failed to connect") || strstr(message, "DNS resolution failed");
+}
+
 void generate_event_explain(const struct generate_event *event, const char *server,
-                            uint64_t timeout_us, struct error *why)
+                            uint64_t timeout_us, bool answered, struct error *why)
 {
     bool own = *event->reason; /* the router's own words */
     if (event->code == RPC_OK)
         error_set(why, STATUS_IO, "the answer ended without its last message");
+    else if (!own && event->code == RPC_UNAVAILABLE && (answered || !never_reached(event->message)))
+        error_set(why, STATUS_UNAVAILABLE, "the connection to the router at %s broke%s: %s", server,
+                  answered ? " in the middle of the answer" : "", innermost(event->message));
     else if (!own && event->code == RPC_UNAVAILABLE)
         error_set(
             why, STATUS_UNAVAILABLE,

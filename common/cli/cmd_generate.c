@@ -43,14 +43,19 @@ static enum status read_prompt(struct run *run, const char **prompt, struct erro
     char buffer[16384];
     for (size_t count; (count = fread(buffer, 1, sizeof buffer, stdin)) > 0;)
         str_append(&text, buffer, count);
-    bool bad = text.truncated || ferror(stdin) || memchr(text.data, 0, text.length);
-    *prompt = bad ? NULL : arena_copy_str(&run->arena, text.data);
+    enum status status = STATUS_OK;
+    if (ferror(stdin))
+        status = error_set(err, STATUS_IO, "standard input: %s", strerror(errno));
+    else if (text.truncated)
+        status =
+            error_set(err, STATUS_INVALID, "standard input has over %u bytes, the longest prompt",
+                      MAX_PROMPT_BYTES);
+    else if (memchr(text.data, 0, text.length))
+        status = error_set(err, STATUS_INVALID, "standard input has a NUL, so it is no text");
+    else
+        *prompt = arena_copy_str(&run->arena, text.data);
     str_deinit(&text);
-    if (!*prompt)
-        return error_set(err, STATUS_INVALID,
-                         "standard input is no prompt: over %u bytes, unreadable, or not text",
-                         MAX_PROMPT_BYTES);
-    return STATUS_OK;
+    return status;
 }
 
 static enum status find_server(struct run *run, struct error *err)

@@ -38,7 +38,7 @@ struct registrar {
     bool leaving, left; /* asked for; done */
     bool answered;      /* the call in flight has ended, as `code` and `message` say */
     enum rpc_code code;
-    char message[256];
+    char message[sizeof((struct error *)NULL)->text]; /* a whole sentence of the router */
 };
 
 static void registrar_on_message(struct rpc_call *call, struct rpc_bytes bytes)
@@ -60,7 +60,7 @@ static void registrar_on_closed(struct rpc_call *call, const struct rpc_end *end
 
 static void complain(struct registrar *registrar, enum rpc_code code, const char *message)
 {
-    char quoted[300];
+    char quoted[600];
     uint64_t now_us = clock_now_us();
     if (registrar->complained_us && code == registrar->complained_of &&
         now_us - registrar->complained_us < COMPLAIN_EVERY_US)

@@ -5,6 +5,7 @@
 #include "common/model_config/rope_config.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 static const struct json_limits LIMITS = {.max_bytes = 1 << 20, .max_depth = 32};
 
@@ -115,6 +116,13 @@ enum status config_json_read(const char *model_dir, struct model_shape *shape,
     struct model_shape read = {0};
     struct end_ids ids = {0};
     struct json *json;
+    struct stat found;
+    if (stat(model_dir, &found) == 0 && !S_ISDIR(found.st_mode))
+        return error_set(
+            err, STATUS_INVALID,
+            "%s: a model is a folder in Hugging Face's layout, and this is a file: give "
+            "the folder that it is in",
+            model_dir);
     TRY(model_path(model_dir, "config.json", path, err));
     enum status status = json_read_file(path, LIMITS, &json, err);
     if (status == STATUS_NOT_FOUND)

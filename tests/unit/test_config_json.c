@@ -491,6 +491,13 @@ static void test_files_that_are_no_config(void **state)
                    "No such file or directory; a model is a folder in Hugging Face's layout");
     write_text("config.json", "[]");
     expect_refusal(STATUS_INVALID, "config.json", "expected an object, found an array");
+    char file[256];
+    struct model_config config;
+    struct error err;
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    assert_int_equal(model_config_read(file, &config, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "config.json: a model is a folder in Hugging Face's layout, "
+                                     "and this is a file"));
     const struct member odd_heads[] = {{"head_dim", ABSENT}, {"num_attention_heads", "6"}};
     write_config(odd_heads, 2);
     expect_refusal(

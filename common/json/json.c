@@ -185,6 +185,11 @@ const char *json_kind_name(const struct json_value *value)
         [JSON_NUMBER] = "a fraction", [JSON_STRING] = "a string",    [JSON_ARRAY] = "an array",
         [JSON_OBJECT] = "an object",
     };
+    if (json_kind(value) == JSON_NUMBER) {
+        double number = json_object_get_double(inside(value));
+        if (number == trunc(number))
+            return "a number with a point or an exponent";
+    }
     return names[json_kind(value)];
 }
 

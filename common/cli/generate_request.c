@@ -29,7 +29,8 @@ static const struct config_setting settings_table[] = {
          "Draw among those at least this share as likely as the likeliest, from 0 to below 1; 0: "
          "off"},
     {"seed", CONFIG_U64, AT(seed), NULL, .help = "The same seed and request give the same answer"},
-    {"stop", CONFIG_LIST, AT(stop), .help = "End before this text"},
+    {"stop", CONFIG_LIST, AT(stop), .max = "16",
+     .help = "End before this text"}, /* as the server */
     {"stop-id", CONFIG_LIST, AT(stop_ids), .value = "ID", .help = "End at this token id"},
     {"ignore-eos", CONFIG_BOOL, AT(ignore_eos), "false",
      .help = "The model's end ids are ordinary tokens"},

@@ -335,7 +335,9 @@ static void help_row(const struct config_setting *row, struct str *out)
         str_add(out, "; not from the environment");
     if (row->unit)
         str_addf(out, ", in %s", row->unit);
-    if (row->max)
+    if (row->max && row->type == CONFIG_LIST)
+        str_addf(out, ", up to %s times", row->max);
+    else if (row->max)
         str_addf(out, "; %s .. %s", row->min ? row->min : "0", row->max);
     else if (row->min && strcmp(row->min, "0"))
         str_addf(out, "; at least %s", row->min);

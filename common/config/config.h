@@ -50,7 +50,7 @@ struct config_setting {
     enum config_type type;
     size_t offset, size;        /* CONFIG_AT */
     const char *default_text;   /* NULL: none; the field keeps what the caller put there */
-    const char *min, *max;      /* NULL: the type's */
+    const char *min, *max;      /* NULL: the type's; of a list, max: how many items */
     const char *unit;           /* "tokens", for --help */
     const char *help;           /* one sentence without full stop */
     const char *const *choices; /* CONFIG_ENUM: NULL-terminated */

@@ -83,17 +83,20 @@ static const char *example_of(enum config_type type)
 static bool set_whole(const struct config_setting *row, void *field, const char *text,
                       struct error *why)
 {
-    uint64_t value;
-    if (!parse_whole(row->type, text, &value)) {
+    uint64_t value, top = row->size == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
+    bool parsed = parse_whole(row->type, text, &value);
+    bool beyond = !parsed && row->type != CONFIG_DURATION && *text &&
+                  !text[strspn(text, "0123456789")]; /* of 64 bits */
+    if (!parsed && !beyond) {
         error_set(why, STATUS_INVALID, "must be %s", example_of(row->type));
         return false;
     }
-    uint64_t top = row->size == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
-    if (value < whole_bound(row, row->min, 0) || value > whole_bound(row, row->max, top)) {
+    if (beyond || value < whole_bound(row, row->min, 0) ||
+        value > whole_bound(row, row->max, top)) {
         const char *min = row->min ? row->min : "0";
         if (row->max)
             error_set(why, STATUS_INVALID, "must be in %s .. %s", min, row->max);
-        else if (value > top)
+        else if (beyond || value > top)
             error_set(why, STATUS_INVALID, "must be at most %" PRIu64, top);
         else
             error_set(why, STATUS_INVALID, "must be at least %s", min);
@@ -187,11 +190,13 @@ static bool set_string(const struct config_setting *row, void *field, const char
     return false;
 }
 
-static bool add_item(void *field, const char *text, struct error *why)
+static bool add_item(const struct config_setting *row, void *field, const char *text,
+                     struct error *why)
 {
     struct config_list *list = field;
-    if (list->count == CONFIG_MAX_LIST) {
-        error_set(why, STATUS_INVALID, "is given more than %d times", CONFIG_MAX_LIST);
+    uint64_t most = whole_bound(row, row->max, CONFIG_MAX_LIST);
+    if (list->count == most) {
+        error_set(why, STATUS_INVALID, "is given more than %" PRIu64 " times", most);
         return false;
     }
     list->items[list->count++] = text;
@@ -210,7 +215,7 @@ bool config_value_set(const struct config_setting *row, void *settings, const ch
     case CONFIG_BOOL: return set_bool(field, text, why);
     case CONFIG_ENUM: return set_enum(row, field, text, why);
     case CONFIG_STRING: return set_string(row, field, text, why);
-    case CONFIG_LIST: return add_item(field, text, why);
+    case CONFIG_LIST: return add_item(row, field, text, why);
     }
     return false;
 }
@@ -259,4 +264,6 @@ void config_value_check_row(const struct config_setting *row)
            (row->type == CONFIG_STRING && row->size <= widest_field(row->type)));
     ASSERT(row->type != CONFIG_ENUM || row->choices);
     ASSERT(row->type != CONFIG_LIST || !row->default_text);
+    ASSERT(row->type != CONFIG_LIST ||
+           whole_bound(row, row->max, CONFIG_MAX_LIST) <= CONFIG_MAX_LIST);
 }

@@ -1,15 +1,18 @@
 #include "router/router_config.h"
 
 #include "common/base/assert.h"
+#include "common/http/http_server.h"
+#include "common/rpc/rpc.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
 #define AT(field) CONFIG_AT(struct router_config, field)
 static const struct config_setting settings[] = {
     {"listen", CONFIG_STRING, AT(listen), "127.0.0.1:0", .value = "HOST:PORT",
-     .help = "Address of the gRPC server, for clients and for workers that register"},
+     .help = "Address of the gRPC server, for clients and for workers that register",
+     .check = rpc_check_listen},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
-     .help = "Address of /metrics, /healthz and /status"},
+     .help = "Address of /metrics, /healthz and /status", .check = http_check_listen},
     {"model", CONFIG_STRING, AT(model_dir), .required = true, .value = "DIR",
      .help = "Folder with config.json, generation_config.json and tokenizer.json; no weights are "
              "read"},

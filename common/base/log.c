@@ -30,7 +30,7 @@ static int open_again(void)
 
 void log_init(const char *process, enum log_level level)
 {
-    snprintf(log_process, sizeof log_process, "%s", process);
+    log_word(process, log_process, sizeof log_process);
     log_threshold = level;
     if (log_fd != STDERR_FILENO)
         close(log_fd);

@@ -6,6 +6,7 @@
 #include "common/cli/cluster_status.h"
 #include "common/config/config.h"
 #include "common/http/http_client.h"
+#include "common/rpc/rpc.h"
 
 #include <stdio.h>
 
@@ -19,7 +20,8 @@ struct settings {
 
 static const struct config_setting settings_table[] = {
     {"http", CONFIG_STRING, CONFIG_AT(struct settings, http), "", .value = "HOST:PORT",
-     .help = "HTTP address of the router; empty: the cluster started here last"},
+     .help = "HTTP address of the router; empty: the cluster started here last",
+     .check = rpc_check_target},
     {"json", CONFIG_BOOL, CONFIG_AT(struct settings, json), "false",
      .help = "The router's own JSON instead of the table"},
     {"timeout", CONFIG_DURATION, CONFIG_AT(struct settings, timeout_us), "5s", "1ms", "10m",

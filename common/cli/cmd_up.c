@@ -138,9 +138,12 @@ static enum status make_log_dir(struct up *up, struct error *err)
     /* Leave room for a log's own name. */
     if (length >= (int)sizeof up->log_dir - 80)
         return error_set(err, STATUS_LIMIT, "the log folder's path is too long");
+    struct stat found;
     if (mkdir(up->log_dir, 0700) && errno != EEXIST)
         return error_set(err, STATUS_IO, "cannot make the log folder %s: %s", up->log_dir,
                          strerror(errno));
+    if (stat(up->log_dir, &found) == 0 && !S_ISDIR(found.st_mode))
+        return error_set(err, STATUS_INVALID, "--log-dir %s is there and no folder", up->log_dir);
     up->context.log_dir = up->log_dir;
     return STATUS_OK;
 }

@@ -133,15 +133,6 @@ void generate_call_close(struct generate_call *call)
     free(call);
 }
 
-enum status generate_check_server(const char *server, struct error *err)
-{
-    const char *colon = strrchr(server, ':');
-    uint64_t port;
-    if (colon && colon != server && str_to_u64(colon + 1, 1, UINT16_MAX, &port))
-        return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "--server must be HOST:PORT, but is '%.80s'", server);
-}
-
 /* Core's sentences nest from the outside in ("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed
  * to connect to remote host: Connection refused"): the last part is the cause. */
 static const char *innermost(const char *message)

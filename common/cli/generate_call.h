@@ -29,8 +29,6 @@ struct generate_event *generate_call_next(struct generate_call *call);
 void generate_call_cancel(struct generate_call *call);
 void generate_call_close(struct generate_call *call);
 
-/* --server: STATUS_INVALID for what is no HOST:PORT. */
-enum status generate_check_server(const char *server, struct error *err) WARN_UNUSED;
 /* The sentence for an end that is not an answer. Of a status that has no reason, which the library made and not the router, it
  * says what it means here; `answered`: a part of the answer had come. */
 void generate_event_explain(const struct generate_event *event, const char *server,

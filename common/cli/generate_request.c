@@ -3,13 +3,15 @@
 #include "common/base/assert.h"
 #include "common/base/str.h"
 #include "common/domain/sampling.h"
+#include "common/rpc/rpc.h"
 
 #include <string.h>
 
 #define AT(field) CONFIG_AT(struct generate_settings, field)
 static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "", .value = "HOST:PORT",
-     .help = "gRPC address of the router; empty: the cluster started here last"},
+     .help = "gRPC address of the router; empty: the cluster started here last",
+     .check = rpc_check_target},
     /* To `baton up` BATON_MODEL is a folder. */
     {"model", CONFIG_STRING, AT(model), "", .value = "NAME",
      .help = "Name of the model; empty: the only one", .flag_only = true},

@@ -45,10 +45,11 @@ static void set_from(struct load *load, size_t index, const char *text, enum con
 {
     const struct config_setting *row = &load->program->settings[index];
     struct error why;
-    if (config_value_set(row, load->settings, text, &why))
-        load->result->sources[index] = source;
-    else
+    if (!config_value_set(row, load->settings, text, &why))
         complain(load, "%s %s, but is '%.80s'", where, why.text, text);
+    else if (row->check && *text && row->check(text, &why) != STATUS_OK)
+        complain(load, "%s: %s", where, why.text);
+    load->result->sources[index] = source; /* given, if wrongly */
 }
 
 static void apply_defaults(struct load *load)

@@ -184,9 +184,12 @@ static bool set_enum(const struct config_setting *row, void *field, const char *
 static bool set_string(const struct config_setting *row, void *field, const char *text,
                        struct error *why)
 {
-    if (str_copy(field, row->size, text))
+    if (row->required && !*text)
+        error_set(why, STATUS_INVALID, "must not be empty");
+    else if (!str_copy(field, row->size, text))
+        error_set(why, STATUS_INVALID, "is longer than %zu bytes", row->size - 1);
+    else
         return true;
-    error_set(why, STATUS_INVALID, "is longer than %zu bytes", row->size - 1);
     return false;
 }
 

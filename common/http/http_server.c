@@ -210,6 +210,13 @@ static enum status parse_listen(const char *listen, struct sockaddr_storage *add
     return STATUS_OK;
 }
 
+enum status http_check_listen(const char *listen, struct error *err)
+{
+    struct sockaddr_storage address;
+    int length;
+    return parse_listen(listen, &address, &length, err);
+}
+
 static bool is_loopback(const struct sockaddr_storage *address)
 {
     if (address->ss_family == AF_INET)

@@ -32,6 +32,9 @@ struct http_server_config {
     int silence_s; /* a connection that says nothing for so long is closed; 0: 10 */
 };
 
+/* What `listen` may be: STATUS_INVALID with a sentence if it isn't that. */
+enum status http_check_listen(const char *listen, struct error *err) WARN_UNUSED;
+
 enum status http_server_start(const struct http_server_config *config, struct http_server **server,
                               struct error *err) WARN_UNUSED;
 /* "127.0.0.1:43211", with the real port. */

@@ -50,6 +50,12 @@ static enum status read_word(const char *field, const char *value, bool required
     return STATUS_OK;
 }
 
+enum status worker_name_check(const char *name, struct error *err)
+{
+    char taken[sizeof((struct worker_info *)NULL)->name];
+    return read_word("name", name, true, taken, sizeof taken, err);
+}
+
 static enum status read_number(const char *field, uint32_t value, uint32_t *target,
                                struct error *err)
 {

@@ -13,6 +13,8 @@
 /* Points into `info`; nothing is owned. Without end ids. */
 Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info);
 
+/* STATUS_INVALID: no name that a router would take. */
+enum status worker_name_check(const char *name, struct error *err) WARN_UNUSED;
 /* STATUS_UNSUPPORTED: another protocol version; STATUS_INVALID: a field missing, too long or out of range. */
 enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
                                 struct worker_info *info, struct error *err) WARN_UNUSED;

@@ -140,7 +140,13 @@ void rpc_server_set_serving(struct rpc_server *server, bool serving);
  * `closed` handlers have returned). Frees the server. Not from an rpc thread. */
 void rpc_server_stop(struct rpc_server *server, uint64_t grace_us);
 
+/* What `listen` may be: STATUS_INVALID with a sentence if it is no "host:port". */
+enum status rpc_check_listen(const char *listen, struct error *err) WARN_UNUSED;
+
 /* --- client --- */
+/* What `target` may be: "host:port" that can be dialled, so with a host, and not with port 0. */
+enum status rpc_check_target(const char *target, struct error *err) WARN_UNUSED;
+
 struct rpc_channel_config {
     const char *target;                         /* "host:port" */
     size_t max_message_bytes, max_queued_bytes; /* as in rpc_server_config */

@@ -3,9 +3,24 @@
 #include "common/base/assert.h"
 #include "common/transport/kv_faults.h"
 #include "common/transport/kv_peer.h"
+#include "common/transport/tcp.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum status kv_transport_check_interface(const char *bind_interface, struct error *err)
+{
+    struct tcp_at at;
+    return tcp_at_parse(bind_interface, &at, err);
+}
+
+enum status kv_transport_check_faults(const char *specification, struct error *err)
+{
+    struct kv_faults *faults;
+    TRY(kv_faults_create(specification, &faults, err));
+    kv_faults_destroy(faults);
+    return STATUS_OK;
+}
 
 enum status kv_transport_open(const struct kv_transport_config *config, struct kv_transport **out,
                               struct error *err)

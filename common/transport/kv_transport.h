@@ -51,6 +51,9 @@ struct kv_transport_config {
     const char *faults;
 };
 
+/* What `bind_interface` and `faults` may be: STATUS_INVALID with a sentence if they aren't that, on this machine. */
+enum status kv_transport_check_interface(const char *bind_interface, struct error *err) WARN_UNUSED;
+enum status kv_transport_check_faults(const char *faults, struct error *err) WARN_UNUSED;
 enum status kv_transport_open(const struct kv_transport_config *config,
                               struct kv_transport **transport, struct error *err) WARN_UNUSED;
 /* Forces every pairing closed first. Takes the pool with it. */

@@ -3,6 +3,9 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/http/http_server.h"
+#include "common/membership/worker_message.h"
+#include "common/rpc/rpc.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -24,13 +27,15 @@ static const struct config_setting settings[] = {
      AT(name),
      .required = true,
      .value = "NAME",
-     .help = "Name of this worker, unique in the cluster, the same after a restart"},
+     .help = "Name of this worker, unique in the cluster, the same after a restart",
+     .check = worker_name_check},
     {.name = "router",
      .type = CONFIG_STRING,
      AT(router),
      .required = true,
      .value = "HOST:PORT",
-     .help = "Address of the router"},
+     .help = "Address of the router",
+     .check = rpc_check_target},
     {.name = "model",
      .type = CONFIG_STRING,
      AT(model),
@@ -48,7 +53,8 @@ static const struct config_setting settings[] = {
      AT(listen),
      .default_text = "127.0.0.1:0",
      .value = "HOST:PORT",
-     .help = "Address of the gRPC server that the router and peers dial; port 0: any free one"},
+     .help = "Address of the gRPC server that the router and peers dial; port 0: any free one",
+     .check = rpc_check_listen},
     {.name = "advertise",
      .type = CONFIG_STRING,
      AT(advertise),
@@ -62,7 +68,8 @@ static const struct config_setting settings[] = {
      AT(metrics_listen),
      .default_text = "127.0.0.1:0",
      .value = "HOST:PORT",
-     .help = "Address of /metrics and /healthz"},
+     .help = "Address of /metrics and /healthz",
+     .check = http_check_listen},
     {.name = "compute",
      .type = CONFIG_ENUM,
      AT(compute),
@@ -145,7 +152,8 @@ static const struct config_setting settings[] = {
      .default_text = "lo",
      .value = "DEVICE[:PORT]",
      .help = "Where the KV lane listens: a network device or a numeric address, with :PORT for a "
-             "fixed port"},
+             "fixed port",
+     .check = kv_transport_check_interface},
     {.name = "kv-connections",
      .type = CONFIG_U64,
      AT(kv_connections),
@@ -158,7 +166,8 @@ static const struct config_setting settings[] = {
      AT(kv_faults),
      .default_text = "",
      .help = "For tests: faults injected into reads of KV bytes by a seed (seed=7,drop=0.01,"
-             "delay=0.1:20ms,duplicate=...,corrupt=...,reorder=...,lost=...); empty: none"},
+             "delay=0.1:20ms,duplicate=...,corrupt=...,reorder=...,lost=...); empty: none",
+     .check = kv_transport_check_faults},
     {.name = "lease",
      .type = CONFIG_DURATION,
      AT(lease_us),

@@ -130,7 +130,7 @@ def test_a_model_that_is_not_there(tmp_path):
 @pytest.mark.parametrize("variable,value,code,told", [
     ("BATON_KV_TOKENS", "abc", 2, "-0 ended with exit code 2 before it was ready: BATON_KV_TOKENS must be a whole number, but is 'abc'"),
     ("BATON_RPC_THREADS", "99", 2, "router ended with exit code 2 before it was ready: BATON_RPC_THREADS must be in 1 .. 64, but is '99'"),
-    ("BATON_KV_FAULTS", "nonsense", 1, "-0 ended with exit code 1 before it was ready: "),
+    ("BATON_KV_FAULTS", "nonsense", 2, "-0 ended with exit code 2 before it was ready: BATON_KV_FAULTS: "),
 ])
 def test_a_start_that_fails_ends_with_its_cause(tmp_path, variable, value, code, told):
     done = subprocess.run([BATON, "up", "--no-pin", "--model", GOLDEN / "llama"], text=True, capture_output=True, timeout=60,
@@ -165,6 +165,12 @@ def test_what_is_no_file_is_not_replaced_by_the_ready_file(tmp_path):
     done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--ready-file", place], text=True, capture_output=True, timeout=60)
     assert done.returncode == 2 and "--ready-file" in done.stderr and "no regular file" in done.stderr
     assert place.is_fifo()
+
+
+def test_logs_go_into_no_file(tmp_path):
+    (tmp_path / "file").touch()
+    done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--log-dir", tmp_path / "file"], text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2 and f"--log-dir {tmp_path}/file is there and no folder" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["nowhere/ready.json", "file/ready.json"])

@@ -362,6 +362,50 @@ static void test_an_answer_that_is_not_taken(void **state)
     arena_deinit(&got.arena);
 }
 
+/* As much as a server takes by default, and what stands around it in a message. */
+static void test_the_longest_text_is_sent(void **state)
+{
+    (void)state;
+    static char text[(4u << 20) + 1];
+    memset(text, 'a', sizeof text - 1);
+    struct built got = BUILD(text, "--request-id=r");
+    assert_int_equal(got.status, STATUS_OK);
+    struct generate_call *call;
+    struct error err = {""};
+    if (generate_call_open("127.0.0.1:1", got.request, SECOND_US, &call, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    generate_call_close(call);
+    arena_deinit(&got.arena);
+}
+
+static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *message;
+        bool answered;
+        const char *told;
+    } cases[] = {
+        {"failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: Failed to "
+         "connect to remote host: Connection refused",
+         false,
+         "cannot reach a router at h:1: Connection refused (`baton status` shows the cluster that "
+         "runs here)"},
+        {"recvmsg:Connection reset by peer", true,
+         "the connection to the router at h:1 broke in the middle of the answer: "
+         "recvmsg:Connection "
+         "reset by peer"},
+        {"Socket closed", false, "the connection to the router at h:1 broke: Socket closed"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct generate_event event = {.ended = true, .code = RPC_UNAVAILABLE};
+        struct error why;
+        str_copy(event.message, sizeof event.message, cases[i].message);
+        generate_event_explain(&event, "h:1", SECOND_US, cases[i].answered, &why);
+        assert_string_equal(why.text, cases[i].told);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +414,8 @@ int main(void)
         cmocka_unit_test(test_inputs_that_are_wrong),
         cmocka_unit_test_setup_teardown(test_a_whole_answer, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_a_token_that_is_missing, start_server, stop_server),
+        cmocka_unit_test(test_the_longest_text_is_sent),
+        cmocka_unit_test(test_a_connection_that_broke_is_not_one_that_never_was),
         cmocka_unit_test_setup_teardown(test_an_error_has_code_and_reason, start_server,
                                         stop_server),
         cmocka_unit_test_setup_teardown(test_cancel_ends_the_call, start_server, stop_server),

@@ -96,14 +96,65 @@ def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():
     (("--temperature", "-1"), "temperature must be between 0 and 100"),
     (("--max-tokens", "0"), "max_tokens must be between 1 and"),
     (("--min-tokens", "5", "--max-tokens", "4"), "min_tokens (5) must not be above max_tokens (4)"),
+    (("--temperature", "101", "--top-p", "0", "--min-p", "1"),
+     "temperature must be between 0 and 100, got 101; top_p must be above 0 and at most 1, got 0; min_p must be at least 0 and below 1, got 1\n"),
+    (("--stop=x",) * 17, "--stop is given more than 16 times, but is 'x'"),
+    (("--seed", "18446744073709551616"), "--seed must be at most 18446744073709551615"),
     (("--logits-hash",), "--logits-hash needs --json"),
-    (("--server", "nonsense"), "--server must be HOST:PORT, but is 'nonsense'"),
-    (("--server", "host:0"), "--server must be HOST:PORT"),
-    (("--server", ":99"), "--server must be HOST:PORT"),
+    (("--server", "nonsense"), '--server: "nonsense" is not host:port of a server'),
+    (("--server", "host:0"), '--server: "host:0" is not host:port of a server'),
+    (("--server", ":99"), '--server: ":99" is not host:port of a server'),
 ])
 def test_generate_refuses_what_the_server_would(arguments, told):
     done = run("baton generate", *arguments, "x")
     assert done.returncode == 2 and told in done.stderr, done.stderr
+
+
+WORKER = {"name": "w", "router": "127.0.0.1:1", "model": "nowhere"}
+
+
+def arguments_of(program, **settings):
+    given = dict({"baton-router": {"model": "nowhere"}, "baton-prefill": WORKER, "baton-decode": WORKER}.get(program, {}), **settings)
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+
+
+@pytest.mark.parametrize("program,setting,value,told", [
+    ("baton-router", "listen", "127.0.0.1", 'address "127.0.0.1" is not host:port'),
+    ("baton-router", "metrics_listen", "127.0.0.1", "cannot listen on '127.0.0.1' for HTTP: give a numeric host and a port"),
+    ("baton-router", "model", "", "must not be empty"),
+    ("baton up", "model", "", "must not be empty"),
+    ("baton tokenize", "tokenizer", "", "must not be empty"),
+    ("baton-prefill", "listen", "nowhere", 'address "nowhere" is not host:port'),
+    ("baton-prefill", "metrics_listen", "here:1", "cannot listen on 'here:1' for HTTP"),
+    ("baton-prefill", "interface", "nosuch0", "the network interface nosuch0 has no address"),
+    ("baton-decode", "router", "127.0.0.1", '"127.0.0.1" is not host:port of a server'),
+    ("baton-decode", "router", "foo", '"foo" is not host:port of a server'),
+    ("baton-decode", "router", "127.0.0.1:0", '"127.0.0.1:0" is not host:port of a server'),
+    ("baton-decode", "name", "bad name!", "the worker's name may hold only printable ASCII without blanks and quotes"),
+    ("baton-decode", "name", "w\nlevel=error", "the worker's name may hold only printable ASCII"),
+    ("baton-decode", "kv_faults", "nonsense", "nonsense"),
+    ("baton status", "http", "127.0.0.1", '"127.0.0.1" is not host:port of a server'),
+])
+def test_a_wrong_setting_is_told_before_anything_is_done(program, setting, value, told):
+    done = run(program, *arguments_of(program, **{setting: value}))
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and told in lines[0] and setting.replace("_", "-") in lines[0], done.stderr
+    assert lines[1:] == [f"Try: {program} --help"], done.stderr
+
+
+def test_wrong_texts_and_wrong_numbers_are_told_together():
+    done = run("baton-decode", *arguments_of("baton-decode", router="foo", name="a b", threads=0))
+    assert done.returncode == 2 and [line.split()[1] for line in done.stderr.splitlines()] == ["--name:", "--router:", "--threads", "baton-decode"]
+
+
+@pytest.mark.parametrize("data,told", [
+    (b"a\0b", "standard input has a NUL, so it is no text"),
+    (b"a" * (4 * 2**20 + 1), "standard input has over 4194304 bytes, the longest prompt"),
+])
+def test_what_is_no_prompt_is_told_by_its_cause(data, told):
+    command = [BUILD / "bin/baton", "generate", "--server", "127.0.0.1:1", "-"]
+    done = subprocess.run(command, input=data, capture_output=True, timeout=60)
+    assert done.stderr.decode() == f"baton generate: {told}\n"
 
 
 def test_a_deadline_says_whose_it_was():

@@ -1,6 +1,7 @@
 #include "common/rpc/grpc/address.h"
 
 #include "common/base/str.h"
+#include "common/rpc/rpc.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,23 @@ enum status address_parse(const char *text, struct address *address, struct erro
     snprintf(parsed.port, sizeof parsed.port, "%u", (unsigned)port);
     *address = parsed;
     return STATUS_OK;
+}
+
+enum status rpc_check_listen(const char *listen, struct error *err)
+{
+    struct address address;
+    return address_parse(listen, &address, err);
+}
+
+enum status rpc_check_target(const char *target, struct error *err)
+{
+    struct address address;
+    if (address_parse(target, &address, NULL) == STATUS_OK && *address.host &&
+        strcmp(address.port, "0"))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "\"%.100s\" is not host:port of a server (an IPv6 address in [brackets])",
+                     target);
 }
 
 bool address_is_loopback(const struct address *address)

@@ -7,7 +7,9 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -147,6 +149,58 @@ static void test_pauses_between_dials_double_up_to_their_limit(void **state)
     teardown(&world);
 }
 
+static void joins(struct world *world, const char *name, enum worker_role role,
+                  uint32_t block_tokens, uint64_t numerics_id)
+{
+    struct error err;
+    struct worker_info info = {.role = role,
+                               .incarnation = 1,
+                               .address = "127.0.0.1:1",
+                               .block_tokens = block_tokens,
+                               .layout_hash = block_tokens,
+                               .numerics_id = numerics_id};
+    snprintf(info.name, sizeof info.name, "%s", name);
+    snprintf(info.numerics_name, sizeof info.numerics_name, "n%d", (int)numerics_id);
+    assert_int_equal(membership_join(world->workers.membership, &info, 1000, &err), STATUS_OK);
+    workers_sync(&world->workers, 1000);
+}
+
+static void test_one_that_fits_nobody_is_warned_of(void **state)
+{
+    (void)state;
+    struct world world;
+    char path[] = "/tmp/test_workers_XXXXXX", text[8192];
+    int file = mkstemp(path), kept = dup(STDERR_FILENO);
+    setup(&world);
+    dup2(file, STDERR_FILENO);
+    log_init("test", LOG_WARN);
+    joins(&world, "prefill-0", ROLE_PREFILL, 64, 1); /* nobody is there yet */
+    joins(&world, "decode-0", ROLE_DECODE, 64, 1);
+    joins(&world, "decode-1", ROLE_DECODE, 16, 2);
+    joins(&world, "prefill-1", ROLE_PREFILL, 16, 2); /* fits one of them */
+    joins(&world, "prefill-2", ROLE_PREFILL, 64, 2);
+    workers_sync(&world.workers, 1500);
+    dup2(kept, STDERR_FILENO);
+    log_init("test", LOG_ERROR);
+    ssize_t length = pread(file, text, sizeof text - 1, 0);
+    assert_true(length > 0);
+    text[length] = 0;
+    const char *first = strstr(text, "worker=decode-1 role=decode other=prefill-0 "
+                                     "differs=\"block-tokens 16, not 64; numerics n2, not n1\" "
+                                     "msg=\"fits no worker of the other role");
+    assert_non_null(first);
+    const char *second = strstr(first, "worker=prefill-2 role=prefill other=decode-1 "
+                                       "differs=\"block-tokens 64, not 16\"");
+    assert_non_null(second);
+    assert_null(strstr(text, "worker=decode-0"));
+    assert_null(strstr(text, "worker=prefill-1"));
+    assert_null(strstr(strchr(second, '\n') + 1, "fits no worker")); /* once each */
+    teardown(&world);
+    close(kept);
+    close(file);
+    unlink(path);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -155,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_pauses_between_dials_double_up_to_their_limit),
         cmocka_unit_test(test_away_counts_anew_for_one_that_was_ready),
         cmocka_unit_test(test_names_that_left_are_bounded),
+        cmocka_unit_test(test_one_that_fits_nobody_is_warned_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -206,10 +206,11 @@ static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)
 static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMessage *message,
                    const char *sentence)
 {
+    const struct grpc_api *api = rpc_call_context(call);
     if (reason)
         reply_status(call, reason, sentence);
     else
-        reply_answer(call, message);
+        reply_answer(call, message, api->client_buffer_bytes);
 }
 
 static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)

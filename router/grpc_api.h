@@ -14,6 +14,7 @@ struct grpc_api {
     const struct served_model *model;
     struct router_metrics *metrics;
     uint64_t default_deadline_us; /* of requests that come without one; 0: none */
+    size_t client_buffer_bytes;   /* unsent bytes of a call */
 };
 
 /* Fills methods[0 .. GRPC_API_METHODS); `api` must outlive the server. */

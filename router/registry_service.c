@@ -93,7 +93,7 @@ static void on_register(struct rpc_call *call, struct rpc_bytes bytes)
                          log_quote(err.text, quoted, sizeof quoted));
         reply_status(call, reason, err.text);
     } else {
-        reply_answer(call, &response.base);
+        reply_answer(call, &response.base, SIZE_MAX); /* a few bytes */
     }
     arena_deinit(&arena);
 }

@@ -137,11 +137,18 @@ enum status reply_finished(struct request *request, enum finish_reason finish)
                          : send_end(request, &finished, &usage, &timing);
 }
 
-void reply_answer(struct rpc_call *call, const ProtobufCMessage *message)
+void reply_answer(struct rpc_call *call, const ProtobufCMessage *message, size_t limit_bytes)
 {
-    bool fits = rpc_call_send_message(call, message) != STATUS_LIMIT;
-    enum reason reason = fits ? REASON_NONE : REASON_ANSWER_TOO_LARGE;
-    reply_status(call, reason, fits ? NULL : reason_when(reason));
+    struct error why;
+    if (rpc_call_send_message(call, message) != STATUS_LIMIT) {
+        reply_status(call, REASON_NONE, NULL);
+        return;
+    }
+    error_set(&why, STATUS_LIMIT,
+              "the answer would have %zu bytes, and %zu may wait to be sent (client-buffer): ask "
+              "for less at once",
+              protobuf_c_message_get_packed_size(message), limit_bytes);
+    reply_status(call, REASON_ANSWER_TOO_LARGE, why.text);
 }
 
 void reply_status(struct rpc_call *call, enum reason reason, const char *sentence)

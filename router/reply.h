@@ -12,8 +12,9 @@ enum status reply_delta(struct request *request) WARN_UNUSED;
 /* The answer is complete: the rest of it, Finished, Usage, Timing; all but the status. STATUS_LIMIT: it doesn't fit any more. */
 enum status reply_finished(struct request *request, enum finish_reason finish) WARN_UNUSED;
 
-/* Ends a call that is answered at once: its one message and OK, or ANSWER_TOO_LARGE where that doesn't fit. */
-void reply_answer(struct rpc_call *call, const ProtobufCMessage *message);
+/* Ends a call that is answered at once: its one message and OK, or ANSWER_TOO_LARGE, with the sizes, where that doesn't fit:
+ * `limit_bytes` may wait to be sent. */
+void reply_answer(struct rpc_call *call, const ProtobufCMessage *message, size_t limit_bytes);
 
 /* Ends a call: OK for REASON_NONE, which has no sentence. */
 void reply_status(struct rpc_call *call, enum reason reason, const char *sentence);

@@ -83,7 +83,8 @@ static enum status start_server(struct router *router, struct error *err)
     router->api = (struct grpc_api){.dispatch = router->dispatch,
                                     .model = &router->model,
                                     .metrics = &router->metrics,
-                                    .default_deadline_us = config->default_deadline_us};
+                                    .default_deadline_us = config->default_deadline_us,
+                                    .client_buffer_bytes = config->client_buffer_bytes};
     router->registry = (struct registry_service){.membership = router->membership,
                                                  .model = &router->model,
                                                  .incarnation = router->incarnation};

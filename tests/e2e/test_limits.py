@@ -95,6 +95,20 @@ def test_a_text_limit_of_the_settings(router):
     client.close()
 
 
+def test_an_answer_that_is_too_large_is_told_with_the_sizes():
+    started = Bare("baton-router", "--client-buffer", "4KiB", stderr=subprocess.DEVNULL)
+    client = Client(started.grpc)
+    text = "\u00fc" * 4000  # no token has two of them
+    size = client.stub.Tokenize(pb.TokenizeRequest(text=text[:400]), timeout=20).ByteSize()
+    with pytest.raises(grpc.RpcError) as caught:
+        client.stub.Tokenize(pb.TokenizeRequest(text=text), timeout=20)
+    assert size > 400 and (caught.value.code(), reason_of(caught.value)) == (EXHAUSTED, "answer_too_large")
+    told = re.fullmatch(r"the answer would have (\d+) bytes, and 4096 may wait to be sent \(client-buffer\): ask for less at once", caught.value.details())
+    assert told and int(told[1]) > 4096, caught.value.details()
+    client.close()
+    assert started.stop() == 0
+
+
 def metric(program, name):
     with urllib.request.urlopen(f"http://{program.http}/metrics", timeout=10) as answer:
         return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M).group(1))

@@ -1,6 +1,7 @@
 """At the limits of the workers: what doesn't fit waits its turn, and what can't start says so and ends."""
 import queue
 import re
+import socket
 import subprocess
 import threading
 import urllib.request
@@ -46,11 +47,12 @@ def test_requests_wait_for_blocks_and_what_never_fits_is_told_the_numbers(start_
 
 
 @pytest.mark.parametrize("program", ["baton-prefill", "baton-decode"])
-def test_a_worker_that_cannot_register_ends(program):
-    """It is up but for the last step: everything that it has started must go down again."""
-    done = subprocess.run([BUILD / "bin" / program, "--name", "w", "--router", "", "--model", GOLDEN / "llama"],
-                          capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "is not host:port" in done.stderr
+def test_a_worker_that_cannot_listen_ends(program):
+    """It is up but for the last steps: everything that it has started must go down again."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = subprocess.run([BUILD / "bin" / program, "--name", "w", "--router", "127.0.0.1:1", "--model", GOLDEN / "llama",
+                               "--listen", "127.0.0.1:%d" % taken.getsockname()[1]], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "Address already in use" in done.stderr, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,12 @@ static void unknown_flag(struct load *load, const char *flag)
     const char *names[CONFIG_MAX_SETTINGS];
     for (size_t i = 0; i < load->program->setting_count; i++)
         names[i] = load->program->settings[i].name;
+    const char *variable = config_names_variable(flag + 2);
+    if (variable) {
+        complain(load, "unknown flag %s; programs that have it take %s from the environment", flag,
+                 variable);
+        return;
+    }
     const char *meant = config_names_nearest(flag + 2, names, load->program->setting_count);
     complain(load, "unknown flag %s%s%s%s", flag, meant ? ", did you mean --" : "",
              meant ? meant : "", meant ? "?" : "");

@@ -2,6 +2,7 @@
 
 #include "common/base/utf8.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -164,6 +165,23 @@ static bool is_known(const char *name)
         if (!strncmp(foreign[i], name, strlen(foreign[i])))
             return true;
     return false;
+}
+
+/* Whether `variable` is the name of `setting` in the environment. */
+static bool is_variable_of(const char *variable, const char *setting)
+{
+    for (variable += strlen(PREFIX); *variable && *setting; variable++, setting++)
+        if (*variable != (*setting == '-' ? '_' : toupper((unsigned char)*setting)))
+            return false;
+    return !*variable && !*setting;
+}
+
+const char *config_names_variable(const char *setting)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (is_variable_of(known[i], setting))
+            return known[i];
+    return NULL;
 }
 
 /* Without the prefix, which all have in common. */

@@ -11,4 +11,7 @@ const char *config_names_nearest(const char *name, const char *const *candidates
 /* Appends a line for each variable BATON_... of `environment` that is nobody's; `where` stands before its name. */
 void config_names_check(const char *where, char *const *environment, struct str *warnings);
 
+/* The variable of a setting ("kv-tokens": BATON_KV_TOKENS), if a program has it; else NULL. */
+const char *config_names_variable(const char *setting);
+
 #endif

@@ -67,6 +67,12 @@ def test_a_misspelt_flag_is_told_alone_and_with_a_hint(flag, told, rest):
     assert done.returncode == 2 and done.stderr == f"baton generate: unknown flag {flag}{told}\nTry: baton generate --help\n"
 
 
+def test_a_flag_of_another_program_is_told_as_such():
+    done = run("baton up", "--model", "nowhere", "--kv-tokens", "4096")
+    told = "baton up: unknown flag --kv-tokens; programs that have it take BATON_KV_TOKENS from the environment\nTry: baton up --help\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
 WORDS = {"HOST:PORT": {"listen", "metrics-listen", "router", "server", "http"}, "DIR": {"model", "log-dir"}, "FILE": {"tokenizer", "ready-file", "config"},
          "debug|info|warn|error": {"log-level"}}
 

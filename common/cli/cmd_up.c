@@ -206,6 +206,13 @@ static struct cluster_file describe(const struct up *up)
     return file;
 }
 
+static bool has_tokenizer(const struct up_settings *settings)
+{
+    char path[CLUSTER_PATH_BYTES + sizeof "/tokenizer.json"];
+    snprintf(path, sizeof path, "%s/tokenizer.json", settings->model);
+    return access(path, F_OK) == 0;
+}
+
 static void print_ready_block(const struct up *up, const struct cluster_file *file)
 {
     const struct up_settings *settings = &up->settings;
@@ -223,10 +230,10 @@ static void print_ready_block(const struct up *up, const struct cluster_file *fi
         printf("  logs       %s%s\n", file->logs,
                up->own_log_dir ? "  (removed after an end in order; --log-dir DIR keeps them)"
                                : "");
-    printf(
-        "\nTry:\n\n  %s/baton generate --max-tokens 64 \"Once upon a time\"\n\nCtrl-C drains and "
-        "stops.\n",
-        up->bin_dir);
+    printf("\nTry:\n\n  %s/baton generate --max-tokens 64 %s\n\nCtrl-C drains and stops.\n",
+           up->bin_dir,
+           has_tokenizer(settings) ? "\"Once upon a time\""
+                                   : "--prompt-ids 1,2,3   (the model has no tokenizer)");
     fflush(stdout);
 }
 

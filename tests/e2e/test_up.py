@@ -14,7 +14,7 @@ PROMPT = "ROMEO:"
 def test_a_session_at_the_terminal(start_cluster):
     cluster = start_cluster()
     ready = (cluster.folder / "up.log").read_text()
-    assert cluster.grpc in ready and "generate" in ready
+    assert cluster.grpc in ready and 'generate --max-tokens 64 "Once upon a time"\n' in ready
     assert set(cluster.processes) == {"router", "prefill-0", "decode-0"}
     assert {p["role"] for p in cluster.processes.values()} == {"router", "prefill", "decode"}
 
@@ -41,6 +41,7 @@ def test_a_session_at_the_terminal(start_cluster):
 
 def test_ctrl_c_ends_everything(start_cluster):
     cluster = start_cluster(model=GOLDEN / "llama")
+    assert "generate --max-tokens 64 --prompt-ids 1,2,3   (the model has no tokenizer)" in (cluster.folder / "up.log").read_text()
     cluster.stop(signal.SIGINT)
     assert cluster.command("generate", PROMPT).returncode == 1
     assert not list((cluster.folder / "baton").glob("cluster*.json"))

@@ -62,3 +62,53 @@ def test_run_passes_a_choice_of_tests_on(run):
 def test_a_soak_that_nothing_could_come_of_is_refused(minutes):
     done = subprocess.run([sys.executable, TOP / "tests/fault/soak", "--minutes", minutes], env=dict(os.environ, BATON_BUILD="/nonexistent"), text=True, capture_output=True, timeout=60)
     assert done.returncode == 2 and f"--minutes must be at least 2, but is {minutes}" in done.stderr, done.stderr
+
+
+def test_a_fault_case_that_is_not_there_is_told():
+    for flags, why in [(["--case", "nosuch"], "there is no case whose name contains 'nosuch'"),
+                       (["--case", "refusals.pause", "--lane", "shm"], "none of these cases is run over shm")]:
+        done = subprocess.run([sys.executable, TOP / "tests/fault/run", *flags], text=True, capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tests/fault/run: {why} (see --list)\n")
+
+
+FAKE_BATON = """#!/bin/sh
+echo "baton $*" >>"$SAID"
+[ "$1" = up ] || exit 0
+while [ $# -gt 0 ]; do [ "$1" = --ready-file ] && ready=$2; shift; done
+trap 'exit 0' TERM
+echo '{"pid": 1, "grpc": "host:1"}' >"$ready"
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def quickstart(tmp_path):
+    """deploy/local/quickstart in a folder where all that it starts only says so: quickstart(*flags) -> (exit code, output, said)."""
+    (tmp_path / "deploy/local").mkdir(parents=True)
+    shutil.copy(TOP / "deploy/local/quickstart", tmp_path / "deploy/local/quickstart")
+    for name in ("deploy/local/install-packages", "bin/cmake"):
+        executable(tmp_path / name, SAYS)
+    executable(tmp_path / "build/release/bin/baton", FAKE_BATON)
+    (tmp_path / "with").mkdir()
+    (tmp_path / "with/tokenizer.json").touch()
+
+    def start(*flags):
+        said = tmp_path / "said"
+        environment = dict(os.environ, SAID=str(said), PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+        done = subprocess.run([tmp_path / "deploy/local/quickstart", *flags], env=environment, text=True, capture_output=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr, said.read_text() if said.exists() else ""
+    return start
+
+
+@pytest.mark.parametrize("flags", [["--ready-file", "F"], ["--ready-file=F"], ["--decode", "2", "--ready-file", "F"]])
+def test_quickstart_keeps_its_ready_file(quickstart, flags):
+    code, output, said = quickstart("--once", "--", *flags)
+    assert (code, said) == (2, "") and output.startswith("quickstart: --ready-file is how it learns") and output.count("\n") == 1
+
+
+def test_quickstart_asks_a_model_in_what_it_takes(quickstart):
+    code, output, said = quickstart("--once", "--model", "with", "--prompt", "Now is")
+    assert code == 0 and said.splitlines()[-1].endswith("--seed 7 Now is"), output + said
+    code, output, said = quickstart("--once", "--model", "without")
+    assert code == 0 and said.splitlines()[-1].endswith("--seed 7 --prompt-ids 1,2,3"), output + said
+    assert "without has no tokenizer.json: it is asked, and answers, in token ids." in output

@@ -7,11 +7,12 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
 {
     *m = (struct worker_metrics){.metrics = metrics_create()};
     struct metrics *all = m->metrics;
-    static const char *const state_labels[] = {"state=\"free\"", "state=\"used\"",
-                                               "state=\"pinned\"", "state=\"landing\""};
-    for (int i = 0; i < KV_BLOCK_STATES; i++)
-        m->blocks[i] = metrics_gauge(all, "baton_kv_blocks", "KV blocks by what they are for",
-                                     state_labels[i]);
+    for (int i = 0; i < KV_BLOCK_STATES; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "state=\"%s\"", kv_block_state_name((enum kv_block_state)i));
+        m->blocks[i] =
+            metrics_gauge(all, "baton_kv_blocks", "KV blocks by what they are for", label);
+    }
     m->waiting =
         metrics_gauge(all, "baton_queue_requests", "Requests that wait for KV blocks", NULL);
     m->running = metrics_gauge(all, "baton_running_requests", "Requests that are computed", NULL);

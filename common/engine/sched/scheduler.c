@@ -125,17 +125,24 @@ enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec,
     return STATUS_OK;
 }
 
+/* What the sequence holds its blocks for. */
+static enum kv_hold hold_of(const struct sequence *sequence)
+{
+    if (sequence->plan == PLAN_HAND_OFF)
+        return KV_HOLD_PINNED;
+    bool arrives = sequence->plan == PLAN_RECEIVE &&
+                   (sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_RESERVED);
+    return arrives ? KV_HOLD_LANDING : KV_HOLD_USED;
+}
+
 struct sequence *scheduler_reserve(struct scheduler *s)
 {
-    static const enum kv_block_state purpose[] = {[PLAN_HAND_OFF] = KV_BLOCK_PINNED,
-                                                  [PLAN_RECEIVE] = KV_BLOCK_LANDING,
-                                                  [PLAN_LOCAL] = KV_BLOCK_USED};
     for (uint32_t i = 0; i < s->count; i++) {
         struct sequence *sequence = s->by_arrival[i];
         if (sequence->state != SEQUENCE_WAITING)
             continue;
         uint32_t need = blocks_for(s, sequence->token_capacity - 1);
-        if (kv_blocks_take(s->blocks, need, purpose[sequence->plan], sequence->blocks) != STATUS_OK)
+        if (kv_blocks_take(s->blocks, need, hold_of(sequence), sequence->blocks) != STATUS_OK)
             return NULL; /* first come, first served: nobody overtakes */
         sequence->block_count = need;
         sequence->state = sequence->plan == PLAN_RECEIVE ? SEQUENCE_RESERVED : SEQUENCE_PREFILL;
@@ -163,7 +170,8 @@ enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequenc
                                    uint32_t first_token)
 {
     ASSERT(sequence->state == SEQUENCE_RESERVED);
-    kv_blocks_change(s->blocks, sequence->blocks, sequence->block_count, KV_BLOCK_USED);
+    kv_blocks_change(s->blocks, sequence->blocks, sequence->block_count, KV_HOLD_LANDING,
+                     KV_HOLD_USED);
     sequence->computed = sequence->prompt_count;
     sequence->state = SEQUENCE_DECODE;
     append_token(sequence, first_token);
@@ -179,7 +187,7 @@ void scheduler_remove(struct scheduler *s, struct sequence *sequence)
     memmove(s->by_arrival + at, s->by_arrival + at + 1,
             (s->count - at - 1) * sizeof *s->by_arrival);
     s->count--;
-    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count);
+    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, hold_of(sequence));
     free(sequence->tokens);
     sequence->tokens = NULL;
     sequence->block_count = 0;

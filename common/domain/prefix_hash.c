@@ -1,38 +1,37 @@
 #include "common/domain/prefix_hash.h"
 
-#define XXH_STATIC_LINKING_ONLY /* the size of a state, which then stands on the stack */
 #include <xxhash.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tokens are hashed as they lie in memory");
 
-/* Version 1: "baton kv" and the version. A root never equals a block by construction. */
-#define SEED_ROOT  UINT64_C(0x6261746f6e722001)
-#define SEED_BLOCK UINT64_C(0x6261746f6e622001)
+/* Version 1, of each thing that is hashed: what is alike in bytes differs in names. */
+#define SEED_ROOT   UINT64_C(0x6261746f6e722001)
+#define SEED_BLOCK  UINT64_C(0x6261746f6e622001)
+#define SEED_SALT   UINT64_C(0x6261746f6e732001)
+#define SEED_TOKENS UINT64_C(0x6261746f6e742001)
 
-static struct prefix_hash hash_of(uint64_t seed, const uint64_t head[2], const void *bytes,
-                                  size_t length)
+/* Of 16 bytes and the hash of a content. In two calls, for one over both would need either a copy of the content or the library's
+ * state, whose layout changes between its versions. */
+static struct prefix_hash hash_of(uint64_t seed, uint64_t low, uint64_t high, XXH128_hash_t content)
 {
-    XXH3_state_t state;
-    XXH3_128bits_reset_withSeed(&state, seed);
-    XXH3_128bits_update(&state, head, 2 * sizeof *head);
-    if (length)
-        XXH3_128bits_update(&state, bytes, length);
-    XXH128_hash_t hash = XXH3_128bits_digest(&state);
+    const uint64_t words[] = {low, high, content.low64, content.high64};
+    XXH128_hash_t hash = XXH3_128bits_withSeed(words, sizeof words, seed);
     return (struct prefix_hash){.low = hash.low64, .high = hash.high64};
 }
 
 struct prefix_hash prefix_hash_root(uint64_t model_hash, uint64_t numerics_id, const void *salt,
                                     size_t salt_length)
 {
-    return hash_of(SEED_ROOT, (const uint64_t[]){model_hash, numerics_id}, salt, salt_length);
+    return hash_of(SEED_ROOT, model_hash, numerics_id,
+                   XXH3_128bits_withSeed(salt, salt_length, SEED_SALT));
 }
 
 struct prefix_hash prefix_hash_block(struct prefix_hash parent, const uint32_t *tokens,
                                      uint32_t count)
 {
-    return hash_of(SEED_BLOCK, (const uint64_t[]){parent.low, parent.high}, tokens,
-                   count * sizeof *tokens);
+    return hash_of(SEED_BLOCK, parent.low, parent.high,
+                   XXH3_128bits_withSeed(tokens, count * sizeof *tokens, SEED_TOKENS));
 }
 
 bool prefix_hash_equal(struct prefix_hash a, struct prefix_hash b)

@@ -184,7 +184,7 @@ static uint32_t lookup_in_both(struct world *w, struct sequence *s, uint32_t tok
         found);
     assert_memory_equal(s->blocks, expected, found * sizeof *expected);
     assert_int_equal(s->chain.length, found);
-    for (uint32_t i = found; i-- > 0;)
+    for (uint32_t i = 0; i < found; i++)
         naive_ask(w, expected[i]);
     s->last_serial = found ? w->entries[expected[found - 1]].serial : 0;
     hold_in_model(w, expected, found, 1);

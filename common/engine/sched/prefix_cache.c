@@ -242,8 +242,7 @@ uint32_t prefix_cache_lookup(struct prefix_cache *cache, struct prefix_chain *ch
         ids[found++] = id;
     }
     kv_blocks_share(cache->config.blocks, ids, found, hold);
-    /* The last one first: the end of a prompt is asked for no later than its beginning. */
-    for (uint32_t i = found; i-- > 0;)
+    for (uint32_t i = 0; i < found; i++)
         eviction_touch(cache->eviction, ids[i]);
     cache->counters.asked += limit;
     cache->counters.hits += found;

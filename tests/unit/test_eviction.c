@@ -2,6 +2,7 @@
 #include "common/base/rng.h"
 #include "common/engine/sched/eviction.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ static void naive_ask(struct naive *naive, struct naive_item *item)
     item->frequency++;
     item->priority = naive->policy == EVICTION_LRU
                          ? (double)item->asked
-                         : naive->age + item->frequency * (1 + (item->position + 0.5) / 8);
+                         : naive->age + item->frequency * sqrt(1 + (item->position + 0.5) / 8);
 }
 
 static uint32_t naive_take(struct naive *naive)

@@ -3,6 +3,7 @@
 #include "common/base/rng.h"
 #include "common/engine/sched/prefix_cache.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,7 +109,7 @@ static void naive_ask(struct world *w, uint32_t id)
     entry->frequency++;
     entry->priority = w->policy == EVICTION_LRU
                           ? (double)w->tick
-                          : w->age + entry->frequency * (1 + (entry->length - 1 + 0.5) / 3);
+                          : w->age + entry->frequency * sqrt(1 + (entry->length - 1 + 0.5) / 3);
 }
 
 /* The one that goes first, by looking at all; EVICTION_NONE: none may go. */

@@ -2,16 +2,16 @@
 
 #include "common/base/assert.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 const char *const eviction_policies[] = {"lcbfu", "lru", NULL};
 
 struct item {
-    double priority;
+    double priority, weight;
     uint64_t asked;     /* tick of the last time */
     uint32_t frequency; /* how often, since it was stored */
-    uint32_t position;
-    uint32_t slot; /* in the heap; EVICTION_NONE: not offered */
+    uint32_t slot;      /* in the heap; EVICTION_NONE: not offered */
 };
 
 struct eviction {
@@ -126,7 +126,7 @@ static void ask(struct eviction *e, struct item *item)
     if (item->frequency < UINT32_MAX)
         item->frequency++;
     if (e->policy == EVICTION_LCBFU)
-        item->priority = e->age + item->frequency * eviction_block_cost(&e->cost, item->position);
+        item->priority = e->age + item->frequency * item->weight;
     else
         item->priority = (double)item->asked;
 }
@@ -136,7 +136,7 @@ void eviction_store(struct eviction *e, uint32_t id, uint32_t position)
     struct item *item = item_of(e, id);
     ASSERT(item->slot == EVICTION_NONE);
     item->frequency = 0;
-    item->position = position;
+    item->weight = sqrt(eviction_block_cost(&e->cost, position));
     ask(e, item);
 }
 

@@ -5,10 +5,12 @@
  * lowest goes first, and of equal ones the one that was asked for longest ago.
  *
  *   lru    priority = when it was last asked for.
- *   lcbfu  priority = age + frequency x cost: what recomputing the block costs, times how often it was asked for. That is the score
+ *   lcbfu  priority = age + frequency x weight: how often the block was asked for, and what recomputing it costs. That is the score
  *          of Nirvana (Agarwal et al., NSDI'24: "least computationally beneficial and frequently used"), which never forgets; so it
  *          ages as in GreedyDual-Size-Frequency (Cherkasova, HP Labs 1998; Cao and Irani, USITS'97): `age` is the highest priority
  *          that was evicted so far, and what isn't asked for any more is overtaken.
+ *          The weight is the square root of the cost. A block far behind costs more, and is asked for again less often: its
+ *          frequency of 1 says little yet, and the whole cost would keep too much that nobody wants (docs/decisions).
  */
 #ifndef BATON_ENGINE_SCHED_EVICTION_H
 #define BATON_ENGINE_SCHED_EVICTION_H

@@ -2,6 +2,7 @@
 
 #include "common/base/standard_output.h"
 #include "common/cli/cmd_bench_engine.h"
+#include "common/cli/cmd_bench_prefix_cache.h"
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_status.h"
@@ -28,6 +29,8 @@ static const struct command commands[] = {
 };
 static const struct command bench_commands[] = {
     {"engine", "prefill and decode of a model, without a server", cmd_bench_engine},
+    {"prefix-cache", "what the prefix cache would hit of traces of prompts",
+     cmd_bench_prefix_cache},
     {"transfer", "KV moved between two processes", cmd_bench_transfer},
 };
 

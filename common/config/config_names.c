@@ -16,6 +16,7 @@
 static const char *const known[] = {
     "BATON_ADVERTISE",
     "BATON_BATCH",
+    "BATON_BLOCK",
     "BATON_BLOCK_TOKENS",
     "BATON_CHUNK_TOKENS",
     "BATON_CLIENT_BUFFER",
@@ -32,6 +33,7 @@ static const char *const known[] = {
     "BATON_DEFAULT_DEADLINE",
     "BATON_DEPTH",
     "BATON_DRAIN_TIMEOUT",
+    "BATON_EVEN_TOKENS",
     "BATON_FAILPOINTS",
     "BATON_FAILPOINTS_ALLOW",
     "BATON_FAILPOINT_LOG",

@@ -377,6 +377,16 @@ def scheduler_seeds():
     seed("scheduler", bytes([0, 1, 1, 119, 0, 119, 0, 2, 2, 99, 0, 0, 1, 1, 2, 3]))
 
 
+def trace_seeds():
+    def line(tokens, ids, **more):
+        return json.dumps({"timestamp": 0, "input_length": tokens, "output_length": 1, "hash_ids": ids, **more}) + "\n"
+    seed("prefix_trace", "".join(line(1500 + 300 * i, [i % 2, 2 + i % 3, *range(10 * i, 10 * i + (1500 + 300 * i + 511) // 512 - 2)]) for i in range(8)))
+    seed("prefix_trace", line(1024, [0, 1]) * 3 + line(1025, [0, 1, 2]) + line(2048, [0, 1, 2, 3]) + line(2049, [0, 1, 2, 3, 4]))
+    seed("prefix_trace", line(1, [0]) + line(0, []) + line(512, [1, 2]) + line(-1, [1]) + line(2**22 + 1, [1]) + "\n[]\n{}\n" + line(5, [2**26]) + line(5, ["a"]) + line(5, 7))
+    seed("prefix_trace", line(1, [0]).rstrip() + "x")
+    words("prefix_trace", ['"input_length":', '"hash_ids":[', '"timestamp":0', "512", "513", "1024", "67108864", "4194304", "4194305", "-1", "1e3", "\n", "]}\n", "[0,1,2,3]"])
+
+
 def worker_seeds():
     down = {name: (0, body) for name, body in SESSION_DOWN.items()}
     up = {name: (3, b"\0" + body) for name, body in PEER_UP.items()}
@@ -416,6 +426,7 @@ def worker_seeds():
 def main():
     http_seeds()
     scheduler_seeds()
+    trace_seeds()
     worker_seeds()
     service_seeds()
     json_seeds()

@@ -34,11 +34,11 @@ static void add_worker(struct str *out, const struct worker_status *worker)
              worker->lane_bytes_per_second, worker->info.started_ms);
     str_addf(out,
              "\"pid\": %u, \"queue\": %u, \"running\": %u, \"queued_tokens\": %" PRIu64
-             ", \"blocks\": %u, \"blocks_free\": %u, \"blocks_pinned\": %u, "
-             "\"blocks_landing\": %u, ",
+             ", \"blocks\": %u, \"blocks_free\": %u, \"blocks_cached\": %u, "
+             "\"blocks_pinned\": %u, \"blocks_landing\": %u, ",
              worker->info.process_id, worker->load.queued_requests, worker->load.running,
              worker->load.queued_tokens, worker->info.block_count, worker->load.blocks_free,
-             worker->load.blocks_pinned, worker->load.blocks_landing);
+             worker->load.blocks_cached, worker->load.blocks_pinned, worker->load.blocks_landing);
     str_addf(out,
              "\"incarnation\": \"%016" PRIx64 "\", \"model_hash\": \"%016" PRIx64
              "\", \"layout_hash\": \"%016" PRIx64 "\", \"numerics_id\": \"%016" PRIx64 "\"}",

@@ -317,6 +317,7 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
                                         .queued_tokens = load->queued_tokens,
                                         .running = load->running,
                                         .blocks_free = load->blocks_free,
+                                        .blocks_cached = load->blocks_cached,
                                         .blocks_pinned = load->blocks_pinned,
                                         .blocks_landing = load->blocks_landing,
                                         .draining = load->draining};

@@ -45,6 +45,7 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     TRY(get_count(object, "queue", &worker->queue, err));
     TRY(get_count(object, "running", &worker->running, err));
     TRY(get_count(object, "blocks_free", &worker->blocks_free, err));
+    TRY(get_count(object, "blocks_cached", &worker->blocks_cached, err));
     TRY(get_count(object, "blocks_pinned", &worker->blocks_pinned, err));
     return get_count(object, "blocks_landing", &worker->blocks_landing, err);
 }
@@ -160,9 +161,9 @@ void cluster_status_print(const struct cluster_status *status, int64_t now_ms, s
              cluster_status_up(status), status->count);
     if (status->router_restarts > 0)
         str_addf(out, "   router restarts %" PRId64, status->router_restarts);
-    str_addf(out, "\n\n%-14s %-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %11s %8s %8s\n", "NAME",
+    str_addf(out, "\n\n%-14s %-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %11s %8s %8s %8s\n", "NAME",
              "ROLE", "STATE", "ADDRESS", "AGE", "RESTARTS", "LANE", "GB/S", "QUEUE", "RUNNING",
-             "BLOCKS FREE", "PINNED", "LANDING");
+             "BLOCKS FREE", "CACHED", "PINNED", "LANDING");
     for (size_t i = 0; i < status->count; i++) {
         const struct worker_status *worker = &status->workers[i];
         char age[24], restarts[24], speed[24];
@@ -173,10 +174,12 @@ void cluster_status_print(const struct cluster_status *status, int64_t now_ms, s
                  worker->state, worker->address, age, restarts, *worker->lane ? worker->lane : "-",
                  speed);
         if (strcmp(worker->state, "down")) /* then it says nothing of itself */
-            str_addf(out, "%6" PRId64 " %8" PRId64 " %11" PRId64 " %8" PRId64 " %8" PRId64 "\n",
-                     worker->queue, worker->running, worker->blocks_free, worker->blocks_pinned,
-                     worker->blocks_landing);
+            str_addf(out,
+                     "%6" PRId64 " %8" PRId64 " %11" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64
+                     "\n",
+                     worker->queue, worker->running, worker->blocks_free, worker->blocks_cached,
+                     worker->blocks_pinned, worker->blocks_landing);
         else
-            str_addf(out, "%6s %8s %11s %8s %8s\n", "-", "-", "-", "-", "-");
+            str_addf(out, "%6s %8s %11s %8s %8s %8s\n", "-", "-", "-", "-", "-", "-");
     }
 }

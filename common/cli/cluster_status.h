@@ -2,7 +2,7 @@
  *
  *     {"model": "llama", "numerics": "...", "queue": 0, "running": 1, "workers": [
  *       {"name": "decode-0", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
- *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}]}
+ *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}]}
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there is no session). Every member
  * but name, role, address and state may be missing.
@@ -20,7 +20,7 @@
 
 struct worker_status {
     char name[64], role[16], address[128], state[16], lane[32], incarnation[24];
-    int64_t queue, running, blocks_free, blocks_pinned, blocks_landing;
+    int64_t queue, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     int64_t lane_bytes_per_second, started_ms; /* 0: not known */
     int64_t restarts;                          /* by `baton up`; -1: not known */
 };

@@ -204,6 +204,7 @@ void session_send_load(struct session *session, const struct step_load *load, ui
     message.queued_tokens = atomic_load(&load->queued_tokens);
     message.running = atomic_load(&load->running);
     message.blocks_free = atomic_load(&load->blocks[KV_BLOCK_FREE]);
+    message.blocks_cached = atomic_load(&load->blocks[KV_BLOCK_CACHED]);
     message.blocks_pinned = atomic_load(&load->blocks[KV_BLOCK_PINNED]);
     message.blocks_landing = atomic_load(&load->blocks[KV_BLOCK_LANDING]);
     message.draining = session->draining;

@@ -375,6 +375,7 @@ static inline void fake_load(struct fake *fake, uint32_t blocks_free)
 {
     Baton__Worker__V1__Load load = BATON__WORKER__V1__LOAD__INIT;
     load.blocks_free = blocks_free;
+    load.blocks_cached = blocks_free + 1;
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOAD;
     up.load = &load;

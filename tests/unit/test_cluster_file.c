@@ -201,14 +201,15 @@ static void test_files_that_are_wrong(void **state)
 static void test_status(void **state)
 {
     (void)state;
-    static const char text[] = "{\"model\": \"llama\", \"queue\": 2, \"workers\": ["
-                               "{\"name\": \"decode-10\", \"role\": \"decode\", \"address\": "
-                               "\"127.0.0.1:5\", \"state\": \"down\", \"blocks_free\": 0},"
-                               "{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
-                               "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\", "
-                               "\"lane_bytes_per_second\": 5120000000, \"started_ms\": 1000},"
-                               "{\"name\": \"prefill-0\", \"role\": \"prefill\", \"address\": "
-                               "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10}]}";
+    static const char text[] =
+        "{\"model\": \"llama\", \"queue\": 2, \"workers\": ["
+        "{\"name\": \"decode-10\", \"role\": \"decode\", \"address\": "
+        "\"127.0.0.1:5\", \"state\": \"down\", \"blocks_free\": 0},"
+        "{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
+        "\"127.0.0.1:4\", \"state\": \"draining\", \"lane\": \"shm\", "
+        "\"lane_bytes_per_second\": 5120000000, \"started_ms\": 1000},"
+        "{\"name\": \"prefill-0\", \"role\": \"prefill\", \"address\": "
+        "\"127.0.0.1:3\", \"state\": \"up\", \"blocks_free\": 10, \"blocks_cached\": 3}]}";
     struct error err;
     struct cluster_status status;
     assert_int_equal(cluster_status_parse(text, strlen(text), &status, &err), STATUS_OK);
@@ -236,9 +237,11 @@ static void test_status(void **state)
         "decode-2       decode   draining  127.0.0.1:4              2m        3 shm      5.12 "));
     assert_non_null(strstr(table.data, "decode-10      decode   down      127.0.0.1:5              "
                                        " -        - -           -      -"
-                                       "        -           -        -        -\n"));
-    assert_non_null(strstr(table.data, "  QUEUE  RUNNING BLOCKS FREE   PINNED  LANDING\n"));
-    assert_non_null(strstr(table.data, "       -      0        0          10        0        0\n"));
+                                       "        -           -        -        -        -\n"));
+    assert_non_null(
+        strstr(table.data, "  QUEUE  RUNNING BLOCKS FREE   CACHED   PINNED  LANDING\n"));
+    assert_non_null(
+        strstr(table.data, "       -      0        0          10        3        0        0\n"));
     str_deinit(&table);
     static const char *const bad[] = {"{}", "{\"workers\": [{\"name\": \"a\"}]}",
                                       "{\"workers\": 1}", "{\"queue\": -1, \"workers\": []}"};

@@ -403,7 +403,7 @@ static void test_status_page(void **state)
     assert_int_equal(http_status_of(&c.world, "/status", &body), STATUS_OK);
     assert_non_null(strstr(body.data, "\"model\": \"tested\""));
     assert_non_null(strstr(body.data, "\"name\": \"prefill-0\""));
-    assert_non_null(strstr(body.data, "\"blocks_free\": 77"));
+    assert_non_null(strstr(body.data, "\"blocks_free\": 77, \"blocks_cached\": 78"));
     assert_non_null(strstr(body.data, "\"lane\": \"shm\""));
     assert_int_equal(http_status_of(&c.world, "/metrics", &body), STATUS_OK);
     assert_non_null(strstr(body.data, "baton_router_workers_up{role=\"decode\"} 1"));

@@ -455,6 +455,28 @@ static uint32_t lives(struct small *small, int root, uint32_t token, uint32_t le
     return hits;
 }
 
+static struct prefix_hash no_hash(struct prefix_hash parent, const uint32_t *tokens, uint32_t count)
+{
+    (void)tokens;
+    (void)count;
+    return parent;
+}
+
+/* The first block has the root's name, and the second would, too: equal tokens, but not the same place. */
+static void test_a_block_is_not_behind_itself(void **state)
+{
+    (void)state;
+    struct small small;
+    assert_int_equal(kv_blocks_create(SMALL_BLOCKS, &small.blocks), STATUS_OK);
+    const struct prefix_cache_config config = {
+        .blocks = small.blocks, .block_tokens = B, .event_capacity = 1, .hash_block = no_hash};
+    assert_int_equal(prefix_cache_create(&config, &small.cache), STATUS_OK);
+    assert_int_equal(lives(&small, 0, 7, 1), 0);
+    const uint32_t tokens[2 * B + 1] = {7, 7, 7, 7, 7, 7, 7};
+    assert_int_equal(prefix_cache_match(small.cache, root_of(0), tokens, 2 * B + 1).blocks, 1);
+    small_deinit(&small);
+}
+
 static void test_tenants_models_and_numerics_do_not_share(void **state)
 {
     (void)state;
@@ -548,6 +570,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_lives_against_a_dictionary),
         cmocka_unit_test(test_a_collision_is_a_miss),
+        cmocka_unit_test(test_a_block_is_not_behind_itself),
         cmocka_unit_test(test_tenants_models_and_numerics_do_not_share),
         cmocka_unit_test(test_the_last_row_is_always_computed),
         cmocka_unit_test(test_what_is_held_or_continued_is_not_evicted),

@@ -1,0 +1,70 @@
+#include "common/domain/cost_model.h"
+
+#define WEIGHT      (1.0 / 16) /* of one measurement in the moving average */
+#define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
+#define SCALE_BOUND 16.0 /* all together: above, the start-up numbers were of another machine */
+
+struct cost_model cost_model_default(void)
+{
+    return (struct cost_model){.prefill_row_us = 1000,
+                               .prefill_position_us = 0.1,
+                               .step_us = 1000,
+                               .decode_row_us = 1000,
+                               .swap_bytes_per_us = 10000,
+                               .block_bytes = 1 << 20,
+                               .prefill_scale = 1,
+                               .decode_scale = 1,
+                               .swap_scale = 1};
+}
+
+double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count)
+{
+    double mean_position = first + (count ? (count - 1) / 2.0 : 0);
+    return count * (model->prefill_row_us + model->prefill_position_us * mean_position) *
+           model->prefill_scale;
+}
+
+double cost_model_decode_us(const struct cost_model *model, uint32_t count)
+{
+    return count * model->decode_row_us * model->decode_scale;
+}
+
+double cost_model_swap_us(const struct cost_model *model, uint32_t blocks)
+{
+    return (double)blocks * (double)model->block_bytes / model->swap_bytes_per_us *
+           model->swap_scale;
+}
+
+bool cost_model_prefers_swap(const struct cost_model *model, uint32_t blocks, uint32_t rows)
+{
+    return 2 * cost_model_swap_us(model, blocks) < cost_model_prefill_us(model, 0, rows);
+}
+
+static double clamp(double value, double bound)
+{
+    double low = 1 / bound;
+    return value < low ? low : value > bound ? bound : value;
+}
+
+/* Moves `scale` towards scale * ratio, as far as `share` of the time was its own. */
+static void correct(double *scale, double ratio, double share)
+{
+    *scale = clamp(*scale * (1 + (clamp(ratio, RATIO_BOUND) - 1) * share * WEIGHT), SCALE_BOUND);
+}
+
+void cost_model_learn_step(struct cost_model *model, double prefill_us, double decode_us,
+                           double took_us)
+{
+    double predicted = prefill_us + decode_us + model->step_us;
+    if (predicted <= 0 || !(took_us > 0))
+        return;
+    correct(&model->prefill_scale, took_us / predicted, prefill_us / predicted);
+    correct(&model->decode_scale, took_us / predicted, decode_us / predicted);
+}
+
+void cost_model_learn_swap(struct cost_model *model, uint32_t blocks, double took_us)
+{
+    double predicted = cost_model_swap_us(model, blocks);
+    if (predicted > 0 && took_us > 0)
+        correct(&model->swap_scale, took_us / predicted, 1);
+}

@@ -1,0 +1,43 @@
+/* What a step and a move of KV blocks will cost on this worker, in microseconds. PURE: numbers in, numbers out.
+ *
+ * The numbers are set at start-up (measured, or cost_model_default) and corrected by what steps took: each correction is the
+ * moving average of measured / predicted, bounded on both sides, so that one descheduled step can't turn a decision around.
+ * Nobody's output depends on them: they order work and choose between swap and recompute, which give the same bytes.
+ */
+#ifndef BATON_DOMAIN_COST_MODEL_H
+#define BATON_DOMAIN_COST_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cost_model {
+    /* as measured at start-up; all > 0 but the second and the third, which may be 0 */
+    double prefill_row_us;      /* one row of a prompt at position 0 */
+    double prefill_position_us; /* more for each position before the row: attention */
+    double step_us;             /* any step, whatever its rows: launch, weights read once */
+    double decode_row_us;       /* one decode row in a batch */
+    double swap_bytes_per_us;   /* between the KV pool and host memory, one way */
+    uint64_t block_bytes;       /* of one KV block */
+    /* measured / predicted so far; 1 at start */
+    double prefill_scale, decode_scale, swap_scale;
+};
+
+/* A machine of about 1 ms a row and 10 GB/s, blocks of 1 MiB: for tests, and until something was measured. */
+struct cost_model cost_model_default(void);
+
+/* Rows [first, first + count) of one prompt, without the step's own cost. */
+double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count);
+/* `count` decode rows of one step, without the step's own cost. */
+double cost_model_decode_us(const struct cost_model *model, uint32_t count);
+/* `blocks` one way. */
+double cost_model_swap_us(const struct cost_model *model, uint32_t blocks);
+
+/* Is it cheaper to copy `blocks` out and in again than to compute their `rows` once more? */
+bool cost_model_prefers_swap(const struct cost_model *model, uint32_t blocks, uint32_t rows);
+
+/* A step was predicted to cost prefill_us + decode_us + step_us and took took_us. */
+void cost_model_learn_step(struct cost_model *model, double prefill_us, double decode_us,
+                           double took_us);
+void cost_model_learn_swap(struct cost_model *model, uint32_t blocks, double took_us);
+
+#endif

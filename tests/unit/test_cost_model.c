@@ -1,0 +1,88 @@
+/* cost_model: what steps and swaps will cost, and how far a measurement can move that. */
+#include "common/domain/cost_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+static void test_rows_cost_by_position(void **state)
+{
+    (void)state;
+    struct cost_model model = cost_model_default();
+    model.prefill_row_us = 10;
+    model.prefill_position_us = 2;
+    assert_true(near(cost_model_prefill_us(&model, 0, 1), 10));
+    assert_true(near(cost_model_prefill_us(&model, 3, 1), 16));
+    double one_by_one = 0;
+    for (uint32_t position = 5; position < 12; position++)
+        one_by_one += cost_model_prefill_us(&model, position, 1);
+    assert_true(near(cost_model_prefill_us(&model, 5, 7), one_by_one));
+    assert_true(cost_model_prefill_us(&model, 5, 0) == 0);
+    assert_true(cost_model_decode_us(&model, 0) == 0);
+}
+
+static void test_swap_or_recompute(void **state)
+{
+    (void)state;
+    struct cost_model model = cost_model_default();
+    model.prefill_row_us = 100;
+    model.prefill_position_us = 0;
+    model.block_bytes = 1000;
+    model.swap_bytes_per_us = 1;                          /* a block: 1 ms out, 1 ms in */
+    assert_false(cost_model_prefers_swap(&model, 2, 32)); /* 4 ms against 3.2 */
+    assert_true(cost_model_prefers_swap(&model, 1, 32));
+    model.prefill_scale = 2; /* rows turned out to be dearer */
+    assert_true(cost_model_prefers_swap(&model, 2, 32));
+}
+
+static void test_measurements_move_the_kind_they_are_of(void **state)
+{
+    (void)state;
+    struct cost_model model = cost_model_default();
+    model.step_us = 0;
+    for (int i = 0; i < 400; i++)
+        cost_model_learn_step(&model, cost_model_prefill_us(&model, 0, 8), 0, 3 * 8 * 1000.0);
+    assert_true(fabs(model.prefill_scale - 3) < 0.1);
+    assert_true(model.decode_scale == 1 && model.swap_scale == 1);
+    for (int i = 0; i < 400; i++)
+        cost_model_learn_swap(&model, 2, 0.5 * 2 * (1 << 20) / 10000.0);
+    assert_true(fabs(model.swap_scale - 0.5) < 0.02);
+}
+
+static void test_one_wild_measurement_moves_little(void **state)
+{
+    (void)state;
+    struct cost_model model = cost_model_default();
+    cost_model_learn_step(&model, 0, cost_model_decode_us(&model, 4), 1e12);
+    assert_true(model.decode_scale > 1 && model.decode_scale < 1.2);
+    for (int i = 0; i < 10000; i++)
+        cost_model_learn_step(&model, 0, cost_model_decode_us(&model, 4), 1e12);
+    assert_true(model.decode_scale == 16);
+    for (int i = 0; i < 10000; i++)
+        cost_model_learn_step(&model, 0, cost_model_decode_us(&model, 4), 1e-9);
+    assert_true(model.decode_scale > 0 && model.decode_scale <= 1);
+    double before = model.decode_scale;
+    cost_model_learn_step(&model, 0, cost_model_decode_us(&model, 4), 0);
+    cost_model_learn_step(&model, 0, 0, (double)NAN);
+    assert_true(model.decode_scale == before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_cost_by_position),
+        cmocka_unit_test(test_swap_or_recompute),
+        cmocka_unit_test(test_measurements_move_the_kind_they_are_of),
+        cmocka_unit_test(test_one_wild_measurement_moves_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -29,7 +29,6 @@ struct step_loop {
     struct step_loop_config config;
     struct scheduler *scheduler;
     struct ring *jobs, *events, *spare_events;
-    struct planned_rows *parts;     /* [max_sequences] */
     struct engine_sequence *inputs; /* [max_sequences] */
     pthread_t thread;
     bool stopping; /* step thread's own */
@@ -183,11 +182,11 @@ static void draw_failed(struct step_loop *loop, struct sequence *sequence, enum 
     sequence_failed(loop, sequence, status, &err);
 }
 
-static void step_results(struct step_loop *loop, uint32_t count)
+static void step_results(struct step_loop *loop, const struct step_plan *plan)
 {
     struct step_event *drawn = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct planned_rows *part = &loop->parts[i];
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const struct planned_rows *part = &plan->parts[i];
         struct sequence *sequence = part->sequence;
         bool prefill = sequence->state == SEQUENCE_PREFILL;
         if (part->samples && loop->inputs[i].status != STATUS_OK) {
@@ -216,24 +215,29 @@ static void step_results(struct step_loop *loop, uint32_t count)
         event_post(loop, drawn);
 }
 
-static void run_step(struct step_loop *loop, uint32_t count)
+static void run_step(struct step_loop *loop, const struct step_plan *plan)
 {
+    /* Rows only: the schedule was made without `grow`, and nobody forks. */
+    ASSERT(!plan->copy_count && !plan->swap_out_count && !plan->swap_in_count);
     bool prompt_rows = false;
-    for (uint32_t i = 0; i < count; i++) {
-        loop->inputs[i] = engine_input(&loop->parts[i]);
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        loop->inputs[i] = engine_input(&plan->parts[i]);
         prompt_rows |= loop->inputs[i].prompt_rows > 0;
     }
     FAILPOINT("step.computing");
     struct error err;
-    enum status status = FAILPOINT_FAILS("step.fails")
-                             ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
-                             : engine_step(loop->config.engine, loop->inputs, count, &err);
+    uint64_t begun_us = clock_now_us();
+    enum status status =
+        FAILPOINT_FAILS("step.fails")
+            ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
+            : engine_step(loop->config.engine, loop->inputs, plan->part_count, &err);
     if (status != STATUS_OK) {
-        for (uint32_t i = 0; i < count; i++)
-            sequence_failed(loop, loop->parts[i].sequence, status, &err);
+        for (uint32_t i = 0; i < plan->part_count; i++)
+            sequence_failed(loop, plan->parts[i].sequence, status, &err);
         return;
     }
-    step_results(loop, count);
+    scheduler_step_done(loop->scheduler, clock_now_us() - begun_us, 0);
+    step_results(loop, plan);
     if (prompt_rows)
         FAILPOINT("step.after_chunk");
     else
@@ -255,12 +259,13 @@ static void *step_main(void *argument)
     pthread_setname_np(pthread_self(), "baton-step");
     if (loop->config.cpu >= 0)
         pin_to(loop->config.cpu);
-    uint32_t planned = 0;
+    bool busy = false;
     while (!loop->stopping) {
-        struct job *job = planned ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
+        struct job *job = busy ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
         for (; job; job = ring_pop(loop->jobs))
             job_run(loop, job);
-        for (struct sequence *sequence; (sequence = scheduler_reserve(loop->scheduler));) {
+        for (struct sequence *sequence;
+             (sequence = scheduler_reserve(loop->scheduler, clock_now_us()));) {
             struct step_event *event = event_take(loop, STEP_RESERVED, sequence->key);
             event->plan = sequence->plan;
             event->blocks = sequence->blocks;
@@ -268,9 +273,10 @@ static void *step_main(void *argument)
             event_post(loop, event);
         }
         publish_load(loop);
-        planned = scheduler_plan(loop->scheduler, loop->parts);
-        if (planned && !loop->stopping)
-            run_step(loop, planned);
+        const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
+        busy = plan->part_count > 0;
+        if (busy && !loop->stopping)
+            run_step(loop, plan);
     }
     return NULL;
 }
@@ -292,7 +298,6 @@ static void loop_free(struct step_loop *loop)
     ring_destroy(loop->events);
     ring_destroy(loop->spare_events);
     scheduler_destroy(loop->scheduler);
-    free(loop->parts);
     free(loop->inputs);
     free(loop);
 }
@@ -315,9 +320,8 @@ static enum status loop_allocate(struct step_loop *loop)
     TRY(ring_create(JOB_CAPACITY, &loop->jobs));
     TRY(ring_create(EVENT_POOL, &loop->events));
     TRY(ring_create(EVENT_POOL, &loop->spare_events));
-    loop->parts = calloc(config->max_sequences, sizeof *loop->parts);
     loop->inputs = calloc(config->max_sequences, sizeof *loop->inputs);
-    if (!loop->parts || !loop->inputs)
+    if (!loop->inputs)
         return STATUS_LIMIT;
     for (int i = 0; i < EVENT_POOL; i++) {
         struct step_event *event =
@@ -387,7 +391,9 @@ enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *sp
         return STATUS_LIMIT;
     }
     loop->has_refused = false;
-    job_post(loop, &(struct job){.kind = JOB_ADD, .key = spec->key, .spec = *spec});
+    struct job job = {.kind = JOB_ADD, .key = spec->key, .spec = *spec};
+    job.spec.arrived_us = clock_now_us();
+    job_post(loop, &job);
     return STATUS_OK;
 }
 

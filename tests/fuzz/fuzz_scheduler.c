@@ -60,8 +60,9 @@ static void add(struct scheduler *scheduler, struct fuzz_input *input)
 
 static void compute(struct scheduler *scheduler, struct fuzz_input *input)
 {
-    struct planned_rows parts[MAX_SEQUENCES];
-    uint32_t count = scheduler_plan(scheduler, parts), prompt_rows = 0;
+    const struct step_plan *plan = scheduler_plan(scheduler, 0);
+    const struct planned_rows *parts = plan->parts;
+    uint32_t count = plan->part_count, prompt_rows = 0;
     FUZZ_CHECK(count <= MAX_SEQUENCES);
     for (uint32_t i = 0; i < count; i++) {
         struct sequence *sequence = parts[i].sequence;
@@ -89,7 +90,7 @@ static void happen(struct scheduler *scheduler, struct fuzz_input *input)
     if (what == 0) {
         add(scheduler, input);
     } else if (what == 1) {
-        struct sequence *reserved = scheduler_reserve(scheduler);
+        struct sequence *reserved = scheduler_reserve(scheduler, 0);
         FUZZ_CHECK(!reserved || reserved->block_count > 0);
     } else if (what == 2 || what == 3) {
         compute(scheduler, input);

@@ -50,7 +50,6 @@ struct step_loop {
     size_t job_count;
     const struct worker_role_ops *ops;
     void *role;
-    struct planned_rows parts[WORLD_SEQUENCES];
 };
 static struct job waiting_jobs[MAX_JOBS], running_jobs[MAX_JOBS]; /* [job_count] of the first */
 
@@ -151,11 +150,11 @@ static void run_job(struct step_loop *loop, const struct job *job)
     }
 }
 
-static void compute(struct step_loop *loop, uint32_t count, bool fails)
+static void compute(struct step_loop *loop, const struct step_plan *plan, bool fails)
 {
     struct step_event *drawn = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct planned_rows *part = &loop->parts[i];
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const struct planned_rows *part = &plan->parts[i];
         struct sequence *sequence = part->sequence;
         bool prefill = sequence->state == SEQUENCE_PREFILL;
         if (fails) {
@@ -192,14 +191,14 @@ static void step(struct step_loop *loop, bool fails)
     loop->job_count = 0;
     for (size_t i = 0; i < count; i++)
         run_job(loop, &running_jobs[i]);
-    for (struct sequence *sequence; (sequence = scheduler_reserve(loop->scheduler));) {
+    for (struct sequence *sequence; (sequence = scheduler_reserve(loop->scheduler, 0));) {
         struct step_event *event = event_new(STEP_RESERVED, sequence->key);
         event->plan = sequence->plan;
         event->blocks = sequence->blocks;
         event->block_count = sequence->block_count;
         event_tell(loop, event);
     }
-    compute(loop, scheduler_plan(loop->scheduler, loop->parts), fails);
+    compute(loop, scheduler_plan(loop->scheduler, 0), fails);
 }
 
 /* ---------------------------------------------------------------------- the worker */

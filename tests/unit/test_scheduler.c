@@ -50,6 +50,15 @@ static void add(struct scheduler *s, uint64_t request, enum sequence_plan plan, 
     assert_int_equal(scheduler_add(s, &spec, NULL), STATUS_OK);
 }
 
+static uint32_t plan(struct scheduler *s, const struct planned_rows **parts)
+{
+    const struct step_plan *made = scheduler_plan(s, 0);
+    assert_int_equal(made->copy_count + made->swap_out_count + made->swap_in_count, 0);
+    assert_false(made->freed);
+    *parts = made->parts;
+    return made->part_count;
+}
+
 static void test_what_never_fits_is_refused_with_the_numbers(void **state)
 {
     (void)state;
@@ -95,16 +104,16 @@ static void test_blocks_first_come_first_served(void **state)
     add(s, 1, PLAN_RECEIVE, 30, 10); /* 10 blocks */
     add(s, 2, PLAN_RECEIVE, 20, 12); /* 8: must wait */
     add(s, 3, PLAN_RECEIVE, 4, 1);   /* 2: would fit, but doesn't overtake */
-    struct sequence *first = scheduler_reserve(s);
+    struct sequence *first = scheduler_reserve(s, 0);
     assert_int_equal(first->key.request, 1);
     assert_int_equal(first->state, SEQUENCE_RESERVED);
     assert_int_equal(first->block_count, 10);
-    assert_null(scheduler_reserve(s));
+    assert_null(scheduler_reserve(s, 0));
     assert_int_equal(scheduler_load(s).blocks[KV_BLOCK_LANDING], 10);
     assert_int_equal(scheduler_load(s).waiting, 2);
     scheduler_remove(s, first);
-    assert_int_equal(scheduler_reserve(s)->key.request, 2);
-    assert_int_equal(scheduler_reserve(s)->key.request, 3);
+    assert_int_equal(scheduler_reserve(s, 0)->key.request, 2);
+    assert_int_equal(scheduler_reserve(s, 0)->key.request, 3);
     scheduler_destroy(s);
 }
 
@@ -112,15 +121,15 @@ static void test_decodes_first_then_prompts_share_the_chunk(void **state)
 {
     (void)state;
     struct scheduler *s = make();
-    struct planned_rows parts[SEQUENCES];
+    const struct planned_rows *parts;
     add(s, 1, PLAN_RECEIVE, 6, 4);
     add(s, 2, PLAN_HAND_OFF, 5, 4);
     add(s, 3, PLAN_HAND_OFF, 9, 4);
-    struct sequence *received = scheduler_reserve(s);
-    while (scheduler_reserve(s))
+    struct sequence *received = scheduler_reserve(s, 0);
+    while (scheduler_reserve(s, 0))
         ;
     assert_int_equal(scheduler_admit(s, received, 99), FINISH_NONE);
-    assert_int_equal(scheduler_plan(s, parts), 3);
+    assert_int_equal(plan(s, &parts), 3);
     assert_ptr_equal(parts[0].sequence, received);
     assert_int_equal(parts[0].row_count, 1);
     assert_true(parts[0].samples);
@@ -132,7 +141,7 @@ static void test_decodes_first_then_prompts_share_the_chunk(void **state)
     assert_int_equal(scheduler_rows_done(s, &parts[1], 51), FINISH_NONE);
     assert_int_equal(parts[1].sequence->state, SEQUENCE_HELD);
     assert_int_equal(scheduler_rows_done(s, &parts[2], 0), FINISH_NONE);
-    assert_int_equal(scheduler_plan(s, parts), 2);
+    assert_int_equal(plan(s, &parts), 2);
     assert_int_equal(parts[1].sequence->key.request, 3);
     assert_int_equal(parts[1].row_count, 6);
     assert_true(parts[1].samples);
@@ -171,10 +180,10 @@ static void test_a_first_token_may_end_the_answer(void **state)
 {
     (void)state;
     struct scheduler *s = make();
-    struct planned_rows parts[SEQUENCES];
+    const struct planned_rows *parts;
     add(s, 1, PLAN_RECEIVE, 4, 1);
-    assert_int_equal(scheduler_admit(s, scheduler_reserve(s), 7), FINISH_MAX_TOKENS);
-    assert_int_equal(scheduler_plan(s, parts), 0);
+    assert_int_equal(scheduler_admit(s, scheduler_reserve(s, 0), 7), FINISH_MAX_TOKENS);
+    assert_int_equal(plan(s, &parts), 0);
     scheduler_destroy(s);
 }
 
@@ -185,7 +194,7 @@ static void test_random_lives_give_every_block_back(void **state)
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct scheduler *s = make();
         struct rng rng = rng_seeded(seed);
-        struct planned_rows parts[SEQUENCES];
+        const struct planned_rows *parts;
         uint64_t next = 1;
         for (int step = 0; step < 200; step++) {
             uint32_t tokens = 1 + (uint32_t)rng_below(&rng, 20);
@@ -195,10 +204,10 @@ static void test_random_lives_give_every_block_back(void **state)
                 next++;
             else
                 free(spec.tokens);
-            for (struct sequence *reserved; (reserved = scheduler_reserve(s));)
+            for (struct sequence *reserved; (reserved = scheduler_reserve(s, 0));)
                 if (reserved->state == SEQUENCE_RESERVED && rng_below(&rng, 2))
                     scheduler_admit(s, reserved, 100);
-            uint32_t count = scheduler_plan(s, parts), chunk = 0;
+            uint32_t count = plan(s, &parts), chunk = 0;
             for (uint32_t i = 0; i < count; i++) {
                 struct sequence *q = parts[i].sequence;
                 chunk += q->state == SEQUENCE_PREFILL ? parts[i].row_count : 0;

@@ -1,26 +1,52 @@
 #include "common/engine/sched/scheduler.h"
 
 #include "common/base/assert.h"
+#include "common/engine/sched/admission.h"
+#include "common/engine/sched/growth.h"
+#include "common/engine/sched/preemption.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct scheduler {
-    struct scheduler_config config;
-    struct kv_blocks *blocks;
-    uint64_t next_order;
-    uint32_t count;
-    uint32_t blocks_per_sequence; /* of the longest one */
-    uint32_t *end_ids;
-    uint32_t *block_ids;          /* [max_sequences, blocks_per_sequence] */
-    struct sequence *sequences;   /* [max_sequences]; tokens == NULL: an empty slot */
-    struct sequence **by_arrival; /* [max_sequences]: the live ones, first come first */
-};
-
-static uint32_t blocks_for(const struct scheduler *scheduler, uint32_t tokens)
+static void settle_config(struct scheduler *s)
 {
-    uint32_t per = scheduler->config.block_tokens;
-    return tokens / per + (tokens % per != 0);
+    struct scheduler_config *config = &s->config;
+    struct batch_limits *limits = &s->limits;
+    limits->chunk_tokens = config->chunk_tokens;
+    limits->max_batch_sequences =
+        config->max_batch_sequences && config->max_batch_sequences < config->max_sequences
+            ? config->max_batch_sequences
+            : config->max_sequences;
+    limits->max_batch_tokens = config->max_batch_tokens
+                                   ? config->max_batch_tokens
+                                   : limits->max_batch_sequences + config->chunk_tokens;
+    s->cost = config->cost.prefill_row_us > 0 ? config->cost : cost_model_default();
+    s->policy = policy_of(config->policy);
+    s->blocks_per_sequence = scheduler_blocks_for(s, config->context);
+}
+
+static bool allocate(struct scheduler *s)
+{
+    size_t n = s->config.max_sequences, slots = s->config.host_slots + (size_t)1;
+    s->sequences = calloc(n, sizeof *s->sequences);
+    s->empty = calloc(n, sizeof *s->empty);
+    s->by_arrival = calloc(n, sizeof *s->by_arrival);
+    s->scratch = calloc(n, sizeof *s->scratch);
+    s->queue.entries = calloc(n, sizeof *s->queue.entries);
+    s->parts = calloc(s->limits.max_batch_sequences, sizeof *s->parts);
+    s->block_ids = calloc(n * s->blocks_per_sequence, sizeof *s->block_ids);
+    s->end_ids = calloc(s->config.end_id_count + (size_t)1, sizeof *s->end_ids);
+    s->slots = calloc(slots, sizeof *s->slots);
+    s->copies.list = calloc(n, sizeof *s->copies.list);
+    s->plan_copies.list = calloc(n, sizeof *s->plan_copies.list);
+    s->swap_ins.list = calloc(slots, sizeof *s->swap_ins.list);
+    s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
+    s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
+    return s->sequences && s->empty && s->by_arrival && s->scratch && s->queue.entries &&
+           s->parts && s->block_ids && s->end_ids && s->slots && s->copies.list &&
+           s->plan_copies.list && s->swap_ins.list && s->plan_swap_ins.list &&
+           s->plan_swap_outs.list &&
+           kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK;
 }
 
 enum status scheduler_create(const struct scheduler_config *config, struct scheduler **out)
@@ -29,22 +55,21 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     if (!s)
         return STATUS_LIMIT;
     s->config = *config;
-    s->blocks_per_sequence = blocks_for(s, config->context);
-    size_t n = config->max_sequences;
-    s->sequences = calloc(n, sizeof *s->sequences);
-    s->by_arrival = calloc(n, sizeof *s->by_arrival);
-    s->block_ids = calloc(n * s->blocks_per_sequence, sizeof *s->block_ids);
-    s->end_ids = calloc(config->end_id_count + 1, sizeof *s->end_ids);
-    if (!s->sequences || !s->by_arrival || !s->block_ids || !s->end_ids ||
-        kv_blocks_create(config->block_count, &s->blocks) != STATUS_OK) {
+    settle_config(s);
+    if (!allocate(s)) {
         scheduler_destroy(s);
         return STATUS_LIMIT;
     }
     if (config->end_id_count)
         memcpy(s->end_ids, config->end_ids, config->end_id_count * sizeof *s->end_ids);
     s->config.end_ids = s->end_ids;
-    for (size_t i = 0; i < n; i++)
-        s->sequences[i].blocks = s->block_ids + i * s->blocks_per_sequence;
+    for (uint32_t i = 0; i < config->max_sequences; i++) {
+        s->sequences[i].blocks = s->block_ids + (size_t)i * s->blocks_per_sequence;
+        s->empty[i] = &s->sequences[config->max_sequences - 1 - i];
+    }
+    for (uint32_t i = 0; i < config->host_slots; i++)
+        s->slots[i] = config->host_slots - 1 - i;
+    s->slot_count = config->host_slots;
     *out = s;
     return STATUS_OK;
 }
@@ -57,98 +82,61 @@ void scheduler_destroy(struct scheduler *s)
         free(s->sequences[i].tokens);
     kv_blocks_destroy(s->blocks);
     free(s->sequences);
+    free(s->empty);
     free(s->by_arrival);
+    free(s->scratch);
+    free(s->queue.entries);
+    free(s->parts);
     free(s->block_ids);
     free(s->end_ids);
+    free(s->slots);
+    free(s->copies.list);
+    free(s->plan_copies.list);
+    free(s->swap_ins.list);
+    free(s->plan_swap_ins.list);
+    free(s->plan_swap_outs.list);
     free(s);
 }
 
-/* Tokens that the sequence's blocks must hold: the last drawn token's keys and values are never needed. */
-static uint32_t tokens_to_hold(const struct sequence_spec *spec, uint32_t context)
+enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec *spec,
+                                struct sequence **out, struct error *err)
 {
-    if (spec->plan == PLAN_HAND_OFF)
-        return spec->token_count;
-    uint64_t answer = spec->sampling.max_tokens - spec->emitted_count;
-    uint64_t total = spec->token_count + answer;
-    return total < context ? (uint32_t)total : context;
-}
-
-static enum status check_fits(const struct scheduler *s, const struct sequence_spec *spec,
-                              struct error *err)
-{
-    if (spec->token_count == 0 || spec->token_count >= s->config.context)
-        return error_set(
-            err, STATUS_INVALID,
-            "%u tokens of prompt do not fit the context of %u tokens with room for an answer",
-            spec->token_count, s->config.context);
-    if (spec->emitted_count >= spec->token_count ||
-        spec->emitted_count >= spec->sampling.max_tokens)
-        return error_set(err, STATUS_INVALID,
-                         "%u emitted tokens leave nothing to do: %u tokens in all, max_tokens %u",
-                         spec->emitted_count, spec->token_count, spec->sampling.max_tokens);
-    uint32_t need = blocks_for(s, tokens_to_hold(spec, s->config.context));
-    if (need > s->config.block_count)
-        return error_set(
-            err, STATUS_INVALID,
-            "the request needs %u KV blocks of %u tokens, the worker has %u: shorten the prompt or "
-            "max_tokens, or start the worker with more --kv-tokens",
-            need, s->config.block_tokens, s->config.block_count);
-    return STATUS_OK;
-}
-
-enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec, struct error *err)
-{
-    TRY(check_fits(s, spec, err));
     if (s->count == s->config.max_sequences)
         return error_set(err, STATUS_LIMIT, "all %u sequence slots of the worker are in use",
                          s->config.max_sequences);
-    struct sequence *slot = s->sequences;
-    while (slot->tokens)
-        slot++;
-    uint32_t capacity = tokens_to_hold(spec, s->config.context) + 1;
+    uint32_t capacity = admission_hold_tokens(spec, s->config.context) + 1;
     uint32_t *tokens = realloc(spec->tokens, capacity * sizeof *tokens);
     if (!tokens)
         return error_set(err, STATUS_LIMIT, "out of memory for %u tokens", capacity);
+    struct sequence *slot = s->empty[s->config.max_sequences - 1 - s->count];
     uint32_t *blocks = slot->blocks;
     *slot = (struct sequence){.key = spec->key,
                               .plan = spec->plan,
                               .state = SEQUENCE_WAITING,
+                              .class_index = priority_class(spec->priority),
                               .order = s->next_order++,
                               .tokens = tokens,
                               .token_count = spec->token_count,
                               .token_capacity = capacity,
                               .prompt_count = spec->token_count,
                               .emitted_count = spec->emitted_count,
+                              .arrived_us = spec->arrived_us,
+                              .ran_us = spec->arrived_us,
                               .sampling = spec->sampling,
                               .blocks = blocks};
+    if (s->policy->came)
+        s->policy->came(slot, &s->cost);
     s->by_arrival[s->count++] = slot;
+    admission_end_round(s);
+    *out = slot;
     return STATUS_OK;
 }
 
-/* What the sequence holds its blocks for. */
-static enum kv_hold hold_of(const struct sequence *sequence)
+enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec, struct error *err)
 {
-    if (sequence->plan == PLAN_HAND_OFF)
-        return KV_HOLD_PINNED;
-    bool arrives = sequence->plan == PLAN_RECEIVE &&
-                   (sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_RESERVED);
-    return arrives ? KV_HOLD_LANDING : KV_HOLD_USED;
-}
-
-struct sequence *scheduler_reserve(struct scheduler *s)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        struct sequence *sequence = s->by_arrival[i];
-        if (sequence->state != SEQUENCE_WAITING)
-            continue;
-        uint32_t need = blocks_for(s, sequence->token_capacity - 1);
-        if (kv_blocks_take(s->blocks, need, hold_of(sequence), sequence->blocks) != STATUS_OK)
-            return NULL; /* first come, first served: nobody overtakes */
-        sequence->block_count = need;
-        sequence->state = sequence->plan == PLAN_RECEIVE ? SEQUENCE_RESERVED : SEQUENCE_PREFILL;
-        return sequence;
-    }
-    return NULL;
+    struct sequence *sequence;
+    TRY(admission_check(s, spec, err));
+    return scheduler_slot_take(s, spec, &sequence, err);
 }
 
 static enum finish_reason finish_of(struct scheduler *s, struct sequence *sequence)
@@ -172,25 +160,45 @@ enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequenc
     ASSERT(sequence->state == SEQUENCE_RESERVED);
     kv_blocks_change(s->blocks, sequence->blocks, sequence->block_count, KV_HOLD_LANDING,
                      KV_HOLD_USED);
+    sequence->hold = KV_HOLD_USED;
     sequence->computed = sequence->prompt_count;
     sequence->state = SEQUENCE_DECODE;
+    sequence->ran_us = s->now_us;
     append_token(sequence, first_token);
+    admission_end_round(s);
     return finish_of(s, sequence);
+}
+
+/* Its place in by_arrival, which is sorted by order. */
+static uint32_t place_of(const struct scheduler *s, const struct sequence *sequence)
+{
+    uint32_t low = 0, high = s->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->by_arrival[middle]->order < sequence->order)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    ASSERT(low < s->count && s->by_arrival[low] == sequence);
+    return low;
 }
 
 void scheduler_remove(struct scheduler *s, struct sequence *sequence)
 {
-    uint32_t at = 0;
-    while (at < s->count && s->by_arrival[at] != sequence)
-        at++;
-    ASSERT(at < s->count);
+    uint32_t at = place_of(s, sequence);
     memmove(s->by_arrival + at, s->by_arrival + at + 1,
             (s->count - at - 1) * sizeof *s->by_arrival);
     s->count--;
-    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, hold_of(sequence));
+    s->empty[s->config.max_sequences - 1 - s->count] = sequence;
+    preemption_forget(s, sequence);
+    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, sequence->hold);
     free(sequence->tokens);
     sequence->tokens = NULL;
-    sequence->block_count = 0;
+    sequence->block_count = sequence->slot_count = 0;
+    if (s->blocked == sequence)
+        s->blocked = NULL;
+    admission_end_round(s);
 }
 
 struct sequence *scheduler_find(struct scheduler *s, struct sequence_key key)
@@ -207,23 +215,58 @@ struct sequence *scheduler_next(struct scheduler *s, size_t *cursor)
     return *cursor < s->count ? s->by_arrival[(*cursor)++] : NULL;
 }
 
-uint32_t scheduler_plan(struct scheduler *s, struct planned_rows *parts)
+static void age_all(struct scheduler *s)
 {
-    uint32_t used = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->by_arrival[i]->state == SEQUENCE_DECODE)
-            parts[used++] = (struct planned_rows){s->by_arrival[i], 1, true};
-    uint32_t budget = s->config.chunk_tokens;
-    for (uint32_t i = 0; i < s->count && budget; i++) {
-        struct sequence *sequence = s->by_arrival[i];
-        if (sequence->state != SEQUENCE_PREFILL)
-            continue;
-        uint32_t left = sequence->prompt_count - sequence->computed;
-        uint32_t rows = left < budget ? left : budget;
-        parts[used++] = (struct planned_rows){sequence, rows, rows == left};
-        budget -= rows;
+    for (uint32_t i = 0; s->policy->age && i < s->count; i++)
+        if (s->by_arrival[i]->state == SEQUENCE_PREFILL ||
+            s->by_arrival[i]->state == SEQUENCE_DECODE)
+            s->policy->age(s->by_arrival[i], s->now_us, s->config.starve_us);
+}
+
+const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
+{
+    scheduler_told(s, now_us);
+    admission_end_round(s);
+    preemption_begin_plan(s);
+    age_all(s);
+    s->plan = (struct step_plan){.parts = s->parts};
+    s->plan.part_count =
+        batch_plan(&s->limits, s->policy, s->by_arrival, s->count, s->scratch, s->parts);
+    growth_for_parts(s);
+    if (s->config.grow)
+        growth_for_class(s);
+    preemption_end_plan(s);
+    for (uint32_t i = 0; i < s->plan.part_count; i++)
+        s->parts[i].sequence->ran_us = s->now_us;
+    s->plan.copies = s->plan_copies.list;
+    s->plan.copy_count = s->plan_copies.count;
+    s->plan.swap_outs = s->plan_swap_outs.list;
+    s->plan.swap_out_count = s->plan_swap_outs.count;
+    s->plan.swap_ins = s->plan_swap_ins.list;
+    s->plan.swap_in_count = s->plan_swap_ins.count;
+    return &s->plan;
+}
+
+void scheduler_step_done(struct scheduler *s, uint64_t took_us, uint64_t swap_us)
+{
+    double prefill_us = 0;
+    uint32_t decodes = 0;
+    for (uint32_t i = 0; i < s->plan.part_count; i++) {
+        const struct planned_rows *part = &s->parts[i];
+        if (part->sequence->state == SEQUENCE_DECODE)
+            decodes++;
+        else
+            prefill_us +=
+                cost_model_prefill_us(&s->cost, part->sequence->computed, part->row_count);
+        if (s->policy->ran)
+            s->policy->ran(part->sequence, took_us);
     }
-    return used;
+    if (s->plan.part_count)
+        cost_model_learn_step(&s->cost, prefill_us, cost_model_decode_us(&s->cost, decodes),
+                              (double)took_us);
+    if (s->plan.swap_out_count + s->plan.swap_in_count)
+        cost_model_learn_swap(&s->cost, s->plan.swap_out_count + s->plan.swap_in_count,
+                              (double)swap_us);
 }
 
 enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned_rows *part,
@@ -241,16 +284,24 @@ enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned
 
 struct scheduler_load scheduler_load(const struct scheduler *s)
 {
-    struct scheduler_load load = {0};
+    struct scheduler_load load = s->totals;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sequence *sequence = s->by_arrival[i];
-        load.waiting += sequence->state == SEQUENCE_WAITING;
+        bool waits = sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED;
+        load.waiting += waits;
+        load.preempted += waits && sequence->preempted;
         load.running += sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
-        if (sequence->plan != PLAN_RECEIVE &&
-            (sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_PREFILL))
+        if (sequence->plan != PLAN_RECEIVE && (waits || sequence->state == SEQUENCE_PREFILL) &&
+            sequence->prompt_count > sequence->computed)
             load.queued_tokens += sequence->prompt_count - sequence->computed;
     }
     for (int state = 0; state < KV_BLOCK_STATES; state++)
         load.blocks[state] = kv_blocks_count(s->blocks, (enum kv_block_state)state);
+    load.host_slots = s->config.host_slots - s->slot_count;
     return load;
+}
+
+const struct cost_model *scheduler_cost(const struct scheduler *s)
+{
+    return &s->cost;
 }

@@ -1,5 +1,12 @@
 #include "common/engine/sched/sequence.h"
 
+uint32_t priority_class(enum priority priority)
+{
+    static const unsigned char classes[PRIORITIES] = {
+        [PRIORITY_HIGH] = 0, [PRIORITY_NORMAL] = 1, [PRIORITY_OFFLINE] = 2};
+    return classes[priority];
+}
+
 uint32_t sequence_answer_count(const struct sequence *sequence)
 {
     return sequence->emitted_count + (sequence->token_count - sequence->prompt_count);

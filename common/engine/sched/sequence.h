@@ -3,16 +3,18 @@
 #define BATON_ENGINE_SCHED_SEQUENCE_H
 
 #include "common/domain/sampling.h"
+#include "common/engine/sched/kv_blocks.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum sequence_state {
-    SEQUENCE_WAITING,  /* added; not enough free blocks yet */
+    SEQUENCE_WAITING,  /* added, or preempted and dropped; not enough free blocks yet */
     SEQUENCE_RESERVED, /* blocks taken: a handoff fills them -> DECODE by scheduler_admit */
     SEQUENCE_PREFILL,  /* blocks taken, rows of the prompt still to compute -> HELD or DECODE */
     SEQUENCE_DECODE,   /* one row a step, until it finishes */
     SEQUENCE_HELD,     /* computed; its blocks wait for a reader, or for whoever removes it */
+    SEQUENCE_SWAPPED, /* preempted: its rows lie in host slots -> PREFILL or DECODE when there is room again */
 };
 
 /* What is to be done with a new sequence. */
@@ -22,24 +24,47 @@ enum sequence_plan {
     PLAN_LOCAL,    /* compute the prompt here and decode here */
 };
 
+/* Who goes first, above every policy. */
+enum priority {
+    PRIORITY_NORMAL,
+    PRIORITY_HIGH,
+    PRIORITY_OFFLINE, /* only what the others leave: no blocks while one of them waits, the rest of a step's budget */
+    PRIORITIES
+};
+#define PRIORITY_CLASSES 3
+uint32_t priority_class(enum priority priority); /* 0 first */
+
 struct sequence_key {
     uint64_t request;
     uint32_t attempt;
 };
 
 struct sequence {
-    struct sequence_key key;
-    enum sequence_plan plan;
+    /* what each step looks at */
     enum sequence_state state;
-    uint64_t order;   /* of arrival: first come, first served */
-    uint32_t *tokens; /* owned: prompt, then the answer */
-    uint32_t token_count, token_capacity;
-    uint32_t prompt_count;  /* leading tokens whose rows are prefill: prompt + emitted */
-    uint32_t emitted_count; /* of them, tokens of the answer that were drawn before */
-    uint32_t computed;      /* rows whose keys and values are in the blocks */
-    struct sampling sampling;
-    uint32_t *blocks; /* owned: block_count ids */
+    enum sequence_plan plan;
+    enum kv_hold hold;     /* of its blocks, while it has any */
+    uint32_t class_index;  /* by priority, 0 first */
+    uint32_t token_count;  /* so far: prompt, then the answer */
+    uint32_t prompt_count; /* leading tokens whose rows are prefill: prompt + emitted */
+    uint32_t computed;     /* rows whose keys and values are in the blocks */
     uint32_t block_count;
+    uint64_t order;  /* of arrival: first come, first served */
+    bool preempted;  /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
+    bool arriving;   /* the next step's plan swaps it in: until then its blocks have no content */
+    bool promoted;   /* by the policy: it starved */
+    uint32_t level;  /* skip-join MLFQ: its queue */
+    uint64_t ran_us; /* when a step last had rows of it; before: when it came */
+    uint64_t arrived_us, used_us; /* used: of its level's quantum */
+
+    struct sequence_key key;
+    uint32_t *tokens; /* owned: [token_capacity] */
+    uint32_t token_capacity;
+    uint32_t
+        emitted_count; /* of the prompt_count tokens, those of the answer that were drawn before */
+    uint32_t *blocks;  /* owned: block_count ids; while SWAPPED slot_count host slots */
+    uint32_t slot_count;
+    struct sampling sampling;
 };
 
 /* Tokens of the answer so far, drawn here or before. */

@@ -1,0 +1,37 @@
+/* The rows of one step. PURE; the memory is the caller's; nothing allocates.
+ *
+ * Iteration-level scheduling (Yu et al., Orca, OSDI 22): who joins and who leaves is decided before each step. Prompts are cut
+ * into chunks, and a step's budget goes first to decodes, one row each, then to prompts that were begun, then to new ones
+ * (Agrawal et al., SARATHI-Serve, OSDI 24): no decode ever waits for a prompt. `offline` sequences get what all others left, their
+ * decodes first. Which decodes run where not all may, and which prompts come first, is the policy's (policy.h).
+ *
+ * O(sequences), and O(log sequences) for each prompt that gets rows.
+ */
+#ifndef BATON_ENGINE_SCHED_BATCH_PLAN_H
+#define BATON_ENGINE_SCHED_BATCH_PLAN_H
+
+#include "common/engine/sched/policy.h"
+#include "common/engine/sched/ranking.h"
+#include "common/engine/sched/sequence.h"
+
+struct batch_limits {
+    uint32_t max_batch_sequences; /* of one step */
+    uint32_t max_batch_tokens;    /* rows of one step; if not above max_batch_sequences, a full
+                                     batch of decodes leaves nothing for prompts */
+    uint32_t chunk_tokens;        /* rows of prompts in one step */
+};
+
+/* One sequence's part of a step: rows [computed, computed + row_count). */
+struct planned_rows {
+    struct sequence *sequence;
+    uint32_t row_count;
+    bool samples; /* the last row draws a token */
+};
+
+/* Rows for the sequences in state PREFILL and DECODE among [count], which come in order of arrival. Fills `parts`
+ * [min(count, max_batch_sequences)], uses `scratch` [count]. Returns how many parts. Blocks are not looked at. */
+uint32_t batch_plan(const struct batch_limits *limits, const struct policy *policy,
+                    struct sequence *const *by_arrival, uint32_t count, struct ranked *scratch,
+                    struct planned_rows *parts);
+
+#endif

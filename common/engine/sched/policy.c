@@ -1,0 +1,91 @@
+#include "common/engine/sched/policy.h"
+
+#include "common/base/assert.h"
+
+#include <stddef.h>
+
+static uint64_t since(uint64_t then_us, uint64_t now_us)
+{
+    return now_us > then_us ? now_us - then_us : 0;
+}
+
+/* 0: its prompt was begun, or is done. */
+static uint64_t is_new(const struct sequence *sequence)
+{
+    return sequence->computed == 0;
+}
+
+static uint32_t rows_left(const struct sequence *sequence)
+{
+    return sequence->prompt_count > sequence->computed ? sequence->prompt_count - sequence->computed
+                                                       : 0;
+}
+
+static uint64_t srpf_key(const struct sequence *sequence)
+{
+    return sequence->plan == PLAN_RECEIVE ? 0 : rows_left(sequence);
+}
+
+static void srpf_age(struct sequence *sequence, uint64_t now_us, uint64_t starve_us)
+{
+    if (since(sequence->arrived_us, now_us) >= starve_us)
+        sequence->promoted = true;
+}
+
+static uint64_t quantum_us(uint32_t level)
+{
+    return (uint64_t)MLFQ_QUANTUM_US << level;
+}
+
+static uint64_t mlfq_key(const struct sequence *sequence)
+{
+    return sequence->level * 2 + is_new(sequence);
+}
+
+static void mlfq_came(struct sequence *sequence, const struct cost_model *cost)
+{
+    double first_us = sequence->plan == PLAN_RECEIVE
+                          ? cost_model_decode_us(cost, 1)
+                          : cost_model_prefill_us(cost, 0, sequence->prompt_count);
+    sequence->level = 0;
+    while (sequence->level + 1 < MLFQ_LEVELS && (double)quantum_us(sequence->level) < first_us)
+        sequence->level++;
+}
+
+static void mlfq_ran(struct sequence *sequence, uint64_t took_us)
+{
+    sequence->used_us += took_us;
+    if (sequence->used_us < quantum_us(sequence->level))
+        return;
+    sequence->used_us = 0;
+    sequence->promoted = false;
+    if (sequence->level + 1 < MLFQ_LEVELS)
+        sequence->level++;
+}
+
+static void mlfq_age(struct sequence *sequence, uint64_t now_us, uint64_t starve_us)
+{
+    if (since(sequence->ran_us, now_us) < starve_us || sequence->promoted)
+        return;
+    sequence->level = 0;
+    sequence->used_us = 0;
+    sequence->promoted = true; /* for one quantum */
+}
+
+static const struct policy policies[POLICIES] = {
+    [POLICY_FCFS] = {.name = "fcfs", .key = is_new},
+    [POLICY_SRPF] = {.name = "srpf", .key = srpf_key, .age = srpf_age},
+    [POLICY_MLFQ] =
+        {.name = "mlfq", .key = mlfq_key, .came = mlfq_came, .ran = mlfq_ran, .age = mlfq_age},
+};
+
+const struct policy *policy_of(enum policy_kind kind)
+{
+    ASSERT(kind < POLICIES);
+    return &policies[kind];
+}
+
+uint64_t policy_rank(const struct policy *policy, const struct sequence *sequence)
+{
+    return sequence->promoted ? 0 : UINT64_C(1) << POLICY_KEY_BITS | policy->key(sequence);
+}

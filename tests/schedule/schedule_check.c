@@ -1,0 +1,254 @@
+/* What must hold, and how it is looked at. */
+#include "tests/schedule/schedule_sim.h"
+
+#include <string.h>
+
+static bool runs(const struct sequence *sequence)
+{
+    return (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE) &&
+           sequence->plan != PLAN_HAND_OFF;
+}
+
+static bool is_offline(const struct sequence *sequence)
+{
+    return sequence->class_index == priority_class(PRIORITY_OFFLINE);
+}
+
+/* ------------------------------------------------------------------------ who gets blocks */
+
+static bool waits(const struct sequence *sequence)
+{
+    return sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED;
+}
+
+static bool has_reservation(const struct life *life, const struct sequence *sequence)
+{
+    return sequence->preempted || life->now_us - sequence->arrived_us >= life->config.overtake_us;
+}
+
+void check_reserved(struct life *life, const struct sequence *got)
+{
+    bool strict = life->config.overtake_us > 0 || life->config.policy == POLICY_FCFS;
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
+        if (!waits(other))
+            continue;
+        if (is_offline(got) && !is_offline(other))
+            life_fail(life, HOLDS_ORDER, "offline %llu got blocks while %llu waits",
+                      (unsigned long long)got->key.request, (unsigned long long)other->key.request);
+        if (other->class_index == got->class_index && other->order < got->order)
+            life->happened[DID_OVERTAKE]++;
+        bool ahead = other->preempted || !has_reservation(life, got) || other->order < got->order;
+        if (strict && other->class_index <= got->class_index && has_reservation(life, other) &&
+            ahead)
+            life_fail(life, HOLDS_ORDER, "%llu got blocks before %llu, which has a reservation",
+                      (unsigned long long)got->key.request, (unsigned long long)other->key.request);
+    }
+}
+
+/* ------------------------------------------------------------------------------- the plan */
+
+void check_before_plan(struct life *life)
+{
+    size_t cursor = 0;
+    life->before_count = 0;
+    for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));)
+        life->before[life->before_count++] =
+            (struct glimpse){sequence, sequence->state, sequence->ran_us, sequence->promoted};
+}
+
+static const struct planned_rows *part_of(const struct step_plan *plan,
+                                          const struct sequence *sequence)
+{
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (plan->parts[i].sequence == sequence)
+            return &plan->parts[i];
+    return NULL;
+}
+
+static void check_budget(struct life *life, const struct step_plan *plan)
+{
+    uint32_t rows = 0, prompt_rows = 0;
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const struct planned_rows *part = &plan->parts[i];
+        const struct sequence *sequence = part->sequence;
+        bool decodes = sequence->state == SEQUENCE_DECODE;
+        if (part_of(plan, sequence) != part)
+            life_fail(life, HOLDS_BUDGET, "two parts for one sequence");
+        if (!decodes && sequence->state != SEQUENCE_PREFILL)
+            life_fail(life, HOLDS_BUDGET, "rows for a sequence in state %d", sequence->state);
+        uint32_t end = sequence->computed + part->row_count;
+        if (part->row_count == 0 || end > sequence->token_count ||
+            part->samples != (end == sequence->token_count) || (decodes && part->row_count != 1))
+            life_fail(life, HOLDS_BUDGET, "rows %u to %u of %u", sequence->computed, end,
+                      sequence->token_count);
+        rows += part->row_count;
+        prompt_rows += decodes ? 0 : part->row_count;
+    }
+    if (rows > life->config.max_batch_tokens || prompt_rows > life->config.chunk_tokens ||
+        plan->part_count > life->config.max_batch_sequences)
+        life_fail(life, HOLDS_BUDGET, "%u rows, %u of prompts, %u sequences", rows, prompt_rows,
+                  plan->part_count);
+}
+
+static void check_decodes(struct life *life, const struct step_plan *plan)
+{
+    uint32_t limit = life->config.max_batch_sequences < life->config.max_batch_tokens
+                         ? life->config.max_batch_sequences
+                         : life->config.max_batch_tokens;
+    uint32_t had_place = 0, absent = 0;
+    for (uint32_t i = 0; i < life->before_count; i++) {
+        const struct glimpse *glimpse = &life->before[i];
+        if (glimpse->state != SEQUENCE_DECODE || is_offline(glimpse->sequence))
+            continue;
+        uint32_t room = glimpse->sequence->block_count * life->config.block_tokens;
+        if (part_of(plan, glimpse->sequence) || waits(glimpse->sequence) ||
+            glimpse->sequence->computed + 1 > room)
+            had_place++; /* rows, or no block for them */
+        else
+            absent++;
+    }
+    life->happened[DID_FULL_BATCH] += absent > 0;
+    if (absent && had_place < limit)
+        life_fail(life, HOLDS_DECODES, "%u decodes have no row, %u of %u places are taken", absent,
+                  had_place, limit);
+}
+
+static void check_oldest(struct life *life, const struct step_plan *plan)
+{
+    const struct glimpse *oldest = NULL;
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < life->before_count; i++) {
+        const struct glimpse *glimpse = &life->before[i];
+        others += runs(glimpse->sequence);
+        bool ran = (glimpse->state == SEQUENCE_PREFILL || glimpse->state == SEQUENCE_DECODE) &&
+                   glimpse->sequence->plan != PLAN_HAND_OFF;
+        if (ran && (!oldest || glimpse->sequence->class_index < oldest->sequence->class_index))
+            oldest = glimpse;
+    }
+    if (!oldest)
+        return;
+    const struct sequence *sequence = oldest->sequence;
+    if (waits(sequence))
+        life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, was preempted",
+                  (unsigned long long)sequence->key.request);
+    bool has_place = life->config.policy == POLICY_FCFS && oldest->state == SEQUENCE_DECODE &&
+                     !is_offline(sequence);
+    bool has_no_memory = others == 1 && scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE] == 0;
+    if (has_place && !has_no_memory && !part_of(plan, sequence))
+        life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, has no row",
+                  (unsigned long long)sequence->key.request);
+}
+
+static bool starved(const struct life *life, const struct glimpse *glimpse)
+{
+    uint64_t since_us =
+        life->config.policy == POLICY_SRPF ? glimpse->sequence->arrived_us : glimpse->ran_us;
+    return life->now_us - since_us >= life->config.starve_us;
+}
+
+static void check_starving(struct life *life, const struct step_plan *plan)
+{
+    if (life->config.policy == POLICY_FCFS)
+        return;
+    for (uint32_t i = 0; i < life->before_count; i++) {
+        const struct glimpse *poor = &life->before[i];
+        if (poor->sequence->promoted && !poor->promoted)
+            life->happened[DID_PROMOTE]++;
+        if (poor->sequence->state != SEQUENCE_PREFILL || !starved(life, poor) ||
+            part_of(plan, poor->sequence))
+            continue;
+        for (uint32_t k = 0; k < life->before_count; k++) {
+            const struct glimpse *rich = &life->before[k];
+            if (rich->state == SEQUENCE_PREFILL && !rich->promoted && !starved(life, rich) &&
+                rich->sequence->class_index == poor->sequence->class_index &&
+                part_of(plan, rich->sequence))
+                life_fail(life, HOLDS_STARVE, "%llu starved and has no rows, %llu has",
+                          (unsigned long long)poor->sequence->key.request,
+                          (unsigned long long)rich->sequence->key.request);
+        }
+    }
+}
+
+void check_plan(struct life *life, const struct step_plan *plan)
+{
+    check_budget(life, plan);
+    check_decodes(life, plan);
+    check_oldest(life, plan);
+    check_starving(life, plan);
+}
+
+/* ---------------------------------------------------------------------------------- bytes */
+
+void check_reads(struct life *life, const struct sequence *sequence, uint32_t rows)
+{
+    uint64_t content = 0;
+    for (uint32_t position = 0; position < rows; position++) {
+        content = life_content(content, sequence->tokens[position]);
+        uint32_t index = position / life->config.block_tokens;
+        if (index >= sequence->block_count)
+            life_fail(life, HOLDS_CONTENT, "row %u has no block", position);
+        uint32_t block = sequence->blocks[index];
+        if (life->blocks[block][position % life->config.block_tokens] != content)
+            life_fail(life, HOLDS_CONTENT, "%llu.%u reads another's row %u in block %u",
+                      (unsigned long long)sequence->key.request, sequence->key.attempt, position,
+                      block);
+    }
+}
+
+void check_write(struct life *life, const struct sequence *sequence, uint32_t position)
+{
+    uint32_t block = sequence->blocks[position / life->config.block_tokens];
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
+        for (uint32_t i = 0; other != sequence && i < other->block_count; i++)
+            if (other->blocks[i] == block)
+                life_fail(life, HOLDS_WRITE, "row %u goes into block %u, which %llu.%u holds, too",
+                          position, block, (unsigned long long)other->key.request,
+                          other->key.attempt);
+}
+
+void check_answer(struct life *life, const struct sequence *sequence)
+{
+    const struct shadow *shadow = life_shadow(life, sequence->key);
+    uint64_t content = 0;
+    for (uint32_t i = 0; i < sequence->token_count; i++) {
+        uint32_t alone = i < shadow->token_count ? shadow->tokens[i]
+                                                 : life_draw(content, sequence->sampling.seed);
+        if (sequence->tokens[i] != alone)
+            life_fail(life, HOLDS_CONTENT, "token %u of %llu.%u is %u, alone it is %u", i,
+                      (unsigned long long)sequence->key.request, sequence->key.attempt,
+                      sequence->tokens[i], alone);
+        content = life_content(content, alone);
+    }
+}
+
+/* After a plan was carried out, when no copy or swap is under way. */
+void check_blocks(struct life *life)
+{
+    uint32_t holds[LIFE_BLOCKS] = {0}, slot_holds[LIFE_SLOTS] = {0}, free_blocks = 0, slots = 0;
+    size_t cursor = 0;
+    for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));) {
+        for (uint32_t i = 0; i < sequence->block_count; i++)
+            holds[sequence->blocks[i]]++;
+        for (uint32_t i = 0; i < sequence->slot_count; i++) {
+            slots++;
+            if (slot_holds[sequence->blocks[i]]++)
+                life_fail(life, HOLDS_BLOCKS, "two sequences in host slot %u", sequence->blocks[i]);
+        }
+        if (waits(sequence) && sequence->block_count)
+            life_fail(life, HOLDS_BLOCKS, "one that waits has blocks");
+        if ((sequence->state == SEQUENCE_SWAPPED) != (sequence->slot_count > 0))
+            life_fail(life, HOLDS_BLOCKS, "%u slots in state %d", sequence->slot_count,
+                      sequence->state);
+    }
+    for (uint32_t i = 0; i < life->config.block_count; i++)
+        free_blocks += holds[i] == 0;
+    struct scheduler_load load = scheduler_load(life->scheduler);
+    if (load.blocks[KV_BLOCK_FREE] != free_blocks)
+        life_fail(life, HOLDS_BLOCKS, "%u blocks are free, %u are held by nobody",
+                  load.blocks[KV_BLOCK_FREE], free_blocks);
+    if (load.host_slots < slots)
+        life_fail(life, HOLDS_BLOCKS, "%u host slots in use, %u have content", load.host_slots,
+                  slots);
+}

@@ -1,0 +1,114 @@
+/* The life of one schedule from one seed: requests of all plans and classes come, are handed off, received, forked, cancelled, fail and end, in
+ * a pool of few blocks, under every policy. The engine is played: a row's content is a hash of its sequence's tokens up to it, written into
+ * the block that the plan names; copies and swaps carry contents, a sender writes into landing blocks at any moment; the next token is drawn
+ * from the last row's content. So a block that is given away too early, moved too late or written by two shows in what a sequence reads.
+ *
+ * What must hold is the list below; schedule_check.c says how each is looked at. */
+#ifndef BATON_TESTS_SCHEDULE_SIM_H
+#define BATON_TESTS_SCHEDULE_SIM_H
+
+#include "common/base/rng.h"
+#include "common/engine/sched/scheduler.h"
+
+#include <setjmp.h>
+#include <signal.h>
+
+#define LIFE_BLOCKS       48
+#define LIFE_BLOCK_TOKENS 8
+#define LIFE_SLOTS        32
+#define LIFE_SEQUENCES    24
+#define LIFE_CONTEXT      64
+#define LIFE_END_ID       2
+#define LIFE_DRAIN_STEPS  4000 /* by then a life without new requests is over */
+
+enum life_invariant {
+    HOLDS_ALL,
+    HOLDS_BLOCKS,  /* a block's holds are its sequences; none is lost; the same of host slots */
+    HOLDS_CONTENT, /* a sequence reads its own rows, and answers as if it were alone */
+    HOLDS_WRITE,   /* nobody writes into a block that two hold */
+    HOLDS_BUDGET,  /* rows, sequences and prompt rows of a step are within their limits */
+    HOLDS_DECODES, /* no decode waits for a prompt's rows */
+    HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
+    HOLDS_ORDER,   /* a reservation isn't overtaken; offline takes nothing while another waits */
+    HOLDS_STARVE,  /* who starved beyond the bound goes before who didn't */
+    HOLDS_ENDS,    /* every sequence ends, and no wake-up is lost */
+    HOLDS_ASSERT,  /* no assertion of the code is reached */
+    HOLDS_COUNT
+};
+const char *life_invariant_name(enum life_invariant invariant);
+
+/* How often things happened: a run in which one never did shows nothing about it. */
+enum life_event {
+    DID_ADD,
+    DID_REFUSE,
+    DID_RESERVE,
+    DID_OVERTAKE, /* blocks for one behind another of its class that waits */
+    DID_ADMIT,
+    DID_SWAP,
+    DID_DROP,
+    DID_SWAP_IN,
+    DID_RECOMPUTE,
+    DID_FORK,
+    DID_COPY,
+    DID_CANCEL,
+    DID_FAIL,
+    DID_FULL_BATCH, /* more decodes than a batch takes */
+    DID_PROMOTE,
+    DID_FINISH,
+    DID_COUNT
+};
+const char *life_event_name(enum life_event event);
+
+struct shadow {
+    bool live;
+    struct sequence_key key;
+    uint32_t tokens[LIFE_CONTEXT]; /* prompt + emitted, as it came */
+    uint32_t token_count;
+};
+
+/* What a sequence was before the plan. */
+struct glimpse {
+    struct sequence *sequence;
+    enum sequence_state state;
+    uint64_t ran_us;
+    bool promoted;
+};
+
+struct life {
+    uint64_t seed, now_us;
+    struct rng rng;
+    bool trace, draining;
+    struct scheduler_config config;
+    struct scheduler *scheduler;
+    uint64_t next_request;
+    uint32_t next_attempt; /* of forks */
+    struct shadow shadows[LIFE_SEQUENCES];
+    uint64_t blocks[LIFE_BLOCKS][LIFE_BLOCK_TOKENS], slots[LIFE_SLOTS][LIFE_BLOCK_TOKENS];
+    struct glimpse before[LIFE_SEQUENCES];
+    uint32_t before_count;
+    uint64_t happened[DID_COUNT];
+    enum life_invariant broken;
+    char failure[256];
+    uint64_t step_count;
+    sigjmp_buf bail;
+};
+
+/* Lives `steps` steps, then until all have ended. `broken` and `failure` say what didn't hold; happened[] is added to. */
+void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace);
+
+/* for the two files: */
+void life_fail(struct life *life, enum life_invariant invariant, const char *format, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
+struct shadow *life_shadow(struct life *life, struct sequence_key key);
+uint64_t life_content(uint64_t before, uint32_t token); /* of a row, from the row before it */
+uint32_t life_draw(uint64_t content, uint64_t seed);
+
+void check_reserved(struct life *life, const struct sequence *sequence);
+void check_before_plan(struct life *life);
+void check_plan(struct life *life, const struct step_plan *plan);
+void check_reads(struct life *life, const struct sequence *sequence, uint32_t rows);
+void check_write(struct life *life, const struct sequence *sequence, uint32_t position);
+void check_answer(struct life *life, const struct sequence *sequence);
+void check_blocks(struct life *life);
+
+#endif

@@ -199,6 +199,9 @@ void check_reads(struct life *life, const struct sequence *sequence, uint32_t ro
 void check_write(struct life *life, const struct sequence *sequence, uint32_t position)
 {
     uint32_t block = sequence->blocks[position / life->config.block_tokens];
+    if (!kv_blocks_writable(scheduler_blocks(life->scheduler), block))
+        life_fail(life, HOLDS_WRITE, "row %u goes into block %u, which others may read", position,
+                  block);
     size_t cursor = 0;
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
         for (uint32_t i = 0; other != sequence && i < other->block_count; i++)
@@ -245,9 +248,10 @@ void check_blocks(struct life *life)
     for (uint32_t i = 0; i < life->config.block_count; i++)
         free_blocks += holds[i] == 0;
     struct scheduler_load load = scheduler_load(life->scheduler);
-    if (load.blocks[KV_BLOCK_FREE] != free_blocks)
-        life_fail(life, HOLDS_BLOCKS, "%u blocks are free, %u are held by nobody",
-                  load.blocks[KV_BLOCK_FREE], free_blocks);
+    uint32_t not_held = load.blocks[KV_BLOCK_FREE] + load.blocks[KV_BLOCK_CACHED];
+    if (not_held != free_blocks)
+        life_fail(life, HOLDS_BLOCKS, "%u blocks are free or cached, %u are held by nobody",
+                  not_held, free_blocks);
     if (load.host_slots < slots)
         life_fail(life, HOLDS_BLOCKS, "%u host slots in use, %u have content", load.host_slots,
                   slots);

@@ -17,10 +17,10 @@ const char *life_invariant_name(enum life_invariant invariant)
 
 const char *life_event_name(enum life_event event)
 {
-    static const char *const names[] = {"added",      "refused",    "reserved", "overtaken",
-                                        "admitted",   "swapped",    "dropped",  "swapped in",
-                                        "recomputed", "forked",     "copied",   "cancelled",
-                                        "failed",     "full batch", "promoted", "finished"};
+    static const char *const names[] = {
+        "added",   "refused",    "reserved",   "overtaken",  "admitted", "swapped",
+        "dropped", "swapped in", "recomputed", "forked",     "copied",   "cancelled",
+        "failed",  "hit",        "evicted",    "full batch", "promoted", "finished"};
     return names[event];
 }
 
@@ -128,8 +128,10 @@ static void arrive(struct life *life)
     spec.sampling.max_tokens = spec.emitted_count + 1 + below(life, 30);
     spec.sampling.seed = below(life, 1000);
     spec.tokens = calloc(spec.token_count, sizeof *spec.tokens);
+    uint32_t family = below(life, 3), common = below(life, spec.token_count + 1);
     for (uint32_t i = 0; i < spec.token_count; i++)
-        spec.tokens[i] = 3 + below(life, 5);
+        spec.tokens[i] = 3 + (i < common ? i * family % 5 : below(life, 5));
+    spec.root.low = chance(life, 8);
     struct error err;
     if (scheduler_add(life->scheduler, &spec, &err) != STATUS_OK) {
         free(spec.tokens);
@@ -158,7 +160,8 @@ static void land(struct life *life, const struct sequence *sequence, uint32_t ro
     uint64_t content = 0;
     for (uint32_t i = 0; i < rows; i++) {
         content = life_content(content, sequence->tokens[i]);
-        write_row(life, sequence, i, content);
+        if (i >= sequence->computed) /* what is before is cached here */
+            write_row(life, sequence, i, content);
     }
 }
 
@@ -344,14 +347,15 @@ static void step(struct life *life)
     count_moves(life, plan);
     check_plan(life, plan);
     bool idle = is_idle(plan);
+    uint64_t planned_us = life->now_us;
     run_plan(life, plan);
     check_blocks(life);
     if (!idle)
         return;
     /* Who sleeps now must not miss anything. */
-    if (scheduler_reserve(life->scheduler, life->now_us))
+    if (scheduler_reserve(life->scheduler, planned_us))
         life_fail(life, HOLDS_ENDS, "blocks were free while the worker slept");
-    if (!is_idle(scheduler_plan(life->scheduler, life->now_us)))
+    if (!is_idle(scheduler_plan(life->scheduler, planned_us)))
         life_fail(life, HOLDS_ENDS, "there was a step to do while the worker slept");
 }
 
@@ -366,6 +370,7 @@ static void begin(struct life *life)
     uint32_t sequences = 2 + below(life, LIFE_SEQUENCES - 1);
     uint32_t places = 1 + below(life, sequences);
     uint32_t chunk = 1 + below(life, 16);
+    uint64_t seed = rng_next(&life->rng);
     life->config =
         (struct scheduler_config){.block_tokens = 2u << below(life, 3),
                                   .block_count = 6 + below(life, LIFE_BLOCKS - 5),
@@ -380,7 +385,10 @@ static void begin(struct life *life)
                                   .overtake_us = chance(life, 3) ? 0 : below(life, 500000),
                                   .grow = !chance(life, 5),
                                   .host_slots = chance(life, 3) ? 0 : below(life, LIFE_SLOTS + 1),
-                                  .cost = cost};
+                                  .cost = cost,
+                                  .prefix_cache = chance(life, 2),
+                                  .eviction = (enum eviction_policy)below(life, EVICTION_POLICIES),
+                                  .table_seed = seed};
     life->config.max_batch_tokens =
         life->config.max_batch_sequences + (chance(life, 2) ? chunk : below(life, 4));
     if (scheduler_create(&life->config, &life->scheduler) != STATUS_OK)
@@ -401,9 +409,18 @@ static void live(struct life *life, uint32_t steps)
     scheduler_plan(life->scheduler, life->now_us); /* frees the slots of the last swaps */
     struct scheduler_load load = scheduler_load(life->scheduler);
     life->happened[DID_DROP] += load.dropped;
-    if (load.blocks[KV_BLOCK_FREE] != life->config.block_count || load.host_slots)
+    uint32_t not_held = load.blocks[KV_BLOCK_FREE] + load.blocks[KV_BLOCK_CACHED];
+    if (not_held != life->config.block_count || load.host_slots)
         life_fail(life, HOLDS_BLOCKS, "at the end %u of %u blocks are free, %u host slots in use",
-                  load.blocks[KV_BLOCK_FREE], life->config.block_count, load.host_slots);
+                  not_held, life->config.block_count, load.host_slots);
+    if (!life->config.prefix_cache)
+        return;
+    struct prefix_cache *cache = scheduler_prefix_cache(life->scheduler);
+    struct prefix_cache_counters counters = prefix_cache_counters(cache);
+    life->happened[DID_HIT] += counters.hits;
+    life->happened[DID_EVICT] += counters.evicted;
+    if (prefix_cache_evict(cache, not_held) != load.blocks[KV_BLOCK_CACHED])
+        life_fail(life, HOLDS_BLOCKS, "cached blocks that nobody holds can't be evicted");
 }
 
 void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace_it)

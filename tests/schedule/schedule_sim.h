@@ -25,7 +25,7 @@ enum life_invariant {
     HOLDS_ALL,
     HOLDS_BLOCKS,  /* a block's holds are its sequences; none is lost; the same of host slots */
     HOLDS_CONTENT, /* a sequence reads its own rows, and answers as if it were alone */
-    HOLDS_WRITE,   /* nobody writes into a block that two hold */
+    HOLDS_WRITE,   /* nobody writes into a block that two hold, or that is cached */
     HOLDS_BUDGET,  /* rows, sequences and prompt rows of a step are within their limits */
     HOLDS_DECODES, /* no decode waits for a prompt's rows */
     HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
@@ -52,6 +52,8 @@ enum life_event {
     DID_COPY,
     DID_CANCEL,
     DID_FAIL,
+    DID_HIT, /* a block of a prompt was cached */
+    DID_EVICT,
     DID_FULL_BATCH, /* more decodes than a batch takes */
     DID_PROMOTE,
     DID_FINISH,

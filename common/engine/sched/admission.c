@@ -2,6 +2,9 @@
 
 #include "common/base/assert.h"
 #include "common/engine/sched/preemption.h"
+#include "common/engine/sched/reuse.h"
+
+#define MATCHES 16 /* of one round: a look costs a hash of the prompt */
 
 uint32_t admission_hold_tokens(const struct sequence_spec *spec, uint32_t context)
 {
@@ -49,10 +52,10 @@ uint32_t admission_count_growers(const struct scheduler *s)
     return growers;
 }
 
-bool admission_has_room(const struct scheduler *s, uint32_t need)
+bool admission_make_room(struct scheduler *s, uint32_t need)
 {
     uint64_t left_free = s->config.grow ? s->growers : 0;
-    return need + left_free <= kv_blocks_count(s->blocks, KV_BLOCK_FREE);
+    return need + left_free <= reuse_available(s) && reuse_make_free(s, need);
 }
 
 void admission_end_round(struct scheduler *s)
@@ -97,28 +100,60 @@ static void begin_round(struct scheduler *s)
     }
     ranking_build(&s->queue);
     s->growers = admission_count_growers(s);
+    s->matches_left = MATCHES;
     s->online_waits = false;
     s->blocked = NULL;
     s->queue_is_built = true;
 }
 
-static void take_blocks(struct scheduler *s, struct sequence *sequence, uint32_t need)
+/* Cached blocks first: making room for the others must not evict those. */
+static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uint32_t need)
+{
+    struct prefix_match match = reuse_match(s, sequence);
+    if (need - match.blocks + match.idle > reuse_available(s))
+        return false;
+    reuse_take(s, sequence);
+    uint32_t hits = sequence->block_count;
+    if (admission_make_room(s, need - hits)) {
+        preemption_take(s, sequence, need - hits);
+        return true;
+    }
+    kv_blocks_give(s->blocks, sequence->blocks, hits, sequence->hold);
+    sequence->block_count = sequence->computed = 0;
+    return false;
+}
+
+static bool use_match(struct scheduler *s)
+{
+    s->matches_left -= s->matches_left > 0;
+    return s->matches_left > 0;
+}
+
+/* All that it needs to begin or go on, or none. */
+static bool take_blocks(struct scheduler *s, struct sequence *sequence)
 {
     static const enum kv_hold purpose[] = {[PLAN_HAND_OFF] = KV_HOLD_PINNED,
                                            [PLAN_RECEIVE] = KV_HOLD_LANDING,
                                            [PLAN_LOCAL] = KV_HOLD_USED};
-    bool swapped = sequence->state == SEQUENCE_SWAPPED;
-    sequence->hold = swapped ? KV_HOLD_USED : purpose[sequence->plan];
-    if (swapped)
+    uint32_t need = admission_need(s, sequence);
+    if (sequence->state == SEQUENCE_SWAPPED) {
+        if (!admission_make_room(s, need))
+            return false;
+        sequence->hold = KV_HOLD_USED;
         preemption_swap_in(s, sequence, need);
-    else
-        preemption_take(s, sequence, need);
-    if (swapped)
         sequence->state =
             sequence->computed < sequence->prompt_count ? SEQUENCE_PREFILL : SEQUENCE_DECODE;
-    else
+    } else {
+        if (need + (s->config.grow ? s->growers : 0) > reuse_available(s) &&
+            (!s->cache || !use_match(s)))
+            return false;
+        sequence->hold = purpose[sequence->plan];
+        if (!take_with_cached(s, sequence, need))
+            return false;
         sequence->state = sequence->plan == PLAN_RECEIVE ? SEQUENCE_RESERVED : SEQUENCE_PREFILL;
+    }
     s->growers += scheduler_runs(sequence);
+    return true;
 }
 
 struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
@@ -130,10 +165,8 @@ struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
     for (struct sequence *sequence; (sequence = ranking_take(&s->queue));) {
         if (sequence->class_index == offline && s->online_waits)
             break; /* so are all that follow */
-        uint32_t need = admission_need(s, sequence);
-        if (admission_has_room(s, need)) {
+        if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
-            take_blocks(s, sequence, need);
             sequence->preempted = false;
             if (is_known)
                 continue;

@@ -12,8 +12,8 @@ uint32_t admission_hold_tokens(const struct sequence_spec *spec, uint32_t contex
 
 /* Blocks to begin, or to go on after a preemption. */
 uint32_t admission_need(const struct scheduler *s, const struct sequence *sequence);
-/* Are they free now, and one for each that runs? */
-bool admission_has_room(const struct scheduler *s, uint32_t need);
+/* Makes `need` blocks free, if one more is left, free or cached, for each that runs. */
+bool admission_make_room(struct scheduler *s, uint32_t need);
 
 /* Something changed: the next scheduler_reserve begins a new round. */
 void admission_end_round(struct scheduler *s);

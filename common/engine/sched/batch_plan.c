@@ -18,7 +18,8 @@ static void collect(struct batch *batch, enum sequence_state state, bool offline
     batch->ranking.count = 0;
     for (uint32_t i = 0; i < batch->count; i++) {
         struct sequence *sequence = batch->by_arrival[i];
-        if (sequence->state == state && (sequence->class_index == offline_class) == offline)
+        if (sequence->state == state && !sequence->stalled &&
+            (sequence->class_index == offline_class) == offline)
             batch->ranking.entries[batch->ranking.count++] =
                 (struct ranked){(uint64_t)sequence->class_index << POLICY_RANK_BITS |
                                     policy_rank(batch->policy, sequence),

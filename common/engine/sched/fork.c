@@ -1,6 +1,7 @@
 #include "common/base/assert.h"
 #include "common/engine/sched/admission.h"
 #include "common/engine/sched/preemption.h"
+#include "common/engine/sched/reuse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@ static struct sequence_spec spec_of(const struct sequence *parent, struct sequen
                                   .plan = PLAN_LOCAL,
                                   .arrived_us = now_us,
                                   .token_count = parent->prompt_count - parent->emitted_count,
-                                  .sampling = *sampling};
+                                  .sampling = *sampling,
+                                  .root = parent->root};
 }
 
 /* Whole blocks of all prompt rows but the last are shared, the rest are its own. */
@@ -57,7 +59,7 @@ enum status scheduler_fork(struct scheduler *s, const struct sequence *parent,
     uint32_t need = admission_need(s, child);
     uint32_t own = need - (child->prompt_count - 1) / s->config.block_tokens;
     s->growers = admission_count_growers(s);
-    if (!admission_has_room(s, own)) {
+    if (!admission_make_room(s, own)) {
         scheduler_remove(s, child);
         return error_set(err, STATUS_LIMIT, "%u KV blocks for one more answer are not free now",
                          own);
@@ -65,6 +67,9 @@ enum status scheduler_fork(struct scheduler *s, const struct sequence *parent,
     child->hold = KV_HOLD_USED;
     take_blocks(s, parent, child, need);
     child->computed = child->prompt_count - 1;
+    child->chain = prefix_chain_start(child->root);
+    child->remembers = s->cache && parent->remembers;
+    reuse_remember(s, child);
     child->state = SEQUENCE_PREFILL;
     *out = child;
     return STATUS_OK;

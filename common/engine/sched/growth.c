@@ -2,6 +2,7 @@
 
 #include "common/engine/sched/admission.h"
 #include "common/engine/sched/preemption.h"
+#include "common/engine/sched/reuse.h"
 
 static bool has_blocks(const struct scheduler *s, const struct planned_rows *part)
 {
@@ -13,7 +14,7 @@ static bool has_blocks(const struct scheduler *s, const struct planned_rows *par
 static void grow(struct scheduler *s, const struct planned_rows *part)
 {
     while (!has_blocks(s, part)) {
-        if (kv_blocks_count(s->blocks, KV_BLOCK_FREE) > 0) {
+        if (reuse_make_free(s, 1)) {
             preemption_take(s, part->sequence, 1);
             continue;
         }
@@ -36,22 +37,40 @@ static void grow_in_order(struct scheduler *s)
                 grow(s, &s->parts[i]);
 }
 
+static bool is_whole(const struct scheduler *s)
+{
+    for (uint32_t i = 0; i < s->plan.part_count; i++) {
+        const struct sequence *sequence = s->parts[i].sequence;
+        bool computes = sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
+        if (!computes || !has_blocks(s, &s->parts[i]))
+            return false;
+    }
+    return true;
+}
+
+bool growth_for_parts(struct scheduler *s)
+{
+    grow_in_order(s);
+    if (is_whole(s))
+        return true;
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct sequence *sequence = s->by_arrival[i];
+        sequence->stalled = sequence->state == SEQUENCE_DECODE &&
+                            !has_blocks(s, &(struct planned_rows){sequence, 1, true});
+    }
+    return false;
+}
+
+/* Parts of sequences that were preempted. */
 static void leave_out(struct scheduler *s)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s->plan.part_count; i++) {
-        const struct sequence *sequence = s->parts[i].sequence;
-        bool runs = sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
-        if (runs && has_blocks(s, &s->parts[i]))
+        enum sequence_state state = s->parts[i].sequence->state;
+        if (state == SEQUENCE_PREFILL || state == SEQUENCE_DECODE)
             s->parts[kept++] = s->parts[i];
     }
     s->plan.part_count = kept;
-}
-
-void growth_for_parts(struct scheduler *s)
-{
-    grow_in_order(s);
-    leave_out(s);
 }
 
 /* What classes below `class_index` could give up. Blocks that two share count twice: then it may turn out not to be enough. */
@@ -75,9 +94,9 @@ void growth_for_class(struct scheduler *s)
     uint64_t need = admission_need(s, waiting);
     s->growers = admission_count_growers(s);
     uint64_t lower = reclaimable(s, waiting->class_index);
-    if (lower == 0 || need > lower + kv_blocks_count(s->blocks, KV_BLOCK_FREE))
+    if (lower == 0 || need > lower + reuse_available(s))
         return;
-    while (!admission_has_room(s, (uint32_t)need)) {
+    while (!admission_make_room(s, (uint32_t)need)) {
         struct sequence *victim = preemption_victim(s, waiting->class_index + 1);
         if (!victim)
             break;

@@ -1,6 +1,7 @@
 #include "common/engine/sched/preemption.h"
 
 #include "common/base/assert.h"
+#include "common/engine/sched/reuse.h"
 
 void preemption_take(struct scheduler *s, struct sequence *sequence, uint32_t count)
 {
@@ -93,6 +94,7 @@ static void swap_out(struct scheduler *s, struct sequence *victim, uint32_t bloc
     }
     victim->slot_count = blocks;
     victim->state = SEQUENCE_SWAPPED;
+    reuse_stop(victim);
     s->totals.swapped_out++;
 }
 

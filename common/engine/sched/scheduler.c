@@ -4,9 +4,12 @@
 #include "common/engine/sched/admission.h"
 #include "common/engine/sched/growth.h"
 #include "common/engine/sched/preemption.h"
+#include "common/engine/sched/reuse.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define EVENT_CAPACITY 1024
 
 static void settle_config(struct scheduler *s)
 {
@@ -23,6 +26,18 @@ static void settle_config(struct scheduler *s)
     s->cost = config->cost.prefill_row_us > 0 ? config->cost : cost_model_default();
     s->policy = policy_of(config->policy);
     s->blocks_per_sequence = scheduler_blocks_for(s, config->context);
+}
+
+static bool open_cache(struct scheduler *s)
+{
+    struct prefix_cache_config config = {
+        .blocks = s->blocks,
+        .block_tokens = s->config.block_tokens,
+        .policy = s->config.eviction,
+        .cost = s->config.eviction_cost,
+        .table_seed = s->config.table_seed,
+        .event_capacity = s->config.event_capacity ? s->config.event_capacity : EVENT_CAPACITY};
+    return !s->config.prefix_cache || prefix_cache_create(&config, &s->cache) == STATUS_OK;
 }
 
 static bool allocate(struct scheduler *s)
@@ -46,7 +61,7 @@ static bool allocate(struct scheduler *s)
            s->parts && s->block_ids && s->end_ids && s->slots && s->copies.list &&
            s->plan_copies.list && s->swap_ins.list && s->plan_swap_ins.list &&
            s->plan_swap_outs.list &&
-           kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK;
+           kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK && open_cache(s);
 }
 
 enum status scheduler_create(const struct scheduler_config *config, struct scheduler **out)
@@ -80,6 +95,7 @@ void scheduler_destroy(struct scheduler *s)
         return;
     for (uint32_t i = 0; s->sequences && i < s->config.max_sequences; i++)
         free(s->sequences[i].tokens);
+    prefix_cache_destroy(s->cache); /* before what it watches */
     kv_blocks_destroy(s->blocks);
     free(s->sequences);
     free(s->empty);
@@ -122,6 +138,7 @@ enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec 
                               .emitted_count = spec->emitted_count,
                               .arrived_us = spec->arrived_us,
                               .ran_us = spec->arrived_us,
+                              .root = spec->root,
                               .sampling = spec->sampling,
                               .blocks = blocks};
     if (s->policy->came)
@@ -164,6 +181,7 @@ enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequenc
     sequence->computed = sequence->prompt_count;
     sequence->state = SEQUENCE_DECODE;
     sequence->ran_us = s->now_us;
+    reuse_remember(s, sequence);
     append_token(sequence, first_token);
     admission_end_round(s);
     return finish_of(s, sequence);
@@ -215,12 +233,21 @@ struct sequence *scheduler_next(struct scheduler *s, size_t *cursor)
     return *cursor < s->count ? s->by_arrival[(*cursor)++] : NULL;
 }
 
-static void age_all(struct scheduler *s)
+static void prepare(struct scheduler *s)
 {
-    for (uint32_t i = 0; s->policy->age && i < s->count; i++)
-        if (s->by_arrival[i]->state == SEQUENCE_PREFILL ||
-            s->by_arrival[i]->state == SEQUENCE_DECODE)
-            s->policy->age(s->by_arrival[i], s->now_us, s->config.starve_us);
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct sequence *sequence = s->by_arrival[i];
+        sequence->stalled = false;
+        if (s->policy->age &&
+            (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE))
+            s->policy->age(sequence, s->now_us, s->config.starve_us);
+    }
+}
+
+static void plan_parts(struct scheduler *s)
+{
+    s->plan.part_count =
+        batch_plan(&s->limits, s->policy, s->by_arrival, s->count, s->scratch, s->parts);
 }
 
 const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
@@ -228,11 +255,11 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     scheduler_told(s, now_us);
     admission_end_round(s);
     preemption_begin_plan(s);
-    age_all(s);
+    prepare(s);
     s->plan = (struct step_plan){.parts = s->parts};
-    s->plan.part_count =
-        batch_plan(&s->limits, s->policy, s->by_arrival, s->count, s->scratch, s->parts);
-    growth_for_parts(s);
+    plan_parts(s);
+    if (!growth_for_parts(s))
+        plan_parts(s);
     if (s->config.grow)
         growth_for_class(s);
     preemption_end_plan(s);
@@ -274,6 +301,7 @@ enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned
 {
     struct sequence *sequence = part->sequence;
     sequence->computed += part->row_count;
+    reuse_remember(s, sequence);
     if (!part->samples)
         return FINISH_NONE;
     append_token(sequence, token);
@@ -299,6 +327,16 @@ struct scheduler_load scheduler_load(const struct scheduler *s)
         load.blocks[state] = kv_blocks_count(s->blocks, (enum kv_block_state)state);
     load.host_slots = s->config.host_slots - s->slot_count;
     return load;
+}
+
+struct prefix_cache *scheduler_prefix_cache(struct scheduler *s)
+{
+    return s->cache;
+}
+
+const struct kv_blocks *scheduler_blocks(const struct scheduler *s)
+{
+    return s->blocks;
 }
 
 const struct cost_model *scheduler_cost(const struct scheduler *s)

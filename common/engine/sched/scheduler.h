@@ -9,6 +9,7 @@
  *   growth.c      blocks for sequences that grow, and room for a higher class
  *   preemption.c  whom it costs, swap or recompute, and the moves of a step
  *   fork.c        one prompt, several answers
+ *   reuse.c       what sequences take from the prefix cache and give to it
  *
  * Owner: one thread. After scheduler_create only scheduler_add (it takes over the caller's token array) and scheduler_fork
  * allocate.
@@ -19,6 +20,7 @@
 #include "common/engine/sched/batch_plan.h"
 #include "common/engine/sched/kv_blocks.h"
 #include "common/engine/sched/policy.h"
+#include "common/engine/sched/prefix_cache.h"
 #include "common/engine/sched/sequence.h"
 
 struct scheduler;
@@ -43,6 +45,13 @@ struct scheduler_config {
     bool grow;
     uint32_t host_slots;    /* blocks of host memory for who is swapped out; 0: all recompute */
     struct cost_model cost; /* prefill_row_us 0: cost_model_default */
+    /* true: whole blocks stay when their sequences end, and prompts that begin like them skip those rows. The caller reads a
+     * RESERVED sequence's rows only from `computed` on: what is before may be others'. */
+    bool prefix_cache;
+    enum eviction_policy eviction;
+    struct eviction_cost eviction_cost;
+    uint64_t table_seed;     /* random in a worker */
+    uint32_t event_capacity; /* of the cache's events; 0: 1024 */
 };
 
 enum status scheduler_create(const struct scheduler_config *config,
@@ -57,6 +66,7 @@ struct sequence_spec {
     uint32_t *tokens;    /* malloc'ed: prompt + emitted; taken over on success */
     uint32_t token_count, emitted_count;
     struct sampling sampling;
+    struct prefix_hash root; /* prefix_hash_root of model, numerics and tenant */
 };
 
 /* Queues a sequence for blocks. STATUS_INVALID: it can never fit, even alone and with its whole answer (the sentence has the
@@ -127,6 +137,8 @@ struct scheduler_load {
     uint64_t dropped_rows;         /* rows that were thrown away by them */
 };
 struct scheduler_load scheduler_load(const struct scheduler *scheduler);
+struct prefix_cache *scheduler_prefix_cache(struct scheduler *scheduler); /* NULL: none */
+const struct kv_blocks *scheduler_blocks(const struct scheduler *scheduler);
 const struct cost_model *scheduler_cost(const struct scheduler *scheduler);
 
 #endif

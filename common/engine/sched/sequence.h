@@ -4,6 +4,7 @@
 
 #include "common/domain/sampling.h"
 #include "common/engine/sched/kv_blocks.h"
+#include "common/engine/sched/prefix_cache.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,11 +48,13 @@ struct sequence {
     uint32_t class_index;  /* by priority, 0 first */
     uint32_t token_count;  /* so far: prompt, then the answer */
     uint32_t prompt_count; /* leading tokens whose rows are prefill: prompt + emitted */
-    uint32_t computed;     /* rows whose keys and values are in the blocks */
+    uint32_t
+        computed; /* rows whose keys and values are in the blocks; RESERVED: those of cached blocks */
     uint32_t block_count;
     uint64_t order;  /* of arrival: first come, first served */
     bool preempted;  /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
     bool arriving;   /* the next step's plan swaps it in: until then its blocks have no content */
+    bool stalled;    /* in this plan: no block for its next row is to be had */
     bool promoted;   /* by the policy: it starved */
     uint32_t level;  /* skip-join MLFQ: its queue */
     uint64_t ran_us; /* when a step last had rows of it; before: when it came */
@@ -64,6 +67,9 @@ struct sequence {
         emitted_count; /* of the prompt_count tokens, those of the answer that were drawn before */
     uint32_t *blocks;  /* owned: block_count ids; while SWAPPED slot_count host slots */
     uint32_t slot_count;
+    struct prefix_hash root;   /* of its prompt in the prefix cache */
+    struct prefix_chain chain; /* of its blocks that were remembered, or tried */
+    bool remembers;            /* its whole blocks go to the prefix cache */
     struct sampling sampling;
 };
 

@@ -154,15 +154,18 @@ static void write_row(struct life *life, const struct sequence *sequence, uint32
     life->blocks[sequence->blocks[position / per]][position % per] = content;
 }
 
-/* A sender writes `rows` of a prompt into landing blocks. */
+/* A sender writes a prompt into landing blocks as far as `rows`, each row once. */
 static void land(struct life *life, const struct sequence *sequence, uint32_t rows)
 {
+    uint32_t *landed = &life_shadow(life, sequence->key)->landed;
     uint64_t content = 0;
     for (uint32_t i = 0; i < rows; i++) {
         content = life_content(content, sequence->tokens[i]);
-        if (i >= sequence->computed) /* what is before is cached here */
+        if (i >= sequence->computed && i >= *landed) /* what is before is cached here, or came */
             write_row(life, sequence, i, content);
     }
+    if (rows > *landed)
+        *landed = rows;
 }
 
 static void land_some(struct life *life)
@@ -212,6 +215,8 @@ static void fork_one(struct life *life, struct sequence *parent)
     remember(life, child);
     trace(life, "%llu.%u is forked: .%u", (unsigned long long)key.request, parent->key.attempt,
           key.attempt);
+    if (chance(life, 8))
+        life_remove(life, child);
 }
 
 static void happen_to(struct life *life, struct sequence *sequence)

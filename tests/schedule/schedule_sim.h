@@ -66,6 +66,7 @@ struct shadow {
     struct sequence_key key;
     uint32_t tokens[LIFE_CONTEXT]; /* prompt + emitted, as it came */
     uint32_t token_count;
+    uint32_t landed; /* rows that a sender has written */
 };
 
 /* What a sequence was before the plan. */

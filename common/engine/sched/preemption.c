@@ -36,10 +36,10 @@ static void exchange(struct moves *a, struct moves *b)
     *b = kept;
 }
 
+/* Looked at in order of arrival: an equal class came later. */
 static bool is_better(const struct sequence *a, const struct sequence *b)
 {
-    return !b ||
-           a->class_index < b->class_index; /* in order of arrival: an equal class came later */
+    return !b || a->class_index < b->class_index;
 }
 
 void preemption_begin_plan(struct scheduler *s)

@@ -1,0 +1,312 @@
+/* scheduler: who gets blocks when there are few: reservations, growth, preemption, classes, forks, cached prompts. */
+#include "common/engine/sched/scheduler.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCK = 4 };
+
+static struct scheduler_config config_of(uint32_t blocks, bool grow, uint32_t slots)
+{
+    struct cost_model cost = cost_model_default();
+    cost.swap_bytes_per_us = 1e9; /* swap, where there are slots */
+    return (struct scheduler_config){.block_tokens = BLOCK,
+                                     .block_count = blocks,
+                                     .max_sequences = 8,
+                                     .chunk_tokens = 64,
+                                     .context = 60,
+                                     .grow = grow,
+                                     .host_slots = slots,
+                                     .cost = cost};
+}
+
+static struct scheduler *make(const struct scheduler_config *config)
+{
+    struct scheduler *s;
+    assert_int_equal(scheduler_create(config, &s), STATUS_OK);
+    return s;
+}
+
+static void add_at(struct scheduler *s, uint64_t request, enum sequence_plan plan,
+                   enum priority priority, uint32_t tokens, uint32_t max_tokens, uint64_t now_us)
+{
+    struct sequence_spec spec = {.key = {request, 1},
+                                 .plan = plan,
+                                 .priority = priority,
+                                 .arrived_us = now_us,
+                                 .token_count = tokens,
+                                 .sampling = sampling_default()};
+    spec.sampling.max_tokens = max_tokens;
+    spec.tokens = calloc(tokens, sizeof *spec.tokens);
+    for (uint32_t i = 0; i < tokens; i++)
+        spec.tokens[i] = 10 + i;
+    assert_int_equal(scheduler_add(s, &spec, NULL), STATUS_OK);
+}
+
+static void add(struct scheduler *s, uint64_t request, uint32_t tokens, uint32_t max_tokens)
+{
+    add_at(s, request, PLAN_LOCAL, PRIORITY_NORMAL, tokens, max_tokens, 0);
+}
+
+static uint64_t reserved(struct scheduler *s, uint64_t now_us)
+{
+    struct sequence *sequence = scheduler_reserve(s, now_us);
+    return sequence ? sequence->key.request : 0;
+}
+
+static struct sequence *find(struct scheduler *s, uint64_t request)
+{
+    return scheduler_find(s, (struct sequence_key){request, 1});
+}
+
+/* Blocks, a plan, its rows; who ends goes. */
+static const struct step_plan *step(struct scheduler *s)
+{
+    while (scheduler_reserve(s, 0))
+        ;
+    const struct step_plan *plan = scheduler_plan(s, 0);
+    scheduler_step_done(s, 1000, 10);
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (scheduler_rows_done(s, &plan->parts[i], 99) != FINISH_NONE)
+            scheduler_remove(s, plan->parts[i].sequence);
+    return plan;
+}
+
+static uint32_t free_blocks(struct scheduler *s)
+{
+    return scheduler_load(s).blocks[KV_BLOCK_FREE];
+}
+
+static void test_who_does_not_fit_is_overtaken_for_a_while_only(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(10, false, 0);
+    config.overtake_us = 1000;
+    struct scheduler *s = make(&config);
+    add_at(s, 1, PLAN_RECEIVE, PRIORITY_NORMAL, 20, 4, 0); /* 6 blocks */
+    add_at(s, 2, PLAN_RECEIVE, PRIORITY_NORMAL, 20, 4, 0);
+    add_at(s, 3, PLAN_RECEIVE, PRIORITY_NORMAL, 3, 1, 500); /* 1 */
+    add_at(s, 4, PLAN_RECEIVE, PRIORITY_HIGH, 3, 1, 500);
+    add_at(s, 5, PLAN_RECEIVE, PRIORITY_OFFLINE, 3, 1, 0);
+    assert_int_equal(reserved(s, 600), 4);
+    assert_int_equal(reserved(s, 600), 1);
+    assert_int_equal(reserved(s, 600), 3); /* past 2, which came first */
+    assert_int_equal(reserved(s, 600), 0); /* not 5: others wait */
+    add_at(s, 6, PLAN_RECEIVE, PRIORITY_NORMAL, 3, 1, 900);
+    add_at(s, 7, PLAN_RECEIVE, PRIORITY_HIGH, 3, 1, 900);
+    assert_int_equal(reserved(s, 1000), 7); /* a higher class may */
+    assert_int_equal(reserved(s, 1000), 0); /* 6 may not any more */
+    scheduler_remove(s, find(s, 1));
+    assert_int_equal(reserved(s, 1100), 2);
+    assert_int_equal(reserved(s, 1100), 6);
+    scheduler_destroy(s);
+}
+
+static void test_a_sequence_grows_and_the_newest_gives(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(5, true, 5);
+    struct scheduler *s = make(&config);
+    add(s, 1, 7, 9); /* 2 blocks now, 4 at its end */
+    add(s, 2, 3, 9); /* 1 now, 3 at its end */
+    step(s);
+    assert_int_equal(find(s, 1)->block_count, 2);
+    assert_int_equal(find(s, 2)->block_count, 1);
+    assert_int_equal(free_blocks(s), 2);
+    assert_int_equal(step(s)->part_count, 2);
+    step(s); /* 1 writes row 8, 2 row 4: a block each */
+    assert_int_equal(free_blocks(s), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(step(s)->part_count, 2);
+    const struct step_plan *plan = step(s); /* row 12 of 1 */
+    assert_int_equal(plan->part_count, 1);
+    assert_int_equal(plan->swap_out_count, 2);
+    assert_int_equal(find(s, 2)->state, SEQUENCE_SWAPPED);
+    assert_true(plan->freed);
+    assert_int_equal(scheduler_load(s).host_slots, 2);
+    while (find(s, 1))
+        step(s);
+    plan = step(s);
+    assert_int_equal(plan->swap_in_count, 2);
+    assert_int_equal(plan->part_count, 1);
+    assert_int_equal(find(s, 2)->state, SEQUENCE_DECODE);
+    while (find(s, 2))
+        step(s);
+    scheduler_plan(s, 0);
+    assert_int_equal(scheduler_load(s).host_slots, 0);
+    assert_int_equal(free_blocks(s), 5);
+    scheduler_destroy(s);
+}
+
+static void test_without_slots_rows_are_computed_again(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(5, true, 0);
+    struct scheduler *s = make(&config);
+    add(s, 1, 7, 9);
+    add(s, 2, 3, 9);
+    for (int i = 0; i < 7; i++)
+        step(s);
+    struct sequence *dropped = find(s, 2);
+    assert_int_equal(dropped->state, SEQUENCE_WAITING);
+    assert_int_equal(dropped->computed, 0);
+    assert_int_equal(dropped->emitted_count, 6);
+    assert_int_equal(dropped->prompt_count, 9);
+    assert_int_equal(sequence_answer_count(dropped), 6);
+    while (find(s, 1))
+        step(s);
+    const struct step_plan *plan = step(s);
+    assert_int_equal(plan->part_count, 1);
+    assert_int_equal(plan->parts[0].row_count, 9);
+    assert_true(plan->parts[0].samples);
+    assert_int_equal(sequence_answer_count(find(s, 2)), 7);
+    scheduler_destroy(s);
+}
+
+static void test_a_higher_class_takes_from_lower_ones(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(6, true, 0);
+    struct scheduler *s = make(&config);
+    add_at(s, 1, PLAN_LOCAL, PRIORITY_NORMAL, 7, 9, 0);
+    add_at(s, 2, PLAN_LOCAL, PRIORITY_OFFLINE, 7, 9, 0);
+    step(s);
+    add_at(s, 3, PLAN_LOCAL, PRIORITY_HIGH, 11, 4, 0); /* 3 blocks, and one for each that runs */
+    const struct step_plan *plan = step(s);
+    assert_true(plan->freed);
+    assert_int_equal(plan->part_count, 1);
+    assert_int_equal(find(s, 2)->state, SEQUENCE_WAITING);
+    plan = step(s);
+    assert_int_equal(plan->part_count, 2);
+    assert_int_equal(find(s, 3)->state, SEQUENCE_DECODE);
+    scheduler_destroy(s);
+}
+
+/* A stalled one that keeps the only place of the batch would wait for ever for blocks that the other's rows would free. */
+static void test_who_has_no_block_takes_no_place(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(3, true, 0);
+    config.max_batch_sequences = 1;
+    struct scheduler *s = make(&config);
+    add_at(s, 2, PLAN_HAND_OFF, PRIORITY_NORMAL, 4, 2, 0);
+    assert_int_equal(reserved(s, 0), 2);
+    add_at(s, 1, PLAN_LOCAL, PRIORITY_HIGH, 6, 6, 0);
+    for (int i = 0; i < 3; i++)
+        step(s);
+    assert_int_equal(find(s, 1)->computed, 8);
+    assert_int_equal(find(s, 2)->computed, 0);
+    const struct step_plan *plan = step(s);
+    assert_int_equal(plan->part_count, 1);
+    assert_int_equal(find(s, 2)->state, SEQUENCE_HELD);
+    assert_int_equal(step(s)->part_count, 0); /* until a reader has the blocks of 2 */
+    scheduler_remove(s, find(s, 2));
+    assert_int_equal(step(s)->part_count, 1);
+    assert_int_equal(find(s, 1)->computed, 9);
+    scheduler_destroy(s);
+}
+
+static void test_answers_to_one_prompt_share_its_blocks(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(12, true, 0);
+    struct scheduler *s = make(&config);
+    add(s, 1, 11, 8); /* rows 0 to 9 are the child's too: 2 whole blocks and a half */
+    step(s);
+    struct sequence *parent = find(s, 1), *child;
+    struct sampling sampling = sampling_default();
+    struct sequence_key key = {1, 2};
+    assert_int_equal(scheduler_fork(s, parent, key, &sampling, &child, NULL), STATUS_OK);
+    assert_int_equal(child->computed, 10);
+    assert_memory_equal(child->blocks, parent->blocks, 2 * sizeof *child->blocks);
+    assert_int_not_equal(child->blocks[2], parent->blocks[2]);
+    assert_int_equal(free_blocks(s), 12 - 4);
+    const struct step_plan *plan = scheduler_plan(s, 0);
+    assert_int_equal(plan->copy_count, 1);
+    assert_int_equal(plan->copies[0].from, parent->blocks[2]);
+    assert_int_equal(plan->copies[0].to, child->blocks[2]);
+    assert_int_equal(plan->part_count, 2);
+    assert_ptr_equal(plan->parts[1].sequence, child);
+    assert_int_equal(plan->parts[1].row_count, 1);
+    assert_true(plan->parts[1].samples);
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        scheduler_rows_done(s, &plan->parts[i], 50 + i);
+    assert_int_equal(sequence_answer_count(child), 1);
+    scheduler_remove(s, parent);
+    assert_int_equal(free_blocks(s), 12 - 3);
+    scheduler_remove(s, child);
+    assert_int_equal(free_blocks(s), 12);
+    scheduler_destroy(s);
+}
+
+static void test_a_fork_without_room_is_refused_and_leaves_nothing(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(3, false, 0);
+    struct scheduler *s = make(&config);
+    add(s, 1, 7, 5);
+    step(s);
+    struct error err;
+    struct sequence *child = NULL;
+    struct sampling sampling = sampling_default();
+    sampling.max_tokens = 3;
+    struct sequence_key key = {1, 2};
+    assert_int_equal(scheduler_fork(s, find(s, 1), key, &sampling, &child, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "2 KV blocks"));
+    assert_null(scheduler_find(s, key));
+    assert_int_equal(free_blocks(s), 0);
+    scheduler_destroy(s);
+}
+
+static void test_a_prompt_skips_what_is_cached(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(8, true, 0);
+    config.prefix_cache = true;
+    struct scheduler *s = make(&config);
+    add(s, 1, 12, 1);
+    step(s);
+    assert_null(find(s, 1));
+    assert_int_equal(scheduler_load(s).blocks[KV_BLOCK_CACHED], 3);
+    add(s, 2, 12, 3); /* the same prompt: its last row is computed in any case */
+    const struct step_plan *plan = step(s);
+    assert_int_equal(plan->parts[0].row_count, 4);
+    assert_int_equal(find(s, 2)->block_count, 4);
+    add_at(s, 3, PLAN_RECEIVE, PRIORITY_NORMAL, 14, 3, 0);
+    struct sequence *received = scheduler_reserve(s, 0);
+    assert_int_equal(received->computed, 12); /* read from elsewhere: rows 12 and 13 */
+    assert_int_equal(scheduler_admit(s, received, 5), FINISH_NONE);
+    assert_int_equal(received->computed, 14);
+    /* One that needs all of it evicts what nobody holds. */
+    scheduler_remove(s, received);
+    scheduler_remove(s, find(s, 2));
+    struct sequence_spec all = {.key = {4, 1}, .token_count = 27, .sampling = sampling_default()};
+    all.plan = PLAN_LOCAL;
+    all.tokens = calloc(27, sizeof *all.tokens);
+    all.sampling.max_tokens = 2;
+    assert_int_equal(scheduler_add(s, &all, NULL), STATUS_OK);
+    assert_int_equal(reserved(s, 0), 4);
+    assert_int_equal(find(s, 4)->block_count, 7);
+    scheduler_destroy(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_does_not_fit_is_overtaken_for_a_while_only),
+        cmocka_unit_test(test_a_sequence_grows_and_the_newest_gives),
+        cmocka_unit_test(test_without_slots_rows_are_computed_again),
+        cmocka_unit_test(test_a_higher_class_takes_from_lower_ones),
+        cmocka_unit_test(test_who_has_no_block_takes_no_place),
+        cmocka_unit_test(test_answers_to_one_prompt_share_its_blocks),
+        cmocka_unit_test(test_a_fork_without_room_is_refused_and_leaves_nothing),
+        cmocka_unit_test(test_a_prompt_skips_what_is_cached),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -165,6 +165,8 @@ struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
     for (struct sequence *sequence; (sequence = ranking_take(&s->queue));) {
         if (sequence->class_index == offline && s->online_waits)
             break; /* so are all that follow */
+        if (sequence->preempted && s->blocked && s->blocked->class_index < sequence->class_index)
+            break; /* it may have been preempted for that one: to take it back would be for nothing */
         if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
             sequence->preempted = false;

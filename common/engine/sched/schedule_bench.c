@@ -1,0 +1,112 @@
+#include "common/engine/sched/schedule_bench.h"
+
+#include "common/base/rng.h"
+#include "common/engine/sched/scheduler.h"
+
+#include <stdlib.h>
+
+#define BLOCK_TOKENS 32
+#define CONTEXT      1024
+#define MEAN_BLOCKS  15 /* of a sequence at its end */
+
+struct run {
+    const struct schedule_bench *bench;
+    struct scheduler *scheduler;
+    struct rng rng;
+    uint64_t next_request, now_us, parts;
+};
+
+static enum status create(struct run *run)
+{
+    const struct schedule_bench *bench = run->bench;
+    uint64_t percent = bench->pool_percent ? bench->pool_percent : 100;
+    uint64_t blocks = bench->sequences * (uint64_t)MEAN_BLOCKS * percent / 100;
+    uint32_t least = CONTEXT / BLOCK_TOKENS;
+    struct scheduler_config config = {.block_tokens = BLOCK_TOKENS,
+                                      .block_count = blocks > least ? (uint32_t)blocks : least,
+                                      .max_sequences = bench->sequences,
+                                      .chunk_tokens = 512,
+                                      .context = CONTEXT,
+                                      .policy = bench->policy,
+                                      .starve_us = POLICY_STARVE_US,
+                                      .overtake_us = POLICY_STARVE_US,
+                                      .grow = bench->grow,
+                                      .host_slots = bench->grow ? (uint32_t)(blocks / 4) : 0,
+                                      .prefix_cache = bench->prefix_cache};
+    return scheduler_create(&config, &run->scheduler);
+}
+
+/* As many as there are slots. */
+static enum status fill(struct run *run)
+{
+    for (;;) {
+        struct sequence_spec spec = {.key = {run->next_request, 1},
+                                     .plan = PLAN_LOCAL,
+                                     .arrived_us = run->now_us,
+                                     .token_count = 64 + (uint32_t)rng_below(&run->rng, 512),
+                                     .sampling = sampling_default()};
+        spec.sampling.max_tokens = 32 + (uint32_t)rng_below(&run->rng, 256);
+        spec.tokens = malloc(spec.token_count * sizeof *spec.tokens);
+        if (!spec.tokens)
+            return STATUS_LIMIT;
+        uint64_t common = rng_below(&run->rng, 2) ? 128 : 0; /* half of them begin alike */
+        for (uint32_t i = 0; i < spec.token_count; i++)
+            spec.tokens[i] = i < common ? i : (uint32_t)rng_below(&run->rng, 50000);
+        if (scheduler_add(run->scheduler, &spec, NULL) != STATUS_OK) {
+            free(spec.tokens);
+            return STATUS_OK; /* all slots are in use */
+        }
+        run->next_request++;
+    }
+}
+
+static void step(struct run *run)
+{
+    struct scheduler *s = run->scheduler;
+    while (scheduler_reserve(s, run->now_us))
+        ;
+    const struct step_plan *plan = scheduler_plan(s, run->now_us);
+    scheduler_step_done(s, 20000, 1000);
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (scheduler_rows_done(s, &plan->parts[i], i) != FINISH_NONE)
+            scheduler_remove(s, plan->parts[i].sequence);
+    run->parts += plan->part_count;
+    run->now_us += 20000;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+enum status schedule_bench_run(const struct schedule_bench *bench,
+                               struct schedule_bench_result *result)
+{
+    struct run run = {.bench = bench, .rng = rng_seeded(1)};
+    uint64_t *times = calloc(bench->steps, sizeof *times);
+    enum status status = times ? create(&run) : STATUS_LIMIT;
+    uint32_t warm_up = 100; /* until prompts are done and sequences of all ages run */
+    for (uint32_t i = 0; status == STATUS_OK && i < warm_up + bench->steps; i++) {
+        status = fill(&run);
+        if (i == warm_up)
+            run.parts = 0;
+        uint64_t begun_ns = bench->now_ns();
+        step(&run);
+        if (i >= warm_up)
+            times[i - warm_up] = bench->now_ns() - begun_ns;
+    }
+    if (status == STATUS_OK) {
+        qsort(times, bench->steps, sizeof *times, by_size);
+        struct scheduler_load load = scheduler_load(run.scheduler);
+        *result = (struct schedule_bench_result){.p50_ns = times[bench->steps / 2],
+                                                 .p99_ns = times[bench->steps * 99ull / 100],
+                                                 .max_ns = times[bench->steps - 1],
+                                                 .mean_parts = (double)run.parts / bench->steps,
+                                                 .swapped_out = load.swapped_out,
+                                                 .dropped = load.dropped};
+    }
+    scheduler_destroy(run.scheduler);
+    free(times);
+    return status;
+}

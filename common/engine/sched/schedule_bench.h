@@ -1,0 +1,31 @@
+/* What planning costs: a full schedule is lived for some steps without an engine, and each step's share of scheduler functions is
+ * timed. PURE: the clock is the caller's (`baton bench`, a test). */
+#ifndef BATON_ENGINE_SCHED_SCHEDULE_BENCH_H
+#define BATON_ENGINE_SCHED_SCHEDULE_BENCH_H
+
+#include "common/base/status.h"
+#include "common/engine/sched/policy.h"
+
+struct schedule_bench {
+    uint32_t sequences; /* running at once, all the time; > 0 */
+    uint32_t steps;     /* timed; > 0 */
+    enum policy_kind policy;
+    bool grow, prefix_cache;
+    uint32_t
+        pool_percent; /* of the blocks that all need at their ends; below 100 there is preemption. 0: 100 */
+    uint64_t (*now_ns)(void);
+};
+
+/* One step: scheduler_reserve until NULL, scheduler_plan, scheduler_step_done, scheduler_rows_done for each part, removal of who
+ * ended. Adding is not in it (it allocates the tokens). */
+struct schedule_bench_result {
+    uint64_t p50_ns, p99_ns, max_ns;
+    double mean_parts; /* of a step */
+    uint64_t swapped_out, dropped;
+};
+
+/* STATUS_LIMIT: out of memory. Prompts of 64 to 575 tokens, answers of 32 to 287, blocks of 32 tokens, chunk 512. */
+enum status schedule_bench_run(const struct schedule_bench *bench,
+                               struct schedule_bench_result *result) WARN_UNUSED;
+
+#endif

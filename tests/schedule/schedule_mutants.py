@@ -69,7 +69,7 @@ ALL = [
            ("reuse.c", "(sequence->chain.length + 1) * per <= sequence->computed)", "(sequence->chain.length + 1) * per <= sequence->computed + 1)")),
     mutant("known_leaks", "a block is kept beside the one that is known", "blocks",
            ("reuse.c", "        kv_blocks_give(s->blocks, block, 1, sequence->hold);\n", "")),
-    mutant("no_growth", "a row without a block", "write content",
+    mutant("no_growth", "a row without a block", "write content assert",
            ("growth.c", "(uint64_t)sequence->computed + part->row_count;", "(uint64_t)sequence->computed;")),
     mutant("swap_first_row", "the first block isn't swapped", "content",
            ("preemption.c", "    for (uint32_t i = 0; i < blocks; i++) {\n        uint32_t slot = s->slots[--s->slot_count];\n        add_move(&s->plan_swap_outs, victim->blocks[i], slot, victim);",

@@ -179,6 +179,8 @@ struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
         s->online_waits |= sequence->class_index != offline;
         if (has_reservation(s, sequence))
             break;
+        if (reuse_available(s) == 0)
+            break; /* nobody fits */
     }
     admission_end_round(s);
     return NULL;

@@ -263,8 +263,12 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     if (s->config.grow)
         growth_for_class(s);
     preemption_end_plan(s);
-    for (uint32_t i = 0; i < s->plan.part_count; i++)
-        s->parts[i].sequence->ran_us = s->now_us;
+    for (uint32_t i = 0; i < s->plan.part_count; i++) {
+        struct sequence *sequence = s->parts[i].sequence;
+        uint32_t block = sequence->blocks[sequence->computed / s->config.block_tokens];
+        ASSERT(kv_blocks_writable(s->blocks, block)); /* others may read it: a wrong token */
+        sequence->ran_us = s->now_us;
+    }
     s->plan.copies = s->plan_copies.list;
     s->plan.copy_count = s->plan_copies.count;
     s->plan.swap_outs = s->plan_swap_outs.list;

@@ -27,9 +27,11 @@ struct kernels_backend {
     enum status (*adopt)(struct kernels *kernels, void *address, size_t bytes,
                          struct buffer *buffer) WARN_UNUSED;
 
-    size_t (*linear_bytes)(uint32_t n, uint32_t k); /* of the packed weights */
+    size_t (*linear_bytes)(enum weight_type type, uint32_t n,
+                           uint32_t k); /* of the packed weights */
     enum status (*linear_load)(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                               uint32_t row_count, const void *rows) WARN_UNUSED;
+                               uint32_t row_count, const void *rows,
+                               const float *scales) WARN_UNUSED;
 
     enum status (*upload)(struct kernels *kernels, struct buffer *target, size_t offset,
                           const void *host, size_t bytes) WARN_UNUSED;
@@ -38,8 +40,7 @@ struct kernels_backend {
     enum status (*sync)(struct kernels *kernels) WARN_UNUSED;
 
     enum status (*embed)(struct kernels *kernels, const struct step_batch *batch,
-                         const struct buffer *embedding, uint32_t hidden,
-                         struct buffer *x) WARN_UNUSED;
+                         const struct linear *embedding, struct buffer *x) WARN_UNUSED;
     enum status (*rmsnorm)(struct kernels *kernels, const struct buffer *x,
                            const struct buffer *weight, double eps, const struct buffer *rows,
                            uint32_t row_count, uint32_t hidden, struct buffer *out) WARN_UNUSED;

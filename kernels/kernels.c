@@ -7,9 +7,29 @@
 
 const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", NULL};
 
-uint32_t weight_type_bytes(enum weight_type type)
+const char *const weight_type_names[] = {"bf16", "f32", "int8", "int4", NULL};
+
+bool weight_type_is_quantized(enum weight_type type)
 {
-    return type == WEIGHT_F32 ? sizeof(float) : sizeof(uint16_t);
+    return type == WEIGHT_INT8 || type == WEIGHT_INT4;
+}
+
+size_t weight_row_bytes(enum weight_type type, uint32_t k)
+{
+    switch (type) {
+    case WEIGHT_BF16: return (size_t)k * 2;
+    case WEIGHT_F32: return (size_t)k * 4;
+    case WEIGHT_INT8: return k;
+    case WEIGHT_INT4: return (size_t)k / 2 + k % 2;
+    }
+    return 0;
+}
+
+uint32_t weight_row_scales(enum weight_type type, uint32_t k)
+{
+    if (type == WEIGHT_INT4)
+        return k / WEIGHT_GROUP + (k % WEIGHT_GROUP != 0);
+    return type == WEIGHT_INT8;
 }
 
 /* --- open --- */
@@ -89,28 +109,33 @@ enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
     return kernels->backend->adopt(kernels, address, bytes, buffer);
 }
 
-size_t kernels_linear_bytes(const struct kernels *kernels, uint32_t n, uint32_t k)
+size_t kernels_linear_bytes(const struct kernels *kernels, enum weight_type type, uint32_t n,
+                            uint32_t k)
 {
-    return kernels->backend->linear_bytes(n, k);
+    return kernels->backend->linear_bytes(type, n, k);
 }
 
-enum status kernels_linear_create(struct kernels *kernels, uint32_t n, uint32_t k,
-                                  struct linear *linear)
+enum status kernels_linear_create(struct kernels *kernels, enum weight_type type, uint32_t n,
+                                  uint32_t k, struct linear *linear)
 {
     if (n == 0 || k == 0)
         return STATUS_INVALID;
-    struct linear made = {.n = n, .k = k};
-    TRY(kernels->backend->alloc(kernels, kernels->backend->linear_bytes(n, k), &made.packed));
+    if (weight_type_is_quantized(type) ? k > WEIGHT_MAX_QUANTIZED_K
+                                       : type != kernels->backend->weight_type)
+        return STATUS_UNSUPPORTED;
+    struct linear made = {.type = type, .n = n, .k = k};
+    TRY(kernels->backend->alloc(kernels, kernels->backend->linear_bytes(type, n, k), &made.packed));
     *linear = made;
     return STATUS_OK;
 }
 
 enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                                uint32_t row_count, const void *rows)
+                                uint32_t row_count, const void *rows, const float *scales)
 {
-    if (first_row > linear->n || row_count > linear->n - first_row)
+    if (first_row > linear->n || row_count > linear->n - first_row ||
+        (scales != NULL) != weight_type_is_quantized(linear->type))
         return STATUS_INVALID;
-    return kernels->backend->linear_load(kernels, linear, first_row, row_count, rows);
+    return kernels->backend->linear_load(kernels, linear, first_row, row_count, rows, scales);
 }
 
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear)
@@ -191,12 +216,12 @@ static enum status check_attention(const struct kernels *kernels, const struct s
 }
 
 enum status kernels_embed(struct kernels *kernels, const struct step_batch *batch,
-                          const struct buffer *embedding, uint32_t hidden, struct buffer *x)
+                          const struct linear *embedding, struct buffer *x)
 {
-    if (!batch_is_whole(batch) || !holds(x, batch->rows, hidden, sizeof(float)) ||
-        !holds(embedding, 1, hidden, weight_type_bytes(kernels->backend->weight_type)))
+    if (!batch_is_whole(batch) || !embedding->packed.address ||
+        !holds(x, batch->rows, embedding->k, sizeof(float)))
         return STATUS_INVALID;
-    return kernels->backend->embed(kernels, batch, embedding, hidden, x);
+    return kernels->backend->embed(kernels, batch, embedding, x);
 }
 
 enum status kernels_rmsnorm(struct kernels *kernels, const struct buffer *x,

@@ -37,6 +37,29 @@ struct kernels_config {
     bool may_spin;    /* false where threads outnumber cores: idle compute threads sleep at once */
 };
 
+/* The types of weights. Each linear layer has its own; a backend computes with layers of its own float type
+ * (kernels_info.weight_type) and with both quantized ones.
+ *
+ * INT8: s8 [k], symmetric, one f32 scale a row. INT4: -8 .. 7, symmetric, one scale for each WEIGHT_GROUP neighbours along K
+ * (the last group of a row may be shorter); the scale is a number that bf16 holds. Rows of INT4 are packed, two numbers a
+ * byte: number + 8, the earlier one in the low half; an odd row ends with a half that isn't read.
+ *
+ * Arithmetic of a quantized layer, the same bits in every backend: a row of inputs becomes s8 by one scale of its own,
+ *     a = max |x| / 127 and q[k] = round_to_even(x[k] * (127 / max |x|)), in fp32,
+ * all zero where max |x| < 2^-100, and NaN where an input isn't finite: then every output of the row is NaN. Then, with int32
+ * sums, which are exact (K <= WEIGHT_MAX_QUANTIZED_K),
+ *     INT8:  (sum of q * w) * (a * scale[n])
+ *     INT4:  ((sum of group 0) * scale[n, 0] + (sum of group 1) * scale[n, 1] + ...) * a, from left to right
+ * in fp32 without contraction. */
+enum weight_type { WEIGHT_BF16, WEIGHT_F32, WEIGHT_INT8, WEIGHT_INT4 };
+#define WEIGHT_GROUP 128
+/* 65536 * 255 * 127 < 2^31: the sum of u8 weights (w + 128) and s8 inputs at their largest. */
+#define WEIGHT_MAX_QUANTIZED_K 65536
+extern const char *const weight_type_names[]; /* in the order of the enum, NULL behind the last */
+bool weight_type_is_quantized(enum weight_type type);
+size_t weight_row_bytes(enum weight_type type, uint32_t k);    /* of a row as it is loaded */
+uint32_t weight_row_scales(enum weight_type type, uint32_t k); /* scales of a row; floats: none */
+
 struct kernels; /* an open backend; one step thread uses it */
 
 /* Memory of the device. `address` may be dereferenced by the backend only. */
@@ -48,6 +71,7 @@ struct buffer {
 /* A linear layer's weights in the backend's packed form: [N, K], one layout for every T. */
 struct linear {
     struct buffer packed;
+    enum weight_type type;
     uint32_t n, k;
 };
 
@@ -77,16 +101,12 @@ struct head_parameters {
     struct buffer rope; /* f32 [context, E] = cos (E/2) then sin (E/2) */
 };
 
-/* The form in which a backend takes weights. */
-enum weight_type { WEIGHT_BF16, WEIGHT_F32 };
-uint32_t weight_type_bytes(enum weight_type type);
-
 /* Who computes. `name` is part of the numerics id: "f32", "bf16-portable" (whichever of the sets of equal bits runs),
  * "bf16-avx512bf16". */
 struct kernels_info {
     const char *name;
-    const char *isa; /* the instruction set that runs, of isa_names */
-    enum weight_type weight_type;
+    const char *isa;              /* the instruction set that runs, of isa_names */
+    enum weight_type weight_type; /* of layers that aren't quantized */
     enum kv_type kv_type;
     bool device_is_host; /* KV pool addresses are host addresses (transports may read them) */
     uint32_t threads;
@@ -106,13 +126,16 @@ void kernels_free(struct kernels *kernels, struct buffer *buffer);
 enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
                           struct buffer *buffer) WARN_UNUSED;
 
-/* Weights come in rows, row-major [n, k], in the backend's weight_type; may be called in row ranges so that fused layers
- * (q|k|v, gate|up) are one `linear`. The source is host memory. */
-size_t kernels_linear_bytes(const struct kernels *kernels, uint32_t n, uint32_t k); /* packed */
-enum status kernels_linear_create(struct kernels *kernels, uint32_t n, uint32_t k,
-                                  struct linear *linear) WARN_UNUSED;
+/* Weights come in rows, row-major [n, k], in the layer's type; may be called in row ranges so that fused layers (q|k|v,
+ * gate|up) are one `linear`. The source is host memory. `scales`: of quantized rows, [row_count, weight_row_scales]; else
+ * NULL. STATUS_UNSUPPORTED: a float type that isn't the backend's, or quantized and longer than WEIGHT_MAX_QUANTIZED_K. */
+size_t kernels_linear_bytes(const struct kernels *kernels, enum weight_type type, uint32_t n,
+                            uint32_t k); /* packed */
+enum status kernels_linear_create(struct kernels *kernels, enum weight_type type, uint32_t n,
+                                  uint32_t k, struct linear *linear) WARN_UNUSED;
 enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                                uint32_t row_count, const void *rows) WARN_UNUSED;
+                                uint32_t row_count, const void *rows,
+                                const float *scales) WARN_UNUSED;
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear);
 
 /* --- queue: ordered, on the backend's one stream --- */
@@ -125,10 +148,10 @@ enum status kernels_sync(struct kernels *kernels) WARN_UNUSED;
 /* --- operations. x: residual stream, f32 [T, D] in every backend. Activations between operations are f32 buffers; a bf16
  * backend rounds them where numerics says (inputs of linear layers, q, k, v, and the softmax weights). --- */
 
-/* x[t] = embedding[tokens[t]]; embedding: [V, D] raw rows of weight_type in a buffer. Ids are < V (checked by the caller). */
+/* x[t] = row tokens[t] of `embedding`, a linear layer's weights [V, D], widened (quantized: number * scale, in fp32): a
+ * model that ties its head to its embedding holds them once. Ids are < V (checked by the caller). */
 enum status kernels_embed(struct kernels *kernels, const struct step_batch *batch,
-                          const struct buffer *embedding, uint32_t hidden,
-                          struct buffer *x) WARN_UNUSED;
+                          const struct linear *embedding, struct buffer *x) WARN_UNUSED;
 /* out[t] = x[t] * rsqrt(mean(x[t]^2) + eps) * weight; weight: f32 [D]. If `rows` is not NULL (u32 [row_count]), row i of
  * out is made from x[rows[i]] (the last rows before the LM head). */
 enum status kernels_rmsnorm(struct kernels *kernels, const struct buffer *x,

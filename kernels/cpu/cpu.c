@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/quantized.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static enum status open_with(struct kernels *kernels, const struct kernels_confi
     if (!self)
         return error_set(err, STATUS_LIMIT, "no memory for the bf16 backend");
     self->inner = inner;
+    self->quantized = quantized_inner_for(inner);
     self->threads = config->threads;
     enum status status =
         pool_create(config->threads, config->cpus, config->may_spin, &self->pool, err);
@@ -108,7 +110,7 @@ static enum status cpu_download(struct kernels *kernels, const struct buffer *so
 struct row_job {
     const struct inner *inner;
     const void *in, *weight;
-    const uint32_t *rows; /* row i reads row rows[i] of `in`; NULL: row i */
+    const uint32_t *rows; /* rmsnorm: row i reads row rows[i] of `in`; NULL: row i */
     float *out;
     double eps;
     size_t width;
@@ -116,25 +118,25 @@ struct row_job {
 
 #define ROW_GRAIN 8
 
+struct embed_job {
+    const struct linear *embedding;
+    const uint32_t *tokens;
+    float *x;
+};
+
 static void embed_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     (void)thread;
-    const struct row_job *job = context;
-    const uint16_t *table = job->in;
+    const struct embed_job *job = context;
     for (uint32_t t = first; t < last; t++)
-        job->inner->widen(table + job->rows[t] * job->width, (uint32_t)job->width,
-                          job->out + t * job->width);
+        cpu_linear_row(job->embedding, job->tokens[t], job->x + (size_t)t * job->embedding->k);
 }
 
 static enum status cpu_embed(struct kernels *kernels, const struct step_batch *batch,
-                             const struct buffer *embedding, uint32_t hidden, struct buffer *x)
+                             const struct linear *embedding, struct buffer *x)
 {
     struct cpu *self = kernels->state;
-    struct row_job job = {.inner = self->inner,
-                          .in = embedding->address,
-                          .rows = batch->tokens.address,
-                          .out = x->address,
-                          .width = hidden};
+    struct embed_job job = {embedding, batch->tokens.address, x->address};
     pool_run(self->pool, batch->rows, ROW_GRAIN, embed_rows, &job);
     return STATUS_OK;
 }

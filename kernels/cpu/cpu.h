@@ -4,6 +4,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/inner/inner.h"
+#include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/pool.h"
 
 /* K segment of a linear layer: its sum starts at zero, and segments are added to the output in ascending order. */
@@ -32,6 +33,7 @@ struct cpu {
     struct pool *pool;
     uint32_t threads;
     const struct inner *inner;
+    const struct quantized_inner *quantized; /* of the same instruction set */
     uint8_t *
         tiles; /* packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more */
     struct attention_scratch *attention; /* [threads] */
@@ -39,9 +41,11 @@ struct cpu {
 
 #define LINEAR_TILES_BYTES ((size_t)LINEAR_ROWS * LINEAR_SEGMENT / 2 * TILE_BYTES_PER_PAIR)
 
-size_t cpu_linear_bytes(uint32_t n, uint32_t k);
+size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k);
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                            uint32_t row_count, const void *rows);
+                            uint32_t row_count, const void *rows, const float *scales);
+/* Row n of the weights, widened: [k]. */
+void cpu_linear_row(const struct linear *linear, uint32_t n, float *out);
 enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                        const struct buffer *in, uint32_t rows, bool accumulate, struct buffer *out);
 enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *batch,

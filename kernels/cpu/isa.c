@@ -20,6 +20,11 @@ bool isa_reports_avx512(void)
            __builtin_cpu_supports("avx512dq");
 }
 
+bool isa_reports_avx512vnni(void)
+{
+    return isa_reports_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+
 bool isa_reports_avx512bf16(void)
 {
     return isa_reports_avx512() && __builtin_cpu_supports("avx512bf16");
@@ -68,6 +73,11 @@ bool isa_reports_avx2(void)
 }
 
 bool isa_reports_avx512(void)
+{
+    return false;
+}
+
+bool isa_reports_avx512vnni(void)
 {
     return false;
 }

@@ -6,6 +6,7 @@
 
 bool isa_reports_avx2(void);       /* AVX2 and FMA */
 bool isa_reports_avx512(void);     /* F, BW, VL, DQ */
+bool isa_reports_avx512vnni(void); /* vpdpbusd, on top of AVX-512 */
 bool isa_reports_avx512bf16(void); /* by CPUID, on top of AVX-512 */
 
 /* Is vdpbf16ps also the faster way? On AMD it does twice the work of an fp32 multiply-add a cycle; on Intel's Sapphire and

@@ -1,4 +1,4 @@
-/* Linear layers of the bf16 backend.
+/* Linear layers of the bf16 backend; those of quantized weights are in quantized.c.
  *
  * Weights: panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, N and K padded with zeros: the one layout for every
  * number of rows. A call goes over blocks of at most LINEAR_ROWS rows and, in each, over as many K segments as the packed
@@ -6,6 +6,9 @@
  * the weights are read in memory order.
  */
 #include "kernels/cpu/cpu.h"
+
+#include "kernels/cpu/exp_fixed.h"
+#include "kernels/cpu/quantized.h"
 
 #include <string.h>
 
@@ -19,14 +22,20 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-size_t cpu_linear_bytes(uint32_t n, uint32_t k)
+size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
 {
+    if (weight_type_is_quantized(type))
+        return quantized_linear_bytes(type, n, k);
     return (size_t)divide_up(n, PANEL) * divide_up(k, 2) * PANEL * sizeof(uint32_t);
 }
 
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
-                            uint32_t row_count, const void *rows)
+                            uint32_t row_count, const void *rows, const float *scales)
 {
+    if (weight_type_is_quantized(linear->type)) {
+        quantized_linear_load(linear, first_row, row_count, rows, scales);
+        return STATUS_OK;
+    }
     (void)kernels;
     const uint16_t *bf16_rows = rows;
     uint16_t *packed = linear->packed.address;
@@ -39,6 +48,21 @@ enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint
             lane[j / 2 * (2 * PANEL) + j % 2] = row[j];
     }
     return STATUS_OK;
+}
+
+void cpu_linear_row(const struct linear *linear, uint32_t n, float *out)
+{
+    if (weight_type_is_quantized(linear->type)) {
+        quantized_linear_row(linear, n, out);
+        return;
+    }
+    size_t pairs = divide_up(linear->k, 2);
+    const uint16_t *lane =
+        (const uint16_t *)linear->packed.address + (n / PANEL * pairs * PANEL + n % PANEL) * 2;
+    for (size_t k = 0; k < linear->k; k++) {
+        union float_bits wide = {.bits = (uint32_t)lane[k / 2 * (2 * PANEL) + k % 2] << 16};
+        out[k] = wide.value;
+    }
 }
 
 /* One pass: rows x K range, in tiles of equal height (but one row). */
@@ -158,6 +182,10 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                        const struct buffer *in, uint32_t rows, bool accumulate, struct buffer *out)
 {
     struct cpu *self = kernels->state;
+    if (weight_type_is_quantized(linear->type)) {
+        quantized_linear(self, linear, in->address, rows, accumulate, out->address);
+        return STATUS_OK;
+    }
     uint32_t blocks = divide_up(rows, LINEAR_ROWS);
     for (uint32_t block = 0; block < blocks; block++) {
         uint32_t first = (uint32_t)((uint64_t)rows * block / blocks);

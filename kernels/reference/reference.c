@@ -65,15 +65,22 @@ static const char *reference_isa(const struct kernels *kernels)
 
 /* --- linear: panels of PANEL outputs, [k][PANEL] fp32 --- */
 
-static size_t reference_linear_bytes(uint32_t n, uint32_t k)
+static size_t reference_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
 {
+    if (weight_type_is_quantized(type))
+        return reference_quantized_bytes(type, n, k);
     size_t panels = ((size_t)n + REFERENCE_PANEL - 1) / REFERENCE_PANEL;
     return panels * REFERENCE_PANEL * k * sizeof(float);
 }
 
 static enum status reference_linear_load(struct kernels *kernels, struct linear *linear,
-                                         uint32_t first_row, uint32_t row_count, const void *rows)
+                                         uint32_t first_row, uint32_t row_count, const void *rows,
+                                         const float *scales)
 {
+    if (weight_type_is_quantized(linear->type)) {
+        reference_quantized_load(linear, first_row, row_count, rows, scales);
+        return STATUS_OK;
+    }
     (void)kernels;
     const float *values = rows;
     float *packed = linear->packed.address;
@@ -118,6 +125,10 @@ static enum status reference_linear(struct kernels *kernels, const struct linear
                                     struct buffer *out)
 {
     struct reference *self = kernels->state;
+    if (weight_type_is_quantized(linear->type)) {
+        reference_quantized(self, linear, in->address, rows, accumulate, out->address);
+        return STATUS_OK;
+    }
     struct linear_job job = {.linear = linear,
                              .in = in->address,
                              .out = out->address,
@@ -130,16 +141,26 @@ static enum status reference_linear(struct kernels *kernels, const struct linear
 
 /* --- row by row --- */
 
+static void embed_row(const struct linear *embedding, uint32_t n, float *out)
+{
+    if (weight_type_is_quantized(embedding->type)) {
+        reference_quantized_row(embedding, n, out);
+        return;
+    }
+    const float *panel = (const float *)embedding->packed.address +
+                         n / REFERENCE_PANEL * ((size_t)embedding->k * REFERENCE_PANEL);
+    for (size_t k = 0; k < embedding->k; k++)
+        out[k] = panel[k * REFERENCE_PANEL + n % REFERENCE_PANEL];
+}
+
 static enum status reference_embed(struct kernels *kernels, const struct step_batch *batch,
-                                   const struct buffer *embedding, uint32_t hidden,
-                                   struct buffer *x)
+                                   const struct linear *embedding, struct buffer *x)
 {
     (void)kernels;
     const uint32_t *tokens = batch->tokens.address;
-    const float *table = embedding->address;
     float *out = x->address;
     for (size_t t = 0; t < batch->rows; t++)
-        memcpy(out + t * hidden, table + (size_t)tokens[t] * hidden, hidden * sizeof *out);
+        embed_row(embedding, tokens[t], out + t * embedding->k);
     return STATUS_OK;
 }
 

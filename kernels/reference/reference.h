@@ -5,10 +5,11 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
 
-/* One thread's scratch for attention. */
+/* One thread's scratch. */
 struct reference_scratch {
     float scores[ATTENTION_SEGMENT_TOKENS];
-    float partial[KERNELS_MAX_HEAD_DIM]; /* of one segment */
+    float partial[KERNELS_MAX_HEAD_DIM];    /* of one segment */
+    int8_t numbers[WEIGHT_MAX_QUANTIZED_K]; /* of one row of a quantized layer's inputs */
 };
 
 struct reference {
@@ -16,6 +17,12 @@ struct reference {
     struct reference_scratch *scratch; /* [threads] */
 };
 
+size_t reference_quantized_bytes(enum weight_type type, uint32_t n, uint32_t k);
+void reference_quantized_load(struct linear *linear, uint32_t first_row, uint32_t row_count,
+                              const void *rows, const float *scales);
+void reference_quantized_row(const struct linear *linear, uint32_t n, float *out);
+void reference_quantized(struct reference *self, const struct linear *linear, const float *in,
+                         uint32_t rows, bool accumulate, float *out);
 enum status reference_rope_append(struct kernels *kernels, const struct step_batch *batch,
                                   const struct attention_shape *shape,
                                   const struct head_parameters *parameters,

@@ -1,16 +1,18 @@
 """check_spills.py OBJDUMP LIBRARY: the tile products keep their sums in registers.
 
 A compiler that spills them to the stack costs half the speed and fails no other test. For each instruction set: the inner
-loops are there (so many multiply instructions, for 1 to 12 rows), and `multiply` moves no vector register to or from the
-stack.
+loops are there (so many multiply instructions, for 1 to 12 rows), and the product moves no vector register to or from
+the stack.
 """
 import re
 import subprocess
 import sys
 
-EXPECTED = {  # object file: (instruction, how many at least: 2 vectors x (1 + ... + 12) rows, twice where pairs are split)
-    "avx512.c.o": ("vfmadd", 312),
-    "avx512bf16.c.o": ("vdpbf16ps", 156),
+EXPECTED = {  # (object file, function): (instruction, how many at least: 2 vectors x (1 + ... + 12) rows, twice where pairs are split)
+    ("avx512.c.o", "multiply"): ("vfmadd", 312),
+    ("avx512bf16.c.o", "multiply"): ("vdpbf16ps", 156),
+    ("quantized_avx512vnni.c.o", "multiply_int8"): ("vpdpbusd", 312),
+    ("quantized_avx512vnni.c.o", "multiply_int4"): ("vpdpbusd", 312),
 }
 
 
@@ -35,14 +37,14 @@ def main(objdump, library):
     listing = subprocess.run([objdump, "-d", "--no-show-raw-insn", library], check=True, capture_output=True, text=True)
     seen = set()
     for member, function, lines in functions(listing.stdout):
-        if member not in EXPECTED or function != "multiply":
+        if (member, function) not in EXPECTED:
             continue
-        instruction, least = EXPECTED[member]
+        instruction, least = EXPECTED[member, function]
         count = sum(instruction in line for line in lines)
         spills = [line for line in lines if re.search(r"\(%r[sb]p", line) and re.search(r"%[xyz]mm", line)]
         if count < least or spills:
-            sys.exit(f"{member}: {count} {instruction} (expected {least}), vector registers on the stack: {spills[:3]}")
-        seen.add(member)
+            sys.exit(f"{member}, {function}: {count} {instruction} (expected {least}), vector registers on the stack: {spills[:3]}")
+        seen.add((member, function))
     if seen != set(EXPECTED):
         sys.exit(f"{library}: no tile product found in {sorted(set(EXPECTED) - seen)}")
 

@@ -77,7 +77,7 @@ float *fixture_download(struct kernels *kernels, const struct buffer *buffer)
 void *fixture_weights(const struct kernels *kernels, const uint16_t *bf16, size_t count)
 {
     enum weight_type type = kernels_info(kernels).weight_type;
-    void *rows = must_have(malloc((count ? count : 1) * weight_type_bytes(type)));
+    void *rows = must_have(malloc(count ? weight_row_bytes(type, (uint32_t)count) : 1));
     for (size_t i = 0; i < count; i++)
         if (type == WEIGHT_F32)
             ((float *)rows)[i] = naive_widen(bf16[i]);
@@ -91,12 +91,14 @@ struct linear fixture_linear(struct kernels *kernels, const uint16_t *weights, u
 {
     struct linear linear = {0};
     char *rows = fixture_weights(kernels, weights, (size_t)n * k);
-    size_t row_bytes = k * weight_type_bytes(kernels_info(kernels).weight_type);
-    assert_int_equal(kernels_linear_create(kernels, n, k, &linear), STATUS_OK);
+    enum weight_type type = kernels_info(kernels).weight_type;
+    size_t row_bytes = weight_row_bytes(type, k);
+    assert_int_equal(kernels_linear_create(kernels, type, n, k, &linear), STATUS_OK);
     uint32_t half = n / 2; /* in two ranges, as fused layers are loaded */
-    assert_int_equal(kernels_linear_load(kernels, &linear, 0, half, rows), STATUS_OK);
-    assert_int_equal(kernels_linear_load(kernels, &linear, half, n - half, rows + half * row_bytes),
-                     STATUS_OK);
+    assert_int_equal(kernels_linear_load(kernels, &linear, 0, half, rows, NULL), STATUS_OK);
+    assert_int_equal(
+        kernels_linear_load(kernels, &linear, half, n - half, rows + half * row_bytes, NULL),
+        STATUS_OK);
     free(rows);
     return linear;
 }

@@ -132,13 +132,14 @@ static void test_wrong_shapes_are_refused(void **state)
     const struct variant *variants = fixture_variants(&variant_count);
     struct kernels *kernels = fixture_open(variants, 1);
     struct linear linear = {0};
-    assert_int_equal(kernels_linear_create(kernels, 0, 4, &linear), STATUS_INVALID);
-    assert_int_equal(kernels_linear_create(kernels, 4, 0, &linear), STATUS_INVALID);
-    assert_int_equal(kernels_linear_create(kernels, 4, 8, &linear), STATUS_OK);
+    assert_int_equal(kernels_linear_create(kernels, WEIGHT_F32, 0, 4, &linear), STATUS_INVALID);
+    assert_int_equal(kernels_linear_create(kernels, WEIGHT_F32, 4, 0, &linear), STATUS_INVALID);
+    assert_int_equal(kernels_linear_create(kernels, WEIGHT_F32, 4, 8, &linear), STATUS_OK);
     uint16_t weights[8 * 5] = {0};
-    assert_int_equal(kernels_linear_load(kernels, &linear, 0, 5, weights), STATUS_INVALID);
-    assert_int_equal(kernels_linear_load(kernels, &linear, 4, 1, weights), STATUS_INVALID);
-    assert_int_equal(kernels_linear_load(kernels, &linear, UINT32_MAX, 2, weights), STATUS_INVALID);
+    assert_int_equal(kernels_linear_load(kernels, &linear, 0, 5, weights, NULL), STATUS_INVALID);
+    assert_int_equal(kernels_linear_load(kernels, &linear, 4, 1, weights, NULL), STATUS_INVALID);
+    assert_int_equal(kernels_linear_load(kernels, &linear, UINT32_MAX, 2, weights, NULL),
+                     STATUS_INVALID);
     struct buffer in = fixture_buffer(kernels, NULL, 2 * 8 * sizeof(float));
     struct buffer out = fixture_buffer(kernels, NULL, 2 * 4 * sizeof(float));
     assert_int_equal(kernels_linear(kernels, &linear, &in, 3, false, &out), STATUS_INVALID);

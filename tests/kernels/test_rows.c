@@ -45,23 +45,20 @@ static void check_embed(const struct variant *variant, struct kernels *kernels)
                                    fixture_buffer(kernels, sequence_rows, sizeof sequence_rows),
                                .block_tables = ids,
                                .table_stride = 1};
-    void *rows = fixture_weights(kernels, table, VOCAB * HIDDEN);
-    size_t row_bytes = HIDDEN * weight_type_bytes(kernels_info(kernels).weight_type);
-    struct buffer weights = fixture_buffer(kernels, rows, VOCAB * row_bytes);
+    struct linear embedding = fixture_linear(kernels, table, VOCAB, HIDDEN);
     struct buffer x = fixture_buffer(kernels, NULL, ROWS * HIDDEN * sizeof(float));
-    assert_int_equal(kernels_embed(kernels, &batch, &weights, HIDDEN, &x), STATUS_OK);
+    assert_int_equal(kernels_embed(kernels, &batch, &embedding, &x), STATUS_OK);
     float *got = fixture_download(kernels, &x);
     for (uint32_t t = 0; t < ROWS; t++)
         for (uint32_t d = 0; d < HIDDEN; d++)
             assert_true(got[t * HIDDEN + d] == naive_widen(table[tokens[t] * HIDDEN + d]));
     x.bytes--;
-    assert_int_equal(kernels_embed(kernels, &batch, &weights, HIDDEN, &x), STATUS_INVALID);
+    assert_int_equal(kernels_embed(kernels, &batch, &embedding, &x), STATUS_INVALID);
     (void)variant;
     free(got);
-    free(rows);
     free(table);
     kernels_free(kernels, &x);
-    kernels_free(kernels, &weights);
+    kernels_linear_destroy(kernels, &embedding);
     kernels_free(kernels, &ids);
     kernels_free(kernels, &batch.sequence_rows);
 }

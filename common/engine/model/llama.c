@@ -117,7 +117,7 @@ static enum status head(struct llama *m, const struct llama_samples *samples)
 {
     TRY(kernels_rmsnorm(m->kernels, &m->x, &m->weights->final_norm, m->shape->rms_eps,
                         &samples->rows, samples->count, m->shape->hidden, &m->normed));
-    return kernels_linear(m->kernels, &m->weights->lm_head, &m->normed, samples->count, false,
+    return kernels_linear(m->kernels, weights_head(m->weights), &m->normed, samples->count, false,
                           &m->logits);
 }
 
@@ -125,7 +125,7 @@ enum status llama_forward(struct llama *m, const struct step_batch *batch,
                           const struct kv_layout *layout, struct buffer *pool,
                           const struct llama_samples *samples)
 {
-    TRY(kernels_embed(m->kernels, batch, &m->weights->embedding, m->shape->hidden, &m->x));
+    TRY(kernels_embed(m->kernels, batch, &m->weights->embedding, &m->x));
     for (uint32_t l = 0; l < m->shape->layers; l++) {
         TRY(append_keys_values(m, batch, layout, l, pool));
         if (l + 1 == m->shape->layers && !samples->count)

@@ -45,10 +45,11 @@ enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes, str
 enum status weight_loader_linear(struct weight_loader *loader, uint32_t n, uint32_t k,
                                  struct linear *linear)
 {
-    loader->planned_bytes += kernels_linear_bytes(loader->kernels, n, k);
+    enum weight_type type = kernels_info(loader->kernels).weight_type;
+    loader->planned_bytes += kernels_linear_bytes(loader->kernels, type, n, k);
     if (loader->dry)
         return STATUS_OK;
-    enum status status = kernels_linear_create(loader->kernels, n, k, linear);
+    enum status status = kernels_linear_create(loader->kernels, type, n, k, linear);
     return status == STATUS_OK
                ? STATUS_OK
                : error_set(loader->err, status,
@@ -56,14 +57,10 @@ enum status weight_loader_linear(struct weight_loader *loader, uint32_t n, uint3
 }
 
 static enum status put_rows(struct weight_loader *loader, const struct weight_target *target,
-                            uint32_t row, uint32_t rows, uint32_t columns, const void *values)
+                            uint32_t row, uint32_t rows, const void *values)
 {
-    if (target->linear)
-        return kernels_linear_load(loader->kernels, target->linear, target->first_row + row, rows,
-                                   values);
-    size_t row_bytes =
-        (size_t)columns * weight_type_bytes(kernels_info(loader->kernels).weight_type);
-    return kernels_upload(loader->kernels, target->raw, row * row_bytes, values, rows * row_bytes);
+    return kernels_linear_load(loader->kernels, target->linear, target->first_row + row, rows,
+                               values, NULL);
 }
 
 /* Row by row through the pieces; `view` NULL: random. */
@@ -87,7 +84,7 @@ static enum status put_pieces(struct weight_loader *loader, const char *name,
             weight_convert(type, source, values, wanted, loader->converted);
             source = loader->converted;
         }
-        TRY(put_rows(loader, target, row, count, columns, source));
+        TRY(put_rows(loader, target, row, count, source));
         TRY(kernels_sync(loader->kernels)); /* the piece is written again */
     }
     return STATUS_OK;
@@ -104,7 +101,7 @@ enum status weight_loader_matrix(struct weight_loader *loader, const char *name,
         return STATUS_OK;
     enum weight_type wanted = kernels_info(loader->kernels).weight_type;
     enum status status = found && weight_is_ready(view.type, view.bytes, wanted)
-                             ? put_rows(loader, &target, 0, rows, columns, view.bytes)
+                             ? put_rows(loader, &target, 0, rows, view.bytes)
                              : put_pieces(loader, name, found, rows, columns, &target);
     return status == STATUS_OK
                ? STATUS_OK

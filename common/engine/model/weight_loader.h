@@ -29,11 +29,10 @@ enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes,
 enum status weight_loader_linear(struct weight_loader *loader, uint32_t n, uint32_t k,
                                  struct linear *linear) WARN_UNUSED;
 
-/* Where a matrix goes: packed, from row `first_row` of a linear layer on; or, linear == NULL, as rows of weight_type. */
+/* Where a matrix goes: rows `first_row` on of a linear layer. */
 struct weight_target {
     struct linear *linear;
     uint32_t first_row;
-    struct buffer *raw;
 };
 
 enum status weight_loader_matrix(struct weight_loader *loader, const char *name, uint32_t rows,

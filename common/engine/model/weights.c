@@ -127,7 +127,7 @@ static enum status check_tied_head(struct loading *loading, const char *embeddin
     const struct model_shape *s = loading->shape;
     struct weight_loader *tensors = loading->tensors;
     struct tensor_view a, b;
-    if (!tensors->files || !s->tied_embeddings || !safetensors_has(tensors->files, head))
+    if (!tensors->files || !safetensors_has(tensors->files, head))
         return STATUS_OK;
     TRY(safetensors_find(tensors->files, embedding, s->vocab, s->hidden, &a, tensors->err));
     TRY(safetensors_find(tensors->files, head, s->vocab, s->hidden, &b, tensors->err));
@@ -145,15 +145,14 @@ static enum status load_ends(struct loading *loading, struct weights *weights)
     const struct model_shape *s = loading->shape;
     struct weight_loader *tensors = loading->tensors;
     const char *embedding = "model.embed_tokens.weight", *head = "lm_head.weight";
-    size_t row_bytes = s->hidden * weight_type_bytes(kernels_info(tensors->kernels).weight_type);
-    TRY(weight_loader_buffer(tensors, s->vocab * row_bytes, &weights->embedding));
+    TRY(weight_loader_linear(tensors, s->vocab, s->hidden, &weights->embedding));
     TRY(weight_loader_matrix(tensors, embedding, s->vocab, s->hidden,
-                             (struct weight_target){.raw = &weights->embedding}));
+                             (struct weight_target){.linear = &weights->embedding}));
     TRY(load_norm(loading, "model.norm.weight", s->hidden, &weights->final_norm));
+    if (s->tied_embeddings)
+        return tensors->dry ? check_tied_head(loading, embedding, head) : STATUS_OK;
     TRY(weight_loader_linear(tensors, s->vocab, s->hidden, &weights->lm_head));
-    if (tensors->dry)
-        TRY(check_tied_head(loading, embedding, head));
-    return weight_loader_matrix(tensors, s->tied_embeddings ? embedding : head, s->vocab, s->hidden,
+    return weight_loader_matrix(tensors, head, s->vocab, s->hidden,
                                 (struct weight_target){.linear = &weights->lm_head});
 }
 
@@ -244,7 +243,7 @@ void weights_unload(struct kernels *kernels, struct weights *weights)
         kernels_linear_destroy(kernels, &layer->gate_up);
         kernels_linear_destroy(kernels, &layer->down);
     }
-    kernels_free(kernels, &weights->embedding);
+    kernels_linear_destroy(kernels, &weights->embedding);
     kernels_free(kernels, &weights->final_norm);
     kernels_free(kernels, &weights->rope);
     kernels_linear_destroy(kernels, &weights->lm_head);
@@ -252,10 +251,15 @@ void weights_unload(struct kernels *kernels, struct weights *weights)
     *weights = (struct weights){0};
 }
 
+const struct linear *weights_head(const struct weights *weights)
+{
+    return weights->lm_head.packed.address ? &weights->lm_head : &weights->embedding;
+}
+
 size_t weights_bytes(const struct weights *w)
 {
     size_t bytes =
-        w->embedding.bytes + w->final_norm.bytes + w->lm_head.packed.bytes + w->rope.bytes;
+        w->embedding.packed.bytes + w->final_norm.bytes + w->lm_head.packed.bytes + w->rope.bytes;
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const struct layer_weights *layer = &w->layers[l];
         bytes += layer->attention_norm.bytes + layer->qkv.packed.bytes + layer->qkv_bias.bytes +

@@ -23,10 +23,10 @@ struct layer_weights {
 };
 
 struct weights {
-    struct buffer embedding;      /* [V, D] rows in the backend's weight_type */
+    struct linear embedding;      /* [V, D] */
     struct layer_weights *layers; /* [layers] */
     struct buffer final_norm;     /* f32 [D] */
-    struct linear lm_head;        /* [V, D]; tied: packed from the embedding */
+    struct linear lm_head;        /* [V, D]; tied: nothing, the embedding is it */
     struct buffer rope;           /* f32 [positions, E]: cos E/2, sin E/2 */
     uint64_t rope_hash;           /* of its first rows: what this machine's libm made of them */
     uint32_t layer_count;
@@ -44,6 +44,9 @@ enum status weights_load(struct kernels *kernels, const struct model_shape *shap
                          uint32_t positions, struct safetensors *files, struct weights *weights,
                          struct error *err) WARN_UNUSED;
 void weights_unload(struct kernels *kernels, struct weights *weights);
+
+/* The layer that makes logits: lm_head, or the embedding that it is tied to. */
+const struct linear *weights_head(const struct weights *weights);
 
 size_t weights_bytes(const struct weights *weights); /* on the device */
 /* Values of all tensors. */

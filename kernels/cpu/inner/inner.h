@@ -59,7 +59,6 @@ struct inner {
     void (*blend)(float *out, float a, const float *partial, float b, uint32_t count);
     void (*divide)(const float *in, float divisor, uint32_t count, float *out);
 
-    void (*widen)(const uint16_t *bf16, uint32_t count, float *out);
     void (*round)(const float *in, uint32_t count, uint16_t *bf16);
     void (*rmsnorm)(const float *x, const float *weight, double eps, uint32_t hidden, float *out);
     /* Rotates one head in place by cos[head_dim / 2] then sin[head_dim / 2]. */

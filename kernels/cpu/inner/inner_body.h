@@ -16,14 +16,6 @@ static void round_bf16(const float *restrict in, uint32_t count, uint16_t *restr
         bf16[i] = round_one(in[i]);
 }
 
-static void widen(const uint16_t *restrict bf16, uint32_t count, float *restrict out)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        union float_bits wide = {.bits = (uint32_t)bf16[i] << 16};
-        out[i] = wide.value;
-    }
-}
-
 enum {
     PACK_K = 256,
     PACK_WORDS = PACK_K / 2 * WORDS_PER_PAIR
@@ -208,6 +200,6 @@ static void swiglu(const float *restrict gate, const float *restrict up, uint32_
     {                                                                                              \
         .name = NAME, .tile_bytes_per_pair = WORDS_PER_PAIR * 4, .pack_tile = pack_tile,           \
         .multiply = multiply, .pack_keys = pack_keys, .pack_values = pack_values,                  \
-        .softmax = softmax, .blend = blend, .divide = divide, .widen = widen, .round = round_bf16, \
+        .softmax = softmax, .blend = blend, .divide = divide, .round = round_bf16,                 \
         .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu,                                        \
     }

@@ -1,0 +1,171 @@
+/* Quantized products by vpdpbusd, four u8 times s8 to a lane. Four inputs of a row are one word of a tile.
+ * The instruction is written in assembly with the row as its broadcast memory operand: only its signed operand may be one, so
+ * the weights are the unsigned ones; and gcc 12 spills the sums to the stack when it is given as an intrinsic. */
+#include "kernels/cpu/inner/vector.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define TILE_WORDS 1
+
+static inline void pack_quad(const int8_t *numbers, uint32_t *out, uint32_t stride)
+{
+    (void)stride;
+    memcpy(out, numbers, sizeof *out);
+}
+
+#include "kernels/cpu/inner/quantized_tile.h"
+
+#define DOT(SUM, W, ROW) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(SUM) : "v"(W), "m"(ROW))
+
+/* Few rows: each sum in two parts, for even and odd quads of k, since a lane's next product would have to wait for its last. */
+#define CHAINS(ROWS) ((ROWS) <= 6 ? 2 : 1)
+
+struct sums {
+    __m512i part[TILE_ROWS][2]; /* [row * chains + chain][half of the panel] */
+};
+
+/* `rows` is a constant at every call, so that the sums live in registers. */
+ALWAYS_INLINE void begin_sums(struct sums *sums, const int32_t *inputs, int32_t zero_point,
+                              const uint32_t rows)
+{
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++) {
+        __m512i start = _mm512_set1_epi32(-zero_point * inputs[r]);
+        sums->part[r * CHAINS(rows)][0] = sums->part[r * CHAINS(rows)][1] = start;
+        if (CHAINS(rows) == 2)
+            sums->part[2 * r + 1][0] = sums->part[2 * r + 1][1] = _mm512_setzero_si512();
+    }
+}
+
+ALWAYS_INLINE void add_quad(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
+                            const uint32_t chain, const uint32_t rows)
+{
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++) {
+        DOT(sums->part[r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0)][0], w0, tile[r]);
+        DOT(sums->part[r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0)][1], w1, tile[r]);
+    }
+}
+
+ALWAYS_INLINE floats sum_of_row(const struct sums *sums, uint32_t r, uint32_t half,
+                                const uint32_t rows)
+{
+    __m512i sum = sums->part[r * CHAINS(rows)][half];
+    if (CHAINS(rows) == 2)
+        sum = _mm512_add_epi32(sum, sums->part[2 * r + 1][half]);
+    return _mm512_cvtepi32_ps(sum);
+}
+
+/* 128 bytes of the panel into the second level. */
+ALWAYS_INLINE void bring(const char *next)
+{
+    __builtin_prefetch(next, 0, 2);
+    __builtin_prefetch(next + 64, 0, 2);
+}
+
+ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint32_t rows)
+{
+    const uint32_t *panel = (const uint32_t *)product->panel, *tile = tile_words(product, 1);
+    const char *next = product->next;
+    struct sums sums;
+    begin_sums(&sums, tile_sums(product), 128, rows);
+    for (uint32_t step = 0; step < product->steps; step++) {
+        bring(next);
+        bring(next + product->next_step);
+        next += 2 * product->next_step;
+        __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
+        add_quad(&sums, w0, w1, tile, 0, rows);
+        __m512i w2 = _mm512_loadu_si512(panel + PANEL),
+                w3 = _mm512_loadu_si512(panel + PANEL + PANEL / 2);
+        add_quad(&sums, w2, w3, tile + rows, 1, rows);
+        panel += 2 * PANEL;
+        tile += 2 * rows;
+    }
+    floats scale0 = ((const floats *)panel)[0], scale1 = ((const floats *)panel)[1];
+    const float *row_scales = product->tile;
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++) {
+        float *out = product->out + r * product->out_stride;
+        floats row_scale = broadcast(row_scales[r]);
+        write_out(product, sum_of_row(&sums, r, 0, rows) * (row_scale * scale0), out);
+        write_out(product, sum_of_row(&sums, r, 1, rows) * (row_scale * scale1), out + VECTOR);
+    }
+}
+
+ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint32_t rows)
+{
+    const uint32_t groups = group_count(product->steps);
+    const uint8_t *panel = product->panel;
+    const uint32_t *tile = tile_words(product, groups);
+    const int32_t *inputs = tile_sums(product);
+    const char *next = product->next;
+    const __m512i low = _mm512_set1_epi8(15);
+    for (uint32_t g = 0; g < groups; g++, inputs += rows) {
+        uint32_t steps = product->steps - g * STEPS_OF_GROUP;
+        steps = steps < STEPS_OF_GROUP ? steps : STEPS_OF_GROUP;
+        struct sums sums;
+        begin_sums(&sums, inputs, 8, rows);
+        for (uint32_t step = 0; step < steps; step++) {
+            bring(next);
+            next += product->next_step;
+            __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + 64);
+            add_quad(&sums, _mm512_and_si512(w0, low), _mm512_and_si512(w1, low), tile, 0, rows);
+            w0 = _mm512_and_si512(_mm512_srli_epi16(w0, 4), low);
+            w1 = _mm512_and_si512(_mm512_srli_epi16(w1, 4), low);
+            add_quad(&sums, w0, w1, tile + rows, 1, rows);
+            panel += QUANTIZED_STEP_BYTES;
+            tile += 2 * rows;
+        }
+        next += product->next_step / 2; /* the line of scales */
+        floats scale0 = widen_scales((const uint16_t *)panel);
+        floats scale1 = widen_scales((const uint16_t *)panel + VECTOR);
+        panel += INT4_SCALE_BYTES;
+#pragma GCC unroll 12
+        for (uint32_t r = 0; r < rows; r++) {
+            float *partial = product->partial + r * PANEL;
+            add_group(sum_of_row(&sums, r, 0, rows) * scale0, g == 0, partial);
+            add_group(sum_of_row(&sums, r, 1, rows) * scale1, g == 0, partial + VECTOR);
+        }
+    }
+}
+
+#define ROWS_CASE(MULTIPLY, ROWS)                                                                  \
+    case ROWS:                                                                                     \
+        MULTIPLY(product, ROWS);                                                                   \
+        break;
+
+#define ROWS_CASES(MULTIPLY)                                                                       \
+    switch (product->rows) {                                                                       \
+        ROWS_CASE(MULTIPLY, 1)                                                                     \
+        ROWS_CASE(MULTIPLY, 2)                                                                     \
+        ROWS_CASE(MULTIPLY, 3)                                                                     \
+        ROWS_CASE(MULTIPLY, 4)                                                                     \
+        ROWS_CASE(MULTIPLY, 5)                                                                     \
+        ROWS_CASE(MULTIPLY, 6)                                                                     \
+        ROWS_CASE(MULTIPLY, 7)                                                                     \
+        ROWS_CASE(MULTIPLY, 8)                                                                     \
+        ROWS_CASE(MULTIPLY, 9)                                                                     \
+        ROWS_CASE(MULTIPLY, 10)                                                                    \
+        ROWS_CASE(MULTIPLY, 11)                                                                    \
+        ROWS_CASE(MULTIPLY, 12)                                                                    \
+    }
+
+static void multiply_int8(const struct quantized_product *product)
+{
+    ROWS_CASES(int8_rows)
+}
+
+static void multiply_int4(const struct quantized_product *product)
+{
+    ROWS_CASES(int4_rows)
+    finish_int4(product);
+}
+
+const struct quantized_inner quantized_avx512vnni = {
+    .name = "avx512vnni",
+    .words = TILE_WORDS,
+    .pack_tile = pack_tile,
+    .multiply_int8 = multiply_int8,
+    .multiply_int4 = multiply_int4,
+};

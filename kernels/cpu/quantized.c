@@ -1,0 +1,273 @@
+/* A call goes over blocks of as many rows as the packed inputs have room for, over all of K: quantize and pack the rows into
+ * tiles, then stream every panel once past them. One row: the weights are read in memory order. */
+#include "kernels/cpu/quantized.h"
+
+#include "kernels/cpu/inner/bf16.h"
+#include "kernels/cpu/isa.h"
+
+#include <string.h>
+
+_Static_assert(QUANTIZED_GROUP == WEIGHT_GROUP, "the group is part of the contract");
+/* One row of the longest K at least: its scale, a sum for each group, two words for four inputs. */
+_Static_assert(LINEAR_TILES_BYTES >=
+                   4 + WEIGHT_MAX_QUANTIZED_K / WEIGHT_GROUP * 4 + WEIGHT_MAX_QUANTIZED_K * 2,
+               "the packed inputs have room for a row");
+
+static uint32_t divide_up(uint32_t a, uint32_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+const struct quantized_inner *quantized_inner_for(const struct inner *inner)
+{
+#if defined(__x86_64__)
+    if (inner == &inner_avx2)
+        return &quantized_avx2;
+    if (inner != &inner_baseline)
+        return isa_reports_avx512vnni() ? &quantized_avx512vnni : &quantized_avx512;
+#endif
+    (void)inner;
+    return &quantized_baseline;
+}
+
+/* --- panels --- */
+
+#define GROUP_STEPS (QUANTIZED_GROUP / QUANTIZED_STEP)
+#define GROUP_BYTES (GROUP_STEPS * QUANTIZED_STEP_BYTES + INT4_SCALE_BYTES)
+
+static size_t panel_bytes(enum weight_type type, uint32_t k)
+{
+    size_t steps = divide_up(k, QUANTIZED_STEP);
+    if (type == WEIGHT_INT8)
+        return steps * 2 * QUANTIZED_STEP_BYTES + INT8_SCALE_BYTES;
+    return steps * QUANTIZED_STEP_BYTES + (size_t)divide_up(k, QUANTIZED_GROUP) * INT4_SCALE_BYTES;
+}
+
+static uint8_t *panel_of(const struct linear *linear, uint32_t n)
+{
+    return (uint8_t *)linear->packed.address + n / PANEL * panel_bytes(linear->type, linear->k);
+}
+
+/* Where an int4 group's scales lie in its panel. */
+static size_t int4_scales_at(uint32_t k, uint32_t group)
+{
+    uint32_t steps = divide_up(k, QUANTIZED_STEP) - group * GROUP_STEPS;
+    return (size_t)group * GROUP_BYTES + min_u32(steps, GROUP_STEPS) * QUANTIZED_STEP_BYTES;
+}
+
+size_t quantized_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
+{
+    return divide_up(n, PANEL) * panel_bytes(type, k);
+}
+
+static void load_int8(const struct linear *linear, uint32_t n, const uint8_t *row, float scale)
+{
+    uint8_t *lane = panel_of(linear, n) + n % PANEL * 4;
+    for (uint32_t k = 0; k < linear->k; k += 4, lane += QUANTIZED_STEP_BYTES)
+        for (uint32_t j = 0; j < min_u32(4, linear->k - k); j++)
+            lane[j] = row[k + j] ^ 0x80; /* + 128 */
+    float *scales = (float *)(panel_of(linear, n) + panel_bytes(WEIGHT_INT8, linear->k)) - PANEL;
+    scales[n % PANEL] = scale;
+}
+
+/* Number k of a packed row, + 8. */
+static uint8_t int4_at(const uint8_t *row, uint32_t k)
+{
+    return row[k / 2] >> (k % 2 * 4) & 15;
+}
+
+static void load_int4(const struct linear *linear, uint32_t n, const uint8_t *row,
+                      const float *scales)
+{
+    uint8_t *panel = panel_of(linear, n);
+    for (uint32_t group = 0, k = 0; k < linear->k; group++) {
+        uint8_t *lane = panel + (size_t)group * GROUP_BYTES + n % PANEL * 4;
+        uint32_t end = min_u32(linear->k, k + QUANTIZED_GROUP);
+        for (; k < end; k += QUANTIZED_STEP, lane += QUANTIZED_STEP_BYTES) {
+            memset(lane, 0, 4);
+            for (uint32_t j = 0; j < min_u32(QUANTIZED_STEP, end - k); j++)
+                lane[j % 4] |= (uint8_t)(int4_at(row, k + j) << j / 4 * 4);
+        }
+        k = end;
+        uint16_t *line = (uint16_t *)(panel + int4_scales_at(linear->k, group));
+        line[n % PANEL] = round_one(scales[group]);
+    }
+}
+
+void quantized_linear_load(struct linear *linear, uint32_t first_row, uint32_t row_count,
+                           const void *rows, const float *scales)
+{
+    size_t row_bytes = weight_row_bytes(linear->type, linear->k);
+    size_t row_scales = weight_row_scales(linear->type, linear->k);
+    for (size_t i = 0; i < row_count; i++) {
+        const uint8_t *row = (const uint8_t *)rows + i * row_bytes;
+        if (linear->type == WEIGHT_INT8)
+            load_int8(linear, first_row + (uint32_t)i, row, scales[i]);
+        else
+            load_int4(linear, first_row + (uint32_t)i, row, scales + i * row_scales);
+    }
+}
+
+void quantized_linear_row(const struct linear *linear, uint32_t n, float *out)
+{
+    const uint8_t *panel = panel_of(linear, n), *lane = panel + n % PANEL * 4;
+    if (linear->type == WEIGHT_INT8) {
+        const float *scales = (const float *)(panel + panel_bytes(WEIGHT_INT8, linear->k)) - PANEL;
+        for (uint32_t k = 0; k < linear->k; k++)
+            out[k] = (float)(lane[(size_t)(k / 4) * QUANTIZED_STEP_BYTES + k % 4] - 128) *
+                     scales[n % PANEL];
+        return;
+    }
+    for (uint32_t k = 0; k < linear->k; k++) {
+        uint32_t group = k / QUANTIZED_GROUP, step = k % QUANTIZED_GROUP / QUANTIZED_STEP;
+        const uint16_t *line = (const uint16_t *)(panel + int4_scales_at(linear->k, group));
+        union float_bits scale = {.bits = (uint32_t)line[n % PANEL] << 16};
+        uint8_t both =
+            lane[(size_t)group * GROUP_BYTES + (size_t)step * QUANTIZED_STEP_BYTES + k % 4];
+        out[k] = (float)((both >> (k % 8 / 4 * 4) & 15) - 8) * scale.value;
+    }
+}
+
+/* --- products --- */
+
+/* A block of rows, in tiles of equal height (but one row). */
+struct block {
+    const struct quantized_inner *inner;
+    const struct linear *linear;
+    const float *in; /* row 0 of the block */
+    float *out;
+    uint8_t *tiles;
+    size_t row_bytes; /* of a packed row */
+    uint32_t groups;
+    uint32_t rows, tile_count;
+    bool accumulate;
+};
+
+static uint32_t tile_row(const struct block *block, uint32_t tile)
+{
+    return (uint32_t)((uint64_t)block->rows * tile / block->tile_count);
+}
+
+static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct block *block = context;
+    for (uint32_t tile = first; tile < last; tile++) {
+        uint32_t row = tile_row(block, tile), count = tile_row(block, tile + 1) - row;
+        const float *rows[TILE_ROWS];
+        for (uint32_t r = 0; r < count; r++)
+            rows[r] = block->in + (size_t)(row + r) * block->linear->k;
+        block->inner->pack_tile(rows, count, block->linear->k, block->groups,
+                                block->tiles + row * block->row_bytes);
+    }
+}
+
+static void multiply(const struct block *block, const struct quantized_product *product)
+{
+    if (block->linear->type == WEIGHT_INT8)
+        block->inner->multiply_int8(product);
+    else
+        block->inner->multiply_int4(product);
+}
+
+/* The last panel when N isn't a multiple of PANEL: through a buffer, since products are whole panels. */
+static void multiply_cut_panel(const struct block *block, const struct quantized_product *whole,
+                               uint32_t outputs)
+{
+    float wide[TILE_ROWS * PANEL];
+    struct quantized_product product = *whole;
+    product.add = false;
+    product.out = wide;
+    product.out_stride = PANEL;
+    multiply(block, &product);
+    for (uint32_t r = 0; r < whole->rows; r++)
+        for (uint32_t n = 0; n < outputs; n++) {
+            float *target = whole->out + r * whole->out_stride + n;
+            *target = whole->add ? *target + wide[r * PANEL + n] : wide[r * PANEL + n];
+        }
+}
+
+#define STREAM_AHEAD 8192 /* bytes, as in linear.c */
+
+static void multiply_panel(const struct block *block, uint32_t panel)
+{
+    const struct linear *linear = block->linear;
+    size_t bytes = panel_bytes(linear->type, linear->k);
+    const uint8_t *weights = (const uint8_t *)linear->packed.address + panel * bytes;
+    uint32_t outputs = min_u32(PANEL, linear->n - panel * PANEL);
+    bool one = block->tile_count ==
+               1; /* then a little ahead is brought in, else the next panel in equal parts */
+    const uint8_t *next = weights + (one ? STREAM_AHEAD : bytes);
+    float partial[TILE_ROWS * PANEL];
+    for (uint32_t tile = 0; tile < block->tile_count; tile++) {
+        uint32_t row = tile_row(block, tile), rows = tile_row(block, tile + 1) - row;
+        struct quantized_product product = {.panel = weights,
+                                            .tile = block->tiles + row * block->row_bytes,
+                                            .rows = rows,
+                                            .steps = divide_up(linear->k, QUANTIZED_STEP),
+                                            .add = block->accumulate,
+                                            .out = block->out + (size_t)row * linear->n +
+                                                   (size_t)panel * PANEL,
+                                            .out_stride = linear->n,
+                                            .partial = partial,
+                                            .next = next + bytes * tile / block->tile_count,
+                                            .next_step = QUANTIZED_STEP_BYTES / block->tile_count};
+        if (outputs == PANEL)
+            multiply(block, &product);
+        else
+            multiply_cut_panel(block, &product, outputs);
+    }
+}
+
+static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    for (uint32_t panel = first; panel < last; panel++)
+        multiply_panel(context, panel);
+}
+
+#define INLINE_WORK 131072u /* multiply-adds below which a second thread costs more than it gives */
+
+static void run_block(struct cpu *self, struct block *block)
+{
+    uint64_t width = block->linear->k;
+    /* Quantizing is a small part of the work, and waking threads for a few rows costs more. */
+    uint32_t pack_grain = block->rows * width < INLINE_WORK ? block->tile_count : 1;
+    pool_run(self->pool, block->tile_count, pack_grain, pack_tiles, block);
+    uint32_t panels = divide_up(block->linear->n, PANEL);
+    uint32_t least = (uint32_t)(INLINE_WORK / (block->rows * width * PANEL)) + 1;
+    uint32_t even = panels / (self->threads * 8);
+    pool_run(self->pool, panels, even > least ? even : least, multiply_panels, block);
+}
+
+void quantized_linear(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
+                      bool accumulate, float *out)
+{
+    const struct quantized_inner *inner = self->quantized;
+    uint32_t groups = linear->type == WEIGHT_INT8 ? 1 : divide_up(linear->k, QUANTIZED_GROUP);
+    size_t words = 2 * (size_t)divide_up(linear->k, QUANTIZED_STEP) * inner->words;
+    size_t row_bytes = (1 + groups + words) * sizeof(uint32_t);
+    uint32_t fit = (uint32_t)(LINEAR_TILES_BYTES / row_bytes);
+    fit = fit > TILE_ROWS ? fit / TILE_ROWS * TILE_ROWS : fit;
+    uint32_t blocks = divide_up(rows, fit);
+    for (uint32_t b = 0; b < blocks; b++) {
+        uint32_t first = (uint32_t)((uint64_t)rows * b / blocks);
+        uint32_t count = (uint32_t)((uint64_t)rows * (b + 1) / blocks) - first;
+        struct block block = {.inner = inner,
+                              .linear = linear,
+                              .in = in + (size_t)first * linear->k,
+                              .out = out + (size_t)first * linear->n,
+                              .tiles = self->tiles,
+                              .row_bytes = row_bytes,
+                              .groups = groups,
+                              .rows = count,
+                              .tile_count = divide_up(count, TILE_ROWS),
+                              .accumulate = accumulate};
+        run_block(self, &block);
+    }
+}

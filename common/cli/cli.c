@@ -5,6 +5,7 @@
 #include "common/cli/cmd_bench_prefix_cache.h"
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/cmd_generate.h"
+#include "common/cli/cmd_quantize.h"
 #include "common/cli/cmd_status.h"
 #include "common/cli/cmd_tokenize.h"
 #include "common/cli/cmd_up.h"
@@ -25,6 +26,7 @@ static const struct command commands[] = {
     {"status", "show the cluster's workers", cmd_status},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
+    {"quantize", "a model folder with int8 or int4 weights", cmd_quantize},
     {"bench", "measure this machine", cmd_bench},
 };
 static const struct command bench_commands[] = {

@@ -18,6 +18,7 @@ struct settings {
     char model[4096];
     bool random_weights, json;
     enum compute_choice compute;
+    enum weight_choice weights;
     enum isa isa;
     uint32_t threads, prefill, decode, depth, batch, rounds;
     bool pin;
@@ -34,6 +35,8 @@ static const struct config_setting table[] = {
      .help = "The folder has a config.json alone: weights are drawn"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout"},
+    {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
+     .help = "Weights of matrices: as the folder holds them, or quantized at load"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
     {"threads", CONFIG_U64, AT(threads), "1", "1", "64", .help = "Compute threads"},
@@ -175,6 +178,7 @@ static enum status open_engine(struct bench *bench, struct error *err)
         cpus[i] = (int)(s->first_cpu + i);
     struct engine_config config = {.model_dir = s->model,
                                    .random_weights = s->random_weights,
+                                   .weights = s->weights,
                                    .kernels = {.f32 = s->compute == COMPUTE_F32,
                                                .isa = s->isa,
                                                .threads = s->threads,

@@ -7,6 +7,7 @@
 #include "common/cli/cluster_status.h"
 #include "common/cli/up_plan.h"
 #include "common/config/config.h"
+#include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
 #include <errno.h>
@@ -36,6 +37,8 @@ static const struct config_setting settings_table[] = {
      .help = "Name that clients use; empty: the folder's name"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = up_compute_names,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
+    {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
+     .help = "Weights of matrices: as the model folder holds them, or quantized at load"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path"},
     {"transport", CONFIG_ENUM, AT(transport), "auto", .choices = up_transport_names,

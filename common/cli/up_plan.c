@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
 #include <stdarg.h>
@@ -180,6 +181,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--listen", "127.0.0.1:0");
     plan.listen_at = plan.argc - 1;
     add(&plan, "--compute", up_compute_names[settings->compute]);
+    add(&plan, "--weights", weight_choice_names[settings->weights]);
     add(&plan, "--isa", isa_names[settings->isa]);
     add(&plan, "--transport", up_transport_names[settings->transport]);
     add_threads(context, &plan, index);

@@ -27,6 +27,7 @@ struct table {
 struct engine {
     struct engine_config limits; /* model_dir and cpus are not kept */
     struct model_config config;
+    struct weight_types weight_types;
     struct kernels *kernels;
     struct kv_layout layout;
     uint32_t context;
@@ -97,15 +98,18 @@ static enum status load_weights(struct engine *engine, struct safetensors *files
 {
     const struct model_shape *shape = &engine->config.shape;
     uint64_t bytes;
-    TRY(weights_check(engine->kernels, shape, engine->context, files, &bytes, err));
+    TRY(weights_check(engine->kernels, shape, engine->weight_types, engine->context, files, &bytes,
+                      err));
     TRY(check_memory(engine, bytes, err));
-    return weights_load(engine->kernels, shape, engine->context, files, &engine->weights, err);
+    return weights_load(engine->kernels, shape, engine->weight_types, engine->context, files,
+                        &engine->weights, err);
 }
 
 static enum status load_model(struct engine *engine, const struct engine_config *config,
                               struct error *err)
 {
     struct safetensors *files = NULL;
+    engine->weight_types.stored &= !config->random_weights;
     if (!config->random_weights)
         TRY(safetensors_open(config->model_dir, &files, err));
     const struct model_shape *shape = &engine->config.shape;
@@ -165,7 +169,7 @@ static void name_numerics(struct engine *engine)
     const struct kernels_info info = kernels_info(engine->kernels);
     snprintf(engine->numerics_name, sizeof engine->numerics_name,
              "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1", info.name,
-             info.weight_type == WEIGHT_F32 ? "f32" : "bf16", kv_type_name(info.kv_type),
+             weight_type_names[engine->weight_types.layers], kv_type_name(info.kv_type),
              KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION);
     engine->numerics_id =
         hash_bytes(engine->numerics_name, strlen(engine->numerics_name), engine->weights.rope_hash);
@@ -178,6 +182,8 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
     TRY(check_config(config, err));
     TRY(model_config_read(config->model_dir, &engine->config, err));
     TRY(kernels_open(&config->kernels, &engine->kernels, err));
+    TRY(weight_types_choose(config->weights, engine->config.quantization,
+                            kernels_info(engine->kernels).weight_type, &engine->weight_types, err));
     engine->layout =
         kv_layout_whole(shape, config->block_tokens, kernels_info(engine->kernels).kv_type);
     engine->context = shape->context;

@@ -11,6 +11,7 @@
 #include "common/domain/kv_layout.h"
 #include "common/domain/model_shape.h"
 #include "common/domain/sampling.h"
+#include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
 struct engine;
@@ -18,6 +19,7 @@ struct engine;
 struct engine_config {
     const char *model_dir; /* Hugging Face folder */
     bool random_weights;   /* benchmarks: config.json alone; weights N(0, 0.02) from a fixed seed */
+    enum weight_choice weights;
     struct kernels_config kernels;
     uint32_t block_tokens;
     uint32_t block_count;   /* of the KV pool */

@@ -2,6 +2,7 @@
 
 #include "common/json/json.h"
 #include "common/model_config/model_family.h"
+#include "common/model_config/quantization_config.h"
 #include "common/model_config/rope_config.h"
 
 #include <stdio.h>
@@ -110,11 +111,13 @@ enum status end_ids_parse(const struct json_value *object, uint32_t vocab, struc
 }
 
 enum status config_json_read(const char *model_dir, struct model_shape *shape,
-                             struct end_ids *end_ids, struct error *err)
+                             enum model_quantization *quantization, struct end_ids *end_ids,
+                             struct error *err)
 {
     char path[MODEL_PATH_BYTES];
     struct model_shape read = {0};
     struct end_ids ids = {0};
+    enum model_quantization quantized = MODEL_FLOAT;
     struct json *json;
     struct stat found;
     if (stat(model_dir, &found) == 0 && !S_ISDIR(found.st_mode))
@@ -134,11 +137,14 @@ enum status config_json_read(const char *model_dir, struct model_shape *shape,
         return status;
     status = parse_shape(json_root(json), &read, err);
     if (status == STATUS_OK)
+        status = quantization_config_parse(json_root(json), &quantized, err);
+    if (status == STATUS_OK)
         status = end_ids_parse(json_root(json), read.vocab, &ids, err);
     json_destroy(json);
     if (status != STATUS_OK)
         return error_prefix(err, status, "%s", path);
     *shape = read;
+    *quantization = quantized;
     *end_ids = ids;
     return STATUS_OK;
 }

@@ -10,7 +10,8 @@
 struct json_value;
 
 enum status config_json_read(const char *model_dir, struct model_shape *shape,
-                             struct end_ids *end_ids, struct error *err) WARN_UNUSED;
+                             enum model_quantization *quantization, struct end_ids *end_ids,
+                             struct error *err) WARN_UNUSED;
 
 /* The member eos_token_id of `object`: an id, a list of ids, or absent (then `end_ids` stays as it is). */
 enum status end_ids_parse(const struct json_value *object, uint32_t vocab, struct end_ids *end_ids,

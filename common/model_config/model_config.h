@@ -25,8 +25,12 @@ struct generation_defaults {
     float min_p;       /* [0, 1) */
 };
 
+/* How the folder holds its matrices: as floats, or quantized by `baton quantize`. */
+enum model_quantization { MODEL_FLOAT, MODEL_INT8, MODEL_INT4 };
+
 struct model_config {
     struct model_shape shape;
+    enum model_quantization quantization;
     struct end_ids end_ids; /* generation_config.json's, else config.json's; may be none */
     struct generation_defaults defaults;
 };

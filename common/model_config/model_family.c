@@ -62,7 +62,6 @@ static const struct {
     {"no_rope_layers", 0},
     {"kv_lora_rank", 0},
     {"partial_rotary_factor", 1},
-    {"quantization_config", 0},
     {"compression_config", 0},
     {"dual_chunk_attention_config", 0},
 };

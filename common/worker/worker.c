@@ -140,6 +140,7 @@ static enum status open_engine(struct worker *worker, struct error *err)
     worker->block_count = config->kv_tokens / config->block_tokens;
     struct engine_config engine = {
         .model_dir = config->model,
+        .weights = config->weights,
         .kernels = {.f32 = config->compute == COMPUTE_F32,
                     .isa = config->isa,
                     .threads = config->threads,

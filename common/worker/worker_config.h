@@ -5,6 +5,7 @@
 
 #include "common/config/config.h"
 #include "common/domain/worker_info.h"
+#include "common/engine/model/weight_types.h"
 #include "common/membership/advertise.h"
 #include "common/transport/kv_transport.h"
 #include "kernels/kernels.h"
@@ -17,6 +18,7 @@ struct worker_config {
     char name[64], router[128], model[1024], model_name[128];
     char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[128], kv_faults[512];
     enum worker_compute compute;
+    enum weight_choice weights;
     enum isa isa;
     enum kv_lane transport;
     uint32_t threads, chunk_tokens, max_sequences, block_tokens, kv_tokens, context;

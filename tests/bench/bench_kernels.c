@@ -87,7 +87,8 @@ static void bench_open(struct bench *bench, enum isa isa, int cpu)
     for (int kind = 0; kind < KINDS; kind++)
         for (uint32_t i = 0; i < kinds[kind].copies; i++) {
             struct linear *linear = &bench->linears[kind][i];
-            must(kernels_linear_create(k, WEIGHT_BF16, kinds[kind].n, kinds[kind].k, linear), "weights");
+            must(kernels_linear_create(k, WEIGHT_BF16, kinds[kind].n, kinds[kind].k, linear),
+                 "weights");
             memset(linear->packed.address, 0x3c, linear->packed.bytes);
         }
     bench->layout = (struct kv_layout){.layers = LAYERS,

@@ -29,7 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error err;
     struct model_shape shape;
     struct end_ids end_ids = {0};
-    if (config_json_read(fuzz_folder(), &shape, &end_ids, &err) == STATUS_OK)
+    enum model_quantization quantization;
+    if (config_json_read(fuzz_folder(), &shape, &quantization, &end_ids, &err) == STATUS_OK)
         check_shape(&shape, &end_ids);
     else
         fuzz_check_sentence(err.text);

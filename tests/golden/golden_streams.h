@@ -31,6 +31,10 @@ struct stream {
 struct engine *streams_open(const char *model_dir, struct kernels_config kernels,
                             uint32_t pool_blocks);
 
+/* The same with weights quantized, or not, as the choice says. */
+struct engine *streams_open_with(const char *model_dir, enum weight_choice weights,
+                                 struct kernels_config kernels, uint32_t pool_blocks);
+
 /* Runs all of them to their answer_limit: each step takes up to `chunk` rows of each unfinished prompt and one row of each
  * answer. Blocks are handed out in a scattered order and given back at the end. */
 void streams_run(struct engine *engine, struct stream *streams, uint32_t count, uint32_t chunk);

@@ -1,7 +1,7 @@
 /* The same request gives the same bytes: 64-bit hashes of the fp32 logits of each of 64 tokens, drawn at temperature 1, are
  * equal whatever ran beside it, however its prompt was cut and however many threads computed. On llama-wide (several segments of
  * every kind), the shipped model, a sliding window that is left many times over, biases and norms of heads; fp32 and both bf16
- * paths. */
+ * paths, and quantized weights. */
 #include "common/base/rng.h"
 #include "kernels/cpu/isa.h"
 #include "tests/golden/golden_streams.h"
@@ -21,13 +21,17 @@ struct path {
     const char *name;
     bool f32;
     enum isa isa;
+    enum weight_choice weights;
+    bool few; /* only on the model with several segments of every kind, and the one with biases */
 };
 
 /* PORTABLE stands for the widest of the sets that share its bits (test_golden_models.c holds them against each other). */
 static const struct path PATHS[] = {
-    {"f32", true, ISA_AUTO},
-    {"bf16-portable", false, ISA_PORTABLE},
-    {"bf16-avx512bf16", false, ISA_AVX512BF16},
+    {"f32", true, ISA_AUTO, WEIGHTS_AUTO, false},
+    {"bf16-portable", false, ISA_PORTABLE, WEIGHTS_AUTO, false},
+    {"bf16-avx512bf16", false, ISA_AVX512BF16, WEIGHTS_AUTO, false},
+    {"bf16-portable, int8", false, ISA_PORTABLE, WEIGHTS_INT8, true},
+    {"bf16-portable, int4", false, ISA_PORTABLE, WEIGHTS_INT4, true},
 };
 enum { PATHS_COUNT = sizeof PATHS / sizeof *PATHS };
 
@@ -64,8 +68,9 @@ static struct engine *open_path(const struct model *model, const struct path *pa
     enum isa isa = path->isa;
     if (isa == ISA_PORTABLE && isa_reports_avx2())
         isa = isa_reports_avx512() ? ISA_AVX512 : ISA_AVX2;
-    return streams_open(
-        model->dir, (struct kernels_config){.f32 = path->f32, .isa = isa, .threads = threads}, 512);
+    return streams_open_with(
+        model->dir, path->weights,
+        (struct kernels_config){.f32 = path->f32, .isa = isa, .threads = threads}, 512);
 }
 
 static void expect_equal(const struct stream *s, const struct stream *expected, const char *path,
@@ -164,18 +169,19 @@ int main(void)
         const char *name;
         CMUnitTestFunction test;
     } models[] = {{"llama-wide", test_llama_wide},
+                  {"qwen2", test_qwen2},
                   {"shipped", test_shipped_model},
                   {"window", test_window},
-                  {"qwen2", test_qwen2},
                   {"qwen3", test_qwen3}};
-    enum { MODELS = sizeof models / sizeof *models };
+    enum { MODELS = sizeof models / sizeof *models, FEW = 2 };
     struct CMUnitTest tests[PATHS_COUNT * MODELS];
     char names[PATHS_COUNT * MODELS][64];
-    for (int i = 0; i < PATHS_COUNT * MODELS; i++) {
-        const struct path *path = &PATHS[i / MODELS];
-        snprintf(names[i], sizeof names[i], "%s, %s", path->name, models[i % MODELS].name);
-        tests[i] = (struct CMUnitTest){names[i], models[i % MODELS].test, NULL, NULL,
-                                       (void *)(uintptr_t)path};
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    size_t count = 0;
+    for (int p = 0; p < PATHS_COUNT; p++)
+        for (int m = 0; m < (PATHS[p].few ? FEW : MODELS); m++, count++) {
+            snprintf(names[count], sizeof names[0], "%s, %s", PATHS[p].name, models[m].name);
+            tests[count] = (struct CMUnitTest){names[count], models[m].test, NULL, NULL,
+                                               (void *)(uintptr_t)&PATHS[p]};
+        }
+    return _cmocka_run_group_tests("byte equality", tests, count, NULL, NULL);
 }

@@ -242,22 +242,31 @@ static bool float_type_of(const struct tensor *tensor, enum float_type *type)
     return false;
 }
 
-enum status safetensors_find(struct safetensors *tensors, const char *name, uint64_t rows,
-                             uint64_t columns, struct tensor_view *view, struct error *err)
+/* The tensor of that name, of which only the dtype hasn't been looked at. */
+static enum status find(struct safetensors *tensors, const char *name, struct entry **found,
+                        struct error *err)
+{
+    *found = find_entry(tensors, name);
+    if (*found)
+        return STATUS_OK;
+    return error_set(err, STATUS_NOT_FOUND, "%s%s: tensor %s: expected, but not found",
+                     tensors->files[0].path, tensors->file_count > 1 ? " and its other shards" : "",
+                     name);
+}
+
+static enum status wrong_dtype(const struct entry *entry, const char *expected, struct error *err)
+{
+    return error_set(err, STATUS_UNSUPPORTED, "%s: tensor %.150s: expected %s, found %s",
+                     entry->file->path, entry->tensor->name, expected, entry->tensor->type->name);
+}
+
+/* Its shape is looked at, and it is found. */
+static enum status view_entry(struct entry *entry, uint64_t rows, uint64_t columns,
+                              enum float_type type, struct tensor_view *view, struct error *err)
 {
     struct tensor expected = {.rank = rows ? 2 : 1};
     expected.shape[0] = rows ? rows : columns;
     expected.shape[1] = rows ? columns : 0;
-    struct entry *entry = find_entry(tensors, name);
-    enum float_type type;
-    if (!entry)
-        return error_set(err, STATUS_NOT_FOUND, "%s%s: tensor %s: expected, but not found",
-                         tensors->files[0].path,
-                         tensors->file_count > 1 ? " and its other shards" : "", name);
-    if (!float_type_of(entry->tensor, &type))
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: tensor %s: expected BF16, F16 or F32, found %s", entry->file->path,
-                         name, entry->tensor->type->name);
     if (entry->tensor->rank != expected.rank ||
         memcmp(entry->tensor->shape, expected.shape, sizeof expected.shape) != 0)
         return wrong_shape(entry, &expected, err);
@@ -265,6 +274,30 @@ enum status safetensors_find(struct safetensors *tensors, const char *name, uint
     *view = (struct tensor_view){
         .type = type, .bytes = tensor_data(entry->file, entry->tensor), .path = entry->file->path};
     return STATUS_OK;
+}
+
+enum status safetensors_find(struct safetensors *tensors, const char *name, uint64_t rows,
+                             uint64_t columns, struct tensor_view *view, struct error *err)
+{
+    struct entry *entry;
+    enum float_type type;
+    TRY(find(tensors, name, &entry, err));
+    if (!float_type_of(entry->tensor, &type))
+        return wrong_dtype(entry, "BF16, F16 or F32", err);
+    return view_entry(entry, rows, columns, type, view, err);
+}
+
+enum status safetensors_find_as(struct safetensors *tensors, const char *name, const char *dtype,
+                                uint64_t rows, uint64_t columns, struct tensor_view *view,
+                                struct error *err)
+{
+    struct entry *entry;
+    enum float_type type = FLOAT_F32;
+    TRY(find(tensors, name, &entry, err));
+    if (strcmp(entry->tensor->type->name, dtype) != 0)
+        return wrong_dtype(entry, dtype, err);
+    (void)float_type_of(entry->tensor, &type);
+    return view_entry(entry, rows, columns, type, view, err);
 }
 
 bool safetensors_has(const struct safetensors *tensors, const char *name)
@@ -309,6 +342,23 @@ static uint64_t hash_sample(const unsigned char *data, uint64_t bytes, uint64_t 
     for (uint64_t i = 0; i < SAMPLES; i++)
         hash = hash_bytes(data + i * stride, WINDOW_BYTES, hash);
     return hash;
+}
+
+size_t safetensors_count(const struct safetensors *tensors)
+{
+    return tensors->entry_count;
+}
+
+struct tensor_info safetensors_at(const struct safetensors *tensors, size_t index)
+{
+    const struct entry *entry = &tensors->entries[index];
+    return (struct tensor_info){.name = entry->tensor->name,
+                                .dtype = entry->tensor->type->name,
+                                .rank = entry->tensor->rank,
+                                .shape = entry->tensor->shape,
+                                .bytes = tensor_data(entry->file, entry->tensor),
+                                .byte_count =
+                                    entry->tensor->end_bytes - entry->tensor->begin_bytes};
 }
 
 uint64_t safetensors_hash(const struct safetensors *tensors)

@@ -32,12 +32,27 @@ struct tensor_view {
 enum status safetensors_find(struct safetensors *tensors, const char *name, uint64_t rows,
                              uint64_t columns, struct tensor_view *view,
                              struct error *err) WARN_UNUSED;
+/* The same for a tensor of exactly this dtype ("I8"): its bytes, little endian; view->type where it is a float. */
+enum status safetensors_find_as(struct safetensors *tensors, const char *name, const char *dtype,
+                                uint64_t rows, uint64_t columns, struct tensor_view *view,
+                                struct error *err) WARN_UNUSED;
 bool safetensors_has(const struct safetensors *tensors, const char *name);
 
 /* STATUS_UNSUPPORTED where a tensor was never found by safetensors_find: it would have taken part in what the model computes. Tables
  * of rotary angles, which old files carry along, aren't counted. The sentence names the first and how many there are. */
 enum status safetensors_expect_all_found(const struct safetensors *tensors,
                                          struct error *err) WARN_UNUSED;
+
+/* All tensors, by name: tensor `index` < safetensors_count. Pointers as in a view. */
+struct tensor_info {
+    const char *name, *dtype;
+    uint32_t rank;
+    const uint64_t *shape;
+    const unsigned char *bytes;
+    uint64_t byte_count;
+};
+size_t safetensors_count(const struct safetensors *tensors);
+struct tensor_info safetensors_at(const struct safetensors *tensors, size_t index);
 
 /* Names, types, shapes and a sample of the bytes of all tensors; the same however they are sharded. */
 uint64_t safetensors_hash(const struct safetensors *tensors);

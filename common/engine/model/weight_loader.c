@@ -1,22 +1,28 @@
 #include "common/engine/model/weight_loader.h"
 
+#include "common/engine/model/quantize.h"
 #include "common/engine/model/random_weights.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_convert.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Converted, or drawn, at a time; far longer than a row of any model that config.json may describe. */
 #define PIECE_VALUES ((size_t)4 << 20)
 
 enum status weight_loader_init(struct weight_loader *out, struct kernels *kernels,
-                               struct safetensors *files, bool dry, struct error *err)
+                               struct safetensors *files, bool stored, bool dry, struct error *err)
 {
-    struct weight_loader loader = {.kernels = kernels, .files = files, .dry = dry, .err = err};
+    struct weight_loader loader = {
+        .kernels = kernels, .files = files, .stored = stored, .dry = dry, .err = err};
     if (!dry) {
         loader.drawn = files ? NULL : malloc(PIECE_VALUES * sizeof(uint16_t));
         loader.converted = malloc(PIECE_VALUES * sizeof(float));
-        if (!loader.converted || (!files && !loader.drawn)) {
+        loader.numbers = malloc(PIECE_VALUES);
+        loader.scales = malloc(PIECE_VALUES * sizeof *loader.scales); /* one a number at most */
+        if (!loader.converted || (!files && !loader.drawn) || !loader.numbers || !loader.scales) {
             weight_loader_deinit(&loader);
             return error_set(err, STATUS_LIMIT, "out of memory for a piece of a tensor");
         }
@@ -29,6 +35,8 @@ void weight_loader_deinit(struct weight_loader *loader)
 {
     free(loader->drawn);
     free(loader->converted);
+    free(loader->numbers);
+    free(loader->scales);
 }
 
 enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes, struct buffer *buffer)
@@ -42,11 +50,15 @@ enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes, str
                : error_set(loader->err, status, "no device memory for %zu bytes of weights", bytes);
 }
 
-enum status weight_loader_linear(struct weight_loader *loader, uint32_t n, uint32_t k,
-                                 struct linear *linear)
+enum status weight_loader_linear(struct weight_loader *loader, enum weight_type type, uint32_t n,
+                                 uint32_t k, struct linear *linear)
 {
-    enum weight_type type = kernels_info(loader->kernels).weight_type;
+    if (weight_type_is_quantized(type) && k > WEIGHT_MAX_QUANTIZED_K)
+        return error_set(loader->err, STATUS_UNSUPPORTED,
+                         "a linear layer of %u inputs: at most %d can be quantized", k,
+                         WEIGHT_MAX_QUANTIZED_K);
     loader->planned_bytes += kernels_linear_bytes(loader->kernels, type, n, k);
+    *linear = (struct linear){.type = type, .n = n, .k = k};
     if (loader->dry)
         return STATUS_OK;
     enum status status = kernels_linear_create(loader->kernels, type, n, k, linear);
@@ -56,36 +68,120 @@ enum status weight_loader_linear(struct weight_loader *loader, uint32_t n, uint3
                            "no device memory for a linear layer of %u x %u weights", n, k);
 }
 
-static enum status put_rows(struct weight_loader *loader, const struct weight_target *target,
-                            uint32_t row, uint32_t rows, const void *values)
+/* A matrix on its way. */
+struct matrix {
+    const char *name;
+    const struct tensor_view *floats; /* NULL: random */
+    uint32_t rows, columns;
+    struct weight_target target;
+};
+
+static enum status not_taken(struct weight_loader *loader, const char *name, enum status status)
 {
-    return kernels_linear_load(loader->kernels, target->linear, target->first_row + row, rows,
-                               values, NULL);
+    return error_set(loader->err, status, "tensor %s: the device did not take it", name);
 }
 
-/* Row by row through the pieces; `view` NULL: random. */
-static enum status put_pieces(struct weight_loader *loader, const char *name,
-                              const struct tensor_view *view, uint32_t rows, uint32_t columns,
-                              const struct weight_target *target)
+static enum status put_rows(struct weight_loader *loader, const struct matrix *matrix, uint32_t row,
+                            uint32_t rows, const void *values, const float *scales)
 {
-    enum weight_type wanted = kernels_info(loader->kernels).weight_type;
-    enum float_type type = view ? view->type : FLOAT_BF16;
-    struct random_weights random = random_weights_of(name);
-    uint32_t piece_rows = (uint32_t)(PIECE_VALUES / columns);
-    for (uint32_t row = 0, count; row < rows; row += count) {
-        count = rows - row < piece_rows ? rows - row : piece_rows;
-        size_t values = (size_t)count * columns;
-        const void *source = loader->drawn;
-        if (view)
-            source = view->bytes + (size_t)row * columns * float_type_bytes(type);
-        else
-            random_weights_take(&random, loader->drawn, values);
-        if (!weight_is_ready(type, source, wanted)) {
-            weight_convert(type, source, values, wanted, loader->converted);
+    enum status status = kernels_linear_load(loader->kernels, matrix->target.linear,
+                                             matrix->target.first_row + row, rows, values, scales);
+    if (status == STATUS_OK)
+        status = kernels_sync(loader->kernels); /* the piece is written again */
+    return status == STATUS_OK ? STATUS_OK : not_taken(loader, matrix->name, status);
+}
+
+/* `count` rows of floats: as the layer's type. */
+static enum status put_floats(struct weight_loader *loader, const struct matrix *matrix,
+                              uint32_t row, uint32_t count, enum float_type from,
+                              const void *source)
+{
+    enum weight_type type = matrix->target.linear->type;
+    size_t values = (size_t)count * matrix->columns;
+    uint32_t bad_row;
+    if (!weight_type_is_quantized(type)) {
+        if (!weight_is_ready(from, source, type)) {
+            weight_convert(from, source, values, type, loader->converted);
             source = loader->converted;
         }
-        TRY(put_rows(loader, target, row, count, source));
-        TRY(kernels_sync(loader->kernels)); /* the piece is written again */
+        return put_rows(loader, matrix, row, count, source, NULL);
+    }
+    weight_convert(from, source, values, WEIGHT_F32, loader->converted);
+    if (quantize_rows(type, loader->converted, count, matrix->columns, loader->numbers,
+                      loader->scales, &bad_row) != STATUS_OK)
+        return error_set(loader->err, STATUS_INVALID,
+                         "%s: tensor %s: row %u has a number that isn't finite: it can't be "
+                         "quantized",
+                         matrix->floats ? matrix->floats->path : "random", matrix->name,
+                         row + bad_row);
+    return put_rows(loader, matrix, row, count, loader->numbers, loader->scales);
+}
+
+static uint32_t piece_rows(uint32_t rows_left, uint32_t columns)
+{
+    uint32_t most = (uint32_t)(PIECE_VALUES / columns);
+    return rows_left < most ? rows_left : most;
+}
+
+/* Row by row through the pieces. */
+static enum status put_matrix(struct weight_loader *loader, const struct matrix *matrix)
+{
+    const struct tensor_view *view = matrix->floats;
+    enum float_type type = view ? view->type : FLOAT_BF16;
+    struct random_weights random = random_weights_of(matrix->name);
+    if (view && weight_is_ready(type, view->bytes, matrix->target.linear->type))
+        return put_rows(loader, matrix, 0, matrix->rows, view->bytes, NULL);
+    for (uint32_t row = 0, count; row < matrix->rows; row += count) {
+        count = piece_rows(matrix->rows - row, matrix->columns);
+        const void *source = loader->drawn;
+        if (view)
+            source = view->bytes + (size_t)row * matrix->columns * float_type_bytes(type);
+        else
+            random_weights_take(&random, loader->drawn, (size_t)count * matrix->columns);
+        TRY(put_floats(loader, matrix, row, count, type, source));
+    }
+    return STATUS_OK;
+}
+
+/* Numbers and scales as the files have them. */
+struct stored_matrix {
+    struct tensor_view numbers, scales;
+    uint32_t row_scales;
+};
+
+#define SCALE_NAME_BYTES 160
+
+static enum status find_stored(struct weight_loader *loader, const char *name,
+                               enum weight_type type, uint32_t rows, uint32_t columns,
+                               struct stored_matrix *found)
+{
+    char scale_name[SCALE_NAME_BYTES];
+    bool int8 = type == WEIGHT_INT8;
+    found->row_scales = weight_row_scales(type, columns);
+    snprintf(scale_name, sizeof scale_name, "%s.scale", name);
+    TRY(safetensors_find_as(loader->files, name, int8 ? "I8" : "U8", rows,
+                            weight_row_bytes(type, columns), &found->numbers, loader->err));
+    return safetensors_find_as(loader->files, scale_name, int8 ? "F32" : "BF16", int8 ? 0 : rows,
+                               int8 ? rows : found->row_scales, &found->scales, loader->err);
+}
+
+static enum status put_stored(struct weight_loader *loader, const struct matrix *matrix,
+                              const struct stored_matrix *stored)
+{
+    size_t row_bytes = weight_row_bytes(matrix->target.linear->type, matrix->columns);
+    size_t scale_bytes = stored->row_scales * (size_t)float_type_bytes(stored->scales.type);
+    for (uint32_t row = 0, count; row < matrix->rows; row += count) {
+        count = piece_rows(matrix->rows - row, matrix->columns);
+        size_t scales = (size_t)count * stored->row_scales;
+        weight_convert(stored->scales.type, stored->scales.bytes + row * scale_bytes, scales,
+                       WEIGHT_F32, loader->scales);
+        for (size_t i = 0; i < scales; i++)
+            if (!isfinite(loader->scales[i]))
+                return error_set(loader->err, STATUS_INVALID,
+                                 "%s: tensor %s.scale: the scale of row %zu isn't finite",
+                                 stored->scales.path, matrix->name, row + i / stored->row_scales);
+        TRY(put_rows(loader, matrix, row, count, stored->numbers.bytes + row * row_bytes,
+                     loader->scales));
     }
     return STATUS_OK;
 }
@@ -94,18 +190,17 @@ enum status weight_loader_matrix(struct weight_loader *loader, const char *name,
                                  uint32_t columns, struct weight_target target)
 {
     struct tensor_view view;
-    const struct tensor_view *found = loader->files ? &view : NULL;
-    if (found)
+    struct stored_matrix stored;
+    struct matrix matrix = {.name = name, .rows = rows, .columns = columns, .target = target};
+    if (loader->stored) {
+        TRY(find_stored(loader, name, target.linear->type, rows, columns, &stored));
+        return loader->dry ? STATUS_OK : put_stored(loader, &matrix, &stored);
+    }
+    if (loader->files) {
         TRY(safetensors_find(loader->files, name, rows, columns, &view, loader->err));
-    if (loader->dry)
-        return STATUS_OK;
-    enum weight_type wanted = kernels_info(loader->kernels).weight_type;
-    enum status status = found && weight_is_ready(view.type, view.bytes, wanted)
-                             ? put_rows(loader, &target, 0, rows, view.bytes)
-                             : put_pieces(loader, name, found, rows, columns, &target);
-    return status == STATUS_OK
-               ? STATUS_OK
-               : error_set(loader->err, status, "tensor %s: the device did not take it", name);
+        matrix.floats = &view;
+    }
+    return loader->dry ? STATUS_OK : put_matrix(loader, &matrix);
 }
 
 enum status weight_loader_vector(struct weight_loader *loader, const char *name, uint32_t count,

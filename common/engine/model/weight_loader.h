@@ -1,5 +1,5 @@
 /* Brings one tensor after the other from files to the device: the type that the backend wants, in pieces where it must be
- * converted. Without files the tensors are random (random_weights.h), for benchmarks. Or it brings nothing and only looks
+ * converted or quantized. Without files the tensors are random (random_weights.h), for benchmarks. Or it brings nothing and only looks
  * (`dry`): is every tensor there, in its shape and a type that can be read, and how many bytes will all take? So a model
  * that doesn't fit its configuration, or the machine, is refused before memory is taken.
  *
@@ -17,17 +17,22 @@ struct weight_loader {
     bool dry;
     uint64_t planned_bytes; /* dry: of the device memory asked for */
     struct error *err;
+    bool stored;             /* quantized matrices are in the files as such (weight_types.h) */
     void *drawn, *converted; /* a piece each */
+    uint8_t *numbers;        /* quantized ones of a piece */
+    float *scales;
 };
 
 enum status weight_loader_init(struct weight_loader *loader, struct kernels *kernels,
-                               struct safetensors *files, bool dry, struct error *err) WARN_UNUSED;
+                               struct safetensors *files, bool stored, bool dry,
+                               struct error *err) WARN_UNUSED;
 void weight_loader_deinit(struct weight_loader *loader);
 
 enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes,
                                  struct buffer *buffer) WARN_UNUSED;
-enum status weight_loader_linear(struct weight_loader *loader, uint32_t n, uint32_t k,
-                                 struct linear *linear) WARN_UNUSED;
+/* dry: the layer without its memory. */
+enum status weight_loader_linear(struct weight_loader *loader, enum weight_type type, uint32_t n,
+                                 uint32_t k, struct linear *linear) WARN_UNUSED;
 
 /* Where a matrix goes: rows `first_row` on of a linear layer. */
 struct weight_target {

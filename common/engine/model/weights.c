@@ -20,6 +20,7 @@
 struct loading {
     struct weight_loader *tensors;
     const struct model_shape *shape;
+    struct weight_types types;
     uint32_t positions;
 };
 
@@ -59,7 +60,7 @@ static enum status load_attention(struct loading *loading, uint32_t l, struct la
     char name[NAME_BYTES];
     TRY(load_norm(loading, layer_name(name, l, "input_layernorm"), s->hidden,
                   &layer->attention_norm));
-    TRY(weight_loader_linear(tensors, qkv_rows, s->hidden, &layer->qkv));
+    TRY(weight_loader_linear(tensors, loading->types.layers, qkv_rows, s->hidden, &layer->qkv));
     if (s->qkv_bias)
         TRY(weight_loader_buffer(tensors, qkv_rows * sizeof(float), &layer->qkv_bias));
     TRY(load_qkv_part(loading, l, "q_proj", 0, query_rows, layer));
@@ -71,7 +72,8 @@ static enum status load_attention(struct loading *loading, uint32_t l, struct la
         TRY(load_norm(loading, layer_name(name, l, "self_attn.k_norm"), s->head_dim,
                       &layer->k_norm));
     }
-    TRY(weight_loader_linear(tensors, s->hidden, query_rows, &layer->attention_out));
+    TRY(weight_loader_linear(tensors, loading->types.layers, s->hidden, query_rows,
+                             &layer->attention_out));
     return weight_loader_matrix(tensors, layer_name(name, l, "self_attn.o_proj"), s->hidden,
                                 query_rows,
                                 (struct weight_target){.linear = &layer->attention_out});
@@ -84,13 +86,14 @@ static enum status load_ffn(struct loading *loading, uint32_t l, struct layer_we
     char name[NAME_BYTES];
     TRY(load_norm(loading, layer_name(name, l, "post_attention_layernorm"), s->hidden,
                   &layer->ffn_norm));
-    TRY(weight_loader_linear(tensors, 2 * s->ffn, s->hidden, &layer->gate_up));
+    TRY(weight_loader_linear(tensors, loading->types.layers, 2 * s->ffn, s->hidden,
+                             &layer->gate_up));
     TRY(weight_loader_matrix(tensors, layer_name(name, l, "mlp.gate_proj"), s->ffn, s->hidden,
                              (struct weight_target){.linear = &layer->gate_up}));
     TRY(weight_loader_matrix(
         tensors, layer_name(name, l, "mlp.up_proj"), s->ffn, s->hidden,
         (struct weight_target){.linear = &layer->gate_up, .first_row = s->ffn}));
-    TRY(weight_loader_linear(tensors, s->hidden, s->ffn, &layer->down));
+    TRY(weight_loader_linear(tensors, loading->types.layers, s->hidden, s->ffn, &layer->down));
     return weight_loader_matrix(tensors, layer_name(name, l, "mlp.down_proj"), s->hidden, s->ffn,
                                 (struct weight_target){.linear = &layer->down});
 }
@@ -127,7 +130,7 @@ static enum status check_tied_head(struct loading *loading, const char *embeddin
     const struct model_shape *s = loading->shape;
     struct weight_loader *tensors = loading->tensors;
     struct tensor_view a, b;
-    if (!tensors->files || !safetensors_has(tensors->files, head))
+    if (!tensors->files || tensors->stored || !safetensors_has(tensors->files, head))
         return STATUS_OK;
     TRY(safetensors_find(tensors->files, embedding, s->vocab, s->hidden, &a, tensors->err));
     TRY(safetensors_find(tensors->files, head, s->vocab, s->hidden, &b, tensors->err));
@@ -145,13 +148,14 @@ static enum status load_ends(struct loading *loading, struct weights *weights)
     const struct model_shape *s = loading->shape;
     struct weight_loader *tensors = loading->tensors;
     const char *embedding = "model.embed_tokens.weight", *head = "lm_head.weight";
-    TRY(weight_loader_linear(tensors, s->vocab, s->hidden, &weights->embedding));
+    TRY(weight_loader_linear(tensors, loading->types.ends, s->vocab, s->hidden,
+                             &weights->embedding));
     TRY(weight_loader_matrix(tensors, embedding, s->vocab, s->hidden,
                              (struct weight_target){.linear = &weights->embedding}));
     TRY(load_norm(loading, "model.norm.weight", s->hidden, &weights->final_norm));
     if (s->tied_embeddings)
         return tensors->dry ? check_tied_head(loading, embedding, head) : STATUS_OK;
-    TRY(weight_loader_linear(tensors, s->vocab, s->hidden, &weights->lm_head));
+    TRY(weight_loader_linear(tensors, loading->types.ends, s->vocab, s->hidden, &weights->lm_head));
     return weight_loader_matrix(tensors, head, s->vocab, s->hidden,
                                 (struct weight_target){.linear = &weights->lm_head});
 }
@@ -193,12 +197,12 @@ static enum status look_at_all(struct loading *loading)
 }
 
 enum status weights_check(struct kernels *kernels, const struct model_shape *shape,
-                          uint32_t positions, struct safetensors *files, uint64_t *bytes,
-                          struct error *err)
+                          struct weight_types types, uint32_t positions, struct safetensors *files,
+                          uint64_t *bytes, struct error *err)
 {
     struct weight_loader tensors;
-    TRY(weight_loader_init(&tensors, kernels, files, true, err));
-    struct loading loading = {&tensors, shape, positions};
+    TRY(weight_loader_init(&tensors, kernels, files, types.stored, true, err));
+    struct loading loading = {&tensors, shape, types, positions};
     enum status status = look_at_all(&loading);
     if (status == STATUS_OK)
         *bytes = tensors.planned_bytes;
@@ -207,17 +211,17 @@ enum status weights_check(struct kernels *kernels, const struct model_shape *sha
 }
 
 enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
-                         uint32_t positions, struct safetensors *files, struct weights *out,
-                         struct error *err)
+                         struct weight_types types, uint32_t positions, struct safetensors *files,
+                         struct weights *out, struct error *err)
 {
     struct weight_loader tensors;
     struct weights weights = {.layers = calloc(shape->layers, sizeof *weights.layers),
                               .layer_count = shape->layers};
     if (!weights.layers)
         return error_set(err, STATUS_LIMIT, "out of memory for %u layers", shape->layers);
-    enum status status = weight_loader_init(&tensors, kernels, files, false, err);
+    enum status status = weight_loader_init(&tensors, kernels, files, types.stored, false, err);
     if (status == STATUS_OK) {
-        struct loading loading = {&tensors, shape, positions};
+        struct loading loading = {&tensors, shape, types, positions};
         status = load_all(&loading, &weights);
         weight_loader_deinit(&tensors);
     }

@@ -7,6 +7,7 @@
 #define BATON_ENGINE_MODEL_WEIGHTS_H
 
 #include "common/domain/model_shape.h"
+#include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
 struct safetensors;
@@ -35,14 +36,14 @@ struct weights {
 /* Is every tensor there, of its shape and of a type that can be read, and none beside them? Takes no memory. `bytes`: what
  * weights_load will take at its peak. files == NULL: random weights, only the bytes. */
 enum status weights_check(struct kernels *kernels, const struct model_shape *shape,
-                          uint32_t positions, struct safetensors *files, uint64_t *bytes,
-                          struct error *err) WARN_UNUSED;
+                          struct weight_types types, uint32_t positions, struct safetensors *files,
+                          uint64_t *bytes, struct error *err) WARN_UNUSED;
 
 /* After weights_check. From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed, norms 1. `positions`: rows of
  * the rope table. Logs a line when it starts, every few seconds and when done. On failure nothing is left behind. */
 enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
-                         uint32_t positions, struct safetensors *files, struct weights *weights,
-                         struct error *err) WARN_UNUSED;
+                         struct weight_types types, uint32_t positions, struct safetensors *files,
+                         struct weights *weights, struct error *err) WARN_UNUSED;
 void weights_unload(struct kernels *kernels, struct weights *weights);
 
 /* The layer that makes logits: lm_head, or the embedding that it is tied to. */

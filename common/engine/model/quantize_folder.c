@@ -1,0 +1,456 @@
+#include "common/engine/model/quantize_folder.h"
+
+#include "common/base/assert.h"
+#include "common/base/str.h"
+#include "common/engine/model/quantize.h"
+#include "common/engine/model/safetensors.h"
+#include "common/engine/model/weight_convert.h"
+#include "common/engine/model/weights.h"
+#include "common/json/json_quote.h"
+#include "common/model_config/quantization_config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES   4096
+#define NAME_BYTES   512
+#define PIECE_VALUES ((size_t)4 << 20)
+#define HEADER_LIMIT ((size_t)32 << 20)
+#define CONFIG_LIMIT ((size_t)1 << 20)
+
+static const char *const SMALL_FILES[] = {
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+};
+
+/* --- what is written: the tensors of the new file, in its order --- */
+
+enum part { COPIED, NUMBERS, SCALES };
+
+struct output {
+    char name[NAME_BYTES];
+    const char *dtype;
+    uint32_t element_bytes, rank;
+    uint64_t shape[2];
+    uint64_t byte_count, offset; /* in the data */
+    size_t source;               /* safetensors_at */
+    enum part part;
+};
+
+struct folder {
+    const char *model_dir, *out_dir;
+    struct model_config config;
+    struct weight_types types;
+    struct safetensors *files;
+    struct output *outputs;
+    size_t output_count;
+    uint64_t data_begin, data_bytes; /* of the new file */
+    int fd;
+    float *floats, *scales;
+    uint8_t *numbers;
+    struct quantize_report report;
+    struct error *err;
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* A head that is tied was found equal to the embedding; rotary tables are computed. */
+static bool is_left_out(const struct folder *folder, const char *name)
+{
+    return ends_with(name, "rotary_emb.inv_freq") ||
+           (folder->config.shape.tied_embeddings && strcmp(name, "lm_head.weight") == 0);
+}
+
+static enum weight_type type_of(const struct folder *folder, const char *name)
+{
+    bool end =
+        strcmp(name, "lm_head.weight") == 0 || strcmp(name, "model.embed_tokens.weight") == 0;
+    return end ? folder->types.ends : folder->types.layers;
+}
+
+static enum status add_output(struct folder *folder, struct output output, const char *name,
+                              const char *suffix)
+{
+    if (snprintf(output.name, sizeof output.name, "%s%s", name, suffix) >= (int)sizeof output.name)
+        return error_set(folder->err, STATUS_LIMIT, "tensor %.100s...: its name is too long", name);
+    output.byte_count = output.element_bytes;
+    for (uint32_t i = 0; i < output.rank; i++)
+        output.byte_count *= output.shape[i];
+    folder->outputs[folder->output_count++] = output;
+    return STATUS_OK;
+}
+
+static enum status add_matrix(struct folder *folder, size_t source, const struct tensor_info *info)
+{
+    uint32_t columns = (uint32_t)info->shape[1]; /* checked by config.json */
+    enum weight_type type = type_of(folder, info->name);
+    bool int8 = type == WEIGHT_INT8;
+    struct output numbers = {.dtype = int8 ? "I8" : "U8",
+                             .element_bytes = 1,
+                             .rank = 2,
+                             .shape = {info->shape[0], weight_row_bytes(type, columns)},
+                             .source = source,
+                             .part = NUMBERS};
+    struct output scales = {.dtype = int8 ? "F32" : "BF16",
+                            .element_bytes = int8 ? 4 : 2,
+                            .rank = int8 ? 1 : 2,
+                            .shape = {info->shape[0], weight_row_scales(type, columns)},
+                            .source = source,
+                            .part = SCALES};
+    folder->report.matrices++;
+    TRY(add_output(folder, numbers, info->name, ""));
+    return add_output(folder, scales, info->name, ".scale");
+}
+
+/* Large elements first, as the format's own library writes them: then every tensor is aligned. */
+static int compare_outputs(const void *a, const void *b)
+{
+    const struct output *x = a, *y = b;
+    if (x->element_bytes != y->element_bytes)
+        return x->element_bytes > y->element_bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Float matrices are quantized, all other tensors (vectors) stay. */
+static enum status plan_outputs(struct folder *folder)
+{
+    size_t count = safetensors_count(folder->files);
+    folder->outputs = calloc(2 * count, sizeof *folder->outputs);
+    if (!folder->outputs)
+        return error_set(folder->err, STATUS_LIMIT, "out of memory");
+    for (size_t i = 0; i < count; i++) {
+        struct tensor_info info = safetensors_at(folder->files, i);
+        folder->report.source_bytes += info.byte_count;
+        if (is_left_out(folder, info.name))
+            continue;
+        if (info.rank == 2) {
+            TRY(add_matrix(folder, i, &info));
+            continue;
+        }
+        ASSERT(info.rank == 1); /* all that a model of config.json has: weights_check */
+        struct output copy = {.dtype = info.dtype,
+                              .element_bytes = strcmp(info.dtype, "F32") == 0 ? 4 : 2,
+                              .rank = 1,
+                              .shape = {info.shape[0]},
+                              .source = i,
+                              .part = COPIED};
+        TRY(add_output(folder, copy, info.name, ""));
+    }
+    qsort(folder->outputs, folder->output_count, sizeof *folder->outputs, compare_outputs);
+    for (size_t i = 0; i < folder->output_count; i++) {
+        folder->outputs[i].offset = folder->data_bytes;
+        folder->data_bytes += folder->outputs[i].byte_count;
+    }
+    folder->report.written_bytes = folder->data_bytes;
+    return STATUS_OK;
+}
+
+/* --- writing --- */
+
+static enum status write_at(struct folder *folder, uint64_t offset, const void *bytes, size_t count)
+{
+    const char *at = bytes;
+    while (count) {
+        ssize_t written = pwrite(folder->fd, at, count, (off_t)offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return error_set(folder->err, STATUS_IO, "%s/model.safetensors: %s", folder->out_dir,
+                             strerror(written < 0 ? errno : ENOSPC));
+        at += written;
+        offset += (uint64_t)written;
+        count -= (size_t)written;
+    }
+    return STATUS_OK;
+}
+
+static enum status write_header(struct folder *folder)
+{
+    struct str header;
+    str_init(&header, HEADER_LIMIT);
+    str_add(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t i = 0; i < folder->output_count; i++) {
+        const struct output *out = &folder->outputs[i];
+        str_add(&header, ",");
+        json_quote(&header, out->name, strlen(out->name));
+        str_addf(&header, ":{\"dtype\":\"%s\",\"shape\":[%" PRIu64, out->dtype, out->shape[0]);
+        if (out->rank == 2)
+            str_addf(&header, ",%" PRIu64, out->shape[1]);
+        str_addf(&header, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", out->offset,
+                 out->offset + out->byte_count);
+    }
+    str_add(&header, "}");
+    while (header.length % 8)
+        str_add(&header, " ");
+    uint64_t length = header.length; /* little endian, like every machine that runs this */
+    enum status status = STATUS_OK;
+    if (header.truncated)
+        status =
+            error_set(folder->err, STATUS_LIMIT, "a header of more than %zu bytes", HEADER_LIMIT);
+    if (status == STATUS_OK)
+        status = write_at(folder, 0, &length, sizeof length);
+    if (status == STATUS_OK)
+        status = write_at(folder, sizeof length, header.data, header.length);
+    folder->data_begin = sizeof length + length;
+    str_deinit(&header);
+    return status;
+}
+
+static const struct output *find_output(const struct folder *folder, size_t source, enum part part)
+{
+    for (size_t i = 0; i < folder->output_count; i++)
+        if (folder->outputs[i].source == source && folder->outputs[i].part == part)
+            return &folder->outputs[i];
+    ASSERT(false);
+    return NULL;
+}
+
+/* Rows [row, row + count) of a matrix, quantized, to their places. */
+static enum status write_rows(struct folder *folder, const struct output *numbers,
+                              const struct output *scales, uint64_t row, uint32_t count)
+{
+    struct tensor_info info = safetensors_at(folder->files, numbers->source);
+    enum weight_type type = type_of(folder, info.name);
+    uint32_t columns = (uint32_t)info.shape[1], bad_row;
+    enum float_type from = strcmp(info.dtype, "F32") == 0   ? FLOAT_F32
+                           : strcmp(info.dtype, "F16") == 0 ? FLOAT_F16
+                                                            : FLOAT_BF16;
+    size_t row_scales = weight_row_scales(type, columns), row_bytes = numbers->shape[1];
+    weight_convert(from, info.bytes + row * columns * float_type_bytes(from),
+                   (size_t)count * columns, WEIGHT_F32, folder->floats);
+    if (quantize_rows(type, folder->floats, count, columns, folder->numbers, folder->scales,
+                      &bad_row) != STATUS_OK)
+        return error_set(folder->err, STATUS_INVALID,
+                         "%s: tensor %s: row %" PRIu64 " has a number that isn't finite: it can't "
+                         "be quantized",
+                         folder->model_dir, info.name, row + bad_row);
+    TRY(write_at(folder, folder->data_begin + numbers->offset + row * row_bytes, folder->numbers,
+                 count * row_bytes));
+    if (type == WEIGHT_INT4) /* bf16 holds them exactly; the floats aren't needed any more */
+        weight_convert(FLOAT_F32, folder->scales, count * row_scales, WEIGHT_BF16, folder->floats);
+    size_t scale_bytes = row_scales * scales->element_bytes;
+    return write_at(folder, folder->data_begin + scales->offset + row * scale_bytes,
+                    type == WEIGHT_INT4 ? folder->floats : folder->scales, count * scale_bytes);
+}
+
+static enum status write_tensors(struct folder *folder)
+{
+    for (size_t i = 0; i < folder->output_count; i++) {
+        const struct output *out = &folder->outputs[i];
+        struct tensor_info info = safetensors_at(folder->files, out->source);
+        if (out->part == COPIED)
+            TRY(write_at(folder, folder->data_begin + out->offset, info.bytes, info.byte_count));
+        if (out->part != NUMBERS)
+            continue;
+        const struct output *scales = find_output(folder, out->source, SCALES);
+        uint64_t most = PIECE_VALUES / info.shape[1];
+        for (uint64_t row = 0, count; row < info.shape[0]; row += count) {
+            count = info.shape[0] - row < most ? info.shape[0] - row : most;
+            TRY(write_rows(folder, out, scales, row, (uint32_t)count));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status path_of(const char *dir, const char *name, char path[PATH_BYTES],
+                           struct error *err)
+{
+    if (snprintf(path, PATH_BYTES, "%s/%s", dir, name) < PATH_BYTES)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "the path of %s is too long", name);
+}
+
+static enum status write_weights(struct folder *folder)
+{
+    char path[PATH_BYTES];
+    TRY(path_of(folder->out_dir, "model.safetensors", path, folder->err));
+    folder->floats = malloc(PIECE_VALUES * sizeof(float));
+    folder->scales = malloc(PIECE_VALUES * sizeof(float));
+    folder->numbers = malloc(PIECE_VALUES);
+    if (!folder->floats || !folder->scales || !folder->numbers)
+        return error_set(folder->err, STATUS_LIMIT, "out of memory for a piece of a tensor");
+    folder->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (folder->fd < 0)
+        return error_set(folder->err, STATUS_IO, "%s: %s", path, strerror(errno));
+    enum status status = write_header(folder);
+    if (status == STATUS_OK)
+        status = write_tensors(folder);
+    if (close(folder->fd) != 0 && status == STATUS_OK)
+        status = error_set(folder->err, STATUS_IO, "%s: %s", path, strerror(errno));
+    return status;
+}
+
+/* All of a file, NUL-terminated; STATUS_NOT_FOUND where it isn't there. */
+static enum status read_file(const char *path, struct str *text, struct error *err)
+{
+    char bytes[65536];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return error_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: %s", path,
+                         strerror(errno));
+    for (size_t got; (got = fread(bytes, 1, sizeof bytes, file)) > 0;)
+        str_append(text, bytes, got);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed)
+        return error_set(err, STATUS_IO, "%s: it can't be read", path);
+    if (text->truncated)
+        return error_set(err, STATUS_LIMIT, "%s: more than %zu bytes", path, text->limit);
+    return STATUS_OK;
+}
+
+static enum status write_file(const char *path, const struct str *text, struct error *err)
+{
+    FILE *file = fopen(path, "wb");
+    bool done = file && fwrite(text->data, 1, text->length, file) == text->length;
+    if (file && fclose(file) != 0)
+        done = false;
+    return done ? STATUS_OK : error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+}
+
+#define SMALL_FILE_LIMIT ((size_t)256 << 20)
+
+static enum status copy_small_file(struct folder *folder, const char *name)
+{
+    char source[PATH_BYTES], target[PATH_BYTES];
+    struct str text;
+    TRY(path_of(folder->model_dir, name, source, folder->err));
+    TRY(path_of(folder->out_dir, name, target, folder->err));
+    str_init(&text, SMALL_FILE_LIMIT);
+    enum status status = read_file(source, &text, folder->err);
+    if (status == STATUS_OK)
+        status = write_file(target, &text, folder->err);
+    str_deinit(&text);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+}
+
+/* The source's config.json and one member more, in front of its last brace. */
+static enum status write_config(struct folder *folder)
+{
+    char source[PATH_BYTES], target[PATH_BYTES];
+    struct str text;
+    TRY(path_of(folder->model_dir, "config.json", source, folder->err));
+    TRY(path_of(folder->out_dir, "config.json", target, folder->err));
+    str_init(&text, CONFIG_LIMIT);
+    enum status status = read_file(source, &text, folder->err);
+    char *brace = status == STATUS_OK ? strrchr(text.data, '}') : NULL;
+    if (brace) { /* it was parsed: there is one */
+        while (brace > text.data && strchr(" \t\r\n", brace[-1]))
+            brace--;
+        struct str whole;
+        str_init(&whole, CONFIG_LIMIT);
+        str_append(&whole, text.data, (size_t)(brace - text.data));
+        str_addf(&whole,
+                 ",\n  \"quantization_config\": {\n    \"quant_method\": \"%s\",\n    \"version\": "
+                 "%d,\n    \"weights\": \"%s\"",
+                 QUANTIZATION_METHOD, QUANTIZATION_VERSION,
+                 weight_type_names[folder->types.layers]);
+        if (folder->types.layers == WEIGHT_INT4)
+            str_addf(&whole, ",\n    \"group_size\": %d", QUANTIZATION_GROUP_SIZE);
+        str_add(&whole, "\n  }\n}\n");
+        status = write_file(target, &whole, folder->err);
+        str_deinit(&whole);
+    }
+    str_deinit(&text);
+    return status;
+}
+
+/* --- the whole --- */
+
+static enum status check_source(struct folder *folder)
+{
+    struct kernels *kernels;
+    uint64_t bytes;
+    TRY(model_config_read(folder->model_dir, &folder->config, folder->err));
+    if (folder->config.quantization != MODEL_FLOAT)
+        return error_set(folder->err, STATUS_INVALID, "%s: it is quantized already",
+                         folder->model_dir);
+    TRY(safetensors_open(folder->model_dir, &folder->files, folder->err));
+    TRY(kernels_open(&(struct kernels_config){.f32 = true, .threads = 1}, &kernels, folder->err));
+    enum status status = weights_check(kernels, &folder->config.shape, folder->types, 1,
+                                       folder->files, &bytes, folder->err);
+    kernels_close(kernels);
+    return status;
+}
+
+static enum status make_target(const char *out_dir, struct error *err)
+{
+    static const char *const model_files[] = {"config.json", "model.safetensors",
+                                              "model.safetensors.index.json"};
+    char path[PATH_BYTES];
+    if (mkdir(out_dir, 0755) != 0 && errno != EEXIST)
+        return error_set(err, STATUS_IO, "%s: %s", out_dir, strerror(errno));
+    for (size_t i = 0; i < sizeof model_files / sizeof *model_files; i++) {
+        TRY(path_of(out_dir, model_files[i], path, err));
+        if (access(path, F_OK) == 0)
+            return error_set(err, STATUS_INVALID,
+                             "%s: it is there already: a folder without a model is wanted", path);
+    }
+    return STATUS_OK;
+}
+
+static void remove_model(const char *out_dir)
+{
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (path_of(out_dir, files[i], path, NULL) == STATUS_OK)
+            (void)unlink(path);
+}
+
+static enum status write_all(struct folder *folder)
+{
+    struct model_config written;
+    TRY(write_weights(folder));
+    for (size_t i = 0; i < sizeof SMALL_FILES / sizeof *SMALL_FILES; i++)
+        TRY(copy_small_file(folder, SMALL_FILES[i]));
+    TRY(write_config(folder));
+    return model_config_read(folder->out_dir, &written, folder->err);
+}
+
+enum status quantize_folder(const char *model_dir, enum model_quantization quantization,
+                            const char *out_dir, struct quantize_report *report, struct error *err)
+{
+    struct folder folder = {.model_dir = model_dir,
+                            .out_dir = out_dir,
+                            .types = weight_types_of(quantization, WEIGHT_F32),
+                            .fd = -1,
+                            .err = err};
+    ASSERT(quantization != MODEL_FLOAT);
+    enum status status = check_source(&folder);
+    if (status == STATUS_OK)
+        status = plan_outputs(&folder);
+    if (status == STATUS_OK)
+        status = make_target(out_dir, err);
+    if (status == STATUS_OK) {
+        status = write_all(&folder);
+        if (status != STATUS_OK)
+            remove_model(out_dir);
+    }
+    safetensors_close(folder.files);
+    free(folder.outputs);
+    free(folder.floats);
+    free(folder.scales);
+    free(folder.numbers);
+    if (status == STATUS_OK)
+        *report = folder.report;
+    return status;
+}

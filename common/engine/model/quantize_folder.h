@@ -1,0 +1,22 @@
+/* A model folder of floats becomes a quantized one (weight_types.h) that loads to the very bytes that quantizing at load
+ * gives. The new folder has one model.safetensors, a config.json with quantization_config, and copies of the small files
+ * (tokenizer, generation_config.json, chat template) that are there.
+ *
+ * The source is checked as a worker would check it, before anything is written. config.json is written last: a folder that
+ * was left half-way has none. Any thread, one at a time for a folder. Failures: one sentence; what was written is removed. */
+#ifndef BATON_ENGINE_MODEL_QUANTIZE_FOLDER_H
+#define BATON_ENGINE_MODEL_QUANTIZE_FOLDER_H
+
+#include "common/model_config/model_config.h"
+
+struct quantize_report {
+    uint32_t matrices;
+    uint64_t source_bytes, written_bytes; /* of tensors */
+};
+
+/* `out_dir` is made where it isn't there; one that holds a model already is refused. quantization: not MODEL_FLOAT. */
+enum status quantize_folder(const char *model_dir, enum model_quantization quantization,
+                            const char *out_dir, struct quantize_report *report,
+                            struct error *err) WARN_UNUSED;
+
+#endif

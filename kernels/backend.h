@@ -37,6 +37,8 @@ struct kernels_backend {
                           const void *host, size_t bytes) WARN_UNUSED;
     enum status (*download)(struct kernels *kernels, const struct buffer *source, size_t offset,
                             void *host, size_t bytes) WARN_UNUSED;
+    enum status (*copy)(struct kernels *kernels, const struct buffer *source, size_t source_offset,
+                        struct buffer *target, size_t target_offset, size_t bytes) WARN_UNUSED;
     enum status (*sync)(struct kernels *kernels) WARN_UNUSED;
 
     enum status (*embed)(struct kernels *kernels, const struct step_batch *batch,

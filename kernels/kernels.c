@@ -166,6 +166,18 @@ enum status kernels_download(struct kernels *kernels, const struct buffer *sourc
     return kernels->backend->download(kernels, source, offset, host, bytes);
 }
 
+enum status kernels_copy(struct kernels *kernels, const struct buffer *source, size_t source_offset,
+                         struct buffer *target, size_t target_offset, size_t bytes)
+{
+    if (!range_fits(source, source_offset, bytes) || !range_fits(target, target_offset, bytes))
+        return STATUS_INVALID;
+    uintptr_t from = (uintptr_t)source->address + source_offset;
+    uintptr_t to = (uintptr_t)target->address + target_offset;
+    if (from < to + bytes && to < from + bytes)
+        return STATUS_INVALID;
+    return kernels->backend->copy(kernels, source, source_offset, target, target_offset, bytes);
+}
+
 enum status kernels_sync(struct kernels *kernels)
 {
     return kernels->backend->sync(kernels);

@@ -143,6 +143,9 @@ enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_
                            const void *host, size_t bytes) WARN_UNUSED;
 enum status kernels_download(struct kernels *kernels, const struct buffer *source, size_t offset,
                              void *host, size_t bytes) WARN_UNUSED;
+/* Inside the device; the ranges don't overlap. Source and target may be one buffer. */
+enum status kernels_copy(struct kernels *kernels, const struct buffer *source, size_t source_offset,
+                         struct buffer *target, size_t target_offset, size_t bytes) WARN_UNUSED;
 enum status kernels_sync(struct kernels *kernels) WARN_UNUSED;
 
 /* --- operations. x: residual stream, f32 [T, D] in every backend. Activations between operations are f32 buffers; a bf16

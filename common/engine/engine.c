@@ -37,6 +37,8 @@ struct engine {
     struct sampler sampler;
     struct buffer pool;
     bool pool_is_ours;
+    char *slots; /* [swap_blocks], a block each, on the host */
+    size_t slot_bytes;
     struct table tokens, positions, row_sequence; /* [max_rows] */
     struct table sequence_rows;                   /* [max_sequences + 1] */
     struct table block_tables;                    /* [max_sequences * blocks of the context] */
@@ -81,16 +83,21 @@ static enum status check_memory(const struct engine *engine, uint64_t weights_by
                                                       limits->max_sequences);
     uint64_t needed;
     if (!__builtin_add_overflow(weights_bytes + steps, engine->pool_bytes, &needed) &&
-        needed <= available)
+        !__builtin_add_overflow(needed, engine->slot_bytes, &needed) && needed <= available)
         return STATUS_OK;
+    char swap[64] = "";
+    if (engine->slot_bytes)
+        snprintf(swap, sizeof swap, ", swapped blocks %.1f", (double)engine->slot_bytes / gib);
     return error_set(err, STATUS_LIMIT,
                      "%.1f GiB of memory are needed (weights %.1f, KV pool of %" PRIu64
-                     " tokens %.1f, steps of %u rows %.1f), %.1f are available here: a smaller "
+                     " tokens %.1f, steps of %u rows %.1f%s), %.1f are available here: a smaller "
                      "pool, shorter chunks or another machine",
-                     ((double)weights_bytes + (double)steps + (double)engine->pool_bytes) / gib,
+                     ((double)weights_bytes + (double)steps + (double)engine->pool_bytes +
+                      (double)engine->slot_bytes) /
+                         gib,
                      (double)weights_bytes / gib,
                      (uint64_t)limits->block_count * limits->block_tokens,
-                     (double)engine->pool_bytes / gib, limits->max_rows, (double)steps / gib,
+                     (double)engine->pool_bytes / gib, limits->max_rows, (double)steps / gib, swap,
                      (double)available / gib);
 }
 
@@ -164,6 +171,19 @@ static enum status make_step_memory(struct engine *engine, struct error *err)
     return STATUS_OK;
 }
 
+/* Every page of it is taken now: later there may be none. */
+static enum status make_slots(struct engine *engine, struct error *err)
+{
+    if (!engine->slot_bytes)
+        return STATUS_OK;
+    engine->slots = malloc(engine->slot_bytes);
+    if (!engine->slots)
+        return error_set(err, STATUS_LIMIT, "no memory for %u swapped KV blocks",
+                         engine->limits.swap_blocks);
+    memset(engine->slots, 0, engine->slot_bytes);
+    return STATUS_OK;
+}
+
 static void name_numerics(struct engine *engine)
 {
     const struct kernels_info info = kernels_info(engine->kernels);
@@ -193,8 +213,13 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
                                &engine->pool_bytes))
         return error_set(err, STATUS_LIMIT, "%u KV blocks need more than 2^64 bytes",
                          config->block_count);
+    if (__builtin_mul_overflow(kv_layout_block_bytes(&engine->layout), (size_t)config->swap_blocks,
+                               &engine->slot_bytes))
+        return error_set(err, STATUS_LIMIT, "%u swapped KV blocks need more than 2^64 bytes",
+                         config->swap_blocks);
     TRY(load_model(engine, config, err));
     TRY(make_step_memory(engine, err));
+    TRY(make_slots(engine, err));
     name_numerics(engine);
     log_info(
         "engine",
@@ -265,6 +290,7 @@ void engine_close(struct engine *engine)
         kernels_close(engine->kernels);
     }
     sampler_deinit(&engine->sampler);
+    free(engine->slots);
     free(engine->logits);
     free(engine);
 }
@@ -423,6 +449,40 @@ static enum status compute(struct engine *engine, const struct step_batch *batch
                              (size_t)samples->count * engine->config.shape.vocab *
                                  sizeof *engine->logits));
     return kernels_sync(engine->kernels);
+}
+
+enum status engine_move_block(struct engine *engine, enum engine_move move, uint32_t from,
+                              uint32_t to, struct error *err)
+{
+    uint32_t blocks = engine->pool.address ? engine->limits.block_count : 0;
+    uint32_t slots = engine->limits.swap_blocks;
+    if (from >= (move == ENGINE_SWAP_IN ? slots : blocks) ||
+        to >= (move == ENGINE_SWAP_OUT ? slots : blocks))
+        return error_set(err, STATUS_INVALID,
+                         "block %u to %u: there are %u KV blocks and %u slots for swapped ones",
+                         from, to, blocks, slots);
+    size_t bytes = kv_layout_block_bytes(&engine->layout), source = from * bytes,
+           target = to * bytes;
+    enum status status =
+        move == ENGINE_COPY
+            ? kernels_copy(engine->kernels, &engine->pool, source, &engine->pool, target, bytes)
+        : move == ENGINE_SWAP_OUT
+            ? kernels_download(engine->kernels, &engine->pool, source, engine->slots + target,
+                               bytes)
+            : kernels_upload(engine->kernels, &engine->pool, target, engine->slots + source, bytes);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return error_set(err, status == STATUS_INVALID ? STATUS_INVALID : STATUS_INTERNAL,
+                     "KV block %u could not be moved to %u (%s)", from, to, status_name(status));
+}
+
+enum status engine_moves_done(struct engine *engine, struct error *err)
+{
+    enum status status = kernels_sync(engine->kernels);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "the device failed in a move of KV blocks (%s)",
+                     status_name(status));
 }
 
 static void draw(struct engine *engine, struct engine_sequence *s, const float *logits)

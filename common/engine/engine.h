@@ -23,6 +23,7 @@ struct engine_config {
     struct kernels_config kernels;
     uint32_t block_tokens;
     uint32_t block_count;   /* of the KV pool */
+    uint32_t swap_blocks;   /* host slots for blocks that are swapped out; 0: none */
     uint32_t max_rows;      /* rows of one step at most: the prefill chunk plus the decode batch */
     uint32_t max_sequences; /* sequences of one step at most */
     uint32_t context_limit; /* 0: the model's own */
@@ -79,6 +80,19 @@ struct engine_sequence {
  * step is STATUS_OK for the others. */
 enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
                         struct error *err) WARN_UNUSED;
+
+/* Whole blocks that change their places between two steps: ids of the pool and of the host slots. Carried out in the order of the
+ * calls; a SWAP_OUT's bytes are in its slot when the call returns, the others when engine_moves_done has. */
+enum engine_move {
+    ENGINE_COPY,     /* block to block */
+    ENGINE_SWAP_OUT, /* block to slot */
+    ENGINE_SWAP_IN,  /* slot to block */
+};
+/* STATUS_INVALID: an id is out of range, or a block is copied onto itself; STATUS_INTERNAL: the device failed. Either way the
+ * target's content is not to be used. */
+enum status engine_move_block(struct engine *engine, enum engine_move move, uint32_t from,
+                              uint32_t to, struct error *err) WARN_UNUSED;
+enum status engine_moves_done(struct engine *engine, struct error *err) WARN_UNUSED;
 
 struct engine_counters {
     uint64_t steps, prompt_rows, decode_rows; /* forward rows computed, by kind */

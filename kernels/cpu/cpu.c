@@ -196,8 +196,9 @@ static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate
         .available_bytes = host_memory_available, .alloc = host_memory_alloc,                      \
         .free = host_memory_free, .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,    \
         .linear_load = cpu_linear_load, .upload = host_memory_upload, .download = cpu_download,    \
-        .sync = cpu_sync, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,        \
-        .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \
+        .copy = host_memory_copy, .sync = cpu_sync, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm,    \
+        .linear = cpu_linear, .rope_append = cpu_rope_append, .attention = cpu_attention,          \
+        .swiglu = cpu_swiglu,                                                                      \
     }
 
 const struct kernels_backend kernels_cpu_portable = CPU_BACKEND("bf16-portable", open_portable);

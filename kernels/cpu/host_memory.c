@@ -55,3 +55,13 @@ enum status host_memory_upload(struct kernels *kernels, struct buffer *target, s
     memcpy((char *)target->address + offset, host, bytes);
     return STATUS_OK;
 }
+
+enum status host_memory_copy(struct kernels *kernels, const struct buffer *source,
+                             size_t source_offset, struct buffer *target, size_t target_offset,
+                             size_t bytes)
+{
+    (void)kernels;
+    memcpy((char *)target->address + target_offset, (const char *)source->address + source_offset,
+           bytes);
+    return STATUS_OK;
+}

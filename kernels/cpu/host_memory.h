@@ -18,5 +18,8 @@ enum status host_memory_adopt(struct kernels *kernels, void *address, size_t byt
                               struct buffer *buffer);
 enum status host_memory_upload(struct kernels *kernels, struct buffer *target, size_t offset,
                                const void *host, size_t bytes);
+enum status host_memory_copy(struct kernels *kernels, const struct buffer *source,
+                             size_t source_offset, struct buffer *target, size_t target_offset,
+                             size_t bytes);
 
 #endif

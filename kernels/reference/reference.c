@@ -238,6 +238,7 @@ const struct kernels_backend kernels_reference = {
     .linear_bytes = reference_linear_bytes,
     .linear_load = reference_linear_load,
     .upload = host_memory_upload,
+    .copy = host_memory_copy,
     .download = reference_download,
     .sync = reference_sync,
     .embed = reference_embed,

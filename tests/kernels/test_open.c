@@ -137,6 +137,13 @@ static void test_memory_is_bounded_and_adoptable(void **state)
     assert_int_equal(kernels_adopt(kernels, mine, sizeof mine, &adopted), STATUS_OK);
     assert_int_equal(kernels_download(kernels, &adopted, 0, read, 5), STATUS_OK);
     assert_string_equal(read, "pool");
+    assert_int_equal(kernels_copy(kernels, &adopted, 0, &adopted, 32, 5), STATUS_OK);
+    assert_int_equal(kernels_sync(kernels), STATUS_OK);
+    assert_string_equal(mine + 32, "pool");
+    static const size_t bad[][3] = {{60, 0, 5}, {0, 60, 5}, {0, 4, 5}, {4, 0, 5}, {SIZE_MAX, 0, 5}};
+    for (int i = 0; i < 5; i++) /* beyond the ends, and onto itself */
+        assert_int_equal(kernels_copy(kernels, &adopted, bad[i][0], &adopted, bad[i][1], bad[i][2]),
+                         STATUS_INVALID);
     kernels_free(kernels, &big);
     assert_null(big.address);
     kernels_close(kernels);

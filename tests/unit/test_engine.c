@@ -15,6 +15,7 @@ static const struct engine_config CONFIG = {.model_dir = MODEL,
                                             .kernels = {.f32 = true, .threads = 1},
                                             .block_tokens = 16,
                                             .block_count = 8,
+                                            .swap_blocks = 2,
                                             .max_rows = 24,
                                             .max_sequences = 2,
                                             .context_limit = 64};
@@ -112,18 +113,21 @@ static void test_configurations_that_are_refused(void **state)
 static void test_what_no_machine_holds_is_refused(void **state)
 {
     (void)state;
-    struct engine_config bad[2] = {CONFIG, CONFIG};
+    struct engine_config bad[3] = {CONFIG, CONFIG, CONFIG};
     static const char *const sentences[] = {
         "393216.0 GiB of memory are needed (weights 0.0, KV pool of 68719476736 tokens "
         "393216.0, steps of 24 rows 0.0), ",
         "GiB of memory are needed (weights 0.0, KV pool of 4294967296 tokens ",
+        "393216.0 GiB of memory are needed (weights 0.0, KV pool of 2048 tokens 0.0, steps of 24 "
+        "rows 0.0, swapped blocks 393216.0), ",
     };
-    bad[0].block_count = 1u << 28;
-    bad[0].block_tokens = 256;
+    bad[0].swap_blocks = 0;
+    bad[0].block_count = bad[2].swap_blocks = 1u << 28;
+    bad[0].block_tokens = bad[2].block_tokens = 256;
     bad[1].block_count = 1u << 28;
     bad[1].max_rows = 65536;
     bad[1].max_sequences = 4096;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct engine *engine;
         struct error err = {""};
         assert_int_equal(engine_open(&bad[i], &engine, &err), STATUS_LIMIT);
@@ -225,6 +229,60 @@ static void test_chunks_and_neighbours_leave_no_trace(void **state)
     assert_int_not_equal(pair[1].logits_hash, five);
 }
 
+static void move(struct engine *engine, enum engine_move kind, uint32_t from, uint32_t to)
+{
+    struct error err;
+    if (engine_move_block(engine, kind, from, to, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+/* The prompt's first 18 rows, moved, overwritten where they were, and the rest behind them at their new place. */
+static void test_blocks_that_moved_hold_what_they_held(void **state)
+{
+    struct engine *engine = *state;
+    struct error err;
+    struct sampling sampling = sampling_default();
+    struct engine_sequence whole = sequence_of(&sampling, 22);
+    step(engine, &whole, 1);
+    for (int swapped = 0; swapped < 2; swapped++) {
+        static const uint32_t places[] = {3, 6};
+        struct engine_sequence part = sequence_of(&sampling, 18), other = part;
+        step(engine, &part, 1);
+        for (uint32_t i = 0; i < 2; i++)
+            move(engine, swapped ? ENGINE_SWAP_OUT : ENGINE_COPY, BLOCKS[i],
+                 swapped ? 1 - i : places[i]);
+        assert_int_equal(engine_moves_done(engine, &err), STATUS_OK);
+        other.tokens += 1;
+        step(engine, &other, 1);
+        for (uint32_t i = 0; swapped && i < 2; i++)
+            move(engine, ENGINE_SWAP_IN, 1 - i, places[i]);
+        part.blocks = places;
+        part.block_count = 2;
+        part.tokens += 18;
+        part.position = 18;
+        part.token_count = part.prompt_rows = 4;
+        step(engine, &part, 1);
+        assert_int_equal(part.logits_hash, whole.logits_hash);
+    }
+}
+
+static void test_moves_that_are_refused(void **state)
+{
+    struct engine *engine = *state;
+    static const struct {
+        enum engine_move kind;
+        uint32_t from, to;
+    } bad[] = {{ENGINE_COPY, 8, 0},     {ENGINE_COPY, 0, 8},     {ENGINE_COPY, 3, 3},
+               {ENGINE_SWAP_OUT, 8, 0}, {ENGINE_SWAP_OUT, 0, 2}, {ENGINE_SWAP_IN, 2, 0},
+               {ENGINE_SWAP_IN, 0, 8}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct error err = {""};
+        assert_int_equal(engine_move_block(engine, bad[i].kind, bad[i].from, bad[i].to, &err),
+                         STATUS_INVALID);
+        assert_int_not_equal(err.text[0], 0);
+    }
+}
+
 static void test_counters_tell_prompt_rows_from_decode_rows(void **state)
 {
     struct engine *engine = *state;
@@ -296,6 +354,8 @@ int main(void)
         cmocka_unit_test(test_what_no_machine_holds_is_refused),
         cmocka_unit_test(test_steps_that_are_refused),
         cmocka_unit_test(test_chunks_and_neighbours_leave_no_trace),
+        cmocka_unit_test(test_blocks_that_moved_hold_what_they_held),
+        cmocka_unit_test(test_moves_that_are_refused),
         cmocka_unit_test(test_counters_tell_prompt_rows_from_decode_rows),
         cmocka_unit_test(test_min_tokens_bans_end_and_stop_ids),
     };

@@ -4,6 +4,8 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/base/rng.h"
+#include "common/worker/step_moves.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -93,6 +95,19 @@ static void publish_load(struct step_loop *loop)
     atomic_store(&loop->load.queued_tokens, now.queued_tokens);
     for (int i = 0; i < KV_BLOCK_STATES; i++)
         atomic_store(&loop->load.blocks[i], now.blocks[i]);
+    atomic_store(&loop->load.preempted, now.preempted);
+    atomic_store(&loop->load.swapped_blocks, now.host_slots);
+    atomic_store(&loop->load.preemptions[STEP_SWAPPED], now.swapped_out);
+    atomic_store(&loop->load.preemptions[STEP_DROPPED], now.dropped);
+    atomic_store(&loop->load.dropped_rows, now.dropped_rows);
+    struct prefix_cache *cache = scheduler_prefix_cache(loop->scheduler);
+    if (!cache)
+        return;
+    struct prefix_cache_counters counts = prefix_cache_counters(cache);
+    uint64_t block_tokens = engine_layout(loop->config.engine)->block_tokens;
+    atomic_store(&loop->load.prefix_asked_tokens, counts.asked * block_tokens);
+    atomic_store(&loop->load.prefix_hit_tokens, counts.hits * block_tokens);
+    atomic_store(&loop->load.prefix_evicted_blocks, counts.evicted);
 }
 
 /* ---------------------------------------------------------------- jobs, on the step thread */
@@ -215,29 +230,65 @@ static void step_results(struct step_loop *loop, const struct step_plan *plan)
         event_post(loop, drawn);
 }
 
+static void parts_failed(struct step_loop *loop, const struct step_plan *plan, enum status status,
+                         const struct error *err)
+{
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        sequence_failed(loop, plan->parts[i].sequence, status, err);
+}
+
+static void moves_failed(struct step_loop *loop, const struct block_move *moves, uint32_t count,
+                         enum status status, const struct error *err)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (moves[i].sequence->state != SEQUENCE_HELD) /* not yet: it may have several moves */
+            sequence_failed(loop, moves[i].sequence, status, err);
+}
+
+/* False: no rows may be computed, and nobody of the plan goes on. */
+static bool run_moves(struct step_loop *loop, const struct step_plan *plan, uint64_t *swap_us)
+{
+    struct error err;
+    enum status status = step_moves_run(loop->config.engine, plan, swap_us, &err);
+    if (status == STATUS_OK)
+        return true;
+    parts_failed(loop, plan, status, &err);
+    moves_failed(loop, plan->copies, plan->copy_count, status, &err);
+    moves_failed(loop, plan->swap_outs, plan->swap_out_count, status, &err);
+    moves_failed(loop, plan->swap_ins, plan->swap_in_count, status, &err);
+    return false;
+}
+
+static bool run_rows(struct step_loop *loop, const struct step_plan *plan)
+{
+    FAILPOINT("step.computing");
+    struct error err;
+    enum status status =
+        FAILPOINT_FAILS("step.fails")
+            ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
+            : engine_step(loop->config.engine, loop->inputs, plan->part_count, &err);
+    if (status != STATUS_OK)
+        parts_failed(loop, plan, status, &err);
+    return status == STATUS_OK;
+}
+
 static void run_step(struct step_loop *loop, const struct step_plan *plan)
 {
-    /* Rows only: the schedule was made without `grow`, and nobody forks. */
-    ASSERT(!plan->copy_count && !plan->swap_out_count && !plan->swap_in_count);
+    uint64_t swap_us;
+    if (!run_moves(loop, plan, &swap_us))
+        return;
     bool prompt_rows = false;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         loop->inputs[i] = engine_input(&plan->parts[i]);
         prompt_rows |= loop->inputs[i].prompt_rows > 0;
     }
-    FAILPOINT("step.computing");
-    struct error err;
     uint64_t begun_us = clock_now_us();
-    enum status status =
-        FAILPOINT_FAILS("step.fails")
-            ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
-            : engine_step(loop->config.engine, loop->inputs, plan->part_count, &err);
-    if (status != STATUS_OK) {
-        for (uint32_t i = 0; i < plan->part_count; i++)
-            sequence_failed(loop, plan->parts[i].sequence, status, &err);
+    if (plan->part_count && !run_rows(loop, plan))
         return;
-    }
-    scheduler_step_done(loop->scheduler, clock_now_us() - begun_us, 0);
+    scheduler_step_done(loop->scheduler, clock_now_us() - begun_us, swap_us);
     step_results(loop, plan);
+    if (plan->part_count == 0)
+        return;
     if (prompt_rows)
         FAILPOINT("step.after_chunk");
     else
@@ -259,7 +310,7 @@ static void *step_main(void *argument)
     pthread_setname_np(pthread_self(), "baton-step");
     if (loop->config.cpu >= 0)
         pin_to(loop->config.cpu);
-    bool busy = false;
+    bool busy = false; /* something is to be done without any word from outside */
     while (!loop->stopping) {
         struct job *job = busy ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
         for (; job; job = ring_pop(loop->jobs))
@@ -268,15 +319,20 @@ static void *step_main(void *argument)
              (sequence = scheduler_reserve(loop->scheduler, clock_now_us()));) {
             struct step_event *event = event_take(loop, STEP_RESERVED, sequence->key);
             event->plan = sequence->plan;
-            event->blocks = sequence->blocks;
-            event->block_count = sequence->block_count;
+            event->cached_tokens = sequence->computed;
+            if (sequence->plan != PLAN_LOCAL) {
+                event->blocks = sequence->blocks;
+                event->block_count = sequence->block_count;
+            }
             event_post(loop, event);
         }
         publish_load(loop);
         const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
-        busy = plan->part_count > 0;
-        if (busy && !loop->stopping)
+        bool works =
+            plan->part_count + plan->copy_count + plan->swap_out_count + plan->swap_in_count > 0;
+        if (works && !loop->stopping)
             run_step(loop, plan);
+        busy = works || plan->freed;
     }
     return NULL;
 }
@@ -307,15 +363,29 @@ static enum status loop_allocate(struct step_loop *loop)
     const struct step_loop_config *config = &loop->config;
     uint32_t end_id_count;
     const uint32_t *end_ids = engine_end_ids(config->engine, &end_id_count);
+    const struct kv_layout *layout = engine_layout(config->engine);
     struct scheduler_config schedule = {
-        .block_tokens = engine_layout(config->engine)->block_tokens,
+        .block_tokens = layout->block_tokens,
         .block_count = config->block_count,
         .max_sequences = config->max_sequences,
         .chunk_tokens = config->chunk_tokens,
         .context = engine_context(config->engine),
         .end_ids = end_ids,
         .end_id_count = end_id_count,
+        .max_batch_sequences = config->max_batch_sequences,
+        .max_batch_tokens = config->max_batch_tokens,
+        .policy = config->policy,
+        .starve_us = config->starve_us,
+        .overtake_us = config->overtake_us,
+        .grow = config->grow,
+        .host_slots = config->swap_blocks,
+        .cost = cost_model_default(),
+        .prefix_cache = config->prefix_cache,
+        .eviction = config->eviction,
+        .eviction_cost = eviction_cost_of(engine_shape(config->engine), layout->block_tokens),
+        .table_seed = rng_entropy(),
     };
+    schedule.cost.block_bytes = kv_layout_block_bytes(layout);
     TRY(scheduler_create(&schedule, &loop->scheduler));
     TRY(ring_create(JOB_CAPACITY, &loop->jobs));
     TRY(ring_create(EVENT_POOL, &loop->events));

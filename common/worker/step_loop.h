@@ -18,8 +18,14 @@ struct step_loop;
 
 struct step_loop_config {
     struct engine *engine; /* opened, with its pool; the loop uses it until it is stopped */
+    /* The rest as scheduler.h says, and within the engine's limits: batches, block_count and swap_blocks. */
     uint32_t chunk_tokens, max_sequences;
-    uint32_t block_count;
+    uint32_t max_batch_sequences, max_batch_tokens;
+    uint32_t block_count, swap_blocks;
+    enum policy_kind policy;
+    uint64_t starve_us, overtake_us;
+    bool grow, prefix_cache;
+    enum eviction_policy eviction;
     int cpu; /* pin the step thread here; -1: nowhere */
 };
 
@@ -41,7 +47,8 @@ void step_loop_remove(struct step_loop *loop, struct sequence_key key);
 
 /* --- events --- */
 enum step_event_kind {
-    STEP_RESERVED, /* blocks[0..block_count) are its own now */
+    STEP_RESERVED, /* blocks[0..block_count) are its own now; nothing is told of a PLAN_LOCAL's: they move. The first
+                      cached_tokens, whole blocks, are in them already, and others may read those */
     STEP_REFUSED, /* it can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err */
     STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
     STEP_TOKENS, /* what the step drew, one entry a sequence */
@@ -61,7 +68,7 @@ struct step_event {
     struct sequence_key key; /* not for STEP_TOKENS */
     enum sequence_plan plan;
     const uint32_t *blocks; /* STEP_RESERVED */
-    uint32_t block_count, ready_tokens;
+    uint32_t block_count, cached_tokens, ready_tokens;
     enum status status;
     struct error err;
     uint32_t token_count;
@@ -70,10 +77,15 @@ struct step_event {
 struct ring *step_loop_events(struct step_loop *loop);
 void step_loop_recycle(struct step_loop *loop, struct step_event *event);
 
+enum step_preemption { STEP_SWAPPED, STEP_DROPPED, STEP_PREEMPTIONS };
+
 /* A snapshot for metrics and load reports; any thread. */
 struct step_load {
     _Atomic uint32_t waiting, running, blocks[KV_BLOCK_STATES];
+    _Atomic uint32_t preempted, swapped_blocks; /* now */
     _Atomic uint64_t queued_tokens, prompt_rows, decode_rows, steps;
+    _Atomic uint64_t preemptions[STEP_PREEMPTIONS], dropped_rows;
+    _Atomic uint64_t prefix_asked_tokens, prefix_hit_tokens, prefix_evicted_blocks;
 };
 const struct step_load *step_loop_load(const struct step_loop *loop);
 

@@ -281,11 +281,12 @@ static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode 
 {
     FAILPOINT_OF("decode.taken", command->request_name);
     struct sequence_key key = {command->request, command->attempt};
-    struct wire_prompt prompt = {command->prompt, command->emitted, command->n_prompt,
-                                 command->n_emitted, command->sampling};
+    struct wire_prompt prompt = {
+        command->prompt,   command->emitted,         command->n_prompt,      command->n_emitted,
+        command->sampling, command->cache_salt.data, command->cache_salt.len};
     struct error err;
     role->pending = (struct sequence_spec){.plan = command->handle ? PLAN_RECEIVE : PLAN_LOCAL};
-    if (wire_sequence_spec(&prompt, role->worker->info.vocab, &role->pending, &err) != STATUS_OK) {
+    if (wire_sequence_spec(&prompt, &role->worker->info, &role->pending, &err) != STATUS_OK) {
         session_send_refused(&role->worker->session, key, "invalid", err.text, false);
         return;
     }
@@ -429,7 +430,8 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_RESERVED:
         FAILPOINT("decode.reserved");
         sink_on_reserved(role->sinks, clock_now_us(), event->key.request, event->key.attempt,
-                         event->blocks, event->block_count, &role->actions);
+                         event->blocks, event->block_count,
+                         event->cached_tokens / role->worker->info.block_tokens, &role->actions);
         run_actions(role);
         break;
     case STEP_REFUSED:

@@ -119,11 +119,12 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
 {
     FAILPOINT_OF("prefill.taken", command->request_name);
     struct sequence_key key = {command->request, command->attempt};
-    struct wire_prompt prompt = {command->prompt, command->emitted, command->n_prompt,
-                                 command->n_emitted, command->sampling};
+    struct wire_prompt prompt = {
+        command->prompt,   command->emitted,         command->n_prompt,      command->n_emitted,
+        command->sampling, command->cache_salt.data, command->cache_salt.len};
     struct error err;
     role->pending = (struct sequence_spec){.plan = PLAN_HAND_OFF};
-    if (wire_sequence_spec(&prompt, role->worker->info.vocab, &role->pending, &err) != STATUS_OK) {
+    if (wire_sequence_spec(&prompt, &role->worker->info, &role->pending, &err) != STATUS_OK) {
         session_send_refused(&role->worker->session, key, "invalid", err.text, false);
         return;
     }
@@ -195,6 +196,15 @@ static const struct kv_export_handlers export_handlers = {on_peer_message, on_pe
 
 /* ---------------------------------------------------------------- the step thread's events */
 
+/* `tokens` of its rows are in their blocks. */
+static void publish_ready(struct prefill_role *role, struct sequence_key key, uint32_t tokens)
+{
+    kv_export_filled(role->exports, key, tokens / role->worker->info.block_tokens);
+    source_on_computed(role->sources, clock_now_us(), key.request, key.attempt, tokens,
+                       &role->actions);
+    run_actions(role);
+}
+
 static void on_reserved(struct prefill_role *role, const struct step_event *event)
 {
     FAILPOINT("prefill.reserved");
@@ -204,16 +214,14 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
     if (role->actions.count) /* else the source has ended meanwhile */
         kv_export_add(role->exports, key, event->blocks, event->block_count);
     run_actions(role);
+    if (event->cached_tokens) /* they can be read before anything is computed */
+        publish_ready(role, key, event->cached_tokens);
 }
 
 static void on_ready(struct prefill_role *role, const struct step_event *event)
 {
     FAILPOINT("prefill.after_chunk");
-    kv_export_filled(role->exports, event->key,
-                     event->ready_tokens / role->worker->info.block_tokens);
-    source_on_computed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
-                       event->ready_tokens, &role->actions);
-    run_actions(role);
+    publish_ready(role, event->key, event->ready_tokens);
 }
 
 static void on_first_token(struct prefill_role *role, const struct step_token *token)

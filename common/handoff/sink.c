@@ -211,20 +211,22 @@ static struct sink *sink_of_job(struct sink_table *table, uint64_t request, uint
 }
 
 void sink_on_reserved(struct sink_table *table, uint64_t now_us, uint64_t request, uint32_t attempt,
-                      const uint32_t *blocks, uint32_t block_count, struct sink_actions *out)
+                      const uint32_t *blocks, uint32_t block_count, uint32_t held_blocks,
+                      struct sink_actions *out)
 {
     out->count = 0;
     struct sink *sink = sink_of_job(table, request, attempt, SINK_QUEUED);
     if (!sink)
         return;
-    ASSERT(block_count >= sink->block_count);
     if (!sink->has_handle) {
         sink->state = SINK_RUNNING;
         table->counters.admitted_local++;
         sink_append_for(out, SINK_ADMIT, sink)->compute_prompt = true;
         return;
     }
+    ASSERT(block_count >= sink->block_count && held_blocks < sink->block_count);
     memcpy(sink->local, blocks, sink->block_count * sizeof *sink->local);
+    sink->held_blocks = sink->ready_blocks = sink->read_blocks = held_blocks;
     sink->state = SINK_READING;
     sink_peer_pair(sink->peer, out);
     sink_ask(table, now_us, sink, PEER_SUBSCRIBE, out);

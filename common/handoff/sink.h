@@ -6,6 +6,9 @@
  * skips the middle: its prompt is computed here. A sink that ends while a read is in flight becomes an ORPHAN: its blocks are
  * landing and stay its own until the read has ended.
  *
+ * A prompt's first blocks may be here already, whole (the prefix cache has them): they are neither read nor compared, and nothing
+ * of the sink ever writes into them, for others may read them. Confirm is the same.
+ *
  * However a sink ends, unless the step thread ended the sequence itself, there is exactly one UNRESERVE action: the step thread
  * then drops all that it holds for (request, attempt), idempotently: a place in the queue, blocks, a running sequence.
  *
@@ -55,7 +58,7 @@ enum sink_reason {
 const char *sink_reason_name(enum sink_reason reason); /* "gone", "peer_down", ... */
 
 enum sink_action_kind {
-    /* Step thread. RESERVE: room for reserve_tokens, in order of arrival. UNRESERVE: drop all of (request, attempt).
+    /* Step thread. RESERVE: room for the prompt at least, in order of arrival. UNRESERVE: drop all of (request, attempt).
      * ADMIT: into the batch; with first_token drawn, or with compute_prompt. */
     SINK_RESERVE,
     SINK_UNRESERVE,
@@ -84,16 +87,17 @@ struct sink_action {
     enum sink_action_kind kind;
     uint64_t request;
     uint32_t attempt;
-    uint32_t reserve_tokens;   /* RESERVE: prompt, emitted and all that may still be generated */
-    bool compute_prompt;       /* ADMIT: no handle; nothing of the prompt is here */
-    uint32_t first_token;      /* ADMIT unless compute_prompt, SEND_TOKEN */
-    uint64_t logits_hash;      /* the same */
-    uint32_t index;            /* SEND_TOKEN: 1-based over the whole answer */
-    enum finish_reason finish; /* SEND_TOKEN */
-    uint64_t peer;             /* CONNECT .. VERIFY */
-    struct peer_down message;  /* SEND_PEER */
-    uint64_t cookie;           /* READ, VERIFY */
-    uint32_t block_count;      /* READ, VERIFY */
+    uint32_t
+        reserve_tokens; /* RESERVE: prompt, emitted and all that may still be generated: it never needs more */
+    bool compute_prompt;                /* ADMIT: no handle; nothing of the prompt is here */
+    uint32_t first_token;               /* ADMIT unless compute_prompt, SEND_TOKEN */
+    uint64_t logits_hash;               /* the same */
+    uint32_t index;                     /* SEND_TOKEN: 1-based over the whole answer */
+    enum finish_reason finish;          /* SEND_TOKEN */
+    uint64_t peer;                      /* CONNECT .. VERIFY */
+    struct peer_down message;           /* SEND_PEER */
+    uint64_t cookie;                    /* READ, VERIFY */
+    uint32_t block_count;               /* READ, VERIFY */
     const uint32_t *remote, *local;     /* READ, VERIFY: [block_count] */
     const uint32_t *checksums;          /* VERIFY: [block_count] */
     enum sink_reason reason;            /* SEND_LOST, SEND_REFUSED, UNRESERVE */
@@ -143,9 +147,11 @@ void sink_on_release(struct sink_table *table, uint64_t now_us, uint64_t request
 void sink_on_session_lost(struct sink_table *table, uint64_t now_us, struct sink_actions *out);
 
 /* --- from the step thread; for a sink that has ended meanwhile they change nothing, its UNRESERVE is on the way --- */
-/* blocks[block_count] for all reserve_tokens; those of the prompt are copied. */
+/* blocks[block_count] for the prompt at least; its own are copied. The first held_blocks hold their bytes already: fewer than the
+ * prompt has, as its last row is always computed for it. Without a handle none of these counts. */
 void sink_on_reserved(struct sink_table *table, uint64_t now_us, uint64_t request, uint32_t attempt,
-                      const uint32_t *blocks, uint32_t block_count, struct sink_actions *out);
+                      const uint32_t *blocks, uint32_t block_count, uint32_t held_blocks,
+                      struct sink_actions *out);
 /* There will never be room (retry false), or not now (retry true). */
 void sink_on_reserve_failed(struct sink_table *table, uint64_t now_us, uint64_t request,
                             uint32_t attempt, bool retry, struct sink_actions *out);

@@ -43,9 +43,9 @@ static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink
         sink->state = SINK_VERIFYING;
         struct sink_action *action = sink_append_for(out, SINK_VERIFY, sink);
         action->cookie = cookie_of(table, sink);
-        action->block_count = sink->block_count;
-        action->local = sink->local;
-        action->checksums = sink->checksums;
+        action->block_count = sink->block_count - sink->held_blocks;
+        action->local = sink->local + sink->held_blocks;
+        action->checksums = sink->checksums + sink->held_blocks;
     } else if (sink->complete) {
         ask_confirm(table, now_us, sink, out);
     }
@@ -390,7 +390,7 @@ void sink_on_verified(struct sink_table *table, uint64_t now_us, uint64_t cookie
         sink->again = true;
         table->counters.rereads++;
         sink->state = SINK_READING;
-        sink->read_blocks = 0;
+        sink->read_blocks = sink->held_blocks;
         advance(table, now_us, sink, out);
     }
 }

@@ -45,8 +45,9 @@ struct sink {
     uint32_t emitted_count;
     enum sink_reason reason; /* ORPHAN: why it has ended */
 
+    uint32_t held_blocks;  /* were here before: a prefix; never written */
     uint32_t ready_blocks; /* may be read */
-    uint32_t read_blocks;  /* are here: a prefix */
+    uint32_t read_blocks;  /* are here: a prefix, with the held ones */
     uint32_t reading;      /* blocks in flight behind them: landing */
     bool complete;         /* Complete came: */
     uint32_t first_token;

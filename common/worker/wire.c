@@ -37,13 +37,13 @@ static enum status read_sampling(const Baton__Worker__V1__Sampling *in, struct s
     return sampling_validate(out, err);
 }
 
-enum status wire_sequence_spec(const struct wire_prompt *in, uint32_t vocab,
+enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
                                struct sequence_spec *spec, struct error *err)
 {
     struct sampling sampling;
     TRY(read_sampling(in->sampling, &sampling, err));
-    TRY(check_ids(in->prompt, in->prompt_count, vocab, err));
-    TRY(check_ids(in->emitted, in->emitted_count, vocab, err));
+    TRY(check_ids(in->prompt, in->prompt_count, info->vocab, err));
+    TRY(check_ids(in->emitted, in->emitted_count, info->vocab, err));
     uint64_t total = (uint64_t)in->prompt_count + in->emitted_count;
     if (in->prompt_count == 0 || total > UINT32_MAX / 8)
         return error_set(err, STATUS_INVALID,
@@ -60,6 +60,8 @@ enum status wire_sequence_spec(const struct wire_prompt *in, uint32_t vocab,
     spec->token_count = (uint32_t)total;
     spec->emitted_count = (uint32_t)in->emitted_count;
     spec->sampling = sampling;
+    spec->root =
+        prefix_hash_root(info->model_hash, info->numerics_id, in->cache_salt, in->cache_salt_bytes);
     return STATUS_OK;
 }
 

@@ -3,18 +3,21 @@
 #ifndef BATON_WORKER_WIRE_H
 #define BATON_WORKER_WIRE_H
 
+#include "common/domain/worker_info.h"
 #include "common/engine/sched/scheduler.h"
 #include "common/handoff/handoff.h"
 #include "proto/worker.pb-c.h"
 
-/* prompt + emitted and the sampling of a Prefill or Decode, checked: ids below vocab, limits as in sampling_validate.
- * On success `spec` owns its tokens. */
+/* prompt + emitted, the sampling and the tenant of a Prefill or Decode to the worker `info`, checked: ids below its vocab, limits
+ * as in sampling_validate. On success `spec` owns its tokens. */
 struct wire_prompt {
     const uint32_t *prompt, *emitted;
     size_t prompt_count, emitted_count;
     const Baton__Worker__V1__Sampling *sampling; /* may be NULL: an error */
+    const void *cache_salt;
+    size_t cache_salt_bytes;
 };
-enum status wire_sequence_spec(const struct wire_prompt *in, uint32_t vocab,
+enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
                                struct sequence_spec *spec, struct error *err) WARN_UNUSED;
 
 /* `handle->blocks` points into the message. */

@@ -124,6 +124,7 @@ enum sim_draw {
     DRAW_CONNECT, /* dialling, pairing, restarts */
     DRAW_PLACE,   /* which worker */
     DRAW_BLOCKS,  /* which blocks */
+    DRAW_CACHED,  /* how much of a prompt decode has already */
     DRAW_COUNT
 };
 
@@ -266,6 +267,7 @@ struct sim_job {     /* what a step thread holds for (request, attempt) */
     uint32_t attempt, emitted_count, token_count, reserve_tokens;
     uint32_t block_count; /* 0: waits */
     uint32_t blocks[SIM_MAX_BLOCKS];
+    uint32_t held_blocks; /* decode: the first ones had their bytes already; others may read them */
     uint32_t computed_tokens; /* prefill */
     uint32_t
         source_serial; /* decode: the reservation on prefill that it must have the bytes of; 0: computes them */

@@ -28,6 +28,11 @@ void sim_bytes_read(struct sim *sim, uint32_t process, const struct sink_action 
     bool hangs =
         !read->closed && sim_fault_hits(sim, FAULT_READ_HANGS, process, read->source) != NULL;
     for (uint32_t i = 0; i < read->count; i++) {
+        for (uint32_t j = 0; j < job->held_blocks; j++)
+            if (job->blocks[j] == action->local[i])
+                sim_fail(sim, HOLDS_LANDING,
+                         "%llu.%u reads into block %u, which it had, and others may read",
+                         (unsigned long long)action->request, action->attempt, j);
         read->remote[i] = action->remote[i];
         read->local[i] = action->local[i];
         p->blocks[read->local[i]].landing++;

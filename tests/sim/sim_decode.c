@@ -335,7 +335,7 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
     const struct sim_message *m = &event->message;
     if (event->value == STEP_RESERVED)
         sink_on_reserved(p->sinks, sim->now_us, m->request, m->attempt, m->blocks, m->token_count,
-                         &p->sink_out);
+                         event->index, &p->sink_out);
     else if (event->value == STEP_REFUSED)
         sink_on_reserve_failed(p->sinks, sim->now_us, m->request, m->attempt, true, &p->sink_out);
     else

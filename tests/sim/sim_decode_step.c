@@ -3,6 +3,18 @@
 
 #include <string.h>
 
+/* The prefix cache has the first blocks of some prompts. A played block has one owner, so that a copy stands for it. */
+static void find_cached(struct sim *sim, struct sim_process *p, struct sim_job *job)
+{
+    if (!job->source_serial || !sim_chance(sim, DRAW_CACHED, 30))
+        return;
+    job->held_blocks =
+        (uint32_t)sim_between(sim, DRAW_CACHED, 0, sim_blocks_for(job->token_count) - 1);
+    for (uint32_t i = 0; i < job->held_blocks; i++)
+        p->blocks[job->blocks[i]].tag =
+            (struct sim_tag){.serial = job->source_serial, .block = i, .fill = SIM_BLOCK_TOKENS};
+}
+
 static void reserve(struct sim *sim, uint32_t process)
 {
     struct sim_process *p = &sim->processes[process];
@@ -13,6 +25,8 @@ static void reserve(struct sim *sim, uint32_t process)
         event->message.request = job->request;
         event->message.attempt = job->attempt;
         event->message.token_count = job->block_count;
+        find_cached(sim, p, job);
+        event->index = job->held_blocks;
         memcpy(event->message.blocks, job->blocks, sizeof job->blocks);
         if (full)
             sim_job_end(sim, p, job);

@@ -99,10 +99,17 @@ static inline void decode(struct fixture *f, uint64_t request, uint32_t attempt,
     sink_on_decode(f->table, f->now_us, &command, &f->out);
 }
 
-static inline void reserved(struct fixture *f, uint64_t request, uint32_t attempt)
+/* With the bytes of the first `held` blocks in them. */
+static inline void reserved_with(struct fixture *f, uint64_t request, uint32_t attempt,
+                                 uint32_t held)
 {
     static const uint32_t blocks[] = {30, 31, 32, 40, 41, 42};
-    sink_on_reserved(f->table, f->now_us, request, attempt, blocks, 6, &f->out);
+    sink_on_reserved(f->table, f->now_us, request, attempt, blocks, 6, held, &f->out);
+}
+
+static inline void reserved(struct fixture *f, uint64_t request, uint32_t attempt)
+{
+    reserved_with(f, request, attempt, 0);
 }
 
 static inline void answer(struct fixture *f, uint64_t request, uint32_t attempt,

@@ -60,6 +60,34 @@ static void test_reading_in_pieces(void **state)
     expect(f, "verify 1.1 30=50 31=60 32=70 40=80");
 }
 
+/* They are shared: nothing is read into them, the first time or again, and only what was read is compared. */
+static void test_blocks_that_are_here_are_not_read(void **state)
+{
+    struct fixture *f = *state;
+    decode(f, 1, 1, 16);
+    sink_on_peer_up(f->table, f->now_us, PEER, 7, &f->out);
+    reserved_with(f, 1, 1, 2);
+    sink_on_pair_up(f->table, f->now_us, PEER, &f->out);
+    expect(f, "");
+    ready(f, 1, 4);
+    expect(f, ""); /* less than is here */
+    ready(f, 1, 12);
+    expect(f, "read 1.1 15>32");
+    read_done(f, STATUS_OK);
+    expect(f, "");
+    complete(f, 1, 4);
+    expect(f, "read 1.1 16>40");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 32=70 40=80");
+    sink_on_verified(f->table, f->now_us, f->cookie, false, &f->out);
+    expect(f, "read 1.1 15>32 16>40");
+    read_done(f, STATUS_OK);
+    expect(f, "verify 1.1 32=70 40=80");
+    sink_on_verified(f->table, f->now_us, f->cookie, true, &f->out);
+    expect(f, ">9 confirm 1.1 h0.1");
+    assert_int_equal(sink_table_counters(f->table).pulled_bytes, 4 * BLOCK_BYTES);
+}
+
 static void test_the_lease_is_extended_from_decode_on(void **state)
 {
     struct fixture *f = *state;
@@ -582,6 +610,7 @@ int main(void)
         T(test_the_whole_life),
         T(test_without_a_handle_the_prompt_is_computed_here),
         T(test_reading_in_pieces),
+        T(test_blocks_that_are_here_are_not_read),
         T(test_the_lease_is_extended_from_decode_on),
         T(test_gone_ends_a_sink_in_every_state),
         T(test_gone_after_confirm_never_runs),

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 enum { VOCAB = 100 };
+static const struct worker_info INFO = {.vocab = VOCAB, .model_hash = 5, .numerics_id = 6};
 
 static Baton__Worker__V1__Sampling good_sampling(void)
 {
@@ -27,9 +28,9 @@ static void test_prompt_and_emitted_become_one(void **state)
     (void)state;
     const uint32_t prompt[] = {1, 2, 3}, emitted[] = {4};
     Baton__Worker__V1__Sampling sampling = good_sampling();
-    struct wire_prompt in = {prompt, emitted, 3, 1, &sampling};
+    struct wire_prompt in = {prompt, emitted, 3, 1, &sampling, NULL, 0};
     struct sequence_spec spec = {0};
-    assert_int_equal(wire_sequence_spec(&in, VOCAB, &spec, NULL), STATUS_OK);
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
     const uint32_t want[] = {1, 2, 3, 4};
     assert_int_equal(spec.token_count, 4);
     assert_int_equal(spec.emitted_count, 1);
@@ -38,11 +39,38 @@ static void test_prompt_and_emitted_become_one(void **state)
     free(spec.tokens);
 }
 
+/* Whose cached prompts a request may use is in the root of its names. */
+static void test_each_tenant_has_its_own_root(void **state)
+{
+    (void)state;
+    const uint32_t prompt[] = {1, 2, 3};
+    static const struct {
+        const char *salt;
+        uint64_t model_hash, numerics_id;
+    } cases[] = {{"", 5, 6}, {"a", 5, 6}, {"b", 5, 6}, {"", 6, 6}, {"", 5, 5}};
+    Baton__Worker__V1__Sampling sampling = good_sampling();
+    struct prefix_hash roots[5];
+    for (int i = 0; i < 5; i++) {
+        struct worker_info info = INFO;
+        info.model_hash = cases[i].model_hash;
+        info.numerics_id = cases[i].numerics_id;
+        struct wire_prompt in = {
+            prompt, NULL, 3, 0, &sampling, cases[i].salt, strlen(cases[i].salt)};
+        struct sequence_spec spec = {0};
+        assert_int_equal(wire_sequence_spec(&in, &info, &spec, NULL), STATUS_OK);
+        free(spec.tokens);
+        roots[i] = spec.root;
+        for (int j = 0; j < i; j++)
+            assert_false(prefix_hash_equal(roots[i], roots[j]));
+    }
+    assert_true(prefix_hash_equal(roots[0], prefix_hash_root(5, 6, NULL, 0)));
+}
+
 static void expect_refused(struct wire_prompt in, const char *words)
 {
     struct error err;
     struct sequence_spec spec = {0};
-    assert_int_equal(wire_sequence_spec(&in, VOCAB, &spec, &err), STATUS_INVALID);
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, words));
     assert_null(spec.tokens);
 }
@@ -52,16 +80,18 @@ static void test_what_is_wrong_is_named(void **state)
     (void)state;
     const uint32_t good[] = {1}, bad[] = {1, VOCAB};
     Baton__Worker__V1__Sampling sampling = good_sampling(), cold = sampling, crowded = sampling;
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, NULL}, "no sampling");
-    expect_refused((struct wire_prompt){bad, NULL, 2, 0, &sampling}, "token id 100 at position 1");
-    expect_refused((struct wire_prompt){good, bad, 1, 2, &sampling}, "token id 100");
-    expect_refused((struct wire_prompt){NULL, NULL, 0, 0, &sampling}, "prompt of 0 tokens");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, NULL, NULL, 0}, "no sampling");
+    expect_refused((struct wire_prompt){bad, NULL, 2, 0, &sampling, NULL, 0},
+                   "token id 100 at position 1");
+    expect_refused((struct wire_prompt){good, bad, 1, 2, &sampling, NULL, 0}, "token id 100");
+    expect_refused((struct wire_prompt){NULL, NULL, 0, 0, &sampling, NULL, 0},
+                   "prompt of 0 tokens");
     cold.temperature = -1;
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, &cold}, "temperature");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &cold, NULL, 0}, "temperature");
     uint32_t stops[SAMPLING_MAX_STOP_IDS + 1] = {0};
     crowded.stop_ids = stops;
     crowded.n_stop_ids = SAMPLING_MAX_STOP_IDS + 1;
-    expect_refused((struct wire_prompt){good, NULL, 1, 0, &crowded}, "stop ids");
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &crowded, NULL, 0}, "stop ids");
 }
 
 static void test_handles_survive_the_wire(void **state)
@@ -91,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompt_and_emitted_become_one),
+        cmocka_unit_test(test_each_tenant_has_its_own_root),
         cmocka_unit_test(test_what_is_wrong_is_named),
         cmocka_unit_test(test_handles_survive_the_wire),
     };

@@ -138,6 +138,10 @@ static enum status open_engine(struct worker *worker, struct error *err)
 {
     const struct worker_config *config = &worker->config;
     worker->block_count = config->kv_tokens / config->block_tokens;
+    /* On a prefill worker all blocks are pinned for readers: nobody is preempted. */
+    worker->swap_blocks = worker->ops->role == ROLE_PREFILL
+                              ? 0
+                              : (uint32_t)(worker->block_count * config->swap_share);
     struct engine_config engine = {
         .model_dir = config->model,
         .weights = config->weights,
@@ -148,8 +152,9 @@ static enum status open_engine(struct worker *worker, struct error *err)
                     .may_spin = config->spin},
         .block_tokens = config->block_tokens,
         .block_count = worker->block_count,
-        .max_rows = config->chunk_tokens + config->max_sequences,
-        .max_sequences = config->max_sequences,
+        .swap_blocks = worker->swap_blocks,
+        .max_rows = config->max_batch_tokens,
+        .max_sequences = config->max_batch_sequences,
         .context_limit = config->context,
     };
     TRY(engine_open(&engine, &worker->engine, err));
@@ -179,7 +184,16 @@ static enum status start_steps(struct worker *worker, struct error *err)
         .engine = worker->engine,
         .chunk_tokens = worker->config.chunk_tokens,
         .max_sequences = worker->config.max_sequences,
+        .max_batch_sequences = worker->config.max_batch_sequences,
+        .max_batch_tokens = worker->config.max_batch_tokens,
         .block_count = worker->block_count,
+        .swap_blocks = worker->swap_blocks,
+        .policy = worker->config.batch_policy,
+        .starve_us = worker->config.starve_us,
+        .overtake_us = worker->config.overtake_us,
+        .grow = true,
+        .prefix_cache = worker->config.prefix_cache,
+        .eviction = worker->config.prefix_eviction,
         .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
     };
     return step_loop_start(&config, &worker->steps, err);
@@ -285,11 +299,14 @@ static void log_sizes(const struct worker *worker)
 {
     log_info(
         MODULE,
-        "msg=\"sizes\" kv_pool_mib=%zu kv_blocks=%u block_tokens=%u block_kib=%zu max_sequences=%u "
-        "chunk_tokens=%u context=%u threads=%u numerics=%s",
-        engine_pool_bytes(worker->engine) >> 20, worker->block_count, worker->config.block_tokens,
-        worker->block_bytes >> 10, worker->config.max_sequences, worker->config.chunk_tokens,
-        worker->info.context, worker->config.threads, worker->info.numerics_name);
+        "msg=\"sizes\" kv_pool_mib=%zu kv_blocks=%u swap_blocks=%u block_tokens=%u block_kib=%zu "
+        "max_sequences=%u batch_sequences=%u batch_tokens=%u chunk_tokens=%u context=%u "
+        "threads=%u numerics=%s",
+        engine_pool_bytes(worker->engine) >> 20, worker->block_count, worker->swap_blocks,
+        worker->config.block_tokens, worker->block_bytes >> 10, worker->config.max_sequences,
+        worker->config.max_batch_sequences, worker->config.max_batch_tokens,
+        worker->config.chunk_tokens, worker->info.context, worker->config.threads,
+        worker->info.numerics_name);
 }
 
 /* In the order in which each part needs the ones before; worker_down takes what there is apart again. */

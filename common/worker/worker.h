@@ -18,7 +18,7 @@ struct worker {
     struct worker_info info;
     struct engine *engine;
     struct kv_transport *transport;
-    uint32_t block_count;
+    uint32_t block_count, swap_blocks;
     size_t block_bytes;
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 static const char *const compute_names[] = {"fast", "f32", NULL};
+static const char *const policy_names[] = {"fcfs", "srpf", "mlfq", NULL}; /* enum policy_kind */
 static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
 
 #define AT(field) CONFIG_AT(struct worker_config, field)
@@ -122,6 +123,64 @@ static const struct config_setting settings[] = {
      .min = "1",
      .max = "1024",
      .help = "Requests held at the same time, in any state"},
+    {.name = "max-batch-sequences",
+     .type = CONFIG_U64,
+     AT(max_batch_sequences),
+     .default_text = "0",
+     .min = "0",
+     .max = "1024",
+     .help = "Requests that one step computes at most; 0: max-sequences"},
+    {.name = "max-batch-tokens",
+     .type = CONFIG_U64,
+     AT(max_batch_tokens),
+     .default_text = "0",
+     .min = "0",
+     .max = "65536",
+     .unit = "rows",
+     .help = "Rows of one step at most, one for each answer first, then prompts; 0: "
+             "max-batch-sequences + chunk-tokens"},
+    {.name = "batch-policy",
+     .type = CONFIG_ENUM,
+     AT(batch_policy),
+     .default_text = "fcfs",
+     .choices = policy_names,
+     .help = "Who gets rows and blocks first: first come first served, shortest remaining prefill, "
+             "or queues by what a request has used (skip-join MLFQ)"},
+    {.name = "starve-limit",
+     .type = CONFIG_DURATION,
+     AT(starve_us),
+     .default_text = "1s",
+     .min = "0",
+     .max = "10m",
+     .help = "Who waits so long for rows goes before all that the policy prefers"},
+    {.name = "overtake-limit",
+     .type = CONFIG_DURATION,
+     AT(overtake_us),
+     .default_text = "1s",
+     .min = "0",
+     .max = "10m",
+     .help = "Who waits for KV blocks may be overtaken for so long by those that fit; 0: never"},
+    {.name = "prefix-cache",
+     .type = CONFIG_BOOL,
+     AT(prefix_cache),
+     .default_text = "true",
+     .help = "Keep the KV blocks of prompts and answers while there is room, for prompts that "
+             "begin alike"},
+    {.name = "prefix-eviction",
+     .type = CONFIG_ENUM,
+     AT(prefix_eviction),
+     .default_text = "lcbfu",
+     .choices = eviction_policies,
+     .help = "Which kept blocks are given up first: those asked for seldom and cheap to compute, "
+             "or those not asked for longest"},
+    {.name = "swap-share",
+     .type = CONFIG_DOUBLE,
+     AT(swap_share),
+     .default_text = "0.25",
+     .min = "0",
+     .max = "64",
+     .help = "Host memory for KV blocks of preempted requests, as a share of the KV pool; 0: "
+             "none, what they had is computed again"},
     {.name = "block-tokens",
      .type = CONFIG_U64,
      AT(block_tokens),
@@ -232,12 +291,28 @@ static const struct config_setting settings[] = {
      .help = "Least level that is logged"},
 };
 
+/* 0 stands for what follows from others; the sums are what the engine is opened for. */
+static enum status settle_batches(struct worker_config *config, struct error *err)
+{
+    if (!config->max_batch_sequences || config->max_batch_sequences > config->max_sequences)
+        config->max_batch_sequences = config->max_sequences;
+    if (!config->max_batch_tokens)
+        config->max_batch_tokens = config->max_batch_sequences + config->chunk_tokens;
+    if (config->max_batch_tokens > config->max_batch_sequences)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "--max-batch-tokens is %u, and a step of %u answers (--max-batch-sequences) "
+                     "would leave no row for prompts: more rows, or fewer answers",
+                     config->max_batch_tokens, config->max_batch_sequences);
+}
+
 /* Checks that involve more than one number, or a list. */
 static enum status check(struct worker_config *config, struct error *err)
 {
     if (config->block_tokens & (config->block_tokens - 1))
         return error_set(err, STATUS_INVALID, "--block-tokens must be a power of two, got %u",
                          config->block_tokens);
+    TRY(settle_batches(config, err));
     if (*config->kv_faults && !failpoint_allowed())
         return error_set(err, STATUS_INVALID,
                          "--kv-faults is given, but this is a release build: set "
@@ -268,7 +343,8 @@ static enum status check(struct worker_config *config, struct error *err)
 /* Rows that only the other role looks at are taken all the same, so that one file or environment does for all workers. */
 static void settings_of(enum worker_role role, struct config_setting *own)
 {
-    static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout"};
+    static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout",
+                                            "swap-share"};
     memcpy(own, settings, sizeof settings);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         for (size_t j = 0; role == ROLE_PREFILL && j < sizeof of_decode / sizeof *of_decode; j++)

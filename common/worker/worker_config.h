@@ -6,6 +6,7 @@
 #include "common/config/config.h"
 #include "common/domain/worker_info.h"
 #include "common/engine/model/weight_types.h"
+#include "common/engine/sched/scheduler.h"
 #include "common/membership/advertise.h"
 #include "common/transport/kv_transport.h"
 #include "kernels/kernels.h"
@@ -22,6 +23,12 @@ struct worker_config {
     enum isa isa;
     enum kv_lane transport;
     uint32_t threads, chunk_tokens, max_sequences, block_tokens, kv_tokens, context;
+    uint32_t max_batch_sequences, max_batch_tokens; /* settled: neither is 0 */
+    enum policy_kind batch_policy;
+    uint64_t starve_us, overtake_us;
+    bool prefix_cache;
+    enum eviction_policy prefix_eviction;
+    double swap_share;
     uint64_t lease_us, heartbeat_us, read_timeout_us, peer_timeout_us, hello_timeout_us,
         drain_timeout_us;
     uint32_t kv_connections;

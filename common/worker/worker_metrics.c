@@ -24,6 +24,24 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
     m->decode_rows =
         metrics_counter(all, "baton_decode_tokens_computed_total",
                         "Rows of generated tokens that went through the model here", role_label);
+    m->preempted = metrics_gauge(all, "baton_preempted_requests",
+                                 "Requests that gave their KV blocks up and wait to go on", NULL);
+    m->swapped_blocks = metrics_gauge(all, "baton_swapped_kv_blocks",
+                                      "KV blocks that lie in host memory meanwhile", NULL);
+    const char *preemptions = "Requests that gave their KV blocks up, by what became of those";
+    m->preemptions[STEP_SWAPPED] =
+        metrics_counter(all, "baton_preemptions_total", preemptions, "kind=\"swap\"");
+    m->preemptions[STEP_DROPPED] =
+        metrics_counter(all, "baton_preemptions_total", preemptions, "kind=\"recompute\"");
+    m->dropped_rows = metrics_counter(all, "baton_preempted_tokens_dropped_total",
+                                      "Rows that preemptions threw away", NULL);
+    m->prefix_asked = metrics_counter(all, "baton_prefix_cache_asked_tokens_total",
+                                      "Prompt tokens in whole blocks that were looked for", NULL);
+    m->prefix_hits =
+        metrics_counter(all, "baton_prefix_cache_hit_tokens_total",
+                        "Of those, the ones that were here and are not computed or read", NULL);
+    m->prefix_evicted = metrics_counter(all, "baton_prefix_cache_evicted_blocks_total",
+                                        "Cached KV blocks that were given up for others", NULL);
     m->steps = metrics_counter(all, "baton_steps_total", "Steps of the engine", NULL);
     const char *help = "Handoffs by how they ended here";
     m->handoffs_ok = metrics_counter(all, "baton_handoffs_total", help, "status=\"ok\"");
@@ -94,6 +112,18 @@ void worker_metrics_update(struct worker_metrics *m, const struct step_load *loa
     worker_metrics_advance(m->prompt_rows, &m->seen_prompt_rows, atomic_load(&load->prompt_rows));
     worker_metrics_advance(m->decode_rows, &m->seen_decode_rows, atomic_load(&load->decode_rows));
     worker_metrics_advance(m->steps, &m->seen_steps, atomic_load(&load->steps));
+    gauge_set(m->preempted, atomic_load(&load->preempted));
+    gauge_set(m->swapped_blocks, atomic_load(&load->swapped_blocks));
+    for (int i = 0; i < STEP_PREEMPTIONS; i++)
+        worker_metrics_advance(m->preemptions[i], &m->seen_preemptions[i],
+                               atomic_load(&load->preemptions[i]));
+    worker_metrics_advance(m->dropped_rows, &m->seen_dropped_rows,
+                           atomic_load(&load->dropped_rows));
+    worker_metrics_advance(m->prefix_asked, &m->seen_asked,
+                           atomic_load(&load->prefix_asked_tokens));
+    worker_metrics_advance(m->prefix_hits, &m->seen_hits, atomic_load(&load->prefix_hit_tokens));
+    worker_metrics_advance(m->prefix_evicted, &m->seen_evicted,
+                           atomic_load(&load->prefix_evicted_blocks));
 }
 
 struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *lane)

@@ -11,7 +11,10 @@
 struct worker_metrics {
     struct metrics *metrics;
     struct gauge *blocks[KV_BLOCK_STATES], *waiting, *running, *session_up;
+    struct gauge *preempted, *swapped_blocks;
     struct counter *prompt_rows, *decode_rows, *steps;
+    struct counter *preemptions[STEP_PREEMPTIONS], *dropped_rows;
+    struct counter *prefix_asked, *prefix_hits, *prefix_evicted;
     struct counter *handoffs_ok, *handoffs_failed, *released;
     struct counter *bytes_shm, *bytes_tcp, *bytes_local;
     struct counter *stale_messages, *late_hellos;
@@ -19,6 +22,8 @@ struct worker_metrics {
     struct counter *reads_failed[KV_FAILURES]; /* [0] is none */
     struct counter *connections_refused[KV_REFUSALS];
     struct kv_transport_counters seen_transport;
+    uint64_t seen_preemptions[STEP_PREEMPTIONS], seen_dropped_rows;
+    uint64_t seen_asked, seen_hits, seen_evicted;
     uint64_t seen_prompt_rows, seen_decode_rows, seen_steps,
         seen_stale; /* what the counters hold already */
 };

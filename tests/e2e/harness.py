@@ -120,9 +120,11 @@ class Cluster:
         return {key: float(value) for key, value in re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", text, re.M)}
 
     def blocks(self, name):
-        """{'free': n, 'used': n, 'pinned': n, 'landing': n} of one worker."""
+        """{'free': n, 'used': n, 'pinned': n, 'landing': n} of one worker. Free: what nobody holds, cached or not."""
         seen = self.metrics(name)
-        return {state: int(seen[f'baton_kv_blocks{{state="{state}"}}']) for state in ("free", "used", "pinned", "landing")}
+        states = {state: int(seen[f'baton_kv_blocks{{state="{state}"}}']) for state in ("free", "cached", "used", "pinned", "landing")}
+        states["free"] += states.pop("cached")
+        return states
 
     def all_blocks(self):
         return {name: self.blocks(name) for name in self.processes if name != "router" and alive(self.pids[name])}

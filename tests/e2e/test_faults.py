@@ -37,7 +37,7 @@ def test_prefill_worker_killed_in_the_middle_of_a_prefill(start_cluster, connect
 def test_the_only_prefill_worker_killed(start_cluster, connect):
     """The decode worker does its part: the same answer, and more of them, until a prefill worker is back."""
     cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 64, "local-prefill-wait": "4s", "worker-wait": "60s",
-                                                                  "worker-ttl": "10m"},
+                                                                  "worker-ttl": "10m", "prefix-cache": "false"},
                             process_environment={"prefill-0": failpoint("prefill.after_chunk", "kill@13")})
     client = connect(cluster)
     undisturbed = client.generate(PROMPT, **ASKED)  # ten chunks
@@ -89,7 +89,7 @@ def test_a_decode_worker_killed_after_k_tokens_is_replaced(start_cluster, connec
 
 
 def test_a_byte_that_changed_on_the_way_is_read_again(start_cluster, connect):
-    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 64},
+    cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 64, "prefix-cache": "false"},
                             process_environment={"decode-0": failpoint("decode.flip", "fail")})
     client = connect(cluster)
     changed = client.generate(PROMPT, **ASKED)

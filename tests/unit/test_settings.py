@@ -169,6 +169,14 @@ def test_a_deadline_says_whose_it_was():
     assert done.returncode == 1 and "was not complete within 0.05 s (--timeout)" in done.stderr, done.stderr
 
 
+def test_a_batch_without_a_row_for_prompts_is_refused():
+    named = ("--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere", "--max-batch-sequences", "16")
+    for rows_of_a_step, code in (("17", 1), ("16", 2), ("1", 2)):
+        done = run("baton-decode", *named, "--max-batch-tokens", rows_of_a_step)
+        assert done.returncode == code, done.stderr
+        assert (f"--max-batch-tokens is {rows_of_a_step}, and a step of 16 answers (--max-batch-sequences) would leave no row for prompts" in done.stderr) == (code == 2)
+
+
 def test_a_core_more_than_there_may_be():
     named = ("--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere")
     done = run("baton-decode", *named, "--cpus", ",".join(["0"] * 255))

@@ -1,0 +1,58 @@
+"""Prompts that begin alike are computed and moved once, and requests that run out of KV blocks give them up and go on: the bytes stay the same."""
+import random
+
+import pytest
+from harness import GOLDEN, wait_until
+
+BLOCK = 32
+PROMPT = [random.Random(4).randrange(10, 380) for _ in range(300)]
+ASKED = dict(temperature=1, seed=9, max_tokens=40, ignore_eos=True, logits_hash=True)
+COMPUTED, HITS = "baton_prompt_tokens_computed_total", "baton_prefix_cache_hit_tokens_total"
+
+
+def nothing_held(cluster):
+    return all(b["pinned"] == b["landing"] == b["used"] == 0 for b in cluster.all_blocks().values())
+
+
+def outcome(answer):
+    assert answer.timing.prefills == 1
+    return answer.ids, answer.hashes
+
+
+def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, connect):
+    """The same prompt, and one that goes on where its answer ended: decode has those blocks, prefill the prompt's."""
+    cluster = start_cluster(model=GOLDEN / "llama-wide")
+    client = connect(cluster)
+    first, again = client.generate(PROMPT, **ASKED), client.generate(PROMPT, **ASKED)
+    assert outcome(again) == outcome(first)
+    blocks, known = -(-len(PROMPT) // BLOCK), (len(PROMPT) - 1) // BLOCK
+    assert again.timing.kv_bytes * blocks == first.timing.kv_bytes * (blocks - known)
+    assert cluster.total("prefill-0", COMPUTED) == 2 * len(PROMPT) - known * BLOCK
+    assert cluster.total("prefill-0", HITS) == cluster.total("decode-0", HITS) == known * BLOCK
+    longer = PROMPT + first.ids + PROMPT[:50]
+    followed = client.generate(longer, **ASKED)
+    held = (len(PROMPT) + len(first.ids) - 1) // BLOCK  # the last token's keys and values were never needed
+    assert cluster.total("decode-0", HITS) == (known + held) * BLOCK
+    assert followed.timing.kv_bytes * blocks == first.timing.kv_bytes * (-(-len(longer) // BLOCK) - held)
+    assert cluster.total("decode-0", COMPUTED) == 0
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+    cluster.stop()
+    cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=0, settings={"prefix-cache": "false"})
+    client = connect(cluster)
+    assert outcome(client.generate(PROMPT, **ASKED)) == outcome(first)
+    assert outcome(client.generate(longer, **ASKED)) == outcome(followed)
+    assert cluster.total("decode-0", HITS) == 0
+
+
+@pytest.mark.parametrize("swap,kind", [("1", "swap"), ("0", "recompute")])
+def test_requests_that_run_out_of_blocks_go_on_as_if_nothing_had_happened(start_cluster, connect, swap, kind):
+    """Four at once on a decode worker that holds one and a half of them at their ends."""
+    requests = [(PROMPT[i:i + 60], dict(ASKED, seed=i, max_tokens=260)) for i in range(4)]
+    cluster = start_cluster(model=GOLDEN / "llama", settings={"swap-share": swap},
+                            process_environment={"decode-0": {"BATON_KV_TOKENS": "512"}})
+    client = connect(cluster)
+    together = [outcome(answer) for answer in client.generate_all(requests)]
+    assert cluster.metrics("decode-0")[f'baton_preemptions_total{{kind="{kind}"}}'] > 0
+    alone = [outcome(client.generate(prompt, **asked)) for prompt, asked in requests]
+    assert together == alone
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)

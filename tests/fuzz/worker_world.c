@@ -194,8 +194,11 @@ static void step(struct step_loop *loop, bool fails)
     for (struct sequence *sequence; (sequence = scheduler_reserve(loop->scheduler, 0));) {
         struct step_event *event = event_new(STEP_RESERVED, sequence->key);
         event->plan = sequence->plan;
-        event->blocks = sequence->blocks;
-        event->block_count = sequence->block_count;
+        event->cached_tokens = sequence->computed;
+        if (sequence->plan != PLAN_LOCAL) {
+            event->blocks = sequence->blocks;
+            event->block_count = sequence->block_count;
+        }
         event_tell(loop, event);
     }
     compute(loop, scheduler_plan(loop->scheduler, 0), fails);
@@ -285,7 +288,10 @@ static void world_open(struct world *world, const struct worker_role_ops *ops)
                                         .chunk_tokens = 32,
                                         .context = WORLD_CONTEXT,
                                         .end_ids = end_ids,
-                                        .end_id_count = 1};
+                                        .end_id_count = 1,
+                                        .grow = true,
+                                        .prefix_cache = true,
+                                        .table_seed = 1};
     FUZZ_CHECK(scheduler_create(&schedule, &world->steps.scheduler) == STATUS_OK);
     FUZZ_CHECK(ops->create(worker, &worker->role, &err) == STATUS_OK);
     world->steps.ops = ops;
@@ -441,7 +447,7 @@ static void let_all_end(struct world *world)
         tick(world);
     }
     struct scheduler_load load = scheduler_load(world->steps.scheduler);
-    FUZZ_CHECK(load.blocks[KV_BLOCK_FREE] == WORLD_BLOCK_COUNT);
+    FUZZ_CHECK(load.blocks[KV_BLOCK_FREE] + load.blocks[KV_BLOCK_CACHED] == WORLD_BLOCK_COUNT);
     FUZZ_CHECK(!load.waiting && !load.running);
 }
 

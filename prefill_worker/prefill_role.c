@@ -211,8 +211,9 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
     struct sequence_key key = event->key;
     source_on_reserved(role->sources, clock_now_us(), key.request, key.attempt, event->blocks,
                        event->block_count, &role->actions);
-    if (role->actions.count) /* else the source has ended meanwhile */
-        kv_export_add(role->exports, key, event->blocks, event->block_count);
+    if (role->actions.count == 0)
+        return; /* the source has ended meanwhile */
+    kv_export_add(role->exports, key, event->blocks, event->block_count);
     run_actions(role);
     if (event->cached_tokens) /* they can be read before anything is computed */
         publish_ready(role, key, event->cached_tokens);

@@ -1,5 +1,8 @@
 #include "common/domain/cost_model.h"
 
+#define OPERATIONS_PER_US   50000.0 /* of one core */
+#define MEMORY_BYTES_PER_US 10000.0
+
 #define WEIGHT      (1.0 / 16) /* of one measurement in the moving average */
 #define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
 #define SCALE_BOUND 16.0 /* all together: above, the start-up numbers were of another machine */
@@ -15,6 +18,22 @@ struct cost_model cost_model_default(void)
                                .prefill_scale = 1,
                                .decode_scale = 1,
                                .swap_scale = 1};
+}
+
+struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
+                                      uint32_t threads)
+{
+    double hidden = shape->hidden, heads = (double)shape->heads * shape->head_dim;
+    double kv = (double)shape->kv_heads * shape->head_dim;
+    double weights = shape->layers * hidden * (2 * heads + 2 * kv + 3 * (double)shape->ffn);
+    double per_us = OPERATIONS_PER_US * threads;
+    struct cost_model model = cost_model_default();
+    model.prefill_row_us = 2 * weights / per_us;
+    model.prefill_position_us = 4 * heads * shape->layers / per_us;
+    model.decode_row_us = model.prefill_row_us;
+    model.step_us = 2 * weights / MEMORY_BYTES_PER_US; /* they are read once, in bf16 */
+    model.block_bytes = block_bytes;
+    return model;
 }
 
 double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count)

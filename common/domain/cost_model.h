@@ -1,11 +1,13 @@
 /* What a step and a move of KV blocks will cost on this worker, in microseconds. PURE: numbers in, numbers out.
  *
- * The numbers are set at start-up (measured, or cost_model_default) and corrected by what steps took: each correction is the
+ * The numbers are set at start-up (measured, estimated, or cost_model_default) and corrected by what steps took: each correction is the
  * moving average of measured / predicted, bounded on both sides, so that one descheduled step can't turn a decision around.
  * Nobody's output depends on them: they order work and choose between swap and recompute, which give the same bytes.
  */
 #ifndef BATON_DOMAIN_COST_MODEL_H
 #define BATON_DOMAIN_COST_MODEL_H
+
+#include "common/domain/model_shape.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,6 +26,11 @@ struct cost_model {
 
 /* A machine of about 1 ms a row and 10 GB/s, blocks of 1 MiB: for tests, and until something was measured. */
 struct cost_model cost_model_default(void);
+
+/* What a model of this shape costs by its operations and bytes, on cores as they mostly are: within some factors of the truth, which
+ * corrections bridge. */
+struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
+                                      uint32_t threads);
 
 /* Rows [first, first + count) of one prompt, without the step's own cost. */
 double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count);

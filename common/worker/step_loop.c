@@ -379,13 +379,12 @@ static enum status loop_allocate(struct step_loop *loop)
         .overtake_us = config->overtake_us,
         .grow = config->grow,
         .host_slots = config->swap_blocks,
-        .cost = cost_model_default(),
+        .cost = config->cost,
         .prefix_cache = config->prefix_cache,
         .eviction = config->eviction,
         .eviction_cost = eviction_cost_of(engine_shape(config->engine), layout->block_tokens),
         .table_seed = rng_entropy(),
     };
-    schedule.cost.block_bytes = kv_layout_block_bytes(layout);
     TRY(scheduler_create(&schedule, &loop->scheduler));
     TRY(ring_create(JOB_CAPACITY, &loop->jobs));
     TRY(ring_create(EVENT_POOL, &loop->events));

@@ -26,6 +26,7 @@ struct step_loop_config {
     uint64_t starve_us, overtake_us;
     bool grow, prefix_cache;
     enum eviction_policy eviction;
+    struct cost_model cost;
     int cpu; /* pin the step thread here; -1: nowhere */
 };
 

@@ -194,6 +194,8 @@ static enum status start_steps(struct worker *worker, struct error *err)
         .grow = true,
         .prefix_cache = worker->config.prefix_cache,
         .eviction = worker->config.prefix_eviction,
+        .cost = cost_model_estimate(engine_shape(worker->engine), worker->block_bytes,
+                                    worker->config.threads),
         .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
     };
     return step_loop_start(&config, &worker->steps, err);

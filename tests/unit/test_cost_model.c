@@ -30,6 +30,27 @@ static void test_rows_cost_by_position(void **state)
     assert_true(cost_model_decode_us(&model, 0) == 0);
 }
 
+/* 1.1B parameters: some 40 ms a row on one core, and 0.2 s to read them all. */
+static void test_an_estimate_by_shape(void **state)
+{
+    (void)state;
+    struct model_shape shape = {.layers = 22,
+                                .hidden = 2048,
+                                .ffn = 5632,
+                                .heads = 32,
+                                .kv_heads = 4,
+                                .head_dim = 64,
+                                .vocab = 32000};
+    struct cost_model one = cost_model_estimate(&shape, 720896, 1),
+                      four = cost_model_estimate(&shape, 720896, 4);
+    assert_true(one.prefill_row_us > 30000 && one.prefill_row_us < 50000);
+    assert_true(near(one.prefill_row_us, 4 * four.prefill_row_us));
+    assert_true(near(one.prefill_position_us, 4.0 * 2048 * 22 / 50000));
+    assert_true(one.step_us == four.step_us && one.step_us > 100000 && one.step_us < 300000);
+    assert_true(cost_model_prefers_swap(&one, 1, 32));
+    assert_true(one.prefill_scale == 1 && one.swap_scale == 1);
+}
+
 static void test_swap_or_recompute(void **state)
 {
     (void)state;
@@ -80,6 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_cost_by_position),
+        cmocka_unit_test(test_an_estimate_by_shape),
         cmocka_unit_test(test_swap_or_recompute),
         cmocka_unit_test(test_measurements_move_the_kind_they_are_of),
         cmocka_unit_test(test_one_wild_measurement_moves_little),

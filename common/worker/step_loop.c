@@ -2,10 +2,9 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
-#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
-#include "common/worker/step_moves.h"
+#include "common/worker/step_run.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -15,7 +14,6 @@
 #define JOB_CAPACITY 8192
 #define JOB_ADD_LIMIT                                                                              \
     1024 /* above, nothing new is taken: room is left for what belongs to sequences that exist */
-#define EVENT_POOL 256
 
 enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_STOP };
 
@@ -30,8 +28,9 @@ struct job {
 struct step_loop {
     struct step_loop_config config;
     struct scheduler *scheduler;
-    struct ring *jobs, *events, *spare_events;
-    struct engine_sequence *inputs; /* [max_sequences] */
+    struct ring *jobs;
+    struct step_events events;
+    struct step_run run;
     pthread_t thread;
     bool stopping; /* step thread's own */
     /* Transfer thread's own: what was refused last. Its removal must cost no place, or refusals could fill the ring. */
@@ -40,74 +39,9 @@ struct step_loop {
     struct step_load load;
 };
 
-/* ---------------------------------------------------------------- events, on the step thread */
-
-static struct step_event *event_take(struct step_loop *loop, enum step_event_kind kind,
-                                     struct sequence_key key)
+static void publish(struct step_loop *loop)
 {
-    struct step_event *event =
-        ring_wait(loop->spare_events, UINT64_MAX); /* the receiver is behind: wait for it */
-    *event = (struct step_event){.kind = kind, .key = key};
-    return event;
-}
-
-static void event_post(struct step_loop *loop, struct step_event *event)
-{
-    enum status status = ring_push(loop->events, event);
-    ASSERT(status == STATUS_OK); /* the ring holds the whole pool */
-}
-
-static void event_post_simple(struct step_loop *loop, enum step_event_kind kind,
-                              struct sequence_key key)
-{
-    event_post(loop, event_take(loop, kind, key));
-}
-
-static void event_post_error(struct step_loop *loop, enum step_event_kind kind,
-                             struct sequence_key key, enum status status, const struct error *err)
-{
-    struct step_event *event = event_take(loop, kind, key);
-    event->status = status;
-    event->err = *err;
-    event_post(loop, event);
-}
-
-static struct step_token *event_add_token(struct step_event *event, const struct sequence *sequence)
-{
-    struct step_token *token = &event->tokens[event->token_count++];
-    *token = (struct step_token){.key = sequence->key,
-                                 .index = sequence_answer_count(sequence),
-                                 .token = sequence->tokens[sequence->token_count - 1],
-                                 .hand_off = sequence->plan == PLAN_HAND_OFF};
-    return token;
-}
-
-/* Before tokens leave: who has the last one of an answer finds its blocks free and its rows counted. */
-static void publish_load(struct step_loop *loop)
-{
-    struct engine_counters counters = engine_counters(loop->config.engine);
-    atomic_store(&loop->load.prompt_rows, counters.prompt_rows);
-    atomic_store(&loop->load.decode_rows, counters.decode_rows);
-    atomic_store(&loop->load.steps, counters.steps);
-    struct scheduler_load now = scheduler_load(loop->scheduler);
-    atomic_store(&loop->load.waiting, now.waiting);
-    atomic_store(&loop->load.running, now.running);
-    atomic_store(&loop->load.queued_tokens, now.queued_tokens);
-    for (int i = 0; i < KV_BLOCK_STATES; i++)
-        atomic_store(&loop->load.blocks[i], now.blocks[i]);
-    atomic_store(&loop->load.preempted, now.preempted);
-    atomic_store(&loop->load.swapped_blocks, now.host_slots);
-    atomic_store(&loop->load.preemptions[STEP_SWAPPED], now.swapped_out);
-    atomic_store(&loop->load.preemptions[STEP_DROPPED], now.dropped);
-    atomic_store(&loop->load.dropped_rows, now.dropped_rows);
-    struct prefix_cache *cache = scheduler_prefix_cache(loop->scheduler);
-    if (!cache)
-        return;
-    struct prefix_cache_counters counts = prefix_cache_counters(cache);
-    uint64_t block_tokens = engine_layout(loop->config.engine)->block_tokens;
-    atomic_store(&loop->load.prefix_asked_tokens, counts.asked * block_tokens);
-    atomic_store(&loop->load.prefix_hit_tokens, counts.hits * block_tokens);
-    atomic_store(&loop->load.prefix_evicted_blocks, counts.evicted);
+    step_load_publish(&loop->load, loop->config.engine, loop->scheduler);
 }
 
 /* ---------------------------------------------------------------- jobs, on the step thread */
@@ -119,22 +53,23 @@ static void job_add(struct step_loop *loop, struct job *job)
     if (status == STATUS_OK)
         return;
     free(job->spec.tokens);
-    event_post_error(loop, STEP_REFUSED, job->spec.key, status, &err);
+    step_events_post_error(&loop->events, STEP_REFUSED, job->spec.key, status, &err);
 }
 
 static void job_admit(struct step_loop *loop, const struct job *job)
 {
     struct sequence *sequence = scheduler_find(loop->scheduler, job->key);
     ASSERT(sequence); /* only its owner removes it, and its owner admits it */
-    struct step_event *event = event_take(loop, STEP_TOKENS, (struct sequence_key){0});
+    struct step_event *event =
+        step_events_take(&loop->events, STEP_TOKENS, (struct sequence_key){0});
     enum finish_reason finish = scheduler_admit(loop->scheduler, sequence, job->first_token);
-    struct step_token *token = event_add_token(event, sequence);
+    struct step_token *token = step_event_add_token(event, sequence);
     token->logits_hash = job->logits_hash;
     token->finish = finish;
     if (finish != FINISH_NONE)
         scheduler_remove(loop->scheduler, sequence);
-    publish_load(loop);
-    event_post(loop, event);
+    publish(loop);
+    step_events_post(&loop->events, event);
 }
 
 static void job_run(struct step_loop *loop, struct job *job)
@@ -147,153 +82,14 @@ static void job_run(struct step_loop *loop, struct job *job)
         sequence = scheduler_find(loop->scheduler, job->key);
         if (sequence)
             scheduler_remove(loop->scheduler, sequence);
-        event_post_simple(loop, STEP_REMOVED, job->key);
+        step_events_post(&loop->events, step_events_take(&loop->events, STEP_REMOVED, job->key));
         break;
     case JOB_STOP: loop->stopping = true; break;
     }
     free(job);
 }
 
-/* ---------------------------------------------------------------- one step */
-
-static struct engine_sequence engine_input(const struct planned_rows *part)
-{
-    const struct sequence *sequence = part->sequence;
-    uint32_t answer = sequence_answer_count(sequence);
-    uint32_t prompt_left = sequence->computed < sequence->prompt_count
-                               ? sequence->prompt_count - sequence->computed
-                               : 0;
-    return (struct engine_sequence){
-        .tokens = sequence->tokens + sequence->computed,
-        .token_count = part->row_count,
-        .position = sequence->computed,
-        .blocks = sequence->blocks,
-        .block_count = sequence->block_count,
-        .prompt_rows = prompt_left < part->row_count ? prompt_left : part->row_count,
-        .sample = part->samples,
-        .sampling = &sequence->sampling,
-        .index = answer,
-        .ban_end = answer < sequence->sampling.min_tokens,
-    };
-}
-
-/* The sequence can't go on: it is held until whoever added it removes it. */
-static void sequence_failed(struct step_loop *loop, struct sequence *sequence, enum status status,
-                            const struct error *err)
-{
-    sequence->state = SEQUENCE_HELD;
-    event_post_error(loop, STEP_FAILED, sequence->key, status, err);
-}
-
-/* No token was drawn for this one alone; the others of the step have theirs. */
-static void draw_failed(struct step_loop *loop, struct sequence *sequence, enum status status)
-{
-    struct error err;
-    error_set(&err, status,
-              status == STATUS_INVALID
-                  ? "every token is banned at position %u"
-                  : "the model gave a logit that is not a number at position %u",
-              sequence->computed);
-    sequence_failed(loop, sequence, status, &err);
-}
-
-static void step_results(struct step_loop *loop, const struct step_plan *plan)
-{
-    struct step_event *drawn = NULL;
-    for (uint32_t i = 0; i < plan->part_count; i++) {
-        const struct planned_rows *part = &plan->parts[i];
-        struct sequence *sequence = part->sequence;
-        bool prefill = sequence->state == SEQUENCE_PREFILL;
-        if (part->samples && loop->inputs[i].status != STATUS_OK) {
-            draw_failed(loop, sequence, loop->inputs[i].status);
-            continue;
-        }
-        enum finish_reason finish =
-            scheduler_rows_done(loop->scheduler, part, loop->inputs[i].token);
-        if (prefill && sequence->plan == PLAN_HAND_OFF) {
-            struct step_event *ready = event_take(loop, STEP_READY, sequence->key);
-            ready->ready_tokens = sequence->computed;
-            event_post(loop, ready);
-        }
-        if (!part->samples)
-            continue;
-        if (!drawn)
-            drawn = event_take(loop, STEP_TOKENS, (struct sequence_key){0});
-        struct step_token *token = event_add_token(drawn, sequence);
-        token->logits_hash = loop->inputs[i].logits_hash;
-        token->finish = finish;
-        if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
-            scheduler_remove(loop->scheduler, sequence);
-    }
-    publish_load(loop);
-    if (drawn)
-        event_post(loop, drawn);
-}
-
-static void parts_failed(struct step_loop *loop, const struct step_plan *plan, enum status status,
-                         const struct error *err)
-{
-    for (uint32_t i = 0; i < plan->part_count; i++)
-        sequence_failed(loop, plan->parts[i].sequence, status, err);
-}
-
-static void moves_failed(struct step_loop *loop, const struct block_move *moves, uint32_t count,
-                         enum status status, const struct error *err)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (moves[i].sequence->state != SEQUENCE_HELD) /* not yet: it may have several moves */
-            sequence_failed(loop, moves[i].sequence, status, err);
-}
-
-/* False: no rows may be computed, and nobody of the plan goes on. */
-static bool run_moves(struct step_loop *loop, const struct step_plan *plan, uint64_t *swap_us)
-{
-    struct error err;
-    enum status status = step_moves_run(loop->config.engine, plan, swap_us, &err);
-    if (status == STATUS_OK)
-        return true;
-    parts_failed(loop, plan, status, &err);
-    moves_failed(loop, plan->copies, plan->copy_count, status, &err);
-    moves_failed(loop, plan->swap_outs, plan->swap_out_count, status, &err);
-    moves_failed(loop, plan->swap_ins, plan->swap_in_count, status, &err);
-    return false;
-}
-
-static bool run_rows(struct step_loop *loop, const struct step_plan *plan)
-{
-    FAILPOINT("step.computing");
-    struct error err;
-    enum status status =
-        FAILPOINT_FAILS("step.fails")
-            ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
-            : engine_step(loop->config.engine, loop->inputs, plan->part_count, &err);
-    if (status != STATUS_OK)
-        parts_failed(loop, plan, status, &err);
-    return status == STATUS_OK;
-}
-
-static void run_step(struct step_loop *loop, const struct step_plan *plan)
-{
-    uint64_t swap_us;
-    if (!run_moves(loop, plan, &swap_us))
-        return;
-    bool prompt_rows = false;
-    for (uint32_t i = 0; i < plan->part_count; i++) {
-        loop->inputs[i] = engine_input(&plan->parts[i]);
-        prompt_rows |= loop->inputs[i].prompt_rows > 0;
-    }
-    uint64_t begun_us = clock_now_us();
-    if (plan->part_count && !run_rows(loop, plan))
-        return;
-    scheduler_step_done(loop->scheduler, clock_now_us() - begun_us, swap_us);
-    step_results(loop, plan);
-    if (plan->part_count == 0)
-        return;
-    if (prompt_rows)
-        FAILPOINT("step.after_chunk");
-    else
-        FAILPOINT("step.after_decode");
-}
+/* ---------------------------------------------------------------- the thread */
 
 static void pin_to(int cpu)
 {
@@ -317,21 +113,21 @@ static void *step_main(void *argument)
             job_run(loop, job);
         for (struct sequence *sequence;
              (sequence = scheduler_reserve(loop->scheduler, clock_now_us()));) {
-            struct step_event *event = event_take(loop, STEP_RESERVED, sequence->key);
+            struct step_event *event =
+                step_events_take(&loop->events, STEP_RESERVED, sequence->key);
             event->plan = sequence->plan;
             event->cached_tokens = sequence->computed;
             if (sequence->plan != PLAN_LOCAL) {
                 event->blocks = sequence->blocks;
                 event->block_count = sequence->block_count;
             }
-            event_post(loop, event);
+            step_events_post(&loop->events, event);
         }
-        publish_load(loop);
+        publish(loop);
         const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
-        bool works =
-            plan->part_count + plan->copy_count + plan->swap_out_count + plan->swap_in_count > 0;
+        bool works = step_plan_works(plan);
         if (works && !loop->stopping)
-            run_step(loop, plan);
+            step_run_plan(&loop->run, plan);
         busy = works || plan->freed;
     }
     return NULL;
@@ -346,15 +142,10 @@ static void loop_free(struct step_loop *loop)
             free(job->spec.tokens);
         free(job);
     }
-    for (void *event; loop->events && (event = ring_pop(loop->events));)
-        free(event);
-    for (void *event; loop->spare_events && (event = ring_pop(loop->spare_events));)
-        free(event);
     ring_destroy(loop->jobs);
-    ring_destroy(loop->events);
-    ring_destroy(loop->spare_events);
+    step_events_deinit(&loop->events);
     scheduler_destroy(loop->scheduler);
-    free(loop->inputs);
+    free(loop->run.inputs);
     free(loop);
 }
 
@@ -387,19 +178,15 @@ static enum status loop_allocate(struct step_loop *loop)
     };
     TRY(scheduler_create(&schedule, &loop->scheduler));
     TRY(ring_create(JOB_CAPACITY, &loop->jobs));
-    TRY(ring_create(EVENT_POOL, &loop->events));
-    TRY(ring_create(EVENT_POOL, &loop->spare_events));
-    loop->inputs = calloc(config->max_sequences, sizeof *loop->inputs);
-    if (!loop->inputs)
-        return STATUS_LIMIT;
-    for (int i = 0; i < EVENT_POOL; i++) {
-        struct step_event *event =
-            calloc(1, sizeof *event + config->max_sequences * sizeof *event->tokens);
-        if (!event)
-            return STATUS_LIMIT;
-        step_loop_recycle(loop, event);
-    }
-    return STATUS_OK;
+    TRY(step_events_init(&loop->events, config->max_sequences));
+    loop->run = (struct step_run){
+        .engine = config->engine,
+        .scheduler = loop->scheduler,
+        .events = &loop->events,
+        .load = &loop->load,
+        .inputs = calloc(config->max_sequences, sizeof *loop->run.inputs),
+    };
+    return loop->run.inputs ? STATUS_OK : STATUS_LIMIT;
 }
 
 enum status step_loop_start(const struct step_loop_config *config, struct step_loop **out,
@@ -414,7 +201,7 @@ enum status step_loop_start(const struct step_loop_config *config, struct step_l
         return error_set(err, STATUS_LIMIT, "out of memory for %u sequences",
                          config->max_sequences);
     }
-    publish_load(loop);
+    publish(loop);
     if (pthread_create(&loop->thread, NULL, step_main, loop)) {
         loop_free(loop);
         return error_set(err, STATUS_IO, "the step thread could not be started");
@@ -439,7 +226,7 @@ void step_loop_stop(struct step_loop *loop)
     job_post(loop, &(struct job){.kind = JOB_STOP});
     /* The step thread may wait for a spare event: hand back what nobody reads any more. */
     for (struct timespec soon;;) {
-        for (struct step_event *event; (event = ring_pop(loop->events));)
+        for (struct step_event *event; (event = ring_pop(loop->events.posted));)
             step_loop_recycle(loop, event);
         clock_gettime(CLOCK_REALTIME, &soon);
         soon.tv_nsec += 5 * 1000 * 1000;
@@ -486,13 +273,12 @@ void step_loop_remove(struct step_loop *loop, struct sequence_key key)
 
 struct ring *step_loop_events(struct step_loop *loop)
 {
-    return loop->events;
+    return loop->events.posted;
 }
 
 void step_loop_recycle(struct step_loop *loop, struct step_event *event)
 {
-    enum status status = ring_push(loop->spare_events, event);
-    ASSERT(status == STATUS_OK); /* the ring holds the whole pool */
+    step_events_recycle(&loop->events, event);
 }
 
 const struct step_load *step_loop_load(const struct step_loop *loop)

@@ -11,8 +11,8 @@
 #include "common/base/ring.h"
 #include "common/engine/engine.h"
 #include "common/engine/sched/scheduler.h"
-
-#include <stdatomic.h>
+#include "common/worker/step_events.h"
+#include "common/worker/step_load.h"
 
 struct step_loop;
 
@@ -46,48 +46,10 @@ void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t f
 /* Stops and frees; answered with STEP_REMOVED (also when the key is unknown, but for one whose add was told LIMIT last). */
 void step_loop_remove(struct step_loop *loop, struct sequence_key key);
 
-/* --- events --- */
-enum step_event_kind {
-    STEP_RESERVED, /* blocks[0..block_count) are its own now; nothing is told of a PLAN_LOCAL's: they move. The first
-                      cached_tokens, whole blocks, are in them already, and others may read those */
-    STEP_REFUSED, /* it can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err */
-    STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
-    STEP_TOKENS, /* what the step drew, one entry a sequence */
-    STEP_FAILED, /* its rows or its token could not be had: status, sentence in err */
-    STEP_REMOVED,
-};
-struct step_token {
-    struct sequence_key key;
-    uint32_t index; /* 1-based over the whole answer */
-    uint32_t token;
-    uint64_t logits_hash;
-    enum finish_reason finish;
-    bool hand_off; /* the first token of a prefill whose blocks wait for a reader */
-};
-struct step_event {
-    enum step_event_kind kind;
-    struct sequence_key key; /* not for STEP_TOKENS */
-    enum sequence_plan plan;
-    const uint32_t *blocks; /* STEP_RESERVED */
-    uint32_t block_count, cached_tokens, ready_tokens;
-    enum status status;
-    struct error err;
-    uint32_t token_count;
-    struct step_token tokens[]; /* [max_sequences] */
-};
+/* --- events (step_events.h): what the ring holds is recycled, each once --- */
 struct ring *step_loop_events(struct step_loop *loop);
 void step_loop_recycle(struct step_loop *loop, struct step_event *event);
 
-enum step_preemption { STEP_SWAPPED, STEP_DROPPED, STEP_PREEMPTIONS };
-
-/* A snapshot for metrics and load reports; any thread. */
-struct step_load {
-    _Atomic uint32_t waiting, running, blocks[KV_BLOCK_STATES];
-    _Atomic uint32_t preempted, swapped_blocks; /* now */
-    _Atomic uint64_t queued_tokens, prompt_rows, decode_rows, steps;
-    _Atomic uint64_t preemptions[STEP_PREEMPTIONS], dropped_rows;
-    _Atomic uint64_t prefix_asked_tokens, prefix_hit_tokens, prefix_evicted_blocks;
-};
 const struct step_load *step_loop_load(const struct step_loop *loop);
 
 #endif

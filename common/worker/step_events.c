@@ -1,0 +1,72 @@
+#include "common/worker/step_events.h"
+
+#include "common/base/assert.h"
+
+#include <stdlib.h>
+
+#define EVENT_POOL 256
+
+enum status step_events_init(struct step_events *events, uint32_t max_sequences)
+{
+    TRY(ring_create(EVENT_POOL, &events->posted));
+    TRY(ring_create(EVENT_POOL, &events->spare));
+    for (int i = 0; i < EVENT_POOL; i++) {
+        struct step_event *event = calloc(1, sizeof *event + max_sequences * sizeof *event->tokens);
+        if (!event)
+            return STATUS_LIMIT;
+        step_events_recycle(events, event);
+    }
+    return STATUS_OK;
+}
+
+static void drain(struct ring *ring)
+{
+    for (void *event; ring && (event = ring_pop(ring));)
+        free(event);
+    ring_destroy(ring);
+}
+
+void step_events_deinit(struct step_events *events)
+{
+    drain(events->posted);
+    drain(events->spare);
+}
+
+struct step_event *step_events_take(struct step_events *events, enum step_event_kind kind,
+                                    struct sequence_key key)
+{
+    struct step_event *event = ring_wait(events->spare, UINT64_MAX);
+    *event = (struct step_event){.kind = kind, .key = key};
+    return event;
+}
+
+void step_events_post(struct step_events *events, struct step_event *event)
+{
+    enum status status = ring_push(events->posted, event);
+    ASSERT(status == STATUS_OK); /* the ring holds the whole pool */
+}
+
+void step_events_post_error(struct step_events *events, enum step_event_kind kind,
+                            struct sequence_key key, enum status status, const struct error *err)
+{
+    struct step_event *event = step_events_take(events, kind, key);
+    event->status = status;
+    event->err = *err;
+    step_events_post(events, event);
+}
+
+struct step_token *step_event_add_token(struct step_event *event, const struct sequence *sequence)
+{
+    struct step_token *token = &event->tokens[event->token_count++];
+    *token = (struct step_token){.key = sequence->key,
+                                 .index = sequence_answer_count(sequence),
+                                 .token = sequence->tokens[sequence->token_count - 1],
+                                 .hand_off = sequence->plan == PLAN_HAND_OFF};
+    return token;
+}
+
+void step_events_recycle(struct step_events *events, struct step_event *event)
+{
+    enum status status = ring_push(events->spare, event);
+    ASSERT(status == STATUS_OK); /* the ring holds the whole pool */
+}

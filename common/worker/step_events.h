@@ -1,0 +1,61 @@
+/* What the step thread tells the transfer thread, in events from a pool made at start: a step allocates nothing, and a receiver that
+ * is behind makes the step thread wait. The receiver gives each event back.
+ *
+ * Threads: take and post are the step thread's; the ring `posted` is read by the transfer thread, which recycles.
+ */
+#ifndef BATON_WORKER_STEP_EVENTS_H
+#define BATON_WORKER_STEP_EVENTS_H
+
+#include "common/base/ring.h"
+#include "common/engine/sched/sequence.h"
+
+enum step_event_kind {
+    STEP_RESERVED, /* blocks[0..block_count) are its own now; nothing is told of a PLAN_LOCAL's: they move. The first
+                      cached_tokens, whole blocks, are in them already, and others may read those */
+    STEP_REFUSED, /* it can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err */
+    STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
+    STEP_TOKENS, /* what the step drew, one entry a sequence */
+    STEP_FAILED, /* its rows or its token could not be had: status, sentence in err */
+    STEP_REMOVED,
+};
+struct step_token {
+    struct sequence_key key;
+    uint32_t index; /* 1-based over the whole answer */
+    uint32_t token;
+    uint64_t logits_hash;
+    enum finish_reason finish;
+    bool hand_off; /* the first token of a prefill whose blocks wait for a reader */
+};
+struct step_event {
+    enum step_event_kind kind;
+    struct sequence_key key; /* not for STEP_TOKENS */
+    enum sequence_plan plan;
+    const uint32_t *blocks; /* STEP_RESERVED */
+    uint32_t block_count, cached_tokens, ready_tokens;
+    enum status status;
+    struct error err;
+    uint32_t token_count;
+    struct step_token tokens[]; /* [max_sequences] */
+};
+
+struct step_events {
+    struct ring *posted, *spare;
+};
+
+/* STATUS_LIMIT: out of memory; step_events_deinit takes apart what there is, here and always. */
+enum status step_events_init(struct step_events *events, uint32_t max_sequences) WARN_UNUSED;
+void step_events_deinit(struct step_events *events);
+
+/* A spare event with nothing in it but these; waits where the receiver has them all. */
+struct step_event *step_events_take(struct step_events *events, enum step_event_kind kind,
+                                    struct sequence_key key);
+void step_events_post(struct step_events *events, struct step_event *event);
+/* STEP_REFUSED or STEP_FAILED. */
+void step_events_post_error(struct step_events *events, enum step_event_kind kind,
+                            struct sequence_key key, enum status status, const struct error *err);
+/* The sequence's last token, into a STEP_TOKENS. */
+struct step_token *step_event_add_token(struct step_event *event, const struct sequence *sequence);
+
+void step_events_recycle(struct step_events *events, struct step_event *event);
+
+#endif

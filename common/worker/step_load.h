@@ -1,0 +1,25 @@
+/* What the step thread has to do and has done, for metrics and load reports: it publishes, any thread looks. Each number is whole,
+ * all together are of about one moment. */
+#ifndef BATON_WORKER_STEP_LOAD_H
+#define BATON_WORKER_STEP_LOAD_H
+
+#include "common/engine/engine.h"
+#include "common/engine/sched/scheduler.h"
+
+#include <stdatomic.h>
+
+enum step_preemption { STEP_SWAPPED, STEP_DROPPED, STEP_PREEMPTIONS };
+
+struct step_load {
+    _Atomic uint32_t waiting, running, blocks[KV_BLOCK_STATES];
+    _Atomic uint32_t preempted, swapped_blocks; /* now */
+    _Atomic uint64_t queued_tokens, prompt_rows, decode_rows, steps;
+    _Atomic uint64_t preemptions[STEP_PREEMPTIONS], dropped_rows;
+    _Atomic uint64_t prefix_asked_tokens, prefix_hit_tokens, prefix_evicted_blocks;
+};
+
+/* Step thread. Before tokens leave: who has the last one of an answer finds its blocks free and its rows counted. */
+void step_load_publish(struct step_load *load, const struct engine *engine,
+                       struct scheduler *scheduler);
+
+#endif

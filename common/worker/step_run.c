@@ -1,0 +1,147 @@
+#include "common/worker/step_run.h"
+
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+#include "common/worker/step_moves.h"
+
+bool step_plan_works(const struct step_plan *plan)
+{
+    return plan->part_count + plan->copy_count + plan->swap_out_count + plan->swap_in_count > 0;
+}
+
+static struct engine_sequence engine_input(const struct planned_rows *part)
+{
+    const struct sequence *sequence = part->sequence;
+    uint32_t answer = sequence_answer_count(sequence);
+    uint32_t prompt_left = sequence->computed < sequence->prompt_count
+                               ? sequence->prompt_count - sequence->computed
+                               : 0;
+    return (struct engine_sequence){
+        .tokens = sequence->tokens + sequence->computed,
+        .token_count = part->row_count,
+        .position = sequence->computed,
+        .blocks = sequence->blocks,
+        .block_count = sequence->block_count,
+        .prompt_rows = prompt_left < part->row_count ? prompt_left : part->row_count,
+        .sample = part->samples,
+        .sampling = &sequence->sampling,
+        .index = answer,
+        .ban_end = answer < sequence->sampling.min_tokens,
+    };
+}
+
+/* The sequence can't go on: it is held until whoever added it removes it. */
+static void sequence_failed(struct step_run *run, struct sequence *sequence, enum status status,
+                            const struct error *err)
+{
+    sequence->state = SEQUENCE_HELD;
+    step_events_post_error(run->events, STEP_FAILED, sequence->key, status, err);
+}
+
+/* No token was drawn for this one alone; the others of the step have theirs. */
+static void draw_failed(struct step_run *run, struct sequence *sequence, enum status status)
+{
+    struct error err;
+    error_set(&err, status,
+              status == STATUS_INVALID
+                  ? "every token is banned at position %u"
+                  : "the model gave a logit that is not a number at position %u",
+              sequence->computed);
+    sequence_failed(run, sequence, status, &err);
+}
+
+static void step_results(struct step_run *run, const struct step_plan *plan)
+{
+    struct step_event *drawn = NULL;
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        const struct planned_rows *part = &plan->parts[i];
+        struct sequence *sequence = part->sequence;
+        bool prefill = sequence->state == SEQUENCE_PREFILL;
+        if (part->samples && run->inputs[i].status != STATUS_OK) {
+            draw_failed(run, sequence, run->inputs[i].status);
+            continue;
+        }
+        enum finish_reason finish = scheduler_rows_done(run->scheduler, part, run->inputs[i].token);
+        if (prefill && sequence->plan == PLAN_HAND_OFF) {
+            struct step_event *ready = step_events_take(run->events, STEP_READY, sequence->key);
+            ready->ready_tokens = sequence->computed;
+            step_events_post(run->events, ready);
+        }
+        if (!part->samples)
+            continue;
+        if (!drawn)
+            drawn = step_events_take(run->events, STEP_TOKENS, (struct sequence_key){0});
+        struct step_token *token = step_event_add_token(drawn, sequence);
+        token->logits_hash = run->inputs[i].logits_hash;
+        token->finish = finish;
+        if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
+            scheduler_remove(run->scheduler, sequence);
+    }
+    step_load_publish(run->load, run->engine, run->scheduler);
+    if (drawn)
+        step_events_post(run->events, drawn);
+}
+
+static void parts_failed(struct step_run *run, const struct step_plan *plan, enum status status,
+                         const struct error *err)
+{
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        sequence_failed(run, plan->parts[i].sequence, status, err);
+}
+
+static void moves_failed(struct step_run *run, const struct block_move *moves, uint32_t count,
+                         enum status status, const struct error *err)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (moves[i].sequence->state != SEQUENCE_HELD) /* not yet: it may have several moves */
+            sequence_failed(run, moves[i].sequence, status, err);
+}
+
+/* False: no rows may be computed, and nobody of the plan goes on. */
+static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
+{
+    struct error err;
+    enum status status = step_moves_run(run->engine, plan, swap_us, &err);
+    if (status == STATUS_OK)
+        return true;
+    parts_failed(run, plan, status, &err);
+    moves_failed(run, plan->copies, plan->copy_count, status, &err);
+    moves_failed(run, plan->swap_outs, plan->swap_out_count, status, &err);
+    moves_failed(run, plan->swap_ins, plan->swap_in_count, status, &err);
+    return false;
+}
+
+static bool run_rows(struct step_run *run, const struct step_plan *plan)
+{
+    FAILPOINT("step.computing");
+    struct error err;
+    enum status status = FAILPOINT_FAILS("step.fails")
+                             ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
+                             : engine_step(run->engine, run->inputs, plan->part_count, &err);
+    if (status != STATUS_OK)
+        parts_failed(run, plan, status, &err);
+    return status == STATUS_OK;
+}
+
+void step_run_plan(struct step_run *run, const struct step_plan *plan)
+{
+    uint64_t swap_us;
+    if (!run_moves(run, plan, &swap_us))
+        return;
+    bool prompt_rows = false;
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        run->inputs[i] = engine_input(&plan->parts[i]);
+        prompt_rows |= run->inputs[i].prompt_rows > 0;
+    }
+    uint64_t begun_us = clock_now_us();
+    if (plan->part_count && !run_rows(run, plan))
+        return;
+    scheduler_step_done(run->scheduler, clock_now_us() - begun_us, swap_us);
+    step_results(run, plan);
+    if (plan->part_count == 0)
+        return;
+    if (prompt_rows)
+        FAILPOINT("step.after_chunk");
+    else
+        FAILPOINT("step.after_decode");
+}

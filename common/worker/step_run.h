@@ -1,0 +1,26 @@
+/* One step: what the schedule planned, carried out by the engine, and what came of it told to the schedule and in events. Step
+ * thread only.
+ *
+ * A sequence whose rows or token could not be had goes no further: it is held until whoever added it removes it (STEP_FAILED).
+ */
+#ifndef BATON_WORKER_STEP_RUN_H
+#define BATON_WORKER_STEP_RUN_H
+
+#include "common/engine/engine.h"
+#include "common/engine/sched/scheduler.h"
+#include "common/worker/step_events.h"
+#include "common/worker/step_load.h"
+
+struct step_run { /* all borrowed */
+    struct engine *engine;
+    struct scheduler *scheduler;
+    struct step_events *events;
+    struct step_load *load;
+    struct engine_sequence *inputs; /* scratch, one for each part of a plan */
+};
+
+/* Whether there is anything in it to carry out. */
+bool step_plan_works(const struct step_plan *plan);
+void step_run_plan(struct step_run *run, const struct step_plan *plan);
+
+#endif

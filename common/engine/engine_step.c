@@ -1,0 +1,188 @@
+/* One step, and the moves of blocks between two: engine.h's other half. */
+#include "common/base/log.h"
+#include "common/engine/engine_state.h"
+#include "common/engine/model/logits_hash.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static enum status check_sequence(const struct engine *engine, const struct engine_sequence *s,
+                                  uint32_t number, struct error *err)
+{
+    if (s->token_count < 1 || s->token_count > engine->context ||
+        s->position > engine->context - s->token_count)
+        return error_set(err, STATUS_INVALID,
+                         "sequence %u: %u tokens at position %u do not fit a context of %u", number,
+                         s->token_count, s->position, engine->context);
+    uint32_t blocks = kv_layout_blocks_for(&engine->layout, s->position + s->token_count);
+    if (s->block_count < blocks)
+        return error_set(err, STATUS_INVALID, "sequence %u: needs %u blocks, got %u", number,
+                         blocks, s->block_count);
+    for (uint32_t i = 0; i < blocks; i++)
+        if (s->blocks[i] >= engine->limits.block_count)
+            return error_set(err, STATUS_INVALID, "sequence %u: block id %u, the pool has %u",
+                             number, s->blocks[i], engine->limits.block_count);
+    for (uint32_t i = 0; i < s->token_count; i++)
+        if (s->tokens[i] >= engine->config.shape.vocab)
+            return error_set(err, STATUS_INVALID, "sequence %u: token id %u, the vocabulary has %u",
+                             number, s->tokens[i], engine->config.shape.vocab);
+    if (s->prompt_rows > s->token_count || (s->sample && !s->sampling))
+        return error_set(err, STATUS_INVALID,
+                         "sequence %u: %u prompt rows of %u, sampling parameters %s", number,
+                         s->prompt_rows, s->token_count, s->sampling ? "given" : "missing");
+    return STATUS_OK;
+}
+
+static enum status check_step(const struct engine *engine, const struct engine_sequence *sequences,
+                              uint32_t count, struct error *err)
+{
+    if (!engine->pool.address)
+        return error_set(err, STATUS_INVALID, "no KV pool is attached");
+    if (count < 1 || count > engine->limits.max_sequences)
+        return error_set(err, STATUS_INVALID, "%u sequences in a step of 1 to %u", count,
+                         engine->limits.max_sequences);
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(check_sequence(engine, &sequences[i], i, err));
+        rows += sequences[i].token_count;
+    }
+    if (rows > engine->limits.max_rows)
+        return error_set(err, STATUS_INVALID, "%" PRIu64 " rows in a step of at most %u", rows,
+                         engine->limits.max_rows);
+    return STATUS_OK;
+}
+
+/* Lays the step's rows out on the host. */
+static void fill_tables(struct engine *engine, const struct engine_sequence *sequences,
+                        uint32_t count, struct step_batch *batch, struct llama_samples *samples)
+{
+    *samples = (struct llama_samples){.rows = engine->sample_rows.device};
+    *batch = (struct step_batch){.sequences = count,
+                                 .tokens = engine->tokens.device,
+                                 .positions = engine->positions.device,
+                                 .row_sequence = engine->row_sequence.device,
+                                 .sequence_rows = engine->sequence_rows.device,
+                                 .block_tables = engine->block_tables.device};
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t blocks =
+            kv_layout_blocks_for(&engine->layout, sequences[i].position + sequences[i].token_count);
+        if (blocks > batch->table_stride)
+            batch->table_stride = blocks;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct engine_sequence *s = &sequences[i];
+        uint32_t *blocks = engine->block_tables.host + (size_t)i * batch->table_stride;
+        uint32_t used = kv_layout_blocks_for(&engine->layout, s->position + s->token_count);
+        memcpy(blocks, s->blocks, used * sizeof *blocks);
+        memset(blocks + used, 0, (batch->table_stride - used) * sizeof *blocks);
+        engine->sequence_rows.host[i] = batch->rows;
+        for (uint32_t j = 0; j < s->token_count; j++, batch->rows++) {
+            engine->tokens.host[batch->rows] = s->tokens[j];
+            engine->positions.host[batch->rows] = s->position + j;
+            engine->row_sequence.host[batch->rows] = i;
+        }
+        if (s->sample)
+            engine->sample_rows.host[samples->count++] = batch->rows - 1;
+    }
+    engine->sequence_rows.host[count] = batch->rows;
+}
+
+static enum status upload(struct engine *engine, struct table *table, size_t count)
+{
+    return kernels_upload(engine->kernels, &table->device, 0, table->host,
+                          count * sizeof *table->host);
+}
+
+/* Uploads, computes, downloads: afterwards engine->logits holds a row for each sequence that samples. */
+static enum status compute(struct engine *engine, const struct step_batch *batch,
+                           const struct llama_samples *samples)
+{
+    TRY(upload(engine, &engine->tokens, batch->rows));
+    TRY(upload(engine, &engine->positions, batch->rows));
+    TRY(upload(engine, &engine->row_sequence, batch->rows));
+    TRY(upload(engine, &engine->sequence_rows, batch->sequences + 1));
+    TRY(upload(engine, &engine->block_tables, (size_t)batch->sequences * batch->table_stride));
+    if (samples->count)
+        TRY(upload(engine, &engine->sample_rows, samples->count));
+    TRY(llama_forward(&engine->llama, batch, &engine->layout, &engine->pool, samples));
+    if (samples->count)
+        TRY(kernels_download(engine->kernels, &engine->llama.logits, 0, engine->logits,
+                             (size_t)samples->count * engine->config.shape.vocab *
+                                 sizeof *engine->logits));
+    return kernels_sync(engine->kernels);
+}
+
+enum status engine_move_block(struct engine *engine, enum engine_move move, uint32_t from,
+                              uint32_t to, struct error *err)
+{
+    uint32_t blocks = engine->pool.address ? engine->limits.block_count : 0;
+    uint32_t slots = engine->limits.swap_blocks;
+    if (from >= (move == ENGINE_SWAP_IN ? slots : blocks) ||
+        to >= (move == ENGINE_SWAP_OUT ? slots : blocks))
+        return error_set(err, STATUS_INVALID,
+                         "block %u to %u: there are %u KV blocks and %u slots for swapped ones",
+                         from, to, blocks, slots);
+    size_t bytes = kv_layout_block_bytes(&engine->layout), source = from * bytes,
+           target = to * bytes;
+    enum status status =
+        move == ENGINE_COPY
+            ? kernels_copy(engine->kernels, &engine->pool, source, &engine->pool, target, bytes)
+        : move == ENGINE_SWAP_OUT
+            ? kernels_download(engine->kernels, &engine->pool, source, engine->slots + target,
+                               bytes)
+            : kernels_upload(engine->kernels, &engine->pool, target, engine->slots + source, bytes);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return error_set(err, status == STATUS_INVALID ? STATUS_INVALID : STATUS_INTERNAL,
+                     "KV block %u could not be moved to %u (%s)", from, to, status_name(status));
+}
+
+enum status engine_moves_done(struct engine *engine, struct error *err)
+{
+    enum status status = kernels_sync(engine->kernels);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "the device failed in a move of KV blocks (%s)",
+                     status_name(status));
+}
+
+static void draw(struct engine *engine, struct engine_sequence *s, const float *logits)
+{
+    struct sampler_ban ban = {0};
+    if (s->ban_end) {
+        ban.ids[0] = s->sampling->stop_ids;
+        ban.counts[0] = s->sampling->stop_id_count;
+        ban.ids[1] = engine->config.end_ids.ids;
+        ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->config.end_ids.count;
+    }
+    s->logits = logits;
+    s->logits_hash = logits_hash(logits, engine->config.shape.vocab);
+    s->status = sampler_draw(&engine->sampler, logits, s->sampling, s->index, &ban, &s->token);
+    if (s->status != STATUS_OK)
+        log_error("engine", "msg=\"no token can be drawn\" status=%s position=%u index=%u",
+                  status_name(s->status), s->position + s->token_count - 1, s->index);
+}
+
+enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                        struct error *err)
+{
+    struct step_batch batch;
+    struct llama_samples samples;
+    TRY(check_step(engine, sequences, count, err));
+    fill_tables(engine, sequences, count, &batch, &samples);
+    enum status status = compute(engine, &batch, &samples);
+    if (status != STATUS_OK)
+        return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
+                         batch.rows, status_name(status));
+    const float *row = engine->logits;
+    for (uint32_t i = 0; i < count; i++) {
+        engine->counters.prompt_rows += sequences[i].prompt_rows;
+        engine->counters.decode_rows += sequences[i].token_count - sequences[i].prompt_rows;
+        if (!sequences[i].sample)
+            continue;
+        draw(engine, &sequences[i], row);
+        row += engine->config.shape.vocab;
+    }
+    engine->counters.steps++;
+    return STATUS_OK;
+}

@@ -9,13 +9,12 @@
 #include "common/http/http_server.h"
 #include "common/membership/registrar.h"
 #include "common/model_config/model_files.h"
+#include "common/worker/worker_engine.h"
 #include "proto/descriptors.h"
 
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -134,73 +133,6 @@ static void on_http(void *context, const char *path, struct http_reply *reply)
 
 /* ---------------------------------------------------------------- coming up */
 
-static enum status open_engine(struct worker *worker, struct error *err)
-{
-    const struct worker_config *config = &worker->config;
-    worker->block_count = config->kv_tokens / config->block_tokens;
-    /* On a prefill worker all blocks are pinned for readers: nobody is preempted. */
-    worker->swap_blocks = worker->ops->role == ROLE_PREFILL
-                              ? 0
-                              : (uint32_t)(worker->block_count * config->swap_share);
-    struct engine_config engine = {
-        .model_dir = config->model,
-        .weights = config->weights,
-        .kernels = {.f32 = config->compute == COMPUTE_F32,
-                    .isa = config->isa,
-                    .threads = config->threads,
-                    .cpus = config->cpu_count ? config->cpu_list : NULL,
-                    .may_spin = config->spin},
-        .block_tokens = config->block_tokens,
-        .block_count = worker->block_count,
-        .swap_blocks = worker->swap_blocks,
-        .max_rows = config->max_batch_tokens,
-        .max_sequences = config->max_batch_sequences,
-        .context_limit = config->context,
-    };
-    TRY(engine_open(&engine, &worker->engine, err));
-    worker->block_bytes = kv_layout_block_bytes(engine_layout(worker->engine));
-    return STATUS_OK;
-}
-
-static enum status open_transport(struct worker *worker, struct error *err)
-{
-    struct kv_transport_config config = {
-        .kind = KV_TRANSPORT_REMOTE,
-        .lane = worker->config.transport,
-        .pool_bytes = engine_pool_bytes(worker->engine),
-        .max_reads = worker->config.max_sequences, /* one of each sink */
-        .bind_interface = worker->config.interface,
-        .advertise = worker->config.advertised.host,
-        .max_connections = worker->config.kv_connections,
-        .faults = worker->config.kv_faults,
-    };
-    TRY(kv_transport_open(&config, &worker->transport, err));
-    return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
-}
-
-static enum status start_steps(struct worker *worker, struct error *err)
-{
-    struct step_loop_config config = {
-        .engine = worker->engine,
-        .chunk_tokens = worker->config.chunk_tokens,
-        .max_sequences = worker->config.max_sequences,
-        .max_batch_sequences = worker->config.max_batch_sequences,
-        .max_batch_tokens = worker->config.max_batch_tokens,
-        .block_count = worker->block_count,
-        .swap_blocks = worker->swap_blocks,
-        .policy = worker->config.batch_policy,
-        .starve_us = worker->config.starve_us,
-        .overtake_us = worker->config.overtake_us,
-        .grow = true,
-        .prefix_cache = worker->config.prefix_cache,
-        .eviction = worker->config.prefix_eviction,
-        .cost = cost_model_estimate(engine_shape(worker->engine), worker->block_bytes,
-                                    worker->config.threads),
-        .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
-    };
-    return step_loop_start(&config, &worker->steps, err);
-}
-
 static enum status fill_info(struct worker *worker, struct error *err)
 {
     const struct worker_config *config = &worker->config;
@@ -297,28 +229,13 @@ static enum status start_registrar(struct worker_life *life, struct error *err)
     return registrar_start(&config, &life->registrar, err);
 }
 
-static void log_sizes(const struct worker *worker)
-{
-    log_info(
-        MODULE,
-        "msg=\"sizes\" kv_pool_mib=%zu kv_blocks=%u swap_blocks=%u block_tokens=%u block_kib=%zu "
-        "max_sequences=%u batch_sequences=%u batch_tokens=%u chunk_tokens=%u context=%u "
-        "threads=%u numerics=%s",
-        engine_pool_bytes(worker->engine) >> 20, worker->block_count, worker->swap_blocks,
-        worker->config.block_tokens, worker->block_bytes >> 10, worker->config.max_sequences,
-        worker->config.max_batch_sequences, worker->config.max_batch_tokens,
-        worker->config.chunk_tokens, worker->info.context, worker->config.threads,
-        worker->info.numerics_name);
-}
-
 /* In the order in which each part needs the ones before; worker_down takes what there is apart again. */
 static enum status worker_up(struct worker_life *life, struct error *err)
 {
     struct worker *worker = &life->worker;
     TRY(advertise_find(worker->config.advertise, worker->config.listen, worker->config.router,
                        &worker->config.advertised, err));
-    TRY(open_engine(worker, err));
-    TRY(open_transport(worker, err));
+    TRY(worker_engine_open(worker, err));
     TRY(rpc_runtime_create(RPC_THREADS, &worker->runtime, err));
     if (transfer_loop_create(&worker->loop) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
@@ -329,7 +246,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
                                        .role = worker,
                                        .up_changed = on_session_changed,
                                        .up_context = life};
-    TRY(start_steps(worker, err));
+    TRY(worker_engine_start(worker, err));
     TRY(worker->ops->create(worker, &worker->role, err));
     struct http_server_config http = {
         .listen = worker->config.metrics_listen, .handle = on_http, .context = worker};
@@ -345,7 +262,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
         return error_set(err, STATUS_IO, "the transfer thread could not be started");
     life->transferring = true;
     rpc_server_set_serving(life->server, true);
-    log_sizes(worker);
+    worker_engine_log_sizes(worker);
     return STATUS_OK;
 }
 

@@ -1,0 +1,92 @@
+#include "common/worker/worker_engine.h"
+
+#include "common/base/log.h"
+
+#define MODULE "worker"
+
+static enum status open_engine(struct worker *worker, struct error *err)
+{
+    const struct worker_config *config = &worker->config;
+    worker->block_count = config->kv_tokens / config->block_tokens;
+    /* On a prefill worker all blocks are pinned for readers: nobody is preempted. */
+    worker->swap_blocks = worker->ops->role == ROLE_PREFILL
+                              ? 0
+                              : (uint32_t)(worker->block_count * config->swap_share);
+    struct engine_config engine = {
+        .model_dir = config->model,
+        .weights = config->weights,
+        .kernels = {.f32 = config->compute == COMPUTE_F32,
+                    .isa = config->isa,
+                    .threads = config->threads,
+                    .cpus = config->cpu_count ? config->cpu_list : NULL,
+                    .may_spin = config->spin},
+        .block_tokens = config->block_tokens,
+        .block_count = worker->block_count,
+        .swap_blocks = worker->swap_blocks,
+        .max_rows = config->max_batch_tokens,
+        .max_sequences = config->max_batch_sequences,
+        .context_limit = config->context,
+    };
+    TRY(engine_open(&engine, &worker->engine, err));
+    worker->block_bytes = kv_layout_block_bytes(engine_layout(worker->engine));
+    return STATUS_OK;
+}
+
+static enum status open_transport(struct worker *worker, struct error *err)
+{
+    struct kv_transport_config config = {
+        .kind = KV_TRANSPORT_REMOTE,
+        .lane = worker->config.transport,
+        .pool_bytes = engine_pool_bytes(worker->engine),
+        .max_reads = worker->config.max_sequences, /* one of each sink */
+        .bind_interface = worker->config.interface,
+        .advertise = worker->config.advertised.host,
+        .max_connections = worker->config.kv_connections,
+        .faults = worker->config.kv_faults,
+    };
+    TRY(kv_transport_open(&config, &worker->transport, err));
+    return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
+}
+
+enum status worker_engine_open(struct worker *worker, struct error *err)
+{
+    TRY(open_engine(worker, err));
+    return open_transport(worker, err);
+}
+
+enum status worker_engine_start(struct worker *worker, struct error *err)
+{
+    struct step_loop_config config = {
+        .engine = worker->engine,
+        .chunk_tokens = worker->config.chunk_tokens,
+        .max_sequences = worker->config.max_sequences,
+        .max_batch_sequences = worker->config.max_batch_sequences,
+        .max_batch_tokens = worker->config.max_batch_tokens,
+        .block_count = worker->block_count,
+        .swap_blocks = worker->swap_blocks,
+        .policy = worker->config.batch_policy,
+        .starve_us = worker->config.starve_us,
+        .overtake_us = worker->config.overtake_us,
+        .grow = true,
+        .prefix_cache = worker->config.prefix_cache,
+        .eviction = worker->config.prefix_eviction,
+        .cost = cost_model_estimate(engine_shape(worker->engine), worker->block_bytes,
+                                    worker->config.threads),
+        .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
+    };
+    return step_loop_start(&config, &worker->steps, err);
+}
+
+void worker_engine_log_sizes(const struct worker *worker)
+{
+    log_info(
+        MODULE,
+        "msg=\"sizes\" kv_pool_mib=%zu kv_blocks=%u swap_blocks=%u block_tokens=%u block_kib=%zu "
+        "max_sequences=%u batch_sequences=%u batch_tokens=%u chunk_tokens=%u context=%u "
+        "threads=%u numerics=%s",
+        engine_pool_bytes(worker->engine) >> 20, worker->block_count, worker->swap_blocks,
+        worker->config.block_tokens, worker->block_bytes >> 10, worker->config.max_sequences,
+        worker->config.max_batch_sequences, worker->config.max_batch_tokens,
+        worker->config.chunk_tokens, worker->info.context, worker->config.threads,
+        worker->info.numerics_name);
+}

@@ -2,7 +2,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "common/base/log.h"
 #include "common/worker/step_moves.h"
+
+#define MODULE "step_run"
 
 bool step_plan_works(const struct step_plan *plan)
 {
@@ -34,14 +37,24 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
 static void sequence_failed(struct step_run *run, struct sequence *sequence, enum status status,
                             const struct error *err)
 {
-    sequence->state = SEQUENCE_HELD;
+    scheduler_fail(run->scheduler, sequence);
     step_events_post_error(run->events, STEP_FAILED, sequence->key, status, err);
+}
+
+/* Fails closed: what failed may have failed before, unseen. A limit that was broken (INVALID) says nothing of that. */
+static void distrust(struct step_run *run, enum status status)
+{
+    if (status != STATUS_INTERNAL)
+        return;
+    log_warn_limited(MODULE, "msg=\"what was computed may be wrong: the prefix cache forgets it\"");
+    scheduler_distrust(run->scheduler);
 }
 
 /* No token was drawn for this one alone; the others of the step have theirs. */
 static void draw_failed(struct step_run *run, struct sequence *sequence, enum status status)
 {
     struct error err;
+    distrust(run, status);
     error_set(&err, status,
               status == STATUS_INVALID
                   ? "every token is banned at position %u"
@@ -104,6 +117,7 @@ static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64
     enum status status = step_moves_run(run->engine, plan, swap_us, &err);
     if (status == STATUS_OK)
         return true;
+    distrust(run, status);
     parts_failed(run, plan, status, &err);
     moves_failed(run, plan->copies, plan->copy_count, status, &err);
     moves_failed(run, plan->swap_outs, plan->swap_out_count, status, &err);
@@ -118,9 +132,11 @@ static bool run_rows(struct step_run *run, const struct step_plan *plan)
     enum status status = FAILPOINT_FAILS("step.fails")
                              ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
                              : engine_step(run->engine, run->inputs, plan->part_count, &err);
-    if (status != STATUS_OK)
-        parts_failed(run, plan, status, &err);
-    return status == STATUS_OK;
+    if (status == STATUS_OK)
+        return true;
+    distrust(run, status);
+    parts_failed(run, plan, status, &err);
+    return false;
 }
 
 void step_run_plan(struct step_run *run, const struct step_plan *plan)

@@ -2,6 +2,7 @@
  * thread only.
  *
  * A sequence whose rows or token could not be had goes no further: it is held until whoever added it removes it (STEP_FAILED).
+ * Where the device failed, or gave a number that is none, the prefix cache forgets all that was computed before, too.
  */
 #ifndef BATON_WORKER_STEP_RUN_H
 #define BATON_WORKER_STEP_RUN_H

@@ -296,6 +296,82 @@ static void test_a_prompt_skips_what_is_cached(void **state)
     scheduler_destroy(s);
 }
 
+static uint32_t cached(struct scheduler *s)
+{
+    return prefix_cache_count(scheduler_prefix_cache(s));
+}
+
+/* What lands is nobody's until it is admitted, which Confirm allows: a handoff that ends before leaves nothing. */
+static void test_what_lands_is_cached_only_when_it_is_admitted(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(8, true, 0);
+    config.prefix_cache = true;
+    struct scheduler *s = make(&config);
+    add_at(s, 1, PLAN_RECEIVE, PRIORITY_NORMAL, 14, 3, 0);
+    assert_int_equal(reserved(s, 0), 1);
+    step(s);
+    assert_int_equal(cached(s), 0);
+    scheduler_remove(s, find(s, 1));
+    assert_int_equal(cached(s), 0);
+    assert_int_equal(free_blocks(s), 8);
+    add_at(s, 2, PLAN_RECEIVE, PRIORITY_NORMAL, 14, 3, 0);
+    struct sequence *received = scheduler_reserve(s, 0);
+    assert_int_equal(received->computed, 0);
+    assert_int_equal(scheduler_admit(s, received, 5), FINISH_NONE);
+    assert_int_equal(cached(s), 3);
+    scheduler_destroy(s);
+}
+
+/* Nothing from before is given to anybody; who runs goes on, and adds nothing. */
+static void test_what_is_distrusted_is_computed_anew(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(16, true, 0);
+    config.prefix_cache = true;
+    struct scheduler *s = make(&config);
+    add(s, 1, 12, 8);
+    step(s);
+    assert_int_equal(cached(s), 3);
+    add_at(s, 2, PLAN_RECEIVE, PRIORITY_NORMAL, 14, 3, 0);
+    struct sequence *received = scheduler_reserve(s, 0);
+    scheduler_distrust(s);
+    assert_int_equal(cached(s), 0);
+    assert_int_equal(scheduler_admit(s, received, 5), FINISH_NONE);
+    for (int i = 0; i < 5; i++)
+        step(s);
+    assert_true(find(s, 1)->computed >= 16);
+    assert_int_equal(cached(s), 0);
+    add(s, 3, 12, 1);
+    const struct step_plan *plan = step(s);
+    assert_int_equal(plan->parts[plan->part_count - 1].row_count, 12);
+    assert_int_equal(cached(s), 3);
+    scheduler_destroy(s);
+}
+
+/* However often it looks: what it would find counts as asked for when it gets it. */
+static void test_who_waits_asks_the_cache_once(void **state)
+{
+    (void)state;
+    struct scheduler_config config = config_of(9, true, 0);
+    config.prefix_cache = true;
+    struct scheduler *s = make(&config);
+    add(s, 1, 12, 4); /* grows to 4 */
+    step(s);
+    add_at(s, 2, PLAN_RECEIVE, PRIORITY_NORMAL, 14, 3, 0); /* the same 3, and 1 more */
+    assert_int_equal(reserved(s, 0), 2);
+    const struct prefix_cache *cache = scheduler_prefix_cache(s);
+    uint64_t asked = prefix_cache_counters(cache).asked;
+    add_at(s, 3, PLAN_LOCAL, PRIORITY_NORMAL, 26, 2, 0); /* those 3, and 4: one too many */
+    for (int i = 0; i < 9; i++)
+        assert_int_equal(reserved(s, 0), 0);
+    assert_int_equal(prefix_cache_counters(cache).asked, asked);
+    scheduler_remove(s, find(s, 2));
+    assert_int_equal(reserved(s, 0), 3);
+    assert_int_equal(prefix_cache_counters(cache).asked, asked + 6);
+    scheduler_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +383,9 @@ int main(void)
         cmocka_unit_test(test_answers_to_one_prompt_share_its_blocks),
         cmocka_unit_test(test_a_fork_without_room_is_refused_and_leaves_nothing),
         cmocka_unit_test(test_a_prompt_skips_what_is_cached),
+        cmocka_unit_test(test_what_lands_is_cached_only_when_it_is_admitted),
+        cmocka_unit_test(test_what_is_distrusted_is_computed_anew),
+        cmocka_unit_test(test_who_waits_asks_the_cache_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* step_loop with too few KV blocks: sequences that are swapped out, or dropped and computed again, computed here or received, with
- * and without cached prompts, give the bytes that they give alone; and a move that fails ends whom it concerns, with no wrong token.
+ * and without cached prompts, give the bytes that they give alone; and a move or a step that fails ends whom it concerns, with no wrong token.
  * Every wait is for an event. */
 #include "common/base/failpoint.h"
 #include "common/worker/step_loop.h"
@@ -297,12 +297,65 @@ static void test_a_move_that_fails_ends_whom_it_concerns(void **state)
     close_side(&tight);
 }
 
+/* One request after the other, to its end. Returns what was cached of its prompt; *failed: a step failed under it. */
+static uint32_t run_one(struct side *side, uint32_t request, struct answers *answers, bool *failed)
+{
+    uint32_t cached_tokens = UINT32_MAX;
+    *failed = false;
+    add(side, request, PLAN_LOCAL);
+    for (bool ended = false; !ended;) {
+        struct step_event *event = next(side);
+        if (event->kind == STEP_RESERVED)
+            cached_tokens = event->cached_tokens;
+        else if (event->kind == STEP_TOKENS)
+            ended = note_tokens(event, answers) > 0;
+        else if (event->kind == STEP_FAILED)
+            ended = *failed = true;
+        step_loop_recycle(side->loop, event);
+    }
+    if (!*failed)
+        return cached_tokens;
+    step_loop_remove(side->loop, (struct sequence_key){request, 1});
+    struct step_event *removed = next(side);
+    assert_int_equal(removed->kind, STEP_REMOVED);
+    step_loop_recycle(side->loop, removed);
+    return cached_tokens;
+}
+
+/* What failed may have failed before, unseen: nobody goes on from what was computed by then. */
+static void test_a_step_that_fails_leaves_nothing_cached(void **state)
+{
+    (void)state;
+    enum { STEPS = (PROMPT + CHUNK - 1) / CHUNK + ANSWER - 1 }; /* of the first request */
+    static struct answers alone, got;
+    answers_alone(&alone);
+    char spec[64];
+    snprintf(spec, sizeof spec, "step.fails=fail@%d", STEPS + 1);
+    setenv("BATON_FAILPOINTS", spec, 1);
+    struct error err;
+    assert_int_equal(failpoint_init("step_loop", &err), STATUS_OK);
+    struct side side;
+    open_side(&side, ROOMY, 0, true);
+    got = (struct answers){0};
+    static const uint32_t cached[] = {0, COMMON, 0, COMMON};
+    for (uint32_t request = 0; request < 4; request++) {
+        bool failed;
+        assert_int_equal(run_one(&side, request, &got, &failed), cached[request]);
+        assert_int_equal(failed, request == 1);
+        assert_int_equal(got.counts[request], failed ? 0 : ANSWER);
+        assert_memory_equal(got.hashes[request], alone.hashes[request],
+                            got.counts[request] * sizeof(uint64_t));
+    }
+    close_side(&side);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_preempted_sequences_give_the_bytes_that_they_give_alone),
         cmocka_unit_test(test_a_cached_prompt_is_ready_at_once),
         cmocka_unit_test(test_a_move_that_fails_ends_whom_it_concerns),
+        cmocka_unit_test(test_a_step_that_fails_leaves_nothing_cached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

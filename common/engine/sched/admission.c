@@ -52,10 +52,16 @@ uint32_t admission_count_growers(const struct scheduler *s)
     return growers;
 }
 
-bool admission_make_room(struct scheduler *s, uint32_t need)
+/* `need` blocks, and one for each that runs. */
+static bool has_room(const struct scheduler *s, uint32_t need)
 {
     uint64_t left_free = s->config.grow ? s->growers : 0;
-    return need + left_free <= reuse_available(s) && reuse_make_free(s, need);
+    return need + left_free <= reuse_available(s);
+}
+
+bool admission_make_room(struct scheduler *s, uint32_t need)
+{
+    return has_room(s, need) && reuse_make_free(s, need);
 }
 
 void admission_end_round(struct scheduler *s)
@@ -106,11 +112,12 @@ static void begin_round(struct scheduler *s)
     s->queue_is_built = true;
 }
 
-/* Cached blocks first: making room for the others must not evict those. */
+/* Cached blocks first: making room for the others must not evict those. They count as asked for only when all fits: who waits looks
+ * again and again. */
 static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uint32_t need)
 {
     struct prefix_match match = reuse_match(s, sequence);
-    if (need - match.blocks + match.idle > reuse_available(s))
+    if (!has_room(s, need - match.blocks + match.idle))
         return false;
     reuse_take(s, sequence);
     uint32_t hits = sequence->block_count;
@@ -125,8 +132,10 @@ static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uin
 
 static bool use_match(struct scheduler *s)
 {
-    s->matches_left -= s->matches_left > 0;
-    return s->matches_left > 0;
+    if (s->matches_left == 0)
+        return false;
+    s->matches_left--;
+    return true;
 }
 
 /* All that it needs to begin or go on, or none. */
@@ -144,8 +153,7 @@ static bool take_blocks(struct scheduler *s, struct sequence *sequence)
         sequence->state =
             sequence->computed < sequence->prompt_count ? SEQUENCE_PREFILL : SEQUENCE_DECODE;
     } else {
-        if (need + (s->config.grow ? s->growers : 0) > reuse_available(s) &&
-            (!s->cache || !use_match(s)))
+        if (!has_room(s, need) && (!s->cache || !use_match(s)))
             return false;
         sequence->hold = purpose[sequence->plan];
         if (!take_with_cached(s, sequence, need))

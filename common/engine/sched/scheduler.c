@@ -250,6 +250,16 @@ static void plan_parts(struct scheduler *s)
         batch_plan(&s->limits, s->policy, s->by_arrival, s->count, s->scratch, s->parts);
 }
 
+/* What others may read is never written: it would be a wrong token. */
+static void check_targets(const struct scheduler *s, const struct planned_rows *part)
+{
+    const struct sequence *sequence = part->sequence;
+    uint32_t first = sequence->computed / s->config.block_tokens;
+    uint32_t end = scheduler_blocks_for(s, sequence->computed + part->row_count);
+    for (uint32_t i = first; i < end; i++)
+        ASSERT(kv_blocks_writable(s->blocks, sequence->blocks[i]));
+}
+
 const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
 {
     scheduler_told(s, now_us);
@@ -264,10 +274,8 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
         growth_for_class(s);
     preemption_end_plan(s);
     for (uint32_t i = 0; i < s->plan.part_count; i++) {
-        struct sequence *sequence = s->parts[i].sequence;
-        uint32_t block = sequence->blocks[sequence->computed / s->config.block_tokens];
-        ASSERT(kv_blocks_writable(s->blocks, block)); /* others may read it: a wrong token */
-        sequence->ran_us = s->now_us;
+        check_targets(s, &s->parts[i]);
+        s->parts[i].sequence->ran_us = s->now_us;
     }
     s->plan.copies = s->plan_copies.list;
     s->plan.copy_count = s->plan_copies.count;
@@ -312,6 +320,21 @@ enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned
     if (sequence->state == SEQUENCE_PREFILL)
         sequence->state = sequence->plan == PLAN_HAND_OFF ? SEQUENCE_HELD : SEQUENCE_DECODE;
     return finish_of(s, sequence);
+}
+
+void scheduler_fail(struct scheduler *s, struct sequence *sequence)
+{
+    sequence->state = SEQUENCE_HELD;
+    admission_end_round(s);
+}
+
+void scheduler_distrust(struct scheduler *s)
+{
+    if (!s->cache)
+        return;
+    prefix_cache_clear(s->cache);
+    for (uint32_t i = 0; i < s->count; i++)
+        reuse_stop(s->by_arrival[i]);
 }
 
 struct scheduler_load scheduler_load(const struct scheduler *s)

@@ -127,6 +127,12 @@ void scheduler_step_done(struct scheduler *scheduler, uint64_t took_us, uint64_t
 enum finish_reason scheduler_rows_done(struct scheduler *scheduler, const struct planned_rows *part,
                                        uint32_t token);
 
+/* It can't go on: its rows or its token could not be had. HELD until removed. */
+void scheduler_fail(struct scheduler *scheduler, struct sequence *sequence);
+/* What was computed so far may be wrong (the device failed, a number that is none): the prefix cache forgets all of it, also what
+ * is held, and those that run add nothing to it any more. */
+void scheduler_distrust(struct scheduler *scheduler);
+
 struct scheduler_load {
     uint32_t waiting, running;
     uint32_t preempted; /* of the waiting ones: ran before; swapped out or to be computed again */

@@ -265,7 +265,7 @@ static void decode_with_spec(struct decode_role *role, const Baton__Worker__V1__
     if (decode.has_handle) {
         decode.handle = wire_handle(command->handle);
         decode.peer = kv_import_peer(role->imports, command->source_address, command->source_name);
-        if (decode.peer == 0 || decode.handle.token_count != role->pending.token_count) {
+        if (decode.peer == 0 || !wire_handle_fits(&decode.handle, &role->pending)) {
             session_send_refused(
                 &role->worker->session, (struct sequence_key){command->request, command->attempt},
                 "invalid",

@@ -136,7 +136,7 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
     }
     role->pending_name = command->request_name;
     source_on_prefill(role->sources, clock_now_us(), key.request, key.attempt,
-                      role->pending.token_count, &role->actions);
+                      role->pending.token_count, wire_prompt_hash(&role->pending), &role->actions);
     run_actions(role);
     free(role->pending.tokens); /* NULL once started */
     role->pending.tokens = NULL;

@@ -35,6 +35,7 @@ struct handle {
     struct handle_ref ref;
     uint64_t model_hash, layout_hash, numerics_id;
     uint32_t token_count; /* prompt + emitted */
+    uint64_t prompt_hash; /* of those tokens; what it is made of is the roles' business */
     uint32_t block_count;
     const uint32_t *blocks; /* [block_count] in the source's pool, in order */
 };

@@ -22,6 +22,7 @@ struct source {
     uint64_t subscriber; /* that reader's stream */
     bool subscribed;     /* false again when the stream is lost */
     uint32_t token_count, block_count, ready_tokens;
+    uint64_t prompt_hash;
     uint64_t lease_end_us;
     struct source_completion completion; /* its checksums are this slot's */
     uint32_t *blocks, *checksums;        /* [max_blocks], this slot's part of the table's arrays */
@@ -192,6 +193,7 @@ static void send_opened(const struct source_table *table, const struct source *s
                         .layout_hash = table->config.layout_hash,
                         .numerics_id = table->config.numerics_id,
                         .token_count = source->token_count,
+                        .prompt_hash = source->prompt_hash,
                         .block_count = source->block_count,
                         .blocks = source->blocks};
 }
@@ -226,7 +228,8 @@ static void publish(const struct source *source, struct source_actions *out)
 /* ---------------------------------------------------------------------------------------- Session */
 
 void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t request,
-                       uint32_t attempt, uint32_t token_count, struct source_actions *out)
+                       uint32_t attempt, uint32_t token_count, uint64_t prompt_hash,
+                       struct source_actions *out)
 {
     (void)now_us; /* a queued source has no lease yet */
     out->count = 0;
@@ -261,6 +264,7 @@ void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t req
     source->request = request;
     source->attempt = source->reader = attempt;
     source->token_count = token_count;
+    source->prompt_hash = prompt_hash;
     source->block_count = (uint32_t)block_count;
     source->ready_tokens = 0;
     append(out, SOURCE_START, request, attempt);

@@ -81,7 +81,8 @@ void source_actions_deinit(struct source_actions *list);
  * refused as "gone" if it has ended. Refused too: "limit" with a full table, "invalid" if the prompt is empty or longer than
  * max_blocks. */
 void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t request,
-                       uint32_t attempt, uint32_t token_count, struct source_actions *out);
+                       uint32_t attempt, uint32_t token_count, uint64_t prompt_hash,
+                       struct source_actions *out);
 /* Ends attempts <= attempt. */
 void source_on_release(struct source_table *table, uint64_t now_us, uint64_t request,
                        uint32_t attempt, struct source_actions *out);

@@ -1,7 +1,11 @@
 #include "common/worker/wire.h"
 
+#include "common/base/str.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_SALT_BYTES 256
 
 static enum status check_ids(const uint32_t *ids, size_t count, uint32_t vocab, struct error *err)
 {
@@ -44,6 +48,9 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     TRY(read_sampling(in->sampling, &sampling, err));
     TRY(check_ids(in->prompt, in->prompt_count, info->vocab, err));
     TRY(check_ids(in->emitted, in->emitted_count, info->vocab, err));
+    if (in->cache_salt_bytes > MAX_SALT_BYTES)
+        return error_set(err, STATUS_INVALID, "a cache salt of %zu bytes, at most %d are taken",
+                         in->cache_salt_bytes, MAX_SALT_BYTES);
     uint64_t total = (uint64_t)in->prompt_count + in->emitted_count;
     if (in->prompt_count == 0 || total > UINT32_MAX / 8)
         return error_set(err, STATUS_INVALID,
@@ -65,6 +72,17 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     return STATUS_OK;
 }
 
+uint64_t wire_prompt_hash(const struct sequence_spec *spec)
+{
+    return hash_bytes(spec->tokens, spec->token_count * sizeof *spec->tokens, HASH_SEED);
+}
+
+bool wire_handle_fits(const struct handle *handle, const struct sequence_spec *spec)
+{
+    return handle->token_count == spec->token_count &&
+           handle->prompt_hash == wire_prompt_hash(spec);
+}
+
 struct handle wire_handle(const Baton__Worker__V1__Handle *message)
 {
     return (struct handle){
@@ -73,6 +91,7 @@ struct handle wire_handle(const Baton__Worker__V1__Handle *message)
         .layout_hash = message->layout_hash,
         .numerics_id = message->numerics_id,
         .token_count = message->token_count,
+        .prompt_hash = message->prompt_hash,
         .block_count = message->n_blocks > UINT32_MAX ? UINT32_MAX : (uint32_t)message->n_blocks,
         .blocks = message->blocks,
     };
@@ -88,6 +107,7 @@ void wire_handle_pack(const struct handle *handle, Baton__Worker__V1__Handle *me
     message->layout_hash = handle->layout_hash;
     message->numerics_id = handle->numerics_id;
     message->token_count = handle->token_count;
+    message->prompt_hash = handle->prompt_hash;
     message->n_blocks = handle->block_count;
     message->blocks = (uint32_t *)handle->blocks; /* packing only reads */
 }

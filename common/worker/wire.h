@@ -20,6 +20,11 @@ struct wire_prompt {
 enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
                                struct sequence_spec *spec, struct error *err) WARN_UNUSED;
 
+/* Of all its tokens, the same at every worker. Against mix-ups: who can choose tokens can make two prompts collide. */
+uint64_t wire_prompt_hash(const struct sequence_spec *spec);
+/* Whether the handle is of this very prompt: what is read through it is cached under these tokens. */
+bool wire_handle_fits(const struct handle *handle, const struct sequence_spec *spec);
+
 /* `handle->blocks` points into the message. */
 struct handle wire_handle(const Baton__Worker__V1__Handle *message);
 void wire_handle_pack(const struct handle *handle, Baton__Worker__V1__Handle *message);

@@ -233,8 +233,17 @@ INFO = message((1, 1), (2, "prefill-0"), (3, 1), (4, fixed64(7)), (5, "127.0.0.1
 SAMPLING = message((1, 0.5), (2, 40), (3, 0.9), (4, 0.05), (5, fixed64(3)), (6, 8), (9, [2, 5]))
 
 
-def handle(incarnation=7, id=0, generation=1, tokens=20, blocks=(0, 1)):
-    return message((1, fixed64(incarnation)), (2, id), (3, generation), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3)), (7, tokens), (8, fixed32s(blocks)))
+def prompt_hash(tokens):
+    """FNV-1a, as wire_prompt_hash."""
+    value = 0xCBF29CE484222325
+    for byte in b"".join(struct.pack("<I", token) for token in tokens):
+        value = (value ^ byte) * 0x100000001B3 & (1 << 64) - 1
+    return value
+
+
+def handle(incarnation=7, id=0, generation=1, tokens=range(3, 23), blocks=(0, 1)):
+    return message((1, fixed64(incarnation)), (2, id), (3, generation), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3)), (7, len(tokens)), (8, fixed32s(blocks)),
+                   (9, fixed64(prompt_hash(tokens))))
 
 
 def ref(incarnation=7, id=0, generation=1):
@@ -261,7 +270,7 @@ SESSION_DOWN = {
     "prefill again": message((1, message(*key(1, 2), (3, PROMPT), (4, fixed32s([9, 9])), (5, SAMPLING)))),
     "decode": message((2, message(*key(), (3, handle()), (4, PROMPT), (6, SAMPLING), (7, "127.0.0.1:4001"), (8, "prefill-0"), (9, "r-1")))),
     "decode alone": message((2, message(*key(2, 1), (4, PROMPT), (6, SAMPLING)))),
-    "decode long": message((2, message(*key(3, 1), (3, handle(tokens=300, blocks=range(19))), (4, fixed32s([1] * 300)), (6, SAMPLING), (7, "a:1"), (8, "p")))),
+    "decode long": message((2, message(*key(3, 1), (3, handle(tokens=[1] * 300, blocks=range(19))), (4, fixed32s([1] * 300)), (6, SAMPLING), (7, "a:1"), (8, "p")))),
     "release": message((3, message(*key()))),
     "hello": message((4, message((1, fixed64(1))))),
     "hello of another": message((4, message((1, fixed64(2))))),

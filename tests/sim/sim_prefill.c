@@ -202,7 +202,7 @@ static void on_message(struct sim *sim, uint32_t process, const struct sim_event
     case MESSAGE_PREFILL:
         if (refuses(sim, process, m))
             return;
-        source_on_prefill(p->sources, sim->now_us, m->request, m->attempt, m->token_count,
+        source_on_prefill(p->sources, sim->now_us, m->request, m->attempt, m->token_count, 0,
                           &p->source_out);
         break;
     case MESSAGE_RELEASE:

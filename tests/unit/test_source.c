@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #define INCARNATION 7
+#define PROMPT_HASH 0xfeedu
 #define LEASE_US    1000
 
 struct fixture {
@@ -58,7 +59,7 @@ static void expect(struct fixture *f, const char *text)
 
 static void prefill(struct fixture *f, uint64_t request, uint32_t attempt, uint32_t tokens)
 {
-    source_on_prefill(f->table, f->now_us, request, attempt, tokens, &f->out);
+    source_on_prefill(f->table, f->now_us, request, attempt, tokens, PROMPT_HASH, &f->out);
 }
 
 static void reserved(struct fixture *f, uint64_t request, uint32_t attempt, uint32_t block_count)
@@ -116,6 +117,7 @@ static void test_the_whole_life(void **state)
     const struct handle *handle = &f->out.items[0].handle;
     assert_int_equal(handle->ref.incarnation, INCARNATION);
     assert_int_equal(handle->token_count, 6);
+    assert_true(handle->prompt_hash == PROMPT_HASH);
     assert_int_equal(handle->model_hash, 1);
     assert_int_equal(handle->layout_hash, 2);
     assert_int_equal(handle->numerics_id, 3);

@@ -92,6 +92,24 @@ static void test_what_is_wrong_is_named(void **state)
     crowded.stop_ids = stops;
     crowded.n_stop_ids = SAMPLING_MAX_STOP_IDS + 1;
     expect_refused((struct wire_prompt){good, NULL, 1, 0, &crowded, NULL, 0}, "stop ids");
+    static const char salt[257];
+    expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, salt, 257}, "257 bytes");
+}
+
+/* A handle is taken for the tokens it was made of, and for no others, though as many. */
+static void test_a_handle_is_of_one_prompt(void **state)
+{
+    (void)state;
+    uint32_t tokens[] = {1, 2, 3, 4}, others[] = {1, 2, 4, 3};
+    struct sequence_spec spec = {.tokens = tokens, .token_count = 4};
+    struct handle handle = {.token_count = 4, .prompt_hash = wire_prompt_hash(&spec)};
+    assert_true(wire_handle_fits(&handle, &spec));
+    struct sequence_spec shorter = {.tokens = tokens, .token_count = 3};
+    struct sequence_spec mixed = {.tokens = others, .token_count = 4};
+    assert_false(wire_handle_fits(&handle, &shorter));
+    assert_false(wire_handle_fits(&handle, &mixed));
+    handle.token_count = 3;
+    assert_false(wire_handle_fits(&handle, &shorter));
 }
 
 static void test_handles_survive_the_wire(void **state)
@@ -103,6 +121,7 @@ static void test_handles_survive_the_wire(void **state)
                             .layout_hash = 5,
                             .numerics_id = 6,
                             .token_count = 70,
+                            .prompt_hash = 71,
                             .block_count = 3,
                             .blocks = blocks};
     Baton__Worker__V1__Handle message;
@@ -110,6 +129,7 @@ static void test_handles_survive_the_wire(void **state)
     struct handle back = wire_handle(&message);
     assert_true(handle_ref_equal(back.ref, handle.ref));
     assert_int_equal(back.token_count, 70);
+    assert_int_equal(back.prompt_hash, 71);
     assert_int_equal(back.block_count, 3);
     assert_memory_equal(back.blocks, blocks, sizeof blocks);
     assert_true(back.model_hash == 4 && back.layout_hash == 5 && back.numerics_id == 6);
@@ -123,6 +143,7 @@ int main(void)
         cmocka_unit_test(test_prompt_and_emitted_become_one),
         cmocka_unit_test(test_each_tenant_has_its_own_root),
         cmocka_unit_test(test_what_is_wrong_is_named),
+        cmocka_unit_test(test_a_handle_is_of_one_prompt),
         cmocka_unit_test(test_handles_survive_the_wire),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

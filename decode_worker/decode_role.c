@@ -445,7 +445,8 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_TOKENS: on_tokens(role, event); break;
     case STEP_FAILED: on_failed(role, event); break;
     case STEP_READY:
-    case STEP_REMOVED: break;
+    case STEP_REMOVED:
+    case STEP_CACHE: break; /* the worker sends those up itself */
     }
 }
 

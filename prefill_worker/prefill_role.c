@@ -261,7 +261,8 @@ static void on_step_event(void *context, const struct step_event *event)
         run_actions(role);
         role->sentence = NULL;
         break;
-    case STEP_REMOVED: break;
+    case STEP_REMOVED:
+    case STEP_CACHE: break; /* the worker sends those up itself */
     }
 }
 

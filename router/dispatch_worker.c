@@ -324,6 +324,16 @@ static void on_load(struct dispatch *dispatch, struct worker *worker,
     dispatch->place_needed = dispatch->board_changed = true;
 }
 
+static void on_cache(struct dispatch *dispatch, struct worker *worker,
+                     const Baton__Worker__V1__CacheEvents *events)
+{
+    uint64_t counts[CACHE_CHANGES] = {0};
+    if (cache_feed_take(&worker->cache, events, counts))
+        router_metrics_cache(dispatch->config.metrics, counts);
+    else
+        misbehaved(worker, "cache");
+}
+
 static void on_event(struct dispatch *dispatch, struct worker *worker,
                      const Baton__Worker__V1__SessionUp *up)
 {
@@ -342,6 +352,7 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
         on_pulled(dispatch, worker, up->pulled);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_LOAD: on_load(dispatch, worker, up->load); break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_CACHE: on_cache(dispatch, worker, up->cache); break;
     default: misbehaved(worker, "event");
     }
 }

@@ -65,6 +65,13 @@ static void create_work(struct router_metrics *m)
         m->kv_bytes[i] = metrics_counter(m->metrics, "baton_router_kv_bytes_total",
                                          "KV bytes that decode workers pulled", labels);
     }
+    static const char *const changes[CACHE_CHANGES] = {"cleared", "stored", "removed"};
+    for (int i = 0; i < CACHE_CHANGES; i++) {
+        snprintf(labels, sizeof labels, "change=\"%s\"", changes[i]);
+        m->cache_changes[i] =
+            metrics_counter(m->metrics, "baton_router_cache_events_total",
+                            "What workers told of their prefix caches, listings included", labels);
+    }
 }
 
 static struct histogram *seconds(struct router_metrics *m, const char *name, const char *help)
@@ -120,6 +127,12 @@ void router_metrics_answered(struct router_metrics *m, const struct request *req
     histogram_observe(m->tpot_seconds,
                       seconds_between(t->first_us, t->last_us) / (request->emitted_count - 1));
     histogram_observe(m->token_1_to_2_seconds, seconds_between(t->first_us, t->second_us));
+}
+
+void router_metrics_cache(struct router_metrics *m, const uint64_t counts[CACHE_CHANGES])
+{
+    for (int i = 0; i < CACHE_CHANGES; i++)
+        counter_add(m->cache_changes[i], counts[i]);
 }
 
 void router_metrics_pulled(struct router_metrics *m, const char *lane, uint64_t bytes)

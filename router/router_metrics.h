@@ -23,6 +23,7 @@ struct router_metrics {
     struct counter *late_messages;                  /* calls that were opened, and nothing came */
     struct gauge *workers_up[2], *workers_known[2]; /* prefill, decode */
     struct counter *kv_bytes[ROUTER_LANES];
+    struct counter *cache_changes[CACHE_CHANGES]; /* what workers told of their prefix caches */
     struct histogram *queue_seconds, *ttft_seconds, *tpot_seconds, *token_1_to_2_seconds,
         *request_seconds;
 };
@@ -34,6 +35,8 @@ void router_metrics_destroy(struct router_metrics *metrics);
 void router_metrics_ended(struct router_metrics *metrics, enum reason reason);
 /* Its times and tokens, when it was answered. */
 void router_metrics_answered(struct router_metrics *metrics, const struct request *request);
+/* What one message said of a worker's prefix cache. */
+void router_metrics_cache(struct router_metrics *metrics, const uint64_t counts[CACHE_CHANGES]);
 void router_metrics_pulled(struct router_metrics *metrics, const char *lane, uint64_t bytes);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "common/domain/worker_info.h"
 #include "common/membership/membership.h"
+#include "router/cache_feed.h"
 #include "router/worker_link.h"
 
 #define ROUTER_MAX_WORKERS CLUSTER_MAX_WORKERS
@@ -39,6 +40,7 @@ struct worker {
     uint64_t redial_us, backoff_us;
     uint64_t complained_us; /* when a failed dial was last worth a warning; 0: never */
     struct worker_load load;
+    struct cache_feed cache;        /* of the stream that is up */
     uint64_t placed_at;             /* count of placements when it last got one */
     uint64_t lane_bytes_per_second; /* 0: not known */
     char lane[16]; /* of the last handoff that it pulled, or that was pulled from it */

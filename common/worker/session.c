@@ -41,6 +41,7 @@ static void take_stream(struct session *session, struct stream *stream)
         stream_cancel(old);
     }
     session->stream = stream;
+    session->streams++;
     session->last_load_us = 0;
     session->sent_draining = false;
     log_info_limited(MODULE, "peer=%s msg=\"the router's session is up\"", stream_peer(stream));
@@ -162,6 +163,42 @@ void session_send_tokens(struct session *session, const struct step_token *token
     up.tokens = &batch;
     if (!FAILPOINT_FAILS("worker.send_tokens"))
         session_send(session, &up);
+}
+
+static Baton__Worker__V1__CacheEvent cache_event_of(const struct prefix_event *event)
+{
+    static const Baton__Worker__V1__CacheEventKind kinds[] = {
+        [PREFIX_CLEARED] = BATON__WORKER__V1__CACHE_EVENT_KIND__CACHE_CLEARED,
+        [PREFIX_STORED] = BATON__WORKER__V1__CACHE_EVENT_KIND__CACHE_STORED,
+        [PREFIX_REMOVED] = BATON__WORKER__V1__CACHE_EVENT_KIND__CACHE_REMOVED};
+    Baton__Worker__V1__CacheEvent message = BATON__WORKER__V1__CACHE_EVENT__INIT;
+    message.kind = kinds[event->kind];
+    message.hash_low = event->hash.low;
+    message.hash_high = event->hash.high;
+    message.parent_low = event->parent.low;
+    message.parent_high = event->parent.high;
+    message.position = event->position;
+    message.token_count = event->token_count;
+    return message;
+}
+
+void session_send_cache(struct session *session, const struct prefix_event *events, uint32_t count)
+{
+    ASSERT(count > 0 && count <= STEP_CACHE_EVENTS);
+    Baton__Worker__V1__CacheEvent items[STEP_CACHE_EVENTS];
+    Baton__Worker__V1__CacheEvent *pointers[STEP_CACHE_EVENTS];
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = cache_event_of(&events[i]);
+        pointers[i] = &items[i];
+    }
+    Baton__Worker__V1__CacheEvents batch = BATON__WORKER__V1__CACHE_EVENTS__INIT;
+    batch.first_number = events[0].number;
+    batch.n_events = count;
+    batch.events = pointers;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_CACHE;
+    up.cache = &batch;
+    session_send(session, &up);
 }
 
 void session_send_refused(struct session *session, struct sequence_key key, const char *reason,

@@ -24,6 +24,7 @@ struct session {
     const struct session_handlers *handlers;
     void *role;
     struct stream *stream; /* NULL: no router */
+    uint64_t streams;      /* that there were, this one included */
     uint64_t router;       /* incarnation of the last one that said hello; 0: none did */
     bool draining;         /* said in every Load */
     bool sent_draining;    /* in a Load of this stream */
@@ -45,6 +46,7 @@ void session_send_refused(struct session *session, struct sequence_key key, cons
                           const char *message, bool retry);
 void session_send_lost(struct session *session, struct sequence_key key, const char *reason,
                        const char *message);
+void session_send_cache(struct session *session, const struct prefix_event *events, uint32_t count);
 void session_send(struct session *session, Baton__Worker__V1__SessionUp *up);
 /* A load report, at most every 100 ms. */
 void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us);

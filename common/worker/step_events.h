@@ -17,6 +17,7 @@ enum step_event_kind {
     STEP_TOKENS, /* what the step drew, one entry a sequence */
     STEP_FAILED, /* its rows or its token could not be had: status, sentence in err */
     STEP_REMOVED,
+    STEP_CACHE, /* what step_loop_read_cache asked for */
 };
 struct step_token {
     struct sequence_key key;
@@ -28,12 +29,14 @@ struct step_token {
 };
 struct step_event {
     enum step_event_kind kind;
-    struct sequence_key key; /* not for STEP_TOKENS */
+    struct sequence_key key; /* not for STEP_TOKENS and STEP_CACHE */
     enum sequence_plan plan;
     const uint32_t *blocks; /* STEP_RESERVED */
     uint32_t block_count, cached_tokens, ready_tokens;
     enum status status;
     struct error err;
+    const struct prefix_event *cache_events; /* STEP_CACHE: until the next one is asked for */
+    uint32_t cache_event_count;
     uint32_t token_count;
     struct step_token tokens[]; /* [max_sequences] */
 };

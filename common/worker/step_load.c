@@ -8,6 +8,7 @@ static void publish_cache(struct step_load *load, const struct engine *engine,
     atomic_store(&load->prefix_asked_tokens, counts.asked * block_tokens);
     atomic_store(&load->prefix_hit_tokens, counts.hits * block_tokens);
     atomic_store(&load->prefix_evicted_blocks, counts.evicted);
+    atomic_store(&load->prefix_changes, counts.changes);
 }
 
 void step_load_publish(struct step_load *load, const struct engine *engine,

@@ -16,6 +16,7 @@ struct step_load {
     _Atomic uint64_t queued_tokens, prompt_rows, decode_rows, steps;
     _Atomic uint64_t preemptions[STEP_PREEMPTIONS], dropped_rows;
     _Atomic uint64_t prefix_asked_tokens, prefix_hit_tokens, prefix_evicted_blocks;
+    _Atomic uint64_t prefix_changes; /* of what is cached, so far */
 };
 
 /* Step thread. Before tokens leave: who has the last one of an answer finds its blocks free and its rows counted. */

@@ -15,7 +15,7 @@
 #define JOB_ADD_LIMIT                                                                              \
     1024 /* above, nothing new is taken: room is left for what belongs to sequences that exist */
 
-enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_STOP };
+enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_READ_CACHE, JOB_STOP };
 
 struct job {
     enum job_kind kind;
@@ -23,6 +23,7 @@ struct job {
     struct sequence_spec spec;
     uint32_t first_token;
     uint64_t logits_hash;
+    bool restart;
 };
 
 struct step_loop {
@@ -31,6 +32,7 @@ struct step_loop {
     struct ring *jobs;
     struct step_events events;
     struct step_run run;
+    struct prefix_event cache_events[STEP_CACHE_EVENTS]; /* of the STEP_CACHE that is out */
     pthread_t thread;
     bool stopping; /* step thread's own */
     /* Transfer thread's own: what was refused last. Its removal must cost no place, or refusals could fill the ring. */
@@ -72,6 +74,20 @@ static void job_admit(struct step_loop *loop, const struct job *job)
     step_events_post(&loop->events, event);
 }
 
+static void job_read_cache(struct step_loop *loop, const struct job *job)
+{
+    struct step_event *event =
+        step_events_take(&loop->events, STEP_CACHE, (struct sequence_key){0});
+    struct prefix_cache *cache = scheduler_prefix_cache(loop->scheduler);
+    if (cache && job->restart)
+        prefix_cache_restart_events(cache);
+    if (cache)
+        event->cache_event_count =
+            prefix_cache_read_events(cache, loop->cache_events, STEP_CACHE_EVENTS);
+    event->cache_events = loop->cache_events;
+    step_events_post(&loop->events, event);
+}
+
 static void job_run(struct step_loop *loop, struct job *job)
 {
     struct sequence *sequence;
@@ -84,6 +100,7 @@ static void job_run(struct step_loop *loop, struct job *job)
             scheduler_remove(loop->scheduler, sequence);
         step_events_post(&loop->events, step_events_take(&loop->events, STEP_REMOVED, job->key));
         break;
+    case JOB_READ_CACHE: job_read_cache(loop, job); break;
     case JOB_STOP: loop->stopping = true; break;
     }
     free(job);
@@ -269,6 +286,11 @@ void step_loop_remove(struct step_loop *loop, struct sequence_key key)
         loop->has_refused = false;
     else
         job_post(loop, &(struct job){.kind = JOB_REMOVE, .key = key});
+}
+
+void step_loop_read_cache(struct step_loop *loop, bool restart)
+{
+    job_post(loop, &(struct job){.kind = JOB_READ_CACHE, .restart = restart});
 }
 
 struct ring *step_loop_events(struct step_loop *loop)

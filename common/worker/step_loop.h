@@ -46,6 +46,11 @@ void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t f
 /* Stops and frees; answered with STEP_REMOVED (also when the key is unknown, but for one whose add was told LIMIT last). */
 void step_loop_remove(struct step_loop *loop, struct sequence_key key);
 
+/* Answered with one STEP_CACHE: the next events of the prefix cache, at most STEP_CACHE_EVENTS, fewer only where no more wait (none
+ * without a cache). `restart`: from `cleared` on. One at a time: not before the last answer. */
+#define STEP_CACHE_EVENTS 256
+void step_loop_read_cache(struct step_loop *loop, bool restart);
+
 /* --- events (step_events.h): what the ring holds is recycled, each once --- */
 struct ring *step_loop_events(struct step_loop *loop);
 void step_loop_recycle(struct step_loop *loop, struct step_event *event);

@@ -4,11 +4,9 @@
 #include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/base/rng.h"
 #include "common/base/stop_signals.h"
 #include "common/http/http_server.h"
 #include "common/membership/registrar.h"
-#include "common/model_config/model_files.h"
 #include "common/worker/worker_engine.h"
 #include "proto/descriptors.h"
 
@@ -46,7 +44,10 @@ struct worker_life {
 static void on_step_event(void *context, const struct step_event *event)
 {
     struct worker *worker = context;
-    worker->ops->handlers.step_event(worker->role, event);
+    if (event->kind == STEP_CACHE)
+        cache_report_take(&worker->cache_report, &worker->session, worker->steps, event);
+    else
+        worker->ops->handlers.step_event(worker->role, event);
 }
 
 static void on_kv_event(void *context, const struct kv_event *event)
@@ -74,6 +75,7 @@ static void on_tick(void *context, uint64_t now_us)
     worker_metrics_transport(&worker->metrics, &counters);
     worker->session.draining = atomic_load(&worker->draining);
     forget_absent_router(worker, now_us);
+    cache_report_tick(&worker->cache_report, &worker->session, worker->steps);
     uint32_t busy = worker->ops->busy_count(worker->role);
     atomic_store(&worker->busy, busy);
     /* Who is done says so once, and then nothing: it would wait for that to be sent, and at the next tick for the next one. */
@@ -132,33 +134,6 @@ static void on_http(void *context, const char *path, struct http_reply *reply)
 }
 
 /* ---------------------------------------------------------------- coming up */
-
-static enum status fill_info(struct worker *worker, struct error *err)
-{
-    const struct worker_config *config = &worker->config;
-    struct worker_info *info = &worker->info;
-    if (*config->model_name)
-        str_copy(info->model, sizeof info->model, config->model_name);
-    else
-        TRY(model_folder_name(config->model, info->model, sizeof info->model, err));
-    str_copy(info->name, sizeof info->name, config->name);
-    info->role = worker->ops->role;
-    info->incarnation = rng_entropy();
-    info->model_hash = engine_model_hash(worker->engine);
-    info->layout_hash = kv_layout_hash(engine_layout(worker->engine));
-    info->numerics_id = engine_numerics_id(worker->engine);
-    str_copy(info->numerics_name, sizeof info->numerics_name, engine_numerics_name(worker->engine));
-    info->block_tokens = config->block_tokens;
-    info->block_count = worker->block_count;
-    info->context = engine_context(worker->engine);
-    info->vocab = engine_shape(worker->engine)->vocab;
-    info->config_hash = model_file_hash(config->model, "config.json");
-    info->tokenizer_hash = model_file_hash(config->model, "tokenizer.json");
-    info->started_ms = clock_unix_us() / 1000;
-    info->process_id = (uint32_t)getpid();
-    info->max_sequences = config->max_sequences;
-    return STATUS_OK;
-}
 
 static void on_late_hello(void *context)
 {
@@ -240,7 +215,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     if (transfer_loop_create(&worker->loop) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
     worker_metrics_init(&worker->metrics, worker->ops->role);
-    TRY(fill_info(worker, err));
+    TRY(worker_engine_info(worker, err));
     worker->session = (struct session){.info = &worker->info,
                                        .handlers = &session_handlers,
                                        .role = worker,

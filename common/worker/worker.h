@@ -7,6 +7,7 @@
 
 #include "common/rpc/rpc.h"
 #include "common/transport/kv_transport.h"
+#include "common/worker/cache_report.h"
 #include "common/worker/session.h"
 #include "common/worker/step_loop.h"
 #include "common/worker/transfer_loop.h"
@@ -23,7 +24,8 @@ struct worker {
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;
     struct step_loop *steps;
-    struct session session;   /* transfer thread */
+    struct session session;           /* transfer thread */
+    struct cache_report cache_report; /* likewise */
     uint64_t absent_since_us; /* likewise: draining without a router since then; 0: not so */
     struct worker_metrics metrics;
     const struct worker_role_ops *ops;

@@ -1,6 +1,12 @@
 #include "common/worker/worker_engine.h"
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/rng.h"
+#include "common/base/str.h"
+#include "common/model_config/model_files.h"
+
+#include <unistd.h>
 
 #define MODULE "worker"
 
@@ -75,6 +81,33 @@ enum status worker_engine_start(struct worker *worker, struct error *err)
         .cpu = worker->config.cpu_count ? worker->config.cpu_list[0] : -1,
     };
     return step_loop_start(&config, &worker->steps, err);
+}
+
+enum status worker_engine_info(struct worker *worker, struct error *err)
+{
+    const struct worker_config *config = &worker->config;
+    struct worker_info *info = &worker->info;
+    if (*config->model_name)
+        str_copy(info->model, sizeof info->model, config->model_name);
+    else
+        TRY(model_folder_name(config->model, info->model, sizeof info->model, err));
+    str_copy(info->name, sizeof info->name, config->name);
+    info->role = worker->ops->role;
+    info->incarnation = rng_entropy();
+    info->model_hash = engine_model_hash(worker->engine);
+    info->layout_hash = kv_layout_hash(engine_layout(worker->engine));
+    info->numerics_id = engine_numerics_id(worker->engine);
+    str_copy(info->numerics_name, sizeof info->numerics_name, engine_numerics_name(worker->engine));
+    info->block_tokens = config->block_tokens;
+    info->block_count = worker->block_count;
+    info->context = engine_context(worker->engine);
+    info->vocab = engine_shape(worker->engine)->vocab;
+    info->config_hash = model_file_hash(config->model, "config.json");
+    info->tokenizer_hash = model_file_hash(config->model, "tokenizer.json");
+    info->started_ms = clock_unix_us() / 1000;
+    info->process_id = (uint32_t)getpid();
+    info->max_sequences = config->max_sequences;
+    return STATUS_OK;
 }
 
 void worker_engine_log_sizes(const struct worker *worker)

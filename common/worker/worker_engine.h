@@ -8,6 +8,8 @@
 /* Loads the model and opens the transport: worker->engine, transport, and the figures of their blocks. What there is after a failure
  * is in `worker`, too. */
 enum status worker_engine_open(struct worker *worker, struct error *err) WARN_UNUSED;
+/* What the worker says of itself: worker->info, but the addresses. */
+enum status worker_engine_info(struct worker *worker, struct error *err) WARN_UNUSED;
 /* Starts worker->steps. */
 enum status worker_engine_start(struct worker *worker, struct error *err) WARN_UNUSED;
 /* One line with what was sized at start. */

@@ -14,6 +14,12 @@ def nothing_held(cluster):
     return all(b["pinned"] == b["landing"] == b["used"] == 0 for b in cluster.all_blocks().values())
 
 
+def router_knows_what_is_cached(cluster):
+    told = cluster.metrics("router")
+    known = told['baton_router_cache_events_total{change="stored"}'] - told['baton_router_cache_events_total{change="removed"}']
+    return known == sum(cluster.metrics(name)['baton_kv_blocks{state="cached"}'] for name in ("prefill-0", "decode-0")) > 0
+
+
 def outcome(answer):
     assert answer.timing.prefills == 1
     return answer.ids, answer.hashes
@@ -36,6 +42,7 @@ def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, con
     assert followed.timing.kv_bytes * blocks == first.timing.kv_bytes * (-(-len(longer) // BLOCK) - held)
     assert cluster.total("decode-0", COMPUTED) == 0
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+    wait_until("the router was told of all that is cached", lambda: router_knows_what_is_cached(cluster), 15)
     cluster.stop()
     cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=0, settings={"prefix-cache": "false"})
     client = connect(cluster)

@@ -287,6 +287,8 @@ SESSION_UP = {
     "draining": message((5, message(*key(), (3, "draining"), (4, "the worker is draining"), (5, 1)))),
     "load": message((6, message((1, 1), (2, 20), (3, 1), (4, 60), (5, 2), (6, 2), (7, 0)))),
     "pulled": message((7, message(*key(), (3, "tcp"), (4, 4096), (5, 2048)))),
+    "cache": message((8, message((1, 1), (2, message((1, 0))), (2, message((1, 1), (2, fixed64(5)), (3, fixed64(6)), (4, fixed64(7)), (7, 32))), (2, message((1, 2), (2, fixed64(5))))))),
+    "cache with a gap": message((8, message((1, 9), (2, message((1, 1), (2, fixed64(5)), (7, 32)))))),
 }
 PEER_DOWN = {
     "hello": message((1, message((1, 1), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3))))),

@@ -342,6 +342,50 @@ static void test_a_worker_that_lies_is_cut_off(void **state)
     cluster_stop(&c);
 }
 
+static void say_cache(struct fake *fake, uint64_t first, const int *kinds, size_t count)
+{
+    Baton__Worker__V1__CacheEvent events[4], *pointers[4];
+    for (size_t i = 0; i < count; i++) {
+        baton__worker__v1__cache_event__init(&events[i]);
+        events[i].kind = (Baton__Worker__V1__CacheEventKind)kinds[i];
+        events[i].token_count = 32;
+        pointers[i] = &events[i];
+    }
+    Baton__Worker__V1__CacheEvents batch = BATON__WORKER__V1__CACHE_EVENTS__INIT;
+    batch.first_number = first;
+    batch.n_events = count;
+    batch.events = pointers;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_CACHE;
+    up.cache = &batch;
+    fake_say(fake, &up);
+}
+
+/* What workers tell of their caches is counted; one whose numbers have a gap begins again, on a new session. */
+static void test_a_cache_is_told_without_gaps(void **state)
+{
+    (void)state;
+    enum { C = CACHE_CHANGE_CLEARED, S = CACHE_CHANGE_STORED, R = CACHE_CHANGE_REMOVED };
+    struct cluster c;
+    struct seen prefill, decode;
+    cluster_start(&c);
+    say_cache(&c.decode, 1, (int[]){C, S, S, R}, 4);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
+    fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS); /* behind it on the stream */
+    client_expect_answer(&c.client, 2);
+    const struct router_metrics *figures = router_figures(c.world.router);
+    assert_int_equal(counter_value(figures->cache_changes[C]), 1);
+    assert_int_equal(counter_value(figures->cache_changes[S]), 2);
+    assert_int_equal(counter_value(figures->cache_changes[R]), 1);
+    cluster_release(&c, &decode);
+    say_cache(&c.decode, 6, (int[]){S}, 1);
+    fake_expect(&c.decode, SEEN_CLOSED);
+    fake_expect(&c.decode, SEEN_SESSION);
+    assert_int_equal(counter_value(figures->cache_changes[S]), 2);
+    client_stop(&c.client);
+    cluster_stop(&c);
+}
+
 static void test_workers_that_differ_about_a_token(void **state)
 {
     (void)state;
@@ -529,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_steps_that_fail),
         cmocka_unit_test(test_a_worker_refuses),
         cmocka_unit_test(test_a_worker_that_lies_is_cut_off),
+        cmocka_unit_test(test_a_cache_is_told_without_gaps),
         cmocka_unit_test(test_workers_that_differ_about_a_token),
         cmocka_unit_test(test_a_stranger_at_the_address),
         cmocka_unit_test(test_workers_come_back_to_a_router_that_was_restarted),

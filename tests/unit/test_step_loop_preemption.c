@@ -349,6 +349,47 @@ static void test_a_step_that_fails_leaves_nothing_cached(void **state)
     close_side(&side);
 }
 
+/* Asks for events: `count` come, the first with this number and kind. Returns the last, copied. */
+static struct prefix_event read_cache(struct side *side, bool restart, uint32_t count,
+                                      uint64_t number, enum prefix_event_kind kind)
+{
+    struct prefix_event last = {0};
+    step_loop_read_cache(side->loop, restart);
+    struct step_event *event = next(side);
+    assert_int_equal(event->kind, STEP_CACHE);
+    assert_int_equal(event->cache_event_count, count);
+    for (uint32_t i = 0; i < count; i++) {
+        last = event->cache_events[i];
+        assert_int_equal(last.number, number + i);
+        assert_int_equal(last.kind, i ? PREFIX_STORED : kind);
+    }
+    step_loop_recycle(side->loop, event);
+    return last;
+}
+
+static void test_what_is_cached_is_told(void **state)
+{
+    (void)state;
+    enum { STORED = (PROMPT + ANSWER - 1) / BLOCK_TOKENS };
+    static struct answers answers;
+    struct side side;
+    bool failed;
+    answers = (struct answers){0};
+    open_side(&side, ROOMY, 0, true);
+    read_cache(&side, true, 1, 1, PREFIX_CLEARED);
+    run_one(&side, 0, &answers, &failed);
+    assert_int_equal(atomic_load(&step_loop_load(side.loop)->prefix_changes), STORED);
+    struct prefix_event last = read_cache(&side, false, STORED, 2, PREFIX_STORED);
+    assert_int_equal(last.position, STORED - 1);
+    assert_int_equal(last.token_count, BLOCK_TOKENS);
+    read_cache(&side, false, 0, 0, PREFIX_STORED);
+    read_cache(&side, true, 1 + STORED, 2 + STORED, PREFIX_CLEARED); /* for a new reader */
+    close_side(&side);
+    open_side(&side, ROOMY, 0, false);
+    read_cache(&side, true, 0, 0, PREFIX_STORED);
+    close_side(&side);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_a_cached_prompt_is_ready_at_once),
         cmocka_unit_test(test_a_move_that_fails_ends_whom_it_concerns),
         cmocka_unit_test(test_a_step_that_fails_leaves_nothing_cached),
+        cmocka_unit_test(test_what_is_cached_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,7 @@ static void store(struct prefix_cache *cache, const struct prefix_chain *chain,
     }
     eviction_store(cache->eviction, id, chain->length);
     cache->count++;
+    cache->counters.changes++;
     note(cache, id, PREFIX_STORED);
 }
 
@@ -106,6 +107,7 @@ static void forget(struct prefix_cache *cache, uint32_t id)
     kv_blocks_forget(cache->config.blocks, id);
     entry->stamp = 0;
     cache->count--;
+    cache->counters.changes++;
     if (entry->parent != NONE) {
         cache->entries[entry->parent].children--;
         offer_if_idle(cache, entry->parent);
@@ -303,6 +305,7 @@ void prefix_cache_clear(struct prefix_cache *cache)
         kv_blocks_forget(cache->config.blocks, id);
     }
     cache->count = 0;
+    cache->counters.changes++;
 }
 
 /* ---------------------------------------------------------------- telling */

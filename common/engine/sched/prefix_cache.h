@@ -91,6 +91,7 @@ struct prefix_cache_counters {
     uint64_t asked, hits; /* blocks of lookups */
     uint64_t inserted, known, kept_private, evicted;
     uint64_t collisions; /* names that were found with other tokens */
+    uint64_t changes;    /* blocks that were stored or removed, and clears: what events tell */
 };
 struct prefix_cache_counters prefix_cache_counters(const struct prefix_cache *cache);
 uint32_t prefix_cache_count(const struct prefix_cache *cache); /* blocks, held or not */

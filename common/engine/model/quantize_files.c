@@ -1,0 +1,140 @@
+#include "common/engine/model/quantize_files.h"
+
+#include "common/base/str.h"
+#include "common/model_config/quantization_config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES       4096
+#define CONFIG_LIMIT     ((size_t)1 << 20)
+#define SMALL_FILE_LIMIT ((size_t)256 << 20)
+
+static const char *const SMALL_FILES[] = {
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+};
+
+static enum status path_of(const char *dir, const char *name, char path[PATH_BYTES],
+                           struct error *err)
+{
+    if (snprintf(path, PATH_BYTES, "%s/%s", dir, name) < PATH_BYTES)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "the path of %s is too long", name);
+}
+
+enum status quantize_files_make_target(const char *out_dir, struct error *err)
+{
+    static const char *const model_files[] = {"config.json", "model.safetensors",
+                                              "model.safetensors.index.json"};
+    char path[PATH_BYTES];
+    if (mkdir(out_dir, 0755) != 0 && errno != EEXIST)
+        return error_set(err, STATUS_IO, "%s: %s", out_dir, strerror(errno));
+    for (size_t i = 0; i < sizeof model_files / sizeof *model_files; i++) {
+        TRY(path_of(out_dir, model_files[i], path, err));
+        if (access(path, F_OK) == 0)
+            return error_set(err, STATUS_INVALID,
+                             "%s: it is there already: a folder without a model is wanted", path);
+    }
+    return STATUS_OK;
+}
+
+void quantize_files_remove_model(const char *out_dir)
+{
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (path_of(out_dir, files[i], path, NULL) == STATUS_OK)
+            (void)unlink(path);
+}
+
+/* All of a file, NUL-terminated; STATUS_NOT_FOUND where it isn't there. */
+static enum status read_file(const char *path, struct str *text, struct error *err)
+{
+    char bytes[65536];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return error_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: %s", path,
+                         strerror(errno));
+    for (size_t got; (got = fread(bytes, 1, sizeof bytes, file)) > 0;)
+        str_append(text, bytes, got);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed)
+        return error_set(err, STATUS_IO, "%s: it can't be read", path);
+    if (text->truncated)
+        return error_set(err, STATUS_LIMIT, "%s: more than %zu bytes", path, text->limit);
+    return STATUS_OK;
+}
+
+static enum status write_file(const char *path, const struct str *text, struct error *err)
+{
+    FILE *file = fopen(path, "wb");
+    bool done = file && fwrite(text->data, 1, text->length, file) == text->length;
+    if (file && fclose(file) != 0)
+        done = false;
+    return done ? STATUS_OK : error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+}
+
+static enum status copy_small_file(const struct quantize_files *files, const char *name,
+                                   struct error *err)
+{
+    char source[PATH_BYTES], target[PATH_BYTES];
+    struct str text;
+    TRY(path_of(files->model_dir, name, source, err));
+    TRY(path_of(files->out_dir, name, target, err));
+    str_init(&text, SMALL_FILE_LIMIT);
+    enum status status = read_file(source, &text, err);
+    if (status == STATUS_OK)
+        status = write_file(target, &text, err);
+    str_deinit(&text);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+}
+
+/* The source's config.json and one member more, in front of its last brace. */
+static enum status write_config(const struct quantize_files *files, struct error *err)
+{
+    char source[PATH_BYTES], target[PATH_BYTES];
+    struct str text;
+    TRY(path_of(files->model_dir, "config.json", source, err));
+    TRY(path_of(files->out_dir, "config.json", target, err));
+    str_init(&text, CONFIG_LIMIT);
+    enum status status = read_file(source, &text, err);
+    char *brace = status == STATUS_OK ? strrchr(text.data, '}') : NULL;
+    if (brace) { /* it was parsed: there is one */
+        while (brace > text.data && strchr(" \t\r\n", brace[-1]))
+            brace--;
+        struct str whole;
+        str_init(&whole, CONFIG_LIMIT);
+        str_append(&whole, text.data, (size_t)(brace - text.data));
+        str_addf(&whole,
+                 ",\n  \"quantization_config\": {\n    \"quant_method\": \"%s\",\n    \"version\": "
+                 "%d,\n    \"weights\": \"%s\"",
+                 QUANTIZATION_METHOD, QUANTIZATION_VERSION, weight_type_names[files->layers]);
+        if (files->layers == WEIGHT_INT4)
+            str_addf(&whole, ",\n    \"group_size\": %d", QUANTIZATION_GROUP_SIZE);
+        str_add(&whole, "\n  }\n}\n");
+        status = write_file(target, &whole, err);
+        str_deinit(&whole);
+    }
+    str_deinit(&text);
+    return status;
+}
+
+enum status quantize_files_copy(const struct quantize_files *files, struct error *err)
+{
+    for (size_t i = 0; i < sizeof SMALL_FILES / sizeof *SMALL_FILES; i++)
+        TRY(copy_small_file(files, SMALL_FILES[i], err));
+    return write_config(files, err);
+}

@@ -113,6 +113,8 @@ static void drop(struct scheduler *s, struct sequence *victim)
 
 void preemption_take_from(struct scheduler *s, struct sequence *victim)
 {
+    ASSERT(scheduler_runs(victim) &&
+           !victim->arriving); /* never what is pinned, lands, or isn't here yet */
     uint32_t blocks = scheduler_blocks_for(s, victim->computed);
     if (blocks > 0 && blocks <= s->slot_count &&
         cost_model_prefers_swap(&s->cost, blocks, victim->computed))

@@ -33,11 +33,6 @@ void ranking_build(struct ranking *ranking)
         sink_down(ranking, at);
 }
 
-struct sequence *ranking_first(const struct ranking *ranking)
-{
-    return ranking->count ? ranking->entries[0].sequence : NULL;
-}
-
 struct sequence *ranking_take(struct ranking *ranking)
 {
     if (ranking->count == 0)

@@ -20,7 +20,6 @@ struct ranking {
 
 void ranking_build(struct ranking *ranking);
 /* The first one, NULL when none is left. */
-struct sequence *ranking_first(const struct ranking *ranking);
 struct sequence *ranking_take(struct ranking *ranking);
 
 #endif

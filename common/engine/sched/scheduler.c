@@ -256,6 +256,7 @@ static void check_targets(const struct scheduler *s, const struct planned_rows *
     const struct sequence *sequence = part->sequence;
     uint32_t first = sequence->computed / s->config.block_tokens;
     uint32_t end = scheduler_blocks_for(s, sequence->computed + part->row_count);
+    ASSERT(end <= sequence->block_count);
     for (uint32_t i = first; i < end; i++)
         ASSERT(kv_blocks_writable(s->blocks, sequence->blocks[i]));
 }

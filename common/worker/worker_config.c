@@ -178,7 +178,7 @@ static const struct config_setting settings[] = {
      AT(swap_share),
      .default_text = "0.25",
      .min = "0",
-     .max = "64",
+     .max = "16",
      .help = "Host memory for KV blocks of preempted requests, as a share of the KV pool; 0: "
              "none, what they had is computed again"},
     {.name = "block-tokens",

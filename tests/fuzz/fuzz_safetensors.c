@@ -48,6 +48,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         weight_convert(view.type, view.bytes, 6, WEIGHT_F32, values);
     else
         fuzz_check_sentence(err.text);
+    volatile unsigned char sum = 0;
+    if (safetensors_find_as(tensors, "b", "I8", 2, 3, &view, &err) == STATUS_OK)
+        for (size_t i = 0; i < 6; i++)
+            sum = (unsigned char)(sum + view.bytes[i]);
+    else
+        fuzz_check_sentence(err.text);
     if (safetensors_expect_all_found(tensors, &err) != STATUS_OK)
         fuzz_check_sentence(err.text);
     FUZZ_CHECK(safetensors_hash(tensors) == safetensors_hash(tensors));

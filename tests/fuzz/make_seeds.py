@@ -60,6 +60,7 @@ def tensor(dtype, shape, begin, end):
 
 def safetensors_seeds():
     seed("safetensors", tensors({"__metadata__": {"format": "pt"}, "a": tensor("BF16", [2, 3], 0, 12)}, b"\1" * 12))
+    seed("safetensors", tensors({"a": tensor("BF16", [2, 3], 6, 18), "b": tensor("I8", [2, 3], 0, 6)}, b"\1" * 18))
     seed("safetensors", tensors({"a": tensor("F32", [1], 0, 4), "b": tensor("F16", [2, 1], 4, 8)}, b"\1" * 8))
     seed("safetensors", tensors({"a": tensor("BF16", [], 0, 2), "b": tensor("I64", [0], 2, 2)}, b"\1" * 2))
     seed("safetensors", tensors({"a": tensor("BF16", [2, 3], 0, 12), "b": tensor("BF16", [2, 3], 6, 18)}, b"\1" * 18))

@@ -67,7 +67,7 @@ void weight_convert(enum float_type type, const void *source, size_t count,
 
 bool weight_is_ready(enum float_type type, const void *source, enum weight_type wanted)
 {
-    enum float_type same = wanted == WEIGHT_F32 ? FLOAT_F32 : FLOAT_BF16;
-    return !weight_type_is_quantized(wanted) && type == same &&
-           (uintptr_t)source % float_type_bytes(type) == 0 && BYTE_ORDER == LITTLE_ENDIAN;
+    bool same = (type == FLOAT_F32 && wanted == WEIGHT_F32) ||
+                (type == FLOAT_BF16 && wanted == WEIGHT_BF16);
+    return same && (uintptr_t)source % float_type_bytes(type) == 0 && BYTE_ORDER == LITTLE_ENDIAN;
 }

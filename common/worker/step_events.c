@@ -4,13 +4,11 @@
 
 #include <stdlib.h>
 
-#define EVENT_POOL 256
-
 enum status step_events_init(struct step_events *events, uint32_t max_sequences)
 {
-    TRY(ring_create(EVENT_POOL, &events->posted));
-    TRY(ring_create(EVENT_POOL, &events->spare));
-    for (int i = 0; i < EVENT_POOL; i++) {
+    TRY(ring_create(STEP_LOOP_EVENTS, &events->posted));
+    TRY(ring_create(STEP_LOOP_EVENTS, &events->spare));
+    for (int i = 0; i < STEP_LOOP_EVENTS; i++) {
         struct step_event *event = calloc(1, sizeof *event + max_sequences * sizeof *event->tokens);
         if (!event)
             return STATUS_LIMIT;

@@ -9,6 +9,9 @@
 #include "common/base/ring.h"
 #include "common/engine/sched/sequence.h"
 
+/* Under way at most: who keeps them all back lets the step thread wait. */
+#define STEP_LOOP_EVENTS 256
+
 enum step_event_kind {
     STEP_RESERVED, /* blocks[0..block_count) are its own now; nothing is told of a PLAN_LOCAL's: they move. The first
                       cached_tokens, whole blocks, are in them already, and others may read those */

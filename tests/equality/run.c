@@ -1,0 +1,389 @@
+#include "tests/equality/run.h"
+
+#include "tests/equality/requests.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 2 /* that preempt */ };
+
+/* Who asks, by the number of its key. */
+enum { KEY_WARM = 1000, KEY_GUARD = 2000, KEY_INTRUDER = 2001 };
+
+/* The guard and the intruders. */
+enum guests { GUESTS_AWAITED, GUESTS_COME, GUESTS_GONE };
+
+struct run {
+    const struct cell *cell;
+    enum spoil spoil;
+    bool early;
+    uint32_t batch;
+    struct side source, target; /* a source only where prefill is remote */
+    struct answer *answers;
+    uint32_t cached_tokens[2][REQUESTS]; /* as told: at the source, at the target */
+    uint32_t most;                       /* answers of one step */
+    uint32_t ended;                      /* of those that are being served */
+    enum guests guests;
+    uint32_t intruders_in, guests_out;
+};
+
+static void open_sides(struct run *run)
+{
+    const struct cell *cell = run->cell;
+    struct side_config config = {.model = "tests/golden/models/llama-wide",
+                                 .weights = (enum weight_choice)cell_number(cell, AXIS_WEIGHTS),
+                                 .threads = cell_number(cell, AXIS_THREADS),
+                                 .chunk = cell_number(cell, AXIS_CHUNK),
+                                 .sequences = run->batch + WARM + 1 + INTRUDERS,
+                                 .blocks = requests_pool_blocks(run->batch),
+                                 .prefix_cache = true};
+    if (cell_number(cell, AXIS_PREFILL))
+        side_open(&run->source, &config);
+    if (cell_number(cell, AXIS_PREEMPTED) == PREEMPTED_SWAP)
+        config.swap_blocks = config.blocks;
+    side_open(&run->target, &config);
+    bool int8 = strstr(engine_numerics_name(run->target.engine), "/w-int8/");
+    assert_int_equal(int8, config.weights == WEIGHTS_INT8);
+}
+
+/* Without hits each request is another tenant's: the cache works, and finds nothing. */
+static struct sequence_spec spec_of(const struct run *run, const struct request *request,
+                                    uint64_t key, enum sequence_plan plan, uint32_t max_tokens)
+{
+    uint64_t tenant = cell_number(run->cell, AXIS_PREFIX) ? 0 : key;
+    struct sequence_spec spec = {.key = {key, 1},
+                                 .plan = plan,
+                                 .root = prefix_hash_root(1, 2, &tenant, sizeof tenant),
+                                 .token_count = request->count,
+                                 .sampling = sampling_default()};
+    spec.sampling.temperature = 1;
+    spec.sampling.seed = request->seed;
+    spec.sampling.max_tokens = max_tokens;
+    spec.sampling.ignore_eos = true;
+    spec.tokens = malloc(request->count * sizeof *spec.tokens);
+    assert_non_null(spec.tokens);
+    memcpy(spec.tokens, request->tokens, request->count * sizeof *spec.tokens);
+    if (run->spoil == SPOIL_SEED && key == run->batch - 1)
+        spec.sampling.seed++;
+    return spec;
+}
+
+/* ---------------------------------------------------------------- those that preempt */
+
+static void intruder_comes(struct run *run, uint32_t number, uint32_t blocks)
+{
+    struct request nobodys = {.count = LONGEST};
+    struct sequence_spec spec = spec_of(run, &nobodys, KEY_INTRUDER + number, PLAN_RECEIVE, 1);
+    spec.priority = PRIORITY_HIGH;
+    spec.token_count = blocks * BLOCK - 1;
+    free(spec.tokens);
+    spec.tokens = calloc(spec.token_count, sizeof *spec.tokens);
+    assert_non_null(spec.tokens);
+    side_add(&run->target, &spec);
+}
+
+/* The guard makes itself the one that nobody may preempt; the intruders need half of what the batch has, too. One alone could be longer
+ * than the context. */
+static void guests_come(struct run *run)
+{
+    struct side *side = &run->target;
+    uint32_t available = side_blocks(side, KV_BLOCK_FREE) + side_blocks(side, KV_BLOCK_CACHED);
+    uint32_t need = available + side_blocks(side, KV_BLOCK_USED) / 2;
+    struct request guard = {.count = 1, .tokens = {3}};
+    struct sequence_spec spec = spec_of(run, &guard, KEY_GUARD, PLAN_LOCAL, 3 * ANSWER);
+    spec.priority = PRIORITY_HIGH;
+    side_add(side, &spec);
+    for (uint32_t i = 0; i < INTRUDERS; i++)
+        intruder_comes(run, i, need / INTRUDERS);
+    run->guests = GUESTS_COME;
+}
+
+static void remove_guest(struct run *run, uint64_t key)
+{
+    step_loop_remove(run->target.loop, (struct sequence_key){key, 1});
+}
+
+/* What was the victims' is the intruders': it may be written from now on. When all are in, they go. */
+static void intruder_is_in(struct run *run, const struct step_event *reserved)
+{
+    for (uint32_t i = 0; i < reserved->block_count; i++)
+        memset(side_block(&run->target, reserved->blocks[i]), 0xff, side_block_bytes(&run->target));
+    assert_true(!run->early || run->answers[0].count == 0); /* still a prompt */
+    if (++run->intruders_in < INTRUDERS)
+        return;
+    remove_guest(run, KEY_GUARD);
+    for (uint32_t i = 0; i < INTRUDERS; i++)
+        remove_guest(run, KEY_INTRUDER + i);
+}
+
+/* ---------------------------------------------------------------- events */
+
+static void note_token(struct run *run, const struct step_token *token, uint32_t *of_batch)
+{
+    uint64_t key = token->key.request;
+    if (key == KEY_GUARD)
+        return;
+    run->ended += token->finish != FINISH_NONE;
+    if (key >= REQUESTS)
+        return;
+    struct answer *answer = &run->answers[key];
+    assert_int_equal(token->index, answer->count + 1);
+    assert_true(answer->count < ANSWER);
+    answer->tokens[answer->count] = token->token;
+    answer->hashes[answer->count++] = token->logits_hash;
+    ++*of_batch;
+}
+
+/* Of the target, while answers are written. */
+static void take(struct run *run, struct step_event *event)
+{
+    uint64_t key = event->key.request;
+    uint32_t of_batch = 0;
+    switch (event->kind) {
+    case STEP_RESERVED:
+        if (key >= KEY_INTRUDER)
+            intruder_is_in(run, event);
+        else if (key < REQUESTS)
+            run->cached_tokens[1][key] = event->cached_tokens;
+        break;
+    case STEP_TOKENS:
+        for (uint32_t i = 0; i < event->token_count; i++)
+            note_token(run, &event->tokens[i], &of_batch);
+        run->most = of_batch > run->most ? of_batch : run->most;
+        if (of_batch == run->batch - run->early && run->guests == GUESTS_AWAITED)
+            guests_come(run);
+        break;
+    case STEP_REMOVED:
+        if (++run->guests_out == 1 + INTRUDERS)
+            run->guests = GUESTS_GONE;
+        break;
+    default: fail_msg("event %d: %s", event->kind, event->err.text);
+    }
+    step_loop_recycle(run->target.loop, event);
+}
+
+/* ---------------------------------------------------------------- from prompts to answers */
+
+struct list {
+    const struct request *requests;
+    uint64_t first_key;
+    uint32_t count, max_tokens;
+};
+
+/* Blocks of each request of a list on one side, and the first tokens. */
+struct held {
+    const uint32_t *blocks[REQUESTS];
+    uint32_t cached[REQUESTS];
+    struct step_token first[REQUESTS];
+};
+
+static void add_all(struct run *run, struct side *side, const struct list *list,
+                    enum sequence_plan plan)
+{
+    for (uint32_t n = 0; n < list->count; n++) {
+        uint32_t i = run->early ? list->count - 1 - n : n;
+        struct sequence_spec spec =
+            spec_of(run, &list->requests[i], list->first_key + i, plan, list->max_tokens);
+        side_add(side, &spec);
+    }
+}
+
+/* Until all have their blocks, and at the source their first tokens, too. */
+static void wait_all(struct side *side, const struct list *list, bool tokens, struct held *held)
+{
+    for (uint32_t reserved = 0, drawn = 0; reserved + drawn < list->count * (1 + tokens);) {
+        struct step_event *event = side_next(side);
+        uint64_t i = event->key.request - list->first_key;
+        if (event->kind == STEP_RESERVED) {
+            held->blocks[i] = event->blocks;
+            held->cached[i] = event->cached_tokens;
+            reserved++;
+        } else if (event->kind == STEP_TOKENS) {
+            for (uint32_t t = 0; t < event->token_count; t++, drawn++)
+                held->first[event->tokens[t].key.request - list->first_key] = event->tokens[t];
+        } else if (event->kind != STEP_READY) {
+            fail_msg("event %d: %s", event->kind, event->err.text);
+        }
+        step_loop_recycle(side->loop, event);
+    }
+}
+
+static void flip_a_bit(struct side *side, uint32_t block)
+{
+    *(char *)side_block(side, block) ^= 1;
+}
+
+/* Computed by one engine, read by the other, then let go; all begin to decode together. */
+static void hand_over(struct run *run, const struct list *list)
+{
+    static struct held from, to;
+    add_all(run, &run->source, list, PLAN_HAND_OFF);
+    wait_all(&run->source, list, true, &from);
+    add_all(run, &run->target, list, PLAN_RECEIVE);
+    wait_all(&run->target, list, false, &to);
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint32_t first = to.cached[i] / BLOCK, count = requests_blocks_for(list->requests[i].count);
+        side_read(&run->target, &run->source, to.blocks[i] + first, from.blocks[i] + first,
+                  count - first);
+        if (run->spoil == SPOIL_READ && i == 0)
+            flip_a_bit(&run->target, to.blocks[i][first]);
+    }
+    for (uint32_t i = 0; list->first_key == 0 && i < list->count; i++) {
+        run->cached_tokens[0][i] = from.cached[i];
+        run->cached_tokens[1][i] = to.cached[i];
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        step_loop_remove(run->source.loop, from.first[i].key);
+        struct step_event *event = side_next(&run->source);
+        assert_int_equal(event->kind, STEP_REMOVED);
+        step_loop_recycle(run->source.loop, event);
+    }
+    for (uint32_t i = 0; i < list->count; i++)
+        step_loop_admit(run->target.loop, from.first[i].key, from.first[i].token,
+                        from.first[i].logits_hash);
+}
+
+static void serve(struct run *run, const struct list *list)
+{
+    bool remote = cell_number(run->cell, AXIS_PREFILL);
+    run->ended = 0;
+    if (remote)
+        hand_over(run, list);
+    else
+        add_all(run, &run->target, list, PLAN_LOCAL);
+    while (run->ended < list->count || run->guests == GUESTS_COME)
+        take(run, side_next(&run->target));
+}
+
+static void warm_up(struct run *run)
+{
+    serve(run, &(struct list){requests_warm(), KEY_WARM, WARM, 1});
+    struct side *reader = cell_number(run->cell, AXIS_PREFILL) ? &run->source : &run->target;
+    for (uint32_t i = 0; run->spoil == SPOIL_CACHED && i < reader->blocks; i++)
+        flip_a_bit(reader, i);
+}
+
+/* ---------------------------------------------------------------- has it happened? */
+
+static uint64_t rows_of_prompts(const struct run *run)
+{
+    const struct request *requests = requests_all();
+    bool hit = cell_number(run->cell, AXIS_PREFIX);
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < WARM && hit; i++)
+        rows += requests_warm()[i].count;
+    for (uint32_t i = 0; i < run->batch; i++)
+        rows += requests[i].count - (hit ? requests[i].cached : 0);
+    return rows;
+}
+
+static void check_hits(const struct run *run, int side)
+{
+    const struct request *requests = requests_all();
+    bool hit = cell_number(run->cell, AXIS_PREFIX);
+    for (uint32_t i = 0; i < run->batch; i++)
+        assert_int_equal(run->cached_tokens[side][i], hit ? requests[i].cached : 0);
+}
+
+static void check_preemptions(const struct run *run, uint64_t rows, struct counts *counts)
+{
+    const struct step_load *load = step_loop_load(run->target.loop);
+    counts->swapped = atomic_load(&load->preemptions[STEP_SWAPPED]);
+    counts->dropped = atomic_load(&load->preemptions[STEP_DROPPED]);
+    uint64_t computed = atomic_load(&load->prompt_rows);
+    switch ((enum preempted)cell_number(run->cell, AXIS_PREEMPTED)) {
+    case PREEMPTED_NEVER:
+        assert_int_equal(counts->swapped + counts->dropped, 0);
+        assert_int_equal(computed, rows);
+        break;
+    case PREEMPTED_SWAP:
+        assert_true(counts->swapped > 0 && counts->dropped == 0);
+        assert_int_equal(computed, rows + 1); /* the guard's */
+        break;
+    case PREEMPTED_RECOMPUTE:
+        assert_true(counts->dropped > 0 && counts->swapped == 0);
+        assert_true(computed > rows + 1);
+        break;
+    }
+}
+
+static struct counts check_run(const struct run *run)
+{
+    bool remote = cell_number(run->cell, AXIS_PREFILL);
+    uint64_t rows = rows_of_prompts(run);
+    struct counts counts = {.prompt_rows = rows};
+    assert_int_equal(run->most, run->batch);
+    check_hits(run, 1);
+    if (remote) {
+        check_hits(run, 0);
+        assert_int_equal(atomic_load(&step_loop_load(run->source.loop)->prompt_rows), rows);
+    }
+    check_preemptions(run, remote ? 0 : rows, &counts);
+    for (uint32_t i = 0; i < run->batch; i++) {
+        assert_int_equal(run->answers[i].count, ANSWER);
+        counts.hit_tokens += run->cached_tokens[1][i];
+    }
+    assert_int_equal(side_blocks(&run->target, KV_BLOCK_FREE) +
+                         side_blocks(&run->target, KV_BLOCK_CACHED),
+                     run->target.blocks);
+    assert_int_equal(atomic_load(&step_loop_load(run->target.loop)->swapped_blocks), 0);
+    return counts;
+}
+
+static struct counts run_all(struct run *run)
+{
+    bool preempted = cell_number(run->cell, AXIS_PREEMPTED) != PREEMPTED_NEVER;
+    run->batch = cell_number(run->cell, AXIS_BATCH);
+    run->guests = preempted ? GUESTS_AWAITED : GUESTS_GONE;
+    memset(run->answers, 0, run->batch * sizeof *run->answers);
+    open_sides(run);
+    if (cell_number(run->cell, AXIS_PREFIX))
+        warm_up(run);
+    serve(run, &(struct list){requests_all(), 0, run->batch, ANSWER});
+    struct counts counts = check_run(run);
+    side_close(&run->target);
+    side_close(&run->source);
+    return counts;
+}
+
+struct counts run_cell(const struct cell *cell, enum spoil spoil, struct answer *answers)
+{
+    static struct run run;
+    run = (struct run){.cell = cell, .spoil = spoil, .answers = answers};
+    return run_all(&run);
+}
+
+struct counts run_early(const struct cell *cell, struct answer *answers)
+{
+    static struct run run;
+    run = (struct run){.cell = cell, .early = true, .answers = answers};
+    return run_all(&run);
+}
+
+void run_alone(const struct cell *cell, struct answer *answers)
+{
+    static struct run run;
+    run = (struct run){.cell = cell, .batch = 1, .answers = answers, .guests = GUESTS_GONE};
+    memset(answers, 0, REQUESTS * sizeof *answers);
+    struct side_config config = {.model = "tests/golden/models/llama-wide",
+                                 .weights = (enum weight_choice)cell_number(cell, AXIS_WEIGHTS),
+                                 .threads = 1,
+                                 .chunk = LONGEST,
+                                 .sequences = 1,
+                                 .blocks = requests_pool_blocks(1)};
+    side_open(&run.target, &config);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct sequence_spec spec = spec_of(&run, &requests_all()[i], i, PLAN_LOCAL, ANSWER);
+        side_add(&run.target, &spec);
+        for (run.ended = 0; run.ended == 0;)
+            take(&run, side_next(&run.target));
+        assert_int_equal(answers[i].count, ANSWER);
+    }
+    side_close(&run.target);
+}

@@ -1,0 +1,49 @@
+/* One worker without its network: a real engine, a real step loop on a thread of its own, and a pool that others can read. For tests:
+ * whatever fails fails the running cmocka test.
+ *
+ * The test is what the transfer thread is in a worker, with one difference: all events but SIDE_LEAD are kept from the step thread, so
+ * that it is never further ahead than that, however busy the machine is. What a test does on an event happens soon after it. */
+#ifndef BATON_TESTS_SIDE_H
+#define BATON_TESTS_SIDE_H
+
+#include "common/transport/kv_transport.h"
+#include "common/worker/step_loop.h"
+
+#define SIDE_BLOCK_TOKENS 8
+#define SIDE_LEAD         8
+
+struct side_config {
+    const char *model;
+    enum weight_choice weights;
+    uint32_t threads, chunk, sequences, blocks;
+    uint32_t
+        swap_blocks; /* 0: who is preempted is computed again; else it is swapped where there are slots */
+    uint32_t context; /* 0: the model's own */
+    bool prefix_cache;
+};
+
+struct side {
+    struct engine *engine;
+    struct kv_transport *transport;
+    struct step_loop *loop;
+    uint32_t blocks;
+    struct step_event *kept[STEP_LOOP_EVENTS - SIDE_LEAD];
+};
+
+/* Its pool is full of NaN: what reads before it wrote shows. */
+void side_open(struct side *side, const struct side_config *config);
+void side_close(struct side *side);
+
+void side_add(struct side *side, const struct sequence_spec *spec);
+/* Give it back with step_loop_recycle. */
+struct step_event *side_next(struct side *side);
+
+void *side_block(const struct side *side, uint32_t id);
+size_t side_block_bytes(const struct side *side);
+uint32_t side_blocks(const struct side *side, enum kv_block_state state);
+
+/* Reads whole blocks of `source`, as a decode worker does, and waits for them. */
+void side_read(struct side *side, struct side *source, const uint32_t *to, const uint32_t *from,
+               uint32_t count);
+
+#endif

@@ -1,0 +1,85 @@
+"""Requests to the context limit: one, and 64 at once where workers have memory for two and a half; all are answered, as they are alone, or refused
+with the numbers."""
+import random
+
+import grpc
+import pytest
+from client import pb, reason_of
+from harness import GOLDEN, wait_until
+
+CONTEXT, POOL, TOGETHER = 256, 640, 64
+ASKED = dict(temperature=1, ignore_eos=True, logits_hash=True)
+
+
+def prompts():
+    """Each leaves another room for an answer; the last one room for one token."""
+    rng = random.Random(3)
+    lengths = [CONTEXT - 8 - i * 37 % 150 for i in range(TOGETHER - 1)] + [CONTEXT - 1]
+    return [[rng.randrange(3, 380) for _ in range(length)] for length in lengths]
+
+
+def outcome(prompt, answer):
+    assert len(prompt) + len(answer.ids) == CONTEXT
+    assert answer.finished.reason == pb.FINISH_REASON_MAX_TOKENS and answer.timing.prefills == 1
+    return answer.ids, answer.hashes
+
+
+def nothing_held(cluster):
+    return all(b["pinned"] == b["landing"] == b["used"] == 0 for b in cluster.all_blocks().values())
+
+
+def asked_for(prompt, i):
+    return prompt, dict(ASKED, seed=i, max_tokens=CONTEXT - len(prompt))
+
+
+def quiet(start_cluster, connect, requests):
+    """Each alone, with room for all."""
+    cluster = start_cluster(model=GOLDEN / "llama", compute="fast", prefill=0, settings={"context": CONTEXT})
+    client = connect(cluster)
+    answers = [outcome(prompt, client.generate(prompt, **asked)) for prompt, asked in requests]
+    assert cluster.total("decode-0", "baton_preemptions_total") == 0
+    cluster.stop()
+    return answers
+
+
+def test_64_to_the_context_limit_in_too_little_memory(start_cluster, connect):
+    requests = [asked_for(prompt, i) for i, prompt in enumerate(prompts())]
+    expected = quiet(start_cluster, connect, requests)
+    preempted = 0
+    for prefill in (1, 0):
+        cluster = start_cluster(model=GOLDEN / "llama", compute="fast", prefill=prefill, settings={"context": CONTEXT, "kv-tokens": POOL})
+        answers = connect(cluster).generate_all(requests)
+        assert [outcome(prompt, answer) for (prompt, _), answer in zip(requests, answers)] == expected
+        assert {answer.timing.prefill_worker for answer in answers} == {"prefill-0" if prefill else ""}
+        assert cluster.total("router", "baton_router_retries_total") == 0
+        preempted += cluster.total("decode-0", "baton_preemptions_total")
+        wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+        cluster.stop()
+    assert preempted > 0
+
+
+def refusal(client, prompt, **asked):
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate(prompt, ignore_eos=True, **asked)
+    assert (caught.value.code(), reason_of(caught.value)) == (grpc.StatusCode.INVALID_ARGUMENT, "context_length_exceeded")
+    return caught.value.details()
+
+
+def test_the_last_token_that_fits_and_the_first_that_does_not(start_cluster, connect):
+    """At the model's own limit, and where the pool is smaller than that."""
+    prompt, limit = [5 + i % 300 for i in range(2048)], 2048
+    cluster = start_cluster(model=GOLDEN / "llama", compute="fast")
+    client = connect(cluster)
+    answer = client.generate(prompt[:limit - 20], max_tokens=20, **ASKED, seed=1)
+    assert len(answer.ids) == 20
+    assert client.generate(prompt[:limit - 1], max_tokens=1, **ASKED, seed=1).usage.completion_tokens == 1
+    numbers = "the prompt has {} tokens and max_tokens is {}, together {}, but "
+    for length, more in ((limit, 1), (limit - 1, 2)):
+        assert refusal(client, prompt[:length], max_tokens=more) == numbers.format(length, more, limit + 1) + "the model's context is 2048"
+    wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
+    cluster.stop()
+
+    cluster = start_cluster(model=GOLDEN / "llama", compute="fast", process_environment={"decode-0": {"BATON_KV_TOKENS": "1024"}})
+    client = connect(cluster)
+    assert refusal(client, prompt[:1000], max_tokens=25) == numbers.format(1000, 25, 1025) + "one request may have 1024 on a decode worker"
+    assert len(client.generate(prompt[:1000], max_tokens=24, ignore_eos=True).ids) == 24

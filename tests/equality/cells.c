@@ -19,7 +19,7 @@ static const struct {
     struct value values[AXIS_MAX_VALUES];
 } axes[AXES] = {
     [AXIS_BATCH] = {"batch", 4, {{"1", 1}, {"3", 3}, {"16", 16}, {"64", 64}}},
-    [AXIS_CHUNK] = {"chunk", 4, {{"16", 16}, {"64", 64}, {"512", 512}, {"whole", 1536}}},
+    [AXIS_CHUNK] = {"chunk", 4, {{"16", 16}, {"64", 64}, {"512", 512}, {"whole", 2048}}},
     [AXIS_PREFIX] = {"prefix", 2, {{"miss", 0}, {"hit", 1}}},
     [AXIS_PREEMPTED] = {"preempted",
                         3,

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 2 /* that preempt */ };
+enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 3 /* that preempt */ };
 
 /* Who asks, by the number of its key. */
 enum { KEY_WARM = 1000, KEY_GUARD = 2000, KEY_INTRUDER = 2001 };

@@ -140,6 +140,14 @@ static void note_token(struct run *run, const struct step_token *token, uint32_t
     ++*of_batch;
 }
 
+/* For guests: all decode, and what is computed again is more than prompts. Or early: the last one's prompt is being computed. */
+static bool is_time(const struct run *run, uint32_t of_batch)
+{
+    if (run->early)
+        return of_batch == run->batch - 1;
+    return of_batch == run->batch && run->answers[0].count >= ANSWER / 2;
+}
+
 /* Of the target, while answers are written. */
 static void take(struct run *run, struct step_event *event)
 {
@@ -156,7 +164,7 @@ static void take(struct run *run, struct step_event *event)
         for (uint32_t i = 0; i < event->token_count; i++)
             note_token(run, &event->tokens[i], &of_batch);
         run->most = of_batch > run->most ? of_batch : run->most;
-        if (of_batch == run->batch - run->early && run->guests == GUESTS_AWAITED)
+        if (run->guests == GUESTS_AWAITED && is_time(run, of_batch))
             guests_come(run);
         break;
     case STEP_REMOVED:

@@ -106,8 +106,9 @@ static const struct config_setting settings[] = {
     {.name = "spin",
      .type = CONFIG_BOOL,
      AT(spin),
-     .default_text = "false",
-     .help = "Idle compute threads spin inside a step; only where each has a core of its own"},
+     .default_text = "true",
+     .help = "Idle compute threads spin between the operations of a step, where each can have a "
+             "core of its own; no: on a machine that others use too"},
     {.name = "chunk-tokens",
      .type = CONFIG_U64,
      AT(chunk_tokens),

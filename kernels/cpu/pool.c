@@ -1,6 +1,8 @@
 #include "kernels/cpu/pool.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -12,13 +14,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CACHE_LINE 64
-#define SPIN_LIMIT 20000 /* pauses: about a millisecond; operations of one step follow faster */
-#define JOB_OPEN   0x80000000u
+#define CACHE_LINE  64
+#define SPIN_NS     100000 /* two or three times what it costs to sleep and be woken */
+#define SPIN_PAUSES 32     /* between looks at the clock: a microsecond or two */
+#define JOB_OPEN    0x80000000u
+
+/* The chunks that one thread takes first: numbers next .. end - 1 that nobody has taken. */
+struct share {
+    _Alignas(CACHE_LINE) atomic_uint_fast64_t next; /* may go beyond end */
+    uint64_t end;
+};
 
 struct pool {
     uint32_t threads;
-    bool may_spin, caller_pinned;
+    bool spins, caller_pinned;
     int caller_cpu; /* -1: not pinned */
     struct pool_thread *workers;
     uint32_t started;
@@ -27,13 +36,13 @@ struct pool {
     pool_work *work;
     void *context;
     uint32_t count, grain;
+    struct share *shares; /* [threads] */
 
     _Alignas(CACHE_LINE) atomic_uint sequence; /* futex: counts jobs (and the stop) */
     atomic_uint sleepers;                      /* workers in or near futex_wait(sequence) */
     atomic_bool awake, stop;
     _Alignas(CACHE_LINE) atomic_uint state; /* futex: JOB_OPEN | threads that have joined */
     atomic_bool caller_sleeps;
-    _Alignas(CACHE_LINE) atomic_uint_fast64_t next; /* first item nobody has taken */
 };
 
 struct pool_thread {
@@ -59,36 +68,74 @@ static void relax(void)
 #endif
 }
 
-static void take_chunks(struct pool *pool, uint32_t thread)
+/* When to stop spinning. */
+struct spin {
+    uint64_t until_ns; /* 0: not begun */
+};
+
+/* Once around; false: long enough, sleep. */
+static bool spin_on(struct spin *spin)
+{
+    for (int i = 0; i < SPIN_PAUSES; i++)
+        relax();
+    uint64_t now = clock_now_ns();
+    if (!spin->until_ns)
+        spin->until_ns = now + SPIN_NS;
+    return now < spin->until_ns;
+}
+
+/* --- a job --- */
+
+static uint32_t chunk_count(const struct pool *pool)
+{
+    return pool->count / pool->grain + (pool->count % pool->grain != 0);
+}
+
+/* Neighbouring chunks stay with one thread, and the same ones each time that a job of this size runs. */
+static void deal_chunks(struct pool *pool)
+{
+    uint64_t chunks = chunk_count(pool);
+    for (uint64_t t = 0; t < pool->threads; t++) {
+        atomic_store_explicit(&pool->shares[t].next, chunks * t / pool->threads,
+                              memory_order_relaxed);
+        pool->shares[t].end = chunks * (t + 1) / pool->threads;
+    }
+}
+
+static void take_share(struct pool *pool, struct share *share, uint32_t thread)
 {
     for (;;) {
-        uint64_t first = atomic_fetch_add_explicit(&pool->next, pool->grain, memory_order_relaxed);
-        if (first >= pool->count)
+        uint64_t chunk = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+        if (chunk >= share->end)
             return;
-        uint64_t last = first + pool->grain;
+        uint64_t first = chunk * pool->grain, last = first + pool->grain;
         if (last > pool->count)
             last = pool->count;
         pool->work(pool->context, thread, (uint32_t)first, (uint32_t)last);
     }
 }
 
+/* The own share, then what is left of the others'. */
+static void take_chunks(struct pool *pool, uint32_t thread)
+{
+    for (uint32_t i = 0; i < pool->threads; i++)
+        take_share(pool, &pool->shares[(thread + i) % pool->threads], thread);
+}
+
 /* Waits for a job after number `seen`; returns its number. */
 static unsigned wait_for_job(struct pool *pool, unsigned seen)
 {
-    for (int i = 0; pool->may_spin && i < SPIN_LIMIT && atomic_load(&pool->awake); i++) {
-        unsigned now = atomic_load(&pool->sequence);
-        if (now != seen)
-            return now;
-        relax();
-    }
-    for (;;) {
+    struct spin spin = {0};
+    unsigned now = atomic_load(&pool->sequence);
+    while (now == seen && pool->spins && atomic_load(&pool->awake) && spin_on(&spin))
+        now = atomic_load(&pool->sequence);
+    while (now == seen) {
         atomic_fetch_add(&pool->sleepers, 1);
         futex_wait(&pool->sequence, seen);
         atomic_fetch_sub(&pool->sleepers, 1);
-        unsigned now = atomic_load(&pool->sequence);
-        if (now != seen)
-            return now;
+        now = atomic_load(&pool->sequence);
     }
+    return now;
 }
 
 static bool join_job(struct pool *pool)
@@ -114,12 +161,15 @@ static void *worker_main(void *argument)
         seen = wait_for_job(pool, seen);
         if (atomic_load(&pool->stop))
             return NULL;
+        FAILPOINT("pool.join");
         if (!join_job(pool))
             continue;
         take_chunks(pool, self->index);
         leave_job(pool);
     }
 }
+
+/* --- threads --- */
 
 static int pin(pthread_t thread, int cpu)
 {
@@ -148,6 +198,18 @@ static enum status start_worker(struct pool *pool, uint32_t index, const int *cp
     return STATUS_OK;
 }
 
+/* Who spins on the core of one that has work keeps it from working. */
+static bool has_cpus_for(uint32_t threads, const int *cpus)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (uint32_t i = 0; cpus && i < threads; i++)
+        CPU_SET(cpus[i], &set);
+    if (!cpus && sched_getaffinity(0, sizeof set, &set) != 0)
+        return false;
+    return (uint32_t)CPU_COUNT(&set) >= threads;
+}
+
 enum status pool_create(uint32_t threads, const int *cpus, bool may_spin, struct pool **pool,
                         struct error *err)
 {
@@ -161,11 +223,12 @@ enum status pool_create(uint32_t threads, const int *cpus, bool may_spin, struct
         return error_set(err, STATUS_LIMIT, "no memory for the compute threads");
     memset(p, 0, sizeof *p);
     p->threads = threads;
-    p->may_spin = may_spin;
+    p->spins = may_spin && has_cpus_for(threads, cpus);
     p->caller_cpu = cpus ? cpus[0] : -1;
     p->workers = calloc(threads, sizeof *p->workers);
+    p->shares = aligned_alloc(CACHE_LINE, threads * sizeof *p->shares);
     enum status status = STATUS_OK;
-    if (!p->workers)
+    if (!p->workers || !p->shares)
         status = error_set(err, STATUS_LIMIT, "no memory for %u compute threads", threads);
     for (uint32_t i = 1; i < threads && status == STATUS_OK; i++)
         status = start_worker(p, i, cpus, err);
@@ -193,16 +256,15 @@ void pool_destroy(struct pool *pool)
     for (uint32_t i = 0; i < pool->started; i++)
         pthread_join(pool->workers[i].handle, NULL);
     free(pool->workers);
+    free(pool->shares);
     free(pool);
 }
 
 static void wait_for_workers(struct pool *pool)
 {
-    for (int i = 0; pool->may_spin && i < SPIN_LIMIT; i++) {
-        if (!atomic_load(&pool->state))
-            return;
-        relax();
-    }
+    struct spin spin = {0};
+    while (pool->spins && atomic_load(&pool->state) && spin_on(&spin))
+        ;
     atomic_store(&pool->caller_sleeps, true);
     for (unsigned state; (state = atomic_load(&pool->state));)
         futex_wait(&pool->state, state);
@@ -226,7 +288,7 @@ void pool_run(struct pool *pool, uint32_t count, uint32_t grain, pool_work *work
     pool->context = context;
     pool->count = count;
     pool->grain = grain;
-    atomic_store(&pool->next, 0);
+    deal_chunks(pool);
     atomic_store(&pool->awake, true);
     atomic_store(&pool->state, JOB_OPEN);
     announce(pool);

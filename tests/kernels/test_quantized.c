@@ -272,7 +272,11 @@ static void test_results_are_within_the_bound(void **state)
 
 static void check_rows(const struct quantized_variant *variant, const struct problem *p)
 {
-    struct kernels *one = open_variant(variant, 1), *two = open_variant(variant, 2);
+    static const uint32_t threads[] = {1, 2, 3, 5};
+    struct kernels *kernels[4], *one;
+    for (size_t i = 0; i < 4; i++)
+        kernels[i] = open_variant(variant, threads[i]);
+    one = kernels[0];
     struct linear linear = load(one, p);
     float *alone = take((size_t)p->rows * p->n, sizeof *alone);
     for (uint32_t t = 0; t < p->rows; t++) {
@@ -281,15 +285,16 @@ static void check_rows(const struct quantized_variant *variant, const struct pro
         free(row);
     }
     for (uint32_t rows = 1; rows <= p->rows; rows += rows < 66 ? 1 : 120)
-        for (int threads = 1; threads <= 2; threads++) {
-            float *together = run(threads == 1 ? one : two, &linear, p, 0, rows, true);
+        for (size_t i = 0; i < 4;
+             i += 1 + (rows + i) % 3) { /* one thread, and some of the others */
+            float *together = run(kernels[i], &linear, p, 0, rows, true);
             fixture_assert_same_bits(together, alone, (size_t)rows * p->n, variant->variant.name);
             free(together);
         }
     kernels_linear_destroy(one, &linear);
     free(alone);
-    kernels_close(one);
-    kernels_close(two);
+    for (size_t i = 0; i < 4; i++)
+        kernels_close(kernels[i]);
 }
 
 static void test_a_row_depends_on_itself_alone(void **state)

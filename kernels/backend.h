@@ -7,10 +7,12 @@
 #ifndef BATON_KERNELS_BACKEND_H
 #define BATON_KERNELS_BACKEND_H
 
+#include "kernels/cpu/placement.h"
 #include "kernels/kernels.h"
 
 struct kernels_backend {
-    const char *name; /* kernels_info.name */
+    const char *name;    /* kernels_info.name */
+    const char *packing; /* kernels_info.packing */
     enum weight_type weight_type;
     enum kv_type kv_type;
     bool device_is_host;
@@ -33,6 +35,8 @@ struct kernels_backend {
                                uint32_t row_count, const void *rows,
                                const float *scales) WARN_UNUSED;
 
+    void (*work)(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
+                 void *context);
     enum status (*upload)(struct kernels *kernels, struct buffer *target, size_t offset,
                           const void *host, size_t bytes) WARN_UNUSED;
     enum status (*download)(struct kernels *kernels, const struct buffer *source, size_t offset,
@@ -69,7 +73,8 @@ struct kernels_backend {
 struct kernels {
     const struct kernels_backend *backend;
     uint32_t threads;
-    void *state; /* the backend's own */
+    struct placement placement; /* of host backends' memory */
+    void *state;                /* the backend's own */
 };
 
 extern const struct kernels_backend kernels_reference;

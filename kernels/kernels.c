@@ -57,6 +57,7 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");
     k->threads = config->threads;
+    k->placement = placement_find(PLACEMENT_NODES, config->cpus, config->threads);
     k->backend = choose(config);
     enum status status = k->backend->open(k, config, err);
     if (status != STATUS_OK) {
@@ -78,6 +79,7 @@ void kernels_close(struct kernels *kernels)
 struct kernels_info kernels_info(const struct kernels *kernels)
 {
     return (struct kernels_info){.name = kernels->backend->name,
+                                 .packing = kernels->backend->packing,
                                  .isa = kernels->backend->isa(kernels),
                                  .weight_type = kernels->backend->weight_type,
                                  .kv_type = kernels->backend->kv_type,
@@ -115,14 +117,20 @@ size_t kernels_linear_bytes(const struct kernels *kernels, enum weight_type type
     return kernels->backend->linear_bytes(type, n, k);
 }
 
-enum status kernels_linear_create(struct kernels *kernels, enum weight_type type, uint32_t n,
-                                  uint32_t k, struct linear *linear)
+static enum status check_linear(const struct kernels *kernels, enum weight_type type, uint32_t n,
+                                uint32_t k)
 {
     if (n == 0 || k == 0)
         return STATUS_INVALID;
-    if (weight_type_is_quantized(type) ? k > WEIGHT_MAX_QUANTIZED_K
-                                       : type != kernels->backend->weight_type)
-        return STATUS_UNSUPPORTED;
+    bool held = weight_type_is_quantized(type) ? k <= WEIGHT_MAX_QUANTIZED_K
+                                               : type == kernels->backend->weight_type;
+    return held ? STATUS_OK : STATUS_UNSUPPORTED;
+}
+
+enum status kernels_linear_create(struct kernels *kernels, enum weight_type type, uint32_t n,
+                                  uint32_t k, struct linear *linear)
+{
+    TRY(check_linear(kernels, type, n, k));
     struct linear made = {.type = type, .n = n, .k = k};
     TRY(kernels->backend->alloc(kernels, kernels->backend->linear_bytes(type, n, k), &made.packed));
     *linear = made;
@@ -141,6 +149,23 @@ enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, 
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear)
 {
     kernels_free(kernels, &linear->packed);
+}
+
+enum status kernels_linear_adopt(struct kernels *kernels, enum weight_type type, uint32_t n,
+                                 uint32_t k, void *packed, struct linear *linear)
+{
+    TRY(check_linear(kernels, type, n, k));
+    size_t bytes = kernels->backend->linear_bytes(type, n, k);
+    struct linear made = {.type = type, .n = n, .k = k};
+    TRY(kernels->backend->adopt(kernels, packed, bytes, &made.packed));
+    *linear = made;
+    return STATUS_OK;
+}
+
+void kernels_host_work(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
+                       void *context)
+{
+    kernels->backend->work(kernels, count, grain, work, context);
 }
 
 /* --- queue --- */

@@ -106,6 +106,7 @@ struct head_parameters {
 struct kernels_info {
     const char *name;
     const char *isa;              /* the instruction set that runs, of isa_names */
+    const char *packing;          /* form and version of packed weights: equal names, equal bytes */
     enum weight_type weight_type; /* of layers that aren't quantized */
     enum kv_type kv_type;
     bool device_is_host; /* KV pool addresses are host addresses (transports may read them) */
@@ -137,6 +138,16 @@ enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, 
                                 uint32_t row_count, const void *rows,
                                 const float *scales) WARN_UNUSED;
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear);
+/* A layer around what a layer of this type and shape had packed before, under the same kernels_info.packing: the memory, of
+ * kernels_linear_bytes, stays the caller's and isn't written. Not for kernels_linear_destroy. */
+enum status kernels_linear_adopt(struct kernels *kernels, enum weight_type type, uint32_t n,
+                                 uint32_t k, void *packed, struct linear *linear) WARN_UNUSED;
+
+/* Work of the host while it sets up, by all compute threads: items 0 .. count - 1 in chunks of `grain`, in any order; `thread` <
+ * kernels_info.threads. Returns when all are done. Items write disjoint results. */
+typedef void kernels_work(void *context, uint32_t thread, uint32_t first, uint32_t last);
+void kernels_host_work(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
+                       void *context);
 
 /* --- queue: ordered, on the backend's one stream --- */
 enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_t offset,

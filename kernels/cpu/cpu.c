@@ -98,6 +98,14 @@ static enum status cpu_sync(struct kernels *kernels)
     return STATUS_OK;
 }
 
+static void cpu_work(struct kernels *kernels, uint32_t count, uint32_t grain, kernels_work *work,
+                     void *context)
+{
+    struct cpu *self = kernels->state;
+    pool_run(self->pool, count, grain, work, context);
+    pool_rest(self->pool);
+}
+
 static enum status cpu_download(struct kernels *kernels, const struct buffer *source, size_t offset,
                                 void *host, size_t bytes)
 {
@@ -191,14 +199,14 @@ static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate
 
 #define CPU_BACKEND(NAME, OPEN)                                                                    \
     {                                                                                              \
-        .name = NAME, .weight_type = WEIGHT_BF16, .kv_type = KV_BF16, .device_is_host = true,      \
-        .open = OPEN, .close = cpu_close, .isa = cpu_isa,                                          \
+        .name = NAME, .packing = CPU_PACKING, .weight_type = WEIGHT_BF16, .kv_type = KV_BF16,      \
+        .device_is_host = true, .open = OPEN, .close = cpu_close, .isa = cpu_isa,                  \
         .available_bytes = host_memory_available, .alloc = host_memory_alloc,                      \
         .free = host_memory_free, .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,    \
-        .linear_load = cpu_linear_load, .upload = host_memory_upload, .download = cpu_download,    \
-        .copy = host_memory_copy, .sync = cpu_sync, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm,    \
-        .linear = cpu_linear, .rope_append = cpu_rope_append, .attention = cpu_attention,          \
-        .swiglu = cpu_swiglu,                                                                      \
+        .linear_load = cpu_linear_load, .work = cpu_work, .upload = host_memory_upload,            \
+        .download = cpu_download, .copy = host_memory_copy, .sync = cpu_sync, .embed = cpu_embed,  \
+        .rmsnorm = cpu_rmsnorm, .linear = cpu_linear, .rope_append = cpu_rope_append,              \
+        .attention = cpu_attention, .swiglu = cpu_swiglu,                                          \
     }
 
 const struct kernels_backend kernels_cpu_portable = CPU_BACKEND("bf16-portable", open_portable);

@@ -7,6 +7,9 @@
 #include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/pool.h"
 
+/* Another number whenever the form of packed weights changes, of any type: files keep them. The same for all instruction sets. */
+#define CPU_PACKING "cpu-1"
+
 /* K segment of a linear layer: its sum starts at zero, and segments are added to the output in ascending order. */
 #define LINEAR_SEGMENT 1024
 /* Rows that share one pass over the weights: their packed segment stays in a 2 MiB level 2 cache. */
@@ -42,6 +45,7 @@ struct cpu {
 #define LINEAR_TILES_BYTES ((size_t)LINEAR_ROWS * LINEAR_SEGMENT / 2 * TILE_BYTES_PER_PAIR)
 
 size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k);
+/* By all compute threads, panel by panel. */
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
                             uint32_t row_count, const void *rows, const float *scales);
 /* Row n of the weights, widened: [k]. */

@@ -29,24 +29,65 @@ size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
     return (size_t)divide_up(n, PANEL) * divide_up(k, 2) * PANEL * sizeof(uint32_t);
 }
 
+/* Rows on their way into a layer. */
+struct load {
+    struct linear *linear;
+    uint32_t first_row, row_count;
+    const char *rows;
+    const float *scales;
+};
+
+#define LOAD_PAIRS 512 /* of a panel: what the rows write to in turn stays in the level 2 cache */
+
+/* Rows of one panel. */
+static void load_bf16(struct linear *linear, uint32_t first_row, uint32_t row_count,
+                      const char *rows)
+{
+    size_t row_bytes = (size_t)linear->k * sizeof(uint16_t), whole = linear->k / 2;
+    size_t pairs = divide_up(linear->k, 2);
+    uint32_t *panel = (uint32_t *)linear->packed.address + first_row / PANEL * pairs * PANEL;
+    panel += first_row % PANEL;
+    for (size_t begin = 0; begin < whole; begin += LOAD_PAIRS) {
+        size_t end = begin + LOAD_PAIRS < whole ? begin + LOAD_PAIRS : whole;
+        for (uint32_t i = 0; i < row_count; i++)
+            for (size_t pair = begin; pair < end; pair++)
+                memcpy(&panel[pair * PANEL + i], rows + i * row_bytes + pair * sizeof *panel,
+                       sizeof *panel);
+    }
+    for (uint32_t i = 0; whole < pairs && i < row_count; i++) { /* an odd K: half a pair */
+        uint16_t last;
+        memcpy(&last, rows + i * row_bytes + whole * sizeof *panel, sizeof last);
+        panel[whole * PANEL + i] = last;
+    }
+}
+
+static void load_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct load *load = context;
+    struct linear *linear = load->linear;
+    size_t row_bytes = weight_row_bytes(linear->type, linear->k);
+    size_t row_scales = weight_row_scales(linear->type, linear->k);
+    for (uint32_t i = first; i < last; i++) {
+        uint32_t panel = load->first_row / PANEL + i, end = load->first_row + load->row_count;
+        uint32_t row = panel * PANEL < load->first_row ? load->first_row : panel * PANEL;
+        uint32_t count = min_u32(end - row, PANEL - row % PANEL);
+        size_t skipped = row - load->first_row;
+        const char *rows = load->rows + skipped * row_bytes;
+        if (weight_type_is_quantized(linear->type))
+            quantized_linear_load(linear, row, count, rows, load->scales + skipped * row_scales);
+        else
+            load_bf16(linear, row, count, rows);
+    }
+}
+
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
                             uint32_t row_count, const void *rows, const float *scales)
 {
-    if (weight_type_is_quantized(linear->type)) {
-        quantized_linear_load(linear, first_row, row_count, rows, scales);
-        return STATUS_OK;
-    }
-    (void)kernels;
-    const uint16_t *bf16_rows = rows;
-    uint16_t *packed = linear->packed.address;
-    size_t k = linear->k, pairs = divide_up(linear->k, 2);
-    for (uint32_t i = 0; i < row_count; i++) {
-        uint32_t n = first_row + i;
-        uint16_t *lane = packed + (n / PANEL * pairs * PANEL + n % PANEL) * 2;
-        const uint16_t *row = bf16_rows + i * k;
-        for (size_t j = 0; j < k; j++)
-            lane[j / 2 * (2 * PANEL) + j % 2] = row[j];
-    }
+    struct cpu *self = kernels->state;
+    struct load load = {linear, first_row, row_count, rows, scales};
+    uint32_t panels = divide_up(first_row % PANEL + row_count, PANEL);
+    pool_run(self->pool, panels, 1, load_panels, &load);
     return STATUS_OK;
 }
 

@@ -57,6 +57,14 @@ static enum status reference_download(struct kernels *kernels, const struct buff
     return reference_sync(kernels);
 }
 
+static void reference_work(struct kernels *kernels, uint32_t count, uint32_t grain,
+                           kernels_work *work, void *context)
+{
+    struct reference *self = kernels->state;
+    pool_run(self->pool, count, grain, work, context);
+    pool_rest(self->pool);
+}
+
 static const char *reference_isa(const struct kernels *kernels)
 {
     (void)kernels;
@@ -73,6 +81,26 @@ static size_t reference_linear_bytes(enum weight_type type, uint32_t n, uint32_t
     return panels * REFERENCE_PANEL * k * sizeof(float);
 }
 
+struct load {
+    struct linear *linear;
+    uint32_t first_row;
+    const float *rows;
+};
+
+static void load_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct load *load = context;
+    size_t k = load->linear->k;
+    for (uint32_t i = first; i < last; i++) {
+        uint32_t n = load->first_row + i;
+        float *panel = (float *)load->linear->packed.address +
+                       n / REFERENCE_PANEL * (k * REFERENCE_PANEL) + n % REFERENCE_PANEL;
+        for (size_t j = 0; j < k; j++)
+            panel[j * REFERENCE_PANEL] = load->rows[i * k + j];
+    }
+}
+
 static enum status reference_linear_load(struct kernels *kernels, struct linear *linear,
                                          uint32_t first_row, uint32_t row_count, const void *rows,
                                          const float *scales)
@@ -81,16 +109,9 @@ static enum status reference_linear_load(struct kernels *kernels, struct linear 
         reference_quantized_load(linear, first_row, row_count, rows, scales);
         return STATUS_OK;
     }
-    (void)kernels;
-    const float *values = rows;
-    float *packed = linear->packed.address;
-    size_t k = linear->k;
-    for (uint32_t i = 0; i < row_count; i++) {
-        uint32_t n = first_row + i;
-        float *panel = packed + n / REFERENCE_PANEL * (k * REFERENCE_PANEL) + n % REFERENCE_PANEL;
-        for (size_t j = 0; j < k; j++)
-            panel[j * REFERENCE_PANEL] = values[i * k + j];
-    }
+    struct reference *self = kernels->state;
+    struct load load = {linear, first_row, rows};
+    pool_run(self->pool, row_count, 2 * REFERENCE_PANEL, load_rows, &load);
     return STATUS_OK;
 }
 
@@ -225,6 +246,7 @@ static enum status reference_swiglu_op(struct kernels *kernels, const struct buf
 
 const struct kernels_backend kernels_reference = {
     .name = "f32",
+    .packing = REFERENCE_PACKING,
     .weight_type = WEIGHT_F32,
     .kv_type = KV_F32,
     .device_is_host = true,
@@ -237,6 +259,7 @@ const struct kernels_backend kernels_reference = {
     .adopt = host_memory_adopt,
     .linear_bytes = reference_linear_bytes,
     .linear_load = reference_linear_load,
+    .work = reference_work,
     .upload = host_memory_upload,
     .copy = host_memory_copy,
     .download = reference_download,

@@ -12,6 +12,9 @@ struct reference_scratch {
     int8_t numbers[WEIGHT_MAX_QUANTIZED_K]; /* of one row of a quantized layer's inputs */
 };
 
+/* Another number whenever the form of packed weights changes, of any type: files keep them. */
+#define REFERENCE_PACKING "reference-1"
+
 struct reference {
     struct pool *pool;
     struct reference_scratch *scratch; /* [threads] */

@@ -69,7 +69,7 @@ LIBRARIES = {
     r"cyaml/": r"common/config/config_file\.c",
     r"event2/": r"common/http/http_server\.c",
     r"isa-l": r"common/transport/kv_checksum\.c",
-    r"xxhash\.h": r"common/domain/prefix_hash\.c",
+    r"xxhash\.h": r"common/domain/(prefix|content)_hash\.c",
     r"cuda|nccl": r"kernels/cuda/",
     r"cmocka\.h": r"tests/",
 }

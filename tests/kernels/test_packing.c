@@ -1,0 +1,152 @@
+/* The form of packed weights, which files keep: the same bytes for every instruction set, number of threads and order of loading, and for
+ * each name (kernels_info.packing) those that it has always had. */
+#include "common/base/rng.h"
+#include "common/domain/content_hash.h"
+#include "kernels/kernels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { N = 75, K = 387 }; /* no whole panels, groups or pairs */
+
+struct rows {
+    uint8_t *bytes;
+    float *scales; /* NULL: floats */
+    size_t row_bytes, row_scales;
+};
+
+/* Any bytes: weights are moved, not computed with. Scales that bf16 holds. */
+static struct rows make_rows(enum weight_type type)
+{
+    struct rng rng = rng_seeded(42);
+    struct rows rows = {.row_bytes = weight_row_bytes(type, K),
+                        .row_scales = weight_row_scales(type, K)};
+    rows.bytes = malloc(N * rows.row_bytes);
+    assert_non_null(rows.bytes);
+    for (size_t i = 0; i < N * rows.row_bytes; i++)
+        rows.bytes[i] = (uint8_t)rng_next(&rng);
+    if (!weight_type_is_quantized(type))
+        return rows;
+    rows.scales = malloc(N * rows.row_scales * sizeof *rows.scales);
+    assert_non_null(rows.scales);
+    for (size_t i = 0; i < N * rows.row_scales; i++)
+        rows.scales[i] = (float)(rng_next(&rng) % 256) / 128.0f;
+    return rows;
+}
+
+static uint64_t packed_hash(const struct kernels_config *config, enum weight_type type,
+                            uint32_t step, const char **packing)
+{
+    struct rows rows = make_rows(type);
+    struct kernels *kernels;
+    struct linear linear, adopted;
+    struct error err;
+    if (kernels_open(config, &kernels, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(kernels_linear_create(kernels, type, N, K, &linear), STATUS_OK);
+    for (uint32_t row = 0, count; row < N; row += count) {
+        count = N - row < step ? N - row : step;
+        const float *scales = rows.scales ? rows.scales + row * rows.row_scales : NULL;
+        assert_int_equal(kernels_linear_load(kernels, &linear, row, count,
+                                             rows.bytes + row * rows.row_bytes, scales),
+                         STATUS_OK);
+    }
+    assert_int_equal(linear.packed.bytes, kernels_linear_bytes(kernels, type, N, K));
+    uint64_t hash = content_hash(linear.packed.address, linear.packed.bytes);
+    assert_int_equal(kernels_linear_adopt(kernels, type, N, K, linear.packed.address, &adopted),
+                     STATUS_OK);
+    assert_memory_equal(&adopted, &linear, sizeof linear);
+    assert_int_equal(kernels_linear_adopt(kernels, type, 0, K, linear.packed.address, &adopted),
+                     STATUS_INVALID);
+    *packing = kernels_info(kernels).packing;
+    kernels_linear_destroy(kernels, &linear);
+    kernels_close(kernels);
+    free(rows.bytes);
+    free(rows.scales);
+    return hash;
+}
+
+/* Where one of these changes, the name has to: a file that another version wrote would be read as what it isn't. */
+static const struct {
+    bool f32;
+    enum weight_type type;
+    const char *packing;
+    uint64_t hash;
+} FORMS[] = {
+    {false, WEIGHT_BF16, "cpu-1", 0x03d17c72458cd687},
+    {false, WEIGHT_INT8, "cpu-1", 0x8be571bb1b60b0c2},
+    {false, WEIGHT_INT4, "cpu-1", 0x3136f2f6d46e1906},
+    {true, WEIGHT_F32, "reference-1", 0x5934cbfaf162045f},
+    {true, WEIGHT_INT8, "reference-1", 0x604c1cb204d38474},
+    {true, WEIGHT_INT4, "reference-1", 0xcec0e67461db4344},
+};
+
+static void test_a_name_stands_for_bytes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof FORMS / sizeof *FORMS; i++)
+        for (uint32_t threads = 1; threads <= 3; threads++)
+            for (uint32_t step = 1; step <= 101; step += 50) {
+                struct kernels_config config = {
+                    .f32 = FORMS[i].f32, .isa = ISA_PORTABLE, .threads = threads};
+                const char *packing;
+                uint64_t hash = packed_hash(&config, FORMS[i].type, step, &packing);
+                assert_string_equal(packing, FORMS[i].packing);
+                if (hash != FORMS[i].hash)
+                    fail_msg("%s %s: 0x%016llx", packing, weight_type_names[FORMS[i].type],
+                             (unsigned long long)hash);
+            }
+}
+
+static void test_instruction_sets_share_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof FORMS / sizeof *FORMS; i++) {
+        struct kernels_config config = {.f32 = FORMS[i].f32, .isa = ISA_AUTO, .threads = 2};
+        const char *packing;
+        assert_true(packed_hash(&config, FORMS[i].type, 32, &packing) == FORMS[i].hash);
+        assert_string_equal(packing, FORMS[i].packing);
+    }
+}
+
+struct tally {
+    uint32_t done[100];
+};
+
+static void count_items(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    for (uint32_t i = first; i < last; i++)
+        ((struct tally *)context)->done[i]++;
+}
+
+static void test_host_work_does_each_item_once(void **state)
+{
+    (void)state;
+    for (int f32 = 0; f32 <= 1; f32++) {
+        struct kernels_config config = {.f32 = f32, .threads = 3};
+        struct tally tally = {{0}};
+        struct kernels *kernels;
+        struct error err;
+        assert_int_equal(kernels_open(&config, &kernels, &err), STATUS_OK);
+        kernels_host_work(kernels, 100, 7, count_items, &tally);
+        for (uint32_t i = 0; i < 100; i++)
+            assert_int_equal(tally.done[i], 1);
+        kernels_close(kernels);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_name_stands_for_bytes),
+        cmocka_unit_test(test_instruction_sets_share_it),
+        cmocka_unit_test(test_host_work_does_each_item_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -39,6 +39,9 @@ static const struct config_setting settings_table[] = {
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
     {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
      .help = "Weights of matrices: as the model folder holds them, or quantized at load"},
+    {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
+     .help = "Keep packed weights beside the model or in a folder: the next start maps them, and "
+             "workers share them"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path"},
     {"transport", CONFIG_ENUM, AT(transport), "auto", .choices = up_transport_names,

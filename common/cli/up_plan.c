@@ -182,6 +182,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     plan.listen_at = plan.argc - 1;
     add(&plan, "--compute", up_compute_names[settings->compute]);
     add(&plan, "--weights", weight_choice_names[settings->weights]);
+    add(&plan, "--weight-cache", settings->weight_cache);
     add(&plan, "--isa", isa_names[settings->isa]);
     add(&plan, "--transport", up_transport_names[settings->transport]);
     add_threads(context, &plan, index);

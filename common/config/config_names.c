@@ -114,6 +114,7 @@ static const char *const known[] = {
     "BATON_UNCONFIRMED_TOKENS",
     "BATON_VERBOSE",
     "BATON_WEIGHTS",
+    "BATON_WEIGHT_CACHE",
     "BATON_WORKER_KEEPALIVE",
     "BATON_WORKER_TTL",
     "BATON_WORKER_WAIT",

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/engine/model/safetensors.h"
+#include "common/engine/model/weight_cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,15 +67,20 @@ static enum status check_memory(const struct engine *engine, uint64_t weights_by
                      (double)available / gib);
 }
 
-static enum status load_weights(struct engine *engine, struct safetensors *files, struct error *err)
+static enum status load_weights(struct engine *engine, const struct engine_config *config,
+                                struct safetensors *files, struct error *err)
 {
     const struct model_shape *shape = &engine->config.shape;
+    char cache_path[WEIGHT_CACHE_PATH_BYTES];
     uint64_t bytes;
+    TRY(weight_cache_path(config->weight_cache, config->model_dir,
+                          kernels_info(engine->kernels).packing, engine->weight_types, cache_path,
+                          err));
     TRY(weights_check(engine->kernels, shape, engine->weight_types, engine->context, files, &bytes,
                       err));
     TRY(check_memory(engine, bytes, err));
     return weights_load(engine->kernels, shape, engine->weight_types, engine->context, files,
-                        &engine->weights, err);
+                        cache_path, &engine->weights, err);
 }
 
 static enum status load_model(struct engine *engine, const struct engine_config *config,
@@ -85,7 +91,7 @@ static enum status load_model(struct engine *engine, const struct engine_config 
     if (!config->random_weights)
         TRY(safetensors_open(config->model_dir, &files, err));
     const struct model_shape *shape = &engine->config.shape;
-    enum status status = load_weights(engine, files, err);
+    enum status status = load_weights(engine, config, files, err);
     if (status == STATUS_OK) {
         uint64_t hash = files ? safetensors_hash(files) : HASH_SEED;
         /* Fields, not the struct: padding bytes have no value. */
@@ -204,6 +210,7 @@ enum status engine_open(const struct engine_config *config, struct engine **out,
         return error_set(err, STATUS_LIMIT, "out of memory");
     engine->limits = *config;
     engine->limits.model_dir = NULL;
+    engine->limits.weight_cache = NULL;
     engine->limits.kernels.cpus = NULL;
     enum status status = open_parts(engine, config, err);
     if (status != STATUS_OK) {

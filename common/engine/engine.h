@@ -20,6 +20,7 @@ struct engine_config {
     const char *model_dir; /* Hugging Face folder */
     bool random_weights;   /* benchmarks: config.json alone; weights N(0, 0.02) from a fixed seed */
     enum weight_choice weights;
+    const char *weight_cache; /* where packed weights are kept (weight_cache.h); NULL: nowhere */
     struct kernels_config kernels;
     uint32_t block_tokens;
     uint32_t block_count;   /* of the KV pool */

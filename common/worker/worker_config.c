@@ -83,6 +83,13 @@ static const struct config_setting settings[] = {
      .default_text = "auto",
      .choices = weight_choice_names,
      .help = "Weights of matrices: as the model folder holds them, or quantized at load"},
+    {.name = "weight-cache",
+     .type = CONFIG_STRING,
+     AT(weight_cache),
+     .default_text = "off",
+     .value = "off|beside|DIR",
+     .help = "Keep weights as they are packed for this machine, beside the model or in a folder: "
+             "the next start maps them"},
     {.name = "isa",
      .type = CONFIG_ENUM,
      AT(isa),

@@ -58,6 +58,9 @@ def tensor(dtype, shape, begin, end):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+PACKED_PLAN = 12572605094926805583  # plan_hash of the two layers
+
+
 def safetensors_seeds():
     seed("safetensors", tensors({"__metadata__": {"format": "pt"}, "a": tensor("BF16", [2, 3], 0, 12)}, b"\1" * 12))
     seed("safetensors", tensors({"a": tensor("BF16", [2, 3], 6, 18), "b": tensor("I8", [2, 3], 0, 6)}, b"\1" * 18))
@@ -435,7 +438,20 @@ def worker_seeds():
     words("kv_faults", ["seed=", "first=", "limit=", "drop=", "delay=", "duplicate=", "corrupt=", "reorder=", "lost=", ":20ms", "1e-300", ","])
 
 
+def packed_seeds():
+    """Two layers, as fuzz_packed_header.c plans them: three pieces. Its plan_hash is the target's own; one word holds it."""
+    data = 8192 + (16 << 20) + 4096
+    for version, packing, sources, model, plan in ((1, b"cpu-1", 1, 2, PACKED_PLAN), (1, b"cpu-1", 1, 2, 0), (1, b"cpu-1", 1, 3, PACKED_PLAN), (1, b"cpu-1", 2, 2, PACKED_PLAN),
+                                                   (1, b"cpu-2", 1, 2, PACKED_PLAN), (2, b"cpu-1", 1, 2, PACKED_PLAN)):
+        header = struct.pack("<8sII32sQQQQQQ", b"BATONPK", version, 128, packing, sources, model, plan, 2 << 20, data, 3) + bytes(32)
+        for front in (b"\1\0", b"\0\0", b"\1\1"):
+            seed("packed_header", front + header)
+    seed("packed_header", b"\1\0" + header[:50])
+    words("packed_header", ["BATONPK", "cpu-1", "reference-1", struct.pack("<I", 128), struct.pack("<Q", PACKED_PLAN), struct.pack("<Q", data), struct.pack("<Q", 2 << 20)])
+
+
 def main():
+    packed_seeds()
     http_seeds()
     scheduler_seeds()
     trace_seeds()

@@ -81,6 +81,7 @@ static void test_a_workers_command_line(void **state)
     struct fixture fixture = fixture_of(1, 1, 2);
     fixture.settings.compute = 1;
     fixture.settings.transport = 2;
+    strcpy(fixture.settings.weight_cache, "beside");
     fixture.settings.log_level = 1;
     fixture.settings.drain_timeout_us = 30000000;
     char text[1024];
@@ -89,7 +90,7 @@ static void test_a_workers_command_line(void **state)
         "/b/baton-decode --model /m --metrics-listen 127.0.0.1:0 --log-level info "
         "--drain-timeout 30000000us "
         "--name decode-0 --router 127.0.0.1:7 --listen 127.0.0.1:0 --compute f32 --weights "
-        "auto --isa auto --transport tcp --threads 1 --cpus 5 --spin");
+        "auto --weight-cache beside --isa auto --transport tcp --threads 1 --cpus 5 --spin");
     fixture.settings.pin = false;
     assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;

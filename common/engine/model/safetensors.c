@@ -1,6 +1,7 @@
 #include "common/engine/model/safetensors.h"
 
 #include "common/base/str.h"
+#include "common/domain/content_hash.h"
 #include "common/engine/model/safetensors_file.h"
 #include "common/json/json.h"
 
@@ -359,6 +360,21 @@ struct tensor_info safetensors_at(const struct safetensors *tensors, size_t inde
                                 .bytes = tensor_data(entry->file, entry->tensor),
                                 .byte_count =
                                     entry->tensor->end_bytes - entry->tensor->begin_bytes};
+}
+
+size_t safetensors_file_count(const struct safetensors *tensors)
+{
+    return tensors->file_count;
+}
+
+struct safetensors_source safetensors_source_at(const struct safetensors *tensors, size_t index)
+{
+    const struct safetensors_file *file = &tensors->files[index];
+    size_t header_bytes = (size_t)(file->data - file->bytes);
+    return (struct safetensors_source){.name = base_name(file->path),
+                                       .bytes = file->length_bytes,
+                                       .mtime_ns = file->mtime_ns,
+                                       .header_hash = content_hash(file->bytes, header_bytes)};
 }
 
 uint64_t safetensors_hash(const struct safetensors *tensors)

@@ -54,6 +54,16 @@ struct tensor_info {
 size_t safetensors_count(const struct safetensors *tensors);
 struct tensor_info safetensors_at(const struct safetensors *tensors, size_t index);
 
+/* The files themselves, in a fixed order. */
+struct safetensors_source {
+    const char *name; /* without its folder */
+    uint64_t bytes;
+    int64_t mtime_ns;
+    uint64_t header_hash; /* content_hash of all before the data */
+};
+size_t safetensors_file_count(const struct safetensors *tensors);
+struct safetensors_source safetensors_source_at(const struct safetensors *tensors, size_t index);
+
 /* Names, types, shapes and a sample of the bytes of all tensors; the same however they are sharded. */
 uint64_t safetensors_hash(const struct safetensors *tensors);
 

@@ -51,6 +51,7 @@ static enum status map_file(struct safetensors_file *file, struct error *err)
         } else {
             file->bytes = bytes;
             file->length_bytes = (uint64_t)info.st_size;
+            file->mtime_ns = info.st_mtim.tv_sec * INT64_C(1000000000) + info.st_mtim.tv_nsec;
         }
     }
     close(fd);

@@ -30,6 +30,7 @@ struct safetensors_file {
     char *path;
     const unsigned char *bytes; /* the mapping */
     uint64_t length_bytes;
+    int64_t mtime_ns;
     const unsigned char *data; /* behind the header */
     uint64_t data_bytes;
     struct tensor *tensors; /* by ascending offset */

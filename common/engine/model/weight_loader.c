@@ -1,11 +1,15 @@
 #include "common/engine/model/weight_loader.h"
 
+#include "common/base/clock.h"
+#include "common/engine/model/load_progress.h"
+#include "common/engine/model/packed_plan.h"
 #include "common/engine/model/quantize.h"
 #include "common/engine/model/random_weights.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_convert.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,6 +54,17 @@ enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes, str
                : error_set(loader->err, status, "no device memory for %zu bytes of weights", bytes);
 }
 
+static enum status plan_linear(struct weight_loader *loader, const struct linear *linear)
+{
+    enum weight_type type = linear->type;
+    size_t bytes = kernels_linear_bytes(loader->kernels, type, linear->n, linear->k);
+    if (!loader->plan ||
+        packed_plan_add(loader->plan, type, linear->n, linear->k, bytes) == STATUS_OK)
+        return STATUS_OK;
+    return error_set(loader->err, STATUS_LIMIT, "more than %d layers, or 2^42 bytes of weights",
+                     PACKED_MAX_SECTIONS);
+}
+
 enum status weight_loader_linear(struct weight_loader *loader, enum weight_type type, uint32_t n,
                                  uint32_t k, struct linear *linear)
 {
@@ -60,8 +75,13 @@ enum status weight_loader_linear(struct weight_loader *loader, enum weight_type 
     loader->planned_bytes += kernels_linear_bytes(loader->kernels, type, n, k);
     *linear = (struct linear){.type = type, .n = n, .k = k};
     if (loader->dry)
-        return STATUS_OK;
-    enum status status = kernels_linear_create(loader->kernels, type, n, k, linear);
+        return plan_linear(loader, linear);
+    struct packed_section *section = &loader->plan->sections[loader->planned_layers++];
+    enum status status = loader->packed_data
+                             ? kernels_linear_adopt(loader->kernels, type, n, k,
+                                                    loader->packed_data + section->offset, linear)
+                             : kernels_linear_create(loader->kernels, type, n, k, linear);
+    section->memory = linear->packed.address;
     return status == STATUS_OK
                ? STATUS_OK
                : error_set(loader->err, status,
@@ -88,8 +108,50 @@ static enum status put_rows(struct weight_loader *loader, const struct matrix *m
                                              matrix->target.first_row + row, rows, values, scales);
     if (status == STATUS_OK)
         status = kernels_sync(loader->kernels); /* the piece is written again */
+    const struct linear *linear = matrix->target.linear;
+    load_progress_add(loader->progress, linear->packed.bytes / linear->n * rows, clock_now_us());
     return status == STATUS_OK ? STATUS_OK : not_taken(loader, matrix->name, status);
 }
+
+/* Rows of floats on their way into the pieces, as a layer's type. */
+struct conversion {
+    struct weight_loader *loader;
+    enum weight_type type;
+    enum float_type from;
+    const unsigned char *source;
+    uint32_t columns;
+    atomic_uint bad_row; /* the first that can't be quantized; UINT32_MAX: none */
+};
+
+static void quantize_piece(struct conversion *job, uint32_t first, uint32_t count,
+                           const float *values)
+{
+    uint8_t *numbers = job->loader->numbers + first * weight_row_bytes(job->type, job->columns);
+    size_t row_scales = weight_row_scales(job->type, job->columns);
+    float *scales = job->loader->scales + first * row_scales;
+    uint32_t bad;
+    if (quantize_rows(job->type, values, count, job->columns, numbers, scales, &bad) == STATUS_OK)
+        return;
+    unsigned known = atomic_load(&job->bad_row);
+    while (first + bad < known && !atomic_compare_exchange_weak(&job->bad_row, &known, first + bad))
+        ;
+}
+
+static void convert_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    struct conversion *job = context;
+    bool quantized = weight_type_is_quantized(job->type);
+    enum weight_type floats = quantized ? WEIGHT_F32 : job->type;
+    size_t before = (size_t)first * job->columns, values = (size_t)(last - first) * job->columns;
+    char *converted = (char *)job->loader->converted + before * weight_row_bytes(floats, 1);
+    weight_convert(job->from, job->source + before * float_type_bytes(job->from), values, floats,
+                   converted);
+    if (quantized)
+        quantize_piece(job, first, last - first, (const float *)converted);
+}
+
+#define CHUNK_VALUES 65536 /* that one thread converts at a time */
 
 /* `count` rows of floats: as the layer's type. */
 static enum status put_floats(struct weight_loader *loader, const struct matrix *matrix,
@@ -97,18 +159,21 @@ static enum status put_floats(struct weight_loader *loader, const struct matrix 
                               const void *source)
 {
     enum weight_type type = matrix->target.linear->type;
-    size_t values = (size_t)count * matrix->columns;
-    uint32_t bad_row;
-    if (!weight_type_is_quantized(type)) {
-        if (!weight_is_ready(from, source, type)) {
-            weight_convert(from, source, values, type, loader->converted);
-            source = loader->converted;
-        }
+    bool quantized = weight_type_is_quantized(type);
+    if (!quantized && weight_is_ready(from, source, type))
         return put_rows(loader, matrix, row, count, source, NULL);
-    }
-    weight_convert(from, source, values, WEIGHT_F32, loader->converted);
-    if (quantize_rows(type, loader->converted, count, matrix->columns, loader->numbers,
-                      loader->scales, &bad_row) != STATUS_OK)
+    struct conversion job = {.loader = loader,
+                             .type = type,
+                             .from = from,
+                             .source = source,
+                             .columns = matrix->columns,
+                             .bad_row = UINT32_MAX};
+    uint32_t rows = CHUNK_VALUES / matrix->columns;
+    kernels_host_work(loader->kernels, count, rows ? rows : 1, convert_rows, &job);
+    if (!quantized)
+        return put_rows(loader, matrix, row, count, loader->converted, NULL);
+    uint32_t bad_row = atomic_load(&job.bad_row);
+    if (bad_row != UINT32_MAX)
         return error_set(loader->err, STATUS_INVALID,
                          "%s: tensor %s: row %u has a number that isn't finite: it can't be "
                          "quantized",
@@ -129,8 +194,6 @@ static enum status put_matrix(struct weight_loader *loader, const struct matrix 
     const struct tensor_view *view = matrix->floats;
     enum float_type type = view ? view->type : FLOAT_BF16;
     struct random_weights random = random_weights_of(matrix->name);
-    if (view && weight_is_ready(type, view->bytes, matrix->target.linear->type))
-        return put_rows(loader, matrix, 0, matrix->rows, view->bytes, NULL);
     for (uint32_t row = 0, count; row < matrix->rows; row += count) {
         count = piece_rows(matrix->rows - row, matrix->columns);
         const void *source = loader->drawn;
@@ -191,6 +254,8 @@ enum status weight_loader_matrix(struct weight_loader *loader, const char *name,
 {
     struct tensor_view view;
     struct stored_matrix stored;
+    if (loader->packed_data)
+        return STATUS_OK;
     struct matrix matrix = {.name = name, .rows = rows, .columns = columns, .target = target};
     if (loader->stored) {
         TRY(find_stored(loader, name, target.linear->type, rows, columns, &stored));

@@ -1,5 +1,5 @@
 /* Brings one tensor after the other from files to the device: the type that the backend wants, in pieces where it must be
- * converted or quantized. Without files the tensors are random (random_weights.h), for benchmarks. Or it brings nothing and only looks
+ * converted or quantized, by all compute threads. Matrices that were packed before (packed_file.h) are adopted as they are. Without files the tensors are random (random_weights.h), for benchmarks. Or it brings nothing and only looks
  * (`dry`): is every tensor there, in its shape and a type that can be read, and how many bytes will all take? So a model
  * that doesn't fit its configuration, or the machine, is refused before memory is taken.
  *
@@ -9,13 +9,19 @@
 
 #include "kernels/kernels.h"
 
+struct load_progress;
+struct packed_plan;
 struct safetensors;
 
 struct weight_loader {
     struct kernels *kernels;
     struct safetensors *files; /* NULL: random */
     bool dry;
-    uint64_t planned_bytes; /* dry: of the device memory asked for */
+    uint64_t planned_bytes;         /* dry: of the device memory asked for */
+    struct packed_plan *plan;       /* of all linear layers; dry: made, else followed; NULL: none */
+    uint32_t planned_layers;        /* of the plan, that were followed */
+    char *packed_data;              /* the plan's data, mapped: nothing is packed; NULL: it is */
+    struct load_progress *progress; /* NULL: dry */
     struct error *err;
     bool stored;             /* quantized matrices are in the files as such (weight_types.h) */
     void *drawn, *converted; /* a piece each */

@@ -3,7 +3,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/engine/model/load_progress.h"
 #include "common/engine/model/rope.h"
+#include "common/engine/model/weight_cache.h"
 #include "common/engine/model/weight_convert.h"
 #include "common/engine/model/weight_loader.h"
 
@@ -12,9 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_BYTES           128
-#define PROGRESS_INTERVAL_US 3000000
-#define ROPE_HASH_POSITIONS  1024 /* fixed: workers of other context limits must agree on the hash */
+#define NAME_BYTES          128
+#define ROPE_HASH_POSITIONS 1024 /* fixed: workers of other context limits must agree on the hash */
 
 /* What is being loaded, by `tensors`. */
 struct loading {
@@ -162,23 +163,13 @@ static enum status load_ends(struct loading *loading, struct weights *weights)
 
 static enum status load_all(struct loading *loading, struct weights *weights)
 {
-    const struct model_shape *s = loading->shape;
-    uint64_t started_us = clock_now_us(), told_us = started_us;
     TRY(load_ends(loading, weights));
     TRY(load_rope(loading, weights));
     for (uint32_t l = 0; l < weights->layer_count; l++) {
         TRY(load_attention(loading, l, &weights->layers[l]));
         TRY(load_ffn(loading, l, &weights->layers[l]));
-        if (clock_now_us() - told_us >= PROGRESS_INTERVAL_US) {
-            told_us = clock_now_us();
-            log_info("weights", "msg=\"loading\" layers_done=%u layers=%u", l + 1, s->layers);
-        }
     }
-    TRY(kernels_sync(loading->tensors->kernels));
-    log_info("weights", "msg=\"loaded\" values=%" PRIu64 " source=%s took_ms=%" PRIu64,
-             weights_count(s), loading->tensors->files ? "files" : "random",
-             (clock_now_us() - started_us) / 1000);
-    return STATUS_OK;
+    return kernels_sync(loading->tensors->kernels);
 }
 
 /* Everything that load_all would ask for, without taking it. */
@@ -210,27 +201,110 @@ enum status weights_check(struct kernels *kernels, const struct model_shape *sha
     return status;
 }
 
-enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
-                         struct weight_types types, uint32_t positions, struct safetensors *files,
-                         struct weights *out, struct error *err)
+/* The linear layers in the order in which they are loaded. */
+static enum status plan_layers(struct kernels *kernels, const struct loading *asked,
+                               struct safetensors *files, struct packed_plan *plan,
+                               struct error *err)
 {
     struct weight_loader tensors;
+    TRY(weight_loader_init(&tensors, kernels, files, asked->types.stored, true, err));
+    tensors.plan = plan;
+    struct loading loading = *asked;
+    loading.tensors = &tensors;
+    enum status status = look_at_all(&loading);
+    weight_loader_deinit(&tensors);
+    return status;
+}
+
+/* By the plan: what `weights->packed` has is adopted. */
+static enum status load_planned(struct kernels *kernels, const struct loading *asked,
+                                struct safetensors *files, struct packed_plan *plan,
+                                struct weights *weights, struct error *err)
+{
+    struct weight_loader tensors;
+    uint64_t total = weights->packed.data ? 0 : plan->data_bytes;
+    struct load_progress progress =
+        load_progress_begin("loading weights", total, load_progress_terminal(), clock_now_us());
+    TRY(weight_loader_init(&tensors, kernels, files, asked->types.stored, false, err));
+    tensors.plan = plan;
+    tensors.packed_data = weights->packed.data;
+    tensors.progress = &progress;
+    struct loading loading = *asked;
+    loading.tensors = &tensors;
+    enum status status = load_all(&loading, weights);
+    load_progress_end(&progress);
+    weight_loader_deinit(&tensors);
+    return status;
+}
+
+/* From the cache, or from files and then into the cache. */
+static enum status load_cached(struct kernels *kernels, const struct loading *asked,
+                               struct safetensors *files, const char *cache_path,
+                               struct packed_plan *plan, struct weights *weights, struct error *err)
+{
+    struct packed_identity identity = weight_cache_identity(kernels, files);
+    struct packed_header header = packed_plan_header(plan, &identity);
+    struct load_progress progress = load_progress_begin("reading weights", plan->data_bytes,
+                                                        load_progress_terminal(), clock_now_us());
+    bool hit = weight_cache_map(cache_path, &header, kernels, &progress, &weights->packed);
+    load_progress_end(&progress);
+    TRY(load_planned(kernels, asked, files, plan, weights, err));
+    if (hit)
+        return STATUS_OK;
+    progress = load_progress_begin("keeping packed weights", plan->data_bytes,
+                                   load_progress_terminal(), clock_now_us());
+    weight_cache_keep(cache_path, plan, &header, &progress);
+    return STATUS_OK;
+}
+
+static enum status load_from(struct kernels *kernels, const struct loading *asked,
+                             struct safetensors *files, const char *cache_path,
+                             struct weights *weights, struct error *err)
+{
+    struct packed_plan plan = {0};
+    bool cached = files && *cache_path && kernels_info(kernels).device_is_host;
+    uint64_t started_us = clock_now_us();
+    enum status status = plan_layers(kernels, asked, files, &plan, err);
+    if (status == STATUS_OK)
+        status = cached ? load_cached(kernels, asked, files, cache_path, &plan, weights, err)
+                        : load_planned(kernels, asked, files, &plan, weights, err);
+    packed_plan_deinit(&plan);
+    if (status != STATUS_OK)
+        return status;
+    log_info("weights", "msg=\"loaded\" values=%" PRIu64 " source=%s took_ms=%" PRIu64,
+             weights_count(asked->shape),
+             weights->packed.data ? "kept"
+             : files              ? "files"
+                                  : "random",
+             (clock_now_us() - started_us) / 1000);
+    return STATUS_OK;
+}
+
+enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
+                         struct weight_types types, uint32_t positions, struct safetensors *files,
+                         const char *cache_path, struct weights *out, struct error *err)
+{
+    struct loading asked = {NULL, shape, types, positions};
     struct weights weights = {.layers = calloc(shape->layers, sizeof *weights.layers),
                               .layer_count = shape->layers};
     if (!weights.layers)
         return error_set(err, STATUS_LIMIT, "out of memory for %u layers", shape->layers);
-    enum status status = weight_loader_init(&tensors, kernels, files, types.stored, false, err);
-    if (status == STATUS_OK) {
-        struct loading loading = {&tensors, shape, types, positions};
-        status = load_all(&loading, &weights);
-        weight_loader_deinit(&tensors);
-    }
+    enum status status = load_from(kernels, &asked, files, cache_path, &weights, err);
     if (status != STATUS_OK) {
         weights_unload(kernels, &weights);
         return status;
     }
     *out = weights;
     return STATUS_OK;
+}
+
+/* Its memory is ours, or the mapped file's. */
+static void drop_linear(struct kernels *kernels, const struct weights *weights,
+                        struct linear *linear)
+{
+    if (!weights->packed.data)
+        kernels_linear_destroy(kernels, linear);
+    *linear = (struct linear){0};
 }
 
 void weights_unload(struct kernels *kernels, struct weights *weights)
@@ -242,16 +316,17 @@ void weights_unload(struct kernels *kernels, struct weights *weights)
         kernels_free(kernels, &layer->qkv_bias);
         kernels_free(kernels, &layer->q_norm);
         kernels_free(kernels, &layer->k_norm);
-        kernels_linear_destroy(kernels, &layer->qkv);
-        kernels_linear_destroy(kernels, &layer->attention_out);
-        kernels_linear_destroy(kernels, &layer->gate_up);
-        kernels_linear_destroy(kernels, &layer->down);
+        drop_linear(kernels, weights, &layer->qkv);
+        drop_linear(kernels, weights, &layer->attention_out);
+        drop_linear(kernels, weights, &layer->gate_up);
+        drop_linear(kernels, weights, &layer->down);
     }
-    kernels_linear_destroy(kernels, &weights->embedding);
+    drop_linear(kernels, weights, &weights->embedding);
     kernels_free(kernels, &weights->final_norm);
     kernels_free(kernels, &weights->rope);
-    kernels_linear_destroy(kernels, &weights->lm_head);
+    drop_linear(kernels, weights, &weights->lm_head);
     free(weights->layers);
+    packed_file_unmap(&weights->packed);
     *weights = (struct weights){0};
 }
 

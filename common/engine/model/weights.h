@@ -7,6 +7,7 @@
 #define BATON_ENGINE_MODEL_WEIGHTS_H
 
 #include "common/domain/model_shape.h"
+#include "common/engine/model/packed_file.h"
 #include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
@@ -31,6 +32,7 @@ struct weights {
     struct buffer rope;           /* f32 [positions, E]: cos E/2, sin E/2 */
     uint64_t rope_hash;           /* of its first rows: what this machine's libm made of them */
     uint32_t layer_count;
+    struct packed_map packed; /* the linear layers' memory, where it is a file's */
 };
 
 /* Is every tensor there, of its shape and of a type that can be read, and none beside them? Takes no memory. `bytes`: what
@@ -40,10 +42,12 @@ enum status weights_check(struct kernels *kernels, const struct model_shape *sha
                           uint64_t *bytes, struct error *err) WARN_UNUSED;
 
 /* After weights_check. From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed, norms 1. `positions`: rows of
- * the rope table. Logs a line when it starts, every few seconds and when done. On failure nothing is left behind. */
+ * the rope table. `cache_path` (weight_cache_path; empty: none): packed layers are taken from that file, if it is of these files and whole, and kept
+ * there otherwise. Tells how far it is, and logs a line when done. On failure nothing is left behind. */
 enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
                          struct weight_types types, uint32_t positions, struct safetensors *files,
-                         struct weights *weights, struct error *err) WARN_UNUSED;
+                         const char *cache_path, struct weights *weights,
+                         struct error *err) WARN_UNUSED;
 void weights_unload(struct kernels *kernels, struct weights *weights);
 
 /* The layer that makes logits: lm_head, or the embedding that it is tied to. */

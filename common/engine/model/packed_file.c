@@ -1,0 +1,283 @@
+#include "common/engine/model/packed_file.h"
+
+#include "common/base/clock.h"
+#include "common/domain/content_hash.h"
+#include "common/engine/model/load_progress.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_BYTES    4096
+#define PIECES_A_TURN 64 /* between two words about the progress */
+
+static enum status refused(struct error *err, const char *what)
+{
+    return error_set(err, STATUS_IO, "%s: %s", what, strerror(errno));
+}
+
+/* --- reading --- */
+
+/* Up to `count` bytes from the start of the file; how many there were. */
+static size_t read_start(int fd, char *bytes, size_t count)
+{
+    size_t done = 0;
+    while (done < count) {
+        ssize_t got = pread(fd, bytes + done, count - done, (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        done += (size_t)got;
+    }
+    return done;
+}
+
+static enum status check_header(int fd, const struct packed_header *expected, char *bytes,
+                                struct error *err)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return refused(err, "fstat");
+    if (!S_ISREG(info.st_mode))
+        return error_set(err, STATUS_INVALID, "it is no regular file");
+    size_t count = read_start(fd, bytes, expected->header_bytes);
+    return packed_header_check(expected, bytes, count, (uint64_t)info.st_size, err);
+}
+
+static enum status map_data(int fd, const struct packed_header *header, struct packed_map *map,
+                            struct error *err)
+{
+    struct packed_map made = {.bytes = header->data_bytes,
+                              .region_bytes = header->data_bytes + PACKED_ALIGN_BYTES};
+    made.region = mmap(NULL, made.region_bytes, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (made.region == MAP_FAILED)
+        return refused(err, "mmap");
+    uintptr_t first = (uintptr_t)made.region + PACKED_ALIGN_BYTES - 1;
+    made.data = (char *)(first / PACKED_ALIGN_BYTES * PACKED_ALIGN_BYTES);
+    if (mmap(made.data, made.bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd,
+             (off_t)header->data_offset) == MAP_FAILED) {
+        enum status status = refused(err, "mmap");
+        munmap(made.region, made.region_bytes);
+        return status;
+    }
+    (void)madvise(made.data, made.bytes, MADV_HUGEPAGE); /* a hint: small pages are slower */
+    *map = made;
+    return STATUS_OK;
+}
+
+struct verification {
+    const struct packed_header *header;
+    const uint64_t *checksums;
+    const char *data;
+    uint64_t first_piece;
+    atomic_uint_fast64_t bad_piece; /* the first; UINT64_MAX: none */
+};
+
+static void verify_pieces(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    struct verification *verification = context;
+    for (uint64_t i = first; i < last; i++) {
+        uint64_t piece = verification->first_piece + i;
+        uint64_t found = content_hash(verification->data + piece * PACKED_PIECE_BYTES,
+                                      packed_piece_bytes(verification->header, piece));
+        uint_fast64_t bad = atomic_load(&verification->bad_piece);
+        while (found != verification->checksums[piece] && piece < bad)
+            if (atomic_compare_exchange_weak(&verification->bad_piece, &bad, piece))
+                break;
+    }
+}
+
+static enum status verify(const struct packed_header *header, const uint64_t *checksums,
+                          const char *data, struct kernels *kernels, struct load_progress *progress,
+                          struct error *err)
+{
+    struct verification verification = {
+        .header = header, .checksums = checksums, .data = data, .bad_piece = UINT64_MAX};
+    for (uint64_t piece = 0; piece < header->piece_count; piece += PIECES_A_TURN) {
+        uint64_t left = header->piece_count - piece;
+        uint32_t count = (uint32_t)(left < PIECES_A_TURN ? left : PIECES_A_TURN);
+        verification.first_piece = piece;
+        kernels_host_work(kernels, count, 1, verify_pieces, &verification);
+        load_progress_add(progress, count * PACKED_PIECE_BYTES, clock_now_us());
+    }
+    uint64_t bad = atomic_load(&verification.bad_piece);
+    if (bad == UINT64_MAX)
+        return STATUS_OK;
+    return error_set(err, STATUS_CORRUPT,
+                     "it is damaged from byte %llu on: the checksum is another",
+                     (unsigned long long)(header->data_offset + bad * PACKED_PIECE_BYTES));
+}
+
+static enum status map_open(int fd, const struct packed_header *expected, struct kernels *kernels,
+                            struct load_progress *progress, struct packed_map *map,
+                            struct error *err)
+{
+    char *header = malloc(expected->header_bytes);
+    if (!header)
+        return error_set(err, STATUS_LIMIT, "no memory for its header");
+    struct packed_map made = {0};
+    enum status status = check_header(fd, expected, header, err);
+    if (status == STATUS_OK)
+        status = map_data(fd, expected, &made, err);
+    if (status == STATUS_OK)
+        status = verify(expected, (const uint64_t *)(header + sizeof *expected), made.data, kernels,
+                        progress, err);
+    if (status == STATUS_OK)
+        *map = made;
+    else
+        packed_file_unmap(&made);
+    free(header);
+    return status;
+}
+
+enum status packed_file_map(const char *path, const struct packed_header *expected,
+                            struct kernels *kernels, struct load_progress *progress,
+                            struct packed_map *map, struct error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        enum status status = errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO;
+        return error_set(err, status, "%s: %s", path, strerror(errno));
+    }
+    enum status status = map_open(fd, expected, kernels, progress, map, err);
+    close(fd);
+    return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
+}
+
+void packed_file_unmap(struct packed_map *map)
+{
+    if (map->data)
+        munmap(map->region, map->region_bytes);
+    *map = (struct packed_map){0};
+}
+
+/* --- writing --- */
+
+static enum status write_at(int fd, const char *bytes, size_t count, uint64_t offset,
+                            struct error *err)
+{
+    while (count > 0) {
+        ssize_t put = pwrite(fd, bytes, count, (off_t)offset);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return refused(err, "it can't be written");
+        bytes += put;
+        count -= (size_t)put;
+        offset += (uint64_t)put;
+    }
+    return STATUS_OK;
+}
+
+/* The bytes of a piece: parts of sections, and zeros. */
+static void fill_piece(const struct packed_plan *plan, uint64_t begin, uint64_t bytes, char *piece)
+{
+    memset(piece, 0, bytes);
+    for (uint32_t i = 0; i < plan->section_count; i++) {
+        const struct packed_section *section = &plan->sections[i];
+        uint64_t first = section->offset > begin ? section->offset : begin;
+        uint64_t end = section->offset + section->bytes;
+        uint64_t last = end < begin + bytes ? end : begin + bytes;
+        if (first < last)
+            memcpy(piece + (first - begin), (char *)section->memory + (first - section->offset),
+                   last - first);
+    }
+}
+
+static enum status write_pieces(int fd, const struct packed_plan *plan,
+                                const struct packed_header *header, struct load_progress *progress,
+                                uint64_t *checksums, char *piece, struct error *err)
+{
+    for (uint64_t i = 0; i < header->piece_count; i++) {
+        uint64_t bytes = packed_piece_bytes(header, i), begin = i * PACKED_PIECE_BYTES;
+        fill_piece(plan, begin, bytes, piece);
+        checksums[i] = content_hash(piece, bytes);
+        TRY(write_at(fd, piece, bytes, header->data_offset + begin, err));
+        load_progress_add(progress, bytes, clock_now_us());
+    }
+    return STATUS_OK;
+}
+
+static enum status write_all(int fd, const struct packed_plan *plan,
+                             const struct packed_header *header, struct load_progress *progress,
+                             struct error *err)
+{
+    uint64_t bytes = header->data_offset + header->data_bytes;
+    char *start = calloc(1, header->header_bytes), *piece = malloc(PACKED_PIECE_BYTES);
+    enum status status =
+        start && piece ? STATUS_OK : error_set(err, STATUS_LIMIT, "no memory to write it");
+    if (status == STATUS_OK && ftruncate(fd, 0) != 0) /* what an earlier one left */
+        status = refused(err, "it can't be written");
+    if (status == STATUS_OK && fallocate(fd, 0, 0, (off_t)bytes) != 0 && errno != EOPNOTSUPP)
+        status = refused(err, "there is no room for it");
+    if (status == STATUS_OK) {
+        uint64_t *checksums = (uint64_t *)(start + sizeof *header);
+        memcpy(start, header, sizeof *header);
+        status = write_pieces(fd, plan, header, progress, checksums, piece, err);
+        checksums[header->piece_count] = content_hash(start, header->header_bytes - 8);
+    }
+    if (status == STATUS_OK)
+        status = write_at(fd, start, header->header_bytes, 0, err);
+    if (status == STATUS_OK && fsync(fd) != 0)
+        status = refused(err, "fsync");
+    free(start);
+    free(piece);
+    return status;
+}
+
+/* Ours alone, and still what is under that name: its former writer may have renamed it since we opened it. */
+static enum status lock_temporary(int fd, const char *path, struct error *err)
+{
+    struct stat open_file, named;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &open_file) == 0 &&
+        stat(path, &named) == 0 && open_file.st_ino == named.st_ino &&
+        open_file.st_dev == named.st_dev)
+        return STATUS_OK;
+    return error_set(err, STATUS_UNAVAILABLE, "another process writes it just now");
+}
+
+static void sync_folder(const char *path)
+{
+    char copy[PATH_BYTES];
+    snprintf(copy, sizeof copy, "%s", path);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)fsync(fd); /* at worst the name is lost with the power, and the file made again */
+    close(fd);
+}
+
+enum status packed_file_write(const char *path, const struct packed_plan *plan,
+                              const struct packed_header *header, struct load_progress *progress,
+                              struct error *err)
+{
+    char temporary[PATH_BYTES];
+    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+        return error_set(err, STATUS_INVALID, "%.200s...: the path is too long", path);
+    int fd = open(temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    if (fd < 0)
+        return error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
+    enum status status = lock_temporary(fd, temporary, err);
+    if (status == STATUS_OK) {
+        status = write_all(fd, plan, header, progress, err);
+        if (status == STATUS_OK && rename(temporary, path) != 0)
+            status = refused(err, "rename");
+        if (status == STATUS_OK)
+            sync_folder(path);
+        else
+            unlink(temporary);
+    }
+    close(fd);
+    return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
+}

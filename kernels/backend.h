@@ -64,6 +64,10 @@ struct kernels_backend {
                              struct buffer *out) WARN_UNUSED;
     enum status (*swiglu)(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
                           uint32_t ffn, struct buffer *out) WARN_UNUSED;
+
+    double (*measure_peak)(struct kernels *kernels, enum weight_type type,
+                           const char **instruction);
+    uint64_t (*measure_read)(struct kernels *kernels, const struct buffer *memory);
 };
 
 /* Shapes beyond these are refused by kernels.c (STATUS_UNSUPPORTED); scratch is sized for them. */
@@ -73,8 +77,9 @@ struct kernels_backend {
 struct kernels {
     const struct kernels_backend *backend;
     uint32_t threads;
-    struct placement placement; /* of host backends' memory */
-    void *state;                /* the backend's own */
+    struct placement placement;      /* of host backends' memory */
+    struct kernels_profile *profile; /* NULL: none is made */
+    void *state;                     /* the backend's own */
 };
 
 extern const struct kernels_backend kernels_reference;

@@ -1,8 +1,10 @@
 #include "kernels/kernels.h"
 
+#include "common/base/clock.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", NULL};
@@ -210,6 +212,20 @@ enum status kernels_sync(struct kernels *kernels)
 
 /* --- operations: shapes are checked here, once for all backends --- */
 
+static uint64_t begin(const struct kernels *kernels)
+{
+    return kernels->profile ? clock_now_ns() : 0;
+}
+
+/* A kind's share of the profile; `kind` is its place there. */
+static void end(struct kernels *kernels, size_t kind, uint64_t begun_ns)
+{
+    if (kernels->profile)
+        *(uint64_t *)((char *)kernels->profile + kind) += clock_now_ns() - begun_ns;
+}
+
+#define KIND(NAME) offsetof(struct kernels_profile, NAME)
+
 /* Does the buffer hold [rows, width] elements of `size` bytes? */
 static bool holds(const struct buffer *buffer, size_t rows, size_t width, size_t size)
 {
@@ -258,7 +274,10 @@ enum status kernels_embed(struct kernels *kernels, const struct step_batch *batc
     if (!batch_is_whole(batch) || !embedding->packed.address ||
         !holds(x, batch->rows, embedding->k, sizeof(float)))
         return STATUS_INVALID;
-    return kernels->backend->embed(kernels, batch, embedding, x);
+    uint64_t begun_ns = begin(kernels);
+    enum status status = kernels->backend->embed(kernels, batch, embedding, x);
+    end(kernels, KIND(embed), begun_ns);
+    return status;
 }
 
 enum status kernels_rmsnorm(struct kernels *kernels, const struct buffer *x,
@@ -270,7 +289,11 @@ enum status kernels_rmsnorm(struct kernels *kernels, const struct buffer *x,
         !holds(x, rows ? 1 : row_count, hidden, sizeof(float)) ||
         (rows && !holds(rows, row_count, 1, sizeof(uint32_t))))
         return STATUS_INVALID;
-    return kernels->backend->rmsnorm(kernels, x, weight, eps, rows, row_count, hidden, out);
+    uint64_t begun_ns = begin(kernels);
+    enum status status =
+        kernels->backend->rmsnorm(kernels, x, weight, eps, rows, row_count, hidden, out);
+    end(kernels, KIND(rmsnorm), begun_ns);
+    return status;
 }
 
 enum status kernels_linear(struct kernels *kernels, const struct linear *linear,
@@ -279,7 +302,10 @@ enum status kernels_linear(struct kernels *kernels, const struct linear *linear,
 {
     if (!holds(in, rows, linear->k, sizeof(float)) || !holds(out, rows, linear->n, sizeof(float)))
         return STATUS_INVALID;
-    return kernels->backend->linear(kernels, linear, in, rows, accumulate, out);
+    uint64_t begun_ns = begin(kernels);
+    enum status status = kernels->backend->linear(kernels, linear, in, rows, accumulate, out);
+    end(kernels, KIND(linear), begun_ns);
+    return status;
 }
 
 enum status kernels_rope_append(struct kernels *kernels, const struct step_batch *batch,
@@ -296,7 +322,11 @@ enum status kernels_rope_append(struct kernels *kernels, const struct step_batch
         (normed && (!holds(&p->q_norm, 1, shape->head_dim, sizeof(float)) ||
                     !holds(&p->k_norm, 1, shape->head_dim, sizeof(float)))))
         return STATUS_INVALID;
-    return kernels->backend->rope_append(kernels, batch, shape, p, layout, layer, qkv, pool);
+    uint64_t begun_ns = begin(kernels);
+    enum status status =
+        kernels->backend->rope_append(kernels, batch, shape, p, layout, layer, qkv, pool);
+    end(kernels, KIND(rope_append), begun_ns);
+    return status;
 }
 
 enum status kernels_attention(struct kernels *kernels, const struct step_batch *batch,
@@ -307,7 +337,11 @@ enum status kernels_attention(struct kernels *kernels, const struct step_batch *
     TRY(check_attention(kernels, batch, shape, layout, layer, qkv));
     if (!holds(out, batch->rows, (size_t)shape->heads * shape->head_dim, sizeof(float)))
         return STATUS_INVALID;
-    return kernels->backend->attention(kernels, batch, shape, layout, layer, qkv, pool, out);
+    uint64_t begun_ns = begin(kernels);
+    enum status status =
+        kernels->backend->attention(kernels, batch, shape, layout, layer, qkv, pool, out);
+    end(kernels, KIND(attention), begun_ns);
+    return status;
 }
 
 enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
@@ -316,5 +350,26 @@ enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up
     if (!holds(gate_up, rows, 2 * (size_t)ffn, sizeof(float)) ||
         !holds(out, rows, ffn, sizeof(float)))
         return STATUS_INVALID;
-    return kernels->backend->swiglu(kernels, gate_up, rows, ffn, out);
+    uint64_t begun_ns = begin(kernels);
+    enum status status = kernels->backend->swiglu(kernels, gate_up, rows, ffn, out);
+    end(kernels, KIND(swiglu), begun_ns);
+    return status;
+}
+
+/* --- for benchmarks --- */
+
+void kernels_profile_to(struct kernels *kernels, struct kernels_profile *profile)
+{
+    kernels->profile = profile;
+}
+
+double kernels_measure_peak(struct kernels *kernels, enum weight_type type,
+                            const char **instruction)
+{
+    return kernels->backend->measure_peak(kernels, type, instruction);
+}
+
+uint64_t kernels_measure_read(struct kernels *kernels, const struct buffer *memory)
+{
+    return kernels->backend->measure_read(kernels, memory);
 }

@@ -192,4 +192,22 @@ enum status kernels_attention(struct kernels *kernels, const struct step_batch *
 enum status kernels_swiglu(struct kernels *kernels, const struct buffer *gate_up, uint32_t rows,
                            uint32_t ffn, struct buffer *out) WARN_UNUSED;
 
+/* --- for benchmarks: where time goes, and what it could be at best --- */
+
+/* Nanoseconds in the operations above, by kind. A backend that only queues them spends the time elsewhere. */
+struct kernels_profile {
+    uint64_t embed, rmsnorm, linear, rope_append, attention, swiglu;
+};
+/* From now on operations add their time to `profile`; NULL: to nothing. */
+void kernels_profile_to(struct kernels *kernels, struct kernels_profile *profile);
+
+/* 10^9 operations a second (a multiply-add is two) of all compute threads side by side, in the time that they ran:
+ * independent instructions from register to register, of the kind that fits layers of this type best on this device.
+ * Takes some 20 ms. 0 and "": not known here. */
+double kernels_measure_peak(struct kernels *kernels, enum weight_type type,
+                            const char **instruction);
+/* Nanoseconds, of those that it ran, that the slowest compute thread takes to read its part of `memory` once, from front
+ * to back. */
+uint64_t kernels_measure_read(struct kernels *kernels, const struct buffer *memory);
+
 #endif

@@ -314,3 +314,19 @@ struct engine_counters engine_counters(const struct engine *engine)
 {
     return engine->counters;
 }
+
+struct engine_limits engine_measure_limits(struct engine *engine)
+{
+    struct engine_limits limits = {.isa = kernels_info(engine->kernels).isa,
+                                   .weight_bytes = weights_step_bytes(&engine->weights)};
+    limits.peak_gflops =
+        kernels_measure_peak(engine->kernels, engine->weight_types.layers, &limits.instruction);
+    limits.read_gbs = (double)limits.weight_bytes /
+                      (double)weights_measure_read(engine->kernels, &engine->weights);
+    return limits;
+}
+
+void engine_profile_to(struct engine *engine, struct kernels_profile *profile)
+{
+    kernels_profile_to(engine->kernels, profile);
+}

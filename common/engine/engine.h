@@ -100,4 +100,16 @@ struct engine_counters {
 };
 struct engine_counters engine_counters(const struct engine *engine);
 
+/* For benchmarks: what steps could reach at best on this engine's threads, measured by the call, between two steps. */
+struct engine_limits {
+    const char *isa;         /* the instruction set that runs, of isa_names */
+    const char *instruction; /* that linear layers are made of at best; "": not known here */
+    double peak_gflops;      /* of it, 10^9 operations a second; a multiply-add is two */
+    uint64_t weight_bytes;   /* packed weights that a step reads, however few rows it has */
+    double read_gbs;         /* of one sequential pass over them, 10^9 bytes a second */
+};
+struct engine_limits engine_measure_limits(struct engine *engine);
+/* From now on steps add their time to `profile`, by operation; NULL: to nothing. */
+void engine_profile_to(struct engine *engine, struct kernels_profile *profile);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/quantized.h"
 
 #include <stdlib.h>
@@ -197,6 +198,23 @@ static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate
     return STATUS_OK;
 }
 
+static double cpu_measure_peak(struct kernels *kernels, enum weight_type type,
+                               const char **instruction)
+{
+    struct cpu *self = kernels->state;
+    return limits_peak(self->pool, self->threads,
+                       weight_type_is_quantized(type)                ? limits_quantized()
+                       : kernels->backend == &kernels_cpu_avx512bf16 ? limits_bf16()
+                                                                     : limits_float(),
+                       instruction);
+}
+
+static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *memory)
+{
+    struct cpu *self = kernels->state;
+    return limits_read(self->pool, self->threads, memory->address, memory->bytes);
+}
+
 #define CPU_BACKEND(NAME, OPEN)                                                                    \
     {                                                                                              \
         .name = NAME, .packing = CPU_PACKING, .weight_type = WEIGHT_BF16, .kv_type = KV_BF16,      \
@@ -206,7 +224,8 @@ static enum status cpu_swiglu(struct kernels *kernels, const struct buffer *gate
         .linear_load = cpu_linear_load, .work = cpu_work, .upload = host_memory_upload,            \
         .download = cpu_download, .copy = host_memory_copy, .sync = cpu_sync, .embed = cpu_embed,  \
         .rmsnorm = cpu_rmsnorm, .linear = cpu_linear, .rope_append = cpu_rope_append,              \
-        .attention = cpu_attention, .swiglu = cpu_swiglu,                                          \
+        .attention = cpu_attention, .swiglu = cpu_swiglu, .measure_peak = cpu_measure_peak,        \
+        .measure_read = cpu_measure_read,                                                          \
     }
 
 const struct kernels_backend kernels_cpu_portable = CPU_BACKEND("bf16-portable", open_portable);

@@ -4,6 +4,7 @@
 
 #include "common/base/assert.h"
 #include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/reference/inner/rows.h"
 
 #include <stdlib.h>
@@ -244,6 +245,21 @@ static enum status reference_swiglu_op(struct kernels *kernels, const struct buf
     return STATUS_OK;
 }
 
+static double reference_measure_peak(struct kernels *kernels, enum weight_type type,
+                                     const char **instruction)
+{
+    struct reference *self = kernels->state;
+    return limits_peak(self->pool, kernels->threads,
+                       weight_type_is_quantized(type) ? limits_quantized() : limits_float(),
+                       instruction);
+}
+
+static uint64_t reference_measure_read(struct kernels *kernels, const struct buffer *memory)
+{
+    struct reference *self = kernels->state;
+    return limits_read(self->pool, kernels->threads, memory->address, memory->bytes);
+}
+
 const struct kernels_backend kernels_reference = {
     .name = "f32",
     .packing = REFERENCE_PACKING,
@@ -270,4 +286,6 @@ const struct kernels_backend kernels_reference = {
     .rope_append = reference_rope_append,
     .attention = reference_attention,
     .swiglu = reference_swiglu_op,
+    .measure_peak = reference_measure_peak,
+    .measure_read = reference_measure_read,
 };

@@ -1,18 +1,19 @@
-/* bench_kernels [rounds] [cpu]: the bf16 backends on one pinned thread, in the shapes of a 1.1B Llama.
+/* bench_kernels [rounds] [cpu]: the fast backends on one pinned thread, in the shapes of a 1.1B Llama.
  *
- * Linear layers at 1 to 512 rows in GFLOP/s beside the register-to-register peak of the instruction they are made of, and
- * at one row in GB/s of weights beside a sequential read of the same memory; attention in prefill and decode. Rounds go over
+ * Linear layers of each type of weights, at 1 to 512 rows, in GFLOP/s beside the register-to-register peak of the
+ * instruction they are made of at best, and at one row in GB/s of weights beside a sequential read of the same memory;
+ * attention in prefill and decode. Rounds go over
  * everything in turn, so that a disturbance hits all alike; the medians are printed, in time that the thread ran. Weights cycle through more memory than a
  * cache holds.
  */
 #include "kernels/cpu/isa.h"
 #include "kernels/kernels.h"
-#include "tests/bench/machine_limits.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MAX_ROUNDS = 99, LAYERS = 8, MAX_ROWS = 512, CONTEXT = 2048, BLOCK_TOKENS = 32 };
 enum { HEADS = 32, KV_HEADS = 4, DIM = 64, HIDDEN = 2048, FFN = 5632, VOCAB = 32000 };
@@ -29,26 +30,42 @@ static const struct layer_kind {
 };
 static const uint32_t row_counts[] = {1, 8, 32, 128, 512};
 
-enum { KINDS = sizeof kinds / sizeof *kinds, COUNTS = sizeof row_counts / sizeof *row_counts };
+static const enum weight_type types[] = {WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4};
 
-/* Figures of one backend, a value a round. */
-struct figures {
-    double linear[COUNTS][MAX_ROUNDS]; /* GFLOP/s over all kinds */
+enum {
+    KINDS = sizeof kinds / sizeof *kinds,
+    COUNTS = sizeof row_counts / sizeof *row_counts,
+    TYPES = sizeof types / sizeof *types
+};
+
+/* Linear layers of one type of weights; figures, a value a round. */
+struct layers {
+    enum weight_type type;
+    struct linear linears[KINDS][LAYERS];
+    const char *instruction;
+    double rates[COUNTS][MAX_ROUNDS]; /* GFLOP/s over all kinds */
     double kind_512[KINDS][MAX_ROUNDS];
     double read_of_weights[MAX_ROUNDS]; /* GB/s at one row */
     double peak[MAX_ROUNDS], read_limit[MAX_ROUNDS];
-    double prefill_attention[MAX_ROUNDS]; /* GFLOP/s */
-    double decode_attention[MAX_ROUNDS];  /* GB/s of keys and values */
 };
 
 struct bench {
     struct kernels *kernels;
-    struct linear linears[KINDS][LAYERS];
+    struct layers layers[TYPES];
+    uint32_t type_count;
     struct buffer in, out, pool, table, positions, row_sequence, sequence_rows;
     struct kv_layout layout;
-    double (*peak)(void);
-    struct figures figures;
+    double prefill_attention[MAX_ROUNDS]; /* GFLOP/s */
+    double decode_attention[MAX_ROUNDS];  /* GB/s of keys and values */
 };
+
+/* Nanoseconds that this thread ran: what other processes took meanwhile doesn't count. */
+static uint64_t ran_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
 
 static void must(enum status status, const char *what)
 {
@@ -75,7 +92,19 @@ static struct buffer numbers(struct kernels *kernels, uint32_t count, uint32_t f
     return buffer;
 }
 
-static void bench_open(struct bench *bench, enum isa isa, int cpu)
+static void layers_open(struct kernels *kernels, enum weight_type type, struct layers *layers)
+{
+    layers->type = type;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (uint32_t i = 0; i < kinds[kind].copies; i++) {
+            struct linear *linear = &layers->linears[kind][i];
+            must(kernels_linear_create(kernels, type, kinds[kind].n, kinds[kind].k, linear),
+                 "weights");
+            memset(linear->packed.address, 0x3c, linear->packed.bytes);
+        }
+}
+
+static void bench_open(struct bench *bench, enum isa isa, uint32_t type_count, int cpu)
 {
     struct kernels_config config = {.isa = isa, .threads = 1, .cpus = &cpu};
     struct error err;
@@ -84,13 +113,9 @@ static void bench_open(struct bench *bench, enum isa isa, int cpu)
         exit(1);
     }
     struct kernels *k = bench->kernels;
-    for (int kind = 0; kind < KINDS; kind++)
-        for (uint32_t i = 0; i < kinds[kind].copies; i++) {
-            struct linear *linear = &bench->linears[kind][i];
-            must(kernels_linear_create(k, WEIGHT_BF16, kinds[kind].n, kinds[kind].k, linear),
-                 "weights");
-            memset(linear->packed.address, 0x3c, linear->packed.bytes);
-        }
+    bench->type_count = type_count;
+    for (uint32_t i = 0; i < type_count; i++)
+        layers_open(k, types[i], &bench->layers[i]);
     bench->layout = (struct kv_layout){.layers = LAYERS,
                                        .kv_heads = KV_HEADS,
                                        .head_dim = DIM,
@@ -109,34 +134,49 @@ static void bench_open(struct bench *bench, enum isa isa, int cpu)
 }
 
 /* Nanoseconds of one layer. Few rows go over all copies, so that weights come from memory. */
-static double run_linear(struct bench *bench, int kind, uint32_t rows)
+static double run_linear(struct bench *bench, const struct layers *layers, int kind, uint32_t rows)
 {
     uint32_t copies = rows <= 32 ? kinds[kind].copies : 1;
-    uint64_t begin = limit_clock_ns();
+    uint64_t begin = ran_ns();
     for (uint32_t i = 0; i < copies; i++)
-        must(kernels_linear(bench->kernels, &bench->linears[kind][i], &bench->in, rows, false,
+        must(kernels_linear(bench->kernels, &layers->linears[kind][i], &bench->in, rows, false,
                             &bench->out),
              "linear");
-    return (double)(limit_clock_ns() - begin) / copies;
+    return (double)(ran_ns() - begin) / copies;
 }
 
-static void measure_linear(struct bench *bench, int count, int round)
+static void measure_linear(struct bench *bench, struct layers *layers, int count, int round)
 {
     double flops = 0, bytes = 0, ns = 0;
     uint32_t rows = row_counts[count];
     for (int kind = 0; kind < KINDS; kind++) {
         double size = (double)kinds[kind].n * kinds[kind].k;
-        double mean_ns = run_linear(bench, kind, rows);
+        double mean_ns = run_linear(bench, layers, kind, rows);
         uint32_t copies = kinds[kind].copies;
         flops += 2 * size * rows * copies;
-        bytes += 2 * size * copies;
+        bytes += (double)layers->linears[kind][0].packed.bytes * copies;
         ns += mean_ns * copies;
         if (rows == MAX_ROWS)
-            bench->figures.kind_512[kind][round] = 2 * size * rows / mean_ns;
+            layers->kind_512[kind][round] = 2 * size * rows / mean_ns;
     }
-    bench->figures.linear[count][round] = flops / ns;
+    layers->rates[count][round] = flops / ns;
     if (rows == 1)
-        bench->figures.read_of_weights[round] = bytes / ns;
+        layers->read_of_weights[round] = bytes / ns;
+}
+
+static void measure_layers(struct bench *bench, struct layers *layers, int round)
+{
+    layers->peak[round] = kernels_measure_peak(bench->kernels, layers->type, &layers->instruction);
+    double bytes = 0, ns = 0;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (uint32_t i = 0; i < kinds[kind].copies; i++) {
+            const struct buffer *packed = &layers->linears[kind][i].packed;
+            ns += (double)kernels_measure_read(bench->kernels, packed);
+            bytes += (double)packed->bytes;
+        }
+    layers->read_limit[round] = bytes / ns;
+    for (int count = 0; count < COUNTS; count++)
+        measure_linear(bench, layers, count, round);
 }
 
 /* `rows` query rows at the end of the context, over all layers; nanoseconds a layer. */
@@ -155,36 +195,25 @@ static double run_attention(struct bench *bench, uint32_t rows)
                                .table_stride = CONTEXT / BLOCK_TOKENS};
     struct attention_shape shape = {
         .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM, .scale = 0.125f};
-    uint64_t begin = limit_clock_ns();
+    uint64_t begin = ran_ns();
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         must(kernels_attention(bench->kernels, &batch, &shape, &bench->layout, layer, &bench->in,
                                &bench->pool, &bench->out),
              "attention");
-    return (double)(limit_clock_ns() - begin) / LAYERS;
+    return (double)(ran_ns() - begin) / LAYERS;
 }
 
 static void measure_attention(struct bench *bench, int round)
 {
     double seen = (double)MAX_ROWS * (CONTEXT - MAX_ROWS) + MAX_ROWS * (MAX_ROWS + 1) / 2.0;
-    bench->figures.prefill_attention[round] =
-        4 * seen * HEADS * DIM / run_attention(bench, MAX_ROWS);
-    bench->figures.decode_attention[round] =
-        2.0 * 2 * CONTEXT * KV_HEADS * DIM / run_attention(bench, 1);
+    bench->prefill_attention[round] = 4 * seen * HEADS * DIM / run_attention(bench, MAX_ROWS);
+    bench->decode_attention[round] = 2.0 * 2 * CONTEXT * KV_HEADS * DIM / run_attention(bench, 1);
 }
 
 static void measure(struct bench *bench, int round)
 {
-    bench->figures.peak[round] = bench->peak();
-    double bytes = 0, ns = 0;
-    for (int kind = 0; kind < KINDS; kind++)
-        for (uint32_t i = 0; i < kinds[kind].copies; i++) {
-            struct buffer *packed = &bench->linears[kind][i].packed;
-            ns += (double)packed->bytes / limit_read_gbs(packed->address, packed->bytes);
-            bytes += (double)packed->bytes;
-        }
-    bench->figures.read_limit[round] = bytes / ns;
-    for (int count = 0; count < COUNTS; count++)
-        measure_linear(bench, count, round);
+    for (uint32_t i = 0; i < bench->type_count; i++)
+        measure_layers(bench, &bench->layers[i], round);
     measure_attention(bench, round);
 }
 
@@ -202,31 +231,38 @@ static double median(const double *values, int count)
     return sorted[count / 2];
 }
 
-static void print(const struct bench *bench, int rounds)
+static void print_layers(const struct layers *layers, int rounds)
 {
-    const struct figures *f = &bench->figures;
-    double peak = median(f->peak, rounds), read = median(f->read_limit, rounds);
-    printf("%s: instruction peak %.1f GFLOP/s, sequential read %.2f GB/s\n",
-           kernels_info(bench->kernels).name, peak, read);
+    double peak = median(layers->peak, rounds), read = median(layers->read_limit, rounds);
+    printf(" %s weights: %s %.1f GFLOP/s, sequential read %.2f GB/s\n",
+           weight_type_names[layers->type], layers->instruction, peak, read);
     for (int count = 0; count < COUNTS; count++) {
-        double rate = median(f->linear[count], rounds);
+        double rate = median(layers->rates[count], rounds);
         printf("  linear T=%-4u %7.1f GFLOP/s  %3.0f %% of peak", row_counts[count], rate,
                100 * rate / peak);
         if (row_counts[count] == 1) {
-            double weights = median(f->read_of_weights, rounds);
+            double weights = median(layers->read_of_weights, rounds);
             printf("   %6.2f GB/s  %3.0f %% of read", weights, 100 * weights / read);
         }
         printf("\n");
     }
     for (int kind = 0; kind < KINDS; kind++) {
-        double rate = median(f->kind_512[kind], rounds);
+        double rate = median(layers->kind_512[kind], rounds);
         printf("  %-8s T=512 [%u, %u] %7.1f GFLOP/s  %3.0f %%\n", kinds[kind].name, kinds[kind].n,
                kinds[kind].k, rate, 100 * rate / peak);
     }
-    double prefill = median(f->prefill_attention, rounds);
-    printf("  attention, %d rows up to %d: %.1f GFLOP/s  %.0f %%; one row at %d: %.2f GB/s\n",
-           MAX_ROWS, CONTEXT, prefill, 100 * prefill / peak, CONTEXT,
-           median(f->decode_attention, rounds));
+}
+
+static void print(const struct bench *bench, int rounds)
+{
+    struct kernels_info info = kernels_info(bench->kernels);
+    printf("%s (%s)\n", info.name, info.isa);
+    for (uint32_t i = 0; i < bench->type_count; i++)
+        print_layers(&bench->layers[i], rounds);
+    double prefill = median(bench->prefill_attention, rounds);
+    printf(" attention, %d rows up to %d: %.1f GFLOP/s  %.0f %%; one row at %d: %.2f GB/s\n",
+           MAX_ROWS, CONTEXT, prefill, 100 * prefill / median(bench->layers[0].peak, rounds),
+           CONTEXT, median(bench->decode_attention, rounds));
 }
 
 int main(int argc, char **argv)
@@ -237,14 +273,13 @@ int main(int argc, char **argv)
         return 2;
     }
     static struct bench benches[2];
-    int count = 1 + isa_executes_avx512bf16();
-    benches[0].peak = isa_reports_avx512() ? limit_fma_gflops : limit_fma256_gflops;
-    benches[1].peak = limit_dot_gflops;
+    int count = 1;
     enum isa widest = isa_reports_avx512() ? ISA_AVX512
                       : isa_reports_avx2() ? ISA_AVX2
                                            : ISA_PORTABLE;
-    for (int i = 0; i < count; i++)
-        bench_open(&benches[i], i ? ISA_AVX512BF16 : widest, cpu);
+    bench_open(&benches[0], widest, TYPES, cpu);
+    if (isa_executes_avx512bf16()) /* its quantized layers are the same */
+        bench_open(&benches[count++], ISA_AVX512BF16, 1, cpu);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < count; i++)
             measure(&benches[i], round);

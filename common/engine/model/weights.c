@@ -348,6 +348,30 @@ size_t weights_bytes(const struct weights *w)
     return bytes;
 }
 
+size_t weights_step_bytes(const struct weights *w)
+{
+    size_t bytes = weights_head(w)->packed.bytes;
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const struct layer_weights *layer = &w->layers[l];
+        bytes += layer->qkv.packed.bytes + layer->attention_out.packed.bytes +
+                 layer->gate_up.packed.bytes + layer->down.packed.bytes;
+    }
+    return bytes;
+}
+
+uint64_t weights_measure_read(struct kernels *kernels, const struct weights *w)
+{
+    uint64_t ns = kernels_measure_read(kernels, &weights_head(w)->packed);
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const struct layer_weights *layer = &w->layers[l];
+        ns += kernels_measure_read(kernels, &layer->qkv.packed) +
+              kernels_measure_read(kernels, &layer->attention_out.packed) +
+              kernels_measure_read(kernels, &layer->gate_up.packed) +
+              kernels_measure_read(kernels, &layer->down.packed);
+    }
+    return ns;
+}
+
 uint64_t weights_count(const struct model_shape *s)
 {
     uint64_t d = s->hidden, query_rows = (uint64_t)s->heads * s->head_dim;

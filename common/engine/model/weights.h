@@ -54,6 +54,10 @@ void weights_unload(struct kernels *kernels, struct weights *weights);
 const struct linear *weights_head(const struct weights *weights);
 
 size_t weights_bytes(const struct weights *weights); /* on the device */
+/* Of those, what a step reads whatever its rows are: the linear layers and the head. */
+size_t weights_step_bytes(const struct weights *weights);
+/* Nanoseconds of one sequential pass over them (kernels_measure_read). */
+uint64_t weights_measure_read(struct kernels *kernels, const struct weights *weights);
 /* Values of all tensors. */
 uint64_t weights_count(const struct model_shape *shape);
 

@@ -1,0 +1,168 @@
+#include "kernels/cpu/limits.h"
+
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+
+#include <time.h>
+
+#define LOOPS            4000000
+#define INSTRUCTIONS     24 /* of a loop */
+#define CACHE_LINE_BYTES 64
+
+struct limits_instruction {
+    const char *name;
+    double operations; /* of one instruction, or pair of them */
+    void (*run)(uint64_t loops);
+};
+
+#if defined(__x86_64__)
+
+/* Twelve independent chains cover the latency; the operands are zero. */
+#define TWELVE(ONE)                                                                                \
+    ONE(0) ONE(1) ONE(2) ONE(3) ONE(4) ONE(5) ONE(6) ONE(7) ONE(8) ONE(9) ONE(10) ONE(11)
+#define CLEAR(I)   "vxorps %%xmm" #I ", %%xmm" #I ", %%xmm" #I "\n"
+#define FMA512(I)  "vfmadd231ps %%zmm12, %%zmm13, %%zmm" #I "\n"
+#define FMA256(I)  "vfmadd231ps %%ymm12, %%ymm13, %%ymm" #I "\n"
+#define BF16(I)    "vdpbf16ps %%zmm12, %%zmm13, %%zmm" #I "\n"
+#define VNNI(I)    "vpdpbusd %%zmm12, %%zmm13, %%zmm" #I "\n"
+#define MADD512(I) "vpmaddwd %%zmm12, %%zmm13, %%zmm14\nvpaddd %%zmm14, %%zmm" #I ", %%zmm" #I "\n"
+#define MADD256(I) "vpmaddwd %%ymm12, %%ymm13, %%ymm14\nvpaddd %%ymm14, %%ymm" #I ", %%ymm" #I "\n"
+
+#define RUN(NAME, INSTRUCTION)                                                                     \
+    static void NAME(uint64_t loops)                                                               \
+    {                                                                                              \
+        __asm__ volatile(                                                                          \
+            TWELVE(CLEAR) CLEAR(12) CLEAR(13) "mov %0, %%rcx\n1:\n" TWELVE(INSTRUCTION)            \
+                TWELVE(INSTRUCTION) "dec %%rcx\njnz 1b\nvzeroupper\n" ::"r"(loops)                 \
+            : "cc", "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", \
+              "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14");                                \
+    }
+
+RUN(run_fma512, FMA512)
+RUN(run_fma256, FMA256)
+RUN(run_bf16, BF16)
+RUN(run_vnni, VNNI)
+RUN(run_madd512, MADD512)
+RUN(run_madd256, MADD256)
+
+static const struct limits_instruction fma512 = {"vfmadd231ps zmm", 2 * 16, run_fma512};
+static const struct limits_instruction fma256 = {"vfmadd231ps ymm", 2 * 8, run_fma256};
+static const struct limits_instruction bf16 = {"vdpbf16ps zmm", 2 * 32, run_bf16};
+static const struct limits_instruction vnni = {"vpdpbusd zmm", 2 * 64, run_vnni};
+static const struct limits_instruction madd512 = {"vpmaddwd zmm", 2 * 32, run_madd512};
+static const struct limits_instruction madd256 = {"vpmaddwd ymm", 2 * 16, run_madd256};
+
+const struct limits_instruction *limits_float(void)
+{
+    return isa_reports_avx512() ? &fma512 : isa_reports_avx2() ? &fma256 : NULL;
+}
+
+const struct limits_instruction *limits_bf16(void)
+{
+    return &bf16;
+}
+
+const struct limits_instruction *limits_quantized(void)
+{
+    return isa_reports_avx512vnni() ? &vnni
+           : isa_reports_avx512()   ? &madd512
+           : isa_reports_avx2()     ? &madd256
+                                    : NULL;
+}
+
+/* One load a cache line, asked for ahead: the fastest way to pull memory in. `lines`: a multiple of 4. */
+static void read_lines(const char *p, size_t lines)
+{
+    for (const char *end = p + lines * CACHE_LINE_BYTES; p < end; p += 4 * CACHE_LINE_BYTES)
+        __asm__ volatile("prefetcht1 8192(%0)\nprefetcht1 8256(%0)\n"
+                         "prefetcht1 8320(%0)\nprefetcht1 8384(%0)\n"
+                         "movups (%0), %%xmm0\nmovups 64(%0), %%xmm1\n"
+                         "movups 128(%0), %%xmm2\nmovups 192(%0), %%xmm3\n" ::"r"(p)
+                         : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
+}
+
+#else
+
+const struct limits_instruction *limits_float(void)
+{
+    return NULL;
+}
+
+const struct limits_instruction *limits_bf16(void)
+{
+    return NULL;
+}
+
+const struct limits_instruction *limits_quantized(void)
+{
+    return NULL;
+}
+
+static void read_lines(const char *p, size_t lines)
+{
+    for (size_t i = 0; i < lines; i++)
+        (void)*(const volatile char *)(p + i * CACHE_LINE_BYTES);
+}
+
+#endif
+
+static uint64_t ran_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* An item is a thread's part. */
+struct limits_job {
+    const struct limits_instruction *instruction;
+    const char *memory;
+    size_t lines; /* of a part */
+    uint64_t ns[KERNELS_MAX_THREADS];
+};
+
+static void compute(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    struct limits_job *job = context;
+    for (uint32_t i = first; i < last; i++) {
+        uint64_t begun_ns = ran_ns();
+        job->instruction->run(LOOPS);
+        job->ns[i] = ran_ns() - begun_ns;
+    }
+}
+
+static void read_part(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    struct limits_job *job = context;
+    for (uint32_t i = first; i < last; i++) {
+        uint64_t begun_ns = ran_ns();
+        read_lines(job->memory + i * job->lines * CACHE_LINE_BYTES, job->lines);
+        job->ns[i] = ran_ns() - begun_ns;
+    }
+}
+
+double limits_peak(struct pool *pool, uint32_t threads,
+                   const struct limits_instruction *instruction, const char **name)
+{
+    *name = instruction ? instruction->name : "";
+    if (!instruction)
+        return 0;
+    struct limits_job job = {.instruction = instruction};
+    pool_run(pool, threads, 1, compute, &job);
+    double sum = 0;
+    for (uint32_t i = 0; i < threads; i++)
+        sum += (double)INSTRUCTIONS * LOOPS * instruction->operations / (double)job.ns[i];
+    return sum;
+}
+
+uint64_t limits_read(struct pool *pool, uint32_t threads, const void *memory, size_t bytes)
+{
+    struct limits_job job = {.memory = memory, .lines = bytes / CACHE_LINE_BYTES / threads / 4 * 4};
+    pool_run(pool, threads, 1, read_part, &job);
+    uint64_t slowest_ns = 0;
+    for (uint32_t i = 0; i < threads; i++)
+        slowest_ns = job.ns[i] > slowest_ns ? job.ns[i] : slowest_ns;
+    return slowest_ns;
+}

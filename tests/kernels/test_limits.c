@@ -1,0 +1,93 @@
+/* What benchmarks ask of a backend: bounds that are numbers wherever the machine has them, reads that stay inside their memory, a
+ * profile that only grows where something was computed. */
+#include "kernels/kernels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct kernels *open_backend(bool f32, uint32_t threads)
+{
+    struct kernels_config config = {.f32 = f32, .threads = threads};
+    struct kernels *kernels;
+    struct error err;
+    assert_int_equal(kernels_open(&config, &kernels, &err), STATUS_OK);
+    return kernels;
+}
+
+static void test_a_peak_has_a_name_or_is_not_known(void **state)
+{
+    (void)state;
+    for (int f32 = 0; f32 < 2; f32++) {
+        struct kernels *kernels = open_backend(f32, 2);
+        const enum weight_type types[] = {kernels_info(kernels).weight_type, WEIGHT_INT8,
+                                          WEIGHT_INT4};
+        for (int i = 0; i < 3; i++) {
+            const char *instruction = NULL;
+            double peak = kernels_measure_peak(kernels, types[i], &instruction);
+            assert_non_null(instruction);
+            assert_true(*instruction ? peak > 0.1 : peak == 0);
+        }
+        kernels_close(kernels);
+    }
+}
+
+static void test_every_size_can_be_read(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 255, 256, 257, 4096, 1 << 20};
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        struct kernels *kernels = open_backend(false, threads);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            struct buffer memory;
+            assert_int_equal(kernels_alloc(kernels, sizes[i], &memory), STATUS_OK);
+            uint64_t ns = kernels_measure_read(kernels, &memory);
+            assert_true(ns > 0 && ns < 10000000000);
+            kernels_free(kernels, &memory);
+        }
+        kernels_close(kernels);
+    }
+}
+
+static void run_swiglu(struct kernels *kernels, const struct buffer *in, struct buffer *out)
+{
+    assert_int_equal(kernels_swiglu(kernels, in, 4, 16, out), STATUS_OK);
+}
+
+static void test_a_profile_counts_what_ran(void **state)
+{
+    (void)state;
+    struct kernels *kernels = open_backend(false, 1);
+    struct buffer in, out;
+    assert_int_equal(kernels_alloc(kernels, 4 * 32 * sizeof(float), &in), STATUS_OK);
+    assert_int_equal(kernels_alloc(kernels, 4 * 16 * sizeof(float), &out), STATUS_OK);
+    struct kernels_profile profile = {0}, only_swiglu = {0};
+    run_swiglu(kernels, &in, &out);
+    assert_int_equal(profile.swiglu, 0);
+    kernels_profile_to(kernels, &profile);
+    for (int i = 0; i < 100 && !profile.swiglu; i++) /* a coarse clock may not see the first */
+        run_swiglu(kernels, &in, &out);
+    assert_true(profile.swiglu > 0);
+    only_swiglu.swiglu = profile.swiglu;
+    assert_memory_equal(&profile, &only_swiglu, sizeof profile);
+    kernels_profile_to(kernels, NULL);
+    run_swiglu(kernels, &in, &out);
+    assert_memory_equal(&profile, &only_swiglu, sizeof profile);
+    kernels_free(kernels, &in);
+    kernels_free(kernels, &out);
+    kernels_close(kernels);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_peak_has_a_name_or_is_not_known),
+        cmocka_unit_test(test_every_size_can_be_read),
+        cmocka_unit_test(test_a_profile_counts_what_ran),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,28 +1,31 @@
 #include "common/cli/cmd_bench_engine.h"
 
 #include "common/base/clock.h"
-#include "common/base/rng.h"
+#include "common/base/str.h"
+#include "common/cli/engine_bench.h"
+#include "common/cli/engine_bench_report.h"
 #include "common/config/config.h"
-#include "common/engine/engine.h"
+#include "common/json/json_quote.h"
 
+#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-#define MAX_ROUNDS   100
-#define MAX_THREADS  64
-#define BLOCK_TOKENS 32
+#define MAX_THREADS     64
+#define MAX_TOKENS      65536
+#define MAX_BATCH       64
+#define OUT_LIMIT_BYTES (16u << 20)
 
 enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
 
 struct settings {
-    char model[4096];
-    bool random_weights, json;
+    char model[4096], json[4096];
+    char weights[64], threads[256], prefill[256], depth[256], batch[256];
+    bool random_weights, pin;
     enum compute_choice compute;
-    enum weight_choice weights;
     enum isa isa;
-    uint32_t threads, prefill, decode, depth, batch, rounds;
-    bool pin;
-    uint32_t first_cpu;
+    uint32_t decode, rounds, first_cpu;
 };
 
 static const char *const compute_choices[] = {"fast", "f32", NULL};
@@ -33,197 +36,207 @@ static const struct config_setting table[] = {
      .help = "Hugging Face folder"},
     {"random-weights", CONFIG_BOOL, AT(random_weights), "false",
      .help = "The folder has a config.json alone: weights are drawn"},
+    {"weights", CONFIG_STRING, AT(weights), "auto", .value = "TYPES",
+     .help = "Weights of matrices, one after the other: auto (as the folder holds them), bf16, "
+             "int8, int4; \"bf16,int8,int4\""},
+    {"threads", CONFIG_STRING, AT(threads), "1", .value = "COUNTS",
+     .help = "Compute threads, one count after the other: \"1,2\""},
+    {"prefill", CONFIG_STRING, AT(prefill), "512", .value = "TOKENS",
+     .help = "Prompts, each computed in one step: \"512,2048\"; 0: none"},
+    {"batch", CONFIG_STRING, AT(batch), "1", .value = "COUNTS",
+     .help = "Sequences that decode side by side: \"1,8,16\"; 0: no decode"},
+    {"depth", CONFIG_STRING, AT(depth), "0", .value = "TOKENS",
+     .help = "Context in front of the decode steps, each with each batch: \"0,2048\""},
+    {"decode", CONFIG_U64, AT(decode), "32", "1", "4096",
+     .help = "Steps of each decode measurement"},
+    {"rounds", CONFIG_U64, AT(rounds), "5", "1", "100",
+     .help = "Measured rounds, in each of which everything has its turn; medians are printed"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout"},
-    {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
-     .help = "Weights of matrices: as the folder holds them, or quantized at load"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
-    {"threads", CONFIG_U64, AT(threads), "1", "1", "64", .help = "Compute threads"},
     {"pin", CONFIG_BOOL, AT(pin), "true", .help = "Pin thread i to CPU first-cpu + i"},
     {"first-cpu", CONFIG_U64, AT(first_cpu), "0", "0", "1023", .help = "See --pin"},
-    {"prefill", CONFIG_U64, AT(prefill), "512", "1", "16384", "tokens",
-     .help = "Prompt of the prefill measurement, computed in one step"},
-    {"decode", CONFIG_U64, AT(decode), "32", "1", "4096",
-     .help = "Steps of the decode measurement"},
-    {"depth", CONFIG_U64, AT(depth), "0", "0", "16384", "tokens",
-     .help = "Context in front of the decode measurement"},
-    {"batch", CONFIG_U64, AT(batch), "1", "1", "64", .help = "Sequences that decode side by side"},
-    {"rounds", CONFIG_U64, AT(rounds), "5", "1", "100",
-     .help = "Measured rounds, after one to warm up; medians are printed"},
-    {"json", CONFIG_BOOL, AT(json), "false", .help = "One JSON object instead of lines"},
+    {"json", CONFIG_STRING, AT(json), "", .value = "FILE", .flag_only = true,
+     .help = "Also writes all figures of all rounds there, as one JSON object; -: to standard "
+             "output, instead of the tables"},
 };
 static const struct config_program program = {
     .name = "baton bench engine",
-    .summary = "Measures the forward pass: prompt tokens per second, and tokens per second of a "
-               "decode batch.\n"
-               "Without a server, in this process; prefill and decode take turns in each round.",
+    .summary =
+        "Measures the forward pass in this process, without a server: prompt tokens per second, "
+        "and tokens per\nsecond of decode batches, beside what this machine can do at best: "
+        "arithmetic from register to register,\nand reading the weights from memory, measured "
+        "before each figure on the same threads.",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
 };
 
-/* One engine and what its steps are made of. */
-struct bench {
+/* The settings, read. */
+struct plan {
     const struct settings *settings;
-    struct engine *engine;
-    struct sampling sampling;
-    uint32_t *tokens;                  /* [longest] random ids, the same for every sequence */
-    uint32_t *blocks;                  /* [batch * blocks_each] 0, 1, 2 ... */
-    uint32_t longest;                  /* tokens of one sequence at most */
-    uint32_t blocks_each;              /* of one sequence */
-    struct engine_sequence *sequences; /* [batch] */
-    bool depth_filled;
+    struct bench_sizes weights; /* of enum weight_choice */
+    struct bench_sizes threads, prefill, depth, batch;
+    struct str json;
+    uint32_t engines; /* that are done */
 };
 
-static double seconds_since(uint64_t start_ns)
+/* --- lists --- */
+
+typedef bool item_reader(const char *text, uint64_t min, uint64_t max, uint64_t *value);
+
+static bool read_weights(const char *text, uint64_t min, uint64_t max, uint64_t *value)
 {
-    return (double)(clock_now_ns() - start_ns) * 1e-9;
+    (void)min;
+    (void)max;
+    for (*value = 0; weight_choice_names[*value]; (*value)++)
+        if (!strcmp(text, weight_choice_names[*value]))
+            return true;
+    return false;
 }
 
-/* Rows [position, position + count) of the first `sequences` sequences, in one step. */
-static enum status step(struct bench *bench, uint32_t sequences, uint32_t position, uint32_t count,
-                        struct error *err)
+/* "512,2048": up to ENGINE_BENCH_MAX_SIZES items. */
+static enum status read_list(const char *flag, const char *text, item_reader *read, uint64_t min,
+                             uint64_t max, struct bench_sizes *sizes, struct error *err)
 {
-    for (uint32_t i = 0; i < sequences; i++)
-        bench->sequences[i] =
-            (struct engine_sequence){.tokens = bench->tokens + position,
-                                     .token_count = count,
-                                     .position = position,
-                                     .blocks = bench->blocks + i * bench->blocks_each,
-                                     .block_count = bench->blocks_each,
-                                     .sample = true,
-                                     .sampling = &bench->sampling};
-    return engine_step(bench->engine, bench->sequences, sequences, err);
-}
-
-static enum status run_prefill(struct bench *bench, double *tokens_per_s, struct error *err)
-{
-    uint64_t start_ns = clock_now_ns();
-    TRY(step(bench, 1, 0, bench->settings->prefill, err));
-    *tokens_per_s = bench->settings->prefill / seconds_since(start_ns);
-    return STATUS_OK;
-}
-
-/* Sequence `number`'s context in front of the decode measurement. */
-static enum status fill_depth(struct bench *bench, uint32_t number, struct error *err)
-{
-    struct engine_sequence context = {.tokens = bench->tokens,
-                                      .token_count = bench->settings->depth,
-                                      .blocks = bench->blocks + number * bench->blocks_each,
-                                      .block_count = bench->blocks_each};
-    return engine_step(bench->engine, &context, 1, err);
-}
-
-static enum status run_decode(struct bench *bench, double *tokens_per_s, struct error *err)
-{
-    const struct settings *settings = bench->settings;
-    if (settings->depth &&
-        !bench->depth_filled) { /* once: rounds decode the same positions again */
-        for (uint32_t i = 0; i < settings->batch; i++)
-            TRY(fill_depth(bench, i, err));
-        bench->depth_filled = true;
+    char item[32];
+    for (sizes->count = 0;; text++) {
+        size_t length = strcspn(text, ",");
+        uint64_t value = 0;
+        bool fits = length < sizeof item && sizes->count < ENGINE_BENCH_MAX_SIZES;
+        memcpy(item, text, fits ? length : 0);
+        item[fits ? length : 0] = '\0';
+        if (!fits || !read(item, min, max, &value))
+            break;
+        sizes->values[sizes->count++] = (uint32_t)value;
+        text += length;
+        if (!*text)
+            return STATUS_OK;
     }
-    uint64_t start_ns = clock_now_ns();
-    for (uint32_t i = 0; i < settings->decode; i++)
-        TRY(step(bench, settings->batch, settings->depth + i, 1, err));
-    *tokens_per_s = (double)settings->decode * settings->batch / seconds_since(start_ns);
+    if (read == read_weights)
+        return error_set(err, STATUS_INVALID,
+                         "--%s: expected auto, bf16, int8 or int4, or some of them between commas",
+                         flag);
+    return error_set(
+        err, STATUS_INVALID,
+        "--%s: expected up to %d numbers from %llu to %llu between commas, such as \"512,2048\"",
+        flag, ENGINE_BENCH_MAX_SIZES, (unsigned long long)min, (unsigned long long)max);
+}
+
+/* A list that is 0 stands for nothing. */
+static void nothing_if_zero(struct bench_sizes *sizes)
+{
+    if (sizes->count == 1 && sizes->values[0] == 0)
+        sizes->count = 0;
+}
+
+static enum status read_plan(struct plan *plan, struct error *err)
+{
+    const struct settings *s = plan->settings;
+    TRY(read_list("weights", s->weights, read_weights, 0, 0, &plan->weights, err));
+    TRY(read_list("threads", s->threads, str_to_u64, 1, MAX_THREADS, &plan->threads, err));
+    bool no_prefill = !strcmp(s->prefill, "0"), no_decode = !strcmp(s->batch, "0");
+    TRY(read_list("prefill", s->prefill, str_to_u64, !no_prefill, MAX_TOKENS, &plan->prefill, err));
+    TRY(read_list("batch", s->batch, str_to_u64, !no_decode, MAX_BATCH, &plan->batch, err));
+    TRY(read_list("depth", s->depth, str_to_u64, 0, MAX_TOKENS, &plan->depth, err));
+    nothing_if_zero(&plan->prefill);
+    nothing_if_zero(&plan->batch);
+    if (!plan->prefill.count && !plan->batch.count)
+        return error_set(err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure");
     return STATUS_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+/* --- running --- */
 
-static double median(double *values, uint32_t count)
+static enum status run_rounds(const struct plan *plan, struct engine_bench *bench,
+                              struct error *err)
 {
-    qsort(values, count, sizeof *values, by_value);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
-static void print_result(const struct bench *bench, double *prefill, double *decode)
-{
-    const struct settings *s = bench->settings;
-    const char *format =
-        s->json ? "{\"numerics\": \"%s\", \"threads\": %u, \"rounds\": %u, \"prefill_tokens\": %u, "
-                  "\"prefill_tokens_per_s\": %.2f, \"decode_tokens\": %u, \"depth\": %u, "
-                  "\"batch\": %u, \"decode_tokens_per_s\": %.2f}\n"
-                : "%s, %u threads, medians of %u rounds\n"
-                  "prefill %u tokens: %.2f tokens/s\n"
-                  "decode %u tokens behind %u, %u sequences: %.2f tokens/s\n";
-    printf(format, engine_numerics_name(bench->engine), s->threads, s->rounds, s->prefill,
-           median(prefill, s->rounds), s->decode, s->depth, s->batch, median(decode, s->rounds));
-}
-
-static enum status measure(struct bench *bench, struct error *err)
-{
-    double prefill[MAX_ROUNDS], decode[MAX_ROUNDS];
-    double ignored;
-    TRY(run_prefill(bench, &ignored, err));
-    TRY(run_decode(bench, &ignored, err));
-    for (uint32_t i = 0; i < bench->settings->rounds; i++) {
-        TRY(run_prefill(bench, &prefill[i], err));
-        TRY(run_decode(bench, &decode[i], err));
+    struct engine_bench_facts facts = engine_bench_facts(bench);
+    uint64_t begun_ns = clock_now_ns();
+    for (uint32_t i = 0; i < plan->settings->rounds; i++) {
+        TRY(engine_bench_round(bench, i, err));
+        double seconds = (double)(clock_now_ns() - begun_ns) * 1e-9;
+        fprintf(stderr, "%s, threads %u: round %u of %u, %.0f s, about %.0f s left\n",
+                facts.numerics, facts.threads, i + 1, plan->settings->rounds, seconds,
+                seconds / (i + 1) * (plan->settings->rounds - i - 1));
     }
-    print_result(bench, prefill, decode);
     return STATUS_OK;
 }
 
-static enum status open_engine(struct bench *bench, struct error *err)
+static void report(struct plan *plan, const struct engine_bench *bench)
 {
-    const struct settings *s = bench->settings;
+    const struct settings *s = plan->settings;
+    struct str text;
+    str_add(&plan->json, plan->engines ? ",\n" : "");
+    engine_bench_json(bench, s->rounds, &plan->json);
+    if (strcmp(s->json, "-") != 0) {
+        str_init(&text, OUT_LIMIT_BYTES);
+        engine_bench_table(bench, s->rounds, &text);
+        printf("%s%s", plan->engines ? "\n\n" : "", text.data);
+        fflush(stdout);
+        str_deinit(&text);
+    }
+    plan->engines++;
+}
+
+static enum status run_engine(struct plan *plan, enum weight_choice weights, uint32_t threads,
+                              struct error *err)
+{
+    const struct settings *s = plan->settings;
     int cpus[MAX_THREADS];
-    for (uint32_t i = 0; i < s->threads; i++)
+    for (uint32_t i = 0; i < threads; i++)
         cpus[i] = (int)(s->first_cpu + i);
-    struct engine_config config = {.model_dir = s->model,
-                                   .random_weights = s->random_weights,
-                                   .weights = s->weights,
-                                   .kernels = {.f32 = s->compute == COMPUTE_F32,
-                                               .isa = s->isa,
-                                               .threads = s->threads,
-                                               .cpus = s->pin ? cpus : NULL,
-                                               .may_spin = true},
-                                   .block_tokens = BLOCK_TOKENS,
-                                   .block_count = s->batch * bench->blocks_each,
-                                   .max_rows =
-                                       bench->longest > s->batch ? bench->longest : s->batch,
-                                   .max_sequences = s->batch};
-    TRY(engine_open(&config, &bench->engine, err));
-    TRY(engine_attach_pool(bench->engine, NULL, err));
-    if (bench->longest > engine_context(bench->engine))
-        return error_set(err, STATUS_INVALID, "%u tokens do not fit the model's context of %u",
-                         bench->longest, engine_context(bench->engine));
+    struct engine_bench_config config = {
+        .model_dir = s->model,
+        .random_weights = s->random_weights,
+        .weights = weights,
+        .kernels = {.f32 = s->compute == COMPUTE_F32,
+                    .isa = s->isa,
+                    .threads = threads,
+                    .cpus = s->pin ? cpus : NULL,
+                    .may_spin = threads <= (uint32_t)sysconf(_SC_NPROCESSORS_ONLN)},
+        .prefill = plan->prefill,
+        .depth = plan->depth,
+        .batch = plan->batch,
+        .decode_steps = s->decode,
+        .rounds = s->rounds};
+    struct engine_bench *bench;
+    TRY(engine_bench_open(&config, &bench, err));
+    enum status status = run_rounds(plan, bench, err);
+    if (status == STATUS_OK)
+        report(plan, bench);
+    engine_bench_close(bench);
+    return status;
+}
+
+static enum status run_engines(struct plan *plan, struct error *err)
+{
+    str_add(&plan->json, "{\"model\": ");
+    json_quote(&plan->json, plan->settings->model, strlen(plan->settings->model));
+    str_addf(&plan->json, ", \"decode_steps\": %u, \"engines\": [\n", plan->settings->decode);
+    for (uint32_t w = 0; w < plan->weights.count; w++)
+        for (uint32_t t = 0; t < plan->threads.count; t++)
+            TRY(run_engine(plan, (enum weight_choice)plan->weights.values[w],
+                           plan->threads.values[t], err));
+    str_add(&plan->json, "]}\n");
     return STATUS_OK;
 }
 
-static enum status run(const struct settings *settings, struct error *err)
+/* The file is opened first: a measurement of an hour must not end in a place that can't be written to. */
+static enum status run(struct plan *plan, struct error *err)
 {
-    struct bench bench = {.settings = settings, .sampling = sampling_default()};
-    struct rng rng = rng_seeded(1);
-    uint32_t decoded = settings->depth + settings->decode;
-    bench.longest = decoded > settings->prefill ? decoded : settings->prefill;
-    bench.blocks_each = (bench.longest + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    bench.tokens = calloc(bench.longest, sizeof *bench.tokens);
-    bench.blocks = calloc((size_t)settings->batch * bench.blocks_each, sizeof *bench.blocks);
-    bench.sequences = calloc(settings->batch, sizeof *bench.sequences);
-    bench.sampling.temperature = 0;
-    enum status status = STATUS_LIMIT;
-    if (!bench.tokens || !bench.blocks || !bench.sequences)
-        error_set(err, status, "out of memory");
-    else
-        status = open_engine(&bench, err);
-    if (status == STATUS_OK) {
-        for (uint32_t i = 0; i < bench.longest; i++)
-            bench.tokens[i] = (uint32_t)rng_below(&rng, engine_shape(bench.engine)->vocab);
-        for (uint32_t i = 0; i < settings->batch * bench.blocks_each; i++)
-            bench.blocks[i] = i;
-        status = measure(&bench, err);
-    }
-    engine_close(bench.engine);
-    free(bench.tokens);
-    free(bench.blocks);
-    free(bench.sequences);
+    const char *path = plan->settings->json;
+    FILE *file = !strcmp(path, "-") ? stdout : *path ? fopen(path, "w") : NULL;
+    if (*path && !file)
+        return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+    enum status status = run_engines(plan, err);
+    bool written = true;
+    if (file && status == STATUS_OK)
+        written = fwrite(plan->json.data, 1, plan->json.length, file) == plan->json.length;
+    if (file)
+        written &= (file == stdout ? fflush(file) : fclose(file)) == 0;
+    if (status == STATUS_OK && !written)
+        return error_set(err, STATUS_IO, "cannot write %s: %s", path, strerror(errno));
     return status;
 }
 
@@ -233,7 +246,15 @@ int cmd_bench_engine(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    if (run(&settings, &err) == STATUS_OK)
+    struct plan plan = {.settings = &settings};
+    if (read_plan(&plan, &err) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", program.name, err.text);
+        return 2;
+    }
+    str_init(&plan.json, OUT_LIMIT_BYTES);
+    enum status status = run(&plan, &err);
+    str_deinit(&plan.json);
+    if (status == STATUS_OK)
         return 0;
     fprintf(stderr, "%s: %s\n", program.name, err.text);
     return 1;

@@ -1,0 +1,306 @@
+#include "common/cli/engine_bench.h"
+
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "common/model_config/model_config.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define BLOCK_TOKENS 32
+#define FILL_ROWS    512 /* of a step that makes context for decode steps */
+#define WARM_ROWS    32
+#define MAX_FIGURES  (ENGINE_BENCH_MAX_SIZES + ENGINE_BENCH_MAX_SIZES * ENGINE_BENCH_MAX_SIZES)
+
+struct engine_bench {
+    struct engine_bench_config config;
+    struct engine *engine;
+    struct sampling sampling;
+    double load_s;
+    uint32_t longest, deepest; /* tokens of the first sequence and of the others at most */
+    uint32_t max_batch;
+    uint32_t filled, copied;           /* tokens that the first sequence, and the others, hold */
+    uint32_t *tokens;                  /* [longest] random ids, the same for every sequence */
+    uint32_t *blocks;                  /* 0, 1, 2 ... */
+    struct engine_sequence *sequences; /* [max_batch] */
+    struct kernels_profile profile;
+    struct engine_limits limits; /* the last that were measured */
+    struct bench_figure *figures;
+    uint32_t figure_count;
+};
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t largest(const struct bench_sizes *sizes)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < sizes->count; i++)
+        most = max_u32(most, sizes->values[i]);
+    return most;
+}
+
+static uint32_t blocks_for(uint32_t tokens)
+{
+    return (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+}
+
+/* The first sequence holds the longest prompt, the others no more than decode needs. */
+static uint32_t *blocks_of(const struct engine_bench *bench, uint32_t sequence)
+{
+    uint32_t first = sequence ? blocks_for(bench->longest) : 0;
+    return bench->blocks + first + (sequence ? sequence - 1 : 0) * blocks_for(bench->deepest);
+}
+
+static uint32_t pool_blocks(const struct engine_bench *bench)
+{
+    return blocks_for(bench->longest) + (bench->max_batch - 1) * blocks_for(bench->deepest);
+}
+
+/* --- steps --- */
+
+/* Rows [position, position + count) of the first `sequences` sequences, in one step. */
+static enum status step(struct engine_bench *bench, uint32_t sequences, uint32_t position,
+                        uint32_t count, struct error *err)
+{
+    for (uint32_t i = 0; i < sequences; i++)
+        bench->sequences[i] = (struct engine_sequence){.tokens = bench->tokens + position,
+                                                       .token_count = count,
+                                                       .position = position,
+                                                       .blocks = blocks_of(bench, i),
+                                                       .block_count = blocks_for(position + count),
+                                                       .sample = true,
+                                                       .sampling = &bench->sampling};
+    return engine_step(bench->engine, bench->sequences, sequences, err);
+}
+
+/* Context in front of decode steps: computed for the first sequence where no prefill left it there, copied to the others. */
+static enum status fill(struct engine_bench *bench, uint32_t depth, struct error *err)
+{
+    while (bench->filled < depth) {
+        uint32_t left = depth - bench->filled, count = left < FILL_ROWS ? left : FILL_ROWS;
+        TRY(step(bench, 1, bench->filled, count, err));
+        bench->filled += count;
+    }
+    if (bench->copied >= depth)
+        return STATUS_OK;
+    bench->copied = depth;
+    for (uint32_t i = 1; i < bench->max_batch; i++)
+        for (uint32_t b = 0; b < blocks_for(depth); b++)
+            TRY(engine_move_block(bench->engine, ENGINE_COPY, blocks_of(bench, 0)[b],
+                                  blocks_of(bench, i)[b], err));
+    return engine_moves_done(bench->engine, err);
+}
+
+static enum status prefill(struct engine_bench *bench, const struct bench_figure *figure,
+                           struct error *err)
+{
+    TRY(step(bench, 1, 0, figure->tokens, err));
+    bench->filled = max_u32(bench->filled, figure->tokens);
+    return STATUS_OK;
+}
+
+static enum status decode(struct engine_bench *bench, const struct bench_figure *figure,
+                          struct error *err)
+{
+    for (uint32_t i = 0; i < bench->config.decode_steps; i++)
+        TRY(step(bench, figure->batch, figure->depth + i, 1, err));
+    return STATUS_OK;
+}
+
+/* --- measuring --- */
+
+static uint64_t process_ran_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static enum status measure(struct engine_bench *bench, const struct bench_figure *figure,
+                           struct bench_sample *sample, struct error *err)
+{
+    if (!figure->tokens)
+        TRY(fill(bench, figure->depth, err));
+    bench->limits = engine_measure_limits(bench->engine);
+    bench->profile = (struct kernels_profile){0};
+    uint64_t ran_ns = process_ran_ns(), begun_ns = clock_now_ns();
+    TRY(figure->tokens ? prefill(bench, figure, err) : decode(bench, figure, err));
+    uint64_t ns = clock_now_ns() - begun_ns;
+    ran_ns = process_ran_ns() - ran_ns;
+    double threads_ns = (double)ns * bench->config.kernels.threads;
+    *sample = (struct bench_sample){.seconds = (double)ns * 1e-9,
+                                    .ran = (double)ran_ns / threads_ns,
+                                    .linear_s = (double)bench->profile.linear * 1e-9,
+                                    .attention_s = (double)bench->profile.attention * 1e-9,
+                                    .peak_gflops = bench->limits.peak_gflops,
+                                    .read_gbs = bench->limits.read_gbs};
+    return STATUS_OK;
+}
+
+/* Pages, threads and clocks: a little of everything. */
+static enum status warm_up(struct engine_bench *bench, struct error *err)
+{
+    uint32_t rows = bench->longest < WARM_ROWS ? bench->longest : WARM_ROWS;
+    TRY(step(bench, 1, 0, rows, err));
+    return step(bench, bench->max_batch, 0, 1, err);
+}
+
+enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struct error *err)
+{
+    if (round == 0)
+        TRY(warm_up(bench, err));
+    for (uint32_t i = 0; i < bench->figure_count; i++)
+        TRY(measure(bench, &bench->figures[i], &bench->figures[i].samples[round], err));
+    return STATUS_OK;
+}
+
+/* --- what is measured --- */
+
+/* What `sequences` steps of one sequence each from `position` to `end` are made of. */
+static void add_work(const struct engine_bench *bench, uint32_t sequences, uint32_t position,
+                     uint32_t end, uint32_t steps, struct bench_figure *figure)
+{
+    const struct model_shape *s = engine_shape(bench->engine);
+    double d = s->hidden, query = (double)s->heads * s->head_dim;
+    double kv = (double)s->kv_heads * s->head_dim, rows = (double)sequences * (end - position);
+    double layers = s->layers * (d * (query + 2 * kv) + d * query + 3 * d * s->ffn);
+    double seen = 0; /* positions, by all rows */
+    for (uint32_t p = position; p < end; p++)
+        seen += s->window && p >= s->window ? s->window : p + 1;
+    double kv_bytes = (double)kv_layout_block_bytes(engine_layout(bench->engine)) / BLOCK_TOKENS;
+    figure->rows = rows;
+    figure->linear_gflop = 2e-9 * (rows * layers + (double)sequences * steps * s->vocab * d);
+    figure->attention_gflop = 4e-9 * sequences * seen * query * s->layers;
+    figure->weight_gb = 1e-9 * steps * (double)bench->limits.weight_bytes;
+    figure->kv_gb = figure->tokens ? 0 : 1e-9 * sequences * seen * kv_bytes;
+}
+
+static void list_figures(struct engine_bench *bench)
+{
+    const struct engine_bench_config *config = &bench->config;
+    struct bench_figure *figure = bench->figures;
+    for (uint32_t i = 0; i < config->prefill.count; i++, figure++) {
+        figure->tokens = config->prefill.values[i];
+        add_work(bench, 1, 0, figure->tokens, 1, figure);
+    }
+    for (uint32_t d = 0; d < config->depth.count; d++)
+        for (uint32_t b = 0; b < config->batch.count; b++, figure++) {
+            figure->depth = config->depth.values[d];
+            figure->batch = config->batch.values[b];
+            add_work(bench, figure->batch, figure->depth, figure->depth + config->decode_steps,
+                     config->decode_steps, figure);
+        }
+    bench->figure_count = (uint32_t)(figure - bench->figures);
+}
+
+/* --- opening --- */
+
+static enum status open_engine(struct engine_bench *bench, struct error *err)
+{
+    const struct engine_bench_config *c = &bench->config;
+    uint32_t rows = max_u32(max_u32(largest(&c->prefill), bench->max_batch), WARM_ROWS);
+    if (bench->longest > largest(&c->prefill))
+        rows = max_u32(rows, FILL_ROWS);
+    struct engine_config config = {.model_dir = c->model_dir,
+                                   .random_weights = c->random_weights,
+                                   .weights = c->weights,
+                                   .kernels = c->kernels,
+                                   .block_tokens = BLOCK_TOKENS,
+                                   .block_count = pool_blocks(bench),
+                                   .max_rows = rows,
+                                   .max_sequences = bench->max_batch};
+    uint64_t begun_ns = clock_now_ns();
+    TRY(engine_open(&config, &bench->engine, err));
+    bench->load_s = (double)(clock_now_ns() - begun_ns) * 1e-9;
+    TRY(engine_attach_pool(bench->engine, NULL, err));
+    engine_profile_to(bench->engine, &bench->profile);
+    bench->limits = engine_measure_limits(bench->engine);
+    return STATUS_OK;
+}
+
+/* Before minutes go into loading it. */
+static enum status check_context(const struct engine_bench *bench, struct error *err)
+{
+    struct model_config model;
+    TRY(model_config_read(bench->config.model_dir, &model, err));
+    if (bench->longest <= model.shape.context)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "%u tokens do not fit the model's context of %u",
+                     bench->longest, model.shape.context);
+}
+
+static enum status make_memory(struct engine_bench *bench, struct error *err)
+{
+    bench->tokens = calloc(bench->longest, sizeof *bench->tokens);
+    bench->blocks = calloc(pool_blocks(bench), sizeof *bench->blocks);
+    bench->sequences = calloc(bench->max_batch, sizeof *bench->sequences);
+    bench->figures = calloc(MAX_FIGURES, sizeof *bench->figures);
+    if (!bench->tokens || !bench->blocks || !bench->sequences || !bench->figures)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    for (uint32_t i = 0; i < pool_blocks(bench); i++)
+        bench->blocks[i] = i;
+    return STATUS_OK;
+}
+
+enum status engine_bench_open(const struct engine_bench_config *config, struct engine_bench **out,
+                              struct error *err)
+{
+    struct engine_bench *bench = calloc(1, sizeof *bench);
+    if (!bench)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    bench->config = *config;
+    bench->sampling = sampling_default();
+    bench->sampling.temperature = 0;
+    bool decodes = config->depth.count && config->batch.count;
+    bench->deepest = decodes ? largest(&config->depth) + config->decode_steps : 1;
+    bench->longest = max_u32(largest(&config->prefill), bench->deepest);
+    bench->max_batch = decodes ? largest(&config->batch) : 1;
+    enum status status = check_context(bench, err);
+    if (status == STATUS_OK)
+        status = make_memory(bench, err);
+    if (status == STATUS_OK)
+        status = open_engine(bench, err);
+    if (status != STATUS_OK) {
+        engine_bench_close(bench);
+        return status;
+    }
+    struct rng rng = rng_seeded(1);
+    for (uint32_t i = 0; i < bench->longest; i++)
+        bench->tokens[i] = (uint32_t)rng_below(&rng, engine_shape(bench->engine)->vocab);
+    list_figures(bench);
+    *out = bench;
+    return STATUS_OK;
+}
+
+void engine_bench_close(struct engine_bench *bench)
+{
+    if (!bench)
+        return;
+    engine_close(bench->engine);
+    free(bench->tokens);
+    free(bench->blocks);
+    free(bench->sequences);
+    free(bench->figures);
+    free(bench);
+}
+
+/* --- facts --- */
+
+struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench)
+{
+    return (struct engine_bench_facts){.numerics = engine_numerics_name(bench->engine),
+                                       .isa = bench->limits.isa,
+                                       .instruction = bench->limits.instruction,
+                                       .threads = bench->config.kernels.threads,
+                                       .weight_bytes = bench->limits.weight_bytes,
+                                       .load_s = bench->load_s};
+}
+
+const struct bench_figure *engine_bench_figures(const struct engine_bench *bench, uint32_t *count)
+{
+    *count = bench->figure_count;
+    return bench->figures;
+}

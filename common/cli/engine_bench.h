@@ -1,0 +1,69 @@
+/* The forward pass of one engine, measured in rounds: prefills of some sizes, and decode steps at some depths for some batches.
+ * Every measurement stands beside what the machine could do just then (engine_measure_limits), which other programs and
+ * the host's other guests change by the minute.
+ *
+ * Owner: one thread, which becomes the engine's step thread. */
+#ifndef BATON_CLI_ENGINE_BENCH_H
+#define BATON_CLI_ENGINE_BENCH_H
+
+#include "common/engine/engine.h"
+
+#define ENGINE_BENCH_MAX_SIZES  8
+#define ENGINE_BENCH_MAX_ROUNDS 100
+
+struct bench_sizes {
+    uint32_t values[ENGINE_BENCH_MAX_SIZES], count;
+};
+
+struct engine_bench_config {
+    const char *model_dir;
+    bool random_weights;
+    enum weight_choice weights;
+    struct kernels_config kernels;
+    struct bench_sizes prefill;      /* prompts, each computed in one step; none: no prefill */
+    struct bench_sizes depth, batch; /* decode: every depth with every batch; none: no decode */
+    uint32_t decode_steps;
+    uint32_t rounds;
+};
+
+/* One measurement, once. Rates are of wall time, limits of the time that the threads ran. */
+struct bench_sample {
+    double seconds;
+    double ran;                   /* 0 .. 1: share of it that the threads had a CPU */
+    double linear_s, attention_s; /* of the seconds */
+    double peak_gflops, read_gbs; /* limits, measured just before */
+};
+
+struct bench_figure {
+    uint32_t tokens;       /* prefill: of the prompt; decode: 0 */
+    uint32_t depth, batch; /* decode */
+    /* Of all its steps: */
+    double rows, linear_gflop, attention_gflop;
+    double weight_gb; /* read once a step */
+    double
+        kv_gb; /* decode: of keys and values, read once a row; the rows of a prefill share them */
+    struct bench_sample samples[ENGINE_BENCH_MAX_ROUNDS];
+};
+
+struct engine_bench;
+
+/* Opens the engine. Failures: one sentence. */
+enum status engine_bench_open(const struct engine_bench_config *config, struct engine_bench **bench,
+                              struct error *err) WARN_UNUSED;
+void engine_bench_close(struct engine_bench *bench); /* NULL is fine */
+
+/* All measurements once; the first call warms up before. Round `round` < config->rounds. */
+enum status engine_bench_round(struct engine_bench *bench, uint32_t round,
+                               struct error *err) WARN_UNUSED;
+
+struct engine_bench_facts {
+    const char *numerics, *isa, *instruction; /* instruction: of the peak; "": there is none */
+    uint32_t threads;
+    uint64_t weight_bytes; /* that a step reads */
+    double load_s;
+};
+struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench);
+/* In the order of measuring: prefills first. Valid until the bench is closed. */
+const struct bench_figure *engine_bench_figures(const struct engine_bench *bench, uint32_t *count);
+
+#endif

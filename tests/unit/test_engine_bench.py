@@ -1,0 +1,116 @@
+"""`baton bench engine`: what it measures is what was asked for, and the shares follow from the counts of
+operations and bytes."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
+LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, DIM, VOCAB = 2, 64, 96, 4, 2, 16, 160
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": HIDDEN,
+          "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
+          "vocab_size": VOCAB, "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+          "tie_word_embeddings": False}
+LAYER_WEIGHTS = LAYERS * (HIDDEN * (HEADS + 2 * KV_HEADS) * DIM + HIDDEN * HEADS * DIM + 3 * HIDDEN * FFN)
+ON_X86 = os.uname().machine == "x86_64"
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text(json.dumps(CONFIG))
+    return tmp_path / "model"
+
+
+def bench(*arguments):
+    return subprocess.run([BUILD / "bin/baton", "bench", *map(str, arguments)], text=True, capture_output=True, timeout=120)
+
+
+def engine(model, *arguments):
+    return bench("engine", "--model", model, "--random-weights", "--no-pin", *arguments)
+
+
+def test_every_size_has_its_figure_and_each_its_bound(model, tmp_path):
+    out = tmp_path / "figures.json"
+    done = engine(model, "--weights", "bf16,int4", "--threads", "1,2", "--prefill", "8,40", "--batch", "1,3", "--depth", "0,33",
+                  "--decode", 2, "--rounds", 2, "--json", out)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(out.read_text())
+    assert [(re.search(r"w-(\w+)", e["numerics"])[1], e["threads"]) for e in told["engines"]] == [
+        ("bf16", 1), ("bf16", 2), ("int4", 1), ("int4", 2)]
+    for one in told["engines"]:
+        kinds = [(f["kind"], f.get("tokens"), f.get("depth"), f.get("batch")) for f in one["figures"]]
+        assert kinds == [("prefill", 8, None, None), ("prefill", 40, None, None)] + [
+            ("decode", None, depth, batch) for depth in (0, 33) for batch in (1, 3)]
+        for figure in one["figures"]:
+            assert len(figure["rounds"]) == 2
+            assert 0 < figure["linear_time"] and 0 < figure["attention_time"] and figure["ran"] > 0
+            assert figure["linear_time"] + figure["attention_time"] < 1
+            assert figure["read_gbs"] > 0 and bool(figure["peak_gflops"]) == bool(one["instruction"])
+            if figure["kind"] == "decode":
+                check_decode(one, figure)
+            else:
+                check_prefill(figure)
+    if "int4" in one["numerics"]:
+        assert told["engines"][0]["weight_bytes"] == 2 * (LAYER_WEIGHTS + VOCAB * HIDDEN)
+        assert one["weight_bytes"] < told["engines"][0]["weight_bytes"] / 2
+
+
+def check_prefill(figure):
+    tokens, seconds = figure["tokens"], figure["rounds"][0]["step_ms"] * 1e-3
+    flop = 2 * (tokens * LAYER_WEIGHTS + VOCAB * HIDDEN) + 4 * LAYERS * HEADS * DIM * tokens * (tokens + 1) / 2
+    one = figure["rounds"][0]
+    assert one["gflops"] == pytest.approx(flop * 1e-9 / seconds, rel=1e-3)
+    assert one["tokens_per_s"] == pytest.approx(tokens / seconds, rel=1e-3)
+    if one["peak_gflops"]:
+        assert one["of_peak"] == pytest.approx(one["gflops"] / one["peak_gflops"], rel=1e-3)
+
+
+def check_decode(engine, figure):
+    one, seen = figure["rounds"][0], 2 * figure["depth"] + 1 + 2  # positions, of both steps
+    kv = figure["batch"] * seen * LAYERS * 2 * KV_HEADS * DIM * 2
+    seconds = 2 * one["step_ms"] * 1e-3
+    assert one["tokens_per_s"] == pytest.approx(2 * figure["batch"] / seconds, rel=1e-3)
+    assert one["gbs"] == pytest.approx((2 * engine["weight_bytes"] + kv) * 1e-9 / seconds, rel=1e-3)
+    assert one["of_read"] == pytest.approx(one["gbs"] / one["read_gbs"], rel=1e-3)
+
+
+def test_the_table_is_for_people(model):
+    done = engine(model, "--prefill", 16, "--batch", "1,2", "--decode", 2, "--rounds", 1)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert re.match(r"bf16-\S+/w-bf16/\S+ on \w+, 1 thread, medians of 1 round; loaded in \d+\.\d s$", lines[0])
+    assert re.match(r"at best: \d+\.\d GFLOP/s \(.+\), \d+\.\d\d GB/s read of the 0\.000 GB of weights$", lines[1])
+    assert not ON_X86 or "not known" not in lines[1]
+    rows = [line.split() for line in lines]
+    assert sum(row[:1] == ["16"] for row in rows) == 1
+    assert [row[:2] for row in rows if row[:1] == ["0"]] == [["0", "1"], ["0", "2"]]
+    assert "round 1 of 1" in done.stderr
+
+
+def test_json_on_standard_output_is_alone_there(model):
+    done = engine(model, "--prefill", 4, "--batch", 0, "--rounds", 1, "--compute", "f32", "--json", "-")
+    (one,) = json.loads(done.stdout)["engines"]
+    assert one["numerics"].startswith("f32/") and [f["kind"] for f in one["figures"]] == ["prefill"]
+
+
+@pytest.mark.parametrize("arguments,code,told", [
+    (["--prefill", "512,"], 2, "--prefill: expected up to 8 numbers from 1 to 65536 between commas"),
+    (["--prefill", "8,0"], 2, "--prefill: expected"),
+    (["--batch", "65"], 2, "--batch: expected up to 8 numbers from 1 to 64"),
+    (["--depth", "1,2,3,4,5,6,7,8,9"], 2, "--depth: expected up to 8"),
+    (["--threads", "0"], 2, "--threads: expected up to 8 numbers from 1 to 64"),
+    (["--weights", "bf16,int5"], 2, "--weights: expected auto, bf16, int8 or int4"),
+    (["--prefill", "0", "--batch", "0"], 2, "nothing to measure"),
+    (["--prefill", "129"], 1, "129 tokens do not fit the model's context of 128"),
+    (["--prefill", "0", "--depth", "100", "--decode", "29"], 1, "129 tokens do not fit"),
+    (["--json", "/nonexistent/figures.json"], 1, "cannot open /nonexistent/figures.json"),
+])
+def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
+    done = engine(model, *arguments)
+    assert done.returncode == code and told in done.stderr, done.stderr
+    assert done.stdout == ""

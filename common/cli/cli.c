@@ -3,6 +3,7 @@
 #include "common/base/standard_output.h"
 #include "common/cli/cmd_bench_engine.h"
 #include "common/cli/cmd_bench_prefix_cache.h"
+#include "common/cli/cmd_bench_schedule.h"
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_quantize.h"
@@ -33,6 +34,7 @@ static const struct command bench_commands[] = {
     {"engine", "prefill and decode of a model, without a server", cmd_bench_engine},
     {"prefix-cache", "what the prefix cache would hit of traces of prompts",
      cmd_bench_prefix_cache},
+    {"schedule", "what planning a step costs", cmd_bench_schedule},
     {"transfer", "KV moved between two processes", cmd_bench_transfer},
 };
 

@@ -1,4 +1,4 @@
-"""`baton bench engine`: what it measures is what was asked for, and the shares follow from the counts of
+"""`baton bench engine` and `baton bench schedule`: what they measure is what was asked for, and the shares follow from the counts of
 operations and bytes."""
 import json
 import os
@@ -114,3 +114,12 @@ def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
     done = engine(model, *arguments)
     assert done.returncode == code and told in done.stderr, done.stderr
     assert done.stdout == ""
+
+
+def test_a_schedule_of_every_size_has_a_row():
+    done = bench("schedule", "--steps", 5)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[2:]]
+    assert [int(row[0]) for row in rows] == [16, 32, 64, 128, 256, 512, 1024]
+    for row in rows:
+        assert len(row) == 10 and all(float(value) > 0 for value in row[1:9])

@@ -22,10 +22,12 @@ static enum status create(struct run *run)
     uint64_t percent = bench->pool_percent ? bench->pool_percent : 100;
     uint64_t blocks = bench->sequences * (uint64_t)MEAN_BLOCKS * percent / 100;
     uint32_t least = CONTEXT / BLOCK_TOKENS;
+    /* Who ends makes room for a prompt, twice as long as an answer: with shorter chunks prompts would queue, and few decode. */
+    uint32_t chunk = 4 * bench->sequences > 512 ? 4 * bench->sequences : 512;
     struct scheduler_config config = {.block_tokens = BLOCK_TOKENS,
                                       .block_count = blocks > least ? (uint32_t)blocks : least,
                                       .max_sequences = bench->sequences,
-                                      .chunk_tokens = 512,
+                                      .chunk_tokens = chunk,
                                       .context = CONTEXT,
                                       .policy = bench->policy,
                                       .starve_us = POLICY_STARVE_US,
@@ -97,11 +99,15 @@ enum status schedule_bench_run(const struct schedule_bench *bench,
             times[i - warm_up] = bench->now_ns() - begun_ns;
     }
     if (status == STATUS_OK) {
+        uint64_t sum_ns = 0;
+        for (uint32_t i = 0; i < bench->steps; i++)
+            sum_ns += times[i];
         qsort(times, bench->steps, sizeof *times, by_size);
         struct scheduler_load load = scheduler_load(run.scheduler);
         *result = (struct schedule_bench_result){.p50_ns = times[bench->steps / 2],
                                                  .p99_ns = times[bench->steps * 99ull / 100],
                                                  .max_ns = times[bench->steps - 1],
+                                                 .mean_ns = (double)sum_ns / bench->steps,
                                                  .mean_parts = (double)run.parts / bench->steps,
                                                  .swapped_out = load.swapped_out,
                                                  .dropped = load.dropped};

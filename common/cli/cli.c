@@ -6,6 +6,7 @@
 #include "common/cli/cmd_bench_schedule.h"
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/cmd_generate.h"
+#include "common/cli/cmd_perplexity.h"
 #include "common/cli/cmd_quantize.h"
 #include "common/cli/cmd_status.h"
 #include "common/cli/cmd_tokenize.h"
@@ -28,6 +29,7 @@ static const struct command commands[] = {
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
     {"quantize", "a model folder with int8 or int4 weights", cmd_quantize},
+    {"perplexity", "how well a model foretells a text", cmd_perplexity},
     {"bench", "measure this machine", cmd_bench},
 };
 static const struct command bench_commands[] = {

@@ -117,6 +117,7 @@ static const char *const known[] = {
     "BATON_VERBOSE",
     "BATON_WEIGHTS",
     "BATON_WEIGHT_CACHE",
+    "BATON_WINDOW",
     "BATON_WORKER_KEEPALIVE",
     "BATON_WORKER_TTL",
     "BATON_WORKER_WAIT",

@@ -10,8 +10,8 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
 PROGRAMS = ["baton-router", "baton-prefill", "baton-decode", "baton up", "baton generate", "baton status", "baton tokenize",
-            "baton detokenize", "baton quantize", "baton bench engine", "baton bench prefix-cache",
-            "baton bench schedule", "baton bench transfer"]
+            "baton detokenize", "baton quantize", "baton perplexity", "baton bench engine",
+            "baton bench prefix-cache", "baton bench schedule", "baton bench transfer"]
 NO_SETTINGS = {"BATON_FAILPOINTS", "BATON_FAILPOINT_LOG", "BATON_FAILPOINTS_ALLOW"}
 
 

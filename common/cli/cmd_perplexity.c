@@ -1,0 +1,203 @@
+#include "common/cli/cmd_perplexity.h"
+
+#include "common/base/clock.h"
+#include "common/base/str.h"
+#include "common/cli/perplexity.h"
+#include "common/config/config.h"
+#include "common/model_config/model_config.h"
+#include "common/text/tokenizer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BLOCK_TOKENS    32
+#define IDS_LIMIT_COUNT (32u << 20)
+#define PROGRESS_NS     5000000000ull
+
+enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
+
+struct settings {
+    char model[4096];
+    enum compute_choice compute;
+    enum weight_choice weights;
+    enum isa isa;
+    uint32_t window, threads;
+    bool json;
+};
+
+static const char *const compute_choices[] = {"fast", "f32", NULL};
+
+#define AT(field) CONFIG_AT(struct settings, field)
+static const struct config_setting table[] = {
+    {"model", CONFIG_STRING, AT(model), .required = true, .value = "DIR",
+     .help = "Hugging Face folder, with its tokenizer.json"},
+    {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
+     .help = "Weights of matrices: as the folder holds them, or quantized at load"},
+    {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
+     .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout"},
+    {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
+     .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
+    {"window", CONFIG_U64, AT(window), "512", "2", "65536", "tokens",
+     .help = "The text is cut into windows of so many tokens, which don't see each other"},
+    {"threads", CONFIG_U64, AT(threads), "1", "1", "64", .help = "Compute threads"},
+    {"json", CONFIG_BOOL, AT(json), "false", .help = "One JSON object instead of a line"},
+};
+static const struct config_program program = {
+    .name = "baton perplexity",
+    .summary =
+        "Prints the perplexity of a model on the text in FILE: e to the mean negative "
+        "log-likelihood of its tokens.\nThe text is tokenized as a whole, without special tokens, "
+        "and cut into windows without overlap; what is left\nbehind the last whole window isn't "
+        "used, and the first token of a window isn't scored.",
+    .usage = "FILE",
+    .settings = table,
+    .setting_count = sizeof table / sizeof *table,
+    .min_positionals = 1,
+    .max_positionals = 1,
+};
+
+/* --- the text --- */
+
+static enum status read_text(const char *path, struct str *text, struct error *err)
+{
+    char buffer[65536];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return error_set(err, STATUS_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    for (size_t count; (count = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        str_append(text, buffer, count);
+    bool failed = ferror(file);
+    fclose(file);
+    if (failed)
+        return error_set(err, STATUS_IO, "cannot read %s", path);
+    if (text->truncated)
+        return error_set(err, STATUS_LIMIT, "%s is longer than %u bytes", path,
+                         TOKENIZER_LIMIT_TEXT);
+    return STATUS_OK;
+}
+
+static enum status encode(const struct settings *settings, const struct str *text,
+                          struct token_ids *ids, struct error *err)
+{
+    char path[4200];
+    struct tokenizer *tokenizer;
+    snprintf(path, sizeof path, "%s/tokenizer.json", settings->model);
+    TRY(tokenizer_open(path, &tokenizer, err));
+    enum status status = tokenizer_encode(tokenizer, text->data, text->length, false, ids, err);
+    tokenizer_close(tokenizer);
+    return status;
+}
+
+static enum status read_tokens(const struct settings *settings, const char *path,
+                               struct token_ids *ids, struct error *err)
+{
+    struct str text;
+    str_init(&text, TOKENIZER_LIMIT_TEXT);
+    enum status status = read_text(path, &text, err);
+    if (status == STATUS_OK)
+        status = encode(settings, &text, ids, err);
+    str_deinit(&text);
+    if (status == STATUS_OK && ids->count < settings->window)
+        return error_set(err, STATUS_INVALID,
+                         "%s has %zu tokens, less than one window of %u: a longer text, or a "
+                         "smaller --window",
+                         path, ids->count, settings->window);
+    return status;
+}
+
+/* --- the run --- */
+
+struct progress {
+    uint64_t begun_ns, told_ns;
+};
+
+static void tell(void *context, const struct perplexity *so_far, uint64_t to_score)
+{
+    struct progress *progress = context;
+    uint64_t now_ns = clock_now_ns();
+    if (now_ns - progress->told_ns < PROGRESS_NS)
+        return;
+    progress->told_ns = now_ns;
+    double seconds = (double)(now_ns - progress->begun_ns) * 1e-9;
+    fprintf(stderr, "%" PRIu64 " of %" PRIu64 " tokens, so far %.4f, about %.0f s left\n",
+            so_far->scored, to_score, perplexity_value(so_far),
+            seconds * (double)(to_score - so_far->scored) / (double)so_far->scored);
+}
+
+static enum status open_engine(const struct settings *s, uint64_t windows, struct engine **engine,
+                               struct error *err)
+{
+    uint32_t side = windows < PERPLEXITY_MAX_SIDE ? (uint32_t)windows : PERPLEXITY_MAX_SIDE;
+    struct engine_config config = {
+        .model_dir = s->model,
+        .weights = s->weights,
+        .kernels = {.f32 = s->compute == COMPUTE_F32, .isa = s->isa, .threads = s->threads},
+        .block_tokens = BLOCK_TOKENS,
+        .block_count = side * ((s->window - 1) / BLOCK_TOKENS + 1),
+        .max_rows = side,
+        .max_sequences = side};
+    struct model_config model;
+    TRY(model_config_read(s->model, &model, err));
+    if (s->window > model.shape.context)
+        return error_set(err, STATUS_INVALID,
+                         "a window of %u tokens does not fit the model's context of %u", s->window,
+                         model.shape.context);
+    TRY(engine_open(&config, engine, err));
+    return engine_attach_pool(*engine, NULL, err);
+}
+
+static void print_result(const struct settings *settings, const struct engine *engine,
+                         const struct token_ids *ids, const struct perplexity *result)
+{
+    double nll = result->nll_sum / (double)result->scored;
+    const char *format =
+        settings->json
+            ? "{\"numerics\": \"%s\", \"tokens\": %zu, \"window\": %u, \"scored\": %" PRIu64
+              ", \"nll\": %.9f, \"perplexity\": %.6f}\n"
+            : "%s: %zu tokens, windows of %u, %" PRIu64 " scored: %.6f nats, perplexity %.4f\n";
+    printf(format, engine_numerics_name(engine), ids->count, settings->window, result->scored, nll,
+           exp(nll));
+}
+
+static enum status measure(const struct settings *settings, const struct token_ids *ids,
+                           struct error *err)
+{
+    struct engine *engine = NULL;
+    struct perplexity result;
+    enum status status = open_engine(settings, ids->count / settings->window, &engine, err);
+    if (status == STATUS_OK) {
+        struct progress progress = {.begun_ns = clock_now_ns(), .told_ns = clock_now_ns()};
+        struct perplexity_run run = {.engine = engine,
+                                     .tokens = ids->data,
+                                     .token_count = ids->count,
+                                     .window_tokens = settings->window,
+                                     .progress = tell,
+                                     .context = &progress};
+        status = perplexity_measure(&run, &result, err);
+    }
+    if (status == STATUS_OK)
+        print_result(settings, engine, ids, &result);
+    engine_close(engine);
+    return status;
+}
+
+int cmd_perplexity(int argc, char **argv)
+{
+    struct settings settings = {0};
+    struct config_result result;
+    struct error err;
+    struct token_ids ids;
+    config_load_or_exit(&program, argc, argv, &settings, &result);
+    token_ids_init(&ids, IDS_LIMIT_COUNT);
+    enum status status = read_tokens(&settings, result.positionals[0], &ids, &err);
+    if (status == STATUS_OK)
+        status = measure(&settings, &ids, &err);
+    token_ids_deinit(&ids);
+    if (status == STATUS_OK)
+        return 0;
+    fprintf(stderr, "%s: %s\n", program.name, err.text);
+    return 1;
+}

@@ -1,0 +1,53 @@
+"""`baton perplexity` of the model that ships, against a forward pass written in numpy that gives transformers' figure on the whole
+held-out text (perplexity/make_perplexity.py). docs/benchmarks.md has the whole text's figures."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
+MODEL, HERE = TOP / "deploy/local/tiny-shakespeare", TOP / "tests/golden/perplexity"
+EXPECTED = json.loads((HERE / "expected.json").read_text())
+
+
+def perplexity(*arguments):
+    return subprocess.run([BUILD / "bin/baton", "perplexity", *map(str, arguments)], text=True, capture_output=True, timeout=300)
+
+
+@pytest.mark.parametrize("flags,numerics,percent", [
+    (["--compute", "f32"], "f32/w-f32", 0.01),
+    (["--threads", "2"], "bf16-", 0.1),
+    (["--weights", "int8"], "/w-int8", 0.5),
+    (["--weights", "int4"], "/w-int4", 3),
+])
+def test_perplexity_is_the_reference_s(flags, numerics, percent):
+    done = perplexity("--model", MODEL, *flags, "--json", HERE / "part.txt")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert numerics in told["numerics"]
+    assert {name: told[name] for name in ("tokens", "window", "scored")} == {name: EXPECTED[name] for name in ("tokens", "window", "scored")}
+    assert told["perplexity"] == pytest.approx(EXPECTED["perplexity"], rel=percent / 100)
+
+
+def test_windows_do_not_see_each_other(tmp_path):
+    """What is left behind the last whole window isn't scored, and half windows make a worse model."""
+    text = (HERE / "part.txt").read_text()
+    (tmp_path / "text").write_text(text[:2000])
+    done = perplexity("--model", MODEL, "--window", 64, tmp_path / "text")
+    count, window, scored = (int(word) for word in (done.stdout.split()[1], done.stdout.split()[5].rstrip(","), done.stdout.split()[6]))
+    assert (window, scored) == (64, count // 64 * 63)
+
+
+@pytest.mark.parametrize("text,flags,told", [
+    ("too short", [], "tokens, less than one window of 512: a longer text, or a smaller --window"),
+    ("a " * 9000, ["--window", "2049"], "a window of 2049 tokens does not fit the model's context of 2048"),
+    (None, [], "cannot open"),
+])
+def test_a_text_that_cannot_be_scored_is_refused(tmp_path, text, flags, told):
+    if text is not None:
+        (tmp_path / "text").write_text(text)
+    done = perplexity("--model", MODEL, *flags, tmp_path / "text")
+    assert done.returncode == 1 and told in done.stderr and done.stdout == ""

@@ -1,0 +1,111 @@
+"""tests/bench/compare_llama.py with programs that only say figures: it takes turns, goes on where it was ended, and its ratios are
+medians of rounds."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+# Each call's speed is its number: 1, 2, 3 ... of its side; ours are ten times that. The 3rd of llama-bench may be told to fail.
+BATON = """
+turn = count("baton")
+out = sys.argv[sys.argv.index("--json") + 1]
+figure = lambda **more: dict(more, tokens_per_s=10.0 * turn, linear_of_peak=0.9, of_read=0.5)
+figures = [figure(kind="prefill", tokens=tokens) for tokens in (512, 2048)]
+figures += [figure(kind="decode", depth=depth, batch=batch) for depth in (0, 2048) for batch in (1, 8, 16)]
+json.dump({"engines": [{"figures": figures}]}, open(out, "w"))
+"""
+LLAMA_BENCH = """
+turn = count("llama-bench")
+if turn == 3 and os.path.exists(os.path.join(here, "fail")):
+    sys.exit("out of luck")
+decode = sys.argv[sys.argv.index("-p") + 1] == "0"
+json.dump([{"n_prompt": 0 if decode else tokens, "n_gen": 32 if decode else 0, "n_depth": depth, "avg_ts": float(turn)}
+           for tokens, depth in ((512, 0), (2048, 2048))] if decode else
+          [{"n_prompt": tokens, "n_gen": 0, "n_depth": 0, "avg_ts": float(turn)} for tokens in (512, 2048)], sys.stdout)
+"""
+BATCHED = """
+turn = count("llama-batched-bench")
+print("main: noise")
+for batch in (8, 16)[:1 + (not os.path.exists(os.path.join(here, "cut")))]:
+    print(json.dumps({"pl": batch, "speed_tg": float(turn)}))
+"""
+HEAD = """#!{python}
+import json, os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+def count(name):
+    with open(os.path.join(here, "calls"), "a+") as file:
+        file.write(name + "\\n")
+        file.seek(0)
+        return file.read().split().count(name)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    for name, text in (("baton", BATON), ("llama-bench", LLAMA_BENCH), ("llama-batched-bench", BATCHED)):
+        (tmp_path / name).write_text(HEAD.format(python=sys.executable) + text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "work/llama-1.1b-bf16").mkdir(parents=True)
+    (tmp_path / "work/llama-1.1b-BF16.gguf").touch()
+
+    def start(*arguments):
+        return subprocess.run([sys.executable, TOP / "tests/bench/compare_llama.py", "--llama-bin", tmp_path, "--work",
+                               tmp_path / "work", "--baton", tmp_path / "baton", "--shapes", "llama-1.1b", "--weights", "bf16",
+                               "--threads", "1", "--rounds", "3", *arguments], text=True, capture_output=True, timeout=300)
+    return start
+
+
+def calls(tmp_path):
+    return (tmp_path / "calls").read_text().split()
+
+
+ROUND = [["baton"], ["llama-bench", "llama-bench", "llama-batched-bench"]]
+ALL = sum(ROUND + ROUND[::-1] + ROUND, [])
+
+
+def test_a_run_that_was_ended_goes_on(run, tmp_path):
+    (tmp_path / "fail").touch()
+    done = run()
+    assert done.returncode == 1 and "llama-bench ended with 1" in done.stderr and "out of luck" in done.stderr
+    assert calls(tmp_path) == ALL[:5]  # theirs of the second round comes first, and failed
+    (tmp_path / "fail").unlink()
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert calls(tmp_path) == ALL[:4] + ["llama-bench"] + ALL[4:]
+    before = (tmp_path / "work/state.json").read_text()
+    again = run("--report")
+    assert (again.returncode, again.stdout, calls(tmp_path)[len(ALL) + 1:]) == (0, done.stdout, [])
+    assert (tmp_path / "work/state.json").read_text() == before
+
+
+def test_the_table(run, tmp_path):
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert calls(tmp_path) == ALL
+    rows = {row[1].strip(): [cell.strip() for cell in row[2:5]]
+            for row in (line.split("|") for line in done.stdout.splitlines() if line.startswith("| "))}
+    # llama-bench is called twice a round: 1 and 2, 3 and 4, 5 and 6; the batched one once; ours say 10, 20, 30.
+    assert rows["prefill 512"] == ["20.00", "3.00", "**6.67**"]
+    assert rows["decode at 2048"] == ["20.00", "4.00", "**5.00**"]
+    assert rows["decode, batch 16"] == ["20.00", "2.00", "**10.00**"]
+    assert rows["linear layers of prefill 512, of the instruction's peak"][0] == "90%"
+    assert "llama-1.1b, 1 thread, tokens/s, medians of 3 rounds" in done.stdout
+
+
+def test_other_programs_are_not_mixed_in(run, tmp_path):
+    assert run("--rounds", "1").returncode == 0
+    with open(tmp_path / "baton", "a") as file:
+        file.write("# another\n")
+    done = run()
+    assert done.returncode == 1 and "was measured with other programs" in done.stderr
+    assert len(json.loads((tmp_path / "work/state.json").read_text())["turns"]) == 2
+
+
+def test_a_figure_that_was_not_said_is_not_taken(run, tmp_path):
+    (tmp_path / "cut").touch()
+    done = run()
+    assert done.returncode == 1 and "theirs did not say decode, batch 16" in done.stderr
+    assert len(json.loads((tmp_path / "work/state.json").read_text())["turns"]) == 1

@@ -257,11 +257,12 @@ static enum status check_attention(const struct kernels *kernels, const struct s
         return STATUS_UNSUPPORTED;
     bool shape_is_sound = shape->kv_heads > 0 && shape->heads > 0 && shape->head_dim > 0 &&
                           shape->heads % shape->kv_heads == 0 && shape->head_dim % 2 == 0;
-    bool layout_matches =
-        layout->type == kernels->backend->kv_type && layout->head_dim == shape->head_dim &&
-        layout->head_end - layout->head_begin == shape->kv_heads && layer >= layout->layer_begin &&
-        layer < layout->layer_end && layout->block_tokens > 0 &&
-        ATTENTION_SEGMENT_TOKENS % layout->block_tokens == 0;
+    bool layout_matches = (layout->type == kernels->backend->kv_type || layout->type == KV_INT8) &&
+                          layout->head_dim == shape->head_dim &&
+                          layout->head_end - layout->head_begin == shape->kv_heads &&
+                          layer >= layout->layer_begin && layer < layout->layer_end &&
+                          layout->block_tokens > 0 &&
+                          ATTENTION_SEGMENT_TOKENS % layout->block_tokens == 0;
     if (!shape_is_sound || !layout_matches || !batch_is_whole(batch) ||
         !holds(qkv, batch->rows, qkv_width(shape), sizeof(float)))
         return STATUS_INVALID;

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 /* Fixed for all backends of this version; part of the numerics id. */
-#define KERNELS_VERSION          1
+#define KERNELS_VERSION          2
 #define ATTENTION_SEGMENT_TOKENS 256 /* a whole number of blocks of every allowed size */
 
 /* Instruction set of the bf16 path. PORTABLE, AVX2 and AVX512 give the same bits; AVX512BF16 gives others. */
@@ -86,6 +86,10 @@ struct step_batch {
     uint32_t table_stride;
 };
 
+/* The pool's type is the backend's float type or KV_INT8, as the layout says. In KV_INT8 each token's key and value of a head
+ * become s8 by a scale of their own, like a row of inputs of a quantized layer (above), when they are appended; to attention
+ * a key is number * scale. The fp32 reference computes with these products. A bf16 backend multiplies a row's scores, and its
+ * weights before they are rounded to bf16, by the scales instead, and its products of bf16 and s8 numbers are exact. */
 struct attention_shape {
     uint32_t heads, kv_heads, head_dim;
     uint32_t window; /* a row sees so many positions, itself the last of them; 0: all */
@@ -108,7 +112,7 @@ struct kernels_info {
     const char *isa;              /* the instruction set that runs, of isa_names */
     const char *packing;          /* form and version of packed weights: equal names, equal bytes */
     enum weight_type weight_type; /* of layers that aren't quantized */
-    enum kv_type kv_type;
+    enum kv_type kv_type;         /* of floats */
     bool device_is_host; /* KV pool addresses are host addresses (transports may read them) */
     uint32_t threads;
 };

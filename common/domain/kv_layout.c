@@ -19,7 +19,8 @@ struct kv_layout kv_layout_whole(const struct model_shape *shape, uint32_t block
 
 size_t kv_layout_head_run_bytes(const struct kv_layout *layout)
 {
-    return (size_t)layout->block_tokens * layout->head_dim * kv_type_bytes(layout->type);
+    return layout->block_tokens * ((size_t)layout->head_dim * kv_type_bytes(layout->type) +
+                                   kv_type_scale_bytes(layout->type));
 }
 
 size_t kv_layout_layer_bytes(const struct kv_layout *layout)

@@ -1,6 +1,7 @@
 /* How KV blocks lie in memory, and which byte runs move between two layouts. PURE.
  *
- * A block holds `block_tokens` tokens of all layers that a worker owns: [block][layer][k|v][kv_head][token][head_dim].
+ * A block holds `block_tokens` tokens of all layers that a worker owns: [block][layer][k|v][kv_head][token][head_dim]. A type
+ * with scales has them behind each head's run, [token] fp32: what moves a run moves its scales.
  * A worker owns a rectangle of the model: layers [layer_begin, layer_end) x kv heads [head_begin, head_end). What moves
  * between two workers is the intersection of their rectangles; whole equal rectangles give one run a block.
  */
@@ -27,7 +28,7 @@ struct kv_layout kv_layout_whole(const struct model_shape *shape, uint32_t block
                                  enum kv_type type);
 
 size_t kv_layout_head_run_bytes(
-    const struct kv_layout *layout); /* [token][head_dim] of one head, K or V */
+    const struct kv_layout *layout); /* one head's tokens, K or V, with their scales */
 size_t kv_layout_layer_bytes(const struct kv_layout *layout); /* one layer of a block, K and V */
 size_t kv_layout_block_bytes(const struct kv_layout *layout);
 /* Byte offset inside a block of the run of (layer, K or V, kv_head); layer and head absolute, inside the rectangle. */

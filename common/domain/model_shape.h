@@ -29,9 +29,10 @@ struct model_shape {
     bool qk_norm;         /* query and key heads have an RMS norm of their own */
 };
 
-/* Bytes of one key or value element in the KV cache. */
-enum kv_type { KV_F32, KV_BF16 };
-uint32_t kv_type_bytes(enum kv_type type);
+/* What the KV cache holds. INT8: whole numbers, and one fp32 scale for each token of a head (kernels.h). */
+enum kv_type { KV_F32, KV_BF16, KV_INT8 };
+uint32_t kv_type_bytes(enum kv_type type);       /* of one key or value element */
+uint32_t kv_type_scale_bytes(enum kv_type type); /* of the scale of one token's key or value */
 const char *kv_type_name(enum kv_type type);
 
 #endif

@@ -1,29 +1,51 @@
-/* Rotation, append and attention of the bf16 backend.
+/* Attention of the bf16 backend.
  *
- * Work item: a few query rows x one KV head, with all query heads of its group, so that one pass over keys and values
- * serves them all. The context is cut into segments of ATTENTION_SEGMENT_TOKENS at absolute positions; each gives a partial
- * (max, sum, output), merged in ascending order. Both products of a segment are tile products (inner.h), whose sums run over
- * head_dim and over the segment's tokens in ascending order, whatever the number of rows. What lies after a row's
- * own position, or in front of its window, weighs exactly zero; keys and values after the last token of the slice are
- * zeros, never pool memory. Segments in front of every row's window are passed over.
+ * Work item: a few query rows x one KV head, with all query heads of its group, so that keys and values are read and widened
+ * once for them all: a slice of up to ATTENTION_ROWS (row, head) pairs, cut into tiles of up to TILE_ROWS. The context is cut
+ * into segments of ATTENTION_SEGMENT_TOKENS at absolute positions; each gives a pair a partial (max, sum, output), merged in
+ * ascending order. Both products of a segment (inner/attention.h) sum over head_dim and over the segment's tokens in a fixed
+ * order, whatever the number of rows. What lies after a row's own position, or in front of its window, weighs exactly zero;
+ * keys and values after the last token of the slice are zeros, never pool memory. Segments that no row sees are passed over.
+ *
+ * A tile goes through scores, weights and output while its numbers are in the first-level cache. The first tile of a segment
+ * widens keys and values as it comes to them, a little at a time, and meanwhile asks for those that come later: decode has
+ * no other tile, and would wait for memory at each block of the pool.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/kv_view.h"
 
-#include <math.h>
 #include <string.h>
+
+#define VALUE_TOKENS 64 /* values widened at a time */
 
 struct attention_job {
     const struct cpu *cpu;
     const struct step_batch *batch;
     const struct attention_shape *shape;
     struct kv_view kv;
-    const struct head_parameters *parameters;
-    float *qkv;
+    const float *qkv;
     float *out;
     uint32_t group;     /* query heads per KV head */
     uint32_t item_rows; /* query rows of a work item */
+};
+
+/* Consecutive (query row, head) pairs of one sequence and KV head: pair i is row `first_row` + (first_head + i) / group. */
+struct slice {
+    const struct attention_job *job;
+    const struct attention_inner *inner;
+    struct attention_scratch *scratch;
+    bool int8; /* the pool's keys and values */
+    uint32_t sequence, kv_head;
+    uint32_t first_row, pairs; /* pairs counted from head `first_head` of first_row */
+    uint32_t first_head;       /* inside the group */
+    uint32_t context;      /* tokens that its last pair sees, or that are in front of its window */
+    uint32_t segment;      /* the one at hand: its first position */
+    uint32_t keys, values; /* so many tokens of it are widened */
+};
+
+/* Pairs [begin, end) of a tile see the segment, the last of them `count` tokens of it; those from `fresh` on see it first. */
+struct tile {
+    uint32_t begin, fresh, end, count;
 };
 
 static uint32_t divide_up(uint32_t a, uint32_t b)
@@ -36,11 +58,6 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static size_t qkv_width(const struct attention_shape *shape)
-{
-    return ((size_t)shape->heads + 2 * (size_t)shape->kv_heads) * shape->head_dim;
-}
-
 static uint32_t position_of(const struct attention_job *job, uint32_t row)
 {
     return ((const uint32_t *)job->batch->positions.address)[row];
@@ -51,154 +68,18 @@ static uint32_t sequence_of(const struct attention_job *job, uint32_t row)
     return ((const uint32_t *)job->batch->row_sequence.address)[row];
 }
 
-/* --- bias, norm, rotation and append: an item is a row --- */
-
-/* Queries and keys of one row, in place. */
-static void normalise_heads(const struct attention_job *job, float *row)
-{
-    const struct head_parameters *p = job->parameters;
-    const struct attention_shape *shape = job->shape;
-    float normed[KERNELS_MAX_HEAD_DIM];
-    for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++) {
-        float *head = row + (size_t)h * shape->head_dim;
-        const float *weight = h < shape->heads ? p->q_norm.address : p->k_norm.address;
-        job->cpu->inner->rmsnorm(head, weight, p->norm_eps, shape->head_dim, normed);
-        memcpy(head, normed, shape->head_dim * sizeof *head);
-    }
-}
-
-static void append_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
-{
-    (void)thread;
-    const struct attention_job *job = context;
-    const struct attention_shape *shape = job->shape;
-    const struct inner *inner = job->cpu->inner;
-    uint32_t dim = shape->head_dim;
-    for (uint32_t t = first; t < last; t++) {
-        uint32_t sequence = sequence_of(job, t), position = position_of(job, t);
-        float *row = job->qkv + t * qkv_width(shape);
-        const float *rope = (const float *)job->parameters->rope.address + (size_t)position * dim;
-        if (job->parameters->bias.address)
-            inner->blend(row, 1, job->parameters->bias.address, 1, (uint32_t)qkv_width(shape));
-        if (job->parameters->q_norm.address)
-            normalise_heads(job, row);
-        for (uint32_t h = 0; h < shape->heads + shape->kv_heads; h++)
-            inner->rope(rope, dim, row + (size_t)h * dim);
-        const float *key = row + (size_t)shape->heads * dim;
-        const float *value = key + (size_t)shape->kv_heads * dim;
-        for (uint32_t g = 0; g < shape->kv_heads; g++) {
-            inner->round(key + (size_t)g * dim, dim,
-                         kv_view_at(&job->kv, sequence, position, false, g));
-            inner->round(value + (size_t)g * dim, dim,
-                         kv_view_at(&job->kv, sequence, position, true, g));
-        }
-    }
-}
-
-enum status cpu_rope_append(struct kernels *kernels, const struct step_batch *batch,
-                            const struct attention_shape *shape,
-                            const struct head_parameters *parameters,
-                            const struct kv_layout *layout, uint32_t layer, struct buffer *qkv,
-                            struct buffer *pool)
-{
-    struct cpu *self = kernels->state;
-    struct attention_job job = {.cpu = self,
-                                .batch = batch,
-                                .shape = shape,
-                                .kv = kv_view_make(batch, layout, layer, pool),
-                                .parameters = parameters,
-                                .qkv = qkv->address};
-    pool_run(self->pool, batch->rows, 8, append_rows, &job);
-    return STATUS_OK;
-}
-
-/* --- attention --- */
-
-/* Consecutive (query row, head) pairs of one sequence and KV head: pair i is row `first_row` + i / group. */
-struct slice {
-    const struct attention_job *job;
-    struct attention_scratch *scratch;
-    uint32_t sequence, kv_head;
-    uint32_t first_row, pairs; /* pairs counted from head `first_head` of first_row */
-    uint32_t first_head;       /* inside the group */
-};
-
 static uint32_t pair_row(const struct slice *slice, uint32_t pair)
 {
     return slice->first_row + (slice->first_head + pair) / slice->job->group;
 }
 
-/* Where the pair's query starts in qkv, and its output in out, in units of head_dim. */
+/* Where the pair's query starts in its row of qkv, and its output in its row of out, in units of head_dim. */
 static uint32_t pair_head(const struct slice *slice, uint32_t pair)
 {
     return slice->kv_head * slice->job->group + (slice->first_head + pair) % slice->job->group;
 }
 
-static uint32_t tile_begin(uint32_t pairs, uint32_t tile)
-{
-    return pairs * tile / divide_up(pairs, TILE_ROWS);
-}
-
-static void pack_queries(const struct slice *slice)
-{
-    const struct attention_job *job = slice->job;
-    uint32_t dim = job->shape->head_dim;
-    for (uint32_t tile = 0; tile < divide_up(slice->pairs, TILE_ROWS); tile++) {
-        uint32_t begin = tile_begin(slice->pairs, tile), end = tile_begin(slice->pairs, tile + 1);
-        const float *rows[TILE_ROWS];
-        for (uint32_t i = begin; i < end; i++)
-            rows[i - begin] = job->qkv + pair_row(slice, i) * qkv_width(job->shape) +
-                              (size_t)pair_head(slice, i) * dim;
-        job->cpu->inner->pack_tile(rows, end - begin, dim,
-                                   slice->scratch->queries +
-                                       (size_t)begin * (dim / 2) * TILE_BYTES_PER_PAIR);
-    }
-}
-
-/* Keys of `count` tokens from `segment` on become count / PANEL panels; the rest of the last panel is zero. */
-static void pack_keys(const struct slice *slice, uint32_t segment, uint32_t count)
-{
-    const struct attention_job *job = slice->job;
-    uint32_t dim = job->shape->head_dim, panel_size = dim / 2 * PANEL;
-    uint32_t *panels = slice->scratch->keys;
-    if (count % PANEL)
-        memset(panels + count / PANEL * panel_size, 0, panel_size * sizeof *panels);
-    uint32_t step = min_u32(job->kv.block_tokens, PANEL);
-    for (uint32_t t = 0; t < count; t += step)
-        job->cpu->inner->pack_keys(
-            kv_view_at(&job->kv, slice->sequence, segment + t, false, slice->kv_head),
-            min_u32(step, count - t), dim, t % PANEL, panels + t / PANEL * panel_size);
-}
-
-static void pack_values(const struct slice *slice, uint32_t segment, uint32_t count)
-{
-    const struct attention_job *job = slice->job;
-    uint32_t step = job->kv.block_tokens;
-    for (uint32_t t = 0; t < count; t += step)
-        job->cpu->inner->pack_values(
-            kv_view_at(&job->kv, slice->sequence, segment + t, true, slice->kv_head),
-            min_u32(step, count - t), job->shape->head_dim, ATTENTION_SEGMENT_TOKENS / 2,
-            slice->scratch->values + t / 2 * PANEL);
-}
-
-/* scores[pair][token] = query . key, unscaled. */
-static void score(const struct slice *slice, uint32_t count)
-{
-    struct attention_scratch *scratch = slice->scratch;
-    uint32_t dim = slice->job->shape->head_dim;
-    for (uint32_t panel = 0; panel < divide_up(count, PANEL); panel++)
-        for (uint32_t tile = 0; tile < divide_up(slice->pairs, TILE_ROWS); tile++) {
-            uint32_t begin = tile_begin(slice->pairs, tile);
-            struct tile_product product = {
-                .panel = scratch->keys + panel * (dim / 2 * PANEL),
-                .tile = scratch->queries + (size_t)begin * (dim / 2) * TILE_BYTES_PER_PAIR,
-                .rows = tile_begin(slice->pairs, tile + 1) - begin,
-                .pairs = dim / 2,
-                .out = scratch->scores + begin * ATTENTION_SEGMENT_TOKENS + panel * PANEL,
-                .out_stride = ATTENTION_SEGMENT_TOKENS};
-            slice->job->cpu->inner->multiply(&product);
-        }
-}
+/* --- what a pair sees --- */
 
 /* The first position that the pair sees. */
 static uint32_t window_begin(const struct slice *slice, uint32_t pair)
@@ -214,124 +95,245 @@ static uint32_t first_segment(const struct slice *slice, uint32_t pair)
     return window_begin(slice, pair) / ATTENTION_SEGMENT_TOKENS * ATTENTION_SEGMENT_TOKENS;
 }
 
-/* The tokens of a segment that a pair sees: [begin, end), empty where end is 0. */
-struct range {
-    uint32_t begin, end;
-};
+static bool sees_segment(const struct slice *slice, uint32_t pair)
+{
+    return slice->segment <= position_of(slice->job, pair_row(slice, pair)) &&
+           slice->segment >= first_segment(slice, pair);
+}
 
-static struct range visible(const struct slice *slice, uint32_t pair, uint32_t segment)
+/* Tokens of the segment up to the pair's position. */
+static uint32_t segment_end(const struct slice *slice, uint32_t pair)
 {
     uint32_t position = position_of(slice->job, pair_row(slice, pair));
-    uint32_t begin = window_begin(slice, pair);
-    if (position < segment || segment < first_segment(slice, pair))
-        return (struct range){0};
-    return (struct range){.begin = begin > segment ? begin - segment : 0,
-                          .end = min_u32(position - segment + 1, ATTENTION_SEGMENT_TOKENS)};
+    return min_u32(position - slice->segment + 1, ATTENTION_SEGMENT_TOKENS);
 }
 
-/* The visible part of a pair's scores becomes weights, lanes at absolute positions; returns what is behind it. */
-static uint32_t weigh_visible(const struct slice *slice, struct range seen, float *scores,
-                              float *max, float *sum)
+/* Positions ascend: pairs that don't see the segment yet, or no longer, lie at the ends of a tile. */
+static struct tile tile_of(const struct slice *slice, uint32_t index)
 {
-    uint32_t from = seen.begin / SOFTMAX_LANES * SOFTMAX_LANES;
-    memset(scores, 0, from * sizeof *scores);
-    for (uint32_t t = from; t < seen.begin; t++)
-        scores[t] = -INFINITY; /* weighs exactly nothing */
-    *sum = slice->job->cpu->inner->softmax(scores + from, seen.end - from, slice->job->shape->scale,
-                                           max);
-    return divide_up(seen.end, SOFTMAX_LANES) * SOFTMAX_LANES;
+    uint32_t tiles = divide_up(slice->pairs, TILE_ROWS);
+    struct tile tile = {.begin = slice->pairs * index / tiles,
+                        .end = slice->pairs * (index + 1) / tiles};
+    while (tile.begin < tile.end && !sees_segment(slice, tile.begin))
+        tile.begin++;
+    while (tile.begin < tile.end && !sees_segment(slice, tile.end - 1))
+        tile.end--;
+    tile.fresh = tile.end;
+    while (tile.fresh > tile.begin && first_segment(slice, tile.fresh - 1) == slice->segment)
+        tile.fresh--;
+    if (tile.begin < tile.end)
+        tile.count = segment_end(slice, tile.end - 1);
+    return tile;
 }
 
-/* Scores become weights, packed into tiles of `count` tokens; max and sum of each pair. */
-static void weigh(const struct slice *slice, uint32_t segment, uint32_t count, float *max,
-                  float *sum)
+/* --- keys and values of the pool --- */
+
+/* The addresses of `count` tokens from token t of the segment on; zeros behind the context. */
+static void token_addresses(const struct slice *slice, uint32_t t, uint32_t count, bool value,
+                            const void **addresses)
+{
+    static const uint16_t zeros[KERNELS_MAX_HEAD_DIM];
+    const struct kv_view *kv = &slice->job->kv;
+    uint32_t position = slice->segment + t, end = min_u32(position + count, slice->context), i = 0;
+    for (uint32_t run; position < end; position += run) {
+        run = min_u32(kv->block_tokens - position % kv->block_tokens, end - position);
+        const char *first = kv_view_at(kv, slice->sequence, position, value, slice->kv_head);
+        for (uint32_t j = 0; j < run; j++)
+            addresses[i++] = first + j * kv->token_bytes;
+    }
+    while (i < count)
+        addresses[i++] = zeros;
+}
+
+/* Scales of the segment's tokens; zeros behind the context. */
+static void read_scales(const struct slice *slice, bool value, float *scales)
+{
+    const struct kv_view *kv = &slice->job->kv;
+    uint32_t end = min_u32(slice->segment + ATTENTION_SEGMENT_TOKENS, slice->context);
+    memset(scales, 0, ATTENTION_SEGMENT_TOKENS * sizeof *scales);
+    for (uint32_t position = slice->segment, run; position < end; position += run) {
+        run = min_u32(kv->block_tokens, end - position); /* segments begin with a block */
+        memcpy(scales + (position - slice->segment),
+               kv_view_scale_at(kv, slice->sequence, position, value, slice->kv_head),
+               run * sizeof *scales);
+    }
+}
+
+/* Keys become panels until `count` tokens of the segment have. */
+static void widen_keys(struct slice *slice, uint32_t count)
+{
+    uint32_t dim = slice->job->shape->head_dim;
+    for (; slice->keys < count; slice->keys += PANEL) {
+        const void *tokens[PANEL];
+        token_addresses(slice, slice->keys, PANEL, false, tokens);
+        slice->inner->pack_keys(tokens, slice->int8, dim, slice->scratch->keys + slice->keys * dim);
+    }
+}
+
+#define VALUE_PANEL (ATTENTION_SEGMENT_TOKENS * PANEL) /* floats from panel to panel */
+
+static void widen_values(struct slice *slice, uint32_t count)
+{
+    for (; slice->values < count; slice->values += VALUE_TOKENS) {
+        const void *tokens[VALUE_TOKENS];
+        token_addresses(slice, slice->values, VALUE_TOKENS, true, tokens);
+        slice->inner->pack_values(tokens, VALUE_TOKENS, slice->int8, slice->job->shape->head_dim,
+                                  VALUE_PANEL, slice->scratch->values + slice->values * PANEL);
+    }
+}
+
+/* What the products over keys from token t on ask for: values of the same tokens. NULL: not there. */
+static const void *values_ahead(const struct slice *slice, uint32_t t)
+{
+    uint32_t position = slice->segment + t;
+    if (position >= slice->context)
+        return NULL;
+    return kv_view_at(&slice->job->kv, slice->sequence, position, true, slice->kv_head);
+}
+
+/* What the products over values from token t on ask for: keys of the next segment, or of the next head's first. */
+static const void *keys_ahead(const struct slice *slice, uint32_t t)
+{
+    uint32_t position = slice->segment + ATTENTION_SEGMENT_TOKENS + t, head = slice->kv_head;
+    if (slice->segment + ATTENTION_SEGMENT_TOKENS >= slice->context) {
+        position = first_segment(slice, 0) + t;
+        head++;
+    }
+    if (position >= slice->context || head == slice->job->shape->kv_heads)
+        return NULL;
+    return kv_view_at(&slice->job->kv, slice->sequence, position, false, head);
+}
+
+/* --- a tile over a segment --- */
+
+/* scores[pair][token] = query . key, unscaled. */
+static void score(struct slice *slice, const struct tile *tile)
 {
     struct attention_scratch *scratch = slice->scratch;
-    const struct inner *inner = slice->job->cpu->inner;
-    uint32_t padded = divide_up(count, SOFTMAX_LANES) * SOFTMAX_LANES;
-    for (uint32_t i = 0; i < slice->pairs; i++) {
-        float *scores = scratch->scores + i * ATTENTION_SEGMENT_TOKENS;
-        struct range seen = visible(slice, i, segment);
-        uint32_t done = seen.end ? weigh_visible(slice, seen, scores, &max[i], &sum[i]) : 0;
-        memset(scores + done, 0, (padded - done) * sizeof *scores);
-    }
-    uint32_t tile_bytes = divide_up(count, 2) * TILE_BYTES_PER_PAIR;
-    for (uint32_t tile = 0; tile < divide_up(slice->pairs, TILE_ROWS); tile++) {
-        uint32_t begin = tile_begin(slice->pairs, tile), end = tile_begin(slice->pairs, tile + 1);
-        const float *rows[TILE_ROWS];
-        for (uint32_t i = begin; i < end; i++)
-            rows[i - begin] = scratch->scores + i * ATTENTION_SEGMENT_TOKENS;
-        inner->pack_tile(rows, end - begin, count, scratch->weights + begin * tile_bytes);
+    uint32_t dim = slice->job->shape->head_dim;
+    for (uint32_t t = 0; t < tile->count; t += PANEL) {
+        bool first_tile = t >= slice->keys;
+        widen_keys(slice, t + 1);
+        struct attention_product product = {
+            .rows = scratch->queries + (size_t)tile->begin * ATTENTION_STRIDE,
+            .panel = scratch->keys + (size_t)t * dim,
+            .count = tile->end - tile->begin,
+            .k = dim,
+            .out = scratch->scores + t,
+            .out_stride = ATTENTION_STRIDE,
+            .next = first_tile ? values_ahead(slice, t) : NULL,
+            .next_step = PANEL * slice->job->kv.token_bytes / (dim / 2)};
+        slice->inner->multiply(&product);
     }
 }
 
-/* out[pair][head_dim, padded to panels] = sum over the segment's tokens of weight * value. */
-static void gather(const struct slice *slice, uint32_t count, float *out)
+/* Scores become weights, zero behind what a pair sees; max and sum of each pair. */
+static void weigh(const struct slice *slice, const struct tile *tile, float *max, float *sum)
+{
+    uint32_t padded = divide_up(tile->count, WEIGH_TOKENS) * WEIGH_TOKENS;
+    for (uint32_t pair = tile->begin, i = 0; pair < tile->end; pair++, i++) {
+        uint32_t begin = window_begin(slice, pair);
+        struct attention_weighing weighing = {
+            .scores = slice->scratch->scores + i * ATTENTION_STRIDE,
+            .begin = begin > slice->segment ? begin - slice->segment : 0,
+            .end = segment_end(slice, pair),
+            .scale = slice->job->shape->scale,
+            .key_scales = slice->int8 ? slice->scratch->key_scales : NULL,
+            .value_scales = slice->int8 ? slice->scratch->value_scales : NULL};
+        uint32_t done = divide_up(weighing.end, WEIGH_TOKENS) * WEIGH_TOKENS;
+        sum[i] = slice->inner->weigh(&weighing, &max[i]);
+        memset(weighing.scores + done, 0, (padded - done) * sizeof(float));
+    }
+}
+
+/* partial[pair][head_dim, padded to panels] = sum over the segment's tokens of weight * value. */
+static void gather(struct slice *slice, const struct tile *tile)
 {
     struct attention_scratch *scratch = slice->scratch;
     uint32_t panels = divide_up(slice->job->shape->head_dim, PANEL);
-    uint32_t tile_bytes = divide_up(count, 2) * TILE_BYTES_PER_PAIR;
-    for (uint32_t panel = 0; panel < panels; panel++)
-        for (uint32_t tile = 0; tile < divide_up(slice->pairs, TILE_ROWS); tile++) {
-            uint32_t begin = tile_begin(slice->pairs, tile);
-            struct tile_product product = {.panel = scratch->values +
-                                                    panel * (ATTENTION_SEGMENT_TOKENS / 2 * PANEL),
-                                           .tile = scratch->weights + begin * tile_bytes,
-                                           .rows = tile_begin(slice->pairs, tile + 1) - begin,
-                                           .pairs = divide_up(count, 2),
-                                           .out = out + (begin * panels + panel) * PANEL,
-                                           .out_stride = panels * PANEL};
-            slice->job->cpu->inner->multiply(&product);
+    bool first_tile = slice->values < tile->count;
+    uint32_t step = first_tile ? VALUE_TOKENS : ATTENTION_SEGMENT_TOKENS;
+    for (uint32_t t = 0; t < tile->count; t += step) {
+        widen_values(slice, t + 1);
+        uint32_t tokens = min_u32(tile->count - t, step);
+        for (uint32_t panel = 0; panel < panels; panel++) {
+            struct attention_product product = {
+                .rows = scratch->scores + t,
+                .panel = scratch->values + (size_t)panel * VALUE_PANEL + t * PANEL,
+                .count = tile->end - tile->begin,
+                .k = divide_up(tokens, 2) * 2,
+                .resume = t > 0,
+                .out = scratch->partial + panel * PANEL,
+                .out_stride = panels * PANEL,
+                .next = first_tile ? keys_ahead(slice, t + panel * step / panels) : NULL,
+                .next_step = 2 * slice->job->kv.token_bytes / panels};
+            slice->inner->multiply(&product);
         }
+    }
 }
 
-/* Adds the segment's partial to what is merged already; a pair's first is taken as it is. */
-static void merge(const struct slice *slice, uint32_t segment, const float *max, const float *sum)
+/* Adds the segment's partials to what is merged already; a pair's first is taken as it is. */
+static void merge(const struct slice *slice, const struct tile *tile, const float *max,
+                  const float *sum)
 {
     struct attention_scratch *scratch = slice->scratch;
     uint32_t width = divide_up(slice->job->shape->head_dim, PANEL) * PANEL;
-    for (uint32_t i = 0; i < slice->pairs; i++) {
-        float *merged = scratch->merged + i * width;
-        if (!visible(slice, i, segment).end)
+    uint32_t known = tile->fresh - tile->begin, fresh = tile->end - tile->fresh;
+    struct attention_merge merge = {.rows = known,
+                                    .width = width,
+                                    .merged = scratch->merged + (size_t)tile->begin * width,
+                                    .max = scratch->max + tile->begin,
+                                    .sum = scratch->sum + tile->begin,
+                                    .partial = scratch->partial,
+                                    .partial_max = max,
+                                    .partial_sum = sum};
+    if (known)
+        slice->inner->merge(&merge);
+    memcpy(merge.merged + (size_t)known * width, scratch->partial + (size_t)known * width,
+           (size_t)fresh * width * sizeof(float));
+    memcpy(merge.max + known, max + known, fresh * sizeof *max);
+    memcpy(merge.sum + known, sum + known, fresh * sizeof *sum);
+}
+
+/* --- slices --- */
+
+static void attend_segment(struct slice *slice)
+{
+    slice->keys = slice->values = 0;
+    if (slice->int8) {
+        read_scales(slice, false, slice->scratch->key_scales);
+        read_scales(slice, true, slice->scratch->value_scales);
+    }
+    for (uint32_t i = 0; i < divide_up(slice->pairs, TILE_ROWS); i++) {
+        struct tile tile = tile_of(slice, i);
+        if (tile.begin == tile.end)
             continue;
-        if (segment == first_segment(slice, i)) {
-            memcpy(merged, scratch->partial + i * width, width * sizeof *merged);
-            scratch->max[i] = max[i];
-            scratch->sum[i] = sum[i];
-            continue;
-        }
-        float top = max[i] > scratch->max[i] ? max[i] : scratch->max[i];
-        float a = exp_fixed(scratch->max[i] - top), b = exp_fixed(max[i] - top);
-        slice->job->cpu->inner->blend(merged, a, scratch->partial + i * width, b, width);
-        scratch->sum[i] = scratch->sum[i] * a + sum[i] * b;
-        scratch->max[i] = top;
+        float max[TILE_ROWS], sum[TILE_ROWS];
+        score(slice, &tile);
+        weigh(slice, &tile, max, sum);
+        gather(slice, &tile);
+        merge(slice, &tile, max, sum);
     }
 }
 
-static void attend(const struct slice *slice)
+static void attend(struct slice *slice)
 {
     const struct attention_job *job = slice->job;
     struct attention_scratch *scratch = slice->scratch;
-    uint32_t context = position_of(job, pair_row(slice, slice->pairs - 1)) + 1;
-    uint32_t start = first_segment(slice, 0);
-    pack_queries(slice);
-    for (uint32_t segment = start; segment < context; segment += ATTENTION_SEGMENT_TOKENS) {
-        uint32_t count = min_u32(context - segment, ATTENTION_SEGMENT_TOKENS);
-        float max[ATTENTION_ROWS], sum[ATTENTION_ROWS];
-        bool first = segment == start; /* nothing is merged yet */
-        pack_keys(slice, segment, count);
-        score(slice, count);
-        weigh(slice, segment, count, first ? scratch->max : max, first ? scratch->sum : sum);
-        pack_values(slice, segment, count);
-        gather(slice, count, first ? scratch->merged : scratch->partial);
-        if (!first)
-            merge(slice, segment, max, sum);
-    }
     uint32_t dim = job->shape->head_dim, width = divide_up(dim, PANEL) * PANEL;
+    size_t qkv_width = ((size_t)job->shape->heads + 2 * (size_t)job->shape->kv_heads) * dim;
+    for (uint32_t i = 0; i < slice->pairs; i++)
+        slice->inner->round_queries(job->qkv + pair_row(slice, i) * qkv_width +
+                                        (size_t)pair_head(slice, i) * dim,
+                                    dim, scratch->queries + (size_t)i * ATTENTION_STRIDE);
+    slice->context = position_of(job, pair_row(slice, slice->pairs - 1)) + 1;
+    for (slice->segment = first_segment(slice, 0); slice->segment < slice->context;
+         slice->segment += ATTENTION_SEGMENT_TOKENS)
+        attend_segment(slice);
     for (uint32_t i = 0; i < slice->pairs; i++) {
         size_t head = (size_t)pair_row(slice, i) * job->shape->heads + pair_head(slice, i);
-        job->cpu->inner->divide(scratch->merged + i * width, scratch->sum[i], dim,
-                                job->out + head * dim);
+        slice->inner->divide(scratch->merged + (size_t)i * width, scratch->sum[i], dim,
+                             job->out + head * dim);
     }
 }
 
@@ -349,7 +351,9 @@ static void attention_items(void *context, uint32_t thread, uint32_t first, uint
             uint32_t pairs = (same - row) * job->group;
             for (uint32_t done = 0; done < pairs; done += ATTENTION_ROWS) {
                 struct slice slice = {.job = job,
+                                      .inner = &job->cpu->inner->attention,
                                       .scratch = &job->cpu->attention[thread],
+                                      .int8 = job->kv.type == KV_INT8,
                                       .sequence = sequence_of(job, row),
                                       .kv_head = item % job->shape->kv_heads,
                                       .first_row = row + done / job->group,
@@ -369,8 +373,9 @@ enum status cpu_attention(struct kernels *kernels, const struct step_batch *batc
 {
     struct cpu *self = kernels->state;
     uint32_t group = shape->heads / shape->kv_heads;
-    /* Decode alone: one row an item. With prompts: as many as fill a slice. */
-    uint32_t item_rows = batch->rows <= batch->sequences ? 1 : divide_up(ATTENTION_ROWS, group);
+    /* Decode alone: one row an item. With prompts: as many as a slice holds. */
+    bool decode = batch->rows <= batch->sequences || group > ATTENTION_ROWS;
+    uint32_t item_rows = decode ? 1 : ATTENTION_ROWS / group;
     struct attention_job job = {.cpu = self,
                                 .batch = batch,
                                 .shape = shape,

@@ -16,21 +16,22 @@
 #define LINEAR_ROWS (16 * TILE_ROWS)
 
 /* (query row, head) pairs of one KV head that share one pass over keys and values. */
-#define ATTENTION_ROWS  (8 * TILE_ROWS)
-#define SEGMENT_PANELS  (ATTENTION_SEGMENT_TOKENS / PANEL)
-#define MAX_HEAD_PANELS (KERNELS_MAX_HEAD_DIM / PANEL)
+#define ATTENTION_ROWS (8 * TILE_ROWS)
 
 /* One thread's scratch for attention. Head dimensions below the maximum use less of each array. */
 struct attention_scratch {
-    _Alignas(64) uint8_t queries[ATTENTION_ROWS * KERNELS_MAX_HEAD_DIM / 2 * TILE_BYTES_PER_PAIR];
-    uint8_t weights[ATTENTION_ROWS * ATTENTION_SEGMENT_TOKENS / 2 * TILE_BYTES_PER_PAIR];
-    uint32_t keys[SEGMENT_PANELS * KERNELS_MAX_HEAD_DIM / 2 * PANEL];
-    uint32_t values[MAX_HEAD_PANELS * ATTENTION_SEGMENT_TOKENS / 2 * PANEL];
-    float scores[ATTENTION_ROWS * ATTENTION_SEGMENT_TOKENS];
-    float partial[ATTENTION_ROWS * KERNELS_MAX_HEAD_DIM]; /* of one segment */
-    float merged[ATTENTION_ROWS * KERNELS_MAX_HEAD_DIM];  /* of all segments so far */
+    _Alignas(64) float queries[ATTENTION_ROWS * ATTENTION_STRIDE];
+    float keys[ATTENTION_SEGMENT_TOKENS * KERNELS_MAX_HEAD_DIM];   /* [panel][head_dim][PANEL] */
+    float values[ATTENTION_SEGMENT_TOKENS * KERNELS_MAX_HEAD_DIM]; /* [panel][token][PANEL] */
+    float scores[TILE_ROWS * ATTENTION_STRIDE];
+    float partial[TILE_ROWS * KERNELS_MAX_HEAD_DIM];     /* of one segment */
+    float merged[ATTENTION_ROWS * KERNELS_MAX_HEAD_DIM]; /* of all segments so far */
     float max[ATTENTION_ROWS], sum[ATTENTION_ROWS];
+    float key_scales[ATTENTION_SEGMENT_TOKENS], value_scales[ATTENTION_SEGMENT_TOKENS]; /* int8 */
 };
+_Static_assert(KERNELS_MAX_HEAD_DIM <= ATTENTION_STRIDE &&
+                   ATTENTION_SEGMENT_TOKENS <= ATTENTION_STRIDE,
+               "rows of queries and of scores");
 
 struct cpu {
     struct pool *pool;

@@ -10,6 +10,8 @@ struct kv_view {
     size_t block_count, block_bytes;
     size_t offset_bytes[2]; /* inside a block: the keys, the values of head 0 */
     size_t head_bytes, token_bytes;
+    size_t scales_bytes; /* from a head's first token to its scales, where it has any */
+    enum kv_type type;
     uint32_t block_tokens;
     const uint32_t *tables; /* [sequences][table_stride] */
     uint32_t table_stride;
@@ -28,22 +30,42 @@ static inline struct kv_view kv_view_make(const struct step_batch *batch,
                          kv_layout_offset_bytes(layout, layer, true, layout->head_begin)},
         .head_bytes = kv_layout_head_run_bytes(layout),
         .token_bytes = (size_t)layout->head_dim * kv_type_bytes(layout->type),
+        .scales_bytes =
+            (size_t)layout->block_tokens * layout->head_dim * kv_type_bytes(layout->type),
+        .type = layout->type,
         .block_tokens = layout->block_tokens,
         .tables = batch->block_tables.address,
         .table_stride = batch->table_stride};
 }
 
-/* The key or value of one token, followed by those of the tokens after it up to the end of its block. `head` counts from
- * the layout's first. Blocks come from the block allocator: one outside the pool is a programmer's error. */
-static inline void *kv_view_at(const struct kv_view *view, uint32_t sequence, uint32_t position,
-                               bool value, uint32_t head)
+/* The run of one head in the position's block. `head` counts from the layout's first. Blocks come from the block allocator:
+ * one outside the pool is a programmer's error. */
+static inline char *kv_view_run(const struct kv_view *view, uint32_t sequence, uint32_t position,
+                                bool value, uint32_t head)
 {
     uint32_t index = position / view->block_tokens;
     ASSERT(index < view->table_stride);
     uint32_t block = view->tables[(size_t)sequence * view->table_stride + index];
     ASSERT(block < view->block_count);
     return view->pool + block * view->block_bytes + view->offset_bytes[value] +
-           head * view->head_bytes + position % view->block_tokens * view->token_bytes;
+           head * view->head_bytes;
+}
+
+/* The key or value of one token, followed by those of the tokens after it up to the end of its block. */
+static inline void *kv_view_at(const struct kv_view *view, uint32_t sequence, uint32_t position,
+                               bool value, uint32_t head)
+{
+    return kv_view_run(view, sequence, position, value, head) +
+           position % view->block_tokens * view->token_bytes;
+}
+
+/* The scale of one token (KV_INT8), followed by those of the tokens after it up to the end of its block. */
+static inline float *kv_view_scale_at(const struct kv_view *view, uint32_t sequence,
+                                      uint32_t position, bool value, uint32_t head)
+{
+    float *scales =
+        (float *)(kv_view_run(view, sequence, position, value, head) + view->scales_bytes);
+    return scales + position % view->block_tokens;
 }
 
 #endif

@@ -1,5 +1,6 @@
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/kv_view.h"
+#include "kernels/reference/inner/quantized.h"
 #include "kernels/reference/inner/rows.h"
 #include "kernels/reference/reference.h"
 
@@ -36,13 +37,26 @@ static void normalise_heads(const struct attention_job *job, float *row)
     }
 }
 
+/* One head of a token into the pool. */
+static void append(const struct attention_job *job, uint32_t row, bool value, uint32_t head,
+                   const float *numbers)
+{
+    uint32_t position = ((const uint32_t *)job->batch->positions.address)[row];
+    uint32_t sequence = ((const uint32_t *)job->batch->row_sequence.address)[row];
+    void *target = kv_view_at(&job->kv, sequence, position, value, head);
+    if (job->kv.type == KV_INT8)
+        *kv_view_scale_at(&job->kv, sequence, position, value, head) =
+            reference_quantize(numbers, job->shape->head_dim, target);
+    else
+        memcpy(target, numbers, job->shape->head_dim * sizeof *numbers);
+}
+
 static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     (void)thread;
     const struct attention_job *job = context;
     const struct attention_shape *shape = job->shape;
     const uint32_t *positions = job->batch->positions.address;
-    const uint32_t *row_sequence = job->batch->row_sequence.address;
     size_t dim = shape->head_dim;
     for (uint32_t t = first; t < last; t++) {
         float *row = job->qkv + t * qkv_width(shape);
@@ -57,10 +71,8 @@ static void rope_rows(void *context, uint32_t thread, uint32_t first, uint32_t l
         const float *keys = row + shape->heads * dim;
         const float *values = keys + shape->kv_heads * dim;
         for (uint32_t g = 0; g < shape->kv_heads; g++) {
-            memcpy(kv_view_at(&job->kv, row_sequence[t], positions[t], false, g), keys + g * dim,
-                   dim * sizeof(float));
-            memcpy(kv_view_at(&job->kv, row_sequence[t], positions[t], true, g), values + g * dim,
-                   dim * sizeof(float));
+            append(job, t, false, g, keys + g * dim);
+            append(job, t, true, g, values + g * dim);
         }
     }
 }
@@ -83,11 +95,25 @@ enum status reference_rope_append(struct kernels *kernels, const struct step_bat
 
 /* --- attention: item = (row, kv head) --- */
 
-/* Positions from p on that lie behind each other in p's block, short of `end`. */
+/* Positions from p on that lie behind each other as floats, short of `end`: up to the end of p's block, or one that is
+ * widened. */
 static uint32_t run_tokens(const struct attention_job *job, uint32_t p, uint32_t end)
 {
+    if (job->kv.type == KV_INT8)
+        return 1;
     uint32_t left = job->kv.block_tokens - p % job->kv.block_tokens;
     return end - p < left ? end - p : left;
+}
+
+static const float *read_tokens(const struct attention_job *job, uint32_t sequence, uint32_t p,
+                                bool value, uint32_t head, struct reference_scratch *scratch)
+{
+    const void *tokens = kv_view_at(&job->kv, sequence, p, value, head);
+    if (job->kv.type != KV_INT8)
+        return tokens;
+    float scale = *kv_view_scale_at(&job->kv, sequence, p, value, head);
+    reference_widen_int8(tokens, scale, job->shape->head_dim, scratch->token);
+    return scratch->token;
 }
 
 /* One query's partial over positions [begin, end) of one segment: returns the sum of its weights; `max` and the unscaled
@@ -99,7 +125,7 @@ static float attend_segment(const struct attention_job *job, uint32_t sequence, 
     uint32_t dim = job->shape->head_dim;
     for (uint32_t p = begin, count; p < end; p += count) {
         count = run_tokens(job, p, end);
-        reference_scores(q, kv_view_at(&job->kv, sequence, p, false, head), dim, count,
+        reference_scores(q, read_tokens(job, sequence, p, false, head, scratch), dim, count,
                          job->shape->scale, scratch->scores + (p - begin));
     }
     float sum = reference_softmax(scratch->scores, end - begin, max);
@@ -107,7 +133,7 @@ static float attend_segment(const struct attention_job *job, uint32_t sequence, 
     for (uint32_t p = begin, count; p < end; p += count) {
         count = run_tokens(job, p, end);
         reference_weigh(scratch->scores + (p - begin),
-                        kv_view_at(&job->kv, sequence, p, true, head), dim, count,
+                        read_tokens(job, sequence, p, true, head, scratch), dim, count,
                         scratch->partial);
     }
     return sum;

@@ -9,6 +9,7 @@
 struct reference_scratch {
     float scores[ATTENTION_SEGMENT_TOKENS];
     float partial[KERNELS_MAX_HEAD_DIM];    /* of one segment */
+    float token[KERNELS_MAX_HEAD_DIM];      /* a key or value of a quantized pool */
     int8_t numbers[WEIGHT_MAX_QUANTIZED_K]; /* of one row of a quantized layer's inputs */
 };
 

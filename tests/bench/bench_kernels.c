@@ -17,6 +17,7 @@
 
 enum { MAX_ROUNDS = 99, LAYERS = 8, MAX_ROWS = 512, CONTEXT = 2048, BLOCK_TOKENS = 32 };
 enum { HEADS = 32, KV_HEADS = 4, DIM = 64, HIDDEN = 2048, FFN = 5632, VOCAB = 32000 };
+enum { MODEL_LAYERS = 22 };
 
 static const struct layer_kind {
     const char *name;
@@ -31,11 +32,17 @@ static const struct layer_kind {
 static const uint32_t row_counts[] = {1, 8, 32, 128, 512};
 
 static const enum weight_type types[] = {WEIGHT_BF16, WEIGHT_INT8, WEIGHT_INT4};
+/* The pool's types: the backend's floats, and int8. */
+static const struct kv_kind {
+    const char *name;
+    enum kv_type type;
+} kv_kinds[] = {{"bf16", KV_BF16}, {"int8", KV_INT8}};
 
 enum {
     KINDS = sizeof kinds / sizeof *kinds,
     COUNTS = sizeof row_counts / sizeof *row_counts,
-    TYPES = sizeof types / sizeof *types
+    TYPES = sizeof types / sizeof *types,
+    KV_KINDS = sizeof kv_kinds / sizeof *kv_kinds
 };
 
 /* Linear layers of one type of weights; figures, a value a round. */
@@ -53,10 +60,16 @@ struct bench {
     struct kernels *kernels;
     struct layers layers[TYPES];
     uint32_t type_count;
-    struct buffer in, out, pool, table, positions, row_sequence, sequence_rows;
-    struct kv_layout layout;
-    double prefill_attention[MAX_ROUNDS]; /* GFLOP/s */
-    double decode_attention[MAX_ROUNDS];  /* GB/s of keys and values */
+    struct buffer in, out, table, positions, row_sequence, sequence_rows;
+    struct pool {
+        struct buffer memory;
+        struct kv_layout layout;
+        struct {
+            double prefill[MAX_ROUNDS];     /* GFLOP/s */
+            double decode_read[MAX_ROUNDS]; /* GB/s of keys and values */
+            double decode_us[MAX_ROUNDS];   /* of all layers of the model, a token */
+        } attention;
+    } pools[KV_KINDS];
 };
 
 /* Nanoseconds that this thread ran: what other processes took meanwhile doesn't count. */
@@ -116,17 +129,20 @@ static void bench_open(struct bench *bench, enum isa isa, uint32_t type_count, i
     bench->type_count = type_count;
     for (uint32_t i = 0; i < type_count; i++)
         layers_open(k, types[i], &bench->layers[i]);
-    bench->layout = (struct kv_layout){.layers = LAYERS,
-                                       .kv_heads = KV_HEADS,
-                                       .head_dim = DIM,
-                                       .block_tokens = BLOCK_TOKENS,
-                                       .type = KV_BF16,
-                                       .layer_end = LAYERS,
-                                       .head_end = KV_HEADS};
     uint32_t blocks = CONTEXT / BLOCK_TOKENS;
     bench->in = filled(k, (size_t)MAX_ROWS * FFN * sizeof(float), 0x3c);
     bench->out = filled(k, (size_t)MAX_ROWS * VOCAB * sizeof(float), 0);
-    bench->pool = filled(k, blocks * kv_layout_block_bytes(&bench->layout), 0x3c);
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        struct pool *pool = &bench->pools[kind];
+        pool->layout = (struct kv_layout){.layers = LAYERS,
+                                          .kv_heads = KV_HEADS,
+                                          .head_dim = DIM,
+                                          .block_tokens = BLOCK_TOKENS,
+                                          .type = kv_kinds[kind].type,
+                                          .layer_end = LAYERS,
+                                          .head_end = KV_HEADS};
+        pool->memory = filled(k, blocks * kv_layout_block_bytes(&pool->layout), 0x3c);
+    }
     bench->table = numbers(k, blocks, 0, 1);
     bench->positions = numbers(k, MAX_ROWS, CONTEXT - MAX_ROWS, 1);
     bench->row_sequence = numbers(k, MAX_ROWS, 0, 0);
@@ -180,7 +196,7 @@ static void measure_layers(struct bench *bench, struct layers *layers, int round
 }
 
 /* `rows` query rows at the end of the context, over all layers; nanoseconds a layer. */
-static double run_attention(struct bench *bench, uint32_t rows)
+static double run_attention(struct bench *bench, const struct pool *pool, uint32_t rows)
 {
     struct buffer last = bench->positions;
     last.address = (uint32_t *)last.address + (MAX_ROWS - rows);
@@ -197,24 +213,29 @@ static double run_attention(struct bench *bench, uint32_t rows)
         .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM, .scale = 0.125f};
     uint64_t begin = ran_ns();
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        must(kernels_attention(bench->kernels, &batch, &shape, &bench->layout, layer, &bench->in,
-                               &bench->pool, &bench->out),
+        must(kernels_attention(bench->kernels, &batch, &shape, &pool->layout, layer, &bench->in,
+                               &pool->memory, &bench->out),
              "attention");
     return (double)(ran_ns() - begin) / LAYERS;
 }
 
-static void measure_attention(struct bench *bench, int round)
+static void measure_attention(struct bench *bench, struct pool *pool, int round)
 {
     double seen = (double)MAX_ROWS * (CONTEXT - MAX_ROWS) + MAX_ROWS * (MAX_ROWS + 1) / 2.0;
-    bench->prefill_attention[round] = 4 * seen * HEADS * DIM / run_attention(bench, MAX_ROWS);
-    bench->decode_attention[round] = 2.0 * 2 * CONTEXT * KV_HEADS * DIM / run_attention(bench, 1);
+    pool->attention.prefill[round] = 4 * seen * HEADS * DIM / run_attention(bench, pool, MAX_ROWS);
+    double layer_ns = run_attention(bench, pool, 1);
+    uint32_t blocks = CONTEXT / BLOCK_TOKENS;
+    pool->attention.decode_read[round] =
+        (double)(blocks * kv_layout_layer_bytes(&pool->layout)) / layer_ns;
+    pool->attention.decode_us[round] = layer_ns * MODEL_LAYERS / 1000;
 }
 
 static void measure(struct bench *bench, int round)
 {
     for (uint32_t i = 0; i < bench->type_count; i++)
         measure_layers(bench, &bench->layers[i], round);
-    measure_attention(bench, round);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        measure_attention(bench, &bench->pools[kind], round);
 }
 
 static int ascending(const void *a, const void *b)
@@ -253,16 +274,26 @@ static void print_layers(const struct layers *layers, int rounds)
     }
 }
 
+static void print_attention(const struct bench *bench, int kind, int rounds)
+{
+    const struct pool *pool = &bench->pools[kind];
+    double prefill = median(pool->attention.prefill, rounds);
+    printf(" attention, KV %s: %d rows up to %d %7.1f GFLOP/s  %3.0f %%; one row at %d %6.2f GB/s, "
+           "%.0f us in %d layers\n",
+           kv_kinds[kind].name, MAX_ROWS, CONTEXT, prefill,
+           100 * prefill / median(bench->layers[0].peak, rounds), CONTEXT,
+           median(pool->attention.decode_read, rounds), median(pool->attention.decode_us, rounds),
+           MODEL_LAYERS);
+}
+
 static void print(const struct bench *bench, int rounds)
 {
     struct kernels_info info = kernels_info(bench->kernels);
     printf("%s (%s)\n", info.name, info.isa);
     for (uint32_t i = 0; i < bench->type_count; i++)
         print_layers(&bench->layers[i], rounds);
-    double prefill = median(bench->prefill_attention, rounds);
-    printf(" attention, %d rows up to %d: %.1f GFLOP/s  %.0f %%; one row at %d: %.2f GB/s\n",
-           MAX_ROWS, CONTEXT, prefill, 100 * prefill / median(bench->layers[0].peak, rounds),
-           CONTEXT, median(bench->decode_attention, rounds));
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        print_attention(bench, kind, rounds);
 }
 
 int main(int argc, char **argv)

@@ -51,7 +51,7 @@ struct attention_rig attention_rig_make(struct kernels *kernels, const struct at
                                     .kv_heads = 2 * shape->kv_heads,
                                     .head_dim = shape->head_dim,
                                     .block_tokens = shape->block_tokens,
-                                    .type = kernels_info(kernels).kv_type,
+                                    .type = shape->int8 ? KV_INT8 : kernels_info(kernels).kv_type,
                                     .layer_begin = LAYER - 1,
                                     .layer_end = LAYERS,
                                     .head_begin = shape->kv_heads,
@@ -185,10 +185,29 @@ float *attention_in_chunks(struct kernels *kernels, const struct attention_data 
     return out;
 }
 
+/* What int8 leaves of one head (kernels.h), written out. */
+static void quantize_head(float *head, uint32_t head_dim)
+{
+    float largest = 0;
+    for (uint32_t d = 0; d < head_dim; d++)
+        largest = fmaxf(largest, fabsf(head[d]));
+    float inverse = 127.0f / largest, scale = largest / 127.0f;
+    for (uint32_t d = 0; d < head_dim; d++)
+        head[d] = rintf(head[d] * inverse) * scale;
+}
+
 double *attention_in_double(const struct attention_data *data)
 {
-    double *out = malloc(data->shape.context * out_width(&data->shape) * sizeof *out);
-    assert_non_null(out);
-    naive_attention(&data->shape, data->qkv, out);
+    const struct attention_case *shape = &data->shape;
+    size_t width = qkv_width(shape), bytes = shape->context * width * sizeof(float);
+    double *out = malloc(shape->context * out_width(shape) * sizeof *out);
+    float *qkv = malloc(bytes);
+    assert_true(out && qkv);
+    memcpy(qkv, data->qkv, bytes);
+    for (uint32_t t = 0; shape->int8 && t < shape->context; t++)
+        for (uint32_t h = shape->heads; h < shape->heads + 2 * shape->kv_heads; h++)
+            quantize_head(qkv + t * width + (size_t)h * shape->head_dim, shape->head_dim);
+    naive_attention(shape, qkv, out);
+    free(qkv);
     return out;
 }

@@ -34,7 +34,7 @@ void attention_rig_step(struct attention_rig *rig, const struct attention_data *
 /* The whole of one sequence in chunks of `chunk` rows; [context][H E]; free(). */
 float *attention_in_chunks(struct kernels *kernels, const struct attention_data *data,
                            uint32_t chunk);
-/* The same in double precision, no rounding; free(). */
+/* The same in double precision, without rounding but to int8, where the case says so; free(). */
 double *attention_in_double(const struct attention_data *data);
 
 #endif

@@ -10,6 +10,7 @@ import sys
 
 EXPECTED = {  # (object file, function): (instruction, how many at least: 2 vectors x (1 + ... + 12) rows, twice where pairs are split)
     ("avx512.c.o", "multiply"): ("vfmadd", 312),
+    ("avx512.c.o", "attend_multiply"): ("vfmadd", 312),
     ("avx512bf16.c.o", "multiply"): ("vdpbf16ps", 156),
     ("quantized_avx512vnni.c.o", "multiply_int8"): ("vpdpbusd", 312),
     ("quantized_avx512vnni.c.o", "multiply_int4"): ("vpdpbusd", 312),

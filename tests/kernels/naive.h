@@ -2,6 +2,7 @@
 #ifndef BATON_TESTS_KERNELS_NAIVE_H
 #define BATON_TESTS_KERNELS_NAIVE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@ void naive_linear(const uint16_t *weights, const float *in, size_t rows, size_t 
 struct attention_case {
     uint32_t heads, kv_heads, head_dim, block_tokens, context;
     uint32_t window; /* positions that a row sees, itself the last; 0: all */
+    bool int8;       /* keys and values are quantized */
 };
 
 /* qkv: [context][(H + 2G) E]; out: [context][H E], causal. */

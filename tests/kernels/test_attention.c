@@ -4,15 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* heads, kv heads, head_dim, block_tokens, context, window: groups of 1 to 8, one and several segments; windows of one token,
- * inside a segment, of exactly one, across several, and wider than the context. */
+/* heads, kv heads, head_dim, block_tokens, context, window, int8: groups of 1 to 8, and one that a slice can't hold; one and
+ * several segments; windows of one token, inside a segment, of exactly one, across several, and wider than the context; heads that
+ * don't fill vectors. */
 static const struct attention_case cases[] = {
-    {1, 1, 16, 8, 1, 0},      {4, 4, 32, 16, 37, 0},    {8, 2, 16, 16, 300, 0},
-    {8, 1, 64, 32, 257, 0},   {6, 2, 128, 64, 90, 0},   {5, 1, 64, 8, 70, 0},
-    {3, 3, 80, 32, 40, 0},    {2, 1, 2, 8, 33, 0},      {7, 1, 256, 32, 34, 0},
-    {4, 2, 64, 256, 600, 0},  {2, 1, 16, 16, 40, 1},    {8, 2, 16, 16, 300, 24},
-    {3, 3, 32, 8, 530, 256},  {4, 1, 16, 32, 560, 290}, {6, 2, 48, 16, 100, 100},
-    {2, 2, 16, 64, 90, 4096},
+    {1, 1, 16, 8, 1, 0, false},      {4, 4, 32, 16, 37, 0, false},
+    {8, 2, 16, 16, 300, 0, false},   {8, 1, 64, 32, 257, 0, false},
+    {6, 2, 128, 64, 90, 0, false},   {5, 1, 64, 8, 70, 0, false},
+    {3, 3, 80, 32, 40, 0, false},    {2, 1, 2, 8, 33, 0, false},
+    {7, 1, 256, 32, 34, 0, false},   {4, 2, 64, 256, 600, 0, false},
+    {97, 1, 16, 16, 20, 0, false},   {2, 1, 16, 16, 40, 1, false},
+    {8, 2, 16, 16, 300, 24, false},  {3, 3, 32, 8, 530, 256, false},
+    {4, 1, 16, 32, 560, 290, false}, {6, 2, 48, 16, 100, 100, false},
+    {2, 2, 16, 64, 90, 4096, false}, {8, 1, 64, 32, 257, 0, true},
+    {6, 2, 48, 8, 300, 0, true},     {3, 1, 6, 16, 40, 0, true},
+    {7, 1, 256, 32, 34, 0, true},    {4, 1, 16, 32, 560, 290, true},
 };
 
 static size_t out_count(const struct attention_case *shape)
@@ -66,10 +72,11 @@ static void test_chunks_leave_no_trace(void **state)
 }
 
 /* Sequences of different lengths, some in their prompt and some decoding, in one step: as if each were alone. */
-static void check_mixed_batch(const struct variant *variant, uint32_t threads, uint32_t window)
+static void check_mixed_batch(const struct variant *variant, uint32_t threads, uint32_t window,
+                              bool int8)
 {
     enum { SEQUENCES = 9 };
-    const struct attention_case shape = {8, 2, 32, 16, 420, window};
+    const struct attention_case shape = {8, 2, 32, 16, 420, window, int8};
     struct kernels *kernels = fixture_open(variant, threads);
     struct attention_rig rig = attention_rig_make(kernels, &shape, SEQUENCES);
     struct attention_data data[SEQUENCES];
@@ -110,9 +117,10 @@ static void test_a_batch_leaves_no_trace(void **state)
     size_t variant_count;
     const struct variant *variants = fixture_variants(&variant_count);
     for (size_t v = 0; v < variant_count; v++) {
-        check_mixed_batch(&variants[v], 1, 0);
-        check_mixed_batch(&variants[v], 2, 0);
-        check_mixed_batch(&variants[v], 2, 33);
+        check_mixed_batch(&variants[v], 1, 0, false);
+        check_mixed_batch(&variants[v], 2, 0, false);
+        check_mixed_batch(&variants[v], 2, 33, false);
+        check_mixed_batch(&variants[v], 2, 0, true);
     }
 }
 

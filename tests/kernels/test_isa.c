@@ -14,14 +14,14 @@ static const struct variant others[] = {{.name = "avx2", .isa = ISA_AVX2},
 
 /* One output of every operation that has inner loops. */
 struct outputs {
-    float *linear, *attention, *rmsnorm, *swiglu;
+    float *linear, *attention, *attention_int8, *rmsnorm, *swiglu;
     size_t linear_count, attention_count, row_count;
 };
 
 static struct outputs compute(struct kernels *kernels)
 {
     enum { T = 31, N = 70, K = 2051, HIDDEN = 203 };
-    static const struct attention_case shape = {6, 2, 48, 16, 300, 270};
+    struct attention_case shape = {6, 2, 48, 16, 300, 270, false};
     struct rng rng = rng_seeded(7);
     uint16_t *weights = fixture_bf16(&rng, (size_t)N * K, 0.5f);
     float *values = fixture_floats(&rng, (size_t)T * K, 4);
@@ -40,6 +40,8 @@ static struct outputs compute(struct kernels *kernels)
     outputs.swiglu = fixture_download(kernels, &rows);
     struct attention_data data = attention_data_make(&shape, 8);
     outputs.attention = attention_in_chunks(kernels, &data, 77);
+    data.shape.int8 = true;
+    outputs.attention_int8 = attention_in_chunks(kernels, &data, 77);
     attention_data_free(&data);
     free(weights);
     free(values);
@@ -54,6 +56,7 @@ static void free_outputs(struct outputs *outputs)
 {
     free(outputs->linear);
     free(outputs->attention);
+    free(outputs->attention_int8);
     free(outputs->rmsnorm);
     free(outputs->swiglu);
 }
@@ -72,6 +75,8 @@ static void test_portable_sets_agree_bit_for_bit(void **state)
         struct outputs got = compute(kernels);
         fixture_assert_same_bits(got.linear, want.linear, want.linear_count, others[i].name);
         fixture_assert_same_bits(got.attention, want.attention, want.attention_count,
+                                 others[i].name);
+        fixture_assert_same_bits(got.attention_int8, want.attention_int8, want.attention_count,
                                  others[i].name);
         fixture_assert_same_bits(got.rmsnorm, want.rmsnorm, want.row_count, others[i].name);
         fixture_assert_same_bits(got.swiglu, want.swiglu, want.row_count, others[i].name);
@@ -105,7 +110,9 @@ static void test_avx512bf16_is_close_to_portable(void **state)
     } else {
         struct outputs got = compute(kernels);
         assert_close(got.linear, want.linear, want.linear_count);
-        assert_close(got.attention, want.attention, want.attention_count);
+        fixture_assert_same_bits(got.attention, want.attention, want.attention_count, "attention");
+        fixture_assert_same_bits(got.attention_int8, want.attention_int8, want.attention_count,
+                                 "attention, int8 KV");
         fixture_assert_same_bits(got.rmsnorm, want.rmsnorm, want.row_count, "rmsnorm");
         fixture_assert_same_bits(got.swiglu, want.swiglu, want.row_count, "swiglu");
         free_outputs(&got);

@@ -34,6 +34,23 @@ static void test_sizes(void **state)
     assert_int_equal(kv_layout_blocks_for(&whole, 9), 2);
 }
 
+static void test_int8_has_scales_behind_each_run(void **state)
+{
+    (void)state;
+    struct kv_layout bytes = kv_layout_whole(&shape, 8, KV_INT8);
+    struct kv_layout floats = kv_layout_whole(&shape, 8, KV_BF16);
+    assert_int_equal(kv_layout_head_run_bytes(&bytes), 8 * 2 + 8 * 4);
+    assert_int_equal(kv_layout_offset_bytes(&bytes, 0, false, 1), 48);
+    assert_int_equal(kv_layout_block_bytes(&bytes), 4 * 2 * 4 * 48);
+    assert_true(kv_layout_hash(&bytes) != kv_layout_hash(&floats));
+    struct kv_run run;
+    size_t count;
+    assert_int_equal(kv_layout_runs(&bytes, &bytes, 1, 2, &run, 1, &count), STATUS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(run.bytes, kv_layout_layer_bytes(&bytes));
+    assert_int_equal(kv_layout_runs(&bytes, &floats, 0, 4, &run, 1, &count), STATUS_INVALID);
+}
+
 /* Fills a source block with the coordinates of each element, moves the runs, and reads the target back. */
 static void check_move(struct kv_layout source, struct kv_layout target, size_t want_runs)
 {
@@ -96,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_int8_has_scales_behind_each_run),
         cmocka_unit_test(test_rectangles),
         cmocka_unit_test(test_limits_and_mismatch),
     };

@@ -5,13 +5,15 @@
  * arithmetic is compiled without contraction; sums have fixed lanes. inner_avx512bf16 replaces the products by vdpbf16ps,
  * which adds in the same order but flushes subnormal numbers: another numerics id.
  *
- * The one product everything is made of: a tile of up to TILE_ROWS rows times a panel of PANEL outputs,
+ * The one product that linear layers are made of: a tile of up to TILE_ROWS rows times a panel of PANEL outputs,
  *     out[r][n] = sum over pairs p, ascending, of  row[r][2p+1] * panel[p][n][1]  then  row[r][2p] * panel[p][n][0]
- * Panels are [pair][PANEL][2] bf16: weights, and keys and values when attention packs them. Tiles are packed rows, in a form
- * of the instruction set's own, TILE_BYTES_PER_PAIR bytes a row and pair at most.
+ * Panels are [pair][PANEL][2] bf16. Tiles are packed rows, in a form of the instruction set's own, TILE_BYTES_PER_PAIR bytes a
+ * row and pair at most. Attention has loops of its own (attention.h).
  */
 #ifndef BATON_KERNELS_CPU_INNER_INNER_H
 #define BATON_KERNELS_CPU_INNER_INNER_H
+
+#include "kernels/cpu/inner/attention.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,29 +46,19 @@ struct inner {
     void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, void *tile);
     void (*multiply)(const struct tile_product *product);
 
-    /* Tokens [0, count) of [token][head_dim] bf16 become lanes first_lane, ... of a panel whose pairs run along head_dim.
-     * first_lane and count are multiples of 8 or end the context. */
-    void (*pack_keys)(const uint16_t *keys, uint32_t count, uint32_t head_dim, uint32_t first_lane,
-                      uint32_t *panel);
-    /* Tokens become the pairs of ceil(head_dim / PANEL) panels, `panel_pairs` pairs apart; a missing last token is zero. */
-    void (*pack_values)(const uint16_t *values, uint32_t count, uint32_t head_dim,
-                        size_t panel_pairs, uint32_t *panels);
-
-    /* scores[0 .. count-1], scaled, become exp(score - max); up to the next multiple of SOFTMAX_LANES they become zero.
-     * Returns their sum and the maximum. count >= 1. */
-    float (*softmax)(float *scores, uint32_t count, float scale, float *max);
     /* out = out * a + partial * b. */
     void (*blend)(float *out, float a, const float *partial, float b, uint32_t count);
-    void (*divide)(const float *in, float divisor, uint32_t count, float *out);
 
     void (*round)(const float *in, uint32_t count, uint16_t *bf16);
+    /* To s8, by the scale that it returns. */
+    float (*quantize)(const float *in, uint32_t count, int8_t *numbers);
     void (*rmsnorm)(const float *x, const float *weight, double eps, uint32_t hidden, float *out);
     /* Rotates one head in place by cos[head_dim / 2] then sin[head_dim / 2]. */
     void (*rope)(const float *cos_sin, uint32_t head_dim, float *head);
     void (*swiglu)(const float *gate, const float *up, uint32_t count, float *out);
-};
 
-#define SOFTMAX_LANES 16
+    struct attention_inner attention;
+};
 
 extern const struct inner inner_baseline;
 #if defined(__x86_64__)

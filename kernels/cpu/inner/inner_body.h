@@ -3,6 +3,7 @@
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
+#include "kernels/cpu/inner/quantize_row.h"
 #include "kernels/cpu/inner/vector.h"
 
 #include <math.h>
@@ -14,6 +15,13 @@ static void round_bf16(const float *restrict in, uint32_t count, uint16_t *restr
 {
     for (uint32_t i = 0; i < count; i++)
         bf16[i] = round_one(in[i]);
+}
+
+static float quantize_numbers(const float *in, uint32_t count, int8_t *numbers)
+{
+    struct row_scale scale = row_scale_of(in, count);
+    quantize(in, count, scale.inverse, numbers);
+    return scale.scale;
 }
 
 enum {
@@ -59,48 +67,6 @@ static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, void
     }
 }
 
-static void pack_keys(const uint16_t *keys, uint32_t count, uint32_t head_dim, uint32_t first_lane,
-                      uint32_t *panel)
-{
-    uint32_t pairs = head_dim / 2, quad_pairs = pairs / 4 * 4;
-    uint32_t *out = panel + first_lane, t = 0;
-    for (; t + 4 <= count; t += 4)
-        for (uint32_t p = 0; p < quad_pairs; p += 4)
-            transpose_quads(keys + (size_t)t * head_dim + 2 * p, pairs, out + p * PANEL + t, PANEL);
-    for (uint32_t i = 0; i < count; i++)
-        for (uint32_t p = i < t ? quad_pairs : 0; p < pairs; p++)
-            memcpy(&out[p * PANEL + i], keys + (size_t)i * head_dim + 2 * p, sizeof *out);
-}
-
-static inline __attribute__((always_inline)) void pack_value_pair(const uint16_t *restrict even,
-                                                                  const uint16_t *restrict odd,
-                                                                  const uint32_t count,
-                                                                  uint32_t *restrict out)
-{
-    for (uint32_t i = 0; i < count; i++)
-        out[i] = (uint32_t)odd[i] << 16 | even[i];
-}
-
-static void pack_values(const uint16_t *values, uint32_t count, uint32_t head_dim,
-                        size_t panel_pairs, uint32_t *panels)
-{
-    static const uint16_t zero[PANEL];
-    for (uint32_t d = 0; d < head_dim; d += PANEL) {
-        uint32_t width = head_dim - d < PANEL ? head_dim - d : PANEL;
-        uint32_t *out = panels + d / PANEL * (panel_pairs * PANEL);
-        for (uint32_t t = 0; t < count; t += 2, out += PANEL) {
-            const uint16_t *even = values + (size_t)t * head_dim + d;
-            const uint16_t *odd = t + 1 < count ? even + head_dim : zero;
-            if (width == PANEL) {
-                pack_value_pair(even, odd, PANEL, out); /* a constant: no loop is left */
-                continue;
-            }
-            pack_value_pair(even, odd, width, out);
-            memset(out + width, 0, (PANEL - width) * sizeof *out);
-        }
-    }
-}
-
 /* The same tree for every sum over lanes. */
 static inline float add_lanes(const float lane[LANES])
 {
@@ -112,45 +78,6 @@ static inline float add_lanes(const float lane[LANES])
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
-#define PARTS (LANES / VECTOR) /* vectors that hold one value for each lane */
-
-static float scale_and_find_max(float *scores, uint32_t padded, float scale)
-{
-    floats top[PARTS];
-    for (uint32_t i = 0; i < PARTS; i++)
-        top[i] = broadcast(-INFINITY);
-    for (uint32_t t = 0; t < padded; t += LANES)
-        for (uint32_t i = 0; i < PARTS; i++) {
-            floats *at = (floats *)(scores + t) + i;
-            *at *= broadcast(scale);
-            top[i] = larger(*at, top[i]);
-        }
-    float lane[LANES];
-    memcpy(lane, top, sizeof lane);
-    float highest = lane[0];
-    for (uint32_t l = 1; l < LANES; l++)
-        highest = lane[l] > highest ? lane[l] : highest;
-    return highest;
-}
-
-static float softmax(float *scores, uint32_t count, float scale, float *max)
-{
-    uint32_t padded = (count + LANES - 1) / LANES * LANES;
-    for (uint32_t t = count; t < padded; t++)
-        scores[t] = -INFINITY; /* weighs exactly nothing */
-    float highest = scale_and_find_max(scores, padded, scale);
-    for (uint32_t t = 0; t < padded; t++)
-        scores[t] = exp_fixed(scores[t] - highest);
-    floats sum[PARTS] = {{0}};
-    for (uint32_t t = 0; t < padded; t += LANES)
-        for (uint32_t i = 0; i < PARTS; i++)
-            sum[i] += ((const floats *)(scores + t))[i];
-    float lane[LANES];
-    memcpy(lane, sum, sizeof lane);
-    *max = highest;
-    return add_lanes(lane);
-}
-
 static void blend(float *restrict out, float a, const float *restrict partial, float b,
                   uint32_t count)
 {
@@ -158,11 +85,7 @@ static void blend(float *restrict out, float a, const float *restrict partial, f
         out[i] = out[i] * a + partial[i] * b;
 }
 
-static void divide(const float *restrict in, float divisor, uint32_t count, float *restrict out)
-{
-    for (uint32_t i = 0; i < count; i++)
-        out[i] = in[i] / divisor;
-}
+#include "kernels/cpu/inner/attention_body.h"
 
 static void rmsnorm(const float *restrict x, const float *restrict weight, double eps,
                     uint32_t hidden, float *restrict out)
@@ -199,7 +122,6 @@ static void swiglu(const float *restrict gate, const float *restrict up, uint32_
 #define INNER_TABLE(NAME)                                                                          \
     {                                                                                              \
         .name = NAME, .tile_bytes_per_pair = WORDS_PER_PAIR * 4, .pack_tile = pack_tile,           \
-        .multiply = multiply, .pack_keys = pack_keys, .pack_values = pack_values,                  \
-        .softmax = softmax, .blend = blend, .divide = divide, .round = round_bf16,                 \
-        .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu,                                        \
+        .multiply = multiply, .blend = blend, .round = round_bf16, .quantize = quantize_numbers,   \
+        .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu, .attention = ATTENTION_TABLE,          \
     }

@@ -1,16 +1,8 @@
 /* Tile product by fp32 multiply-add, on 4, 8 or 16 lanes. A tile is fp32: [pair][odd k, even k][rows].
- * The product is cut into blocks of BLOCK_ROWS rows x two vectors of outputs: as many sums as the registers hold. */
+ * The product is cut into blocks of SUM_ROWS rows x two vectors of outputs: as many sums as the registers hold. */
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
-
-#if VECTOR == 16
-#define BLOCK_ROWS 12
-#elif VECTOR == 8
-#define BLOCK_ROWS 6
-#else
-#define BLOCK_ROWS 4
-#endif
 
 #define WORDS_PER_PAIR 2
 
@@ -29,7 +21,7 @@ static inline __attribute__((always_inline)) void multiply_block(const struct ti
                                                                  const float *tile, float *out,
                                                                  const uint32_t rows)
 {
-    floats sum[BLOCK_ROWS][2];
+    floats sum[SUM_ROWS][2];
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = (floats){0};
@@ -72,21 +64,21 @@ static inline __attribute__((always_inline)) void multiply_block(const struct ti
 static void multiply(const struct tile_product *product)
 {
     for (uint32_t n = 0; n < PANEL; n += 2 * VECTOR)
-        for (uint32_t r = 0; r < product->rows; r += BLOCK_ROWS) {
+        for (uint32_t r = 0; r < product->rows; r += SUM_ROWS) {
             const uint32_t *panel = product->panel + n;
             const float *tile = (const float *)product->tile + r;
             float *out = product->out + r * product->out_stride + n;
-            uint32_t rows = product->rows - r < BLOCK_ROWS ? product->rows - r : BLOCK_ROWS;
+            uint32_t rows = product->rows - r < SUM_ROWS ? product->rows - r : SUM_ROWS;
             switch (rows) {
                 BLOCK_CASE(1)
                 BLOCK_CASE(2)
                 BLOCK_CASE(3)
                 BLOCK_CASE(4)
-#if BLOCK_ROWS > 4
+#if SUM_ROWS > 4
                 BLOCK_CASE(5)
                 BLOCK_CASE(6)
 #endif
-#if BLOCK_ROWS > 6
+#if SUM_ROWS > 6
                 BLOCK_CASE(7)
                 BLOCK_CASE(8)
                 BLOCK_CASE(9)

@@ -118,8 +118,8 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
             tile += 2 * rows;
         }
         next += product->next_step / 2; /* the line of scales */
-        floats scale0 = widen_scales((const uint16_t *)panel);
-        floats scale1 = widen_scales((const uint16_t *)panel + VECTOR);
+        floats scale0 = widen_bf16((const uint16_t *)panel);
+        floats scale1 = widen_bf16((const uint16_t *)panel + VECTOR);
         panel += INT4_SCALE_BYTES;
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < rows; r++) {

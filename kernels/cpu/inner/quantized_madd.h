@@ -108,7 +108,7 @@ ALWAYS_INLINE void int4_block(const struct quantized_product *product, uint32_t 
             tile += 2 * (size_t)stride;
         }
         const uint16_t *scales = (const uint16_t *)panel + n;
-        floats scale0 = widen_scales(scales), scale1 = widen_scales(scales + VECTOR);
+        floats scale0 = widen_bf16(scales), scale1 = widen_bf16(scales + VECTOR);
         panel += INT4_SCALE_BYTES;
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++) {

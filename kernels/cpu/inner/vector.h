@@ -3,22 +3,31 @@
 #ifndef BATON_KERNELS_CPU_INNER_VECTOR_H
 #define BATON_KERNELS_CPU_INNER_VECTOR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+/* SUM_ROWS: so many rows by two vectors of sums stay in registers, beside what is added to them. */
 #if defined(__AVX512F__)
-#define VECTOR 16
+#define VECTOR   16
+#define SUM_ROWS 12
 #elif defined(__AVX2__)
-#define VECTOR 8
+#define VECTOR   8
+#define SUM_ROWS 6
 #else
-#define VECTOR 4
+#define VECTOR   4
+#define SUM_ROWS 4
 #endif
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 typedef float floats __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(VECTOR * 2), aligned(2), may_alias));
 
 /* a * b + c where the product is exact: then it is the same number, fused or not. */
 static inline floats add_exact_product(floats a, floats b, floats c)
@@ -43,6 +52,18 @@ static inline floats broadcast(float value)
 #endif
 }
 
+/* The value itself, computed here: the compiler keeps these in the order of the source, where it would put what depends on each
+ * other side by side. */
+ALWAYS_INLINE floats in_turn(floats value)
+{
+#if defined(__AVX512F__)
+    __asm__ volatile("" : "+v"(value));
+#elif defined(__x86_64__)
+    __asm__ volatile("" : "+x"(value));
+#endif
+    return value;
+}
+
 /* a > b ? a : b, lane by lane. */
 static inline floats larger(floats a, floats b)
 {
@@ -55,6 +76,81 @@ static inline floats larger(floats a, floats b)
     return (floats)(((words)a & mask) | ((words)b & ~mask));
 #endif
 }
+
+ALWAYS_INLINE floats to_floats(ints numbers)
+{
+    return __builtin_convertvector(numbers, floats);
+}
+
+/* A vector of bf16 numbers. */
+ALWAYS_INLINE floats widen_bf16(const uint16_t *bf16)
+{
+    return (floats)(__builtin_convertvector(*(const halves *)bf16, words) << 16);
+}
+
+ALWAYS_INLINE floats widen_int8(const int8_t *numbers)
+{
+#if defined(__AVX512F__)
+    return to_floats((ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)numbers)));
+#elif defined(__AVX2__)
+    return to_floats((ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)numbers)));
+#else
+    return (floats){numbers[0], numbers[1], numbers[2], numbers[3]};
+#endif
+}
+
+/* a < limit ? 0 : value, lane by lane. */
+ALWAYS_INLINE floats zero_below(floats value, floats a, floats limit)
+{
+#if defined(__AVX512F__)
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, limit, _CMP_NLT_UQ), value);
+#else
+    return (floats)((words)value & ~(words)(a < limit));
+#endif
+}
+
+/* Words w .. w + 3 of VECTOR rows, four of which are at hand in each quarter: quarter q is of rows[4 q]. */
+ALWAYS_INLINE words load_quarters(const void *const *rows, uint32_t w)
+{
+#define QUARTER(Q) _mm_loadu_si128((const __m128i *)((const uint32_t *)rows[4 * (Q)] + w))
+#if defined(__AVX512F__)
+    __m512i quarters = _mm512_castsi128_si512(QUARTER(0));
+    quarters = _mm512_inserti32x4(quarters, QUARTER(1), 1);
+    quarters = _mm512_inserti32x4(quarters, QUARTER(2), 2);
+    return (words)_mm512_inserti32x4(quarters, QUARTER(3), 3);
+#elif defined(__AVX2__)
+    return (words)_mm256_inserti128_si256(_mm256_castsi128_si256(QUARTER(0)), QUARTER(1), 1);
+#else
+    return *(const words *)((const uint32_t *)rows[0] + w);
+#endif
+#undef QUARTER
+}
+
+/* In each quarter, the lower or upper two words of both: a0 b0 a1 b1, or a2 b2 a3 b3; pairs: a0 a1 b0 b1, or a2 a3 b2 b3. */
+#if defined(__AVX512F__)
+#define INTERLEAVE(NAME, INSTRUCTION, ...)                                                         \
+    ALWAYS_INLINE words NAME(words a, words b)                                                     \
+    {                                                                                              \
+        return (words)_mm512_##INSTRUCTION((__m512i)a, (__m512i)b);                                \
+    }
+#elif defined(__AVX2__)
+#define INTERLEAVE(NAME, INSTRUCTION, ...)                                                         \
+    ALWAYS_INLINE words NAME(words a, words b)                                                     \
+    {                                                                                              \
+        return (words)_mm256_##INSTRUCTION((__m256i)a, (__m256i)b);                                \
+    }
+#else
+#define INTERLEAVE(NAME, INSTRUCTION, ...)                                                         \
+    ALWAYS_INLINE words NAME(words a, words b)                                                     \
+    {                                                                                              \
+        return __builtin_shuffle(a, b, (words){__VA_ARGS__});                                      \
+    }
+#endif
+INTERLEAVE(interleave_low, unpacklo_epi32, 0, 4, 1, 5)
+INTERLEAVE(interleave_high, unpackhi_epi32, 2, 6, 3, 7)
+INTERLEAVE(interleave_low_pairs, unpacklo_epi64, 0, 1, 4, 5)
+INTERLEAVE(interleave_high_pairs, unpackhi_epi64, 2, 3, 6, 7)
+#undef INTERLEAVE
 
 /* Four rows of four words become four columns: out[c * out_stride + r] = in[r * in_stride + c]. */
 typedef uint32_t quad __attribute__((vector_size(16), aligned(4), may_alias));

@@ -1,0 +1,69 @@
+/* The inner loops of attention, a part of struct inner (inner.h): the same source and the same bits on every instruction set,
+ * AVX512-BF16 too. PURE; bounds are the callers' duty.
+ *
+ * Operands are fp32 numbers that bf16 holds, or whole numbers of eight bits (int8 KV), so that every product is exact. Rows are
+ * queries or weights, ATTENTION_STRIDE floats apart; panels are keys (PANEL tokens side by side) or values (PANEL numbers of a
+ * head side by side), widened once for all rows of a slice.
+ */
+#ifndef BATON_KERNELS_CPU_INNER_ATTENTION_H
+#define BATON_KERNELS_CPU_INNER_ATTENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A constant, so that a row's address is a displacement; head_dim and the tokens of a segment are at most so many. */
+#define ATTENTION_STRIDE 256
+#define SOFTMAX_LANES    16
+#define WEIGH_TOKENS     64 /* scores become weights by so many */
+
+/* out[r][n] = sum over pairs p, ascending, of rows[r][2p+1] * panel[2p+1][n], then rows[r][2p] * panel[2p][n]. */
+struct attention_product {
+    const float *rows;  /* [count][ATTENTION_STRIDE] */
+    const float *panel; /* [k][PANEL] */
+    uint32_t count;     /* 1 .. TILE_ROWS */
+    uint32_t k;         /* even */
+    bool resume; /* the sums go on from what `out` holds: two products are as one longer one */
+    float *out;  /* [count][out_stride]; PANEL numbers are written in each */
+    size_t out_stride;
+    /* What to bring into the cache meanwhile: 128 bytes a pair, `next_step` bytes apart. NULL: nothing. */
+    const void *next;
+    size_t next_step;
+};
+
+/* A row of scores and what becomes of it. */
+struct attention_weighing {
+    float *scores;       /* [end, up to a multiple of WEIGH_TOKENS]: scores, then weights */
+    uint32_t begin, end; /* the tokens that the row sees, begin < end; all others weigh zero */
+    float scale;
+    const float *key_scales, *value_scales; /* [as `scores`] of each token; NULL: 1 */
+};
+
+/* Partials of one segment, to be merged into those of the segments before it. */
+struct attention_merge {
+    uint32_t rows, width; /* rows <= TILE_ROWS */
+    float *merged;        /* [rows][width], as `partial` */
+    float *max, *sum;     /* [rows] */
+    const float *partial, *partial_max, *partial_sum;
+};
+
+struct attention_inner {
+    /* [count] fp32, rounded to bf16. */
+    void (*round_queries)(const float *in, uint32_t count, float *out);
+    /* PANEL tokens, each the address of its [head_dim] (s8 if `int8`, else bf16), become panel[head_dim][PANEL]. */
+    void (*pack_keys)(const void *const *tokens, bool int8, uint32_t head_dim, float *panel);
+    /* `count` tokens become ceil(head_dim / PANEL) panels [count][PANEL], `panel_floats` apart; columns past head_dim are
+     * zero. */
+    void (*pack_values)(const void *const *tokens, uint32_t count, bool int8, uint32_t head_dim,
+                        size_t panel_floats, float *panels);
+    void (*multiply)(const struct attention_product *product);
+
+    /* Weights are exp(score * key_scale * scale - max), times value_scale, rounded to bf16. Returns the sum of the exp, over
+     * SOFTMAX_LANES lanes at absolute positions, and the maximum. */
+    float (*weigh)(const struct attention_weighing *weighing, float *max);
+    /* Both sides scaled to the larger of their maxima, and added. */
+    void (*merge)(const struct attention_merge *merge);
+    void (*divide)(const float *in, float divisor, uint32_t count, float *out);
+};
+
+#endif

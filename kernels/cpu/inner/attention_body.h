@@ -1,0 +1,325 @@
+/* The source of every struct attention_inner; see attention.h. Part of inner_body.h. */
+#include "kernels/cpu/exp_fixed.h"
+#include "kernels/cpu/inner/attention.h"
+#include "kernels/cpu/inner/bf16.h"
+#include "kernels/cpu/inner/inner.h"
+#include "kernels/cpu/inner/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+static void round_queries(const float *restrict in, uint32_t count, float *restrict out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        union float_bits rounded = {.bits = (uint32_t)round_one(in[i]) << 16};
+        out[i] = rounded.value;
+    }
+}
+
+/* --- keys: tokens side by side --- */
+
+static inline float element(const void *token, bool int8, uint32_t d)
+{
+    if (int8)
+        return ((const int8_t *)token)[d];
+    union float_bits wide = {.bits = (uint32_t)((const uint16_t *)token)[d] << 16};
+    return wide.value;
+}
+
+/* Word w of VECTOR tokens, for four words from w on: out[j] holds word w + j. */
+ALWAYS_INLINE void four_words(const void *const *tokens, uint32_t w, words out[4])
+{
+    words a = load_quarters(tokens, w), b = load_quarters(tokens + 1, w);
+    words c = load_quarters(tokens + 2, w), d = load_quarters(tokens + 3, w);
+    words ab = interleave_low(a, b), cd = interleave_low(c, d);
+    out[0] = interleave_low_pairs(ab, cd);
+    out[1] = interleave_high_pairs(ab, cd);
+    ab = interleave_high(a, b);
+    cd = interleave_high(c, d);
+    out[2] = interleave_low_pairs(ab, cd);
+    out[3] = interleave_high_pairs(ab, cd);
+}
+
+/* The numbers in one word of each token become rows of the panel. */
+ALWAYS_INLINE void widen_words(words packed, const bool int8, float *panel)
+{
+    if (!int8) {
+        *(floats *)panel = (floats)(packed << 16);
+        *(floats *)(panel + PANEL) = (floats)(packed & 0xffff0000);
+        return;
+    }
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < 4; i++)
+        *(floats *)(panel + i * PANEL) = to_floats((ints)(packed << (24 - 8 * i)) >> 24);
+}
+
+ALWAYS_INLINE void pack_keys_of(const void *const *tokens, const bool int8, uint32_t head_dim,
+                                float *panel)
+{
+    const uint32_t per_word = int8 ? 4 : 2;
+    uint32_t whole = head_dim / (4 * per_word) * 4; /* words that vectors take */
+    for (uint32_t lane = 0; lane < PANEL; lane += VECTOR)
+        for (uint32_t w = 0; w < whole; w += 4) {
+            words four[4];
+            four_words(tokens + lane, w, four);
+#pragma GCC unroll 4
+            for (uint32_t j = 0; j < 4; j++)
+                widen_words(four[j], int8, panel + (size_t)(w + j) * per_word * PANEL + lane);
+        }
+    for (uint32_t d = whole * per_word; d < head_dim; d++)
+        for (uint32_t lane = 0; lane < PANEL; lane++)
+            panel[(size_t)d * PANEL + lane] = element(tokens[lane], int8, d);
+}
+
+static void pack_keys(const void *const *tokens, bool int8, uint32_t head_dim, float *panel)
+{
+    if (int8)
+        pack_keys_of(tokens, true, head_dim, panel);
+    else
+        pack_keys_of(tokens, false, head_dim, panel);
+}
+
+/* --- values: numbers of a head side by side --- */
+
+ALWAYS_INLINE void pack_whole_panel(const void *const *tokens, uint32_t count, const bool int8,
+                                    uint32_t d, float *panel)
+{
+    for (uint32_t t = 0; t < count; t++)
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < PANEL; i += VECTOR)
+            *(floats *)(panel + (size_t)t * PANEL + i) =
+                int8 ? widen_int8((const int8_t *)tokens[t] + d + i)
+                     : widen_bf16((const uint16_t *)tokens[t] + d + i);
+}
+
+static void pack_values(const void *const *tokens, uint32_t count, bool int8, uint32_t head_dim,
+                        size_t panel_floats, float *panels)
+{
+    uint32_t d = 0;
+    float *panel = panels;
+    for (; d + PANEL <= head_dim; d += PANEL, panel += panel_floats)
+        if (int8)
+            pack_whole_panel(tokens, count, true, d, panel);
+        else
+            pack_whole_panel(tokens, count, false, d, panel);
+    for (uint32_t t = 0; d < head_dim && t < count; t++)
+        for (uint32_t i = 0; i < PANEL; i++)
+            panel[t * PANEL + i] = d + i < head_dim ? element(tokens[t], int8, d + i) : 0.0f;
+}
+
+/* --- products --- */
+
+/* `count` is a constant at every call, so that the sums live in registers. */
+ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_t first, uint32_t n,
+                                const uint32_t count)
+{
+    const float *panel = product->panel + n, *rows = product->rows + first * ATTENTION_STRIDE;
+    const size_t stride = product->out_stride;
+    float *out = product->out + first * stride + n;
+    floats sum[SUM_ROWS][2];
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++)
+        sum[r][0] = sum[r][1] = (floats){0};
+    if (product->resume)
+#pragma GCC unroll 12
+        for (uint32_t r = 0; r < count; r++) {
+            const floats *from = (const floats *)(out + r * stride);
+            sum[r][0] = from[0];
+            sum[r][1] = from[1];
+        }
+    const char *next = product->next ? product->next : (const char *)panel;
+    for (uint32_t k = 0; k < product->k;
+         k += 2, panel += (size_t)2 * PANEL, rows += 2, next += product->next_step) {
+        __builtin_prefetch(next, 0, 2); /* into the second level */
+        __builtin_prefetch(next + 64, 0, 2);
+        floats odd0 = *(const floats *)(panel + PANEL);
+        floats odd1 = *(const floats *)(panel + PANEL + VECTOR);
+#pragma GCC unroll 12
+        for (uint32_t r = 0; r < count; r++) {
+            floats x = broadcast(rows[r * ATTENTION_STRIDE + 1]);
+            sum[r][0] = add_exact_product(x, odd0, sum[r][0]);
+            sum[r][1] = add_exact_product(x, odd1, sum[r][1]);
+        }
+        floats even0 = *(const floats *)panel, even1 = *(const floats *)(panel + VECTOR);
+#pragma GCC unroll 12
+        for (uint32_t r = 0; r < count; r++) {
+            floats x = broadcast(rows[r * ATTENTION_STRIDE]);
+            sum[r][0] = add_exact_product(x, even0, sum[r][0]);
+            sum[r][1] = add_exact_product(x, even1, sum[r][1]);
+        }
+    }
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++) {
+        floats *target = (floats *)(out + r * stride);
+        target[0] = sum[r][0];
+        target[1] = sum[r][1];
+    }
+}
+
+#define ATTEND_CASE(COUNT)                                                                         \
+    case COUNT: attend_block(product, r, n, COUNT); break;
+
+static void attend_multiply(const struct attention_product *product)
+{
+    for (uint32_t n = 0; n < PANEL; n += 2 * VECTOR)
+        for (uint32_t r = 0; r < product->count; r += SUM_ROWS)
+            switch (product->count - r < SUM_ROWS ? product->count - r : SUM_ROWS) {
+                ATTEND_CASE(1)
+                ATTEND_CASE(2)
+                ATTEND_CASE(3)
+                ATTEND_CASE(4)
+#if SUM_ROWS > 4
+                ATTEND_CASE(5)
+                ATTEND_CASE(6)
+#endif
+#if SUM_ROWS > 6
+                ATTEND_CASE(7)
+                ATTEND_CASE(8)
+                ATTEND_CASE(9)
+                ATTEND_CASE(10)
+                ATTEND_CASE(11)
+                ATTEND_CASE(12)
+#endif
+            }
+}
+
+/* --- softmax --- */
+
+/* Vectors that go through exp side by side: one alone is a chain of twenty operations, each waiting for the one before. */
+#define ABREAST        4
+#define FOR_ABREAST(I) _Pragma("GCC unroll 4") for (uint32_t I = 0; I < ABREAST; I++)
+
+/* x = exp_fixed(x) of numbers <= 0, operation by operation. It needs no clamping: what is out of range is replaced at the
+ * end. */
+ALWAYS_INLINE void exp_abreast(floats x[ABREAST])
+{
+    static const float coefficients[] = {EXP_C4, EXP_C3, EXP_C2, EXP_C1, EXP_C0};
+    floats shifted[ABREAST], r[ABREAST], p[ABREAST];
+    FOR_ABREAST(i) shifted[i] = in_turn(x[i] * broadcast(EXP_LOG2E) + broadcast(EXP_ROUND));
+    FOR_ABREAST(i)
+    {
+        floats n = shifted[i] - broadcast(EXP_ROUND);
+        r[i] = add_exact_product(n, broadcast(-EXP_LN2_HI), x[i]) - n * broadcast(EXP_LN2_LO);
+        r[i] = in_turn(r[i]);
+    }
+    FOR_ABREAST(i) p[i] = broadcast(EXP_C5);
+#pragma GCC unroll 5
+    for (uint32_t c = 0; c < sizeof coefficients / sizeof *coefficients; c++)
+        FOR_ABREAST(i) p[i] = in_turn(p[i] * r[i] + broadcast(coefficients[c]));
+    FOR_ABREAST(i) p[i] = in_turn(p[i] * (r[i] * r[i]) + r[i]);
+    /* times 2^n, which the low bits of `shifted` hold: p and the result are normal numbers */
+    FOR_ABREAST(i)
+    {
+        floats power = (floats)((words)(p[i] + broadcast(1)) + ((words)shifted[i] << 23));
+        x[i] = in_turn(zero_below(power, x[i], broadcast(EXP_LOW)));
+    }
+}
+
+/* To nearest, ties to even; the numbers are finite. */
+ALWAYS_INLINE floats round_to_bf16(floats value)
+{
+    words bits = (words)value;
+    return (floats)((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
+}
+
+#define PARTS (SOFTMAX_LANES / VECTOR) /* vectors that hold one value for each lane */
+
+static inline float larger_of(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+/* The tree of add_lanes. */
+static inline float max_lane(const float lane[SOFTMAX_LANES])
+{
+    float half[SOFTMAX_LANES / 2], quarter[SOFTMAX_LANES / 4];
+    for (uint32_t i = 0; i < SOFTMAX_LANES / 2; i++)
+        half[i] = larger_of(lane[i], lane[i + SOFTMAX_LANES / 2]);
+    for (uint32_t i = 0; i < SOFTMAX_LANES / 4; i++)
+        quarter[i] = larger_of(half[i], half[i + SOFTMAX_LANES / 4]);
+    return larger_of(larger_of(quarter[0], quarter[2]), larger_of(quarter[1], quarter[3]));
+}
+
+static float scale_and_find_max(float *scores, uint32_t from, uint32_t to, float scale)
+{
+    floats top[ABREAST];
+    FOR_ABREAST(i) top[i] = broadcast(-INFINITY);
+    for (uint32_t t = from; t < to; t += ABREAST * VECTOR)
+        FOR_ABREAST(i)
+        {
+            floats *at = (floats *)(scores + t) + i;
+            *at *= broadcast(scale);
+            top[i] = larger(*at, top[i]);
+        }
+    for (uint32_t i = ABREAST - 1; i >= PARTS; i--)
+        top[i - PARTS] = larger(top[i], top[i - PARTS]);
+    float lane[SOFTMAX_LANES];
+    memcpy(lane, top, sizeof lane);
+    return max_lane(lane);
+}
+
+_Static_assert(WEIGH_TOKENS % (ABREAST * VECTOR) == 0, "whole vectors");
+
+static float weigh(const struct attention_weighing *w, float *max)
+{
+    float *scores = w->scores;
+    uint32_t from = w->begin / WEIGH_TOKENS * WEIGH_TOKENS;
+    uint32_t to = (w->end + WEIGH_TOKENS - 1) / WEIGH_TOKENS * WEIGH_TOKENS;
+    for (uint32_t t = from; w->key_scales && t < to; t += VECTOR)
+        *(floats *)(scores + t) *= *(const floats *)(w->key_scales + t);
+    memset(scores, 0, from * sizeof *scores);
+    for (uint32_t t = from; t < w->begin; t++)
+        scores[t] = -INFINITY; /* weighs exactly nothing */
+    for (uint32_t t = w->end; t < to; t++)
+        scores[t] = -INFINITY;
+    float highest = scale_and_find_max(scores, from, to, w->scale);
+    floats sum[PARTS] = {{0}};
+    for (uint32_t t = from; t < to; t += ABREAST * VECTOR) {
+        floats weight[ABREAST];
+        FOR_ABREAST(i)
+        weight[i] = *(floats *)(scores + t + i * VECTOR) - broadcast(highest);
+        exp_abreast(weight);
+        FOR_ABREAST(i) sum[i % PARTS] += weight[i];
+        if (w->value_scales)
+            FOR_ABREAST(i) weight[i] *= *(const floats *)(w->value_scales + t + i * VECTOR);
+        FOR_ABREAST(i) * (floats *)(scores + t + i * VECTOR) = round_to_bf16(weight[i]);
+    }
+    float lane[SOFTMAX_LANES];
+    memcpy(lane, sum, sizeof lane);
+    *max = highest;
+    return add_lanes(lane);
+}
+
+/* --- merge --- */
+
+static void merge(const struct attention_merge *m)
+{
+    float a[TILE_ROWS] = {0}, b[TILE_ROWS] = {0}; /* of all rows at once: one exp alone is slow */
+    for (uint32_t r = 0; r < m->rows; r++) {
+        float top = m->partial_max[r] > m->max[r] ? m->partial_max[r] : m->max[r];
+        a[r] = m->max[r] - top;
+        b[r] = m->partial_max[r] - top;
+        m->max[r] = top;
+    }
+    for (uint32_t r = 0; r < TILE_ROWS; r++) {
+        a[r] = exp_fixed(a[r]);
+        b[r] = exp_fixed(b[r]);
+    }
+    for (uint32_t r = 0; r < m->rows; r++) {
+        m->sum[r] = m->sum[r] * a[r] + m->partial_sum[r] * b[r];
+        blend(m->merged + (size_t)r * m->width, a[r], m->partial + (size_t)r * m->width, b[r],
+              m->width);
+    }
+}
+
+static void divide(const float *restrict in, float divisor, uint32_t count, float *restrict out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = in[i] / divisor;
+}
+
+#define ATTENTION_TABLE                                                                            \
+    {                                                                                              \
+        .round_queries = round_queries, .pack_keys = pack_keys, .pack_values = pack_values,        \
+        .multiply = attend_multiply, .weigh = weigh, .merge = merge, .divide = divide,             \
+    }

@@ -1,6 +1,7 @@
 #include "common/cli/cmd_bench_engine.h"
 
 #include "common/base/clock.h"
+#include "common/base/standard_output.h"
 #include "common/base/str.h"
 #include "common/cli/engine_bench.h"
 #include "common/cli/engine_bench_report.h"
@@ -163,7 +164,8 @@ static enum status run_rounds(const struct plan *plan, struct engine_bench *benc
     return STATUS_OK;
 }
 
-static void report(struct plan *plan, const struct engine_bench *bench)
+/* A table that can't be printed ends the measuring. */
+static enum status report(struct plan *plan, const struct engine_bench *bench, struct error *err)
 {
     const struct settings *s = plan->settings;
     struct str text;
@@ -173,10 +175,11 @@ static void report(struct plan *plan, const struct engine_bench *bench)
         str_init(&text, OUT_LIMIT_BYTES);
         engine_bench_table(bench, s->rounds, &text);
         printf("%s%s", plan->engines ? "\n\n" : "", text.data);
-        fflush(stdout);
         str_deinit(&text);
+        TRY(standard_output_flush(err));
     }
     plan->engines++;
+    return STATUS_OK;
 }
 
 static enum status run_engine(struct plan *plan, enum weight_choice weights, uint32_t threads,
@@ -204,7 +207,7 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
     TRY(engine_bench_open(&config, &bench, err));
     enum status status = run_rounds(plan, bench, err);
     if (status == STATUS_OK)
-        report(plan, bench);
+        status = report(plan, bench, err);
     engine_bench_close(bench);
     return status;
 }

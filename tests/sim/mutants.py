@@ -121,7 +121,7 @@ MODEL = [
            (SOURCE, "    case PEER_EXTEND:\n        if (!reads)\n            break;\n        extend(table, now_us, peer, source, message->attempt, out);\n        return;\n",
             "    case PEER_EXTEND:\n        if (reads)\n            source->lease_end_us = now_us + table->config.lease_us;\n        return;\n")),
     mutant("W_REREAD", "after a lost stream all is read again, though Confirm was sent", "confirm", REREAD),
-    mutant("W_REREAD_SHOW_1", "and what comes of it", "bytes", REREAD, ignore="confirm,runs,terminal"),
+    mutant("W_REREAD_SHOW_1", "and what comes of it", "bytes landing", REREAD, ignore="confirm,runs,terminal"),
     mutant("W_NO_READER", "held for whoever asks", "reader", *NO_READER),
     mutant("W_NO_READER_SHOW_1", "and what comes of it", "bytes", *NO_READER, ignore="reader,old,confirm"),
 ]

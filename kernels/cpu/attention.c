@@ -8,8 +8,7 @@
  * keys and values after the last token of the slice are zeros, never pool memory. Segments that no row sees are passed over.
  *
  * A tile goes through scores, weights and output while its numbers are in the first-level cache. The first tile of a segment
- * widens keys and values as it comes to them, a little at a time, and meanwhile asks for those that come later: decode has
- * no other tile, and would wait for memory at each block of the pool.
+ * widens keys and values as it comes to them, and meanwhile asks for later ones: decode has no other tile.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kv_view.h"
@@ -81,7 +80,6 @@ static uint32_t pair_head(const struct slice *slice, uint32_t pair)
 
 /* --- what a pair sees --- */
 
-/* The first position that the pair sees. */
 static uint32_t window_begin(const struct slice *slice, uint32_t pair)
 {
     uint32_t position = position_of(slice->job, pair_row(slice, pair));
@@ -227,22 +225,34 @@ static void score(struct slice *slice, const struct tile *tile)
     }
 }
 
+static struct attention_weighing weighing_of(const struct slice *slice, const struct tile *tile,
+                                             uint32_t pair)
+{
+    struct attention_scratch *scratch = slice->scratch;
+    uint32_t begin = window_begin(slice, pair);
+    return (struct attention_weighing){.scores = scratch->scores +
+                                                 (pair - tile->begin) * ATTENTION_STRIDE,
+                                       .begin = begin > slice->segment ? begin - slice->segment : 0,
+                                       .end = segment_end(slice, pair),
+                                       .scale = slice->job->shape->scale,
+                                       .key_scales = slice->int8 ? scratch->key_scales : NULL,
+                                       .value_scales = slice->int8 ? scratch->value_scales : NULL};
+}
+
 /* Scores become weights, zero behind what a pair sees; max and sum of each pair. */
 static void weigh(const struct slice *slice, const struct tile *tile, float *max, float *sum)
 {
+    struct attention_weighing rows[TILE_ROWS];
+    uint32_t count = tile->end - tile->begin;
+    for (uint32_t i = 0; i < count; i++) {
+        rows[i] = weighing_of(slice, tile, tile->begin + i);
+        max[i] = slice->inner->prepare(&rows[i]);
+    }
     uint32_t padded = divide_up(tile->count, WEIGH_TOKENS) * WEIGH_TOKENS;
-    for (uint32_t pair = tile->begin, i = 0; pair < tile->end; pair++, i++) {
-        uint32_t begin = window_begin(slice, pair);
-        struct attention_weighing weighing = {
-            .scores = slice->scratch->scores + i * ATTENTION_STRIDE,
-            .begin = begin > slice->segment ? begin - slice->segment : 0,
-            .end = segment_end(slice, pair),
-            .scale = slice->job->shape->scale,
-            .key_scales = slice->int8 ? slice->scratch->key_scales : NULL,
-            .value_scales = slice->int8 ? slice->scratch->value_scales : NULL};
-        uint32_t done = divide_up(weighing.end, WEIGH_TOKENS) * WEIGH_TOKENS;
-        sum[i] = slice->inner->weigh(&weighing, &max[i]);
-        memset(weighing.scores + done, 0, (padded - done) * sizeof(float));
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t done = divide_up(rows[i].end, WEIGH_TOKENS) * WEIGH_TOKENS;
+        sum[i] = slice->inner->weigh(&rows[i], max[i]);
+        memset(rows[i].scores + done, 0, (padded - done) * sizeof(float));
     }
 }
 

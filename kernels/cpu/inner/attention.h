@@ -58,9 +58,12 @@ struct attention_inner {
                         size_t panel_floats, float *panels);
     void (*multiply)(const struct attention_product *product);
 
-    /* Weights are exp(score * key_scale * scale - max), times value_scale, rounded to bf16. Returns the sum of the exp, over
-     * SOFTMAX_LANES lanes at absolute positions, and the maximum. */
-    float (*weigh)(const struct attention_weighing *weighing, float *max);
+    /* Scores times key_scale * scale; returns their maximum. A step of its own, since the maxima of several rows are found
+     * while others are still searched. */
+    float (*prepare)(const struct attention_weighing *weighing);
+    /* Prepared scores become weights: exp(score - max), times value_scale, rounded to bf16. Returns the sum of the exp, over
+     * SOFTMAX_LANES lanes at absolute positions. */
+    float (*weigh)(const struct attention_weighing *weighing, float max);
     /* Both sides scaled to the larger of their maxima, and added. */
     void (*merge)(const struct attention_merge *merge);
     void (*divide)(const float *in, float divisor, uint32_t count, float *out);

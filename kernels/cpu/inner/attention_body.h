@@ -109,6 +109,16 @@ static void pack_values(const void *const *tokens, uint32_t count, bool int8, ui
 
 /* --- products --- */
 
+/* sum += a * b, where the sum lies: left to choose, the compiler (gcc 12) moves sums about and runs out of registers. */
+ALWAYS_INLINE void add_in_place(floats *sum, floats a, floats b)
+{
+#if defined(__AVX512F__)
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
+#else
+    *sum = add_exact_product(a, b, *sum);
+#endif
+}
+
 /* `count` is a constant at every call, so that the sums live in registers. */
 ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_t first, uint32_t n,
                                 const uint32_t count)
@@ -137,15 +147,15 @@ ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < count; r++) {
             floats x = broadcast(rows[r * ATTENTION_STRIDE + 1]);
-            sum[r][0] = add_exact_product(x, odd0, sum[r][0]);
-            sum[r][1] = add_exact_product(x, odd1, sum[r][1]);
+            add_in_place(&sum[r][0], x, odd0);
+            add_in_place(&sum[r][1], x, odd1);
         }
         floats even0 = *(const floats *)panel, even1 = *(const floats *)(panel + VECTOR);
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < count; r++) {
             floats x = broadcast(rows[r * ATTENTION_STRIDE]);
-            sum[r][0] = add_exact_product(x, even0, sum[r][0]);
-            sum[r][1] = add_exact_product(x, even1, sum[r][1]);
+            add_in_place(&sum[r][0], x, even0);
+            add_in_place(&sum[r][1], x, even1);
         }
     }
 #pragma GCC unroll 12
@@ -260,33 +270,38 @@ static float scale_and_find_max(float *scores, uint32_t from, uint32_t to, float
 
 _Static_assert(WEIGH_TOKENS % (ABREAST * VECTOR) == 0, "whole vectors");
 
-static float weigh(const struct attention_weighing *w, float *max)
+static float prepare(const struct attention_weighing *w)
 {
     float *scores = w->scores;
     uint32_t from = w->begin / WEIGH_TOKENS * WEIGH_TOKENS;
     uint32_t to = (w->end + WEIGH_TOKENS - 1) / WEIGH_TOKENS * WEIGH_TOKENS;
     for (uint32_t t = from; w->key_scales && t < to; t += VECTOR)
         *(floats *)(scores + t) *= *(const floats *)(w->key_scales + t);
-    memset(scores, 0, from * sizeof *scores);
     for (uint32_t t = from; t < w->begin; t++)
         scores[t] = -INFINITY; /* weighs exactly nothing */
     for (uint32_t t = w->end; t < to; t++)
         scores[t] = -INFINITY;
-    float highest = scale_and_find_max(scores, from, to, w->scale);
+    return scale_and_find_max(scores, from, to, w->scale);
+}
+
+static float weigh(const struct attention_weighing *w, float max)
+{
+    float *scores = w->scores;
+    uint32_t from = w->begin / WEIGH_TOKENS * WEIGH_TOKENS;
+    uint32_t to = (w->end + WEIGH_TOKENS - 1) / WEIGH_TOKENS * WEIGH_TOKENS;
     floats sum[PARTS] = {{0}};
+    memset(scores, 0, from * sizeof *scores);
     for (uint32_t t = from; t < to; t += ABREAST * VECTOR) {
-        floats weight[ABREAST];
-        FOR_ABREAST(i)
-        weight[i] = *(floats *)(scores + t + i * VECTOR) - broadcast(highest);
+        floats weight[ABREAST], *out = (floats *)(scores + t);
+        FOR_ABREAST(i) weight[i] = out[i] - broadcast(max);
         exp_abreast(weight);
         FOR_ABREAST(i) sum[i % PARTS] += weight[i];
         if (w->value_scales)
             FOR_ABREAST(i) weight[i] *= *(const floats *)(w->value_scales + t + i * VECTOR);
-        FOR_ABREAST(i) * (floats *)(scores + t + i * VECTOR) = round_to_bf16(weight[i]);
+        FOR_ABREAST(i) out[i] = round_to_bf16(weight[i]);
     }
     float lane[SOFTMAX_LANES];
     memcpy(lane, sum, sizeof lane);
-    *max = highest;
     return add_lanes(lane);
 }
 
@@ -321,5 +336,6 @@ static void divide(const float *restrict in, float divisor, uint32_t count, floa
 #define ATTENTION_TABLE                                                                            \
     {                                                                                              \
         .round_queries = round_queries, .pack_keys = pack_keys, .pack_values = pack_values,        \
-        .multiply = attend_multiply, .weigh = weigh, .merge = merge, .divide = divide,             \
+        .multiply = attend_multiply, .prepare = prepare, .weigh = weigh, .merge = merge,           \
+        .divide = divide,                                                                          \
     }

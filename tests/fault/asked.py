@@ -9,8 +9,7 @@ import time
 import grpc
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-import client as published  # noqa: E402
-from client import Answer, reason_of  # noqa: E402
+from client import Answer, Client, reason_of  # noqa: E402
 
 VOCABULARY = (3, 380)
 SHORTEST, LONGEST = 130, 420
@@ -32,14 +31,6 @@ def ask_of(seed, which=0, tokens=None, length=None):
     prompt = tuple(rng.randrange(*VOCABULARY) for _ in range(length or size))
     options = dict(temperature=rng.choice([0, 1]), seed=rng.randrange(1, 1 << 40), max_tokens=tokens or count, ignore_eos=True, logits_hash=True)
     return Ask(prompt, tuple(sorted(options.items())))
-
-
-class Client(published.Client):
-    """With connections of its own: a router that comes back isn't held up by what other clients remember of the old one."""
-
-    def __init__(self, address):
-        self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self.stub = published.pb_grpc.BatonStub(self.channel)
 
 
 class Call:

@@ -16,7 +16,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from harness import BUILD, FAILPOINTS, GOLDEN, REPORT, wait_until  # noqa: E402
 
-# Cases ask again for what was answered before, and count its chunks and reads: nothing of it may be cached. The soak has the cache.
+# Most cases ask again for what was answered before, and count its chunks and reads: nothing of it may be cached, but where a shape says so.
 ENVIRONMENT = {"BATON_PREFIX_CACHE": "false", "UCX_MEM_MMAP_HOOK_MODE": "none", "ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 STATES = ("free", "used", "pinned", "landing")
 CHUNKS = (16, 32, 64, 128)
@@ -107,7 +107,7 @@ class Fleet:
         program = "router" if name == "router" else name.split("-")[0]
         command = [BUILD / "bin" / f"baton-{program}", "--listen", address or self._new_place(name), "--metrics-listen", "127.0.0.1:0"]
         for key, value in {"model": self.model, **settings}.items():
-            command += [f"--{key}", value]
+            command.append(f"--{key}={value}")
         process = Process(name, command, self.environment, self.folder / f"{name}.log")
         self.processes[name] = process
         self.history.append(process)

@@ -17,7 +17,7 @@ struct batch_case {
     struct sequence sequences[MOST];
     struct sequence *by_arrival[MOST];
     uint32_t count;
-    struct ranked scratch[MOST];
+    struct ranked scratch[BATCH_GROUPS * MOST];
     struct planned_rows parts[MOST];
 };
 

@@ -94,9 +94,10 @@ static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequen
 
 static void begin_round(struct scheduler *s)
 {
-    s->queue.count = 0;
+    s->queue.count = s->growers = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         struct sequence *sequence = s->by_arrival[i];
+        s->growers += scheduler_runs(sequence);
         if (!waits(sequence))
             continue;
         if (s->policy->age)
@@ -105,7 +106,6 @@ static void begin_round(struct scheduler *s)
             (struct ranked){rank_of(s, sequence), sequence->order, sequence};
     }
     ranking_build(&s->queue);
-    s->growers = admission_count_growers(s);
     s->matches_left = MATCHES;
     s->online_waits = false;
     s->blocked = NULL;

@@ -5,7 +5,7 @@
  * (Agrawal et al., SARATHI-Serve, OSDI 24): no decode ever waits for a prompt. `offline` sequences get what all others left, their
  * decodes first. Which decodes run where not all may, and which prompts come first, is the policy's (policy.h).
  *
- * O(sequences), and O(log sequences) for each prompt that gets rows.
+ * One pass over the sequences, and O(log sequences) for each prompt that gets rows.
  */
 #ifndef BATON_ENGINE_SCHED_BATCH_PLAN_H
 #define BATON_ENGINE_SCHED_BATCH_PLAN_H
@@ -21,6 +21,9 @@ struct batch_limits {
     uint32_t chunk_tokens;        /* rows of prompts in one step */
 };
 
+/* Who gets rows in which order: decodes, prompts; of all others, of `offline`. */
+#define BATCH_GROUPS 4
+
 /* One sequence's part of a step: rows [computed, computed + row_count). */
 struct planned_rows {
     struct sequence *sequence;
@@ -29,7 +32,7 @@ struct planned_rows {
 };
 
 /* Rows for the sequences in state PREFILL and DECODE among [count], which come in order of arrival. Fills `parts`
- * [min(count, max_batch_sequences)], uses `scratch` [count]. Returns how many parts. Blocks are not looked at, but for who is marked as stalled. */
+ * [min(count, max_batch_sequences)], uses `scratch` [BATCH_GROUPS * count]. Returns how many parts. Blocks are not looked at, but for who is marked as stalled. */
 uint32_t batch_plan(const struct batch_limits *limits, const struct policy *policy,
                     struct sequence *const *by_arrival, uint32_t count, struct ranked *scratch,
                     struct planned_rows *parts);

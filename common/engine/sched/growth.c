@@ -11,7 +11,8 @@ static bool has_blocks(const struct scheduler *s, const struct planned_rows *par
            (uint64_t)sequence->computed + part->row_count;
 }
 
-static void grow(struct scheduler *s, const struct planned_rows *part)
+/* True: it has blocks, and nobody had to give any up. */
+static bool grow(struct scheduler *s, const struct planned_rows *part)
 {
     while (!has_blocks(s, part)) {
         if (reuse_make_free(s, 1)) {
@@ -20,45 +21,37 @@ static void grow(struct scheduler *s, const struct planned_rows *part)
         }
         struct sequence *victim = preemption_victim(s, 0);
         if (!victim)
-            return; /* all is pinned, landing or held: the next step may find some */
+            return false; /* all is pinned, landing or held: the next step may find some */
         preemption_take_from(s, victim);
         if (victim == part->sequence)
-            return;
-    }
-}
-
-/* Higher classes first: else what one takes from a victim, another could take from it. Of equals the policy's order. */
-static void grow_in_order(struct scheduler *s)
-{
-    for (uint32_t class_index = 0; class_index < PRIORITY_CLASSES; class_index++)
-        for (uint32_t i = 0; i < s->plan.part_count; i++)
-            if (s->parts[i].sequence->class_index == class_index &&
-                scheduler_runs(s->parts[i].sequence))
-                grow(s, &s->parts[i]);
-}
-
-static bool is_whole(const struct scheduler *s)
-{
-    for (uint32_t i = 0; i < s->plan.part_count; i++) {
-        const struct sequence *sequence = s->parts[i].sequence;
-        bool computes = sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
-        if (!computes || !has_blocks(s, &s->parts[i]))
             return false;
     }
-    return true;
+    return !s->plan.freed;
 }
 
 bool growth_for_parts(struct scheduler *s)
 {
-    grow_in_order(s);
-    if (is_whole(s))
-        return true;
+    uint32_t lacking = 0;
+    for (uint32_t i = 0; i < s->plan.part_count; i++)
+        if (!has_blocks(s, &s->parts[i]))
+            s->lacking[lacking++] = &s->parts[i];
+    bool whole = true;
+    /* Higher classes first: else what one takes from a victim, another could take from it. Of equals the policy's order. */
+    for (uint32_t class_index = 0; class_index < PRIORITY_CLASSES; class_index++)
+        for (uint32_t i = 0; i < lacking; i++)
+            if (s->lacking[i]->sequence->class_index == class_index &&
+                scheduler_runs(s->lacking[i]->sequence))
+                whole &= grow(s, s->lacking[i]);
+    return whole;
+}
+
+void growth_mark_stalled(struct scheduler *s, bool mark)
+{
     for (uint32_t i = 0; i < s->count; i++) {
         struct sequence *sequence = s->by_arrival[i];
-        sequence->stalled = sequence->state == SEQUENCE_DECODE &&
+        sequence->stalled = mark && sequence->state == SEQUENCE_DECODE &&
                             !has_blocks(s, &(struct planned_rows){sequence, 1, true});
     }
-    return false;
 }
 
 /* Parts of sequences that were preempted. */
@@ -74,13 +67,13 @@ static void leave_out(struct scheduler *s)
 }
 
 /* What classes below `class_index` could give up. Blocks that two share count twice: then it may turn out not to be enough. */
-static uint64_t reclaimable(const struct scheduler *s, uint32_t class_index)
+static uint64_t reclaimable(struct scheduler *s, uint32_t class_index)
 {
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sequence *sequence = s->by_arrival[i];
         if (sequence->class_index > class_index && scheduler_runs(sequence) &&
-            sequence != s->protected && !sequence->arriving)
+            sequence != preemption_protected(s) && !sequence->arriving)
             blocks += sequence->block_count;
     }
     return blocks;

@@ -5,10 +5,12 @@
 
 #include "common/engine/sched/scheduler_state.h"
 
-/* Sees that each of the plan's parts has blocks for its rows. False: some have none, or were preempted for others. Then all
- * that lack a block are marked as stalled: the batch is to be planned anew without them, or what waits for nothing but rows (and
- * pins the blocks that they need) would wait for a place that a stalled one takes. */
+/* Sees that each of the plan's parts has blocks for its rows. False: some have none, or were preempted for others. The batch is to
+ * be planned anew without them. */
 bool growth_for_parts(struct scheduler *s);
+/* Marks those that decode and lack a block as stalled, or nobody: what waits for nothing but rows (and pins the blocks that they
+ * need) would else wait for a place that a stalled one takes. */
+void growth_mark_stalled(struct scheduler *s, bool mark);
 /* Preempts lower classes for the first one that waits, if that is enough for it. It gets the blocks at the next
  * scheduler_reserve: after they were swapped out. */
 void growth_for_class(struct scheduler *s);

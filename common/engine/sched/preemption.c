@@ -52,10 +52,7 @@ void preemption_begin_plan(struct scheduler *s)
     /* Copies are carried out first: from here on their sources may go to others. */
     for (uint32_t i = 0; i < s->plan_copies.count; i++)
         kv_blocks_give(s->blocks, &s->plan_copies.list[i].from, 1, KV_HOLD_USED);
-    s->protected = NULL;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (scheduler_runs(s->by_arrival[i]) && is_better(s->by_arrival[i], s->protected))
-            s->protected = s->by_arrival[i];
+    s->protected_is_known = false; /* most plans need no victim */
     s->victim_class = PRIORITY_CLASSES - 1;
     s->victim_at = s->count;
 }
@@ -66,6 +63,18 @@ void preemption_end_plan(struct scheduler *s)
         s->plan_swap_ins.list[i].sequence->arriving = false;
 }
 
+const struct sequence *preemption_protected(struct scheduler *s)
+{
+    if (s->protected_is_known)
+        return s->protected;
+    s->protected_is_known = true;
+    s->protected = NULL;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (scheduler_runs(s->by_arrival[i]) && is_better(s->by_arrival[i], s->protected))
+            s->protected = s->by_arrival[i];
+    return s->protected;
+}
+
 struct sequence *preemption_victim(struct scheduler *s, uint32_t lowest_class)
 {
     for (;;) {
@@ -74,7 +83,7 @@ struct sequence *preemption_victim(struct scheduler *s, uint32_t lowest_class)
         while (s->victim_at > 0) {
             struct sequence *sequence = s->by_arrival[--s->victim_at];
             if (sequence->class_index == s->victim_class && scheduler_runs(sequence) &&
-                sequence != s->protected && !sequence->arriving)
+                sequence != preemption_protected(s) && !sequence->arriving)
                 return sequence;
         }
         if (s->victim_class == 0)

@@ -18,6 +18,8 @@ void preemption_begin_plan(struct scheduler *s);
 /* Blocks swapped in by this plan have content from now on. */
 void preemption_end_plan(struct scheduler *s);
 
+/* The oldest of the highest class that ran when this plan was begun: never a victim. NULL: none. */
+const struct sequence *preemption_protected(struct scheduler *s);
 /* The next victim of this plan whose class is at least lowest_class; NULL: none. Each is found once. */
 struct sequence *preemption_victim(struct scheduler *s, uint32_t lowest_class);
 /* Takes all its blocks: swapped out, if there are slots and it is cheaper than to compute its rows again (prompt and answer so

@@ -46,9 +46,10 @@ static bool allocate(struct scheduler *s)
     s->sequences = calloc(n, sizeof *s->sequences);
     s->empty = calloc(n, sizeof *s->empty);
     s->by_arrival = calloc(n, sizeof *s->by_arrival);
-    s->scratch = calloc(n, sizeof *s->scratch);
+    s->scratch = calloc(BATCH_GROUPS * n, sizeof *s->scratch);
     s->queue.entries = calloc(n, sizeof *s->queue.entries);
     s->parts = calloc(s->limits.max_batch_sequences, sizeof *s->parts);
+    s->lacking = calloc(s->limits.max_batch_sequences, sizeof *s->lacking);
     s->block_ids = calloc(n * s->blocks_per_sequence, sizeof *s->block_ids);
     s->end_ids = calloc(s->config.end_id_count + (size_t)1, sizeof *s->end_ids);
     s->slots = calloc(slots, sizeof *s->slots);
@@ -58,7 +59,7 @@ static bool allocate(struct scheduler *s)
     s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
     s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
     return s->sequences && s->empty && s->by_arrival && s->scratch && s->queue.entries &&
-           s->parts && s->block_ids && s->end_ids && s->slots && s->copies.list &&
+           s->parts && s->lacking && s->block_ids && s->end_ids && s->slots && s->copies.list &&
            s->plan_copies.list && s->swap_ins.list && s->plan_swap_ins.list &&
            s->plan_swap_outs.list &&
            kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK && open_cache(s);
@@ -103,6 +104,7 @@ void scheduler_destroy(struct scheduler *s)
     free(s->scratch);
     free(s->queue.entries);
     free(s->parts);
+    free(s->lacking);
     free(s->block_ids);
     free(s->end_ids);
     free(s->slots);
@@ -233,13 +235,11 @@ struct sequence *scheduler_next(struct scheduler *s, size_t *cursor)
     return *cursor < s->count ? s->by_arrival[(*cursor)++] : NULL;
 }
 
-static void prepare(struct scheduler *s)
+static void age(struct scheduler *s)
 {
-    for (uint32_t i = 0; i < s->count; i++) {
+    for (uint32_t i = 0; s->policy->age && i < s->count; i++) {
         struct sequence *sequence = s->by_arrival[i];
-        sequence->stalled = false;
-        if (s->policy->age &&
-            (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE))
+        if (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE)
             s->policy->age(sequence, s->now_us, s->config.starve_us);
     }
 }
@@ -266,11 +266,14 @@ const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
     scheduler_told(s, now_us);
     admission_end_round(s);
     preemption_begin_plan(s);
-    prepare(s);
+    age(s);
     s->plan = (struct step_plan){.parts = s->parts};
     plan_parts(s);
-    if (!growth_for_parts(s))
+    if (!growth_for_parts(s)) {
+        growth_mark_stalled(s, true);
         plan_parts(s);
+        growth_mark_stalled(s, false);
+    }
     if (s->config.grow)
         growth_for_class(s);
     preemption_end_plan(s);

@@ -25,7 +25,7 @@ struct scheduler {
     struct sequence *sequences;   /* [max_sequences]; tokens == NULL: an empty slot */
     struct sequence **empty;      /* [max_sequences]: the empty slots, max_sequences - count */
     struct sequence **by_arrival; /* [max_sequences]: the live ones, first come first */
-    struct ranked *scratch;       /* [max_sequences] */
+    struct ranked *scratch;       /* [BATCH_GROUPS, max_sequences] */
 
     /* admission.c: one round of scheduler_reserve */
     struct ranking queue; /* who waits; entries [max_sequences] */
@@ -39,11 +39,13 @@ struct scheduler {
     /* preemption.c */
     uint32_t *slots; /* [host_slots]: free ones */
     uint32_t slot_count;
-    const struct sequence *protected; /* of this plan: never a victim */
+    const struct sequence *protected; /* preemption_protected */
+    bool protected_is_known;          /* of this plan */
     uint32_t victim_class, victim_at; /* of this plan: where the search goes on */
     struct moves copies, swap_ins;    /* for the next plan */
     struct moves plan_copies, plan_swap_ins, plan_swap_outs;
-    struct planned_rows *parts; /* [max_batch_sequences] */
+    struct planned_rows *parts;          /* [max_batch_sequences] */
+    const struct planned_rows **lacking; /* [max_batch_sequences]: growth.c, parts without blocks */
     struct step_plan plan;
     struct scheduler_load totals; /* what only counts up */
 };

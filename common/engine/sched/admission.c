@@ -112,12 +112,23 @@ static void begin_round(struct scheduler *s)
     s->queue_is_built = true;
 }
 
-/* Cached blocks first: making room for the others must not evict those. They count as asked for only when all fits: who waits looks
- * again and again. */
+/* Of `need` blocks, some may be cached. Looks are counted: who waits looks again and again. */
+static bool has_room_with_cached(struct scheduler *s, const struct sequence *sequence,
+                                 uint32_t need)
+{
+    if (has_room(s, need))
+        return true;
+    if (!s->cache || s->matches_left == 0)
+        return false;
+    s->matches_left--;
+    struct prefix_match match = reuse_match(s, sequence);
+    return has_room(s, need - match.blocks + match.idle);
+}
+
+/* Cached blocks first: making room for the others must not evict those. They count as asked for only when all seems to fit. */
 static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uint32_t need)
 {
-    struct prefix_match match = reuse_match(s, sequence);
-    if (!has_room(s, need - match.blocks + match.idle))
+    if (!has_room_with_cached(s, sequence, need))
         return false;
     reuse_take(s, sequence);
     uint32_t hits = sequence->block_count;
@@ -128,14 +139,6 @@ static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uin
     kv_blocks_give(s->blocks, sequence->blocks, hits, sequence->hold);
     sequence->block_count = sequence->computed = 0;
     return false;
-}
-
-static bool use_match(struct scheduler *s)
-{
-    if (s->matches_left == 0)
-        return false;
-    s->matches_left--;
-    return true;
 }
 
 /* All that it needs to begin or go on, or none. */
@@ -153,8 +156,6 @@ static bool take_blocks(struct scheduler *s, struct sequence *sequence)
         sequence->state =
             sequence->computed < sequence->prompt_count ? SEQUENCE_PREFILL : SEQUENCE_DECODE;
     } else {
-        if (!has_room(s, need) && (!s->cache || !use_match(s)))
-            return false;
         sequence->hold = purpose[sequence->plan];
         if (!take_with_cached(s, sequence, need))
             return false;

@@ -68,9 +68,10 @@ static void job_admit(struct step_loop *loop, const struct job *job)
     struct step_token *token = step_event_add_token(event, sequence);
     token->logits_hash = job->logits_hash;
     token->finish = finish;
-    if (finish != FINISH_NONE)
+    if (finish != FINISH_NONE) {
         scheduler_remove(loop->scheduler, sequence);
-    publish(loop);
+        publish(loop);
+    }
     step_events_post(&loop->events, event);
 }
 
@@ -117,35 +118,48 @@ static void pin_to(int cpu)
         log_warn(MODULE, "cpu=%d msg=\"the step thread could not be pinned\"", cpu);
 }
 
+static void reserve(struct step_loop *loop)
+{
+    for (struct sequence *sequence;
+         (sequence = scheduler_reserve(loop->scheduler, clock_now_us()));) {
+        struct step_event *event = step_events_take(&loop->events, STEP_RESERVED, sequence->key);
+        event->plan = sequence->plan;
+        event->cached_tokens = sequence->computed;
+        if (sequence->plan != PLAN_LOCAL) {
+            event->blocks = sequence->blocks;
+            event->block_count = sequence->block_count;
+        }
+        step_events_post(&loop->events, event);
+    }
+}
+
+/* Once around, from the first job on if there is one. True: there is something to do without any word from outside. */
+static bool go_around(struct step_loop *loop, struct job *job)
+{
+    for (; job; job = ring_pop(loop->jobs))
+        job_run(loop, job);
+    reserve(loop);
+    publish(loop);
+    const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
+    bool works = step_plan_works(plan);
+    if (works && !loop->stopping)
+        step_run_plan(&loop->run, plan);
+    return works || plan->freed;
+}
+
 static void *step_main(void *argument)
 {
     struct step_loop *loop = argument;
+    _Atomic uint64_t *time_ns = loop->load.time_ns;
     pthread_setname_np(pthread_self(), "baton-step");
     if (loop->config.cpu >= 0)
         pin_to(loop->config.cpu);
-    bool busy = false; /* something is to be done without any word from outside */
-    while (!loop->stopping) {
+    for (bool busy = false; !loop->stopping;) {
         struct job *job = busy ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
-        for (; job; job = ring_pop(loop->jobs))
-            job_run(loop, job);
-        for (struct sequence *sequence;
-             (sequence = scheduler_reserve(loop->scheduler, clock_now_us()));) {
-            struct step_event *event =
-                step_events_take(&loop->events, STEP_RESERVED, sequence->key);
-            event->plan = sequence->plan;
-            event->cached_tokens = sequence->computed;
-            if (sequence->plan != PLAN_LOCAL) {
-                event->blocks = sequence->blocks;
-                event->block_count = sequence->block_count;
-            }
-            step_events_post(&loop->events, event);
-        }
-        publish(loop);
-        const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
-        bool works = step_plan_works(plan);
-        if (works && !loop->stopping)
-            step_run_plan(&loop->run, plan);
-        busy = works || plan->freed;
+        uint64_t begun_ns = clock_now_ns(), engine_ns = time_ns[STEP_IN_ENGINE];
+        busy = go_around(loop, job);
+        uint64_t all_ns = clock_now_ns() - begun_ns;
+        time_ns[STEP_AROUND_IT] += all_ns - (time_ns[STEP_IN_ENGINE] - engine_ns);
     }
     return NULL;
 }

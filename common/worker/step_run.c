@@ -110,11 +110,18 @@ static void moves_failed(struct step_run *run, const struct block_move *moves, u
             sequence_failed(run, moves[i].sequence, status, err);
 }
 
+static void count_engine_time(struct step_run *run, uint64_t begun_ns)
+{
+    atomic_fetch_add(&run->load->time_ns[STEP_IN_ENGINE], clock_now_ns() - begun_ns);
+}
+
 /* False: no rows may be computed, and nobody of the plan goes on. */
 static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
 {
     struct error err;
+    uint64_t begun_ns = clock_now_ns();
     enum status status = step_moves_run(run->engine, plan, swap_us, &err);
+    count_engine_time(run, begun_ns);
     if (status == STATUS_OK)
         return true;
     distrust(run, status);
@@ -129,9 +136,11 @@ static bool run_rows(struct step_run *run, const struct step_plan *plan)
 {
     FAILPOINT("step.computing");
     struct error err;
+    uint64_t begun_ns = clock_now_ns();
     enum status status = FAILPOINT_FAILS("step.fails")
                              ? error_set(&err, STATUS_INTERNAL, "the failpoint step.fails")
                              : engine_step(run->engine, run->inputs, plan->part_count, &err);
+    count_engine_time(run, begun_ns);
     if (status == STATUS_OK)
         return true;
     distrust(run, status);

@@ -43,7 +43,12 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
     m->prefix_evicted = metrics_counter(all, "baton_prefix_cache_evicted_blocks_total",
                                         "Cached KV blocks that were given up for others", NULL);
     m->steps = metrics_counter(all, "baton_steps_total", "Steps of the engine", NULL);
-    const char *help = "Handoffs by how they ended here";
+    const char *help = "Time of the step thread while it had anything to do";
+    m->step_us[STEP_IN_ENGINE] =
+        metrics_counter(all, "baton_step_microseconds_total", help, "in=\"engine\"");
+    m->step_us[STEP_AROUND_IT] =
+        metrics_counter(all, "baton_step_microseconds_total", help, "in=\"schedule\"");
+    help = "Handoffs by how they ended here";
     m->handoffs_ok = metrics_counter(all, "baton_handoffs_total", help, "status=\"ok\"");
     m->handoffs_failed = metrics_counter(all, "baton_handoffs_total", help, "status=\"lost\"");
     m->released = metrics_counter(all, "baton_handoffs_total", help, "status=\"released\"");
@@ -112,6 +117,9 @@ void worker_metrics_update(struct worker_metrics *m, const struct step_load *loa
     worker_metrics_advance(m->prompt_rows, &m->seen_prompt_rows, atomic_load(&load->prompt_rows));
     worker_metrics_advance(m->decode_rows, &m->seen_decode_rows, atomic_load(&load->decode_rows));
     worker_metrics_advance(m->steps, &m->seen_steps, atomic_load(&load->steps));
+    for (int i = 0; i < STEP_TIMES; i++)
+        worker_metrics_advance(m->step_us[i], &m->seen_step_us[i],
+                               atomic_load(&load->time_ns[i]) / 1000);
     gauge_set(m->preempted, atomic_load(&load->preempted));
     gauge_set(m->swapped_blocks, atomic_load(&load->swapped_blocks));
     for (int i = 0; i < STEP_PREEMPTIONS; i++)

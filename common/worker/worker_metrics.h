@@ -13,6 +13,7 @@ struct worker_metrics {
     struct gauge *blocks[KV_BLOCK_STATES], *waiting, *running, *session_up;
     struct gauge *preempted, *swapped_blocks;
     struct counter *prompt_rows, *decode_rows, *steps;
+    struct counter *step_us[STEP_TIMES];
     struct counter *preemptions[STEP_PREEMPTIONS], *dropped_rows;
     struct counter *prefix_asked, *prefix_hits, *prefix_evicted;
     struct counter *handoffs_ok, *handoffs_failed, *released;
@@ -22,6 +23,7 @@ struct worker_metrics {
     struct counter *reads_failed[KV_FAILURES]; /* [0] is none */
     struct counter *connections_refused[KV_REFUSALS];
     struct kv_transport_counters seen_transport;
+    uint64_t seen_step_us[STEP_TIMES];
     uint64_t seen_preemptions[STEP_PREEMPTIONS], seen_dropped_rows;
     uint64_t seen_asked, seen_hits, seen_evicted;
     uint64_t seen_prompt_rows, seen_decode_rows, seen_steps,

@@ -14,6 +14,8 @@ struct run {
     struct scheduler *scheduler;
     struct rng rng;
     uint64_t next_request, now_us, parts;
+    struct sequence_key *landing; /* [sequences]: they have blocks, and are admitted by the next step */
+    uint32_t landing_count;
 };
 
 static enum status create(struct run *run)
@@ -43,7 +45,7 @@ static enum status fill(struct run *run)
 {
     for (;;) {
         struct sequence_spec spec = {.key = {run->next_request, 1},
-                                     .plan = PLAN_LOCAL,
+                                     .plan = run->bench->receives ? PLAN_RECEIVE : PLAN_LOCAL,
                                      .arrived_us = run->now_us,
                                      .token_count = 64 + (uint32_t)rng_below(&run->rng, 512),
                                      .sampling = sampling_default()};
@@ -65,8 +67,12 @@ static enum status fill(struct run *run)
 static void step(struct run *run)
 {
     struct scheduler *s = run->scheduler;
-    while (scheduler_reserve(s, run->now_us))
-        ;
+    for (uint32_t i = 0; i < run->landing_count; i++)
+        scheduler_admit(s, scheduler_find(s, run->landing[i]), 0);
+    run->landing_count = 0;
+    for (struct sequence *sequence; (sequence = scheduler_reserve(s, run->now_us));)
+        if (sequence->state == SEQUENCE_RESERVED)
+            run->landing[run->landing_count++] = sequence->key;
     const struct step_plan *plan = scheduler_plan(s, run->now_us);
     scheduler_step_done(s, 20000, 1000);
     for (uint32_t i = 0; i < plan->part_count; i++)
@@ -87,7 +93,8 @@ enum status schedule_bench_run(const struct schedule_bench *bench,
 {
     struct run run = {.bench = bench, .rng = rng_seeded(1)};
     uint64_t *times = calloc(bench->steps, sizeof *times);
-    enum status status = times ? create(&run) : STATUS_LIMIT;
+    run.landing = calloc(bench->sequences, sizeof *run.landing);
+    enum status status = times && run.landing ? create(&run) : STATUS_LIMIT;
     uint32_t warm_up = 100; /* until prompts are done and sequences of all ages run */
     for (uint32_t i = 0; status == STATUS_OK && i < warm_up + bench->steps; i++) {
         status = fill(&run);
@@ -113,6 +120,7 @@ enum status schedule_bench_run(const struct schedule_bench *bench,
                                                  .dropped = load.dropped};
     }
     scheduler_destroy(run.scheduler);
+    free(run.landing);
     free(times);
     return status;
 }

@@ -11,12 +11,13 @@ struct schedule_bench {
     uint32_t steps;     /* timed; > 0 */
     enum policy_kind policy;
     bool grow, prefix_cache;
+    bool receives; /* prompts come from elsewhere, a step after they have blocks */
     uint32_t
         pool_percent; /* of the blocks that all need at their ends; below 100 there is preemption. 0: 100 */
     uint64_t (*now_ns)(void);
 };
 
-/* One step: scheduler_reserve until NULL, scheduler_plan, scheduler_step_done, scheduler_rows_done for each part, removal of who
+/* One step: scheduler_admit of who was received, scheduler_reserve until NULL, scheduler_plan, scheduler_step_done, scheduler_rows_done for each part, removal of who
  * ended. Adding is not in it (it allocates the tokens). */
 struct schedule_bench_result {
     uint64_t p50_ns, p99_ns, max_ns;

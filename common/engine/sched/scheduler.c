@@ -26,6 +26,8 @@ static void settle_config(struct scheduler *s)
     s->cost = config->cost.prefill_row_us > 0 ? config->cost : cost_model_default();
     s->policy = policy_of(config->policy);
     s->blocks_per_sequence = scheduler_blocks_for(s, config->context);
+    for (s->bucket_count = 1; s->bucket_count < config->max_sequences;)
+        s->bucket_count *= 2;
 }
 
 static bool open_cache(struct scheduler *s)
@@ -45,6 +47,7 @@ static bool allocate(struct scheduler *s)
     size_t n = s->config.max_sequences, slots = s->config.host_slots + (size_t)1;
     s->sequences = calloc(n, sizeof *s->sequences);
     s->empty = calloc(n, sizeof *s->empty);
+    s->buckets = calloc(s->bucket_count, sizeof *s->buckets);
     s->by_arrival = calloc(n, sizeof *s->by_arrival);
     s->scratch = calloc(BATCH_GROUPS * n, sizeof *s->scratch);
     s->queue.entries = calloc(n, sizeof *s->queue.entries);
@@ -58,7 +61,7 @@ static bool allocate(struct scheduler *s)
     s->swap_ins.list = calloc(slots, sizeof *s->swap_ins.list);
     s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
     s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
-    return s->sequences && s->empty && s->by_arrival && s->scratch && s->queue.entries &&
+    return s->sequences && s->empty && s->buckets && s->by_arrival && s->scratch && s->queue.entries &&
            s->parts && s->lacking && s->block_ids && s->end_ids && s->slots && s->copies.list &&
            s->plan_copies.list && s->swap_ins.list && s->plan_swap_ins.list &&
            s->plan_swap_outs.list &&
@@ -100,6 +103,7 @@ void scheduler_destroy(struct scheduler *s)
     kv_blocks_destroy(s->blocks);
     free(s->sequences);
     free(s->empty);
+    free(s->buckets);
     free(s->by_arrival);
     free(s->scratch);
     free(s->queue.entries);
@@ -114,41 +118,6 @@ void scheduler_destroy(struct scheduler *s)
     free(s->plan_swap_ins.list);
     free(s->plan_swap_outs.list);
     free(s);
-}
-
-enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec *spec,
-                                struct sequence **out, struct error *err)
-{
-    if (s->count == s->config.max_sequences)
-        return error_set(err, STATUS_LIMIT, "all %u sequence slots of the worker are in use",
-                         s->config.max_sequences);
-    uint32_t capacity = admission_hold_tokens(spec, s->config.context) + 1;
-    uint32_t *tokens = realloc(spec->tokens, capacity * sizeof *tokens);
-    if (!tokens)
-        return error_set(err, STATUS_LIMIT, "out of memory for %u tokens", capacity);
-    struct sequence *slot = s->empty[s->config.max_sequences - 1 - s->count];
-    uint32_t *blocks = slot->blocks;
-    *slot = (struct sequence){.key = spec->key,
-                              .plan = spec->plan,
-                              .state = SEQUENCE_WAITING,
-                              .class_index = priority_class(spec->priority),
-                              .order = s->next_order++,
-                              .tokens = tokens,
-                              .token_count = spec->token_count,
-                              .token_capacity = capacity,
-                              .prompt_count = spec->token_count,
-                              .emitted_count = spec->emitted_count,
-                              .arrived_us = spec->arrived_us,
-                              .ran_us = spec->arrived_us,
-                              .root = spec->root,
-                              .sampling = spec->sampling,
-                              .blocks = blocks};
-    if (s->policy->came)
-        s->policy->came(slot, &s->cost);
-    s->by_arrival[s->count++] = slot;
-    admission_end_round(s);
-    *out = slot;
-    return STATUS_OK;
 }
 
 enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec, struct error *err)
@@ -187,52 +156,6 @@ enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequenc
     append_token(sequence, first_token);
     admission_end_round(s);
     return finish_of(s, sequence);
-}
-
-/* Its place in by_arrival, which is sorted by order. */
-static uint32_t place_of(const struct scheduler *s, const struct sequence *sequence)
-{
-    uint32_t low = 0, high = s->count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (s->by_arrival[middle]->order < sequence->order)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    ASSERT(low < s->count && s->by_arrival[low] == sequence);
-    return low;
-}
-
-void scheduler_remove(struct scheduler *s, struct sequence *sequence)
-{
-    uint32_t at = place_of(s, sequence);
-    memmove(s->by_arrival + at, s->by_arrival + at + 1,
-            (s->count - at - 1) * sizeof *s->by_arrival);
-    s->count--;
-    s->empty[s->config.max_sequences - 1 - s->count] = sequence;
-    preemption_forget(s, sequence);
-    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, sequence->hold);
-    free(sequence->tokens);
-    sequence->tokens = NULL;
-    sequence->block_count = sequence->slot_count = 0;
-    if (s->blocked == sequence)
-        s->blocked = NULL;
-    admission_end_round(s);
-}
-
-struct sequence *scheduler_find(struct scheduler *s, struct sequence_key key)
-{
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->by_arrival[i]->key.request == key.request &&
-            s->by_arrival[i]->key.attempt == key.attempt)
-            return s->by_arrival[i];
-    return NULL;
-}
-
-struct sequence *scheduler_next(struct scheduler *s, size_t *cursor)
-{
-    return *cursor < s->count ? s->by_arrival[(*cursor)++] : NULL;
 }
 
 static void age(struct scheduler *s)

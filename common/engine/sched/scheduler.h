@@ -4,12 +4,13 @@
  * A step is: scheduler_reserve until NULL (who waits for blocks and now fits), scheduler_plan, the engine side (which carries
  * the plan out, in its order), scheduler_step_done, scheduler_rows_done for every part.
  *
- *   admission.c   who can ever fit, who gets blocks next, and whom nobody may overtake any more
- *   batch_plan.c  the rows of one step: decodes first, then prompts, by a policy (policy.c)
- *   growth.c      blocks for sequences that grow, and room for a higher class
- *   preemption.c  whom it costs, swap or recompute, and the moves of a step
- *   fork.c        one prompt, several answers
- *   reuse.c       what sequences take from the prefix cache and give to it
+ *   sequence_slots.c  who is here: by key, by arrival
+ *   admission.c       who can ever fit, who gets blocks next, and whom nobody may overtake any more
+ *   batch_plan.c      the rows of one step: decodes first, then prompts, by a policy (policy.c)
+ *   growth.c          blocks for sequences that grow, and room for a higher class
+ *   preemption.c      whom it costs, swap or recompute, and the moves of a step
+ *   fork.c            one prompt, several answers
+ *   reuse.c           what sequences take from the prefix cache and give to it
  *
  * Owner: one thread. After scheduler_create only scheduler_add (it takes over the caller's token array) and scheduler_fork
  * allocate.

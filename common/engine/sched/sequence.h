@@ -61,6 +61,7 @@ struct sequence {
     uint64_t arrived_us, used_us; /* used: of its level's quantum */
 
     struct sequence_key key;
+    struct sequence *next_in_bucket; /* scheduler_find */
     uint32_t *tokens; /* owned: [token_capacity] */
     uint32_t token_capacity;
     uint32_t

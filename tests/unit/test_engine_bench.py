@@ -116,10 +116,30 @@ def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
     assert done.stdout == ""
 
 
+def rows_of(text):
+    return [line.split() for line in text.splitlines() if re.match(r" *(\d|growth)", line)]
+
+
 def test_a_schedule_of_every_size_has_a_row():
-    done = bench("schedule", "--steps", 5)
+    done = bench("schedule", "--steps", 5, "--rounds", 2)
     assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()[2:]]
-    assert [int(row[0]) for row in rows] == [16, 32, 64, 128, 256, 512, 1024]
+    *rows, growth = rows_of(done.stdout)
+    assert [int(row[0]) for row in rows] == [16, 64, 256, 1024]
     for row in rows:
         assert len(row) == 10 and all(float(value) > 0 for value in row[1:9])
+    for column, ratio in ((2, 2), (4, 3), (6, 5), (8, 6)):  # p50 and mean of both halves, as rounded as they are printed
+        few, many = float(rows[0][column]), float(rows[-1][column])
+        assert (many - 0.05) / (few + 0.05) - 0.05 <= float(growth[ratio].rstrip("x")) <= (many + 0.05) / (few - 0.05) + 0.05
+
+
+def test_the_share_of_a_step_that_is_not_the_engines(model):
+    done = bench("schedule", "--steps", 3, "--rounds", 2, "--model", model, "--random-weights")
+    assert done.returncode == 0, done.stderr
+    steps = rows_of(done.stdout)[5:]
+    assert [int(row[0]) for row in steps] == [16, 64, 256]
+    for sequences, rows, step_us, around_us, share in steps:
+        assert int(rows) >= int(sequences) // 2 and 0 < float(around_us) < float(step_us)
+        assert 0 < float(share.rstrip("%")) < 100
+    done = bench("schedule", "--steps", 1, "--rounds", 1, "--model", model.parent)
+    assert done.returncode == 1 and "config.json" in done.stderr
+

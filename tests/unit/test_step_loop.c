@@ -185,6 +185,9 @@ static void test_a_local_prompt_decodes_to_its_end(void **state)
     assert_int_equal(blocks_free(fixture), BLOCKS);
     assert_int_equal(engine_counters(fixture->engine).prompt_rows, 10);
     assert_int_equal(engine_counters(fixture->engine).decode_rows, 2);
+    const struct step_load *load = step_loop_load(fixture->loop);
+    assert_true(atomic_load(&load->time_ns[STEP_IN_ENGINE]) > 0);
+    assert_true(atomic_load(&load->time_ns[STEP_AROUND_IT]) > 0);
 }
 
 static void test_a_received_prompt_starts_with_the_first_token_again(void **state)

@@ -24,10 +24,9 @@ static void collect(struct batch *batch, const struct policy *policy,
         if (sequence->class_index == offline_class)
             group += OFFLINE;
         struct ranking *ranking = &batch->groups[group];
-        ranking->entries[ranking->count++] =
-            (struct ranked){(uint64_t)sequence->class_index << POLICY_RANK_BITS |
-                                policy_rank(policy, sequence),
-                            sequence->order, sequence};
+        ranking->entries[ranking->count++] = (struct ranked){
+            (uint64_t)sequence->class_index << POLICY_RANK_BITS | policy_rank(policy, sequence),
+            sequence->order, sequence};
     }
 }
 

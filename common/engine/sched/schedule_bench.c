@@ -14,7 +14,8 @@ struct run {
     struct scheduler *scheduler;
     struct rng rng;
     uint64_t next_request, now_us, parts;
-    struct sequence_key *landing; /* [sequences]: they have blocks, and are admitted by the next step */
+    struct sequence_key
+        *landing; /* [sequences]: they have blocks, and are admitted by the next step */
     uint32_t landing_count;
 };
 

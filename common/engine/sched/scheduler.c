@@ -61,9 +61,9 @@ static bool allocate(struct scheduler *s)
     s->swap_ins.list = calloc(slots, sizeof *s->swap_ins.list);
     s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
     s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
-    return s->sequences && s->empty && s->buckets && s->by_arrival && s->scratch && s->queue.entries &&
-           s->parts && s->lacking && s->block_ids && s->end_ids && s->slots && s->copies.list &&
-           s->plan_copies.list && s->swap_ins.list && s->plan_swap_ins.list &&
+    return s->sequences && s->empty && s->buckets && s->by_arrival && s->scratch &&
+           s->queue.entries && s->parts && s->lacking && s->block_ids && s->end_ids && s->slots &&
+           s->copies.list && s->plan_copies.list && s->swap_ins.list && s->plan_swap_ins.list &&
            s->plan_swap_outs.list &&
            kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK && open_cache(s);
 }

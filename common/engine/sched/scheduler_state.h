@@ -21,10 +21,10 @@ struct scheduler {
     uint32_t count;
     uint32_t blocks_per_sequence; /* of the longest one */
     uint32_t *end_ids;
-    uint32_t *block_ids;          /* [max_sequences, blocks_per_sequence] */
-    struct sequence *sequences;   /* [max_sequences]; tokens == NULL: an empty slot */
-    struct sequence **empty;      /* [max_sequences]: the empty slots, max_sequences - count */
-    struct sequence **buckets;    /* [bucket_count], a power of two: lists by hash of the key */
+    uint32_t *block_ids;        /* [max_sequences, blocks_per_sequence] */
+    struct sequence *sequences; /* [max_sequences]; tokens == NULL: an empty slot */
+    struct sequence **empty;    /* [max_sequences]: the empty slots, max_sequences - count */
+    struct sequence **buckets;  /* [bucket_count], a power of two: lists by hash of the key */
     uint32_t bucket_count;
     struct sequence **by_arrival; /* [max_sequences]: the live ones, first come first */
     struct ranked *scratch;       /* [BATCH_GROUPS, max_sequences] */

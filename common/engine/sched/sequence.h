@@ -62,7 +62,7 @@ struct sequence {
 
     struct sequence_key key;
     struct sequence *next_in_bucket; /* scheduler_find */
-    uint32_t *tokens; /* owned: [token_capacity] */
+    uint32_t *tokens;                /* owned: [token_capacity] */
     uint32_t token_capacity;
     uint32_t
         emitted_count; /* of the prompt_count tokens, those of the answer that were drawn before */

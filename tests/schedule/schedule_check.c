@@ -3,49 +3,6 @@
 
 #include <string.h>
 
-static bool runs(const struct sequence *sequence)
-{
-    return (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE) &&
-           sequence->plan != PLAN_HAND_OFF;
-}
-
-static bool is_offline(const struct sequence *sequence)
-{
-    return sequence->class_index == priority_class(PRIORITY_OFFLINE);
-}
-
-/* ------------------------------------------------------------------------ who gets blocks */
-
-static bool waits(const struct sequence *sequence)
-{
-    return sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED;
-}
-
-static bool has_reservation(const struct life *life, const struct sequence *sequence)
-{
-    return sequence->preempted || life->now_us - sequence->arrived_us >= life->config.overtake_us;
-}
-
-void check_reserved(struct life *life, const struct sequence *got)
-{
-    bool strict = life->config.overtake_us > 0 || life->config.policy == POLICY_FCFS;
-    size_t cursor = 0;
-    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
-        if (!waits(other))
-            continue;
-        if (is_offline(got) && !is_offline(other))
-            life_fail(life, HOLDS_ORDER, "offline %llu got blocks while %llu waits",
-                      (unsigned long long)got->key.request, (unsigned long long)other->key.request);
-        if (other->class_index == got->class_index && other->order < got->order)
-            life->happened[DID_OVERTAKE]++;
-        bool ahead = other->preempted || !has_reservation(life, got) || other->order < got->order;
-        if (strict && other->class_index <= got->class_index && has_reservation(life, other) &&
-            ahead)
-            life_fail(life, HOLDS_ORDER, "%llu got blocks before %llu, which has a reservation",
-                      (unsigned long long)got->key.request, (unsigned long long)other->key.request);
-    }
-}
-
 /* ------------------------------------------------------------------------------- the plan */
 
 void check_before_plan(struct life *life)
@@ -53,12 +10,16 @@ void check_before_plan(struct life *life)
     size_t cursor = 0;
     life->before_count = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));)
-        life->before[life->before_count++] =
-            (struct glimpse){sequence, sequence->state, sequence->ran_us, sequence->promoted};
+        life->before[life->before_count++] = (struct glimpse){.sequence = sequence,
+                                                              .state = sequence->state,
+                                                              .ran_us = sequence->ran_us,
+                                                              .computed = sequence->computed,
+                                                              .promoted = sequence->promoted,
+                                                              .arriving = sequence->arriving};
 }
 
-static const struct planned_rows *part_of(const struct step_plan *plan,
-                                          const struct sequence *sequence)
+const struct planned_rows *life_part_of(const struct step_plan *plan,
+                                        const struct sequence *sequence)
 {
     for (uint32_t i = 0; i < plan->part_count; i++)
         if (plan->parts[i].sequence == sequence)
@@ -73,7 +34,7 @@ static void check_budget(struct life *life, const struct step_plan *plan)
         const struct planned_rows *part = &plan->parts[i];
         const struct sequence *sequence = part->sequence;
         bool decodes = sequence->state == SEQUENCE_DECODE;
-        if (part_of(plan, sequence) != part)
+        if (life_part_of(plan, sequence) != part)
             life_fail(life, HOLDS_BUDGET, "two parts for one sequence");
         if (!decodes && sequence->state != SEQUENCE_PREFILL)
             life_fail(life, HOLDS_BUDGET, "rows for a sequence in state %d", sequence->state);
@@ -99,10 +60,10 @@ static void check_decodes(struct life *life, const struct step_plan *plan)
     uint32_t had_place = 0, absent = 0;
     for (uint32_t i = 0; i < life->before_count; i++) {
         const struct glimpse *glimpse = &life->before[i];
-        if (glimpse->state != SEQUENCE_DECODE || is_offline(glimpse->sequence))
+        if (glimpse->state != SEQUENCE_DECODE || life_is_offline(glimpse->sequence))
             continue;
         uint32_t room = glimpse->sequence->block_count * life->config.block_tokens;
-        if (part_of(plan, glimpse->sequence) || waits(glimpse->sequence) ||
+        if (life_part_of(plan, glimpse->sequence) || life_waits(glimpse->sequence) ||
             glimpse->sequence->computed + 1 > room)
             had_place++; /* rows, or no block for them */
         else
@@ -120,52 +81,41 @@ static void check_oldest(struct life *life, const struct step_plan *plan)
     uint32_t others = 0;
     for (uint32_t i = 0; i < life->before_count; i++) {
         const struct glimpse *glimpse = &life->before[i];
-        others += runs(glimpse->sequence);
-        bool ran = (glimpse->state == SEQUENCE_PREFILL || glimpse->state == SEQUENCE_DECODE) &&
-                   glimpse->sequence->plan != PLAN_HAND_OFF;
+        others += life_runs(glimpse->sequence, glimpse->sequence->state);
+        bool ran = life_runs(glimpse->sequence, glimpse->state);
         if (ran && (!oldest || glimpse->sequence->class_index < oldest->sequence->class_index))
             oldest = glimpse;
     }
     if (!oldest)
         return;
     const struct sequence *sequence = oldest->sequence;
-    if (waits(sequence))
+    if (life_waits(sequence))
         life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, was preempted",
                   (unsigned long long)sequence->key.request);
     bool has_place = life->config.policy == POLICY_FCFS && oldest->state == SEQUENCE_DECODE &&
-                     !is_offline(sequence);
+                     !life_is_offline(sequence);
     bool has_no_memory = others == 1 && scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE] == 0;
-    if (has_place && !has_no_memory && !part_of(plan, sequence))
+    if (has_place && !has_no_memory && !life_part_of(plan, sequence))
         life_fail(life, HOLDS_OLDEST, "%llu, oldest of the highest class, has no row",
                   (unsigned long long)sequence->key.request);
 }
 
-static bool starved(const struct life *life, const struct glimpse *glimpse)
+/* "Newest" is by arrival here; what a plan swaps in has no content to give yet. */
+static void check_victims(struct life *life)
 {
-    uint64_t since_us =
-        life->config.policy == POLICY_SRPF ? glimpse->sequence->arrived_us : glimpse->ran_us;
-    return life->now_us - since_us >= life->config.starve_us;
-}
-
-static void check_starving(struct life *life, const struct step_plan *plan)
-{
-    if (life->config.policy == POLICY_FCFS)
-        return;
     for (uint32_t i = 0; i < life->before_count; i++) {
-        const struct glimpse *poor = &life->before[i];
-        if (poor->sequence->promoted && !poor->promoted)
-            life->happened[DID_PROMOTE]++;
-        if (poor->sequence->state != SEQUENCE_PREFILL || !starved(life, poor) ||
-            part_of(plan, poor->sequence))
+        const struct glimpse *victim = &life->before[i];
+        if (!life_runs(victim->sequence, victim->state) || !life_waits(victim->sequence))
             continue;
         for (uint32_t k = 0; k < life->before_count; k++) {
-            const struct glimpse *rich = &life->before[k];
-            if (rich->state == SEQUENCE_PREFILL && !rich->promoted && !starved(life, rich) &&
-                rich->sequence->class_index == poor->sequence->class_index &&
-                part_of(plan, rich->sequence))
-                life_fail(life, HOLDS_STARVE, "%llu starved and has no rows, %llu has",
-                          (unsigned long long)poor->sequence->key.request,
-                          (unsigned long long)rich->sequence->key.request);
+            const struct glimpse *other = &life->before[k];
+            bool first = other->sequence->class_index > victim->sequence->class_index ||
+                         (other->sequence->class_index == victim->sequence->class_index && k > i);
+            if (first && life_runs(other->sequence, other->state) && !other->arriving &&
+                !life_waits(other->sequence))
+                life_fail(life, HOLDS_VICTIM, "%llu was preempted, and not %llu",
+                          (unsigned long long)victim->sequence->key.request,
+                          (unsigned long long)other->sequence->key.request);
         }
     }
 }
@@ -175,7 +125,8 @@ void check_plan(struct life *life, const struct step_plan *plan)
     check_budget(life, plan);
     check_decodes(life, plan);
     check_oldest(life, plan);
-    check_starving(life, plan);
+    check_victims(life);
+    check_order(life, plan);
 }
 
 /* ---------------------------------------------------------------------------------- bytes */
@@ -239,7 +190,7 @@ void check_blocks(struct life *life)
             if (slot_holds[sequence->blocks[i]]++)
                 life_fail(life, HOLDS_BLOCKS, "two sequences in host slot %u", sequence->blocks[i]);
         }
-        if (waits(sequence) && sequence->block_count)
+        if (life_waits(sequence) && sequence->block_count)
             life_fail(life, HOLDS_BLOCKS, "one that waits has blocks");
         if ((sequence->state == SEQUENCE_SWAPPED) != (sequence->slot_count > 0))
             life_fail(life, HOLDS_BLOCKS, "%u slots in state %d", sequence->slot_count,

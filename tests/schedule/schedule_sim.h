@@ -3,7 +3,7 @@
  * the block that the plan names; copies and swaps carry contents, a sender writes into landing blocks at any moment; the next token is drawn
  * from the last row's content. So a block that is given away too early, moved too late or written by two shows in what a sequence reads.
  *
- * What must hold is the list below; schedule_check.c says how each is looked at. */
+ * What must hold is the list below; schedule_check.c and schedule_order.c say how each is looked at. */
 #ifndef BATON_TESTS_SCHEDULE_SIM_H
 #define BATON_TESTS_SCHEDULE_SIM_H
 
@@ -27,12 +27,15 @@ enum life_invariant {
     HOLDS_CONTENT, /* a sequence reads its own rows, and answers as if it were alone */
     HOLDS_WRITE,   /* nobody writes into a block that two hold, or that is cached */
     HOLDS_BUDGET,  /* rows, sequences and prompt rows of a step are within their limits */
-    HOLDS_DECODES, /* no decode waits for a prompt's rows */
+    HOLDS_DECODES, /* no decode waits for a prompt's rows; fcfs: no begun prompt for a new one's */
     HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
-    HOLDS_ORDER,   /* a reservation isn't overtaken; offline takes nothing while another waits */
-    HOLDS_STARVE,  /* who starved beyond the bound goes before who didn't */
-    HOLDS_ENDS,    /* every sequence ends, and no wake-up is lost */
-    HOLDS_ASSERT,  /* no assertion of the code is reached */
+    HOLDS_VICTIM,  /* who is preempted is of the lowest class, and of that the newest */
+    HOLDS_ORDER, /* a reservation isn't overtaken; offline takes nothing while another waits, and rows only that
+                      are left; no class gets rows that a higher one lacks */
+    HOLDS_ROOM,   /* who fits gets blocks, whoever waits before it without a reservation */
+    HOLDS_STARVE, /* who starved beyond the bound goes before who didn't */
+    HOLDS_ENDS,   /* every sequence ends, and no wake-up is lost */
+    HOLDS_ASSERT, /* no assertion of the code is reached */
     HOLDS_COUNT
 };
 const char *life_invariant_name(enum life_invariant invariant);
@@ -74,7 +77,8 @@ struct glimpse {
     struct sequence *sequence;
     enum sequence_state state;
     uint64_t ran_us;
-    bool promoted;
+    uint32_t computed;
+    bool promoted, arriving;
 };
 
 struct life {
@@ -99,16 +103,47 @@ struct life {
 /* Lives `steps` steps, then until all have ended. `broken` and `failure` say what didn't hold; happened[] is added to. */
 void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace);
 
-/* for the two files: */
+/* for the files of one life: */
 void life_fail(struct life *life, enum life_invariant invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4), noreturn));
+void life_trace(struct life *life, const char *format, ...) __attribute__((format(printf, 2, 3)));
+uint32_t life_below(struct life *life, uint64_t bound);
+bool life_chance(struct life *life, uint32_t one_in);
 struct shadow *life_shadow(struct life *life, struct sequence_key key);
 uint64_t life_content(uint64_t before, uint32_t token); /* of a row, from the row before it */
 uint32_t life_draw(uint64_t content, uint64_t seed);
 
+void requests_happen(struct life *life);
+void requests_land(struct life *life); /* senders write a little more */
+void requests_finished(struct life *life, struct sequence *sequence);
+
+/* A sender writes a prompt into landing blocks as far as `rows`, each row once. */
+void played_land(struct life *life, const struct sequence *sequence, uint32_t rows);
+void played_moves(struct life *life, const struct step_plan *plan);
+uint32_t played_rows(struct life *life, const struct planned_rows *part); /* what it draws */
+
+static inline bool life_waits(const struct sequence *sequence)
+{
+    return sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED;
+}
+static inline bool life_is_offline(const struct sequence *sequence)
+{
+    return sequence->class_index == priority_class(PRIORITY_OFFLINE);
+}
+/* Its rows are computed here, and its blocks can be taken from it. */
+static inline bool life_runs(const struct sequence *sequence, enum sequence_state state)
+{
+    return (state == SEQUENCE_PREFILL || state == SEQUENCE_DECODE) &&
+           sequence->plan != PLAN_HAND_OFF;
+}
+const struct planned_rows *life_part_of(const struct step_plan *plan,
+                                        const struct sequence *sequence); /* NULL: none */
+
 void check_reserved(struct life *life, const struct sequence *sequence);
+void check_waiting(struct life *life); /* when scheduler_reserve has nobody any more */
 void check_before_plan(struct life *life);
 void check_plan(struct life *life, const struct step_plan *plan);
+void check_order(struct life *life, const struct step_plan *plan); /* who gets rows before whom */
 void check_reads(struct life *life, const struct sequence *sequence, uint32_t rows);
 void check_write(struct life *life, const struct sequence *sequence, uint32_t position);
 void check_answer(struct life *life, const struct sequence *sequence);

@@ -14,6 +14,7 @@ static bool has_blocks(const struct scheduler *s, const struct planned_rows *par
 /* True: it has blocks, and nobody had to give any up. */
 static bool grow(struct scheduler *s, const struct planned_rows *part)
 {
+    bool given = false;
     while (!has_blocks(s, part)) {
         if (reuse_make_free(s, 1)) {
             preemption_take(s, part->sequence, 1);
@@ -23,10 +24,11 @@ static bool grow(struct scheduler *s, const struct planned_rows *part)
         if (!victim)
             return false; /* all is pinned, landing or held: the next step may find some */
         preemption_take_from(s, victim);
+        given = true;
         if (victim == part->sequence)
             return false;
     }
-    return !s->plan.freed;
+    return !given;
 }
 
 bool growth_for_parts(struct scheduler *s)

@@ -7,6 +7,10 @@
  *         (FastServe), arXiv 2305.05920. Queue p has a quantum of 10 ms x 2^p. A sequence joins the first queue whose quantum
  *         holds its predicted first iteration, goes down one when it has used its quantum up, and back to the first when it has
  *         had no rows for `starve_us`.
+ *
+ * The bound: behind those that the policy prefers, nobody waits for rows longer than `starve_us`. From then on it is kept waiting only by
+ * higher classes and by those of its class that starved, too, and came before it (mlfq: each for one quantum). fcfs has nobody to
+ * prefer but prompts that were begun, and those end.
  */
 #ifndef BATON_ENGINE_SCHED_POLICY_H
 #define BATON_ENGINE_SCHED_POLICY_H

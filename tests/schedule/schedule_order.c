@@ -1,0 +1,138 @@
+/* What must hold of who goes before whom: for blocks, and for rows. */
+#include "tests/schedule/schedule_sim.h"
+
+/* ------------------------------------------------------------------------ who gets blocks */
+
+static bool has_reservation(const struct life *life, const struct sequence *sequence)
+{
+    return sequence->preempted || life->now_us - sequence->arrived_us >= life->config.overtake_us;
+}
+
+void check_reserved(struct life *life, const struct sequence *got)
+{
+    bool strict = life->config.overtake_us > 0 || life->config.policy == POLICY_FCFS;
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
+        if (!life_waits(other))
+            continue;
+        if (life_is_offline(got) && !life_is_offline(other))
+            life_fail(life, HOLDS_ORDER, "offline %llu got blocks while %llu waits",
+                      (unsigned long long)got->key.request, (unsigned long long)other->key.request);
+        if (other->class_index == got->class_index && other->order < got->order)
+            life->happened[DID_OVERTAKE]++;
+        bool ahead = other->preempted || !has_reservation(life, got) || other->order < got->order;
+        if (strict && other->class_index <= got->class_index && has_reservation(life, other) &&
+            ahead)
+            life_fail(life, HOLDS_ORDER, "%llu got blocks before %llu, which has a reservation",
+                      (unsigned long long)got->key.request, (unsigned long long)other->key.request);
+    }
+}
+
+/* Blocks that nothing need be evicted for, and one left for each that runs. */
+static bool fits(const struct life *life, const struct sequence *sequence)
+{
+    uint32_t rows = sequence->token_capacity - 1, running = 0, per = life->config.block_tokens;
+    if (life->config.grow && sequence->token_count + 1 < rows)
+        rows = sequence->token_count + 1;
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
+        running += life->config.grow && life_runs(other, other->state);
+    return (rows + per - 1) / per + running <=
+           scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE];
+}
+
+/* One that waits on purpose: another one, not below its class, has a reservation; or it is offline, or came back from a
+ * preemption, and a higher class waits. */
+static bool is_held_back(const struct life *life, const struct sequence *sequence)
+{
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
+        if (other == sequence || !life_waits(other) || other->class_index > sequence->class_index)
+            continue;
+        bool is_higher = other->class_index < sequence->class_index;
+        if (has_reservation(life, other) ||
+            (is_higher && (life_is_offline(sequence) || sequence->preempted)))
+            return true;
+    }
+    return false;
+}
+
+void check_waiting(struct life *life)
+{
+    size_t cursor = 0;
+    for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));)
+        if (life_waits(sequence) && fits(life, sequence) && !is_held_back(life, sequence))
+            life_fail(life, HOLDS_ROOM, "%llu waits, and would fit",
+                      (unsigned long long)sequence->key.request);
+}
+
+/* -------------------------------------------------------------------------- who gets rows */
+
+static bool starved(const struct life *life, const struct glimpse *glimpse)
+{
+    uint64_t since_us =
+        life->config.policy == POLICY_SRPF ? glimpse->sequence->arrived_us : glimpse->ran_us;
+    return life->config.policy != POLICY_FCFS && life->now_us - since_us >= life->config.starve_us;
+}
+
+/* It could have had a row in this plan, and has none. */
+static bool is_poor(const struct life *life, const struct step_plan *plan,
+                    const struct glimpse *glimpse)
+{
+    const struct sequence *sequence = glimpse->sequence;
+    uint32_t room = sequence->block_count * life->config.block_tokens;
+    return sequence->state == glimpse->state && !life_part_of(plan, sequence) &&
+           (sequence->state == SEQUENCE_PREFILL ||
+            (sequence->state == SEQUENCE_DECODE && sequence->computed < room));
+}
+
+/* Both prefill or both decode; `rich` has rows. */
+static void check_pair(struct life *life, const struct glimpse *poor, const struct glimpse *rich)
+{
+    unsigned long long without = poor->sequence->key.request, with = rich->sequence->key.request;
+    uint32_t poor_class = poor->sequence->class_index, rich_class = rich->sequence->class_index;
+    if (rich_class > poor_class)
+        life_fail(life, HOLDS_ORDER, "%llu of class %u has no rows, %llu of class %u has", without,
+                  poor_class, with, rich_class);
+    if (rich_class != poor_class)
+        return;
+    if (starved(life, poor) && !rich->promoted && !starved(life, rich))
+        life_fail(life, HOLDS_STARVE, "%llu starved and has no rows, %llu has", without, with);
+    bool prompts = poor->state == SEQUENCE_PREFILL && life->config.policy == POLICY_FCFS;
+    if (prompts && poor->computed > 0 && rich->computed == 0)
+        life_fail(life, HOLDS_DECODES, "%llu was begun and has no rows, %llu is new and has",
+                  without, with);
+}
+
+/* Nobody's prompt could have had the rows of an offline decode: the step has no more room for prompts. */
+static bool is_full_of_prompts(const struct life *life, const struct step_plan *plan)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        if (plan->parts[i].sequence->state == SEQUENCE_PREFILL)
+            rows += plan->parts[i].row_count;
+    return rows == life->config.chunk_tokens;
+}
+
+void check_order(struct life *life, const struct step_plan *plan)
+{
+    bool full = is_full_of_prompts(life, plan);
+    for (uint32_t i = 0; i < life->before_count; i++) {
+        const struct glimpse *poor = &life->before[i];
+        life->happened[DID_PROMOTE] += poor->sequence->promoted && !poor->promoted;
+        if (!is_poor(life, plan, poor))
+            continue;
+        for (uint32_t k = 0; k < life->before_count; k++) {
+            const struct glimpse *rich = &life->before[k];
+            if (!life_part_of(plan, rich->sequence))
+                continue;
+            if (rich->state == poor->state)
+                check_pair(life, poor, rich);
+            else if (!full && rich->state == SEQUENCE_DECODE && life_is_offline(rich->sequence) &&
+                     !life_is_offline(poor->sequence))
+                life_fail(life, HOLDS_ORDER, "offline %llu decodes, the prompt of %llu has no rows",
+                          (unsigned long long)rich->sequence->key.request,
+                          (unsigned long long)poor->sequence->key.request);
+        }
+    }
+}

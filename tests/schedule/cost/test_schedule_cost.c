@@ -51,7 +51,7 @@ static const struct {
 static double cost_of(size_t mode, int policy, uint32_t sequences)
 {
     struct schedule_bench bench = {.sequences = sequences,
-                                   .steps = 250 * MANY / sequences, /* as many lives in each */
+                                   .steps = 100 * MANY / sequences, /* as many lives in each */
                                    .policy = (enum policy_kind)policy,
                                    .grow = modes[mode].grow,
                                    .prefix_cache = modes[mode].grow,

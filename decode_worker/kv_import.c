@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
 #include "common/transport/kv_checksum.h"
-#include "common/worker/wire.h"
+#include "common/worker/wire_peer.h"
 #include "decode_worker/lane_speed.h"
 #include "decode_worker/pair_ends.h"
 
@@ -81,44 +81,11 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
         return;
     }
     const Baton__Worker__V1__PeerUp *up = (const Baton__Worker__V1__PeerUp *)base;
-    struct peer_up message = {0};
-    switch (up->message_case) {
-    case BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME:
+    struct peer_up message;
+    if (up->message_case == BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME)
         on_welcome(imports, peer, up->welcome);
-        return;
-    case BATON__WORKER__V1__PEER_UP__MESSAGE_READY:
-        message = (struct peer_up){.kind = PEER_READY,
-                                   .request = up->ready->request,
-                                   .attempt = up->ready->attempt,
-                                   .ready_tokens = up->ready->tokens};
-        break;
-    case BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE:
-        message = (struct peer_up){.kind = PEER_COMPLETE,
-                                   .request = up->complete->request,
-                                   .attempt = up->complete->attempt,
-                                   .first_token = up->complete->first_token,
-                                   .logits_hash = up->complete->logits_hash,
-                                   .finish = (enum finish_reason)up->complete->finish,
-                                   .checksum_count = (uint32_t)up->complete->n_checksums,
-                                   .checksums = up->complete->checksums};
-        break;
-    case BATON__WORKER__V1__PEER_UP__MESSAGE_HELD:
-        message = (struct peer_up){
-            .kind = PEER_HELD, .request = up->held->request, .attempt = up->held->attempt};
-        break;
-    case BATON__WORKER__V1__PEER_UP__MESSAGE_GONE:
-        message = (struct peer_up){
-            .kind = PEER_GONE, .request = up->gone->request, .attempt = up->gone->attempt};
-        break;
-    case BATON__WORKER__V1__PEER_UP__MESSAGE_EXTENDED:
-        message = (struct peer_up){.kind = PEER_EXTENDED,
-                                   .request = up->extended->request,
-                                   .attempt = up->extended->attempt,
-                                   .left_us = up->extended->left_us};
-        break;
-    default: return;
-    }
-    imports->handlers.message(imports->role, peer->id, &message);
+    else if (wire_peer_up(up, &message))
+        imports->handlers.message(imports->role, peer->id, &message);
 }
 
 static void on_ended(struct stream *stream, const struct rpc_end *end)
@@ -272,47 +239,9 @@ void kv_import_send(struct kv_import *imports, uint64_t id, const struct peer_do
                                              "decode.send_confirm", "decode.send_release"};
     if (FAILPOINT_FAILS(failpoints[message->kind]))
         return;
-    struct peer *peer = peer_of(imports, id);
-    Baton__Worker__V1__HandleRef ref;
-    wire_ref_pack(message->ref, &ref);
-    Baton__Worker__V1__PeerDown down = BATON__WORKER__V1__PEER_DOWN__INIT;
-    Baton__Worker__V1__Subscribe subscribe = BATON__WORKER__V1__SUBSCRIBE__INIT;
-    Baton__Worker__V1__Subscribe *handles[] = {&subscribe};
-    Baton__Worker__V1__Extend extend = BATON__WORKER__V1__EXTEND__INIT;
-    Baton__Worker__V1__Confirm confirm = BATON__WORKER__V1__CONFIRM__INIT;
-    Baton__Worker__V1__PeerRelease release = BATON__WORKER__V1__PEER_RELEASE__INIT;
-    switch (message->kind) {
-    case PEER_SUBSCRIBE:
-    case PEER_EXTEND:
-        subscribe.request = message->request;
-        subscribe.attempt = message->attempt;
-        subscribe.handle = &ref;
-        extend.n_handles = 1;
-        extend.handles = handles;
-        down.message_case = message->kind == PEER_SUBSCRIBE
-                                ? BATON__WORKER__V1__PEER_DOWN__MESSAGE_SUBSCRIBE
-                                : BATON__WORKER__V1__PEER_DOWN__MESSAGE_EXTEND;
-        if (message->kind == PEER_SUBSCRIBE)
-            down.subscribe = &subscribe;
-        else
-            down.extend = &extend;
-        break;
-    case PEER_CONFIRM:
-        confirm.request = message->request;
-        confirm.attempt = message->attempt;
-        confirm.handle = &ref;
-        down.message_case = BATON__WORKER__V1__PEER_DOWN__MESSAGE_CONFIRM;
-        down.confirm = &confirm;
-        break;
-    case PEER_RELEASE:
-        release.request = message->request;
-        release.attempt = message->attempt;
-        release.handle = &ref;
-        down.message_case = BATON__WORKER__V1__PEER_DOWN__MESSAGE_RELEASE;
-        down.release = &release;
-        break;
-    }
-    send_down(peer, &down);
+    struct wire_peer_down_room room;
+    wire_peer_down_pack(message, &room);
+    send_down(peer_of(imports, id), &room.message);
 }
 
 /* ---------------------------------------------------------------- bytes */

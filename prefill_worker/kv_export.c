@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
 #include "common/transport/kv_checksum.h"
-#include "common/worker/wire.h"
+#include "common/worker/wire_peer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,11 +93,6 @@ static void on_opened(struct stream *stream)
     stream_set_context(stream, peer);
 }
 
-static void send_up(struct stream *stream, Baton__Worker__V1__PeerUp *up)
-{
-    stream_send(stream, &up->base);
-}
-
 static void welcome(struct kv_export *exports, struct peer *peer)
 {
     struct kv_admission admission;
@@ -117,7 +112,7 @@ static void welcome(struct kv_export *exports, struct peer *peer)
     up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_WELCOME;
     up.welcome = &message;
     peer->welcomed = true;
-    send_up(peer->stream, &up);
+    stream_send(peer->stream, &up.base);
     log_info_lifecycle(MODULE, "peer=%s msg=\"a decode worker is welcomed\"", peer->name);
 }
 
@@ -151,13 +146,6 @@ static void on_hello(struct kv_export *exports, struct peer *peer,
     welcome(exports, peer);
 }
 
-static void deliver(struct kv_export *exports, struct peer *peer, enum peer_down_kind kind,
-                    uint64_t request, uint32_t attempt, const Baton__Worker__V1__HandleRef *ref)
-{
-    struct peer_down message = {kind, request, attempt, wire_ref(ref)};
-    exports->handlers.message(exports->role, peer->id, &message);
-}
-
 static void on_message(struct stream *stream, const ProtobufCMessage *base)
 {
     struct kv_export *exports = stream_role(stream);
@@ -178,25 +166,9 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
                       "the first message must be a hello");
         return;
     }
-    switch (down->message_case) {
-    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_SUBSCRIBE:
-        deliver(exports, peer, PEER_SUBSCRIBE, down->subscribe->request, down->subscribe->attempt,
-                down->subscribe->handle);
-        break;
-    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_EXTEND:
-        for (size_t i = 0; i < down->extend->n_handles; i++)
-            deliver(exports, peer, PEER_EXTEND, down->extend->handles[i]->request,
-                    down->extend->handles[i]->attempt, down->extend->handles[i]->handle);
-        break;
-    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_CONFIRM:
-        deliver(exports, peer, PEER_CONFIRM, down->confirm->request, down->confirm->attempt,
-                down->confirm->handle);
-        break;
-    case BATON__WORKER__V1__PEER_DOWN__MESSAGE_RELEASE:
-        deliver(exports, peer, PEER_RELEASE, down->release->request, down->release->attempt,
-                down->release->handle);
-        break;
-    default: break; /* a second hello, or nothing */
+    for (size_t i = 0; i < wire_peer_down_count(down); i++) { /* none: a second hello, or nothing */
+        struct peer_down message = wire_peer_down(down, i);
+        exports->handlers.message(exports->role, peer->id, &message);
     }
 }
 
@@ -222,22 +194,6 @@ const struct stream_kind kv_export_stream_kind = {
     .ended = on_ended,
 };
 
-static void send_complete(struct peer *peer, const struct peer_up *message)
-{
-    Baton__Worker__V1__Complete complete = BATON__WORKER__V1__COMPLETE__INIT;
-    complete.request = message->request;
-    complete.attempt = message->attempt;
-    complete.first_token = message->first_token;
-    complete.logits_hash = message->logits_hash;
-    complete.finish = message->finish;
-    complete.n_checksums = message->checksum_count;
-    complete.checksums = (uint32_t *)message->checksums; /* packing only reads */
-    Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
-    up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
-    up.complete = &complete;
-    send_up(peer->stream, &up);
-}
-
 void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct peer_up *message)
 {
     struct peer *peer = peer_find(exports, peer_id);
@@ -248,41 +204,9 @@ void kv_export_send(struct kv_export *exports, uint64_t peer_id, const struct pe
                                              "prefill.send_extended"};
     if (FAILPOINT_FAILS(failpoints[message->kind]))
         return;
-    Baton__Worker__V1__Ready ready = BATON__WORKER__V1__READY__INIT;
-    Baton__Worker__V1__Held held = BATON__WORKER__V1__HELD__INIT;
-    Baton__Worker__V1__Gone gone = BATON__WORKER__V1__GONE__INIT;
-    Baton__Worker__V1__Extended extended = BATON__WORKER__V1__EXTENDED__INIT;
-    Baton__Worker__V1__PeerUp up = BATON__WORKER__V1__PEER_UP__INIT;
-    switch (message->kind) {
-    case PEER_COMPLETE: send_complete(peer, message); return;
-    case PEER_READY:
-        ready.request = message->request;
-        ready.attempt = message->attempt;
-        ready.tokens = message->ready_tokens;
-        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_READY;
-        up.ready = &ready;
-        break;
-    case PEER_HELD:
-        held.request = message->request;
-        held.attempt = message->attempt;
-        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_HELD;
-        up.held = &held;
-        break;
-    case PEER_GONE:
-        gone.request = message->request;
-        gone.attempt = message->attempt;
-        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_GONE;
-        up.gone = &gone;
-        break;
-    case PEER_EXTENDED:
-        extended.request = message->request;
-        extended.attempt = message->attempt;
-        extended.left_us = message->left_us;
-        up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_EXTENDED;
-        up.extended = &extended;
-        break;
-    }
-    send_up(peer->stream, &up);
+    struct wire_peer_up_room room;
+    wire_peer_up_pack(message, &room);
+    stream_send(peer->stream, &room.message.base);
 }
 
 /* ---------------------------------------------------------------- checksums */

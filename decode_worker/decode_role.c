@@ -7,6 +7,7 @@
 #include "common/worker/request_names.h"
 #include "common/worker/wire.h"
 #include "decode_worker/kv_import.h"
+#include "decode_worker/prefill_peers.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -496,7 +497,7 @@ static enum status create_parts(struct decode_role *role, struct error *err)
         .block_bytes = worker->block_bytes,
         .max_sinks = worker->config.max_sequences,
         .max_blocks = worker->info.context / worker->info.block_tokens + 1,
-        .max_peers = KV_IMPORT_MAX_PEERS,
+        .max_peers = PREFILL_PEERS_MAX,
         .max_read_blocks = MAX_READ_BLOCKS,
         .heartbeat_us = worker->config.heartbeat_us,
         .silence_limit_us = worker->config.lease_us,

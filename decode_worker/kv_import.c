@@ -7,8 +7,7 @@
 #include "common/membership/worker_message.h"
 #include "common/transport/kv_checksum.h"
 #include "common/worker/wire_peer.h"
-#include "decode_worker/lane_speed.h"
-#include "decode_worker/pair_ends.h"
+#include "decode_worker/prefill_peers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,27 +18,12 @@
 #define MAX_QUEUED_BYTES  (16u << 20)
 #define KEEPALIVE_US      5000000
 
-struct peer {
-    uint64_t id; /* 0: an empty place; never used twice */
-    char address[128], name[64];
-    struct rpc_channel *channel; /* of the last dialling */
-    struct stream *stream;       /* the one that counts; NULL: none */
-    struct kv_peer *pairing;     /* NULL: none */
-    unsigned char transport_address[KV_TRANSPORT_MAX_ADDRESS_BYTES];
-    size_t transport_address_bytes;
-    char lane[32];
-    struct lane_speed speed; /* of this pairing */
-    bool up;                 /* the stream was welcomed */
-    struct pair_ends ends;
-};
-
 struct kv_import {
     struct worker *worker;
     struct kv_import_handlers handlers;
     void *role;
     struct stream_service service;
-    uint64_t last_id;
-    struct peer peers[KV_IMPORT_MAX_PEERS];
+    struct prefill_peers peers;
     uint32_t max_blocks;
     struct block_run *block_runs;  /* [max_blocks] */
     struct kv_read_run *read_runs; /* [max_blocks] */
@@ -47,7 +31,7 @@ struct kv_import {
 
 /* ---------------------------------------------------------------- Peer streams */
 
-static void on_welcome(struct kv_import *imports, struct peer *peer,
+static void on_welcome(struct kv_import *imports, struct prefill_peer *peer,
                        const Baton__Worker__V1__PeerWelcome *welcome)
 {
     if (welcome->version != WORKER_PROTOCOL_VERSION || !welcome->transport_address.len ||
@@ -73,7 +57,7 @@ static void on_welcome(struct kv_import *imports, struct peer *peer,
 static void on_message(struct stream *stream, const ProtobufCMessage *base)
 {
     struct kv_import *imports = stream_role(stream);
-    struct peer *peer = stream_context(stream);
+    struct prefill_peer *peer = stream_context(stream);
     if (peer->stream != stream)
         return; /* of a stream that was given up */
     if (FAILPOINT_FAILS("decode.peer_lose")) {
@@ -91,7 +75,7 @@ static void on_message(struct stream *stream, const ProtobufCMessage *base)
 static void on_ended(struct stream *stream, const struct rpc_end *end)
 {
     struct kv_import *imports = stream_role(stream);
-    struct peer *peer = stream_context(stream);
+    struct prefill_peer *peer = stream_context(stream);
     if (peer->stream != stream)
         return;
     bool was_up = peer->up;
@@ -118,13 +102,13 @@ static const struct stream_kind peer_stream_kind = {
     .ended = on_ended,
 };
 
-static void send_down(struct peer *peer, Baton__Worker__V1__PeerDown *down)
+static void send_down(struct prefill_peer *peer, Baton__Worker__V1__PeerDown *down)
 {
     if (peer->stream)
         stream_send(peer->stream, &down->base);
 }
 
-static void send_hello(struct kv_import *imports, struct peer *peer)
+static void send_hello(struct kv_import *imports, struct prefill_peer *peer)
 {
     const struct worker_info *info = &imports->worker->info;
     Baton__Worker__V1__PeerHello hello = BATON__WORKER__V1__PEER_HELLO__INIT;
@@ -146,56 +130,25 @@ static void send_hello(struct kv_import *imports, struct peer *peer)
 
 /* ---------------------------------------------------------------- peers */
 
-static struct peer *peer_find(struct kv_import *imports, uint64_t id)
+static struct prefill_peer *peer_of(struct kv_import *imports, uint64_t id)
 {
-    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++)
-        if (imports->peers[i].id == id)
-            return &imports->peers[i];
-    return NULL;
-}
-
-static struct peer *peer_of(struct kv_import *imports, uint64_t id)
-{
-    struct peer *peer = peer_find(imports, id);
+    struct prefill_peer *peer = prefill_peers_find(&imports->peers, id);
     ASSERT(id && peer);
     return peer;
 }
 
-/* An empty place, or that of the one known longest of those that left: prefill workers come back at other addresses. */
-static struct peer *peer_place(struct kv_import *imports)
-{
-    struct peer *place = NULL;
-    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++) {
-        struct peer *peer = &imports->peers[i];
-        if (peer->stream || peer->pairing || (place && place->id < peer->id))
-            continue;
-        if (!peer->id || !imports->handlers.peer_used(imports->role, peer->id))
-            place = peer;
-    }
-    if (place && place->channel)
-        rpc_channel_destroy(place->channel);
-    return place;
-}
-
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name)
 {
-    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++)
-        if (imports->peers[i].id && !strcmp(imports->peers[i].address, address))
-            return imports->peers[i].id;
-    struct peer *peer = *address ? peer_place(imports) : NULL;
-    if (!peer)
-        return 0;
-    *peer = (struct peer){.id = ++imports->last_id};
-    str_copy(peer->address, sizeof peer->address, address);
-    str_copy(peer->name, sizeof peer->name, name);
-    return peer->id;
+    const struct prefill_peer *peer = prefill_peers_take(
+        &imports->peers, address, name, imports->handlers.peer_used, imports->role);
+    return peer ? peer->id : 0;
 }
 
 /* A channel is for one dialling: one that was refused repeats that for up to its back-off, a second, to whoever asks again,
  * though a successor may listen at the address by then. */
 enum status kv_import_connect(struct kv_import *imports, uint64_t id)
 {
-    struct peer *peer = peer_of(imports, id);
+    struct prefill_peer *peer = peer_of(imports, id);
     ASSERT(!peer->stream);
     if (peer->channel)
         rpc_channel_destroy(peer->channel);
@@ -220,7 +173,7 @@ enum status kv_import_connect(struct kv_import *imports, uint64_t id)
 
 void kv_import_disconnect(struct kv_import *imports, uint64_t id)
 {
-    struct peer *peer = peer_find(imports, id);
+    struct prefill_peer *peer = prefill_peers_find(&imports->peers, id);
     if (!peer)
         return; /* forgotten: neither was open */
     struct stream *stream = peer->stream;
@@ -254,7 +207,7 @@ static bool same_host(const char *a, const char *b)
 
 enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error *err)
 {
-    struct peer *peer = peer_of(imports, id);
+    struct prefill_peer *peer = peer_of(imports, id);
     ASSERT(!peer->pairing);
     if (!pair_ends_may_pair(&peer->ends))
         return error_set(err, STATUS_UNAVAILABLE,
@@ -278,7 +231,7 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
 
 void kv_import_unpair(struct kv_import *imports, uint64_t id)
 {
-    struct peer *peer = peer_of(imports, id);
+    struct prefill_peer *peer = peer_of(imports, id);
     if (peer->pairing)
         kv_transport_unpair(imports->worker->transport, peer->pairing);
 }
@@ -286,7 +239,7 @@ void kv_import_unpair(struct kv_import *imports, uint64_t id)
 enum status kv_import_read(struct kv_import *imports, uint64_t id, const uint32_t *remote,
                            const uint32_t *local, uint32_t block_count, uint64_t cookie)
 {
-    struct peer *peer = peer_of(imports, id);
+    struct prefill_peer *peer = peer_of(imports, id);
     ASSERT(block_count <= imports->max_blocks);
     if (!peer->pairing)
         return STATUS_UNAVAILABLE;
@@ -336,17 +289,9 @@ uint64_t kv_import_lane_speed(const struct kv_import *imports, uint64_t id)
     return lane_speed_bytes_per_second(&peer_of((struct kv_import *)imports, id)->speed);
 }
 
-static struct peer *peer_of_pairing(struct kv_import *imports, const struct kv_peer *pairing)
-{
-    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++)
-        if (imports->peers[i].pairing == pairing)
-            return &imports->peers[i];
-    return NULL;
-}
-
 void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
 {
-    struct peer *peer = peer_of_pairing(imports, event->peer);
+    struct prefill_peer *peer = prefill_peers_of_pairing(&imports->peers, event->peer);
     if (!peer)
         return; /* of a pairing that was given up, which no sink used */
     bool closed = event->kind == KV_EVENT_PEER_CLOSED;
@@ -400,8 +345,8 @@ enum status kv_import_create(struct worker *worker, const struct kv_import_handl
 
 void kv_import_close(struct kv_import *imports)
 {
-    for (int i = 0; i < KV_IMPORT_MAX_PEERS; i++) {
-        struct peer *peer = &imports->peers[i];
+    for (int i = 0; i < PREFILL_PEERS_MAX; i++) {
+        struct prefill_peer *peer = &imports->peers.items[i];
         peer->stream = NULL; /* its end is not told any more */
         if (peer->channel)
             rpc_channel_destroy(peer->channel);

@@ -9,8 +9,6 @@
 #include "common/worker/stream.h"
 #include "common/worker/worker.h"
 
-#define KV_IMPORT_MAX_PEERS CLUSTER_MAX_WORKERS
-
 struct kv_import;
 
 /* Never called from inside a kv_import function, except by kv_import_kv_event, and peer_used by kv_import_peer. */
@@ -31,7 +29,7 @@ void kv_import_close(struct kv_import *imports);
 void kv_import_destroy(struct kv_import *imports);
 
 /* The id of the prefill worker at this address, the same one for as long as it is used or connected; one that is neither is
- * forgotten when its place is needed, and its id never given again. 0: KV_IMPORT_MAX_PEERS others are used or connected. */
+ * forgotten when its place is needed, and its id never given again. 0: PREFILL_PEERS_MAX others are used or connected. */
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 
 enum status kv_import_connect(struct kv_import *imports, uint64_t peer) WARN_UNUSED;

@@ -1,5 +1,6 @@
 /* kv_import: the prefill workers that a decode worker knows, of which new ones come for as long as it lives. */
 #include "decode_worker/kv_import.h"
+#include "decode_worker/prefill_peers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,8 +30,8 @@ static void test_workers_that_left_make_room(void **state)
     struct kv_import_handlers handlers = {.peer_used = peer_used};
     struct kv_import *imports;
     assert_int_equal(kv_import_create(&worker, &handlers, NULL, &imports), STATUS_OK);
-    uint64_t ids[KV_IMPORT_MAX_PEERS];
-    for (unsigned i = 0; i < KV_IMPORT_MAX_PEERS; i++) {
+    uint64_t ids[PREFILL_PEERS_MAX];
+    for (unsigned i = 0; i < PREFILL_PEERS_MAX; i++) {
         ids[i] = peer_at(imports, i);
         assert_int_not_equal(ids[i], 0);
         assert_int_equal(peer_at(imports, i), ids[i]);
@@ -39,7 +40,7 @@ static void test_workers_that_left_make_room(void **state)
     assert_int_equal(peer_at(imports, 1000), 0); /* all are used */
     not_used = ids[5];
     uint64_t id = peer_at(imports, 1000);
-    assert_true(id > ids[KV_IMPORT_MAX_PEERS - 1]); /* an id names one worker for ever */
+    assert_true(id > ids[PREFILL_PEERS_MAX - 1]); /* an id names one worker for ever */
     assert_int_equal(peer_at(imports, 1000), id);
     assert_int_equal(peer_at(imports, 5), 0);
     assert_int_equal(peer_at(imports, 6), ids[6]);

@@ -1,0 +1,252 @@
+#include "decode_worker/sink_runner.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MODULE "decode_role" /* whose hands these are */
+
+/* What an action brought about at once. It is told to the sinks after the list of actions is done. */
+enum outcome_kind {
+    OUTCOME_RESERVE_FAILED,
+    OUTCOME_CONNECT_FAILED,
+    OUTCOME_PAIR_UP,
+    OUTCOME_PAIR_REFUSED,
+    OUTCOME_READ_FAILED,
+    OUTCOME_VERIFIED
+};
+struct sink_outcome {
+    enum outcome_kind kind;
+    struct sequence_key key;
+    uint64_t peer, cookie;
+    enum status status;
+    bool good;
+};
+
+enum status sink_runner_init(struct sink_runner *runner, struct worker *worker,
+                             const struct sink_config *config, struct error *err)
+{
+    *runner = (struct sink_runner){.worker = worker};
+    TRY(sink_table_create(config, &runner->sinks, err));
+    enum status status = sink_actions_init(&runner->actions, runner->sinks);
+    if (status == STATUS_OK)
+        status = request_names_init(&runner->names, config->max_sinks);
+    if (status == STATUS_OK)
+        runner->outcomes = calloc(runner->actions.capacity, sizeof *runner->outcomes);
+    if (runner->outcomes)
+        return STATUS_OK;
+    sink_runner_deinit(runner);
+    return error_set(err, STATUS_LIMIT, "out of memory for the decode role");
+}
+
+void sink_runner_deinit(struct sink_runner *runner)
+{
+    request_names_deinit(&runner->names);
+    free(runner->outcomes);
+    sink_actions_deinit(&runner->actions);
+    sink_table_destroy(runner->sinks);
+    *runner = (struct sink_runner){0};
+}
+
+void sink_runner_log_end(struct sink_runner *runner, struct sequence_key key, const char *how)
+{
+    if (!request_names_has(&runner->names, key))
+        return; /* told already: the step thread was not the first to end it */
+    log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"sequence ended\"",
+              request_names_get(&runner->names, key), key.request, key.attempt, how);
+    request_names_drop(&runner->names, key);
+}
+
+static void note(struct sink_runner *runner, struct sink_outcome outcome)
+{
+    ASSERT(runner->outcome_count < runner->actions.capacity); /* one an action at most */
+    runner->outcomes[runner->outcome_count++] = outcome;
+}
+
+static void reserve(struct sink_runner *runner, struct sequence_key key)
+{
+    ASSERT(runner->pending.tokens); /* a sink reserves as an answer to its Decode, once */
+    runner->pending.key = key;
+    request_names_put(&runner->names, key, runner->pending_name);
+    log_debug(MODULE,
+              "req=%s id=%016" PRIx64 " attempt=%u tokens=%u plan=%s msg=\"sequence begins\"",
+              request_names_get(&runner->names, key), key.request, key.attempt,
+              runner->pending.token_count, runner->pending.plan == PLAN_LOCAL ? "local" : "pull");
+    if (step_loop_add(runner->worker->steps, &runner->pending) != STATUS_OK)
+        note(runner, (struct sink_outcome){.kind = OUTCOME_RESERVE_FAILED, .key = key});
+    runner->pending.tokens = NULL;
+}
+
+static void pair(struct sink_runner *runner, uint64_t peer)
+{
+    struct error err;
+    enum status status = kv_import_pair(runner->imports, peer, &err);
+    if (status != STATUS_OK) {
+        char quoted[600];
+        log_error_limited(MODULE, "peer=%s status=%s why=%s msg=\"can't pair\"",
+                          kv_import_name(runner->imports, peer), status_name(status),
+                          log_quote(err.text, quoted, sizeof quoted));
+    }
+    note(runner,
+         (struct sink_outcome){.kind = status == STATUS_OK ? OUTCOME_PAIR_UP : OUTCOME_PAIR_REFUSED,
+                               .peer = peer});
+}
+
+static void read_blocks(struct sink_runner *runner, const struct sink_action *action)
+{
+    FAILPOINT("decode.reading");
+    enum status status = kv_import_read(runner->imports, action->peer, action->remote,
+                                        action->local, action->block_count, action->cookie);
+    if (status == STATUS_OK && FAILPOINT_FAILS("decode.lane_lose"))
+        kv_import_unpair(runner->imports, action->peer);
+    if (status != STATUS_OK)
+        note(runner, (struct sink_outcome){
+                         .kind = OUTCOME_READ_FAILED, .cookie = action->cookie, .status = status});
+}
+
+static void verify(struct sink_runner *runner, const struct sink_action *action)
+{
+    bool good =
+        kv_import_verify(runner->imports, action->local, action->checksums, action->block_count);
+    note(runner,
+         (struct sink_outcome){.kind = OUTCOME_VERIFIED, .cookie = action->cookie, .good = good});
+}
+
+static void send_token(struct sink_runner *runner, const struct sink_action *action)
+{
+    struct step_token token = {.key = {action->request, action->attempt},
+                               .index = action->index,
+                               .token = action->first_token,
+                               .logits_hash = action->logits_hash,
+                               .finish = action->finish};
+    session_send_tokens(&runner->worker->session, &token, 1);
+}
+
+/* A read that failed says how, too. */
+static void send_lost(struct sink_runner *runner, struct sequence_key key, enum sink_reason reason)
+{
+    char why[64];
+    bool how = reason == SINK_REASON_READ && runner->read_failure;
+    snprintf(why, sizeof why, "%s%s%s", sink_reason_name(reason), how ? ": " : "",
+             how ? kv_failure_name(runner->read_failure) : "");
+    counter_add(runner->worker->metrics.handoffs_failed, 1);
+    session_send_lost(&runner->worker->session, key, why, "");
+}
+
+static void send_refused(struct sink_runner *runner, const struct sink_action *action)
+{
+    const char *sentence = runner->sentence;
+    if (!sentence)
+        sentence = action->reason == SINK_REASON_LIMIT
+                       ? "the worker holds as many requests as --max-sequences allows"
+                       : "the handle can't be used by this worker";
+    session_send_refused(&runner->worker->session,
+                         (struct sequence_key){action->request, action->attempt},
+                         sink_reason_name(action->reason), sentence, action->retry);
+}
+
+static void send_pulled(struct sink_runner *runner, const struct sink_action *action)
+{
+    Baton__Worker__V1__Pulled pulled = BATON__WORKER__V1__PULLED__INIT;
+    pulled.request = action->request;
+    pulled.attempt = action->attempt;
+    pulled.lane = (char *)kv_import_lane(runner->imports, action->peer); /* packing only reads */
+    pulled.lane_bytes_per_second = kv_import_lane_speed(runner->imports, action->peer);
+    pulled.bytes = action->pulled_bytes;
+    pulled.bytes_before_complete = action->early_bytes;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_PULLED;
+    up.pulled = &pulled;
+    if (!FAILPOINT_FAILS("decode.send_pulled"))
+        session_send(&runner->worker->session, &up);
+    counter_add(runner->worker->metrics.handoffs_ok, 1);
+}
+
+static void run_action(struct sink_runner *runner, const struct sink_action *action)
+{
+    struct sequence_key key = {action->request, action->attempt};
+    switch (action->kind) {
+    case SINK_RESERVE: reserve(runner, key); break;
+    case SINK_UNRESERVE:
+        step_loop_remove(runner->worker->steps, key);
+        sink_runner_log_end(runner, key,
+                            action->reason == SINK_REASON_NONE ? "released"
+                                                               : sink_reason_name(action->reason));
+        break;
+    case SINK_ADMIT:
+        if (!action->compute_prompt) /* else it computes since it was reserved */
+            step_loop_admit(runner->worker->steps, key, action->first_token, action->logits_hash);
+        break;
+    case SINK_CONNECT:
+        if (kv_import_connect(runner->imports, action->peer) != STATUS_OK)
+            note(runner,
+                 (struct sink_outcome){.kind = OUTCOME_CONNECT_FAILED, .peer = action->peer});
+        break;
+    case SINK_CLOSE: kv_import_disconnect(runner->imports, action->peer); break;
+    case SINK_PAIR: pair(runner, action->peer); break;
+    case SINK_UNPAIR: kv_import_unpair(runner->imports, action->peer); break;
+    case SINK_SEND_PEER:
+        if (action->message.kind == PEER_CONFIRM)
+            FAILPOINT("decode.before_confirm");
+        kv_import_send(runner->imports, action->peer, &action->message);
+        if (action->message.kind == PEER_CONFIRM)
+            FAILPOINT("decode.after_confirm");
+        break;
+    case SINK_READ: read_blocks(runner, action); break;
+    case SINK_VERIFY: verify(runner, action); break;
+    case SINK_SEND_TOKEN: /* the first and the last */
+        send_token(runner, action);
+        sink_runner_log_end(runner, key, "finished");
+        break;
+    case SINK_SEND_LOST: send_lost(runner, key, action->reason); break;
+    case SINK_SEND_REFUSED: send_refused(runner, action); break;
+    case SINK_SEND_PULLED: send_pulled(runner, action); break;
+    }
+}
+
+static void tell_outcome(struct sink_runner *runner, const struct sink_outcome *outcome)
+{
+    uint64_t now_us = clock_now_us();
+    struct sink_actions *out = &runner->actions;
+    switch (outcome->kind) {
+    case OUTCOME_RESERVE_FAILED:
+        sink_on_reserve_failed(runner->sinks, now_us, outcome->key.request, outcome->key.attempt,
+                               true, out);
+        break;
+    case OUTCOME_CONNECT_FAILED:
+        sink_on_connect_failed(runner->sinks, now_us, outcome->peer, out);
+        break;
+    case OUTCOME_PAIR_UP: sink_on_pair_up(runner->sinks, now_us, outcome->peer, out); break;
+    case OUTCOME_PAIR_REFUSED:
+        sink_on_peer_refused(runner->sinks, now_us, outcome->peer, SINK_REASON_PAIRING, out);
+        break;
+    case OUTCOME_READ_FAILED:
+        sink_on_read_done(runner->sinks, now_us, outcome->cookie, outcome->status, out);
+        break;
+    case OUTCOME_VERIFIED:
+        sink_on_verified(runner->sinks, now_us, outcome->cookie, outcome->good, out);
+        break;
+    }
+}
+
+/* Carries out the list that a sink_on_... call has left, then tells the outcomes, which leave lists of their own. */
+void sink_runner_run(struct sink_runner *runner)
+{
+    for (;;) {
+        for (uint32_t i = 0; i < runner->actions.count; i++)
+            run_action(runner, &runner->actions.items[i]);
+        runner->actions.count = 0;
+        if (runner->outcome_count == 0)
+            return;
+        struct sink_outcome outcome = runner->outcomes[0];
+        runner->outcome_count--;
+        for (uint32_t i = 0; i < runner->outcome_count; i++)
+            runner->outcomes[i] = runner->outcomes[i + 1];
+        tell_outcome(runner, &outcome);
+    }
+}

@@ -20,6 +20,7 @@ def mutant(name, why, breaks, *edits, ignore=""):
 
 
 SOURCE = "common/handoff/source.c"
+SOURCE_TABLE = "common/handoff/source_table.c"
 SINK = "common/handoff/sink.c"
 PULL = "common/handoff/sink_pull.c"
 STATE = "common/handoff/sink_state.h"
@@ -143,7 +144,7 @@ CODE = [
             "uint32_t whole = tokens % 4 ? tokens - tokens % 4 + 4 : tokens;\n    if (whole > source->token_count)\n        whole = source->token_count;")),
     mutant("no_lease", "a lease never ends", "free",
            (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us <= now_us)", "if (false)"),
-           (SOURCE, "if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)", "if (false)")),
+           (SOURCE_TABLE, "if (source->state >= SOURCE_OPENED && source->lease_end_us < next_us)", "if (false)")),
     mutant("session_loss_drops_handles", "a lost Session ends open handles too", "runs terminal",
            (SOURCE, "        if (table->slots[i].state == SOURCE_QUEUED)\n            end", "        if (table->slots[i].state != SOURCE_UNUSED)\n            end")),
     mutant("publishes_to_lost_stream", "a lost Peer stream stays subscribed, and no heartbeat subscribes again", "runs terminal waits",

@@ -2,8 +2,9 @@
  * pool, the reader receives into its runs; both sides of a connection know the length of what comes before it does. Non-blocking,
  * level-triggered: one epoll descriptor is readable while there is something to do, and one turn does a bounded amount.
  *
- *  - tcp_owner: listens, admits readers by the secret that was minted for each (kv_transport_admit), answers their asks. A connection
- *    costs a fixed amount, also one whose reader never reads; strangers have a few seconds to become readers.
+ *  - tcp_owner: listens, admits readers by the secret that was minted for each (kv_transport_admit), answers their asks
+ *    (tcp_answers: what is still to be sent). A connection costs a fixed amount, also one whose reader never reads; strangers have a
+ *    few seconds to become readers.
  *  - tcp_link: one pairing. It is the byte path of the lane tcp, and on every lane it tells that the peer died: the kernel
  *    closes the sockets of a process that ends, however it ends. (On shm kv_life knows it earlier, as a rule.)
  *

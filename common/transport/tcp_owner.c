@@ -3,11 +3,11 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/transport/tcp.h"
+#include "common/transport/tcp_answers.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define DEFAULT_CONNECTIONS 512
@@ -16,12 +16,6 @@
 #define ACCEPT_RETRY_US     50000   /* when descriptors or memory have run out */
 #define LOG_INTERVAL_US     1000000 /* between two lines about strangers */
 #define IN_BYTES            (64 * KV_FRAME_BYTES)
-
-struct answer {
-    uint64_t bytes, done; /* done: of the head, then of the bytes */
-    const uint8_t *from;
-    uint8_t head[KV_FRAME_BYTES];
-};
 
 struct admission {
     uint64_t id; /* 0: not given */
@@ -36,8 +30,7 @@ struct tcp_client {
     uint64_t accepted_us, number; /* in the order of their coming */
     struct tcp_at from;
     struct kv_frames frames;
-    uint32_t first, count;                  /* of answers: a ring */
-    struct answer answers[KV_FRAME_WINDOW]; /* and WELCOME, before anything is asked for */
+    struct tcp_answers answers; /* and WELCOME, before anything is asked for */
 };
 TAILQ_HEAD(tcp_clients, tcp_client);
 
@@ -94,69 +87,6 @@ static void client_refuse(struct tcp_lane *lane, struct tcp_client *client, enum
     client_close(lane, client);
 }
 
-/* -- answers -- */
-
-static void put_answer(struct tcp_client *client, const struct kv_frame *head, const uint8_t *from,
-                       uint64_t bytes)
-{
-    struct answer *slot = &client->answers[(client->first + client->count++) % KV_FRAME_WINDOW];
-    *slot = (struct answer){.bytes = bytes, .from = from};
-    kv_frame_encode(head, slot->head);
-}
-
-static int next_parts(struct tcp_client *client, size_t limit, struct iovec parts[TCP_MAX_PARTS])
-{
-    int count = 0;
-    for (uint32_t i = 0; i < client->count && count + 2 <= TCP_MAX_PARTS && limit > 0; i++) {
-        struct answer *slot = &client->answers[(client->first + i) % KV_FRAME_WINDOW];
-        uint64_t done = slot->done;
-        if (done < KV_FRAME_BYTES) {
-            parts[count++] = (struct iovec){slot->head + done, KV_FRAME_BYTES - done};
-            done = KV_FRAME_BYTES;
-        }
-        uint64_t at = done - KV_FRAME_BYTES, left = slot->bytes - at;
-        size_t bytes = left < limit ? left : limit;
-        if (bytes > 0) /* sendmsg only reads */
-            parts[count++] = (struct iovec){(void *)(uintptr_t)(slot->from + at), bytes};
-        limit -= bytes;
-        if (bytes < left)
-            break;
-    }
-    return count;
-}
-
-static void sent(struct tcp_client *client, size_t bytes)
-{
-    while (bytes > 0) {
-        struct answer *slot = &client->answers[client->first];
-        uint64_t left = KV_FRAME_BYTES + slot->bytes - slot->done;
-        uint64_t part = bytes < left ? bytes : left;
-        slot->done += part;
-        bytes -= part;
-        if (part < left)
-            return;
-        client->first = (client->first + 1) % KV_FRAME_WINDOW;
-        client->count--;
-    }
-}
-
-/* One turn. False: the connection has failed. */
-static bool send_answers(struct tcp_client *client, size_t *budget)
-{
-    struct iovec parts[TCP_MAX_PARTS];
-    size_t limit = *budget < TCP_TURN_BYTES ? *budget : TCP_TURN_BYTES;
-    struct msghdr message = {.msg_iov = parts};
-    message.msg_iovlen = (size_t)next_parts(client, limit, parts);
-    if (message.msg_iovlen == 0)
-        return true;
-    ssize_t got = sendmsg(client->source.fd, &message, MSG_NOSIGNAL);
-    if (got < 0)
-        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-    *budget -= (size_t)got < *budget ? (size_t)got : *budget;
-    sent(client, (size_t)got);
-    return true;
-}
-
 /* -- what readers say -- */
 
 /* The same time for every secret. */
@@ -211,17 +141,18 @@ static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const str
         .kind = KV_FRAME_WELCOME,
         .welcome = {KV_ADMITTED, owner->pool_id, lane->transport->pool_bytes},
     };
-    put_answer(client, &welcome, NULL, 0);
+    tcp_answers_put(&client->answers, &welcome, NULL, 0);
 }
 
 static void on_ask(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *ask)
 {
-    if (!lane->serves || client->count >= KV_FRAME_WINDOW) {
+    if (!lane->serves || client->answers.count == KV_FRAME_WINDOW) {
         client_refuse(lane, client, KV_REFUSED_MISUSE);
         return;
     }
     struct kv_frame head = {.kind = KV_FRAME_ANSWER, .answer = {ask->ask.number, ask->ask.bytes}};
-    put_answer(client, &head, lane->transport->pool + ask->ask.offset, ask->ask.bytes);
+    tcp_answers_put(&client->answers, &head, lane->transport->pool + ask->ask.offset,
+                    ask->ask.bytes);
 }
 
 static void on_bad_frame(struct tcp_lane *lane, struct tcp_client *client)
@@ -268,8 +199,8 @@ void tcp_client_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t
         take_frames(lane, client);
     if (source->fd < 0)
         return;
-    if (!send_answers(client, budget) ||
-        !tcp_wait_for(lane, source, EPOLLIN | (client->count > 0 ? EPOLLOUT : 0)))
+    if (!tcp_answers_send(&client->answers, source->fd, budget) ||
+        !tcp_wait_for(lane, source, EPOLLIN | (client->answers.count > 0 ? EPOLLOUT : 0)))
         client_close(lane, client);
 }
 

@@ -1,5 +1,5 @@
 /* Shared by the files of the dispatch thread only: dispatch.c (thread, inbox, time), dispatch_request.c (the life of requests),
- * dispatch_place.c (who gets a worker), dispatch_worker.c (what workers say). */
+ * dispatch_place.c (who gets a worker), dispatch_command.c (what workers are told), dispatch_worker.c (what they say). */
 #ifndef BATON_ROUTER_DISPATCH_INTERNAL_H
 #define BATON_ROUTER_DISPATCH_INTERNAL_H
 
@@ -78,6 +78,8 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
 /* dispatch_worker.c */
 void worker_said(struct dispatch *dispatch, struct link_message *message);
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link);
+
+/* dispatch_command.c: one of the life's SEND_... actions. Nothing is sent where the session is down. */
 void worker_command(struct dispatch *dispatch, struct request *request,
                     const struct life_action *action);
 

@@ -1,0 +1,116 @@
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "router/dispatch_internal.h"
+
+static Baton__Worker__V1__Sampling sampling_message(const struct request *request)
+{
+    const struct sampling *sampling = &request->sampling;
+    Baton__Worker__V1__Sampling message = BATON__WORKER__V1__SAMPLING__INIT;
+    message.temperature = sampling->temperature;
+    message.top_k = sampling->top_k;
+    message.top_p = sampling->top_p;
+    message.min_p = sampling->min_p;
+    message.seed = sampling->seed;
+    message.max_tokens = sampling->max_tokens;
+    message.min_tokens = sampling->min_tokens;
+    message.ignore_eos = sampling->ignore_eos;
+    message.n_stop_ids = sampling->stop_id_count;
+    message.stop_ids = (uint32_t *)sampling->stop_ids;
+    message.logits_hash = request->return_logits_hash;
+    return message;
+}
+
+/* What can't be sent is not lost: the stream ends, and the loss of the session tells request_life. */
+static void send_command(struct worker *worker, const Baton__Worker__V1__SessionDown *command)
+{
+    if (worker_link_send(worker->link, command) != STATUS_LIMIT)
+        return;
+    log_error_limited("dispatch",
+                      "worker=%s msg=\"doesn't read its commands: closing the session\"",
+                      worker->info.name);
+    worker_link_close(worker->link);
+}
+
+static void send_prefill(struct dispatch *dispatch, struct request *request, struct worker *worker,
+                         const struct life_action *action)
+{
+    Baton__Worker__V1__Sampling sampling = sampling_message(request);
+    Baton__Worker__V1__Prefill prefill = BATON__WORKER__V1__PREFILL__INIT;
+    prefill.request = request->id;
+    prefill.attempt = action->attempt;
+    prefill.n_prompt = request->prompt_count;
+    prefill.prompt = request->prompt;
+    prefill.n_emitted = action->emitted_count;
+    prefill.emitted = request->emitted;
+    prefill.sampling = &sampling;
+    prefill.request_name = request->name;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
+    command.prefill = &prefill;
+
+    request->prefilled = request->confirmed = false;
+    str_copy(request->timing.prefill_worker, sizeof request->timing.prefill_worker,
+             worker->info.name);
+    counter_add(dispatch->config.metrics->prefill_runs, 1);
+    if (!FAILPOINT_FAILS("router.send_prefill"))
+        send_command(worker, &command);
+}
+
+static void send_decode(struct dispatch *dispatch, struct request *request, struct worker *worker,
+                        const struct life_action *action)
+{
+    Baton__Worker__V1__Sampling sampling = sampling_message(request);
+    Baton__Worker__V1__Decode decode = BATON__WORKER__V1__DECODE__INIT;
+    decode.request = request->id;
+    decode.attempt = action->attempt;
+    decode.n_prompt = request->prompt_count;
+    decode.prompt = request->prompt;
+    decode.n_emitted = action->emitted_count;
+    decode.emitted = request->emitted;
+    decode.sampling = &sampling;
+    decode.request_name = request->name;
+    if (action->with_handle) {
+        decode.handle = &request->handle;
+        decode.source_address = request->source_address;
+        decode.source_name = request->timing.prefill_worker;
+    } else {
+        *request->timing.prefill_worker = 0;
+        counter_add(dispatch->config.metrics->local_prefills, 1);
+    }
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_DECODE;
+    command.decode = &decode;
+
+    request->confirmed = false;
+    str_copy(request->timing.decode_worker, sizeof request->timing.decode_worker,
+             worker->info.name);
+    if (!FAILPOINT_FAILS("router.send_decode"))
+        send_command(worker, &command);
+}
+
+static void send_release(struct request *request, struct worker *worker,
+                         const struct life_action *action)
+{
+    Baton__Worker__V1__Release release = BATON__WORKER__V1__RELEASE__INIT;
+    release.request = request->id;
+    release.attempt = action->attempt;
+    Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
+    command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_RELEASE;
+    command.release = &release;
+    if (!FAILPOINT_FAILS("router.send_release"))
+        send_command(worker, &command);
+}
+
+void worker_command(struct dispatch *dispatch, struct request *request,
+                    const struct life_action *action)
+{
+    struct worker *worker = workers_get(&dispatch->workers, action->worker);
+    if (!worker || !worker->link || !worker->link->up)
+        return; /* its session is down: that was said, or is about to be */
+    switch (action->kind) {
+    case LIFE_SEND_PREFILL: send_prefill(dispatch, request, worker, action); break;
+    case LIFE_SEND_DECODE: send_decode(dispatch, request, worker, action); break;
+    default: send_release(request, worker, action);
+    }
+}

@@ -4,11 +4,11 @@
 #include "common/base/str.h"
 #include "common/rpc/grpc/address.h"
 #include "common/rpc/grpc/call.h"
-#include "common/rpc/grpc/channel_args.h"
 #include "common/rpc/grpc/health.h"
 #include "common/rpc/grpc/listener.h"
 #include "common/rpc/grpc/reflection.h"
 #include "common/rpc/grpc/runtime.h"
+#include "common/rpc/grpc/server_core.h"
 
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
@@ -21,7 +21,6 @@
 
 #define DEFAULT_MAX_CALLS     16384
 #define DEFAULT_CONNECTIONS   4096
-#define DEFAULT_RECEIVE_BYTES ((size_t)512 << 20)
 #define ACCEPTORS_PER_QUEUE   8
 #define MAX_PATH_BYTES        256
 #define LOOK_EVERY_US         1000000 /* for calls that say nothing, at the longest */
@@ -197,47 +196,6 @@ static void on_shutdown(struct tag *tag, bool ok)
 
 /* --- start --- */
 
-/* Of one connection. More than there may be calls, so that surplus ones hear of it instead of waiting in their client. */
-static int streams_limit(const struct rpc_server *server)
-{
-    return server->max_calls < INT_MAX / 2 ? 2 * (int)server->max_calls : INT_MAX;
-}
-
-/* What connections and incoming messages may take. Core checks a message's size when it has all of it, so without this a client
- * that announces 4 GiB may send them. */
-static grpc_resource_quota *memory_quota(const struct rpc_server_config *config,
-                                         struct channel_args *args)
-{
-    grpc_resource_quota *quota = grpc_resource_quota_create("server");
-    grpc_resource_quota_resize(quota, config->max_receive_memory_bytes
-                                          ? config->max_receive_memory_bytes
-                                          : DEFAULT_RECEIVE_BYTES);
-    channel_args_add_pointer(args, GRPC_ARG_RESOURCE_QUOTA, quota,
-                             grpc_resource_quota_arg_vtable());
-    return quota;
-}
-
-static grpc_server *create_core(const struct rpc_server *server,
-                                const struct rpc_server_config *config)
-{
-    struct rpc_runtime *runtime = server->runtime;
-    struct channel_args args = {0};
-    /* What is refused here has no reason of ours: it is for what must not even be read. */
-    channel_args_add_common(&args, 2 * server->max_message_bytes, config->keepalive_us);
-    channel_args_add(&args, GRPC_ARG_MAX_METADATA_SIZE, RPC_MAX_METADATA_BYTES);
-    channel_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_limit(server));
-    channel_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT,
-                     0); /* on, two servers share a port silently */
-    channel_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
-    grpc_resource_quota *quota = memory_quota(config, &args);
-    grpc_channel_args core_args = {args.count, args.items};
-    grpc_server *core = grpc_server_create(&core_args, NULL);
-    grpc_resource_quota_unref(quota);
-    for (uint32_t i = 0; i < rpc_runtime_queue_count(runtime); i++)
-        grpc_server_register_completion_queue(core, rpc_runtime_queue(runtime, i), NULL);
-    return core;
-}
-
 static void on_connection(void *context, int fd)
 {
     struct rpc_server *server = context;
@@ -386,7 +344,13 @@ enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_serve
     made->late_context = config->late_context;
     made->shutdown_tag.run = on_shutdown;
     call_set_init(&made->calls);
-    made->core = create_core(made, config);
+    const struct server_core_limits limits = {
+        .max_message_bytes = made->max_message_bytes,
+        .max_calls = made->max_calls,
+        .max_receive_memory_bytes = config->max_receive_memory_bytes,
+        .keepalive_us = config->keepalive_us,
+    };
+    made->core = server_core_create(runtime, &limits);
     made->credentials = grpc_insecure_server_credentials_create();
     made->health = health_create(config->services, config->service_count);
     made->reflection = reflection_create(config);

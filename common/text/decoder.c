@@ -4,7 +4,7 @@
 #include "common/base/str.h"
 #include "common/base/utf8.h"
 #include "common/text/byte_level.h"
-#include "common/text/pre_tokenizer.h"
+#include "common/text/decoder_steps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +15,6 @@
 struct decoder_room {
     struct regex_scratch *scratch;
     struct str text, other;
-};
-
-struct decoder_step {
-    enum { STEP_REPLACE, STEP_STRIP, STEP_METASPACE } kind;
-    struct pattern pattern; /* REPLACE */
-    char *content;
-    size_t content_length;
-    char stripped[5]; /* STRIP: one character */
-    size_t stripped_length, start, stop;
-    struct metaspace metaspace;
 };
 
 /* While it is read: how far the chain has come. What stands behind may only be what comes later here. */
@@ -247,69 +237,6 @@ void decoder_seal(struct decoder *decoder)
     decoder->room = NULL;
 }
 
-static enum status replace(const struct decoder_step *step, struct regex_scratch *scratch,
-                           const struct str *in, struct str *out, struct error *err)
-{
-    struct pattern_search search = {.scratch = scratch, .text = in->data, .length = in->length};
-    if (in->length == 0) /* not even an empty match */
-        return STATUS_OK;
-    return pattern_replace(&step->pattern, &search, step->content, step->content_length, out, err);
-}
-
-static void strip(const struct decoder_step *step, const struct str *in, struct str *out)
-{
-    const char *from = in->data, *to = in->data + in->length;
-    size_t width = step->stripped_length;
-    for (size_t i = 0; i < step->start && (size_t)(to - from) >= width &&
-                       memcmp(from, step->stripped, width) == 0;
-         i++)
-        from += width;
-    for (size_t i = 0; i < step->stop && (size_t)(to - from) >= width &&
-                       memcmp(to - width, step->stripped, width) == 0;
-         i++)
-        to -= width;
-    str_append(out, from, (size_t)(to - from));
-}
-
-static void put_spaces(const struct metaspace *metaspace, bool first, const struct str *in,
-                       struct str *out)
-{
-    for (size_t at = 0; at < in->length;) {
-        if (in->length - at < metaspace->length ||
-            memcmp(in->data + at, metaspace->replacement, metaspace->length) != 0) {
-            str_append(out, in->data + at++, 1);
-            continue;
-        }
-        if (!first || metaspace->prepend == PREPEND_NEVER)
-            str_append(out, " ", 1);
-        at += metaspace->length;
-    }
-}
-
-/* What the spelling becomes, in `text`, which has it now; `other` is room. */
-static enum status run_steps(const struct decoder *decoder, struct regex_scratch *scratch,
-                             bool first, struct str *text, struct str *other, struct error *err)
-{
-    for (size_t i = 0; i < decoder->step_count; i++) {
-        const struct decoder_step *step = &decoder->steps[i];
-        str_clear(other);
-        if (step->kind == STEP_REPLACE)
-            TRY(replace(step, scratch, text, other, err));
-        else if (step->kind == STEP_STRIP)
-            strip(step, text, other);
-        else
-            put_spaces(&step->metaspace, first, text, other);
-        if (other->truncated)
-            return error_set(err, STATUS_LIMIT,
-                             "a token becomes text of more than %u bytes in the decoder",
-                             DECODER_LIMIT_TOKEN);
-        struct str made = *other;
-        *other = *text;
-        *text = made;
-    }
-    return STATUS_OK;
-}
-
 static int hexadecimal(char c)
 {
     if (c >= '0' && c <= '9')
@@ -355,7 +282,7 @@ static enum status work_out(struct decoder *decoder, bool first, const char *spe
     uint32_t *offset = first ? &token->first_offset : &token->offset;
     str_clear(&room->text);
     str_append(&room->text, spelling, length);
-    TRY(run_steps(decoder, room->scratch, first, &room->text, &room->other, err));
+    TRY(decoder_steps_run(decoder, room->scratch, first, &room->text, &room->other, err));
     if (decoder->byte_fallback && read_byte(&room->text, &byte)) {
         token->is_byte = true;
         str_clear(&room->text);
@@ -363,16 +290,6 @@ static enum status work_out(struct decoder *decoder, bool first, const char *spe
     }
     *(first ? &token->first_length : &token->length) = (uint32_t)room->text.length;
     return pool_add(decoder, room->text.data, room->text.length, offset, err);
-}
-
-/* Whether a token reads differently at the start of a text. */
-static bool first_differs(const struct decoder *decoder)
-{
-    for (size_t i = 0; i < decoder->step_count; i++)
-        if (decoder->steps[i].kind == STEP_METASPACE &&
-            decoder->steps[i].metaspace.prepend != PREPEND_NEVER)
-            return true;
-    return false;
 }
 
 static enum status add_bytes(struct decoder *decoder, const char *spelling, size_t length,
@@ -400,7 +317,7 @@ enum status decoder_add(struct decoder *decoder, uint32_t id, const char *spelli
         TRY(work_out(decoder, false, spelling, length, &token, err));
     token.first_offset = token.offset;
     token.first_length = token.length;
-    if (first_differs(decoder))
+    if (decoder_steps_know_first(decoder))
         TRY(work_out(decoder, true, spelling, length, &token, err));
     decoder->tokens[id] = token;
     return STATUS_OK;

@@ -1,38 +1,11 @@
 /* Packed weights that are kept: the same answers from them, and never from a file that isn't of these weights. */
-#include "common/engine/engine.h"
 #include "common/engine/model/weight_cache.h"
-#include "tests/unit/model_mutation.h"
+#include "tests/unit/model_answer.h"
 
 #include <fcntl.h>
 
 #define MODEL     "llama"
 #define FILE_NAME "baton.cpu-1.bf16-bf16.packed"
-
-static uint64_t answer_of(struct engine_config config)
-{
-    static const uint32_t tokens[] = {5, 99, 380, 7}, blocks[] = {0};
-    config.model_dir = model_folder;
-    config.block_tokens = 16;
-    config.block_count = 1;
-    config.max_rows = 4;
-    config.max_sequences = 1;
-    struct sampling sampling = sampling_default();
-    struct engine_sequence s = {.tokens = tokens,
-                                .token_count = 4,
-                                .blocks = blocks,
-                                .block_count = 1,
-                                .prompt_rows = 4,
-                                .sample = true,
-                                .sampling = &sampling};
-    struct engine *engine;
-    struct error err;
-    if (engine_open(&config, &engine, &err) != STATUS_OK ||
-        engine_attach_pool(engine, NULL, &err) != STATUS_OK ||
-        engine_step(engine, &s, 1, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    engine_close(engine);
-    return s.logits_hash;
-}
 
 static const struct engine_config BESIDE = {.weight_cache = "beside",
                                             .kernels = {.isa = ISA_PORTABLE, .threads = 2}};
@@ -66,17 +39,17 @@ static void test_every_type_answers_alike_from_what_is_kept(void **state)
         config.weights = cases[i].weights;
         config.kernels.f32 = cases[i].f32;
         config.weight_cache = NULL;
-        uint64_t plain = answer_of(config);
+        uint64_t plain = model_answer(config);
         assert_int_equal(file_of(cases[i].name), 0);
         config.weight_cache = "beside";
-        assert_true(answer_of(config) == plain); /* packed and kept */
+        assert_true(model_answer(config) == plain); /* packed and kept */
         ino_t kept = file_of(cases[i].name);
         assert_true(kept != 0);
         config.kernels.threads = 1;
-        assert_true(answer_of(config) == plain); /* mapped */
+        assert_true(model_answer(config) == plain); /* mapped */
         assert_int_equal(file_of(cases[i].name), kept);
         config.weight_cache = "off";
-        assert_true(answer_of(config) == plain);
+        assert_true(model_answer(config) == plain);
     }
 }
 
@@ -97,12 +70,12 @@ static void test_a_damaged_file_is_made_again(void **state)
         {.kind = FIFO, .file = FILE_NAME},
     };
     model_copy(MODEL, model_folder);
-    uint64_t plain = answer_of(BESIDE);
+    uint64_t plain = model_answer(BESIDE);
     struct model_bytes sound = model_read(model_folder, FILE_NAME);
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         model_mutate(model_folder, &damages[i]);
         ino_t damaged = file_of(FILE_NAME);
-        assert_true(answer_of(BESIDE) == plain);
+        assert_true(model_answer(BESIDE) == plain);
         assert_true(file_of(FILE_NAME) != damaged);
         struct model_bytes again = model_read(model_folder, FILE_NAME);
         assert_int_equal(again.length, sound.length);
@@ -127,11 +100,11 @@ static void test_other_weights_are_never_answered_from_it(void **state)
     struct stat info;
     model_copy(MODEL, model_folder);
     snprintf(path, sizeof path, "%s/model.safetensors", model_folder);
-    uint64_t first = answer_of(BESIDE);
+    uint64_t first = model_answer(BESIDE);
     ino_t kept = file_of(FILE_NAME);
     /* touched: packed again, the same answer */
     set_mtime("model.safetensors", (struct timespec){.tv_sec = 1000000000});
-    assert_true(answer_of(BESIDE) == first);
+    assert_true(model_answer(BESIDE) == first);
     assert_true(file_of(FILE_NAME) != kept);
     kept = file_of(FILE_NAME);
     /* other weights under the same name, size, header and even mtime */
@@ -142,9 +115,9 @@ static void test_other_weights_are_never_answered_from_it(void **state)
     set_mtime("model.safetensors", info.st_mtim);
     struct engine_config without = BESIDE;
     without.weight_cache = NULL;
-    uint64_t second = answer_of(without);
+    uint64_t second = model_answer(without);
     assert_true(second != first);
-    assert_true(answer_of(BESIDE) == second);
+    assert_true(model_answer(BESIDE) == second);
     assert_true(file_of(FILE_NAME) != kept);
 }
 
@@ -159,9 +132,9 @@ static void test_a_folder_of_its_own(void **state)
     assert_non_null(mkdtemp(folder));
     model_copy(MODEL, model_folder);
     config.weight_cache = folder;
-    uint64_t plain = answer_of(without);
-    assert_true(answer_of(config) == plain);
-    assert_true(answer_of(config) == plain);
+    uint64_t plain = model_answer(without);
+    assert_true(model_answer(config) == plain);
+    assert_true(model_answer(config) == plain);
     assert_int_equal(weight_cache_path(folder, model_folder, "cpu-1", types, path, &err),
                      STATUS_OK);
     assert_true(strncmp(path, folder, strlen(folder)) == 0);
@@ -210,7 +183,7 @@ static void test_what_cannot_be_kept_is_served_all_the_same(void **state)
     assert_int_equal(mkdir(in_the_way, 0700), 0);
     struct engine_config without = BESIDE;
     without.weight_cache = NULL;
-    assert_true(answer_of(BESIDE) == answer_of(without));
+    assert_true(model_answer(BESIDE) == model_answer(without));
     assert_int_equal(file_of(FILE_NAME), 0);
     assert_int_equal(rmdir(in_the_way), 0);
 }

@@ -2,8 +2,7 @@
 #include "common/engine/model/weight_convert.h"
 
 #include "common/base/rng.h"
-#include "common/engine/engine.h"
-#include "tests/unit/model_mutation.h"
+#include "tests/unit/model_answer.h"
 
 #include <math.h>
 
@@ -114,29 +113,7 @@ static void test_bf16_stays_what_it_is(void **state)
 /* The hash of the logits behind a prompt, by the folder's model. */
 static uint64_t answer_of_folder(bool f32)
 {
-    static const uint32_t tokens[] = {5, 99, 380, 7}, blocks[] = {0};
-    struct engine_config config = {.model_dir = model_folder,
-                                   .kernels = {.f32 = f32, .threads = 1},
-                                   .block_tokens = 16,
-                                   .block_count = 1,
-                                   .max_rows = 4,
-                                   .max_sequences = 1};
-    struct sampling sampling = sampling_default();
-    struct engine_sequence s = {.tokens = tokens,
-                                .token_count = 4,
-                                .blocks = blocks,
-                                .block_count = 1,
-                                .prompt_rows = 4,
-                                .sample = true,
-                                .sampling = &sampling};
-    struct engine *engine;
-    struct error err;
-    if (engine_open(&config, &engine, &err) != STATUS_OK ||
-        engine_attach_pool(engine, NULL, &err) != STATUS_OK ||
-        engine_step(engine, &s, 1, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    engine_close(engine);
-    return s.logits_hash;
+    return model_answer((struct engine_config){.kernels = {.f32 = f32, .threads = 1}});
 }
 
 /* The lower halves of the words of the first tensor, an embedding of fp32 that is the head too, become `low`. */

@@ -138,6 +138,7 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
     source_on_prefill(role->sources, clock_now_us(), key.request, key.attempt,
                       role->pending.token_count, wire_prompt_hash(&role->pending), &role->actions);
     run_actions(role);
+    role->pending_name = NULL;
     free(role->pending.tokens); /* NULL once started */
     role->pending.tokens = NULL;
 }
@@ -305,12 +306,9 @@ static void close_streams(void *context)
     (void)context; /* decode workers dial, nothing is dialled from here */
 }
 
-static enum status create(struct worker *worker, void **out, struct error *err)
+static enum status create_parts(struct prefill_role *role, struct error *err)
 {
-    struct prefill_role *role = calloc(1, sizeof *role);
-    if (!role)
-        return error_set(err, STATUS_LIMIT, "out of memory for the prefill role");
-    role->worker = worker;
+    const struct worker *worker = role->worker;
     struct source_config config = {
         .incarnation = worker->info.incarnation,
         .model_hash = worker->info.model_hash,
@@ -322,13 +320,21 @@ static enum status create(struct worker *worker, void **out, struct error *err)
         .memo_count = MEMO_COUNT,
         .lease_us = worker->config.lease_us,
     };
-    enum status status = source_table_create(&config, &role->sources, err);
-    if (status == STATUS_OK)
-        status = source_actions_init(&role->actions, role->sources);
-    if (status == STATUS_OK)
-        status = request_names_init(&role->names, worker->config.max_sequences);
-    if (status == STATUS_OK)
-        status = kv_export_create(worker, &export_handlers, role, &role->exports);
+    TRY(source_table_create(&config, &role->sources, err));
+    if (source_actions_init(&role->actions, role->sources) == STATUS_OK &&
+        request_names_init(&role->names, worker->config.max_sequences) == STATUS_OK &&
+        kv_export_create(role->worker, &export_handlers, role, &role->exports) == STATUS_OK)
+        return STATUS_OK;
+    return error_set(err, STATUS_LIMIT, "out of memory for the prefill role");
+}
+
+static enum status create(struct worker *worker, void **out, struct error *err)
+{
+    struct prefill_role *role = calloc(1, sizeof *role);
+    if (!role)
+        return error_set(err, STATUS_LIMIT, "out of memory for the prefill role");
+    role->worker = worker;
+    enum status status = create_parts(role, err);
     if (status != STATUS_OK) {
         destroy(role);
         return status;

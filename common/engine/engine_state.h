@@ -14,7 +14,7 @@ struct table {
 };
 
 struct engine {
-    struct engine_config limits; /* model_dir and cpus are not kept */
+    struct engine_config limits; /* its pointers are not kept */
     struct model_config config;
     struct weight_types weight_types;
     struct kernels *kernels;

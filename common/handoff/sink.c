@@ -7,23 +7,6 @@
 
 /* ------------------------------------------------------------------------------------------ parts */
 
-struct sink_action *sink_append(struct sink_actions *out, enum sink_action_kind kind,
-                                uint64_t request, uint32_t attempt)
-{
-    ASSERT(out->count < out->capacity);
-    struct sink_action *action = &out->items[out->count++];
-    *action = (struct sink_action){.kind = kind, .request = request, .attempt = attempt};
-    return action;
-}
-
-struct sink_action *sink_append_for(struct sink_actions *out, enum sink_action_kind kind,
-                                    const struct sink *sink)
-{
-    struct sink_action *action = sink_append(out, kind, sink->request, sink->attempt);
-    action->peer = sink->peer ? sink->peer->key : 0;
-    return action;
-}
-
 struct sink *sink_of(struct sink_table *table, uint64_t request, uint32_t attempt)
 {
     struct sink *sink = map_get(table->by_request, request);

@@ -1,5 +1,6 @@
 /* The state behind sink.h, private to its four files: sink.c (a sink's life: Session, step thread, time), sink_pull.c (how its
- * bytes come: Peer streams and reads), sink_peers.c (the link to each prefill worker), sink_table.c (memory, times, numbers). */
+ * bytes come: Peer streams and reads), sink_peers.c (the link to each prefill worker), sink_table.c (memory, times, numbers, and
+ * the list of actions). */
 #ifndef BATON_HANDOFF_SINK_STATE_H
 #define BATON_HANDOFF_SINK_STATE_H
 
@@ -91,11 +92,6 @@ static inline uint64_t sink_later_us(uint64_t a_us, uint64_t b_us)
 }
 
 /* --- sink.c --- */
-struct sink_action *sink_append(struct sink_actions *out, enum sink_action_kind kind,
-                                uint64_t request, uint32_t attempt);
-/* With the sink's request, attempt and peer. */
-struct sink_action *sink_append_for(struct sink_actions *out, enum sink_action_kind kind,
-                                    const struct sink *sink);
 /* The sink of exactly this attempt, or NULL and counted. */
 struct sink *sink_of(struct sink_table *table, uint64_t request, uint32_t attempt);
 /* Asks its peer, or waits with that until the stream is up. */
@@ -125,5 +121,12 @@ void sink_peer_connect(struct sink_peer *peer, struct sink_actions *out);
 /* Both change nothing where it is so already, or on the way. */
 void sink_peer_pair(struct sink_peer *peer, struct sink_actions *out);
 void sink_peer_unpair(struct sink_peer *peer, struct sink_actions *out);
+
+/* --- sink_table.c --- */
+struct sink_action *sink_append(struct sink_actions *out, enum sink_action_kind kind,
+                                uint64_t request, uint32_t attempt);
+/* With the sink's request, attempt and peer. */
+struct sink_action *sink_append_for(struct sink_actions *out, enum sink_action_kind kind,
+                                    const struct sink *sink);
 
 #endif

@@ -1,5 +1,7 @@
 #include "common/handoff/sink_state.h"
 
+#include "common/base/assert.h"
+
 #include <stdlib.h>
 
 const char *sink_reason_name(enum sink_reason reason)
@@ -79,6 +81,23 @@ void sink_actions_deinit(struct sink_actions *list)
 {
     free(list->items);
     *list = (struct sink_actions){0};
+}
+
+struct sink_action *sink_append(struct sink_actions *out, enum sink_action_kind kind,
+                                uint64_t request, uint32_t attempt)
+{
+    ASSERT(out->count < out->capacity);
+    struct sink_action *action = &out->items[out->count++];
+    *action = (struct sink_action){.kind = kind, .request = request, .attempt = attempt};
+    return action;
+}
+
+struct sink_action *sink_append_for(struct sink_actions *out, enum sink_action_kind kind,
+                                    const struct sink *sink)
+{
+    struct sink_action *action = sink_append(out, kind, sink->request, sink->attempt);
+    action->peer = sink->peer ? sink->peer->key : 0;
+    return action;
 }
 
 static uint64_t earlier(uint64_t a_us, uint64_t b_us)

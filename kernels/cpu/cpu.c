@@ -36,8 +36,9 @@ static enum status open_with(struct kernels *kernels, const struct kernels_confi
     if (status != STATUS_OK)
         goto fail_pool;
     self->tiles = host_memory_take(LINEAR_TILES_BYTES);
+    self->linear = host_memory_take(sizeof *self->linear * config->threads);
     self->attention = host_memory_take(sizeof *self->attention * config->threads);
-    if (!self->tiles || !self->attention) {
+    if (!self->tiles || !self->linear || !self->attention) {
         status = error_set(err, STATUS_LIMIT, "no memory for the scratch of %u compute threads",
                            config->threads);
         goto fail_scratch;
@@ -46,6 +47,7 @@ static enum status open_with(struct kernels *kernels, const struct kernels_confi
     return STATUS_OK;
 fail_scratch:
     free(self->tiles);
+    free(self->linear);
     free(self->attention);
     pool_destroy(self->pool);
 fail_pool:
@@ -82,6 +84,7 @@ static void cpu_close(struct kernels *kernels)
     struct cpu *self = kernels->state;
     pool_destroy(self->pool);
     free(self->tiles);
+    free(self->linear);
     free(self->attention);
     free(self);
 }

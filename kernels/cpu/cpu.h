@@ -15,6 +15,15 @@
 /* Rows that share one pass over the weights: their packed segment stays in a 2 MiB level 2 cache. */
 #define LINEAR_ROWS (16 * TILE_ROWS)
 
+/* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
+#define LINEAR_PART 128
+
+/* One thread's scratch for a linear layer: of one panel. */
+struct linear_scratch {
+    _Alignas(64) float wide[LINEAR_PART * PANEL]; /* a part, widened */
+    float sums[LINEAR_ROWS * PANEL];              /* of a segment's parts so far */
+};
+
 /* (query row, head) pairs of one KV head that share one pass over keys and values. */
 #define ATTENTION_ROWS (8 * TILE_ROWS)
 
@@ -40,6 +49,7 @@ struct cpu {
     const struct quantized_inner *quantized; /* of the same instruction set */
     uint8_t *
         tiles; /* packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more */
+    struct linear_scratch *linear;       /* [threads] */
     struct attention_scratch *attention; /* [threads] */
 };
 

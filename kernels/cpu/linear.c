@@ -2,8 +2,9 @@
  *
  * Weights: panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, N and K padded with zeros: the one layout for every
  * number of rows. A call goes over blocks of at most LINEAR_ROWS rows and, in each, over as many K segments as the packed
- * inputs have room for: pack rows into tiles, then stream every panel once past them. Few rows: all of K in one pass, and
- * the weights are read in memory order.
+ * inputs have room for: pack rows into tiles, then stream every panel once past them. Several tiles share what is read of a
+ * panel part by part, and more than two share the widening, too. Few rows: all of K in one pass, and the weights are
+ * read in memory order.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -113,7 +114,10 @@ struct pass {
     const float *in; /* row 0 of the pass */
     float *out;
     uint8_t *tiles;
+    struct linear_scratch *scratch; /* [threads] */
     uint32_t rows, tile_count;
+    uint32_t part; /* k of a segment that all tiles go past before the next */
+    bool wide;     /* parts are widened first */
     uint32_t k_begin, k_end;
     bool accumulate; /* to what is in `out` before this pass */
 };
@@ -161,34 +165,48 @@ static void multiply_cut_panel(const struct pass *pass, const struct tile_produc
 
 #define STREAM_AHEAD 8192 /* bytes; measured: the same from here to 64 KiB */
 
-static void multiply_segment(const struct pass *pass, uint32_t panel, uint32_t k)
+static const uint32_t *weights_at(const struct pass *pass, uint32_t panel, uint32_t k)
+{
+    const uint32_t *weights = pass->linear->packed.address;
+    return weights + ((size_t)panel * divide_up(pass->linear->k, 2) + k / 2) * PANEL;
+}
+
+/* All rows times k .. end - 1 of a panel, a part of a segment. */
+static void multiply_part(const struct pass *pass, struct linear_scratch *scratch, uint32_t panel,
+                          uint32_t k, uint32_t end)
 {
     const struct linear *linear = pass->linear;
-    uint32_t width = min_u32(LINEAR_SEGMENT, pass->k_end - k);
-    uint32_t outputs = min_u32(PANEL, linear->n - panel * PANEL);
-    const uint32_t *weights = linear->packed.address;
-    weights += ((size_t)panel * divide_up(linear->k, 2) + k / 2) * PANEL;
+    const uint32_t *weights = weights_at(pass, panel, k);
+    uint32_t pairs = divide_up(end - k, 2), outputs = min_u32(PANEL, linear->n - panel * PANEL);
+    uint32_t done = k - pass->k_begin, segment_done = done % LINEAR_SEGMENT;
+    bool ends = (end - pass->k_begin) % LINEAR_SEGMENT == 0 || end == pass->k_end;
     /* Weights to bring in during the products: of one tile, a little ahead in the same stream; of several, in equal parts,
-     * what comes after this segment of the panel: the next segment, or the same of the next panel. */
-    bool more = pass->k_end - k > LINEAR_SEGMENT;
-    size_t ahead = divide_up(more ? width : linear->k, 2) * (size_t)PANEL * sizeof(uint32_t);
+     * what comes after this part: the next of the panel, or the first of the next panel. */
+    const uint32_t *after = end < pass->k_end ? weights_at(pass, panel, end)
+                                              : weights_at(pass, panel + 1, pass->k_begin);
+    const char *next =
+        pass->tile_count == 1 ? (const char *)weights + STREAM_AHEAD : (const char *)after;
     uint32_t step = PANEL * sizeof(uint32_t) / pass->tile_count;
-    const char *next = (const char *)weights + (pass->tile_count == 1 ? STREAM_AHEAD : ahead);
+    if (pass->wide)
+        pass->inner->widen(weights, pairs, scratch->wide);
     for (uint32_t tile = 0; tile < pass->tile_count; tile++) {
         uint32_t row = tile_row(pass, tile), rows = tile_row(pass, tile + 1) - row;
-        size_t pairs_before = (k - pass->k_begin) / 2;
         struct tile_product product = {
             .panel = weights,
-            .tile =
-                tile_address(pass, tile) + pairs_before * rows * pass->inner->tile_bytes_per_pair,
+            .wide = pass->wide ? scratch->wide : NULL,
+            .tile = tile_address(pass, tile) +
+                    (size_t)done / 2 * rows * pass->inner->tile_bytes_per_pair,
             .rows = rows,
-            .pairs = divide_up(width, 2),
-            .add = pass->accumulate || k > pass->k_begin,
+            .pairs = pairs,
+            .resume = segment_done > 0,
+            .pause = !ends,
+            .sums = scratch->sums + (size_t)row * PANEL,
+            .add = pass->accumulate || done >= LINEAR_SEGMENT,
             .out = pass->out + (size_t)row * linear->n + (size_t)panel * PANEL,
             .out_stride = linear->n,
-            .next = next + (size_t)tile * divide_up(width, 2) * step,
+            .next = next + (size_t)tile * pairs * step,
             .next_step = step};
-        if (outputs == PANEL)
+        if (outputs == PANEL || product.pause)
             pass->inner->multiply(&product);
         else
             multiply_cut_panel(pass, &product, outputs);
@@ -197,11 +215,11 @@ static void multiply_segment(const struct pass *pass, uint32_t panel, uint32_t k
 
 static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
-    (void)thread;
     const struct pass *pass = context;
     for (uint32_t panel = first; panel < last; panel++)
-        for (uint32_t k = pass->k_begin; k < pass->k_end; k += LINEAR_SEGMENT)
-            multiply_segment(pass, panel, k);
+        for (uint32_t k = pass->k_begin; k < pass->k_end; k += pass->part)
+            multiply_part(pass, &pass->scratch[thread], panel, k,
+                          k + min_u32(pass->part, pass->k_end - k));
 }
 
 #define INLINE_WORK 65536u /* multiply-adds below which a second thread costs more than it gives */
@@ -227,20 +245,25 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
         quantized_linear(self, linear, in->address, rows, accumulate, out->address);
         return STATUS_OK;
     }
+    bool widens = self->inner->widen != NULL;
     uint32_t blocks = divide_up(rows, LINEAR_ROWS);
     for (uint32_t block = 0; block < blocks; block++) {
         uint32_t first = (uint32_t)((uint64_t)rows * block / blocks);
         uint32_t count = (uint32_t)((uint64_t)rows * (block + 1) / blocks) - first;
         uint32_t segments = LINEAR_ROWS / count; /* that fit beside each other */
         uint32_t step = (uint32_t)min_u32(segments, UINT32_MAX / LINEAR_SEGMENT) * LINEAR_SEGMENT;
+        uint32_t tile_count = divide_up(count, TILE_ROWS);
         for (uint32_t k = 0; k < linear->k; k += min_u32(step, linear->k - k)) {
             struct pass pass = {.inner = self->inner,
                                 .linear = linear,
                                 .in = (const float *)in->address + (size_t)first * linear->k,
                                 .out = (float *)out->address + (size_t)first * linear->n,
                                 .tiles = self->tiles,
+                                .scratch = self->linear,
                                 .rows = count,
-                                .tile_count = divide_up(count, TILE_ROWS),
+                                .tile_count = tile_count,
+                                .part = widens && tile_count > 1 ? LINEAR_PART : LINEAR_SEGMENT,
+                                .wide = widens && tile_count > 2,
                                 .k_begin = k,
                                 .k_end = k + min_u32(step, linear->k - k),
                                 .accumulate = accumulate || k > 0};

@@ -25,14 +25,20 @@
 
 struct tile_product {
     const uint32_t *panel; /* [pairs][PANEL], low half: even k */
-    const void *tile;      /* [pairs] of `rows` rows */
-    uint32_t rows;         /* 1 .. TILE_ROWS */
+    const float
+        *wide; /* the panel as `widen` leaves it, which is then read instead; NULL: not at hand */
+    const void *tile; /* [pairs] of `rows` rows */
+    uint32_t rows;    /* 1 .. TILE_ROWS */
     uint32_t pairs;
-    bool add; /* out += sum, rather than out = sum */
+    /* A sum in several products: all but the first go on from `sums`, all but the last leave it there. Of those that have
+     * `widen` only. */
+    bool resume, pause;
+    float *sums; /* [rows][PANEL] */
+    bool add;    /* out += sum, rather than out = sum */
     float *out;
     size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
-    /* What to bring into the cache meanwhile: 128 bytes a pair, `next_step` bytes apart, since a core alone asks for too
-     * little at a time to use its share of the memory's speed. NULL: nothing. */
+    /* What to bring into the cache meanwhile: 128 bytes a pair (64 beside a widened panel), `next_step` bytes apart, since a
+     * core alone asks for too little at a time to use its share of the memory's speed. NULL: nothing. */
     const void *next;
     size_t next_step;
 };
@@ -44,6 +50,8 @@ struct inner {
     /* Rounds rows[0 .. count-1][0 .. k-1] to bf16 (to nearest, ties to even) and packs them as one tile; an odd k is padded
      * with zero. */
     void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, void *tile);
+    /* Pairs of a panel as fp32 numbers, once for many tiles: [pairs][odd k, even k][PANEL]. NULL: products are of bf16. */
+    void (*widen)(const uint32_t *panel, uint32_t pairs, float *wide);
     void (*multiply)(const struct tile_product *product);
 
     /* out = out * a + partial * b. */

@@ -6,6 +6,7 @@
 #include "kernels/cpu/inner/vector.h"
 
 #define WORDS_PER_PAIR 1
+#define WIDEN          NULL
 
 /* A row as tile words: pairs of bf16. k is even. */
 static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)

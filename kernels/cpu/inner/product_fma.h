@@ -1,10 +1,14 @@
 /* Tile product by fp32 multiply-add, on 4, 8 or 16 lanes. A tile is fp32: [pair][odd k, even k][rows].
- * The product is cut into blocks of SUM_ROWS rows x two vectors of outputs: as many sums as the registers hold. */
+ * The product is cut into blocks of SUM_ROWS rows x two vectors of outputs: as many sums as the registers hold.
+ * On 16 lanes the row is the instruction's own broadcast memory operand, written in assembly, since compilers prefer a load
+ * for two products. Multiply-adds alone then take a third of what the core can issue: what a core that serves two
+ * hardware threads leaves to each is enough. */
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
 
 #define WORDS_PER_PAIR 2
+#define WIDEN          widen
 
 /* A row as tile words: fp32 numbers without what bf16 can't hold, odd k first. k is even. */
 static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)
@@ -15,41 +19,76 @@ static inline void row_words(const float *restrict row, uint32_t k, uint32_t *re
     }
 }
 
-/* `rows` is a constant at every call, so that the sums live in registers. */
-static inline __attribute__((always_inline)) void multiply_block(const struct tile_product *product,
-                                                                 const uint32_t *panel,
-                                                                 const float *tile, float *out,
-                                                                 const uint32_t rows)
+ALWAYS_INLINE floats odd_k(words pairs)
 {
-    floats sum[SUM_ROWS][2];
+    return (floats)(pairs & 0xffff0000);
+}
+
+ALWAYS_INLINE floats even_k(words pairs)
+{
+    return (floats)(pairs << 16);
+}
+
+static void widen(const uint32_t *restrict panel, uint32_t pairs, float *restrict wide)
+{
+    for (uint32_t p = 0; p < pairs; p++, panel += PANEL, wide += (size_t)2 * PANEL)
+#pragma GCC unroll 8
+        for (uint32_t n = 0; n < PANEL; n += VECTOR) {
+            words packed = *(const words *)(panel + n);
+            *(floats *)(wide + n) = odd_k(packed);
+            *(floats *)(wide + PANEL + n) = even_k(packed);
+        }
+}
+
+/* sum + *x * w, where the product is exact. */
+ALWAYS_INLINE floats add_product_of(const float *x, floats w, floats sum)
+{
+#if defined(__AVX512F__)
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*x));
+    return sum;
+#else
+    return add_exact_product(broadcast(*x), w, sum);
+#endif
+}
+
+ALWAYS_INLINE void add_k(const float *tile, floats w0, floats w1, const uint32_t rows,
+                         floats sum[][2])
+{
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++) {
+        sum[r][0] = add_product_of(tile + r, w0, sum[r][0]);
+        sum[r][1] = add_product_of(tile + r, w1, sum[r][1]);
+    }
+}
+
+/* `row` and `n` are of the block. */
+ALWAYS_INLINE void begin_block(const struct tile_product *product, uint32_t row, uint32_t n,
+                               const uint32_t rows, floats sum[][2])
+{
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = (floats){0};
-    const char *next = product->next ? product->next : (const char *)panel;
-    for (uint32_t p = 0; p < product->pairs;
-         p++, panel += PANEL, tile += 2 * product->rows, next += product->next_step) {
-        __builtin_prefetch(next, 0, 2); /* into the second level */
-        __builtin_prefetch(next + 64, 0, 2);
-        words w0 = *(const words *)panel, w1 = *(const words *)(panel + VECTOR);
-        floats odd0 = (floats)(w0 & 0xffff0000), odd1 = (floats)(w1 & 0xffff0000);
-#pragma GCC unroll 12
-        for (uint32_t r = 0; r < rows; r++) {
-            floats x = broadcast(tile[r]);
-            sum[r][0] = add_exact_product(x, odd0, sum[r][0]);
-            sum[r][1] = add_exact_product(x, odd1, sum[r][1]);
-        }
-        floats even0 = (floats)(w0 << 16), even1 = (floats)(w1 << 16);
-#pragma GCC unroll 12
-        for (uint32_t r = 0; r < rows; r++) {
-            floats x = broadcast(tile[product->rows + r]);
-            sum[r][0] = add_exact_product(x, even0, sum[r][0]);
-            sum[r][1] = add_exact_product(x, even1, sum[r][1]);
-        }
-    }
+    if (!product->resume)
+        return;
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++) {
-        floats *target = (floats *)(out + r * product->out_stride);
-        if (product->add) {
+        const floats *from = (const floats *)(product->sums + (row + r) * PANEL + n);
+        sum[r][0] = from[0];
+        sum[r][1] = from[1];
+    }
+}
+
+ALWAYS_INLINE void end_block(const struct tile_product *product, uint32_t row, uint32_t n,
+                             const uint32_t rows, floats sum[][2])
+{
+    float *to = product->pause ? product->sums + row * PANEL + n
+                               : product->out + row * product->out_stride + n;
+    size_t stride = product->pause ? PANEL : product->out_stride;
+    bool add = product->add && !product->pause;
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++) {
+        floats *target = (floats *)(to + r * stride);
+        if (add) {
             sum[r][0] += target[0];
             sum[r][1] += target[1];
         }
@@ -58,16 +97,50 @@ static inline __attribute__((always_inline)) void multiply_block(const struct ti
     }
 }
 
+/* `rows` is a constant at every call, so that the sums live in registers. */
+ALWAYS_INLINE void multiply_block(const struct tile_product *product, uint32_t row, uint32_t n,
+                                  const uint32_t rows, const bool is_wide)
+{
+    const uint32_t stride = SUM_ROWS >= TILE_ROWS ? rows : product->rows; /* a constant, too */
+    const float *tile = (const float *)product->tile + row;
+    const uint32_t *panel = is_wide ? (const uint32_t *)product->wide + n : product->panel + n;
+    const char *next = product->next ? product->next : (const char *)panel;
+    floats sum[SUM_ROWS][2];
+    begin_block(product, row, n, rows, sum);
+    for (uint32_t p = 0; p < product->pairs; p++, next += product->next_step) {
+        floats odd[2], even[2];
+        __builtin_prefetch(next, 0, 2); /* into the second level */
+        const words *w = (const words *)panel;
+        if (is_wide) {
+            const words *w_even = (const words *)(panel + PANEL);
+            odd[0] = (floats)w[0], odd[1] = (floats)w[1];
+            even[0] = (floats)w_even[0], even[1] = (floats)w_even[1];
+            panel += (size_t)2 * PANEL;
+        } else {
+            __builtin_prefetch(next + 64, 0, 2);
+            odd[0] = odd_k(w[0]), odd[1] = odd_k(w[1]);
+            even[0] = even_k(w[0]), even[1] = even_k(w[1]);
+            panel += PANEL;
+        }
+        add_k(tile, odd[0], odd[1], rows, sum);
+        add_k(tile + stride, even[0], even[1], rows, sum);
+        tile += (size_t)2 * stride;
+    }
+    end_block(product, row, n, rows, sum);
+}
+
 #define BLOCK_CASE(ROWS)                                                                           \
-    case ROWS: multiply_block(product, panel, tile, out, ROWS); break;
+    case ROWS:                                                                                     \
+        if (product->wide)                                                                         \
+            multiply_block(product, r, n, ROWS, true);                                             \
+        else                                                                                       \
+            multiply_block(product, r, n, ROWS, false);                                            \
+        break;
 
 static void multiply(const struct tile_product *product)
 {
     for (uint32_t n = 0; n < PANEL; n += 2 * VECTOR)
         for (uint32_t r = 0; r < product->rows; r += SUM_ROWS) {
-            const uint32_t *panel = product->panel + n;
-            const float *tile = (const float *)product->tile + r;
-            float *out = product->out + r * product->out_stride + n;
             uint32_t rows = product->rows - r < SUM_ROWS ? product->rows - r : SUM_ROWS;
             switch (rows) {
                 BLOCK_CASE(1)

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
+/* What the step thread knows. */
+static void register_steps(struct worker_metrics *m, enum worker_role role)
 {
-    *m = (struct worker_metrics){.metrics = metrics_create()};
     struct metrics *all = m->metrics;
     for (int i = 0; i < KV_BLOCK_STATES; i++) {
         char label[32];
@@ -16,8 +16,6 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
     m->waiting =
         metrics_gauge(all, "baton_queue_requests", "Requests that wait for KV blocks", NULL);
     m->running = metrics_gauge(all, "baton_running_requests", "Requests that are computed", NULL);
-    m->session_up =
-        metrics_gauge(all, "baton_session_up", "1 while the router's session is up", NULL);
     const char *role_label = role == ROLE_PREFILL ? "role=\"prefill\"" : "role=\"decode\"";
     m->prompt_rows = metrics_counter(all, "baton_prompt_tokens_computed_total",
                                      "Prompt rows that went through the model here", role_label);
@@ -48,7 +46,13 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
         metrics_counter(all, "baton_step_microseconds_total", help, "in=\"engine\"");
     m->step_us[STEP_AROUND_IT] =
         metrics_counter(all, "baton_step_microseconds_total", help, "in=\"schedule\"");
-    help = "Handoffs by how they ended here";
+}
+
+/* Handoffs, what moves the bytes, and strangers. */
+static void register_handoffs(struct worker_metrics *m)
+{
+    struct metrics *all = m->metrics;
+    const char *help = "Handoffs by how they ended here";
     m->handoffs_ok = metrics_counter(all, "baton_handoffs_total", help, "status=\"ok\"");
     m->handoffs_failed = metrics_counter(all, "baton_handoffs_total", help, "status=\"lost\"");
     m->released = metrics_counter(all, "baton_handoffs_total", help, "status=\"released\"");
@@ -80,6 +84,15 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
             metrics_counter(all, "baton_kv_connections_refused_total",
                             "Connections to the KV lane that were closed, by why", label);
     }
+}
+
+void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
+{
+    *m = (struct worker_metrics){.metrics = metrics_create()};
+    m->session_up =
+        metrics_gauge(m->metrics, "baton_session_up", "1 while the router's session is up", NULL);
+    register_steps(m, role);
+    register_handoffs(m);
 }
 
 void worker_metrics_transport(struct worker_metrics *m,

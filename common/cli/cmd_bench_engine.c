@@ -25,6 +25,7 @@ struct settings {
     char weights[64], threads[256], prefill[256], depth[256], batch[256];
     bool random_weights, pin;
     enum compute_choice compute;
+    enum kv_choice kv;
     enum isa isa;
     uint32_t decode, rounds, first_cpu;
 };
@@ -54,6 +55,8 @@ static const struct config_setting table[] = {
      .help = "Measured rounds, in each of which everything has its turn; medians are printed"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout"},
+    {"kv", CONFIG_ENUM, AT(kv), "auto", .choices = kv_choice_names,
+     .help = "Keys and values: floats, or int8 with a scale for each token of a head"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path; auto takes the best that the CPU reports"},
     {"pin", CONFIG_BOOL, AT(pin), "true", .help = "Pin thread i to CPU first-cpu + i"},
@@ -193,6 +196,7 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
         .model_dir = s->model,
         .random_weights = s->random_weights,
         .weights = weights,
+        .kv = s->kv,
         .kernels = {.f32 = s->compute == COMPUTE_F32,
                     .isa = s->isa,
                     .threads = threads,

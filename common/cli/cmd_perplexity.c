@@ -23,6 +23,7 @@ struct settings {
     char model[4096];
     enum compute_choice compute;
     enum weight_choice weights;
+    enum kv_choice kv;
     enum isa isa;
     uint32_t window, threads;
     bool json;
@@ -36,6 +37,8 @@ static const struct config_setting table[] = {
      .help = "Hugging Face folder, with its tokenizer.json"},
     {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
      .help = "Weights of matrices: as the folder holds them, or quantized at load"},
+    {"kv", CONFIG_ENUM, AT(kv), "auto", .choices = kv_choice_names,
+     .help = "Keys and values: floats, or int8 with a scale for each token of a head"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
@@ -134,6 +137,7 @@ static enum status open_engine(const struct settings *s, uint64_t windows, struc
     struct engine_config config = {
         .model_dir = s->model,
         .weights = s->weights,
+        .kv = s->kv,
         .kernels = {.f32 = s->compute == COMPUTE_F32, .isa = s->isa, .threads = s->threads},
         .block_tokens = BLOCK_TOKENS,
         .block_count = side * ((s->window - 1) / BLOCK_TOKENS + 1),

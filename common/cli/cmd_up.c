@@ -7,6 +7,7 @@
 #include "common/cli/cluster_status.h"
 #include "common/cli/up_plan.h"
 #include "common/config/config.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
@@ -42,6 +43,8 @@ static const struct config_setting settings_table[] = {
     {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
      .help = "Keep packed weights beside the model or in a folder: the next start maps them, and "
              "workers share them"},
+    {"kv", CONFIG_ENUM, AT(kv), "auto", .choices = kv_choice_names,
+     .help = "Keys and values: floats, or int8 with a scale for each token of a head"},
     {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
      .help = "Instruction set of the fast path"},
     {"transport", CONFIG_ENUM, AT(transport), "auto", .choices = up_transport_names,

@@ -207,6 +207,7 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
     struct engine_config config = {.model_dir = c->model_dir,
                                    .random_weights = c->random_weights,
                                    .weights = c->weights,
+                                   .kv = c->kv,
                                    .kernels = c->kernels,
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = pool_blocks(bench),

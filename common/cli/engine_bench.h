@@ -19,6 +19,7 @@ struct engine_bench_config {
     const char *model_dir;
     bool random_weights;
     enum weight_choice weights;
+    enum kv_choice kv;
     struct kernels_config kernels;
     struct bench_sizes prefill;      /* prompts, each computed in one step; none: no prefill */
     struct bench_sizes depth, batch; /* decode: every depth with every batch; none: no decode */

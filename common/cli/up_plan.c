@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
@@ -183,6 +184,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--compute", up_compute_names[settings->compute]);
     add(&plan, "--weights", weight_choice_names[settings->weights]);
     add(&plan, "--weight-cache", settings->weight_cache);
+    add(&plan, "--kv", kv_choice_names[settings->kv]);
     add(&plan, "--isa", isa_names[settings->isa]);
     add(&plan, "--transport", up_transport_names[settings->transport]);
     add_threads(context, &plan, index);

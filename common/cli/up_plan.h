@@ -18,7 +18,7 @@
 struct up_settings {
     uint64_t prefill, decode;
     char model[CLUSTER_PATH_BYTES], model_name[128], weight_cache[CLUSTER_PATH_BYTES];
-    int compute, weights, isa, transport, log_level; /* indices into the tables below */
+    int compute, weights, kv, isa, transport, log_level; /* indices into the tables below */
     uint32_t port;
     uint64_t threads; /* of each worker; 0: cores / workers */
     bool pin;

@@ -48,6 +48,7 @@ static const char *const known[] = {
     "BATON_ISA",
     "BATON_JSON",
     "BATON_JSONL",
+    "BATON_KV",
     "BATON_KV_CONNECTIONS",
     "BATON_KV_FAULTS",
     "BATON_KV_TOKENS",

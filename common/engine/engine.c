@@ -160,7 +160,7 @@ static void name_numerics(struct engine *engine)
     const struct kernels_info info = kernels_info(engine->kernels);
     snprintf(engine->numerics_name, sizeof engine->numerics_name,
              "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1", info.name,
-             weight_type_names[engine->weight_types.layers], kv_type_name(info.kv_type),
+             weight_type_names[engine->weight_types.layers], kv_type_name(engine->layout.type),
              KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION);
     engine->numerics_id =
         hash_bytes(engine->numerics_name, strlen(engine->numerics_name), engine->weights.rope_hash);
@@ -175,8 +175,9 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
     TRY(kernels_open(&config->kernels, &engine->kernels, err));
     TRY(weight_types_choose(config->weights, engine->config.quantization,
                             kernels_info(engine->kernels).weight_type, &engine->weight_types, err));
-    engine->layout =
-        kv_layout_whole(shape, config->block_tokens, kernels_info(engine->kernels).kv_type);
+    enum kv_type kv_type;
+    TRY(kv_choice_type(config->kv, kernels_info(engine->kernels).kv_type, &kv_type, err));
+    engine->layout = kv_layout_whole(shape, config->block_tokens, kv_type);
     engine->context = shape->context;
     if (config->context_limit && config->context_limit < shape->context)
         engine->context = config->context_limit;

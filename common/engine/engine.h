@@ -11,6 +11,7 @@
 #include "common/domain/kv_layout.h"
 #include "common/domain/model_shape.h"
 #include "common/domain/sampling.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
 
@@ -20,6 +21,7 @@ struct engine_config {
     const char *model_dir; /* Hugging Face folder */
     bool random_weights;   /* benchmarks: config.json alone; weights N(0, 0.02) from a fixed seed */
     enum weight_choice weights;
+    enum kv_choice kv;
     const char *weight_cache; /* where packed weights are kept (weight_cache.h); NULL: nowhere */
     struct kernels_config kernels;
     uint32_t block_tokens;
@@ -46,8 +48,8 @@ uint64_t
 engine_model_hash(const struct engine *engine); /* config, tensor names and shapes, sampled bytes */
 uint64_t
 engine_numerics_id(const struct engine *engine); /* kernels name and version, types, segments */
-const char *
-engine_numerics_name(const struct engine *engine); /* "bf16-avx512bf16/kv-bf16/k1/..." for people */
+const char *engine_numerics_name(
+    const struct engine *engine); /* "bf16-portable/w-bf16/kv-int8/k2/..." for people */
 void *
 engine_pool_address(const struct engine *engine); /* host address of the pool, NULL on a device */
 /* End-of-sequence ids of generation_config.json (or config.json). */

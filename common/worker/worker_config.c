@@ -90,6 +90,13 @@ static const struct config_setting settings[] = {
      .value = "off|beside|DIR",
      .help = "Keep weights as they are packed for this machine, beside the model or in a folder: "
              "the next start maps them"},
+    {.name = "kv",
+     .type = CONFIG_ENUM,
+     AT(kv),
+     .default_text = "auto",
+     .choices = kv_choice_names,
+     .help = "Keys and values: floats of the arithmetic's own type, or int8 with a scale for each "
+             "token of a head"},
     {.name = "isa",
      .type = CONFIG_ENUM,
      AT(isa),

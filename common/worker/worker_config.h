@@ -5,6 +5,7 @@
 
 #include "common/config/config.h"
 #include "common/domain/worker_info.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 #include "common/engine/sched/scheduler.h"
 #include "common/membership/advertise.h"
@@ -20,6 +21,7 @@ struct worker_config {
     char listen[128], metrics_listen[128], log_level[8], cpus[512], interface[128], kv_faults[512];
     enum worker_compute compute;
     enum weight_choice weights;
+    enum kv_choice kv;
     enum isa isa;
     enum kv_lane transport;
     uint32_t threads, chunk_tokens, max_sequences, block_tokens, kv_tokens, context;

@@ -21,6 +21,7 @@ static enum status open_engine(struct worker *worker, struct error *err)
     struct engine_config engine = {
         .model_dir = config->model,
         .weights = config->weights,
+        .kv = config->kv,
         .weight_cache = config->weight_cache,
         .kernels = {.f32 = config->compute == COMPUTE_F32,
                     .isa = config->isa,

@@ -59,10 +59,13 @@ static void test_hashes_tell_models_and_arithmetic_apart(void **state)
         const char *model;
         bool f32, same_model, same_numerics;
         uint32_t threads, block_tokens;
+        enum kv_choice kv;
     } cases[] = {
-        {MODEL, true, true, true, 2, 32}, /* threads and block size leave no trace in the bytes */
-        {"tests/golden/models/llama", true, false, false, 1, 16},
-        {MODEL, false, true, false, 1, 16},
+        /* threads and block size leave no trace in the bytes */
+        {MODEL, true, true, true, 2, 32, KV_CHOICE_AUTO},
+        {"tests/golden/models/llama", true, false, false, 1, 16, KV_CHOICE_AUTO},
+        {MODEL, false, true, false, 1, 16, KV_CHOICE_AUTO},
+        {MODEL, true, true, false, 1, 16, KV_CHOICE_INT8},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct engine_config config = CONFIG;
@@ -73,6 +76,7 @@ static void test_hashes_tell_models_and_arithmetic_apart(void **state)
         config.kernels.isa = ISA_PORTABLE;
         config.kernels.threads = cases[i].threads;
         config.block_tokens = cases[i].block_tokens;
+        config.kv = cases[i].kv;
         config.context_limit = 0;
         if (engine_open(&config, &other, &err) != STATUS_OK)
             fail_msg("%s", err.text);
@@ -84,10 +88,28 @@ static void test_hashes_tell_models_and_arithmetic_apart(void **state)
     }
 }
 
+/* A byte a number and four a scale; the rest of the engine sees other sizes only. */
+static void test_int8_keys_and_values(void **state)
+{
+    (void)state;
+    for (int f32 = 0; f32 < 2; f32++) {
+        struct engine_config config = CONFIG;
+        config.kernels.f32 = f32;
+        config.kv = KV_CHOICE_INT8;
+        struct engine *engine;
+        struct error err;
+        if (engine_open(&config, &engine, &err) != STATUS_OK)
+            fail_msg("%s", err.text);
+        assert_non_null(strstr(engine_numerics_name(engine), "/kv-int8/"));
+        assert_int_equal(engine_pool_bytes(engine), 8 * 6 * 2 * 2 * 16 * (64 + 4));
+        engine_close(engine);
+    }
+}
+
 static void test_configurations_that_are_refused(void **state)
 {
     (void)state;
-    struct engine_config bad[5] = {CONFIG, CONFIG, CONFIG, CONFIG, CONFIG};
+    struct engine_config bad[6] = {CONFIG, CONFIG, CONFIG, CONFIG, CONFIG, CONFIG};
     static const char *const sentences[] = {
         "block_tokens must be a power of two from 8 to 256, got 24",
         "block_count must be from 1 to 268435456, got 0",
@@ -95,13 +117,15 @@ static void test_configurations_that_are_refused(void **state)
         "max_sequences must be from 1 to 4096, got 0",
         "tests/config.json: No such file or directory; a model is a folder in Hugging Face's "
         "layout",
+        "kv bf16: compute f32 holds keys and values as f32; take auto or int8",
     };
     bad[0].block_tokens = 24;
     bad[1].block_count = 0;
     bad[2].max_rows = 65537;
     bad[3].max_sequences = 0;
     bad[4].model_dir = "tests";
-    for (int i = 0; i < 5; i++) {
+    bad[5].kv = KV_CHOICE_BF16;
+    for (int i = 0; i < 6; i++) {
         struct engine *engine;
         struct error err;
         assert_int_not_equal(engine_open(&bad[i], &engine, &err), STATUS_OK);
@@ -350,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_hashes_tell_models_and_arithmetic_apart),
+        cmocka_unit_test(test_int8_keys_and_values),
         cmocka_unit_test(test_configurations_that_are_refused),
         cmocka_unit_test(test_what_no_machine_holds_is_refused),
         cmocka_unit_test(test_steps_that_are_refused),

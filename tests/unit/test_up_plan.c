@@ -90,7 +90,8 @@ static void test_a_workers_command_line(void **state)
         "/b/baton-decode --model /m --metrics-listen 127.0.0.1:0 --log-level info "
         "--drain-timeout 30000000us "
         "--name decode-0 --router 127.0.0.1:7 --listen 127.0.0.1:0 --compute f32 --weights "
-        "auto --weight-cache beside --isa auto --transport tcp --threads 1 --cpus 5 --spin");
+        "auto --weight-cache beside --kv auto --isa auto --transport tcp --threads 1 --cpus 5 "
+        "--spin");
     fixture.settings.pin = false;
     assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;

@@ -11,14 +11,16 @@
 struct engine *streams_open(const char *model_dir, struct kernels_config kernels,
                             uint32_t pool_blocks)
 {
-    return streams_open_with(model_dir, WEIGHTS_AUTO, kernels, pool_blocks);
+    return streams_open_with(model_dir, WEIGHTS_AUTO, KV_CHOICE_AUTO, kernels, pool_blocks);
 }
 
 struct engine *streams_open_with(const char *model_dir, enum weight_choice weights,
-                                 struct kernels_config kernels, uint32_t pool_blocks)
+                                 enum kv_choice kv, struct kernels_config kernels,
+                                 uint32_t pool_blocks)
 {
     struct engine_config config = {.model_dir = model_dir,
                                    .weights = weights,
+                                   .kv = kv,
                                    .kernels = kernels,
                                    .block_tokens = STREAM_BLOCK_TOKENS,
                                    .block_count = pool_blocks,

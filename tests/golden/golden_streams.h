@@ -31,9 +31,10 @@ struct stream {
 struct engine *streams_open(const char *model_dir, struct kernels_config kernels,
                             uint32_t pool_blocks);
 
-/* The same with weights quantized, or not, as the choice says. */
+/* The same with weights, and keys and values, quantized or not, as the choices say. */
 struct engine *streams_open_with(const char *model_dir, enum weight_choice weights,
-                                 struct kernels_config kernels, uint32_t pool_blocks);
+                                 enum kv_choice kv, struct kernels_config kernels,
+                                 uint32_t pool_blocks);
 
 /* Runs all of them to their answer_limit: each step takes up to `chunk` rows of each unfinished prompt and one row of each
  * answer. Blocks are handed out in a scattered order and given back at the end. */

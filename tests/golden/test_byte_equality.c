@@ -1,7 +1,7 @@
 /* The same request gives the same bytes: 64-bit hashes of the fp32 logits of each of 64 tokens, drawn at temperature 1, are
  * equal whatever ran beside it, however its prompt was cut and however many threads computed. On llama-wide (several segments of
  * every kind), the shipped model, a sliding window that is left many times over, biases and norms of heads; fp32 and both bf16
- * paths, and quantized weights. */
+ * paths, quantized weights, and quantized keys and values. */
 #include "common/base/rng.h"
 #include "kernels/cpu/isa.h"
 #include "tests/golden/golden_streams.h"
@@ -22,16 +22,19 @@ struct path {
     bool f32;
     enum isa isa;
     enum weight_choice weights;
+    enum kv_choice kv;
     bool few; /* only on the model with several segments of every kind, and the one with biases */
 };
 
 /* PORTABLE stands for the widest of the sets that share its bits (test_golden_models.c holds them against each other). */
 static const struct path PATHS[] = {
-    {"f32", true, ISA_AUTO, WEIGHTS_AUTO, false},
-    {"bf16-portable", false, ISA_PORTABLE, WEIGHTS_AUTO, false},
-    {"bf16-avx512bf16", false, ISA_AVX512BF16, WEIGHTS_AUTO, false},
-    {"bf16-portable, int8", false, ISA_PORTABLE, WEIGHTS_INT8, true},
-    {"bf16-portable, int4", false, ISA_PORTABLE, WEIGHTS_INT4, true},
+    {"f32", true, ISA_AUTO, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
+    {"bf16-portable", false, ISA_PORTABLE, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
+    {"bf16-avx512bf16", false, ISA_AVX512BF16, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
+    {"bf16-portable, int8", false, ISA_PORTABLE, WEIGHTS_INT8, KV_CHOICE_AUTO, true},
+    {"bf16-portable, int4", false, ISA_PORTABLE, WEIGHTS_INT4, KV_CHOICE_AUTO, true},
+    {"bf16-portable, KV int8", false, ISA_PORTABLE, WEIGHTS_AUTO, KV_CHOICE_INT8, true},
+    {"f32, KV int8", true, ISA_AUTO, WEIGHTS_AUTO, KV_CHOICE_INT8, true},
 };
 enum { PATHS_COUNT = sizeof PATHS / sizeof *PATHS };
 
@@ -69,7 +72,7 @@ static struct engine *open_path(const struct model *model, const struct path *pa
     if (isa == ISA_PORTABLE && isa_reports_avx2())
         isa = isa_reports_avx512() ? ISA_AVX512 : ISA_AVX2;
     return streams_open_with(
-        model->dir, path->weights,
+        model->dir, path->weights, path->kv,
         (struct kernels_config){.f32 = path->f32, .isa = isa, .threads = threads}, 512);
 }
 

@@ -216,21 +216,25 @@ static void test_fast_on_the_references_ids(void **state)
     free(f);
 }
 
-/* How far quantized weights may take the first logits from the reference's, as a part of their spread. int8: weights and
- * inputs, each rounded by the largest of a row (about 3 sigma here), err by 0.7% of sigma, together by 1%; rounding to bf16 by
- * 0.1%; so nine times what bf16 is allowed above. int4 has no such bound here: these models' random weights lose 9% of sigma,
- * which they make as much as half of the spread, and an assertion that allows so much would tell nothing.
- * test_quantized_folder.c holds both types against fp32 arithmetic on the very weights that were stored. */
+/* How far quantized weights, or keys and values, may take the first logits from the reference's, as a part of their spread.
+ * int8: weights and inputs, each rounded by the largest of a row (about 3 sigma here), err by 0.7% of sigma, together by 1%;
+ * rounding to bf16 by 0.1%; so nine times what bf16 is allowed above. int4 has no such bound here: these models' random weights
+ * lose 9% of sigma, which they make as much as half of the spread, and an assertion that allows so much would tell nothing.
+ * test_quantized_folder.c holds both types against fp32 arithmetic on the very weights that were stored. int8 keys and values
+ * are rounded by the largest of a head, as coarsely as weights, but softmax averages over them: 0.025 at worst on these models. */
 static const struct {
     enum weight_choice weights;
+    enum kv_choice kv;
     double bound;
-} QUANTIZED[] = {{WEIGHTS_INT8, 0.18}, {WEIGHTS_INT4, INFINITY}};
+} QUANTIZED[] = {{WEIGHTS_INT8, KV_CHOICE_AUTO, 0.18},
+                 {WEIGHTS_INT4, KV_CHOICE_AUTO, INFINITY},
+                 {WEIGHTS_AUTO, KV_CHOICE_INT8, 0.05}};
 
 /* The prompts on the reference's ids; false where this CPU can't. */
 static bool run_quantized(struct fixture *f, size_t q, bool f32, enum isa isa)
 {
     struct engine *engine =
-        streams_open_with(model_dir(f->model), QUANTIZED[q].weights,
+        streams_open_with(model_dir(f->model), QUANTIZED[q].weights, QUANTIZED[q].kv,
                           (struct kernels_config){.f32 = f32, .isa = isa, .threads = 2}, 512);
     if (!engine)
         return false;

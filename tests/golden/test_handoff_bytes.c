@@ -23,11 +23,12 @@ struct side {
     uint32_t blocks[BLOCKS];
 };
 
-static struct side open_side(const char *model, bool f32, uint32_t first_block)
+static struct side open_side(const char *model, bool f32, enum kv_choice kv, uint32_t first_block)
 {
     struct side side = {0};
     struct error err = {""};
     struct engine_config config = {.model_dir = model,
+                                   .kv = kv,
                                    .kernels = {.f32 = f32, .threads = 1},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = BLOCKS,
@@ -130,9 +131,9 @@ static void hand_off(struct side *source, struct side *target, uint32_t prompt)
                          kv_checksum(to + runs[i].local_offset, block_bytes));
 }
 
-static void check_model(const char *model, uint32_t prompt, bool f32)
+static void check_model(const char *model, uint32_t prompt, bool f32, enum kv_choice kv)
 {
-    struct side alone = open_side(model, f32, 0);
+    struct side alone = open_side(model, f32, kv, 0);
     uint32_t vocab = engine_shape(alone.engine)->vocab;
     uint32_t tokens[MAX_TOKENS], again[MAX_TOKENS];
     struct rng rng = rng_seeded(prompt);
@@ -144,7 +145,7 @@ static void check_model(const char *model, uint32_t prompt, bool f32)
     decode(&alone, tokens, prompt, want);
     static const uint32_t chunks[] = {16, 64, 512};
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-        struct side source = open_side(model, f32, 3), target = open_side(model, f32, 40);
+        struct side source = open_side(model, f32, kv, 3), target = open_side(model, f32, kv, 40);
         assert_int_equal(engine_numerics_id(source.engine), engine_numerics_id(alone.engine));
         prefill(&source, again, prompt, chunks[i], got);
         hand_off(&source, &target, prompt);
@@ -162,32 +163,34 @@ static void check_model(const char *model, uint32_t prompt, bool f32)
 static void test_shipped_model(void **state)
 {
     (void)state;
-    check_model("deploy/local/tiny-shakespeare", 100, true);
-    check_model("deploy/local/tiny-shakespeare", 100, false);
+    check_model("deploy/local/tiny-shakespeare", 100, true, KV_CHOICE_AUTO);
+    check_model("deploy/local/tiny-shakespeare", 100, false, KV_CHOICE_AUTO);
 }
 
 /* Several attention segments, and a sum of several K segments. */
 static void test_wide_model(void **state)
 {
     (void)state;
-    check_model("tests/golden/models/llama-wide", 700, true);
-    check_model("tests/golden/models/llama-wide", 700, false);
+    check_model("tests/golden/models/llama-wide", 700, true, KV_CHOICE_AUTO);
+    check_model("tests/golden/models/llama-wide", 700, false, KV_CHOICE_AUTO);
+    check_model("tests/golden/models/llama-wide", 700, true, KV_CHOICE_INT8);
+    check_model("tests/golden/models/llama-wide", 700, false, KV_CHOICE_INT8);
 }
 
 /* Blocks in front of the window travel too, and change nothing. */
 static void test_window_model(void **state)
 {
     (void)state;
-    check_model("tests/golden/models/mistral-window", 300, true);
-    check_model("tests/golden/models/mistral-window", 300, false);
+    check_model("tests/golden/models/mistral-window", 300, true, KV_CHOICE_AUTO);
+    check_model("tests/golden/models/mistral-window", 300, false, KV_CHOICE_AUTO);
 }
 
 static void test_qwen_models(void **state)
 {
     (void)state;
-    check_model("tests/golden/models/qwen2", 100, false);
-    check_model("tests/golden/models/qwen3", 100, true);
-    check_model("tests/golden/models/qwen3", 100, false);
+    check_model("tests/golden/models/qwen2", 100, false, KV_CHOICE_AUTO);
+    check_model("tests/golden/models/qwen3", 100, true, KV_CHOICE_AUTO);
+    check_model("tests/golden/models/qwen3", 100, false, KV_CHOICE_AUTO);
 }
 
 int main(void)

@@ -57,7 +57,7 @@ static struct answers *answer(const char *folder, enum weight_choice weights,
 {
     struct answers *answers = calloc(1, sizeof *answers);
     assert_non_null(answers);
-    struct engine *engine = streams_open_with(folder, weights, kernels, 64);
+    struct engine *engine = streams_open_with(folder, weights, KV_CHOICE_AUTO, kernels, 64);
     assert_non_null(engine);
     assert_int_equal(engine_shape(engine)->vocab, VOCAB);
     for (uint32_t i = 0; i < STREAMS; i++) {

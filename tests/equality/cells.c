@@ -1,6 +1,7 @@
 #include "tests/equality/cells.h"
 
 #include "common/base/rng.h"
+#include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 
 #include <stdio.h>
@@ -29,7 +30,7 @@ static const struct {
     [AXIS_PREFILL] = {"prefill", 2, {{"local", 0}, {"remote", 1}}},
     [AXIS_THREADS] = {"threads", 2, {{"1", 1}, {"2", 2}}},
     [AXIS_WEIGHTS] = {"weights", 2, {{"bf16", WEIGHTS_AUTO}, {"int8", WEIGHTS_INT8}}},
-    [AXIS_KV] = {"kv", 1, {{"bf16", 0}}},
+    [AXIS_KV] = {"kv", 2, {{"bf16", KV_CHOICE_AUTO}, {"int8", KV_CHOICE_INT8}}},
 };
 
 uint32_t cell_number(const struct cell *cell, enum axis axis)

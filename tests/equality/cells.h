@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The KV type has one value so far; another one is another entry of cells.c and of side_open. */
 enum axis {
     AXIS_BATCH,     /* requests in one step */
     AXIS_CHUNK,     /* prompt rows of one step at most */
@@ -18,7 +17,7 @@ enum axis {
     AXIS_PREFILL,   /* 1: computed by another engine, whose KV blocks are read */
     AXIS_THREADS,
     AXIS_WEIGHTS, /* enum weight_choice */
-    AXIS_KV,
+    AXIS_KV,      /* enum kv_choice */
     AXES
 };
 enum preempted { PREEMPTED_NEVER, PREEMPTED_SWAP, PREEMPTED_RECOMPUTE };

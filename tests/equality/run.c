@@ -38,6 +38,7 @@ static void open_sides(struct run *run)
     const struct cell *cell = run->cell;
     struct side_config config = {.model = "tests/golden/models/llama-wide",
                                  .weights = (enum weight_choice)cell_number(cell, AXIS_WEIGHTS),
+                                 .kv = (enum kv_choice)cell_number(cell, AXIS_KV),
                                  .threads = cell_number(cell, AXIS_THREADS),
                                  .chunk = cell_number(cell, AXIS_CHUNK),
                                  .sequences = run->batch + WARM + 1 + INTRUDERS,
@@ -48,8 +49,9 @@ static void open_sides(struct run *run)
     if (cell_number(cell, AXIS_PREEMPTED) == PREEMPTED_SWAP)
         config.swap_blocks = config.blocks;
     side_open(&run->target, &config);
-    bool int8 = strstr(engine_numerics_name(run->target.engine), "/w-int8/");
-    assert_int_equal(int8, config.weights == WEIGHTS_INT8);
+    const char *numerics = engine_numerics_name(run->target.engine);
+    assert_int_equal(strstr(numerics, "/w-int8/") != NULL, config.weights == WEIGHTS_INT8);
+    assert_int_equal(strstr(numerics, "/kv-int8/") != NULL, config.kv == KV_CHOICE_INT8);
 }
 
 /* Without hits each request is another tenant's: the cache works, and finds nothing. */
@@ -381,6 +383,7 @@ void run_alone(const struct cell *cell, struct answer *answers)
     memset(answers, 0, REQUESTS * sizeof *answers);
     struct side_config config = {.model = "tests/golden/models/llama-wide",
                                  .weights = (enum weight_choice)cell_number(cell, AXIS_WEIGHTS),
+                                 .kv = (enum kv_choice)cell_number(cell, AXIS_KV),
                                  .threads = 1,
                                  .chunk = LONGEST,
                                  .sequences = 1,

@@ -18,6 +18,7 @@ static void open_engine(struct side *side, const struct side_config *config)
     struct error err = {""};
     struct engine_config engine = {.model_dir = config->model,
                                    .weights = config->weights,
+                                   .kv = config->kv,
                                    .kernels = {.threads = config->threads},
                                    .block_tokens = SIDE_BLOCK_TOKENS,
                                    .block_count = config->blocks,

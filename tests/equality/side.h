@@ -15,6 +15,7 @@
 struct side_config {
     const char *model;
     enum weight_choice weights;
+    enum kv_choice kv;
     uint32_t threads, chunk, sequences, blocks;
     uint32_t
         swap_blocks; /* 0: who is preempted is computed again; else it is swapped where there are slots */
@@ -30,7 +31,7 @@ struct side {
     struct step_event *kept[STEP_LOOP_EVENTS - SIDE_LEAD];
 };
 
-/* Its pool is full of NaN: what reads before it wrote shows. */
+/* Its pool is full of NaN, or int8 with scales that are: what reads before it wrote shows. */
 void side_open(struct side *side, const struct side_config *config);
 void side_close(struct side *side);
 

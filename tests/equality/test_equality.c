@@ -100,16 +100,17 @@ static void test_a_bit_that_flips_shows(void **state)
     (void)state;
     static const struct {
         enum spoil spoil;
-        bool hit, remote, shows;
+        bool hit, remote, int8, shows;
     } cases[] = {
-        {SPOIL_READ, false, true, true},   {SPOIL_READ, true, true, true},
-        {SPOIL_CACHED, true, false, true}, {SPOIL_CACHED, true, true, true},
-        {SPOIL_SEED, false, false, true},  {SPOIL_NOTHING, true, true, false},
+        {SPOIL_READ, false, true, true, true},   {SPOIL_READ, true, true, false, true},
+        {SPOIL_CACHED, true, false, true, true}, {SPOIL_CACHED, true, true, false, true},
+        {SPOIL_SEED, false, false, false, true}, {SPOIL_NOTHING, true, true, true, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cell cell = {.value = {[AXIS_BATCH] = 1, [AXIS_CHUNK] = 2}};
         cell.value[AXIS_PREFIX] = cases[i].hit;
         cell.value[AXIS_PREFILL] = cases[i].remote;
+        cell.value[AXIS_KV] = cases[i].int8;
         char text[256] = "all equal";
         run_cell(&cell, cases[i].spoil, answers);
         assert_int_equal(!is_equal(&cell, text, sizeof text), cases[i].shows);
@@ -117,7 +118,8 @@ static void test_a_bit_that_flips_shows(void **state)
     }
 }
 
-/* What is swapped out is half a prompt; what is dropped, too. */
+/* What is swapped out is half a prompt; what is dropped, too.
+ * Every three values of three of the four axes meet. */
 static void test_preempted_in_the_middle_of_a_prompt(void **state)
 {
     (void)state;
@@ -125,7 +127,8 @@ static void test_preempted_in_the_middle_of_a_prompt(void **state)
         struct cell cell = {.value = {[AXIS_BATCH] = 1,
                                       [AXIS_PREFIX] = i & 1,
                                       [AXIS_PREEMPTED] = i & 2 ? 1 : 2,
-                                      [AXIS_WEIGHTS] = i >> 2}};
+                                      [AXIS_WEIGHTS] = i >> 2,
+                                      [AXIS_KV] = (i ^ i >> 1 ^ i >> 2) & 1}};
         char text[256], name[256];
         cell_name(&cell, name, sizeof name);
         run_early(&cell, answers);

@@ -71,3 +71,25 @@ def test_families_over_a_handoff_and_without(start_cluster, connect, model):
     assert len({tuple(ids) for ids, _ in handed_over}) == len(requests)
     assert run(1, 16, company=True) == handed_over
     assert run(0, 64, company=True) == handed_over
+
+
+def test_int8_keys_and_values_over_either_lane_and_without(start_cluster, connect):
+    """Blocks of 32 tokens in 3 layers, keys and values of 2 heads: 16 bytes and a scale of 4 each. None may be another at the other end."""
+    requests = requests_for(380, 8)
+    to_move = sum(-(-len(prompt) // 32) for prompt, _ in requests) * 32 * 3 * 2 * 2 * (16 + 4)
+
+    def run(chunk, prefill=1, transport="auto"):
+        cluster = start_cluster(model=GOLDEN / "qwen2", compute="fast", prefill=prefill, transport=transport, flags=["--kv", "int8"],
+                                settings={"chunk-tokens": chunk})
+        numerics = {worker["numerics"] for worker in cluster.status()["workers"]}
+        assert len(numerics) == 1 and "/kv-int8/" in numerics.pop()
+        answers = connect(cluster).generate_all(requests)
+        assert {answer.timing.lane for answer in answers} == {transport if prefill else ""}
+        cluster.stop()
+        return [outcome(answer) for answer in answers], sum(answer.timing.kv_bytes for answer in answers)
+
+    local, none = run(64, prefill=0)
+    shm, moved = run(16, transport="shm")
+    tcp, moved_too = run(512, transport="tcp")
+    assert local == shm == tcp
+    assert (none, moved, moved_too) == (0, to_move, to_move)

@@ -51,11 +51,11 @@ def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, con
     assert cluster.total("decode-0", HITS) == 0
 
 
-@pytest.mark.parametrize("swap,kind", [("1", "swap"), ("0", "recompute")])
-def test_requests_that_run_out_of_blocks_go_on_as_if_nothing_had_happened(start_cluster, connect, swap, kind):
+@pytest.mark.parametrize("swap,kind,kv", [("1", "swap", "int8"), ("0", "recompute", "auto")])
+def test_requests_that_run_out_of_blocks_go_on_as_if_nothing_had_happened(start_cluster, connect, swap, kind, kv):
     """Four at once on a decode worker that holds one and a half of them at their ends."""
     requests = [(PROMPT[i:i + 60], dict(ASKED, seed=i, max_tokens=260)) for i in range(4)]
-    cluster = start_cluster(model=GOLDEN / "llama", settings={"swap-share": swap},
+    cluster = start_cluster(model=GOLDEN / "llama", flags=["--kv", kv], settings={"swap-share": swap},
                             process_environment={"decode-0": {"BATON_KV_TOKENS": "512"}})
     client = connect(cluster)
     together = [outcome(answer) for answer in client.generate_all(requests)]

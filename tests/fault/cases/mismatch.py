@@ -15,6 +15,7 @@ def odd_one(name, settings):
 
 LAYOUTS = odd_one("layouts", {"block-tokens": 16})
 NUMERICS = odd_one("numerics", {"compute": "fast"})
+KV_TYPES = odd_one("kv-types", {"kv": "int8"})
 MODELS = Shape("models", prefill=1, decode=2, workers=WORKERS, router=QUICK, refused=("decode-0",),
                of={"decode-0": {"model": GOLDEN / "llama", "model-name": "llama-wide"}})
 NAMES = Shape("names", prefill=1, decode=2, workers=WORKERS, router=QUICK, of={"decode-0": {"model": GOLDEN / "llama"}},
@@ -23,6 +24,7 @@ NAMES = Shape("names", prefill=1, decode=2, workers=WORKERS, router=QUICK, of={"
 
 @case("mismatch.layout", "layouts or models differ", LAYOUTS, key="layout_hash")
 @case("mismatch.numerics", "numerics ids differ", NUMERICS, key="numerics")
+@case("mismatch.kv_type", "layouts or models differ", KV_TYPES, key="layout_hash")
 def never_paired(run, key):
     fleet = run.fleet
     joined = dict(re.findall(rf"worker=(\S+) role=.* {key}=(\S+) .*joined", fleet.log_text("router")))

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/quantize.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -32,6 +33,12 @@ uint32_t weight_row_scales(enum weight_type type, uint32_t k)
     if (type == WEIGHT_INT4)
         return k / WEIGHT_GROUP + (k % WEIGHT_GROUP != 0);
     return type == WEIGHT_INT8;
+}
+
+enum status weight_quantize(enum weight_type type, const float *rows, uint32_t row_count,
+                            uint32_t k, uint8_t *numbers, float *scales, uint32_t *bad_row)
+{
+    return quantize_rows(quantizer_best(), type, rows, row_count, k, numbers, scales, bad_row);
 }
 
 /* --- open --- */

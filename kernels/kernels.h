@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Fixed for all backends of this version; part of the numerics id. */
+/* Fixed for all backends of this version; part of the numerics id, and of what packed weights that are kept are known by. */
 #define KERNELS_VERSION          2
 #define ATTENTION_SEGMENT_TOKENS 256 /* a whole number of blocks of every allowed size */
 
@@ -59,6 +59,18 @@ extern const char *const weight_type_names[]; /* in the order of the enum, NULL 
 bool weight_type_is_quantized(enum weight_type type);
 size_t weight_row_bytes(enum weight_type type, uint32_t k);    /* of a row as it is loaded */
 uint32_t weight_row_scales(enum weight_type type, uint32_t k); /* scales of a row; floats: none */
+
+/* Float rows to quantized ones, the same bytes on every machine. PURE; any thread.
+ *
+ * INT8: scale = max |x| / 127, numbers to nearest, ties to even. INT4: for each group the scale, among a few around the one
+ * that maps the number of largest magnitude to -8, that gives the least squared error; then the least-squares scale for those
+ * numbers, if it does better. A row, or group, whose largest magnitude is below 2^-100 becomes zeros with scale 0.
+ *
+ * rows: f32 [row_count, k]; numbers: [row_count, weight_row_bytes]; scales: [row_count, weight_row_scales]. STATUS_INVALID: an
+ * input isn't finite; `bad_row` is its row. Other bytes are another KERNELS_VERSION. */
+enum status weight_quantize(enum weight_type type, const float *rows, uint32_t row_count,
+                            uint32_t k, uint8_t *numbers, float *scales,
+                            uint32_t *bad_row) WARN_UNUSED;
 
 struct kernels; /* an open backend; one step thread uses it */
 

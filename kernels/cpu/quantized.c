@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers move in words of bytes");
 _Static_assert(QUANTIZED_GROUP == WEIGHT_GROUP, "the group is part of the contract");
 /* One row of the longest K at least: its scale, a sum for each group, two words for four inputs. */
 _Static_assert(LINEAR_TILES_BYTES >=
@@ -68,17 +69,36 @@ size_t quantized_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
 static void load_int8(const struct linear *linear, uint32_t n, const uint8_t *row, float scale)
 {
     uint8_t *lane = panel_of(linear, n) + n % PANEL * 4;
-    for (uint32_t k = 0; k < linear->k; k += 4, lane += QUANTIZED_STEP_BYTES)
-        for (uint32_t j = 0; j < min_u32(4, linear->k - k); j++)
-            lane[j] = row[k + j] ^ 0x80; /* + 128 */
+    uint32_t word, whole = linear->k / 4 * 4, rest = linear->k % 4;
+    for (uint32_t k = 0; k < whole; k += 4, lane += QUANTIZED_STEP_BYTES) {
+        memcpy(&word, row + k, 4);
+        word ^= 0x80808080; /* + 128 */
+        memcpy(lane, &word, 4);
+    }
+    for (uint32_t j = 0; j < rest; j++)
+        lane[j] = row[whole + j] ^ 0x80;
     float *scales = (float *)(panel_of(linear, n) + panel_bytes(WEIGHT_INT8, linear->k)) - PANEL;
     scales[n % PANEL] = scale;
 }
 
-/* Number k of a packed row, + 8. */
-static uint8_t int4_at(const uint8_t *row, uint32_t k)
+/* The low 16 bits: four numbers, to a byte each. */
+static uint32_t spread(uint32_t numbers)
 {
-    return row[k / 2] >> (k % 2 * 4) & 15;
+    uint32_t pairs = (numbers | numbers << 8) & 0x00ff00ff;
+    return (pairs | pairs << 4) & 0x0f0f0f0f;
+}
+
+/* A step of a packed row, from its first byte, as it lies in a panel; of the last one there may be less. */
+static uint32_t int4_step(const uint8_t *row, uint32_t count)
+{
+    uint32_t numbers = 0;
+    if (count >= QUANTIZED_STEP) {
+        memcpy(&numbers, row, 4);
+    } else {
+        memcpy(&numbers, row, (count + 1) / 2);
+        numbers &= UINT32_MAX >> (32 - 4 * count);
+    }
+    return spread(numbers & 0xffff) | spread(numbers >> 16) << 4;
 }
 
 static void load_int4(const struct linear *linear, uint32_t n, const uint8_t *row,
@@ -89,9 +109,8 @@ static void load_int4(const struct linear *linear, uint32_t n, const uint8_t *ro
         uint8_t *lane = panel + (size_t)group * GROUP_BYTES + n % PANEL * 4;
         uint32_t end = min_u32(linear->k, k + QUANTIZED_GROUP);
         for (; k < end; k += QUANTIZED_STEP, lane += QUANTIZED_STEP_BYTES) {
-            memset(lane, 0, 4);
-            for (uint32_t j = 0; j < min_u32(QUANTIZED_STEP, end - k); j++)
-                lane[j % 4] |= (uint8_t)(int4_at(row, k + j) << j / 4 * 4);
+            uint32_t word = int4_step(row + k / 2, end - k);
+            memcpy(lane, &word, 4);
         }
         k = end;
         uint16_t *line = (uint16_t *)(panel + int4_scales_at(linear->k, group));

@@ -23,8 +23,8 @@
 /* Whose packed weights. */
 struct packed_identity {
     char packing[32]; /* kernels_info.packing, zeros behind */
-    uint64_t
-        sources_hash; /* size, mtime and checksum of the header of each file of weights, by name */
+    /* KERNELS_VERSION; size, mtime and checksum of the header of each file of weights, by name. */
+    uint64_t sources_hash;
     uint64_t model_hash; /* safetensors_hash: also samples of every tensor */
 };
 

@@ -2,7 +2,6 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
-#include "common/engine/model/quantize.h"
 #include "common/engine/model/quantize_files.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_convert.h"
@@ -220,8 +219,8 @@ static enum status write_rows(struct folder *folder, const struct output *number
     size_t row_scales = weight_row_scales(type, columns), row_bytes = numbers->shape[1];
     weight_convert(from, info.bytes + row * columns * float_type_bytes(from),
                    (size_t)count * columns, WEIGHT_F32, folder->floats);
-    if (quantize_rows(type, folder->floats, count, columns, folder->numbers, folder->scales,
-                      &bad_row) != STATUS_OK)
+    if (weight_quantize(type, folder->floats, count, columns, folder->numbers, folder->scales,
+                        &bad_row) != STATUS_OK)
         return error_set(folder->err, STATUS_INVALID,
                          "%s: tensor %s: row %" PRIu64 " has a number that isn't finite: it can't "
                          "be quantized",

@@ -54,7 +54,9 @@ enum status weight_cache_path(const char *setting, const char *model_dir, const 
 struct packed_identity weight_cache_identity(const struct kernels *kernels,
                                              const struct safetensors *files)
 {
-    struct packed_identity identity = {.model_hash = safetensors_hash(files)};
+    const uint64_t version = KERNELS_VERSION; /* numbers of another one may be others */
+    struct packed_identity identity = {.sources_hash = content_hash(&version, sizeof version),
+                                       .model_hash = safetensors_hash(files)};
     snprintf(identity.packing, sizeof identity.packing, "%s", kernels_info(kernels).packing);
     for (size_t i = 0; i < safetensors_file_count(files); i++) {
         struct safetensors_source source = safetensors_source_at(files, i);

@@ -22,7 +22,7 @@ enum status weight_cache_path(const char *setting, const char *model_dir, const 
                               struct weight_types types, char path[WEIGHT_CACHE_PATH_BYTES],
                               struct error *err) WARN_UNUSED;
 
-/* Whose weights: by the backend's packing, and size, mtime, header and samples of the model's files. */
+/* Whose weights: by the backend's packing, KERNELS_VERSION, and size, mtime, header and samples of the model's files. */
 struct packed_identity weight_cache_identity(const struct kernels *kernels,
                                              const struct safetensors *files);
 

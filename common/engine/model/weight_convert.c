@@ -57,7 +57,10 @@ void weight_convert(enum float_type type, const void *source, size_t count,
 {
     float *wide = out;
     uint16_t *narrow = out;
-    if (out_type == WEIGHT_F32)
+    if (out_type == WEIGHT_F32 && type == FLOAT_BF16) /* what most files hold */
+        for (size_t i = 0; i < count; i++)
+            wide[i] = value_at(FLOAT_BF16, source, i);
+    else if (out_type == WEIGHT_F32)
         for (size_t i = 0; i < count; i++)
             wide[i] = value_at(type, source, i);
     else

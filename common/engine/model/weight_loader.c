@@ -3,7 +3,6 @@
 #include "common/base/clock.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/packed_plan.h"
-#include "common/engine/model/quantize.h"
 #include "common/engine/model/random_weights.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_convert.h"
@@ -130,7 +129,7 @@ static void quantize_piece(struct conversion *job, uint32_t first, uint32_t coun
     size_t row_scales = weight_row_scales(job->type, job->columns);
     float *scales = job->loader->scales + first * row_scales;
     uint32_t bad;
-    if (quantize_rows(job->type, values, count, job->columns, numbers, scales, &bad) == STATUS_OK)
+    if (weight_quantize(job->type, values, count, job->columns, numbers, scales, &bad) == STATUS_OK)
         return;
     unsigned known = atomic_load(&job->bad_row);
     while (first + bad < known && !atomic_compare_exchange_weak(&job->bad_row, &known, first + bad))

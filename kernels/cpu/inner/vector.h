@@ -77,6 +77,19 @@ static inline floats larger(floats a, floats b)
 #endif
 }
 
+/* a < b ? a : b, lane by lane. */
+static inline floats smaller(floats a, floats b)
+{
+#if defined(__AVX512F__)
+    return _mm512_min_ps(a, b);
+#elif defined(__AVX2__)
+    return _mm256_min_ps(a, b);
+#else
+    words mask = (words)(a < b);
+    return (floats)(((words)a & mask) | ((words)b & ~mask));
+#endif
+}
+
 ALWAYS_INLINE floats to_floats(ints numbers)
 {
     return __builtin_convertvector(numbers, floats);

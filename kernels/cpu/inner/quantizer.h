@@ -1,0 +1,21 @@
+/* Rows of float weights to the quantized ones of kernels.h (weight_quantize), once per instruction set: all of them give the
+ * same bytes. PURE; bounds are the callers' duty. */
+#ifndef BATON_KERNELS_CPU_INNER_QUANTIZER_H
+#define BATON_KERNELS_CPU_INNER_QUANTIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct quantizer {
+    const char *name;
+    /* One row of `k` inputs; numbers: weight_row_bytes, scales: weight_row_scales of it. false: a number isn't finite. */
+    bool (*int8_row)(const float *row, uint32_t k, uint8_t *numbers, float *scales);
+    bool (*int4_row)(const float *row, uint32_t k, uint8_t *numbers, float *scales);
+};
+
+extern const struct quantizer quantizer_baseline;
+#if defined(__x86_64__)
+extern const struct quantizer quantizer_avx2, quantizer_avx512;
+#endif
+
+#endif

@@ -72,7 +72,6 @@ struct kernels_backend {
 
 /* Shapes beyond these are refused by kernels.c (STATUS_UNSUPPORTED); scratch is sized for them. */
 #define KERNELS_MAX_HEAD_DIM 256
-#define KERNELS_MAX_THREADS  256
 
 struct kernels {
     const struct kernels_backend *backend;

@@ -29,10 +29,12 @@
 enum isa { ISA_AUTO, ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16 };
 extern const char *const isa_names[]; /* in the order of the enum, NULL behind the last */
 
+#define KERNELS_MAX_THREADS 256
+
 struct kernels_config {
     bool f32;     /* the portable fp32 reference: fp32 weights, activations and KV */
     enum isa isa; /* AUTO takes the fastest of those that this CPU reports; f32: AUTO or PORTABLE */
-    uint32_t threads; /* compute threads, >= 1 */
+    uint32_t threads; /* compute threads, 1 .. KERNELS_MAX_THREADS */
     const int *cpus;  /* pin thread i to cpus[i]; NULL: not pinned */
     bool may_spin;    /* false where threads outnumber cores: idle compute threads sleep at once */
 };

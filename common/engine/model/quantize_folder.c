@@ -1,8 +1,11 @@
 #include "common/engine/model/quantize_folder.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/str.h"
+#include "common/engine/model/load_progress.h"
 #include "common/engine/model/quantize_files.h"
+#include "common/engine/model/row_conversion.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_convert.h"
 #include "common/engine/model/weights.h"
@@ -11,13 +14,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define NAME_BYTES   512
-#define PIECE_VALUES ((size_t)4 << 20)
 #define HEADER_LIMIT ((size_t)32 << 20)
 
 /* --- what is written: the tensors of the new file, in its order --- */
@@ -43,8 +46,9 @@ struct folder {
     size_t output_count;
     uint64_t data_begin, data_bytes; /* of the new file */
     int fd;
-    float *floats, *scales;
-    uint8_t *numbers;
+    struct kernels *kernels; /* whose threads convert */
+    struct row_piece piece;
+    struct load_progress progress;
     struct quantize_report report;
     struct error *err;
 };
@@ -212,26 +216,29 @@ static enum status write_rows(struct folder *folder, const struct output *number
 {
     struct tensor_info info = safetensors_at(folder->files, numbers->source);
     enum weight_type type = type_of(folder, info.name);
+    struct row_piece *piece = &folder->piece;
     uint32_t columns = (uint32_t)info.shape[1], bad_row;
     enum float_type from = strcmp(info.dtype, "F32") == 0   ? FLOAT_F32
                            : strcmp(info.dtype, "F16") == 0 ? FLOAT_F16
                                                             : FLOAT_BF16;
     size_t row_scales = weight_row_scales(type, columns), row_bytes = numbers->shape[1];
-    weight_convert(from, info.bytes + row * columns * float_type_bytes(from),
-                   (size_t)count * columns, WEIGHT_F32, folder->floats);
-    if (weight_quantize(type, folder->floats, count, columns, folder->numbers, folder->scales,
-                        &bad_row) != STATUS_OK)
+    const struct row_source rows = {from, info.bytes + row * columns * float_type_bytes(from),
+                                    count, columns};
+    if (row_piece_convert(piece, folder->kernels, &rows, type, &bad_row) != STATUS_OK)
         return error_set(folder->err, STATUS_INVALID,
                          "%s: tensor %s: row %" PRIu64 " has a number that isn't finite: it can't "
                          "be quantized",
                          folder->model_dir, info.name, row + bad_row);
-    TRY(write_at(folder, folder->data_begin + numbers->offset + row * row_bytes, folder->numbers,
+    TRY(write_at(folder, folder->data_begin + numbers->offset + row * row_bytes, piece->numbers,
                  count * row_bytes));
     if (type == WEIGHT_INT4) /* bf16 holds them exactly; the floats aren't needed any more */
-        weight_convert(FLOAT_F32, folder->scales, count * row_scales, WEIGHT_BF16, folder->floats);
+        weight_convert(FLOAT_F32, piece->scales, count * row_scales, WEIGHT_BF16, piece->floats);
     size_t scale_bytes = row_scales * scales->element_bytes;
-    return write_at(folder, folder->data_begin + scales->offset + row * scale_bytes,
-                    type == WEIGHT_INT4 ? folder->floats : folder->scales, count * scale_bytes);
+    TRY(write_at(folder, folder->data_begin + scales->offset + row * scale_bytes,
+                 type == WEIGHT_INT4 ? piece->floats : piece->scales, count * scale_bytes));
+    load_progress_add(&folder->progress, (uint64_t)count * columns * float_type_bytes(from),
+                      clock_now_us());
+    return STATUS_OK;
 }
 
 static enum status write_tensors(struct folder *folder)
@@ -244,10 +251,10 @@ static enum status write_tensors(struct folder *folder)
         if (out->part != NUMBERS)
             continue;
         const struct output *scales = find_output(folder, out->source, SCALES);
-        uint64_t most = PIECE_VALUES / info.shape[1];
-        for (uint64_t row = 0, count; row < info.shape[0]; row += count) {
-            count = info.shape[0] - row < most ? info.shape[0] - row : most;
-            TRY(write_rows(folder, out, scales, row, (uint32_t)count));
+        uint32_t rows = (uint32_t)info.shape[0], columns = (uint32_t)info.shape[1];
+        for (uint32_t row = 0, count; row < rows; row += count) {
+            count = row_piece_fit(rows - row, columns);
+            TRY(write_rows(folder, out, scales, row, count));
         }
     }
     return STATUS_OK;
@@ -259,17 +266,16 @@ static enum status write_weights(struct folder *folder)
     if (snprintf(path, sizeof path, "%s/model.safetensors", folder->out_dir) >= (int)sizeof path)
         return error_set(folder->err, STATUS_LIMIT, "%.100s...: the path is too long",
                          folder->out_dir);
-    folder->floats = malloc(PIECE_VALUES * sizeof(float));
-    folder->scales = malloc(PIECE_VALUES * sizeof(float));
-    folder->numbers = malloc(PIECE_VALUES);
-    if (!folder->floats || !folder->scales || !folder->numbers)
-        return error_set(folder->err, STATUS_LIMIT, "out of memory for a piece of a tensor");
+    TRY(row_piece_init(&folder->piece, folder->err));
     folder->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (folder->fd < 0)
         return error_set(folder->err, STATUS_IO, "%s: %s", path, strerror(errno));
+    folder->progress = load_progress_begin("quantizing weights", folder->report.source_bytes,
+                                           load_progress_terminal(), clock_now_us());
     enum status status = write_header(folder);
     if (status == STATUS_OK)
         status = write_tensors(folder);
+    load_progress_end(&folder->progress);
     if (close(folder->fd) != 0 && status == STATUS_OK)
         status = error_set(folder->err, STATUS_IO, "%s: %s", path, strerror(errno));
     return status;
@@ -277,20 +283,26 @@ static enum status write_weights(struct folder *folder)
 
 /* --- the whole --- */
 
+/* One for each CPU that this process may run on. */
+static uint32_t thread_count(void)
+{
+    cpu_set_t set;
+    uint32_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    return count < KERNELS_MAX_THREADS ? count : KERNELS_MAX_THREADS;
+}
+
 static enum status check_source(struct folder *folder)
 {
-    struct kernels *kernels;
+    const struct kernels_config config = {.f32 = true, .threads = thread_count()};
     uint64_t bytes;
     TRY(model_config_read(folder->model_dir, &folder->config, folder->err));
     if (folder->config.quantization != MODEL_FLOAT)
         return error_set(folder->err, STATUS_INVALID, "%s: it is quantized already",
                          folder->model_dir);
     TRY(safetensors_open(folder->model_dir, &folder->files, folder->err));
-    TRY(kernels_open(&(struct kernels_config){.f32 = true, .threads = 1}, &kernels, folder->err));
-    enum status status = weights_check(kernels, &folder->config.shape, folder->types, 1,
-                                       folder->files, &bytes, folder->err);
-    kernels_close(kernels);
-    return status;
+    TRY(kernels_open(&config, &folder->kernels, folder->err));
+    return weights_check(folder->kernels, &folder->config.shape, folder->types, 1, folder->files,
+                         &bytes, folder->err);
 }
 
 static enum status write_all(struct folder *folder)
@@ -323,9 +335,8 @@ enum status quantize_folder(const char *model_dir, enum model_quantization quant
     }
     safetensors_close(folder.files);
     free(folder.outputs);
-    free(folder.floats);
-    free(folder.scales);
-    free(folder.numbers);
+    row_piece_deinit(&folder.piece);
+    kernels_close(folder.kernels);
     if (status == STATUS_OK)
         *report = folder.report;
     return status;

@@ -8,24 +8,19 @@
 #include "common/engine/model/weight_convert.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* Converted, or drawn, at a time; far longer than a row of any model that config.json may describe. */
-#define PIECE_VALUES ((size_t)4 << 20)
 
 enum status weight_loader_init(struct weight_loader *out, struct kernels *kernels,
                                struct safetensors *files, bool stored, bool dry, struct error *err)
 {
     struct weight_loader loader = {
         .kernels = kernels, .files = files, .stored = stored, .dry = dry, .err = err};
-    if (!dry) {
-        loader.drawn = files ? NULL : malloc(PIECE_VALUES * sizeof(uint16_t));
-        loader.converted = malloc(PIECE_VALUES * sizeof(float));
-        loader.numbers = malloc(PIECE_VALUES);
-        loader.scales = malloc(PIECE_VALUES * sizeof *loader.scales); /* one a number at most */
-        if (!loader.converted || (!files && !loader.drawn) || !loader.numbers || !loader.scales) {
+    if (!dry)
+        TRY(row_piece_init(&loader.piece, err));
+    if (!dry && !files) {
+        loader.drawn = malloc(ROW_PIECE_VALUES * sizeof(uint16_t));
+        if (!loader.drawn) {
             weight_loader_deinit(&loader);
             return error_set(err, STATUS_LIMIT, "out of memory for a piece of a tensor");
         }
@@ -37,9 +32,7 @@ enum status weight_loader_init(struct weight_loader *out, struct kernels *kernel
 void weight_loader_deinit(struct weight_loader *loader)
 {
     free(loader->drawn);
-    free(loader->converted);
-    free(loader->numbers);
-    free(loader->scales);
+    row_piece_deinit(&loader->piece);
 }
 
 enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes, struct buffer *buffer)
@@ -112,46 +105,6 @@ static enum status put_rows(struct weight_loader *loader, const struct matrix *m
     return status == STATUS_OK ? STATUS_OK : not_taken(loader, matrix->name, status);
 }
 
-/* Rows of floats on their way into the pieces, as a layer's type. */
-struct conversion {
-    struct weight_loader *loader;
-    enum weight_type type;
-    enum float_type from;
-    const unsigned char *source;
-    uint32_t columns;
-    atomic_uint bad_row; /* the first that can't be quantized; UINT32_MAX: none */
-};
-
-static void quantize_piece(struct conversion *job, uint32_t first, uint32_t count,
-                           const float *values)
-{
-    uint8_t *numbers = job->loader->numbers + first * weight_row_bytes(job->type, job->columns);
-    size_t row_scales = weight_row_scales(job->type, job->columns);
-    float *scales = job->loader->scales + first * row_scales;
-    uint32_t bad;
-    if (weight_quantize(job->type, values, count, job->columns, numbers, scales, &bad) == STATUS_OK)
-        return;
-    unsigned known = atomic_load(&job->bad_row);
-    while (first + bad < known && !atomic_compare_exchange_weak(&job->bad_row, &known, first + bad))
-        ;
-}
-
-static void convert_rows(void *context, uint32_t thread, uint32_t first, uint32_t last)
-{
-    (void)thread;
-    struct conversion *job = context;
-    bool quantized = weight_type_is_quantized(job->type);
-    enum weight_type floats = quantized ? WEIGHT_F32 : job->type;
-    size_t before = (size_t)first * job->columns, values = (size_t)(last - first) * job->columns;
-    char *converted = (char *)job->loader->converted + before * weight_row_bytes(floats, 1);
-    weight_convert(job->from, job->source + before * float_type_bytes(job->from), values, floats,
-                   converted);
-    if (quantized)
-        quantize_piece(job, first, last - first, (const float *)converted);
-}
-
-#define CHUNK_VALUES 65536 /* that one thread converts at a time */
-
 /* `count` rows of floats: as the layer's type. */
 static enum status put_floats(struct weight_loader *loader, const struct matrix *matrix,
                               uint32_t row, uint32_t count, enum float_type from,
@@ -161,30 +114,17 @@ static enum status put_floats(struct weight_loader *loader, const struct matrix 
     bool quantized = weight_type_is_quantized(type);
     if (!quantized && weight_is_ready(from, source, type))
         return put_rows(loader, matrix, row, count, source, NULL);
-    struct conversion job = {.loader = loader,
-                             .type = type,
-                             .from = from,
-                             .source = source,
-                             .columns = matrix->columns,
-                             .bad_row = UINT32_MAX};
-    uint32_t rows = CHUNK_VALUES / matrix->columns;
-    kernels_host_work(loader->kernels, count, rows ? rows : 1, convert_rows, &job);
-    if (!quantized)
-        return put_rows(loader, matrix, row, count, loader->converted, NULL);
-    uint32_t bad_row = atomic_load(&job.bad_row);
-    if (bad_row != UINT32_MAX)
+    struct row_source rows = {from, source, count, matrix->columns};
+    uint32_t bad_row;
+    if (row_piece_convert(&loader->piece, loader->kernels, &rows, type, &bad_row) != STATUS_OK)
         return error_set(loader->err, STATUS_INVALID,
                          "%s: tensor %s: row %u has a number that isn't finite: it can't be "
                          "quantized",
                          matrix->floats ? matrix->floats->path : "random", matrix->name,
                          row + bad_row);
-    return put_rows(loader, matrix, row, count, loader->numbers, loader->scales);
-}
-
-static uint32_t piece_rows(uint32_t rows_left, uint32_t columns)
-{
-    uint32_t most = (uint32_t)(PIECE_VALUES / columns);
-    return rows_left < most ? rows_left : most;
+    if (!quantized)
+        return put_rows(loader, matrix, row, count, loader->piece.floats, NULL);
+    return put_rows(loader, matrix, row, count, loader->piece.numbers, loader->piece.scales);
 }
 
 /* Row by row through the pieces. */
@@ -194,7 +134,7 @@ static enum status put_matrix(struct weight_loader *loader, const struct matrix 
     enum float_type type = view ? view->type : FLOAT_BF16;
     struct random_weights random = random_weights_of(matrix->name);
     for (uint32_t row = 0, count; row < matrix->rows; row += count) {
-        count = piece_rows(matrix->rows - row, matrix->columns);
+        count = row_piece_fit(matrix->rows - row, matrix->columns);
         const void *source = loader->drawn;
         if (view)
             source = view->bytes + (size_t)row * matrix->columns * float_type_bytes(type);
@@ -233,17 +173,17 @@ static enum status put_stored(struct weight_loader *loader, const struct matrix 
     size_t row_bytes = weight_row_bytes(matrix->target.linear->type, matrix->columns);
     size_t scale_bytes = stored->row_scales * (size_t)float_type_bytes(stored->scales.type);
     for (uint32_t row = 0, count; row < matrix->rows; row += count) {
-        count = piece_rows(matrix->rows - row, matrix->columns);
+        count = row_piece_fit(matrix->rows - row, matrix->columns);
         size_t scales = (size_t)count * stored->row_scales;
         weight_convert(stored->scales.type, stored->scales.bytes + row * scale_bytes, scales,
-                       WEIGHT_F32, loader->scales);
+                       WEIGHT_F32, loader->piece.scales);
         for (size_t i = 0; i < scales; i++)
-            if (!isfinite(loader->scales[i]))
+            if (!isfinite(loader->piece.scales[i]))
                 return error_set(loader->err, STATUS_INVALID,
                                  "%s: tensor %s.scale: the scale of row %zu isn't finite",
                                  stored->scales.path, matrix->name, row + i / stored->row_scales);
         TRY(put_rows(loader, matrix, row, count, stored->numbers.bytes + row * row_bytes,
-                     loader->scales));
+                     loader->piece.scales));
     }
     return STATUS_OK;
 }
@@ -275,7 +215,7 @@ enum status weight_loader_vector(struct weight_loader *loader, const char *name,
         TRY(safetensors_find(loader->files, name, 0, count, &view, loader->err));
     if (loader->dry)
         return STATUS_OK;
-    float *values = loader->converted;
+    float *values = loader->piece.floats;
     if (loader->files)
         weight_convert(view.type, view.bytes, count, WEIGHT_F32, values);
     for (uint32_t i = 0; !loader->files && i < count; i++)

@@ -7,6 +7,7 @@
 #ifndef BATON_ENGINE_MODEL_WEIGHT_LOADER_H
 #define BATON_ENGINE_MODEL_WEIGHT_LOADER_H
 
+#include "common/engine/model/row_conversion.h"
 #include "kernels/kernels.h"
 
 struct load_progress;
@@ -23,10 +24,9 @@ struct weight_loader {
     char *packed_data;              /* the plan's data, mapped: nothing is packed; NULL: it is */
     struct load_progress *progress; /* NULL: dry */
     struct error *err;
-    bool stored;             /* quantized matrices are in the files as such (weight_types.h) */
-    void *drawn, *converted; /* a piece each */
-    uint8_t *numbers;        /* quantized ones of a piece */
-    float *scales;
+    bool stored;            /* quantized matrices are in the files as such (weight_types.h) */
+    uint16_t *drawn;        /* random: a piece */
+    struct row_piece piece; /* not dry */
 };
 
 enum status weight_loader_init(struct weight_loader *loader, struct kernels *kernels,

@@ -1,4 +1,5 @@
 # The outside libraries. Each is linked by the one folder that knows it.
+include(CheckSymbolExists)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c)
@@ -8,6 +9,9 @@ pkg_check_modules(CYAML REQUIRED IMPORTED_TARGET libcyaml)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH) # some builds of it choose the instruction set at run time
+check_symbol_exists(XXH3_64bits_dispatch xxh_x86dispatch.h XXHASH_DISPATCHES)
+unset(CMAKE_REQUIRED_LIBRARIES)
 pkg_check_modules(LIBEVENT REQUIRED IMPORTED_TARGET libevent libevent_pthreads)
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 find_program(PROTOC protoc REQUIRED)

@@ -98,6 +98,11 @@ struct kernels_info kernels_info(const struct kernels *kernels)
 
 /* --- memory --- */
 
+static bool range_fits(const struct buffer *buffer, size_t offset, size_t bytes)
+{
+    return offset <= buffer->bytes && bytes <= buffer->bytes - offset;
+}
+
 size_t kernels_available_bytes(const struct kernels *kernels)
 {
     return kernels->backend->available_bytes();
@@ -160,14 +165,14 @@ void kernels_linear_destroy(struct kernels *kernels, struct linear *linear)
     kernels_free(kernels, &linear->packed);
 }
 
-enum status kernels_linear_adopt(struct kernels *kernels, enum weight_type type, uint32_t n,
-                                 uint32_t k, void *packed, struct linear *linear)
+enum status kernels_linear_adopt(struct kernels *kernels, const struct buffer *memory,
+                                 size_t offset, struct linear *linear)
 {
-    TRY(check_linear(kernels, type, n, k));
-    size_t bytes = kernels->backend->linear_bytes(type, n, k);
-    struct linear made = {.type = type, .n = n, .k = k};
-    TRY(kernels->backend->adopt(kernels, packed, bytes, &made.packed));
-    *linear = made;
+    TRY(check_linear(kernels, linear->type, linear->n, linear->k));
+    size_t bytes = kernels_linear_bytes(kernels, linear->type, linear->n, linear->k);
+    if (offset % LINEAR_ALIGN_BYTES != 0 || !range_fits(memory, offset, bytes))
+        return STATUS_INVALID;
+    linear->packed = (struct buffer){.address = (char *)memory->address + offset, .bytes = bytes};
     return STATUS_OK;
 }
 
@@ -178,11 +183,6 @@ void kernels_host_work(struct kernels *kernels, uint32_t count, uint32_t grain, 
 }
 
 /* --- queue --- */
-
-static bool range_fits(const struct buffer *buffer, size_t offset, size_t bytes)
-{
-    return offset <= buffer->bytes && bytes <= buffer->bytes - offset;
-}
 
 enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_t offset,
                            const void *host, size_t bytes)

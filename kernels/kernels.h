@@ -136,7 +136,7 @@ enum status kernels_open(const struct kernels_config *config, struct kernels **k
 void kernels_close(struct kernels *kernels);
 struct kernels_info kernels_info(const struct kernels *kernels);
 
-/* --- memory: set-up time only --- */
+/* --- memory: set-up time only; what is allocated is zeros --- */
 /* What this process may still take on the device, by what can be known now; SIZE_MAX where nothing can. */
 size_t kernels_available_bytes(const struct kernels *kernels);
 enum status kernels_alloc(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;
@@ -156,10 +156,12 @@ enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, 
                                 uint32_t row_count, const void *rows,
                                 const float *scales) WARN_UNUSED;
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear);
-/* A layer around what a layer of this type and shape had packed before, under the same kernels_info.packing: the memory, of
- * kernels_linear_bytes, stays the caller's and isn't written. Not for kernels_linear_destroy. */
-enum status kernels_linear_adopt(struct kernels *kernels, enum weight_type type, uint32_t n,
-                                 uint32_t k, void *packed, struct linear *linear) WARN_UNUSED;
+/* A layer in the caller's memory, of kernels_alloc or kernels_adopt, from `offset` on, a multiple of LINEAR_ALIGN_BYTES: zeros, which
+ * kernels_linear_load fills, or what a layer of this type and shape had packed before, under the same kernels_info.packing. linear:
+ * type, n and k are given. Not for kernels_linear_destroy. STATUS_INVALID: it doesn't lie there. */
+#define LINEAR_ALIGN_BYTES 4096
+enum status kernels_linear_adopt(struct kernels *kernels, const struct buffer *memory,
+                                 size_t offset, struct linear *linear) WARN_UNUSED;
 
 /* Work of the host while it sets up, by all compute threads: items 0 .. count - 1 in chunks of `grain`, in any order; `thread` <
  * kernels_info.threads. Returns when all are done. Items write disjoint results. */

@@ -21,7 +21,7 @@
 enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
 
 struct settings {
-    char model[4096], json[4096];
+    char model[4096], weight_cache[4096], json[4096];
     char weights[64], threads[256], prefill[256], depth[256], batch[256];
     bool random_weights, pin;
     enum compute_choice compute;
@@ -41,6 +41,8 @@ static const struct config_setting table[] = {
     {"weights", CONFIG_STRING, AT(weights), "auto", .value = "TYPES",
      .help = "Weights of matrices, one after the other: auto (as the folder holds them), bf16, "
              "int8, int4; \"bf16,int8,int4\""},
+    {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
+     .help = "As of a worker: packed weights are kept and taken from there"},
     {"threads", CONFIG_STRING, AT(threads), "1", .value = "COUNTS",
      .help = "Compute threads, one count after the other: \"1,2\""},
     {"prefill", CONFIG_STRING, AT(prefill), "512", .value = "TOKENS",
@@ -197,6 +199,7 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
         .random_weights = s->random_weights,
         .weights = weights,
         .kv = s->kv,
+        .weight_cache = s->weight_cache,
         .kernels = {.f32 = s->compute == COMPUTE_F32,
                     .isa = s->isa,
                     .threads = threads,

@@ -2,6 +2,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "common/cli/peak_memory.h"
 #include "common/model_config/model_config.h"
 
 #include <stdlib.h>
@@ -208,11 +209,13 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
                                    .random_weights = c->random_weights,
                                    .weights = c->weights,
                                    .kv = c->kv,
+                                   .weight_cache = c->weight_cache,
                                    .kernels = c->kernels,
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = pool_blocks(bench),
                                    .max_rows = rows,
                                    .max_sequences = bench->max_batch};
+    peak_memory_begin();
     uint64_t begun_ns = clock_now_ns();
     TRY(engine_open(&config, &bench->engine, err));
     bench->load_s = (double)(clock_now_ns() - begun_ns) * 1e-9;
@@ -297,7 +300,10 @@ struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench)
                                        .instruction = bench->limits.instruction,
                                        .threads = bench->config.kernels.threads,
                                        .weight_bytes = bench->limits.weight_bytes,
-                                       .load_s = bench->load_s};
+                                       .load_s = bench->load_s,
+                                       .held_bytes = engine_weight_bytes(bench->engine) +
+                                                     engine_pool_bytes(bench->engine),
+                                       .peak_bytes = peak_memory_bytes()};
 }
 
 const struct bench_figure *engine_bench_figures(const struct engine_bench *bench, uint32_t *count)

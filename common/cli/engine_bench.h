@@ -20,6 +20,7 @@ struct engine_bench_config {
     bool random_weights;
     enum weight_choice weights;
     enum kv_choice kv;
+    const char *weight_cache; /* as in struct engine_config */
     struct kernels_config kernels;
     struct bench_sizes prefill;      /* prompts, each computed in one step; none: no prefill */
     struct bench_sizes depth, batch; /* decode: every depth with every batch; none: no decode */
@@ -62,6 +63,8 @@ struct engine_bench_facts {
     uint32_t threads;
     uint64_t weight_bytes; /* that a step reads */
     double load_s;
+    uint64_t held_bytes; /* packed weights and KV pool */
+    uint64_t peak_bytes; /* of memory, since the engine was opened; 0: not known here */
 };
 struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench);
 /* In the order of measuring: prefills first. Valid until the bench is closed. */

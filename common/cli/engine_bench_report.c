@@ -109,6 +109,11 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
     str_addf(out, "%s on %s, %u thread%s, medians of %u round%s; loaded in %.1f s\n",
              facts.numerics, facts.isa, facts.threads, facts.threads == 1 ? "" : "s", rounds,
              rounds == 1 ? "" : "s", facts.load_s);
+    if (facts.peak_bytes)
+        str_addf(out, "memory at its peak: %.3f GB, %.2f of packed weights and KV pool (%.3f GB)\n",
+                 1e-9 * (double)facts.peak_bytes,
+                 (double)facts.peak_bytes / (double)facts.held_bytes,
+                 1e-9 * (double)facts.held_bytes);
     str_addf(out, "at best: %.1f GFLOP/s (%s), %.2f GB/s read of the %.3f GB of weights\n",
              median(peak, rounds), *facts.instruction ? facts.instruction : "not known here",
              median(read, rounds), 1e-9 * (double)facts.weight_bytes);
@@ -194,9 +199,10 @@ void engine_bench_json(const struct engine_bench *bench, uint32_t rounds, struct
     const struct bench_figure *figures = engine_bench_figures(bench, &count);
     str_addf(out,
              "{\"numerics\": \"%s\", \"isa\": \"%s\", \"instruction\": \"%s\", \"threads\": %u, "
-             "\"weight_bytes\": %" PRIu64 ", \"load_s\": %.3f, \"figures\": [",
+             "\"weight_bytes\": %" PRIu64 ", \"load_s\": %.4f, \"held_bytes\": %" PRIu64
+             ", \"peak_bytes\": %" PRIu64 ", \"figures\": [",
              facts.numerics, facts.isa, facts.instruction, facts.threads, facts.weight_bytes,
-             facts.load_s);
+             facts.load_s, facts.held_bytes, facts.peak_bytes);
     for (uint32_t i = 0; i < count; i++) {
         str_add(out, i ? ",\n" : "\n");
         add_figure(&figures[i], rounds, out);

@@ -227,6 +227,11 @@ size_t engine_pool_bytes(const struct engine *engine)
     return engine->pool_bytes;
 }
 
+size_t engine_weight_bytes(const struct engine *engine)
+{
+    return weights_bytes(&engine->weights);
+}
+
 enum status engine_attach_pool(struct engine *engine, void *pool, struct error *err)
 {
     ASSERT(!engine->pool.address);

@@ -38,6 +38,7 @@ struct engine_config {
 enum status engine_open(const struct engine_config *config, struct engine **engine,
                         struct error *err) WARN_UNUSED;
 size_t engine_pool_bytes(const struct engine *engine);
+size_t engine_weight_bytes(const struct engine *engine); /* packed, with the rope table */
 enum status engine_attach_pool(struct engine *engine, void *pool, struct error *err) WARN_UNUSED;
 void engine_close(struct engine *engine);
 

@@ -12,7 +12,8 @@
 
 #include <cmocka.h>
 
-enum { N = 75, K = 387 }; /* no whole panels, groups or pairs */
+enum { N = 75, K = 387 };  /* no whole panels, groups or pairs */
+enum { PADDED_ROWS = 64 }; /* more than a panel pads */
 
 struct rows {
     uint8_t *bytes;
@@ -44,7 +45,7 @@ static uint64_t packed_hash(const struct kernels_config *config, enum weight_typ
 {
     struct rows rows = make_rows(type);
     struct kernels *kernels;
-    struct linear linear, adopted;
+    struct linear linear;
     struct error err;
     if (kernels_open(config, &kernels, &err) != STATUS_OK)
         fail_msg("%s", err.text);
@@ -58,11 +59,6 @@ static uint64_t packed_hash(const struct kernels_config *config, enum weight_typ
     }
     assert_int_equal(linear.packed.bytes, kernels_linear_bytes(kernels, type, N, K));
     uint64_t hash = content_hash(linear.packed.address, linear.packed.bytes);
-    assert_int_equal(kernels_linear_adopt(kernels, type, N, K, linear.packed.address, &adopted),
-                     STATUS_OK);
-    assert_memory_equal(&adopted, &linear, sizeof linear);
-    assert_int_equal(kernels_linear_adopt(kernels, type, 0, K, linear.packed.address, &adopted),
-                     STATUS_INVALID);
     *packing = kernels_info(kernels).packing;
     kernels_linear_destroy(kernels, &linear);
     kernels_close(kernels);
@@ -114,6 +110,51 @@ static void test_instruction_sets_share_it(void **state)
     }
 }
 
+/* Two layers in one piece of memory, filled there, are what each is by itself. */
+static void test_layers_lie_where_the_caller_wants_them(void **state)
+{
+    (void)state;
+    struct kernels_config config = {.threads = 1};
+    struct kernels *kernels;
+    struct buffer memory;
+    struct error err;
+    struct rows rows = make_rows(WEIGHT_INT4);
+    assert_int_equal(kernels_open(&config, &kernels, &err), STATUS_OK);
+    size_t bytes = kernels_linear_bytes(kernels, WEIGHT_INT4, N, K);
+    size_t second = (bytes + LINEAR_ALIGN_BYTES - 1) / LINEAR_ALIGN_BYTES * LINEAR_ALIGN_BYTES;
+    assert_int_equal(kernels_alloc(kernels, second + bytes, &memory), STATUS_OK);
+    for (size_t offset = 0; offset <= second; offset += second) {
+        struct linear linear = {.type = WEIGHT_INT4, .n = N, .k = K};
+        assert_int_equal(kernels_linear_adopt(kernels, &memory, offset, &linear), STATUS_OK);
+        assert_ptr_equal(linear.packed.address, (char *)memory.address + offset);
+        assert_int_equal(kernels_linear_load(kernels, &linear, 0, N, rows.bytes, rows.scales),
+                         STATUS_OK);
+        assert_int_equal(linear.packed.bytes, bytes);
+    }
+    for (size_t offset = 0; offset <= second; offset += second)
+        assert_true(content_hash((char *)memory.address + offset, bytes) == FORMS[2].hash);
+    static const struct {
+        size_t beyond;
+        uint32_t n, k;
+        enum status status;
+    } bad[] = {{1, N, K, STATUS_INVALID},
+               {LINEAR_ALIGN_BYTES, N, K, STATUS_INVALID},
+               {(size_t)1 << 40, N, K, STATUS_INVALID},
+               {0, 0, K, STATUS_INVALID},
+               {0, N + PADDED_ROWS, K, STATUS_INVALID},
+               {0, 1, WEIGHT_MAX_QUANTIZED_K + 1, STATUS_UNSUPPORTED}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct linear linear = {.type = WEIGHT_INT4, .n = bad[i].n, .k = bad[i].k};
+        assert_int_equal(kernels_linear_adopt(kernels, &memory, second + bad[i].beyond, &linear),
+                         bad[i].status);
+        assert_null(linear.packed.address);
+    }
+    kernels_free(kernels, &memory);
+    kernels_close(kernels);
+    free(rows.bytes);
+    free(rows.scales);
+}
+
 struct tally {
     uint32_t done[100];
 };
@@ -146,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_name_stands_for_bytes),
         cmocka_unit_test(test_instruction_sets_share_it),
+        cmocka_unit_test(test_layers_lie_where_the_caller_wants_them),
         cmocka_unit_test(test_host_work_does_each_item_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,37 @@ static enum status map_data(int fd, const struct packed_header *header, struct p
     return STATUS_OK;
 }
 
+/* Brings the file's pages in, ahead of the threads that sum them: so the disk never waits for the sums. */
+struct reading {
+    const struct packed_map *map;
+    pthread_t thread;
+    bool started;
+};
+
+static void *read_ahead(void *argument)
+{
+    const struct packed_map *map = ((struct reading *)argument)->map;
+    for (uint64_t at = 0; at < map->bytes; at += PACKED_ALIGN_BYTES) {
+        uint64_t left = map->bytes - at;
+        size_t count = left < PACKED_ALIGN_BYTES ? left : PACKED_ALIGN_BYTES;
+        if (madvise(map->data + at, count, MADV_POPULATE_READ) != 0)
+            break; /* a kernel before 5.14: those who sum wait for the disk */
+    }
+    return NULL;
+}
+
+static void start_reading(struct reading *reading, const struct packed_map *map)
+{
+    reading->map = map;
+    reading->started = pthread_create(&reading->thread, NULL, read_ahead, reading) == 0;
+}
+
+static void end_reading(struct reading *reading)
+{
+    if (reading->started)
+        pthread_join(reading->thread, NULL);
+}
+
 struct verification {
     const struct packed_header *header;
     const uint64_t *checksums;
@@ -130,9 +162,13 @@ static enum status map_open(int fd, const struct packed_header *expected, struct
     enum status status = check_header(fd, expected, header, err);
     if (status == STATUS_OK)
         status = map_data(fd, expected, &made, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        struct reading reading;
+        start_reading(&reading, &made);
         status = verify(expected, (const uint64_t *)(header + sizeof *expected), made.data, kernels,
                         progress, err);
+        end_reading(&reading);
+    }
     if (status == STATUS_OK)
         *map = made;
     else
@@ -180,51 +216,35 @@ static enum status write_at(int fd, const char *bytes, size_t count, uint64_t of
     return STATUS_OK;
 }
 
-/* The bytes of a piece: parts of sections, and zeros. */
-static void fill_piece(const struct packed_plan *plan, uint64_t begin, uint64_t bytes, char *piece)
-{
-    memset(piece, 0, bytes);
-    for (uint32_t i = 0; i < plan->section_count; i++) {
-        const struct packed_section *section = &plan->sections[i];
-        uint64_t first = section->offset > begin ? section->offset : begin;
-        uint64_t end = section->offset + section->bytes;
-        uint64_t last = end < begin + bytes ? end : begin + bytes;
-        if (first < last)
-            memcpy(piece + (first - begin), (char *)section->memory + (first - section->offset),
-                   last - first);
-    }
-}
-
-static enum status write_pieces(int fd, const struct packed_plan *plan,
-                                const struct packed_header *header, struct load_progress *progress,
-                                uint64_t *checksums, char *piece, struct error *err)
+static enum status write_pieces(int fd, const struct packed_header *header, const char *data,
+                                struct load_progress *progress, uint64_t *checksums,
+                                struct error *err)
 {
     for (uint64_t i = 0; i < header->piece_count; i++) {
         uint64_t bytes = packed_piece_bytes(header, i), begin = i * PACKED_PIECE_BYTES;
-        fill_piece(plan, begin, bytes, piece);
-        checksums[i] = content_hash(piece, bytes);
-        TRY(write_at(fd, piece, bytes, header->data_offset + begin, err));
+        checksums[i] = content_hash(data + begin, bytes);
+        TRY(write_at(fd, data + begin, bytes, header->data_offset + begin, err));
         load_progress_add(progress, bytes, clock_now_us());
     }
     return STATUS_OK;
 }
 
-static enum status write_all(int fd, const struct packed_plan *plan,
-                             const struct packed_header *header, struct load_progress *progress,
-                             struct error *err)
+static enum status write_all(int fd, const struct packed_header *header, const char *data,
+                             struct load_progress *progress, struct error *err)
 {
     uint64_t bytes = header->data_offset + header->data_bytes;
-    char *start = calloc(1, header->header_bytes), *piece = malloc(PACKED_PIECE_BYTES);
-    enum status status =
-        start && piece ? STATUS_OK : error_set(err, STATUS_LIMIT, "no memory to write it");
-    if (status == STATUS_OK && ftruncate(fd, 0) != 0) /* what an earlier one left */
+    char *start = calloc(1, header->header_bytes);
+    if (!start)
+        return error_set(err, STATUS_LIMIT, "no memory for its header");
+    enum status status = STATUS_OK;
+    if (ftruncate(fd, 0) != 0) /* what an earlier one left */
         status = refused(err, "it can't be written");
     if (status == STATUS_OK && fallocate(fd, 0, 0, (off_t)bytes) != 0 && errno != EOPNOTSUPP)
         status = refused(err, "there is no room for it");
     if (status == STATUS_OK) {
         uint64_t *checksums = (uint64_t *)(start + sizeof *header);
         memcpy(start, header, sizeof *header);
-        status = write_pieces(fd, plan, header, progress, checksums, piece, err);
+        status = write_pieces(fd, header, data, progress, checksums, err);
         checksums[header->piece_count] = content_hash(start, header->header_bytes - 8);
     }
     if (status == STATUS_OK)
@@ -232,7 +252,6 @@ static enum status write_all(int fd, const struct packed_plan *plan,
     if (status == STATUS_OK && fsync(fd) != 0)
         status = refused(err, "fsync");
     free(start);
-    free(piece);
     return status;
 }
 
@@ -258,9 +277,8 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-enum status packed_file_write(const char *path, const struct packed_plan *plan,
-                              const struct packed_header *header, struct load_progress *progress,
-                              struct error *err)
+enum status packed_file_write(const char *path, const struct packed_header *header,
+                              const char *data, struct load_progress *progress, struct error *err)
 {
     char temporary[PATH_BYTES];
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
@@ -270,7 +288,7 @@ enum status packed_file_write(const char *path, const struct packed_plan *plan,
         return error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
     enum status status = lock_temporary(fd, temporary, err);
     if (status == STATUS_OK) {
-        status = write_all(fd, plan, header, progress, err);
+        status = write_all(fd, header, data, progress, err);
         if (status == STATUS_OK && rename(temporary, path) != 0)
             status = refused(err, "rename");
         if (status == STATUS_OK)

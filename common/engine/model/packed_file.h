@@ -25,10 +25,10 @@ enum status packed_file_map(const char *path, const struct packed_header *expect
                             struct packed_map *map, struct error *err) WARN_UNUSED;
 void packed_file_unmap(struct packed_map *map);
 
-/* Of sections whose memory is there. Beside `path` as PATH.tmp, under a lock, then under its name, after all of it is on the disk. STATUS_UNAVAILABLE:
+/* data: of header->data_bytes, as the plan lays it out. Beside `path` as PATH.tmp, under a lock, then under its name, after all of it is on the disk. STATUS_UNAVAILABLE:
  * another process writes it just now. On failure the old file, if there is one, stays, and no other. */
-enum status packed_file_write(const char *path, const struct packed_plan *plan,
-                              const struct packed_header *header, struct load_progress *progress,
+enum status packed_file_write(const char *path, const struct packed_header *header,
+                              const char *data, struct load_progress *progress,
                               struct error *err) WARN_UNUSED;
 
 #endif

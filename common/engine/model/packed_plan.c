@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_BYTES 4096
-#define MAGIC      "BATONPK" /* and its NUL: eight bytes */
+#define MAGIC "BATONPK" /* and its NUL: eight bytes */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are as they lie in memory");
 _Static_assert(sizeof(struct packed_header) == 16 + 48 + 32, "no padding: every byte is compared");
@@ -31,7 +30,7 @@ enum status packed_plan_add(struct packed_plan *plan, enum weight_type type, uin
     }
     plan->sections[plan->section_count++] = (struct packed_section){
         .type = type, .n = n, .k = k, .offset = plan->data_bytes, .bytes = bytes};
-    plan->data_bytes += round_up(bytes, PAGE_BYTES);
+    plan->data_bytes += round_up(bytes, LINEAR_ALIGN_BYTES);
     return STATUS_OK;
 }
 

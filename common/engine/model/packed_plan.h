@@ -42,7 +42,6 @@ struct packed_section {
     enum weight_type type;
     uint32_t n, k;
     uint64_t offset, bytes; /* in the data */
-    void *memory;           /* of the layer, once it was made */
 };
 
 struct packed_plan {

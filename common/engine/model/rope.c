@@ -1,5 +1,7 @@
 #include "common/engine/model/rope.h"
 
+#include "common/base/assert.h"
+
 #include <math.h>
 
 /* Long wavelengths are stretched by `factor`, short ones kept, those between blended (Llama 3.1). */
@@ -18,16 +20,20 @@ static float scale_frequency(const struct rope_scaling *scaling, float frequency
     return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-void rope_table(const struct model_shape *shape, uint32_t positions, float *table)
+void rope_rows(const struct model_shape *shape, uint32_t first, uint32_t last, float *table)
 {
+    float frequencies[ROPE_MAX_HEAD_DIM / 2];
     uint32_t half = shape->head_dim / 2;
+    ASSERT(shape->head_dim <= ROPE_MAX_HEAD_DIM);
     for (uint32_t i = 0; i < half; i++) {
         float exponent = (float)(2 * i) / (float)shape->head_dim;
-        float frequency = scale_frequency(&shape->rope_scaling,
-                                          1.0f / (float)pow(shape->rope_theta, (double)exponent));
-        for (uint32_t position = 0; position < positions; position++) {
-            float angle = (float)position * frequency;
-            float *row = table + (uint64_t)position * shape->head_dim;
+        frequencies[i] = scale_frequency(&shape->rope_scaling,
+                                         1.0f / (float)pow(shape->rope_theta, (double)exponent));
+    }
+    for (uint32_t position = first; position < last; position++) {
+        float *row = table + (uint64_t)position * shape->head_dim;
+        for (uint32_t i = 0; i < half; i++) {
+            float angle = (float)position * frequencies[i];
             row[i] = (float)cos((double)angle);
             row[half + i] = (float)sin((double)angle);
         }

@@ -6,7 +6,9 @@
 
 #include "common/domain/model_shape.h"
 
-/* table: [positions, head_dim] = cos (head_dim / 2) then sin (head_dim / 2) of each position. */
-void rope_table(const struct model_shape *shape, uint32_t positions, float *table);
+#define ROPE_MAX_HEAD_DIM 256 /* of any config.json */
+
+/* table: [positions, head_dim] = cos (head_dim / 2) then sin (head_dim / 2) of each position; rows first .. last - 1 of it. */
+void rope_rows(const struct model_shape *shape, uint32_t first, uint32_t last, float *table);
 
 #endif

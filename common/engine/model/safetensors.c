@@ -3,6 +3,7 @@
 #include "common/base/str.h"
 #include "common/domain/content_hash.h"
 #include "common/engine/model/safetensors_file.h"
+#include "common/engine/model/tensor_sample.h"
 #include "common/json/json.h"
 
 #include <stdio.h>
@@ -29,6 +30,7 @@ struct safetensors {
     uint32_t file_count;
     struct entry *entries; /* by name */
     size_t entry_count;
+    uint64_t hash; /* 0: not computed yet */
 };
 
 static enum status add_file(struct safetensors *tensors, const char *model_dir, const char *name,
@@ -333,18 +335,6 @@ enum status safetensors_expect_all_found(const struct safetensors *tensors, stru
                      first->file->path, first->tensor->name, count - 1);
 }
 
-/* Up to SAMPLES windows, evenly spread: two checkpoints of one shape differ everywhere. */
-static uint64_t hash_sample(const unsigned char *data, uint64_t bytes, uint64_t hash)
-{
-    enum { SAMPLES = 16, WINDOW_BYTES = 64 };
-    if (bytes <= SAMPLES * WINDOW_BYTES)
-        return hash_bytes(data, bytes, hash);
-    uint64_t stride = (bytes - WINDOW_BYTES) / (SAMPLES - 1);
-    for (uint64_t i = 0; i < SAMPLES; i++)
-        hash = hash_bytes(data + i * stride, WINDOW_BYTES, hash);
-    return hash;
-}
-
 size_t safetensors_count(const struct safetensors *tensors)
 {
     return tensors->entry_count;
@@ -377,16 +367,9 @@ struct safetensors_source safetensors_source_at(const struct safetensors *tensor
                                        .header_hash = content_hash(file->bytes, header_bytes)};
 }
 
-uint64_t safetensors_hash(const struct safetensors *tensors)
+uint64_t safetensors_hash(struct safetensors *tensors)
 {
-    uint64_t hash = HASH_SEED;
-    for (size_t i = 0; i < tensors->entry_count; i++) {
-        const struct tensor *tensor = tensors->entries[i].tensor;
-        hash = hash_bytes(tensor->name, strlen(tensor->name) + 1, hash);
-        hash = hash_bytes(tensor->type->name, strlen(tensor->type->name) + 1, hash);
-        hash = hash_bytes(tensor->shape, sizeof tensor->shape, hash);
-        hash = hash_sample(tensor_data(tensors->entries[i].file, tensor),
-                           tensor->end_bytes - tensor->begin_bytes, hash);
-    }
-    return hash;
+    if (!tensors->hash)
+        tensors->hash = tensor_sample_hash(tensors);
+    return tensors->hash;
 }

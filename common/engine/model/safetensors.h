@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct safetensors;
@@ -47,7 +48,7 @@ enum status safetensors_expect_all_found(const struct safetensors *tensors,
 struct tensor_info {
     const char *name, *dtype;
     uint32_t rank;
-    const uint64_t *shape;
+    const uint64_t *shape; /* [TENSOR_MAX_RANK], 0 behind the rank */
     const unsigned char *bytes;
     uint64_t byte_count;
 };
@@ -64,7 +65,7 @@ struct safetensors_source {
 size_t safetensors_file_count(const struct safetensors *tensors);
 struct safetensors_source safetensors_source_at(const struct safetensors *tensors, size_t index);
 
-/* Names, types, shapes and a sample of the bytes of all tensors; the same however they are sharded. */
-uint64_t safetensors_hash(const struct safetensors *tensors);
+/* Which model it is (tensor_sample.h): computed by the first call. */
+uint64_t safetensors_hash(struct safetensors *tensors);
 
 #endif

@@ -52,7 +52,7 @@ enum status weight_cache_path(const char *setting, const char *model_dir, const 
 }
 
 struct packed_identity weight_cache_identity(const struct kernels *kernels,
-                                             const struct safetensors *files)
+                                             struct safetensors *files)
 {
     const uint64_t version = KERNELS_VERSION; /* numbers of another one may be others */
     struct packed_identity identity = {.sources_hash = content_hash(&version, sizeof version),
@@ -81,12 +81,12 @@ bool weight_cache_map(const char *path, const struct packed_header *header, stru
     return status == STATUS_OK;
 }
 
-void weight_cache_keep(const char *path, const struct packed_plan *plan,
-                       const struct packed_header *header, struct load_progress *progress)
+void weight_cache_keep(const char *path, const struct packed_header *header, const char *data,
+                       struct load_progress *progress)
 {
     struct error err;
     uint64_t started_us = clock_now_us();
-    enum status status = packed_file_write(path, plan, header, progress, &err);
+    enum status status = packed_file_write(path, header, data, progress, &err);
     load_progress_end(progress);
     if (status == STATUS_OK)
         log_info("weights",

@@ -24,13 +24,13 @@ enum status weight_cache_path(const char *setting, const char *model_dir, const 
 
 /* Whose weights: by the backend's packing, KERNELS_VERSION, and size, mtime, header and samples of the model's files. */
 struct packed_identity weight_cache_identity(const struct kernels *kernels,
-                                             const struct safetensors *files);
+                                             struct safetensors *files);
 
 /* Maps what is kept; false: nothing that can be used. */
 bool weight_cache_map(const char *path, const struct packed_header *header, struct kernels *kernels,
                       struct load_progress *progress, struct packed_map *map);
 /* Keeps it, if it can. */
-void weight_cache_keep(const char *path, const struct packed_plan *plan,
-                       const struct packed_header *header, struct load_progress *progress);
+void weight_cache_keep(const char *path, const struct packed_header *header, const char *data,
+                       struct load_progress *progress);
 
 #endif

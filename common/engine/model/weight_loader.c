@@ -5,6 +5,7 @@
 #include "common/engine/model/packed_plan.h"
 #include "common/engine/model/random_weights.h"
 #include "common/engine/model/safetensors.h"
+#include "common/engine/model/tensor_pages.h"
 #include "common/engine/model/weight_convert.h"
 
 #include <math.h>
@@ -68,16 +69,12 @@ enum status weight_loader_linear(struct weight_loader *loader, enum weight_type 
     *linear = (struct linear){.type = type, .n = n, .k = k};
     if (loader->dry)
         return plan_linear(loader, linear);
-    struct packed_section *section = &loader->plan->sections[loader->planned_layers++];
-    enum status status = loader->packed_data
-                             ? kernels_linear_adopt(loader->kernels, type, n, k,
-                                                    loader->packed_data + section->offset, linear)
-                             : kernels_linear_create(loader->kernels, type, n, k, linear);
-    section->memory = linear->packed.address;
+    size_t offset = loader->plan->sections[loader->planned_layers++].offset;
+    enum status status = kernels_linear_adopt(loader->kernels, &loader->memory, offset, linear);
     return status == STATUS_OK
                ? STATUS_OK
                : error_set(loader->err, status,
-                           "no device memory for a linear layer of %u x %u weights", n, k);
+                           "the device takes no linear layer of %u x %u weights", n, k);
 }
 
 /* A matrix on its way. */
@@ -136,11 +133,14 @@ static enum status put_matrix(struct weight_loader *loader, const struct matrix 
     for (uint32_t row = 0, count; row < matrix->rows; row += count) {
         count = row_piece_fit(matrix->rows - row, matrix->columns);
         const void *source = loader->drawn;
+        size_t values = (size_t)count * matrix->columns;
         if (view)
             source = view->bytes + (size_t)row * matrix->columns * float_type_bytes(type);
         else
-            random_weights_take(&random, loader->drawn, (size_t)count * matrix->columns);
+            random_weights_take(&random, loader->drawn, values);
         TRY(put_floats(loader, matrix, row, count, type, source));
+        if (view)
+            tensor_pages_release(source, values * float_type_bytes(type));
     }
     return STATUS_OK;
 }
@@ -182,8 +182,9 @@ static enum status put_stored(struct weight_loader *loader, const struct matrix 
                 return error_set(loader->err, STATUS_INVALID,
                                  "%s: tensor %s.scale: the scale of row %zu isn't finite",
                                  stored->scales.path, matrix->name, row + i / stored->row_scales);
-        TRY(put_rows(loader, matrix, row, count, stored->numbers.bytes + row * row_bytes,
-                     loader->piece.scales));
+        const unsigned char *numbers = stored->numbers.bytes + row * row_bytes;
+        TRY(put_rows(loader, matrix, row, count, numbers, loader->piece.scales));
+        tensor_pages_release(numbers, count * row_bytes);
     }
     return STATUS_OK;
 }
@@ -193,7 +194,7 @@ enum status weight_loader_matrix(struct weight_loader *loader, const char *name,
 {
     struct tensor_view view;
     struct stored_matrix stored;
-    if (loader->packed_data)
+    if (loader->filled)
         return STATUS_OK;
     struct matrix matrix = {.name = name, .rows = rows, .columns = columns, .target = target};
     if (loader->stored) {

@@ -21,7 +21,8 @@ struct weight_loader {
     uint64_t planned_bytes;         /* dry: of the device memory asked for */
     struct packed_plan *plan;       /* of all linear layers; dry: made, else followed; NULL: none */
     uint32_t planned_layers;        /* of the plan, that were followed */
-    char *packed_data;              /* the plan's data, mapped: nothing is packed; NULL: it is */
+    struct buffer memory;           /* not dry: of the plan's data, where the layers lie */
+    bool filled;                    /* they lie there packed already */
     struct load_progress *progress; /* NULL: dry */
     struct error *err;
     bool stored;            /* quantized matrices are in the files as such (weight_types.h) */
@@ -34,6 +35,7 @@ enum status weight_loader_init(struct weight_loader *loader, struct kernels *ker
                                struct error *err) WARN_UNUSED;
 void weight_loader_deinit(struct weight_loader *loader);
 
+/* Memory of its own, beside the layers'. */
 enum status weight_loader_buffer(struct weight_loader *loader, size_t bytes,
                                  struct buffer *buffer) WARN_UNUSED;
 /* dry: the layer without its memory. */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define NAME_BYTES          128
+#define ROPE_GRAIN          256  /* positions that a thread computes at a time */
 #define ROPE_HASH_POSITIONS 1024 /* fixed: workers of other context limits must agree on the hash */
 
 /* What is being loaded, by `tensors`. */
@@ -99,6 +100,18 @@ static enum status load_ffn(struct loading *loading, uint32_t l, struct layer_we
                                 (struct weight_target){.linear = &layer->down});
 }
 
+struct rope {
+    const struct model_shape *shape;
+    float *table;
+};
+
+static void fill_rope(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    const struct rope *rope = context;
+    (void)thread;
+    rope_rows(rope->shape, first, last, rope->table);
+}
+
 static enum status load_rope(struct loading *loading, struct weights *weights)
 {
     struct weight_loader *tensors = loading->tensors;
@@ -114,7 +127,8 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
     float *table = malloc(made * row_bytes);
     if (!table)
         return error_set(tensors->err, STATUS_LIMIT, "out of memory for %zu bytes of rope", bytes);
-    rope_table(loading->shape, made, table);
+    struct rope rope = {loading->shape, table};
+    kernels_host_work(tensors->kernels, made, ROPE_GRAIN, fill_rope, &rope);
     weights->rope_hash = hash_bytes(table, ROPE_HASH_POSITIONS * row_bytes, HASH_SEED);
     enum status status = kernels_upload(tensors->kernels, &weights->rope, 0, table, bytes);
     if (status == STATUS_OK)
@@ -216,18 +230,32 @@ static enum status plan_layers(struct kernels *kernels, const struct loading *as
     return status;
 }
 
-/* By the plan: what `weights->packed` has is adopted. */
+/* Where the plan's layers will lie: in the file that was mapped, or in memory of our own. */
+static enum status take_memory(struct kernels *kernels, const struct packed_plan *plan,
+                               struct weights *weights, struct error *err)
+{
+    char *data = weights->packed.data;
+    uint64_t bytes = plan->data_bytes;
+    enum status status = data ? kernels_adopt(kernels, data, bytes, &weights->layer_memory)
+                              : kernels_alloc(kernels, bytes, &weights->layer_memory);
+    return status == STATUS_OK
+               ? STATUS_OK
+               : error_set(err, status, "no device memory for %" PRIu64 " bytes of weights", bytes);
+}
+
 static enum status load_planned(struct kernels *kernels, const struct loading *asked,
                                 struct safetensors *files, struct packed_plan *plan,
                                 struct weights *weights, struct error *err)
 {
     struct weight_loader tensors;
-    uint64_t total = weights->packed.data ? 0 : plan->data_bytes;
-    struct load_progress progress =
-        load_progress_begin("loading weights", total, load_progress_terminal(), clock_now_us());
+    bool filled = weights->packed.data;
+    struct load_progress progress = load_progress_begin(
+        "loading weights", filled ? 0 : plan->data_bytes, load_progress_terminal(), clock_now_us());
+    TRY(take_memory(kernels, plan, weights, err));
     TRY(weight_loader_init(&tensors, kernels, files, asked->types.stored, false, err));
     tensors.plan = plan;
-    tensors.packed_data = weights->packed.data;
+    tensors.memory = weights->layer_memory;
+    tensors.filled = filled;
     tensors.progress = &progress;
     struct loading loading = *asked;
     loading.tensors = &tensors;
@@ -253,7 +281,7 @@ static enum status load_cached(struct kernels *kernels, const struct loading *as
         return STATUS_OK;
     progress = load_progress_begin("keeping packed weights", plan->data_bytes,
                                    load_progress_terminal(), clock_now_us());
-    weight_cache_keep(cache_path, plan, &header, &progress);
+    weight_cache_keep(cache_path, &header, weights->layer_memory.address, &progress);
     return STATUS_OK;
 }
 
@@ -298,15 +326,6 @@ enum status weights_load(struct kernels *kernels, const struct model_shape *shap
     return STATUS_OK;
 }
 
-/* Its memory is ours, or the mapped file's. */
-static void drop_linear(struct kernels *kernels, const struct weights *weights,
-                        struct linear *linear)
-{
-    if (!weights->packed.data)
-        kernels_linear_destroy(kernels, linear);
-    *linear = (struct linear){0};
-}
-
 void weights_unload(struct kernels *kernels, struct weights *weights)
 {
     for (uint32_t l = 0; weights->layers && l < weights->layer_count; l++) {
@@ -316,16 +335,12 @@ void weights_unload(struct kernels *kernels, struct weights *weights)
         kernels_free(kernels, &layer->qkv_bias);
         kernels_free(kernels, &layer->q_norm);
         kernels_free(kernels, &layer->k_norm);
-        drop_linear(kernels, weights, &layer->qkv);
-        drop_linear(kernels, weights, &layer->attention_out);
-        drop_linear(kernels, weights, &layer->gate_up);
-        drop_linear(kernels, weights, &layer->down);
     }
-    drop_linear(kernels, weights, &weights->embedding);
     kernels_free(kernels, &weights->final_norm);
     kernels_free(kernels, &weights->rope);
-    drop_linear(kernels, weights, &weights->lm_head);
     free(weights->layers);
+    if (!weights->packed.data)
+        kernels_free(kernels, &weights->layer_memory);
     packed_file_unmap(&weights->packed);
     *weights = (struct weights){0};
 }

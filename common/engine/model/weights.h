@@ -32,7 +32,8 @@ struct weights {
     struct buffer rope;           /* f32 [positions, E]: cos E/2, sin E/2 */
     uint64_t rope_hash;           /* of its first rows: what this machine's libm made of them */
     uint32_t layer_count;
-    struct packed_map packed; /* the linear layers' memory, where it is a file's */
+    struct buffer layer_memory; /* where all linear layers lie: ours, or */
+    struct packed_map packed;   /* a file's */
 };
 
 /* Is every tensor there, of its shape and of a type that can be read, and none beside them? Takes no memory. `bytes`: what

@@ -343,13 +343,15 @@ size_t safetensors_count(const struct safetensors *tensors)
 struct tensor_info safetensors_at(const struct safetensors *tensors, size_t index)
 {
     const struct entry *entry = &tensors->entries[index];
+    const unsigned char *data = tensor_data(entry->file, entry->tensor);
     return (struct tensor_info){.name = entry->tensor->name,
                                 .dtype = entry->tensor->type->name,
                                 .rank = entry->tensor->rank,
                                 .shape = entry->tensor->shape,
-                                .bytes = tensor_data(entry->file, entry->tensor),
-                                .byte_count =
-                                    entry->tensor->end_bytes - entry->tensor->begin_bytes};
+                                .bytes = data,
+                                .byte_count = entry->tensor->end_bytes - entry->tensor->begin_bytes,
+                                .fd = entry->file->fd,
+                                .file_offset = (uint64_t)(data - entry->file->bytes)};
 }
 
 size_t safetensors_file_count(const struct safetensors *tensors)

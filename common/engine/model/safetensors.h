@@ -51,6 +51,8 @@ struct tensor_info {
     const uint64_t *shape; /* [TENSOR_MAX_RANK], 0 behind the rank */
     const unsigned char *bytes;
     uint64_t byte_count;
+    int fd;               /* of its file, */
+    uint64_t file_offset; /* where it begins */
 };
 size_t safetensors_count(const struct safetensors *tensors);
 struct tensor_info safetensors_at(const struct safetensors *tensors, size_t index);

@@ -52,6 +52,8 @@ static enum status map_file(struct safetensors_file *file, struct error *err)
             file->bytes = bytes;
             file->length_bytes = (uint64_t)info.st_size;
             file->mtime_ns = info.st_mtim.tv_sec * INT64_C(1000000000) + info.st_mtim.tv_nsec;
+            file->fd = fd;
+            return STATUS_OK;
         }
     }
     close(fd);
@@ -227,8 +229,10 @@ void safetensors_file_close(struct safetensors_file *file)
     for (uint32_t i = 0; i < file->tensor_count; i++)
         free(file->tensors[i].name);
     free(file->tensors);
-    if (file->bytes)
+    if (file->bytes) {
         munmap((void *)file->bytes, file->length_bytes);
+        close(file->fd);
+    }
     free(file->path);
     *file = (struct safetensors_file){0};
 }

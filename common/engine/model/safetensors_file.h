@@ -29,6 +29,7 @@ struct tensor {
 struct safetensors_file {
     char *path;
     const unsigned char *bytes; /* the mapping */
+    int fd;                     /* while it is mapped */
     uint64_t length_bytes;
     int64_t mtime_ns;
     const unsigned char *data; /* behind the header */

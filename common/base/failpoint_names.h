@@ -25,6 +25,7 @@
     X("transport.shared_memory", true, "at start; fail: no shared memory holds the KV pool")       \
     X("transport.sign_of_life", true, "at start; fail: only sockets tell of a peer's death")       \
     X("transport.hello", false, "a reader wants to pair with this pool; it is not admitted")       \
+    X("weights.keep", true, "packed weights are written to the file that will be kept; fail: the disk is full") \
     X("step.computing", false, "rows are chosen and about to be computed")                         \
     X("step.fails", true, "fail: the engine can't compute this step")                              \
     X("pool.join", false, "a compute thread has woken for a job and hasn't begun it")               \

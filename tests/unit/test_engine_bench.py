@@ -42,7 +42,10 @@ def test_every_size_has_its_figure_and_each_its_bound(model, tmp_path):
     told = json.loads(out.read_text())
     assert [(re.search(r"w-(\w+)", e["numerics"])[1], e["threads"]) for e in told["engines"]] == [
         ("bf16", 1), ("bf16", 2), ("int4", 1), ("int4", 2)]
+    blocks = 2 + 2 * 2  # of 32 tokens: a prompt of 40, and two sequences more at depth 33
     for one in told["engines"]:
+        assert one["held_bytes"] > one["weight_bytes"] + blocks * 32 * LAYERS * 2 * KV_HEADS * DIM * 2
+        assert one["held_bytes"] < one["peak_bytes"] < 1 << 30
         kinds = [(f["kind"], f.get("tokens"), f.get("depth"), f.get("batch")) for f in one["figures"]]
         assert kinds == [("prefill", 8, None, None), ("prefill", 40, None, None)] + [
             ("decode", None, depth, batch) for depth in (0, 33) for batch in (1, 3)]
@@ -84,8 +87,9 @@ def test_the_table_is_for_people(model):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert re.match(r"bf16-\S+/w-bf16/\S+ on \w+, 1 thread, medians of 1 round; loaded in \d+\.\d s$", lines[0])
-    assert re.match(r"at best: \d+\.\d GFLOP/s \(.+\), \d+\.\d\d GB/s read of the 0\.000 GB of weights$", lines[1])
-    assert not ON_X86 or "not known" not in lines[1]
+    assert re.match(r"at best: \d+\.\d GFLOP/s \(.+\), \d+\.\d\d GB/s read of the 0\.000 GB of weights$", lines[2])
+    assert not ON_X86 or "not known" not in lines[2]
+    assert re.match(r"memory at its peak: \d\.\d{3} GB, \d+\.\d\d of packed weights and KV pool \(0\.\d{3} GB\)$", lines[1])
     rows = [line.split() for line in lines]
     assert sum(row[:1] == ["16"] for row in rows) == 1
     assert [row[:2] for row in rows if row[:1] == ["0"]] == [["0", "1"], ["0", "2"]]

@@ -1,6 +1,7 @@
 #include "common/engine/model/packed_file.h"
 
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/domain/content_hash.h"
 #include "common/engine/model/load_progress.h"
 
@@ -289,6 +290,10 @@ enum status packed_file_write(const char *path, const struct packed_header *head
     enum status status = lock_temporary(fd, temporary, err);
     if (status == STATUS_OK) {
         status = write_all(fd, header, data, progress, err);
+        if (status == STATUS_OK && FAILPOINT_FAILS("weights.keep")) {
+            errno = ENOSPC;
+            status = refused(err, "it can't be written");
+        }
         if (status == STATUS_OK && rename(temporary, path) != 0)
             status = refused(err, "rename");
         if (status == STATUS_OK)

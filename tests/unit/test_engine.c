@@ -1,11 +1,15 @@
 /* engine: what a step refuses, what it counts, and that chunks, blocks and neighbours leave no trace; on the shipped model, f32. */
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/engine/engine.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -253,6 +257,60 @@ static void test_chunks_and_neighbours_leave_no_trace(void **state)
     assert_int_not_equal(pair[1].logits_hash, five);
 }
 
+static void set_failpoints(const char *spec, const char *log)
+{
+    struct error err;
+    setenv("BATON_FAILPOINT_LOG", log, 1);
+    setenv("BATON_FAILPOINTS_ALLOW", "1", 1); /* this test is built for release, too */
+    if (spec)
+        setenv("BATON_FAILPOINTS", spec, 1);
+    else
+        unsetenv("BATON_FAILPOINTS");
+    assert_int_equal(failpoint_init("test", &err), STATUS_OK);
+}
+
+/* One of two compute threads is held where it would begin its first job: the other loads the model and computes whole steps, with
+ * the same bytes. If any of the items waited for it, this would not end before the failpoint's minute is over. */
+static void test_a_step_is_done_by_the_threads_that_come(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/baton-engine-XXXXXX", log[64], go[96];
+    struct engine_config config = CONFIG;
+    struct sampling sampling = sampling_default();
+    uint64_t hashes[2];
+    struct error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(log, sizeof log, "%s/log", folder);
+    snprintf(go, sizeof go, "%s.pool.join.go", log);
+    config.kernels.f32 = false;
+    config.kernels.threads = 2;
+    for (int away = 0; away < 2; away++) {
+        struct engine *engine;
+        struct engine_sequence whole = sequence_of(&sampling, 20);
+        set_failpoints(away ? "pool.join=pause@1" : NULL, log);
+        uint64_t begun_us = clock_now_us();
+        assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+        assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+        do
+            step(engine, &whole, 1);
+        while (away && access(log, F_OK) != 0); /* until it came, and was held */
+        step(engine, &whole, 1);
+        hashes[away] = whole.logits_hash;
+        assert_true(clock_now_us() - begun_us < 50000000);
+        if (away) {
+            FILE *file = fopen(go, "w");
+            assert_non_null(file);
+            fclose(file);
+        }
+        engine_close(engine); /* waits for the one that was away */
+    }
+    set_failpoints(NULL, log);
+    assert_int_equal(hashes[0], hashes[1]);
+    unlink(log);
+    unlink(go);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void move(struct engine *engine, enum engine_move kind, uint32_t from, uint32_t to)
 {
     struct error err;
@@ -379,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_what_no_machine_holds_is_refused),
         cmocka_unit_test(test_steps_that_are_refused),
         cmocka_unit_test(test_chunks_and_neighbours_leave_no_trace),
+        cmocka_unit_test(test_a_step_is_done_by_the_threads_that_come),
         cmocka_unit_test(test_blocks_that_moved_hold_what_they_held),
         cmocka_unit_test(test_moves_that_are_refused),
         cmocka_unit_test(test_counters_tell_prompt_rows_from_decode_rows),

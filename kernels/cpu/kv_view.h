@@ -5,6 +5,8 @@
 #include "common/base/assert.h"
 #include "kernels/kernels.h"
 
+#include <string.h>
+
 struct kv_view {
     char *pool;
     size_t block_count, block_bytes;
@@ -66,6 +68,33 @@ static inline float *kv_view_scale_at(const struct kv_view *view, uint32_t seque
     float *scales =
         (float *)(kv_view_run(view, sequence, position, value, head) + view->scales_bytes);
     return scales + position % view->block_tokens;
+}
+
+/* Where the keys of one head lie, of `count` tokens from a block's first one on: an address for each `run` of neighbours, which
+ * divides block_tokens. The last run may reach behind the tokens, not behind its block. Returns how many there are. */
+static inline uint32_t kv_view_runs(const struct kv_view *view, uint32_t sequence,
+                                    uint32_t position, uint32_t count, uint32_t head, uint32_t run,
+                                    const char **runs)
+{
+    uint32_t found = 0;
+    for (uint32_t t = 0; t < count; t += view->block_tokens) {
+        const char *keys = kv_view_run(view, sequence, position + t, false, head);
+        uint32_t left = count - t < view->block_tokens ? count - t : view->block_tokens;
+        for (uint32_t i = 0; i < left; i += run)
+            runs[found++] = keys + i * view->token_bytes;
+    }
+    return found;
+}
+
+/* The scales of as many tokens (KV_INT8). */
+static inline void kv_view_scales(const struct kv_view *view, uint32_t sequence, uint32_t position,
+                                  uint32_t count, bool value, uint32_t head, float *scales)
+{
+    for (uint32_t t = 0; t < count; t += view->block_tokens) {
+        uint32_t left = count - t < view->block_tokens ? count - t : view->block_tokens;
+        memcpy(scales + t, kv_view_scale_at(view, sequence, position + t, value, head),
+               left * sizeof *scales);
+    }
 }
 
 #endif

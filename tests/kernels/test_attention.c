@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* heads, kv heads, head_dim, block_tokens, context, window, int8: groups of 1 to 8, and one that a slice can't hold; one and
+/* heads, kv heads, head_dim, block_tokens, context, window, int8: groups of 1 to 12, and one that a slice can't hold; one and
  * several segments; windows of one token, inside a segment, of exactly one, across several, and wider than the context; heads that
  * don't fill vectors. */
 static const struct attention_case cases[] = {
@@ -19,6 +19,8 @@ static const struct attention_case cases[] = {
     {2, 2, 16, 64, 90, 4096, false}, {8, 1, 64, 32, 257, 0, true},
     {6, 2, 48, 8, 300, 0, true},     {3, 1, 6, 16, 40, 0, true},
     {7, 1, 256, 32, 34, 0, true},    {4, 1, 16, 32, 560, 290, true},
+    {12, 1, 32, 8, 270, 0, false},   {11, 1, 32, 8, 23, 0, true},
+    {10, 1, 64, 8, 19, 7, false},    {9, 1, 32, 16, 33, 0, true},
 };
 
 static size_t out_count(const struct attention_case *shape)

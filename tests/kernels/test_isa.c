@@ -88,6 +88,29 @@ static void test_portable_sets_agree_bit_for_bit(void **state)
     free_outputs(&want);
 }
 
+/* Row by row: without panels. */
+static void test_portable_sets_agree_on_decode(void **state)
+{
+    (void)state;
+    size_t count = (size_t)isa_reports_avx2() + isa_reports_avx512();
+    for (int int8 = 0; int8 < 2; int8++) {
+        struct attention_case shape = {7, 1, 64, 8, 270, 0, int8};
+        struct attention_data data = attention_data_make(&shape, 9);
+        struct kernels *kernels = fixture_open(&portable, 1);
+        float *want = attention_in_chunks(kernels, &data, 1);
+        kernels_close(kernels);
+        for (size_t i = 0; i < count; i++) {
+            kernels = fixture_open(&others[i], 1);
+            float *got = attention_in_chunks(kernels, &data, 1);
+            fixture_assert_same_bits(got, want, (size_t)shape.context * 7 * 64, others[i].name);
+            free(got);
+            kernels_close(kernels);
+        }
+        free(want);
+        attention_data_free(&data);
+    }
+}
+
 static void assert_close(const float *got, const float *want, size_t count)
 {
     double error = 0, norm = 0;
@@ -203,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_portable_sets_agree_bit_for_bit),
+        cmocka_unit_test(test_portable_sets_agree_on_decode),
         cmocka_unit_test(test_avx512bf16_is_close_to_portable),
         cmocka_unit_test(test_attention_has_the_bits_of_its_version),
         cmocka_unit_test(test_rounding_to_bf16),

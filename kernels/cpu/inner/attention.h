@@ -17,18 +17,36 @@
 #define SOFTMAX_LANES    16
 #define WEIGH_TOKENS     64 /* scores become weights by so many */
 
+/* Keys or values of a segment as they lie in the pool: in runs of neighbours, since blocks hold a multiple of so many. */
+#define RUN_TOKENS 8
+struct attention_tokens {
+    const char *const *runs; /* [tokens, up to a multiple of PANEL, / RUN_TOKENS]: addresses */
+    size_t offset;           /* from there to the first of a run's numbers */
+    size_t token_bytes;      /* from token to token */
+    uint32_t head_dim;
+    bool int8; /* numbers are s8; else bf16 */
+};
+
 /* out[r][n] = sum over pairs p, ascending, of rows[r][2p+1] * panel[2p+1][n], then rows[r][2p] * panel[2p][n]. */
 struct attention_product {
     const float *rows;  /* [count][ATTENTION_STRIDE] */
     const float *panel; /* [k][PANEL] */
     uint32_t count;     /* 1 .. TILE_ROWS */
     uint32_t k;         /* even */
-    bool resume; /* the sums go on from what `out` holds: two products are as one longer one */
-    float *out;  /* [count][out_stride]; PANEL numbers are written in each */
+    float *out;         /* [count][out_stride]; PANEL numbers are written in each */
     size_t out_stride;
-    /* What to bring into the cache meanwhile: 128 bytes a pair, `next_step` bytes apart. NULL: nothing. */
-    const void *next;
-    size_t next_step;
+};
+
+/* The same sums over tokens where they lie in the pool. What is read once, by one tile alone, isn't worth widening. */
+struct attention_scan {
+    const float *rows;                     /* [count][ATTENTION_STRIDE]: queries, or weights */
+    uint32_t count;                        /* 1 .. TILE_ROWS */
+    const struct attention_tokens *tokens; /* head_dim: a multiple of PANEL */
+    uint32_t token_count;
+    float *
+        out; /* keys: [count][token_count, up to a multiple of SOFTMAX_LANES]; values: [count][head_dim] */
+    size_t out_stride;
+    const struct attention_tokens *next; /* as many: what to bring into the cache meanwhile */
 };
 
 /* A row of scores and what becomes of it. */
@@ -50,13 +68,15 @@ struct attention_merge {
 struct attention_inner {
     /* [count] fp32, rounded to bf16. */
     void (*round_queries)(const float *in, uint32_t count, float *out);
-    /* PANEL tokens, each the address of its [head_dim] (s8 if `int8`, else bf16), become panel[head_dim][PANEL]. */
-    void (*pack_keys)(const void *const *tokens, bool int8, uint32_t head_dim, float *panel);
-    /* `count` tokens become ceil(head_dim / PANEL) panels [count][PANEL], `panel_floats` apart; columns past head_dim are
-     * zero. */
-    void (*pack_values)(const void *const *tokens, uint32_t count, bool int8, uint32_t head_dim,
-                        size_t panel_floats, float *panels);
+    /* Tokens [first, first + PANEL) become panel[head_dim][PANEL]. */
+    void (*pack_keys)(const struct attention_tokens *tokens, uint32_t first, float *panel);
+    /* Tokens [0, count) become ceil(head_dim / PANEL) panels [count][PANEL], `panel_floats` apart; columns past head_dim are
+     * zero, and so is one row behind an odd count. */
+    void (*pack_values)(const struct attention_tokens *tokens, uint32_t count, size_t panel_floats,
+                        float *panels);
     void (*multiply)(const struct attention_product *product);
+    void (*scan_keys)(const struct attention_scan *scan);
+    void (*scan_values)(const struct attention_scan *scan);
 
     /* Scores times key_scale * scale; returns their maximum. A step of its own, since the maxima of several rows are found
      * while others are still searched. */

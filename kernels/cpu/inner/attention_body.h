@@ -1,6 +1,7 @@
 /* The source of every struct attention_inner; see attention.h. Part of inner_body.h. */
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/inner/attention.h"
+#include "kernels/cpu/inner/attention_scan.h"
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
@@ -18,105 +19,83 @@ static void round_queries(const float *restrict in, uint32_t count, float *restr
 
 /* --- keys: tokens side by side --- */
 
-static inline float element(const void *token, bool int8, uint32_t d)
-{
-    if (int8)
-        return ((const int8_t *)token)[d];
-    union float_bits wide = {.bits = (uint32_t)((const uint16_t *)token)[d] << 16};
-    return wide.value;
-}
-
-/* Word w of VECTOR tokens, for four words from w on: out[j] holds word w + j. */
-ALWAYS_INLINE void four_words(const void *const *tokens, uint32_t w, words out[4])
-{
-    words a = load_quarters(tokens, w), b = load_quarters(tokens + 1, w);
-    words c = load_quarters(tokens + 2, w), d = load_quarters(tokens + 3, w);
-    words ab = interleave_low(a, b), cd = interleave_low(c, d);
-    out[0] = interleave_low_pairs(ab, cd);
-    out[1] = interleave_high_pairs(ab, cd);
-    ab = interleave_high(a, b);
-    cd = interleave_high(c, d);
-    out[2] = interleave_low_pairs(ab, cd);
-    out[3] = interleave_high_pairs(ab, cd);
-}
-
-/* The numbers in one word of each token become rows of the panel. */
-ALWAYS_INLINE void widen_words(words packed, const bool int8, float *panel)
-{
-    if (!int8) {
-        *(floats *)panel = (floats)(packed << 16);
-        *(floats *)(panel + PANEL) = (floats)(packed & 0xffff0000);
-        return;
-    }
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < 4; i++)
-        *(floats *)(panel + i * PANEL) = to_floats((ints)(packed << (24 - 8 * i)) >> 24);
-}
-
-ALWAYS_INLINE void pack_keys_of(const void *const *tokens, const bool int8, uint32_t head_dim,
-                                float *panel)
+ALWAYS_INLINE void pack_keys_of(const struct attention_tokens *tokens, uint32_t first,
+                                const bool int8, float *panel)
 {
     const uint32_t per_word = int8 ? 4 : 2;
-    uint32_t whole = head_dim / (4 * per_word) * 4; /* words that vectors take */
-    for (uint32_t lane = 0; lane < PANEL; lane += VECTOR)
+    uint32_t whole = tokens->head_dim / (4 * per_word) * 4; /* words that vectors take */
+    for (uint32_t lane = 0; lane < PANEL; lane += VECTOR) {
+        const char *quarters[VECTOR / 4];
+        find_quarters(tokens, first + lane, quarters);
         for (uint32_t w = 0; w < whole; w += 4) {
             words four[4];
-            four_words(tokens + lane, w, four);
+            take_words(quarters, tokens->token_bytes, four);
 #pragma GCC unroll 4
             for (uint32_t j = 0; j < 4; j++)
-                widen_words(four[j], int8, panel + (size_t)(w + j) * per_word * PANEL + lane);
+#pragma GCC unroll 4
+                for (uint32_t i = 0; i < per_word; i++)
+                    *(floats *)(panel + ((w + j) * per_word + i) * PANEL + lane) =
+                        widen_number(four[j], i, int8);
         }
-    for (uint32_t d = whole * per_word; d < head_dim; d++)
+    }
+    for (uint32_t d = whole * per_word; d < tokens->head_dim; d++)
         for (uint32_t lane = 0; lane < PANEL; lane++)
-            panel[(size_t)d * PANEL + lane] = element(tokens[lane], int8, d);
+            panel[(size_t)d * PANEL + lane] = element(token_at(tokens, first + lane), int8, d);
 }
 
-static void pack_keys(const void *const *tokens, bool int8, uint32_t head_dim, float *panel)
+static void pack_keys(const struct attention_tokens *tokens, uint32_t first, float *panel)
 {
-    if (int8)
-        pack_keys_of(tokens, true, head_dim, panel);
+    if (tokens->int8)
+        pack_keys_of(tokens, first, true, panel);
     else
-        pack_keys_of(tokens, false, head_dim, panel);
+        pack_keys_of(tokens, first, false, panel);
 }
 
 /* --- values: numbers of a head side by side --- */
 
-ALWAYS_INLINE void pack_whole_panel(const void *const *tokens, uint32_t count, const bool int8,
-                                    uint32_t d, float *panel)
+ALWAYS_INLINE void pack_whole_panel(const struct attention_tokens *tokens, uint32_t count,
+                                    const bool int8, uint32_t d, float *panel)
 {
-    for (uint32_t t = 0; t < count; t++)
+    for (uint32_t t = 0; t < count; t++) {
+        const char *token = token_at(tokens, t);
 #pragma GCC unroll 8
         for (uint32_t i = 0; i < PANEL; i += VECTOR)
             *(floats *)(panel + (size_t)t * PANEL + i) =
-                int8 ? widen_int8((const int8_t *)tokens[t] + d + i)
-                     : widen_bf16((const uint16_t *)tokens[t] + d + i);
+                int8 ? widen_int8((const int8_t *)token + d + i)
+                     : widen_bf16((const uint16_t *)token + d + i);
+    }
 }
 
-static void pack_values(const void *const *tokens, uint32_t count, bool int8, uint32_t head_dim,
-                        size_t panel_floats, float *panels)
+static void pack_values(const struct attention_tokens *tokens, uint32_t count, size_t panel_floats,
+                        float *panels)
 {
-    uint32_t d = 0;
+    uint32_t d = 0, head_dim = tokens->head_dim;
     float *panel = panels;
+    for (uint32_t i = 0; count % 2 && i < head_dim; i += PANEL)
+        memset(panels + i / PANEL * panel_floats + (size_t)count * PANEL, 0, PANEL * sizeof *panel);
     for (; d + PANEL <= head_dim; d += PANEL, panel += panel_floats)
-        if (int8)
+        if (tokens->int8)
             pack_whole_panel(tokens, count, true, d, panel);
         else
             pack_whole_panel(tokens, count, false, d, panel);
     for (uint32_t t = 0; d < head_dim && t < count; t++)
         for (uint32_t i = 0; i < PANEL; i++)
-            panel[t * PANEL + i] = d + i < head_dim ? element(tokens[t], int8, d + i) : 0.0f;
+            panel[t * PANEL + i] =
+                d + i < head_dim ? element(token_at(tokens, t), tokens->int8, d + i) : 0.0f;
 }
 
 /* --- products --- */
 
-/* sum += a * b, where the sum lies: left to choose, the compiler (gcc 12) moves sums about and runs out of registers. */
-ALWAYS_INLINE void add_in_place(floats *sum, floats a, floats b)
+ALWAYS_INLINE void add_products(floats sum[SUM_ROWS][2], const uint32_t count, const float *rows,
+                                const float *panel)
 {
-#if defined(__AVX512F__)
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
-#else
-    *sum = add_exact_product(a, b, *sum);
-#endif
+    floats low = *(const floats *)panel, high = *(const floats *)(panel + VECTOR);
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++) {
+        floats x = broadcast(rows[r * ATTENTION_STRIDE]);
+        add_in_place(&sum[r][0], x, low);
+        add_in_place(&sum[r][1], x, high);
+    }
 }
 
 /* `count` is a constant at every call, so that the sums live in registers. */
@@ -124,43 +103,18 @@ ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_
                                 const uint32_t count)
 {
     const float *panel = product->panel + n, *rows = product->rows + first * ATTENTION_STRIDE;
-    const size_t stride = product->out_stride;
-    float *out = product->out + first * stride + n;
     floats sum[SUM_ROWS][2];
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
         sum[r][0] = sum[r][1] = (floats){0};
-    if (product->resume)
-#pragma GCC unroll 12
-        for (uint32_t r = 0; r < count; r++) {
-            const floats *from = (const floats *)(out + r * stride);
-            sum[r][0] = from[0];
-            sum[r][1] = from[1];
-        }
-    const char *next = product->next ? product->next : (const char *)panel;
-    for (uint32_t k = 0; k < product->k;
-         k += 2, panel += (size_t)2 * PANEL, rows += 2, next += product->next_step) {
-        __builtin_prefetch(next, 0, 2); /* into the second level */
-        __builtin_prefetch(next + 64, 0, 2);
-        floats odd0 = *(const floats *)(panel + PANEL);
-        floats odd1 = *(const floats *)(panel + PANEL + VECTOR);
-#pragma GCC unroll 12
-        for (uint32_t r = 0; r < count; r++) {
-            floats x = broadcast(rows[r * ATTENTION_STRIDE + 1]);
-            add_in_place(&sum[r][0], x, odd0);
-            add_in_place(&sum[r][1], x, odd1);
-        }
-        floats even0 = *(const floats *)panel, even1 = *(const floats *)(panel + VECTOR);
-#pragma GCC unroll 12
-        for (uint32_t r = 0; r < count; r++) {
-            floats x = broadcast(rows[r * ATTENTION_STRIDE]);
-            add_in_place(&sum[r][0], x, even0);
-            add_in_place(&sum[r][1], x, even1);
-        }
+    for (uint32_t k = 0; k < product->k; k += 2, panel += (size_t)2 * PANEL, rows += 2) {
+        add_products(sum, count, rows + 1, panel + PANEL);
+        add_products(sum, count, rows, panel);
     }
+    float *out = product->out + first * product->out_stride + n;
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++) {
-        floats *target = (floats *)(out + r * stride);
+        floats *target = (floats *)(out + r * product->out_stride);
         target[0] = sum[r][0];
         target[1] = sum[r][1];
     }
@@ -336,6 +290,6 @@ static void divide(const float *restrict in, float divisor, uint32_t count, floa
 #define ATTENTION_TABLE                                                                            \
     {                                                                                              \
         .round_queries = round_queries, .pack_keys = pack_keys, .pack_values = pack_values,        \
-        .multiply = attend_multiply, .prepare = prepare, .weigh = weigh, .merge = merge,           \
-        .divide = divide,                                                                          \
+        .multiply = attend_multiply, .scan_keys = scan_keys, .scan_values = scan_values,           \
+        .prepare = prepare, .weigh = weigh, .merge = merge, .divide = divide,                      \
     }

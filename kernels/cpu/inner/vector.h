@@ -41,6 +41,17 @@ static inline floats add_exact_product(floats a, floats b, floats c)
 #endif
 }
 
+/* sum += a * b, where the product is exact and the sum stays: left to choose, the compiler (gcc 12) moves sums about and runs
+ * out of registers. */
+ALWAYS_INLINE void add_in_place(floats *sum, floats a, floats b)
+{
+#if defined(__AVX512F__)
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
+#else
+    *sum = add_exact_product(a, b, *sum);
+#endif
+}
+
 static inline floats broadcast(float value)
 {
 #if defined(__AVX512F__)
@@ -98,7 +109,23 @@ ALWAYS_INLINE floats to_floats(ints numbers)
 /* A vector of bf16 numbers. */
 ALWAYS_INLINE floats widen_bf16(const uint16_t *bf16)
 {
+#if defined(__AVX512F__)
+    return (floats)((words)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)bf16)) << 16);
+#elif defined(__AVX2__)
+    return (floats)((words)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)bf16)) << 16);
+#else
     return (floats)(__builtin_convertvector(*(const halves *)bf16, words) << 16);
+#endif
+}
+
+/* Without the lower half of each word. Other registers are needed for the mask than for numbers, where there are others. */
+ALWAYS_INLINE floats upper_halves(words packed)
+{
+#if defined(__AVX512F__)
+    return (floats)_mm512_maskz_mov_epi16(0xaaaaaaaa, (__m512i)packed);
+#else
+    return (floats)(packed & 0xffff0000);
+#endif
 }
 
 ALWAYS_INLINE floats widen_int8(const int8_t *numbers)
@@ -122,19 +149,19 @@ ALWAYS_INLINE floats zero_below(floats value, floats a, floats limit)
 #endif
 }
 
-/* Words w .. w + 3 of VECTOR rows, four of which are at hand in each quarter: quarter q is of rows[4 q]. */
-ALWAYS_INLINE words load_quarters(const void *const *rows, uint32_t w)
+/* Four words from each of VECTOR / 4 addresses, `offset` bytes behind them. */
+ALWAYS_INLINE words load_quarters(const char *const quarters[VECTOR / 4], size_t offset)
 {
-#define QUARTER(Q) _mm_loadu_si128((const __m128i *)((const uint32_t *)rows[4 * (Q)] + w))
+#define QUARTER(Q) _mm_loadu_si128((const __m128i *)(quarters[Q] + offset))
 #if defined(__AVX512F__)
-    __m512i quarters = _mm512_castsi128_si512(QUARTER(0));
-    quarters = _mm512_inserti32x4(quarters, QUARTER(1), 1);
-    quarters = _mm512_inserti32x4(quarters, QUARTER(2), 2);
-    return (words)_mm512_inserti32x4(quarters, QUARTER(3), 3);
+    __m512i all = _mm512_castsi128_si512(QUARTER(0));
+    all = _mm512_inserti32x4(all, QUARTER(1), 1);
+    all = _mm512_inserti32x4(all, QUARTER(2), 2);
+    return (words)_mm512_inserti32x4(all, QUARTER(3), 3);
 #elif defined(__AVX2__)
     return (words)_mm256_inserti128_si256(_mm256_castsi128_si256(QUARTER(0)), QUARTER(1), 1);
 #else
-    return *(const words *)((const uint32_t *)rows[0] + w);
+    return *(const words *)(quarters[0] + offset);
 #endif
 #undef QUARTER
 }
@@ -164,6 +191,39 @@ INTERLEAVE(interleave_high, unpackhi_epi32, 2, 6, 3, 7)
 INTERLEAVE(interleave_low_pairs, unpacklo_epi64, 0, 1, 4, 5)
 INTERLEAVE(interleave_high_pairs, unpackhi_epi64, 2, 3, 6, 7)
 #undef INTERLEAVE
+
+/* Numbers of both in turns, a first: of their lower halves, and of their upper halves. */
+#if VECTOR == 16
+#define TURNS(FIRST)                                                                               \
+    (words)                                                                                        \
+    {                                                                                              \
+        FIRST, FIRST + 16, FIRST + 1, FIRST + 17, FIRST + 2, FIRST + 18, FIRST + 3, FIRST + 19,    \
+            FIRST + 4, FIRST + 20, FIRST + 5, FIRST + 21, FIRST + 6, FIRST + 22, FIRST + 7,        \
+            FIRST + 23                                                                             \
+    }
+#elif VECTOR == 8
+#define TURNS(FIRST)                                                                               \
+    (words)                                                                                        \
+    {                                                                                              \
+        FIRST, FIRST + 8, FIRST + 1, FIRST + 9, FIRST + 2, FIRST + 10, FIRST + 3, FIRST + 11       \
+    }
+#else
+#define TURNS(FIRST)                                                                               \
+    (words)                                                                                        \
+    {                                                                                              \
+        FIRST, FIRST + 4, FIRST + 1, FIRST + 5                                                     \
+    }
+#endif
+ALWAYS_INLINE floats in_turns_low(floats a, floats b)
+{
+    return __builtin_shuffle(a, b, TURNS(0));
+}
+
+ALWAYS_INLINE floats in_turns_high(floats a, floats b)
+{
+    return __builtin_shuffle(a, b, TURNS(VECTOR / 2));
+}
+#undef TURNS
 
 /* Four rows of four words become four columns: out[c * out_stride + r] = in[r * in_stride + c]. */
 typedef uint32_t quad __attribute__((vector_size(16), aligned(4), may_alias));

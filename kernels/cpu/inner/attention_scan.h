@@ -1,0 +1,212 @@
+/* Products of attention with keys and values where they lie in the pool: struct attention_scan (attention.h). Part of
+ * attention_body.h. */
+#ifndef BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_H
+#define BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_H
+
+#include "kernels/cpu/inner/attention.h"
+#include "kernels/cpu/inner/vector.h"
+
+ALWAYS_INLINE const char *token_at(const struct attention_tokens *tokens, uint32_t t)
+{
+    return tokens->runs[t / RUN_TOKENS] + tokens->offset + t % RUN_TOKENS * tokens->token_bytes;
+}
+
+static inline float element(const char *token, bool int8, uint32_t d)
+{
+    if (int8)
+        return ((const int8_t *)token)[d];
+    union float_bits wide = {.bits = (uint32_t)((const uint16_t *)token)[d] << 16};
+    return wide.value;
+}
+
+/* Where each fourth of VECTOR tokens from t on begins. */
+ALWAYS_INLINE void find_quarters(const struct attention_tokens *tokens, uint32_t t,
+                                 const char *quarters[VECTOR / 4])
+{
+    for (uint32_t q = 0; q < VECTOR / 4; q++)
+        quarters[q] = token_at(tokens, t + 4 * q);
+}
+
+/* The next four words of VECTOR tokens: out[j] holds word j of each. */
+ALWAYS_INLINE void take_words(const char *quarters[VECTOR / 4], size_t stride, words out[4])
+{
+    words a = load_quarters(quarters, 0), b = load_quarters(quarters, stride);
+    words c = load_quarters(quarters, 2 * stride), d = load_quarters(quarters, 3 * stride);
+    words ab = interleave_low(a, b), cd = interleave_low(c, d);
+    out[0] = interleave_low_pairs(ab, cd);
+    out[1] = interleave_high_pairs(ab, cd);
+    ab = interleave_high(a, b);
+    cd = interleave_high(c, d);
+    out[2] = interleave_low_pairs(ab, cd);
+    out[3] = interleave_high_pairs(ab, cd);
+    for (uint32_t q = 0; q < VECTOR / 4; q++)
+        quarters[q] += 4 * sizeof(uint32_t);
+}
+
+/* Number i of those in each word, by ascending address: two bf16 or four s8. */
+ALWAYS_INLINE floats widen_number(words packed, uint32_t i, const bool int8)
+{
+    if (int8)
+        return to_floats((ints)(packed << (24 - 8 * i)) >> 24);
+    return i ? upper_halves(packed) : (floats)(packed << 16);
+}
+
+/* --- keys --- */
+
+/* Into the second-level cache: of VECTOR tokens as much as take_words takes. Both halves of them lie behind each other, each in
+ * one run. */
+ALWAYS_INLINE void prefetch(const char *parts[2])
+{
+    const uint32_t bytes = VECTOR / 2 * 4 * sizeof(uint32_t);
+    for (uint32_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(parts[0] + i, 0, 2);
+        __builtin_prefetch(parts[1] + i, 0, 2);
+    }
+    parts[0] += bytes;
+    parts[1] += bytes;
+}
+
+/* `count` and `int8` are constants at every call, so that the sums live in registers. */
+ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t, uint32_t first,
+                                   const uint32_t count, const bool int8)
+{
+    const uint32_t per_word = int8 ? 4 : 2;
+    const float *rows = scan->rows + first * ATTENTION_STRIDE;
+    const size_t stride = scan->tokens->token_bytes;
+    const char *quarters[VECTOR / 4];
+    find_quarters(scan->tokens, t, quarters);
+    const char *next[] = {token_at(scan->next, t), token_at(scan->next, t + VECTOR / 2)};
+    floats sum[SUM_ROWS];
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++)
+        sum[r] = (floats){0};
+    for (uint32_t w = scan->tokens->head_dim / per_word; w > 0; w -= 4) {
+        prefetch(next);
+        words four[4];
+        take_words(quarters, stride, four);
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < 4; j++)
+#pragma GCC unroll 4
+            for (uint32_t i = 0; i < per_word; i++, rows++) {
+                uint32_t odd_first = i ^ 1;
+                floats numbers = widen_number(four[j], odd_first, int8);
+                const float *row = rows - i + odd_first;
+#pragma GCC unroll 12
+                for (uint32_t r = 0; r < count; r++)
+                    sum[r] =
+                        add_exact_product(broadcast(row[r * ATTENTION_STRIDE]), numbers, sum[r]);
+            }
+    }
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++)
+        *(floats *)(scan->out + (first + r) * scan->out_stride + t) = sum[r];
+}
+
+/* --- values --- */
+
+/* Two vectors of numbers: neighbours, or of bf16 those at even and those at odd places. */
+ALWAYS_INLINE void two_vectors(const char *numbers, const bool int8, floats out[2])
+{
+    if (int8) {
+        out[0] = widen_int8((const int8_t *)numbers);
+        out[1] = widen_int8((const int8_t *)numbers + VECTOR);
+        return;
+    }
+    words packed = *(const words *)numbers;
+    out[0] = widen_number(packed, 0, false);
+    out[1] = widen_number(packed, 1, false);
+}
+
+ALWAYS_INLINE void scan_value(const char *token, const float *weights, const uint32_t count,
+                              const bool int8, floats sum[SUM_ROWS][2])
+{
+    floats value[2];
+    two_vectors(token, int8, value);
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++) {
+        floats weight = in_turn(broadcast(weights[r * ATTENTION_STRIDE]));
+        add_in_place(&sum[r][0], weight, value[0]);
+        add_in_place(&sum[r][1], weight, value[1]);
+    }
+}
+
+ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t d, uint32_t first,
+                                     const uint32_t count, const bool int8)
+{
+    const float *weights = scan->rows + first * ATTENTION_STRIDE;
+    const size_t stride = scan->tokens->token_bytes, column = d * (int8 ? 1 : sizeof(uint16_t));
+    floats sum[SUM_ROWS][2];
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++)
+        sum[r][0] = sum[r][1] = (floats){0};
+    for (uint32_t t = 0; t < scan->token_count; t += RUN_TOKENS) {
+        const char *token = token_at(scan->tokens, t) + column;
+        const char *next = token_at(scan->next, t) + column;
+        uint32_t left = scan->token_count - t < RUN_TOKENS ? scan->token_count - t : RUN_TOKENS;
+        for (uint32_t i = 0; i < left; i += 2, weights += 2) {
+            __builtin_prefetch(next, 0, 2);
+            __builtin_prefetch(next + stride, 0, 2);
+            /* behind the last token the weight is zero, and what it weighs any number */
+            scan_value(i + 1 < left ? token + stride : token, weights + 1, count, int8, sum);
+            scan_value(token, weights, count, int8, sum);
+            token += 2 * stride;
+            next += 2 * stride;
+        }
+    }
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < count; r++) {
+        floats *target = (floats *)(scan->out + (first + r) * scan->out_stride + d);
+        target[0] = int8 ? sum[r][0] : in_turns_low(sum[r][0], sum[r][1]);
+        target[1] = int8 ? sum[r][1] : in_turns_high(sum[r][0], sum[r][1]);
+    }
+}
+
+#define SCAN_CASE(COUNT)                                                                           \
+    case COUNT:                                                                                    \
+        if (scan->tokens->int8)                                                                    \
+            SCAN_BLOCK(scan, at, r, COUNT, true);                                                  \
+        else                                                                                       \
+            SCAN_BLOCK(scan, at, r, COUNT, false);                                                 \
+        break;
+#if SUM_ROWS > 6
+#define SCAN_CASES                                                                                 \
+    SCAN_CASE(1)                                                                                   \
+    SCAN_CASE(2)                                                                                   \
+    SCAN_CASE(3)                                                                                   \
+    SCAN_CASE(4)                                                                                   \
+    SCAN_CASE(5)                                                                                   \
+    SCAN_CASE(6) SCAN_CASE(7) SCAN_CASE(8) SCAN_CASE(9) SCAN_CASE(10) SCAN_CASE(11) SCAN_CASE(12)
+#elif SUM_ROWS > 4
+#define SCAN_CASES SCAN_CASE(1) SCAN_CASE(2) SCAN_CASE(3) SCAN_CASE(4) SCAN_CASE(5) SCAN_CASE(6)
+#else
+#define SCAN_CASES SCAN_CASE(1) SCAN_CASE(2) SCAN_CASE(3) SCAN_CASE(4)
+#endif
+
+static inline uint32_t rows_at_once(uint32_t left)
+{
+    return left < SUM_ROWS ? left : SUM_ROWS;
+}
+
+#define SCAN_BLOCK scan_keys_block
+static void scan_keys(const struct attention_scan *scan)
+{
+    for (uint32_t r = 0; r < scan->count; r += SUM_ROWS)
+        for (uint32_t at = 0; at < scan->token_count; at += VECTOR)
+            switch (rows_at_once(scan->count - r)) {
+                SCAN_CASES
+            }
+}
+#undef SCAN_BLOCK
+
+#define SCAN_BLOCK scan_values_block
+static void scan_values(const struct attention_scan *scan)
+{
+    for (uint32_t r = 0; r < scan->count; r += SUM_ROWS)
+        for (uint32_t at = 0; at < scan->tokens->head_dim; at += 2 * VECTOR)
+            switch (rows_at_once(scan->count - r)) {
+                SCAN_CASES
+            }
+}
+#undef SCAN_BLOCK
+
+#endif

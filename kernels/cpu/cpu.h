@@ -18,10 +18,17 @@
 /* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
 #define LINEAR_PART 128
 
+/* The same of int4, in groups. */
+#define LINEAR_PART_GROUPS 4
+
 /* One thread's scratch for a linear layer: of one panel. */
 struct linear_scratch {
-    _Alignas(64) float wide[LINEAR_PART * PANEL]; /* a part, widened */
-    float sums[LINEAR_ROWS * PANEL];              /* of a segment's parts so far */
+    /* A part, widened. */
+    union {
+        _Alignas(64) float wide[LINEAR_PART * PANEL];
+        uint8_t wide_int4[LINEAR_PART_GROUPS * INT4_WIDE_BYTES];
+    };
+    float sums[LINEAR_ROWS * PANEL]; /* of the parts so far */
 };
 
 /* (query row, head) pairs of one KV head that share one pass over keys and values. */

@@ -1,5 +1,6 @@
 /* A call goes over blocks of as many rows as the packed inputs have room for, over all of K: quantize and pack the rows into
- * tiles, then stream every panel once past them. One row: the weights are read in memory order. */
+ * tiles, then stream every panel once past them. More than two tiles share the widening of int4, part by part of a panel,
+ * so that it stays in the level 1 cache. One row: the weights are read in memory order. */
 #include "kernels/cpu/quantized.h"
 
 #include "kernels/cpu/inner/bf16.h"
@@ -161,8 +162,11 @@ struct block {
     const float *in; /* row 0 of the block */
     float *out;
     uint8_t *tiles;
-    size_t row_bytes; /* of a packed row */
+    struct linear_scratch *scratch; /* [threads] */
+    size_t row_bytes;               /* of a packed row */
     uint32_t groups;
+    uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
+    bool wide;            /* parts are widened first */
     uint32_t rows, tile_count;
     bool accumulate;
 };
@@ -182,6 +186,7 @@ static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t 
         for (uint32_t r = 0; r < count; r++)
             rows[r] = block->in + (size_t)(row + r) * block->linear->k;
         block->inner->pack_tile(rows, count, block->linear->k, block->groups,
+                                block->linear->type == WEIGHT_INT8 ? 128 : 8,
                                 block->tiles + row * block->row_bytes);
     }
 }
@@ -213,30 +218,47 @@ static void multiply_cut_panel(const struct block *block, const struct quantized
 
 #define STREAM_AHEAD 8192 /* bytes, as in linear.c */
 
-static void multiply_panel(const struct block *block, uint32_t panel)
+/* Where a step's weights begin; of int4, a group's first. */
+static const uint8_t *weights_at(const struct block *block, uint32_t panel, uint32_t step)
+{
+    const uint8_t *weights = panel_of(block->linear, panel * PANEL);
+    if (block->linear->type == WEIGHT_INT8)
+        return weights + (size_t)step * 2 * QUANTIZED_STEP_BYTES;
+    return weights + (size_t)(step / GROUP_STEPS) * GROUP_BYTES;
+}
+
+/* All rows times the steps of a panel from `step` on, a part. */
+static void multiply_part(const struct block *block, struct linear_scratch *scratch, uint32_t panel,
+                          uint32_t step)
 {
     const struct linear *linear = block->linear;
-    size_t bytes = panel_bytes(linear->type, linear->k);
-    const uint8_t *weights = (const uint8_t *)linear->packed.address + panel * bytes;
+    const uint8_t *weights = weights_at(block, panel, step);
+    uint32_t end = step + min_u32(block->part, block->steps - step);
     uint32_t outputs = min_u32(PANEL, linear->n - panel * PANEL);
-    bool one = block->tile_count ==
-               1; /* then a little ahead is brought in, else the next panel in equal parts */
-    const uint8_t *next = weights + (one ? STREAM_AHEAD : bytes);
-    float partial[TILE_ROWS * PANEL];
+    /* Brought in meanwhile: of one tile, a little ahead; of several, in equal parts, what comes after this part. */
+    const uint8_t *after =
+        end < block->steps ? weights_at(block, panel, end) : weights_at(block, panel + 1, 0);
+    const uint8_t *next = block->tile_count == 1 ? weights + STREAM_AHEAD : after;
+    size_t bytes = (size_t)(after - weights);
+    if (block->wide)
+        block->inner->widen_int4(weights, end - step, scratch->wide_int4);
     for (uint32_t tile = 0; tile < block->tile_count; tile++) {
         uint32_t row = tile_row(block, tile), rows = tile_row(block, tile + 1) - row;
         struct quantized_product product = {.panel = weights,
                                             .tile = block->tiles + row * block->row_bytes,
                                             .rows = rows,
-                                            .steps = divide_up(linear->k, QUANTIZED_STEP),
+                                            .steps = block->steps,
+                                            .first_step = step,
+                                            .end_step = end,
+                                            .wide = block->wide ? scratch->wide_int4 : NULL,
                                             .add = block->accumulate,
                                             .out = block->out + (size_t)row * linear->n +
                                                    (size_t)panel * PANEL,
                                             .out_stride = linear->n,
-                                            .partial = partial,
+                                            .partial = scratch->sums + (size_t)row * PANEL,
                                             .next = next + bytes * tile / block->tile_count,
                                             .next_step = QUANTIZED_STEP_BYTES / block->tile_count};
-        if (outputs == PANEL)
+        if (outputs == PANEL || end < block->steps)
             multiply(block, &product);
         else
             multiply_cut_panel(block, &product, outputs);
@@ -245,9 +267,10 @@ static void multiply_panel(const struct block *block, uint32_t panel)
 
 static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
-    (void)thread;
+    const struct block *block = context;
     for (uint32_t panel = first; panel < last; panel++)
-        multiply_panel(context, panel);
+        for (uint32_t step = 0; step < block->steps; step += block->part)
+            multiply_part(block, &block->scratch[thread], panel, step);
 }
 
 #define INLINE_WORK 131072u /* multiply-adds below which a second thread costs more than it gives */
@@ -269,23 +292,31 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
 {
     const struct quantized_inner *inner = self->quantized;
     uint32_t groups = linear->type == WEIGHT_INT8 ? 1 : divide_up(linear->k, QUANTIZED_GROUP);
-    size_t words = 2 * (size_t)divide_up(linear->k, QUANTIZED_STEP) * inner->words;
+    uint32_t steps = divide_up(linear->k, QUANTIZED_STEP);
+    size_t words = 2 * (size_t)steps * inner->words;
     size_t row_bytes = (1 + groups + words) * sizeof(uint32_t);
     uint32_t fit = (uint32_t)(LINEAR_TILES_BYTES / row_bytes);
+    fit = min_u32(fit, LINEAR_ROWS);
     fit = fit > TILE_ROWS ? fit / TILE_ROWS * TILE_ROWS : fit;
     uint32_t blocks = divide_up(rows, fit);
     for (uint32_t b = 0; b < blocks; b++) {
         uint32_t first = (uint32_t)((uint64_t)rows * b / blocks);
         uint32_t count = (uint32_t)((uint64_t)rows * (b + 1) / blocks) - first;
+        uint32_t tile_count = divide_up(count, TILE_ROWS);
+        bool wide = inner->widen_int4 && linear->type == WEIGHT_INT4 && tile_count > 2;
         struct block block = {.inner = inner,
                               .linear = linear,
                               .in = in + (size_t)first * linear->k,
                               .out = out + (size_t)first * linear->n,
                               .tiles = self->tiles,
+                              .scratch = self->linear,
                               .row_bytes = row_bytes,
                               .groups = groups,
+                              .steps = steps,
+                              .part = wide ? LINEAR_PART_GROUPS * GROUP_STEPS : steps,
+                              .wide = wide,
                               .rows = count,
-                              .tile_count = divide_up(count, TILE_ROWS),
+                              .tile_count = tile_count,
                               .accumulate = accumulate};
         run_block(self, &block);
     }

@@ -8,8 +8,9 @@
  *         high ones; then a line of PANEL bf16 scales
  * so that the sum over weight * input is the sum over u8 * s8 less 128 (or 8) times the sum of the inputs.
  *
- * A tile is up to TILE_ROWS packed rows: f32 scale [rows], int32 sum of the inputs [groups][rows] (int8: one group), then
- * [k/4][words][rows] of four inputs, in a form of the instruction set's own; padded like K, with zeros.
+ * A tile is up to TILE_ROWS packed rows: f32 scale [rows], int32 where sums begin [groups][rows], -128 (or -8) times the
+ * sum of the inputs (int8: one group), then [k/4][words][rows] of four inputs, in a form of the instruction set's own;
+ * padded like K, with zeros.
  */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_H
@@ -21,17 +22,23 @@
 #define QUANTIZED_STEP_BYTES (PANEL * 4)
 #define INT8_SCALE_BYTES     (PANEL * 4)
 #define INT4_SCALE_BYTES     (PANEL * 2)
+#define INT4_WIDE_BYTES      (PANEL * 4 + QUANTIZED_GROUP * PANEL) /* of a group */
 
 struct quantized_product {
-    const uint8_t *panel;
+    const uint8_t *panel; /* int4: from first_step on */
     const void *tile;
     uint32_t rows;  /* 1 .. TILE_ROWS */
     uint32_t steps; /* ceil(k / QUANTIZED_STEP) */
-    bool add;       /* out += product, rather than out = product */
+    /* int4: the steps to be added, whole groups. Products of all steps, in ascending order, are one product; of sets that
+     * have `widen_int4` only, others add all at once. */
+    uint32_t first_step, end_step;
+    const uint8_t *wide; /* what `widen_int4` makes of these steps, read instead; NULL: `panel` */
+    bool add;            /* out += product, rather than out = product */
     float *out;
     size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
-    float *partial;    /* int4: scratch [TILE_ROWS][PANEL] */
-    const void *next;  /* as in struct tile_product: 128 bytes for each 128 of the panel */
+    float *partial;    /* int4: [rows][PANEL], the sum of the steps so far */
+    /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 where `wide` is read). */
+    const void *next;
     size_t next_step;
 };
 
@@ -39,9 +46,13 @@ struct quantized_inner {
     const char *name;
     uint32_t words; /* of 32 bits that hold four inputs of a row in a tile */
 
-    /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile of `groups` groups: 1, or ceil(k / 128). */
+    /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile of `groups` groups: 1, or ceil(k / 128). zero_point:
+     * 128 or 8. */
     void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, uint32_t groups,
-                      void *tile);
+                      int32_t zero_point, void *tile);
+    /* Steps of a panel, whole groups, once for many tiles: for each group PANEL f32 scales, then its numbers in the form of
+     * int8, but + 8. NULL: this set has none. */
+    void (*widen_int4)(const uint8_t *panel, uint32_t steps, uint8_t *wide);
     void (*multiply_int8)(const struct quantized_product *product);
     void (*multiply_int4)(const struct quantized_product *product);
 };

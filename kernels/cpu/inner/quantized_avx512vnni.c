@@ -26,12 +26,11 @@ struct sums {
 };
 
 /* `rows` is a constant at every call, so that the sums live in registers. */
-ALWAYS_INLINE void begin_sums(struct sums *sums, const int32_t *inputs, int32_t zero_point,
-                              const uint32_t rows)
+ALWAYS_INLINE void begin_sums(struct sums *sums, const int32_t *inputs, const uint32_t rows)
 {
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++) {
-        __m512i start = _mm512_set1_epi32(-zero_point * inputs[r]);
+        __m512i start = _mm512_set1_epi32(inputs[r]);
         sums->part[r * CHAINS(rows)][0] = sums->part[r * CHAINS(rows)][1] = start;
         if (CHAINS(rows) == 2)
             sums->part[2 * r + 1][0] = sums->part[2 * r + 1][1] = _mm512_setzero_si512();
@@ -69,10 +68,11 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
     const uint32_t *panel = (const uint32_t *)product->panel, *tile = tile_words(product, 1);
     const char *next = product->next;
     struct sums sums;
-    begin_sums(&sums, tile_sums(product), 128, rows);
+    begin_sums(&sums, tile_sums(product), rows);
     for (uint32_t step = 0; step < product->steps; step++) {
         bring(next);
-        bring(next + product->next_step);
+        if (product->next_step > QUANTIZED_STEP_BYTES / 2) /* else these 128 bytes are enough */
+            bring(next + product->next_step);
         next += 2 * product->next_step;
         __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
         add_quad(&sums, w0, w1, tile, 0, rows);
@@ -93,41 +93,106 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
     }
 }
 
-ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint32_t rows)
+struct quads {
+    __m512i even[2], odd[2]; /* [half of the panel] */
+};
+
+/* A step of a panel: the low halves of its bytes, and the high ones. */
+ALWAYS_INLINE struct quads split_step(const uint8_t *step)
 {
-    const uint32_t groups = group_count(product->steps);
-    const uint8_t *panel = product->panel;
-    const uint32_t *tile = tile_words(product, groups);
-    const int32_t *inputs = tile_sums(product);
-    const char *next = product->next;
     const __m512i low = _mm512_set1_epi8(15);
-    for (uint32_t g = 0; g < groups; g++, inputs += rows) {
-        uint32_t steps = product->steps - g * STEPS_OF_GROUP;
-        steps = steps < STEPS_OF_GROUP ? steps : STEPS_OF_GROUP;
-        struct sums sums;
-        begin_sums(&sums, inputs, 8, rows);
-        for (uint32_t step = 0; step < steps; step++) {
-            bring(next);
-            next += product->next_step;
-            __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + 64);
-            add_quad(&sums, _mm512_and_si512(w0, low), _mm512_and_si512(w1, low), tile, 0, rows);
-            w0 = _mm512_and_si512(_mm512_srli_epi16(w0, 4), low);
-            w1 = _mm512_and_si512(_mm512_srli_epi16(w1, 4), low);
-            add_quad(&sums, w0, w1, tile + rows, 1, rows);
+    __m512i w0 = _mm512_loadu_si512(step), w1 = _mm512_loadu_si512(step + 64);
+    return (struct quads){
+        .even = {_mm512_and_si512(w0, low), _mm512_and_si512(w1, low)},
+        .odd = {_mm512_and_si512(_mm512_srli_epi16(w0, 4), low),
+                _mm512_and_si512(_mm512_srli_epi16(w1, 4), low)},
+    };
+}
+
+ALWAYS_INLINE struct quads wide_step(const uint8_t *step)
+{
+    return (struct quads){
+        .even = {_mm512_loadu_si512(step), _mm512_loadu_si512(step + 64)},
+        .odd = {_mm512_loadu_si512(step + 128), _mm512_loadu_si512(step + 192)},
+    };
+}
+
+static void widen_int4(const uint8_t *panel, uint32_t steps, uint8_t *wide)
+{
+    for (uint32_t step = 0; step < steps; wide += INT4_WIDE_BYTES) {
+        uint8_t *to = wide + (size_t)PANEL * 4;
+        for (uint32_t end = group_end(step, steps); step < end; step++) {
+            struct quads quads = split_step(panel);
+            _mm512_storeu_si512(to, quads.even[0]);
+            _mm512_storeu_si512(to + 64, quads.even[1]);
+            _mm512_storeu_si512(to + 128, quads.odd[0]);
+            _mm512_storeu_si512(to + 192, quads.odd[1]);
             panel += QUANTIZED_STEP_BYTES;
+            to += 2 * QUANTIZED_STEP_BYTES;
+        }
+        for (uint32_t n = 0; n < PANEL; n += VECTOR)
+            *(floats *)(wide + (size_t)n * 4) = widen_bf16((const uint16_t *)panel + n);
+        panel += INT4_SCALE_BYTES;
+    }
+}
+
+/* A group's sums, times its scales, join the partial sums. */
+ALWAYS_INLINE void add_groups(const struct sums *sums, floats scale0, floats scale1, bool first,
+                              float *partial, const uint32_t rows)
+{
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++, partial += PANEL) {
+        add_group(sum_of_row(sums, r, 0, rows) * scale0, first, partial);
+        add_group(sum_of_row(sums, r, 1, rows) * scale1, first, partial + VECTOR);
+    }
+}
+
+ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint32_t rows,
+                             const bool is_wide)
+{
+    const uint32_t *tile = tile_words(product, group_count(product->steps));
+    tile += (size_t)product->first_step * 2 * rows;
+    const int32_t *inputs = tile_sums(product) + product->first_step / STEPS_OF_GROUP * rows;
+    const uint8_t *group = is_wide ? product->wide : product->panel;
+    const char *next = product->next;
+    for (uint32_t step = product->first_step; step < product->end_step; inputs += rows) {
+        bool first = step == 0;
+        const uint8_t *at = is_wide ? group + (size_t)PANEL * 4 : group;
+        struct sums sums;
+        begin_sums(&sums, inputs, rows);
+        for (uint32_t end = group_end(step, product->steps); step < end; step++) {
+            __builtin_prefetch(next, 0, 2);
+            if (!is_wide)
+                __builtin_prefetch(next + 64, 0, 2);
+            next += product->next_step;
+            struct quads quads = is_wide ? wide_step(at) : split_step(at);
+            add_quad(&sums, quads.even[0], quads.even[1], tile, 0, rows);
+            add_quad(&sums, quads.odd[0], quads.odd[1], tile + rows, 1, rows);
+            at += is_wide ? 2 * QUANTIZED_STEP_BYTES : QUANTIZED_STEP_BYTES;
             tile += 2 * rows;
         }
         next += product->next_step / 2; /* the line of scales */
-        floats scale0 = widen_bf16((const uint16_t *)panel);
-        floats scale1 = widen_bf16((const uint16_t *)panel + VECTOR);
-        panel += INT4_SCALE_BYTES;
-#pragma GCC unroll 12
-        for (uint32_t r = 0; r < rows; r++) {
-            float *partial = product->partial + r * PANEL;
-            add_group(sum_of_row(&sums, r, 0, rows) * scale0, g == 0, partial);
-            add_group(sum_of_row(&sums, r, 1, rows) * scale1, g == 0, partial + VECTOR);
+        if (is_wide) {
+            const floats *scales = (const floats *)group;
+            add_groups(&sums, scales[0], scales[1], first, product->partial, rows);
+            group += INT4_WIDE_BYTES;
+        } else {
+            const uint16_t *scales = (const uint16_t *)at;
+            add_groups(&sums, widen_bf16(scales), widen_bf16(scales + VECTOR), first,
+                       product->partial, rows);
+            group = at + INT4_SCALE_BYTES;
         }
     }
+}
+
+ALWAYS_INLINE void int4_packed_rows(const struct quantized_product *product, const uint32_t rows)
+{
+    int4_rows(product, rows, false);
+}
+
+ALWAYS_INLINE void int4_wide_rows(const struct quantized_product *product, const uint32_t rows)
+{
+    int4_rows(product, rows, true);
 }
 
 #define ROWS_CASE(MULTIPLY, ROWS)                                                                  \
@@ -158,7 +223,10 @@ static void multiply_int8(const struct quantized_product *product)
 
 static void multiply_int4(const struct quantized_product *product)
 {
-    ROWS_CASES(int4_rows)
+    if (product->wide)
+        ROWS_CASES(int4_wide_rows)
+    else
+        ROWS_CASES(int4_packed_rows)
     finish_int4(product);
 }
 
@@ -166,6 +234,7 @@ const struct quantized_inner quantized_avx512vnni = {
     .name = "avx512vnni",
     .words = TILE_WORDS,
     .pack_tile = pack_tile,
+    .widen_int4 = widen_int4,
     .multiply_int8 = multiply_int8,
     .multiply_int4 = multiply_int4,
 };

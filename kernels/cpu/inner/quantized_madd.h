@@ -69,7 +69,7 @@ ALWAYS_INLINE void int8_block(const struct quantized_product *product, uint32_t 
     ints sum[BLOCK_ROWS][2];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
-        sum[r][0] = sum[r][1] = (ints){0} - 128 * tile_sums(product)[first + r];
+        sum[r][0] = sum[r][1] = (ints){0} + tile_sums(product)[first + r];
     for (uint32_t i = 0; i < 2 * product->steps; i++, panel += PANEL, tile += 2 * (size_t)stride)
         add_quad(*(const words *)panel, *(const words *)(panel + VECTOR), tile, stride, rows, sum);
     const float *scales =
@@ -93,12 +93,11 @@ ALWAYS_INLINE void int4_block(const struct quantized_product *product, uint32_t 
     const uint32_t *tile = tile_words(product, groups) + first;
     const int32_t *inputs = tile_sums(product) + first;
     for (uint32_t g = 0; g < groups; g++, inputs += stride) {
-        uint32_t steps = product->steps - g * STEPS_OF_GROUP;
-        steps = steps < STEPS_OF_GROUP ? steps : STEPS_OF_GROUP;
+        uint32_t steps = group_end(g * STEPS_OF_GROUP, product->steps) - g * STEPS_OF_GROUP;
         ints sum[BLOCK_ROWS][2];
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++)
-            sum[r][0] = sum[r][1] = (ints){0} - 8 * inputs[r];
+            sum[r][0] = sum[r][1] = (ints){0} + inputs[r];
         for (uint32_t step = 0; step < steps; step++, panel += QUANTIZED_STEP_BYTES) {
             const words *packed = (const words *)((const uint32_t *)panel + n);
             words w0 = packed[0], w1 = packed[1];

@@ -21,7 +21,7 @@ static int32_t sum_of(const int8_t *numbers)
 
 /* Row r of a tile of `count` rows. */
 static void pack_row(const float *row, uint32_t r, uint32_t count, uint32_t k, uint32_t groups,
-                     void *tile)
+                     int32_t zero_point, void *tile)
 {
     float *scales = tile;
     int32_t *sums = (int32_t *)(scales + count);
@@ -34,7 +34,8 @@ static void pack_row(const float *row, uint32_t r, uint32_t count, uint32_t k, u
         uint32_t width = k - begin < QUANTIZED_GROUP ? k - begin : QUANTIZED_GROUP;
         int8_t numbers[QUANTIZED_GROUP] = {0};
         quantize(row + begin, width, scale.inverse, numbers);
-        sums[(groups == 1 ? 0 : begin / QUANTIZED_GROUP) * count + r] += sum_of(numbers);
+        sums[(groups == 1 ? 0 : begin / QUANTIZED_GROUP) * count + r] -=
+            zero_point * sum_of(numbers);
         uint32_t quads = (width + QUANTIZED_STEP - 1) / QUANTIZED_STEP * 2;
         for (uint32_t q = 0; q < quads; q++, packed += (size_t)TILE_WORDS * count)
             pack_quad(numbers + 4 * q, packed, count);
@@ -42,13 +43,26 @@ static void pack_row(const float *row, uint32_t r, uint32_t count, uint32_t k, u
 }
 
 static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, uint32_t groups,
-                      void *tile)
+                      int32_t zero_point, void *tile)
 {
     for (uint32_t r = 0; r < count; r++)
-        pack_row(rows[r], r, count, k, groups, tile);
+        pack_row(rows[r], r, count, k, groups, zero_point, tile);
 }
 
 /* --- products --- */
+
+#define STEPS_OF_GROUP (QUANTIZED_GROUP / QUANTIZED_STEP)
+
+ALWAYS_INLINE uint32_t group_count(uint32_t steps)
+{
+    return (steps + STEPS_OF_GROUP - 1) / STEPS_OF_GROUP;
+}
+
+/* Where the group that begins at `step` ends; the last may be cut. */
+ALWAYS_INLINE uint32_t group_end(uint32_t step, uint32_t steps)
+{
+    return steps - step < STEPS_OF_GROUP ? steps : step + STEPS_OF_GROUP;
+}
 
 ALWAYS_INLINE const int32_t *tile_sums(const struct quantized_product *product)
 {
@@ -75,22 +89,17 @@ ALWAYS_INLINE void add_group(floats value, bool first, float *partial)
     *(floats *)partial = value;
 }
 
-/* partial * row's scale becomes the product. */
+/* With the last group, partial * row's scale becomes the product. */
 static void finish_int4(const struct quantized_product *product)
 {
+    if (product->end_step < product->steps)
+        return;
     const float *scales = product->tile;
     for (uint32_t r = 0; r < product->rows; r++)
         for (uint32_t n = 0; n < PANEL; n += VECTOR)
             write_out(product,
                       *(const floats *)(product->partial + r * PANEL + n) * broadcast(scales[r]),
                       product->out + r * product->out_stride + n);
-}
-
-#define STEPS_OF_GROUP (QUANTIZED_GROUP / QUANTIZED_STEP)
-
-ALWAYS_INLINE uint32_t group_count(uint32_t steps)
-{
-    return (steps + STEPS_OF_GROUP - 1) / STEPS_OF_GROUP;
 }
 
 #endif

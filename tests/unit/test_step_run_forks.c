@@ -25,13 +25,13 @@ struct world {
     struct answer answers[ANSWERS]; /* by the key's attempt */
 };
 
-static struct engine *engine; /* tests/golden/models/llama, one for all */
+static struct engine *engine; /* tests/golden/models/llama */
 
-static int open_engine(void **state)
+static int open_engine(enum kv_choice kv)
 {
-    (void)state;
     struct error err;
     struct engine_config config = {.model_dir = "tests/golden/models/llama",
+                                   .kv = kv,
                                    .kernels = {.threads = 2},
                                    .block_tokens = BLOCK,
                                    .block_count = BLOCKS,
@@ -40,6 +40,18 @@ static int open_engine(void **state)
                                    .max_sequences = SEQUENCES};
     return engine_open(&config, &engine, &err) != STATUS_OK ||
            engine_attach_pool(engine, NULL, &err) != STATUS_OK;
+}
+
+static int open_bf16(void **state)
+{
+    (void)state;
+    return open_engine(KV_CHOICE_BF16);
+}
+
+static int open_int8(void **state)
+{
+    (void)state;
+    return open_engine(KV_CHOICE_INT8);
 }
 
 static int close_engine(void **state)
@@ -249,5 +261,6 @@ int main(void)
         cmocka_unit_test(test_forks_answer_like_requests_of_their_own),
         cmocka_unit_test(test_forks_that_are_preempted_go_on),
     };
-    return cmocka_run_group_tests(tests, open_engine, close_engine);
+    return cmocka_run_group_tests_name("bf16", tests, open_bf16, close_engine) +
+           cmocka_run_group_tests_name("int8", tests, open_int8, close_engine);
 }

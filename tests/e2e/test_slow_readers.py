@@ -107,7 +107,7 @@ def test_an_answer_that_is_complete_but_not_read(scene):
     router = scene("--max-requests", "1", "--client-linger", "1s")
     channel = grpc.insecure_channel(router.grpc, options=OPTIONS)
     good = Client(router.grpc)
-    call = pb_grpc.BatonStub(channel).Generate(request([1, 2, 3], max_tokens=400, ignore_eos=True))
+    call = pb_grpc.BatonStub(channel).Generate(request([1, 2, 3], max_tokens=4000, ignore_eos=True))  # more than the window, also in one message
     wait_until("the request ended", lambda: counted(router, "ok") == 1, 20)
     with pytest.raises(grpc.RpcError) as caught:
         good.generate([1, 2, 3], max_tokens=1)

@@ -34,7 +34,6 @@ static const struct path PATHS[] = {
     {"bf16-portable, int8", false, ISA_PORTABLE, WEIGHTS_INT8, KV_CHOICE_AUTO, true},
     {"bf16-portable, int4", false, ISA_PORTABLE, WEIGHTS_INT4, KV_CHOICE_AUTO, true},
     {"bf16-portable, KV int8", false, ISA_PORTABLE, WEIGHTS_AUTO, KV_CHOICE_INT8, true},
-    {"f32, KV int8", true, ISA_AUTO, WEIGHTS_AUTO, KV_CHOICE_INT8, true},
 };
 enum { PATHS_COUNT = sizeof PATHS / sizeof *PATHS };
 

@@ -174,16 +174,9 @@ ALWAYS_INLINE void exp_abreast(floats x[ABREAST])
     /* times 2^n, which the low bits of `shifted` hold: p and the result are normal numbers */
     FOR_ABREAST(i)
     {
-        floats power = (floats)((words)(p[i] + broadcast(1)) + ((words)shifted[i] << 23));
-        x[i] = in_turn(zero_below(power, x[i], broadcast(EXP_LOW)));
+        words power = (words)shifted[i] << 23, number = (words)(p[i] + broadcast(1));
+        x[i] = in_turn(add_bits_unless_below(number, power, x[i], broadcast(EXP_LOW)));
     }
-}
-
-/* To nearest, ties to even; the numbers are finite. */
-ALWAYS_INLINE floats round_to_bf16(floats value)
-{
-    words bits = (words)value;
-    return (floats)((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
 }
 
 #define PARTS (SOFTMAX_LANES / VECTOR) /* vectors that hold one value for each lane */

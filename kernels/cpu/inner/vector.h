@@ -139,13 +139,28 @@ ALWAYS_INLINE floats widen_int8(const int8_t *numbers)
 #endif
 }
 
-/* a < limit ? 0 : value, lane by lane. */
-ALWAYS_INLINE floats zero_below(floats value, floats a, floats limit)
+/* a < limit ? 0 : the sum of the bits of both, lane by lane. */
+ALWAYS_INLINE floats add_bits_unless_below(words x, words y, floats a, floats limit)
 {
 #if defined(__AVX512F__)
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, limit, _CMP_NLT_UQ), value);
+    __mmask16 kept = _mm512_cmp_ps_mask(a, limit, _CMP_NLT_UQ);
+    return (floats)_mm512_maskz_add_epi32(kept, (__m512i)x, (__m512i)y);
 #else
-    return (floats)((words)value & ~(words)(a < limit));
+    return (floats)((x + y) & ~(words)(a < limit));
+#endif
+}
+
+/* To nearest, ties to even; the numbers are finite. */
+ALWAYS_INLINE floats round_to_bf16(floats value)
+{
+    words bits = (words)value;
+#if defined(__AVX512F__)
+    const __m512i one = _mm512_set1_epi32(1);
+    __mmask16 odd = _mm512_test_epi32_mask((__m512i)bits, _mm512_set1_epi32(1 << 16));
+    __m512i sum = (__m512i)(bits + 0x7fff);
+    return upper_halves((words)_mm512_mask_add_epi32(sum, odd, sum, one));
+#else
+    return upper_halves(bits + 0x7fff + (bits >> 16 & 1));
 #endif
 }
 

@@ -31,12 +31,16 @@ static void attend(struct slice *slice)
     }
 }
 
-/* Item = (block of item_rows rows, KV head); a block may hold the rows of several sequences. */
+/* Item = (block of item_rows rows, KV head); a block may hold the rows of several sequences. Blocks of a prompt follow each other
+ * head by head, since they read the same keys and values; single rows go through the heads, as their memory lies. */
 static void attention_items(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct attention_job *job = context;
+    uint32_t blocks = divide_up(job->batch->rows, job->item_rows), heads = job->shape->kv_heads;
     for (uint32_t item = first; item < last; item++) {
-        uint32_t row = item / job->shape->kv_heads * job->item_rows;
+        uint32_t block = job->item_rows > 1 ? item % blocks : item / heads;
+        uint32_t head = job->item_rows > 1 ? item / blocks : item % heads;
+        uint32_t row = block * job->item_rows;
         uint32_t end = min_u32(row + job->item_rows, job->batch->rows);
         while (row < end) {
             uint32_t same = row + 1;
@@ -48,7 +52,7 @@ static void attention_items(void *context, uint32_t thread, uint32_t first, uint
                                       .inner = &job->cpu->inner->attention,
                                       .scratch = &job->cpu->attention[thread],
                                       .sequence = sequence_of(job, row),
-                                      .kv_head = item % job->shape->kv_heads,
+                                      .kv_head = head,
                                       .first_row = row + done / job->group,
                                       .first_head = done % job->group,
                                       .pairs = min_u32(pairs - done, ATTENTION_ROWS)};

@@ -32,7 +32,7 @@ struct linear_scratch {
 };
 
 /* (query row, head) pairs of one KV head that share one pass over keys and values. */
-#define ATTENTION_ROWS (8 * TILE_ROWS)
+#define ATTENTION_ROWS (16 * TILE_ROWS)
 
 /* One thread's scratch for attention. Head dimensions below the maximum use less of each array. */
 struct attention_scratch {

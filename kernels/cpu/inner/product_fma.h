@@ -1,8 +1,8 @@
 /* Tile product by fp32 multiply-add, on 4, 8 or 16 lanes. A tile is fp32: [pair][odd k, even k][rows].
  * The product is cut into blocks of SUM_ROWS rows x two vectors of outputs: as many sums as the registers hold.
- * On 16 lanes the row is the instruction's own broadcast memory operand, written in assembly, since compilers prefer a load
- * for two products. Multiply-adds alone then take a third of what the core can issue: what a core that serves two
- * hardware threads leaves to each is enough. */
+ * On 16 lanes two rows of three are the instruction's own broadcast memory operand, written in assembly, since compilers prefer
+ * a load for two products, and the third is loaded once for both: all by operand wait for the load ports, all by loads issue
+ * half as many instructions again, and a core that serves two hardware threads has less to spare of both. */
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
@@ -40,14 +40,23 @@ static void widen(const uint32_t *restrict panel, uint32_t pairs, float *restric
         }
 }
 
-/* sum + *x * w, where the product is exact. */
-ALWAYS_INLINE floats add_product_of(const float *x, floats w, floats sum)
+/* sum[i] += *x * w[i], where the products are exact. */
+ALWAYS_INLINE void add_row(const float *x, const bool loaded, floats w0, floats w1, floats sum[2])
 {
 #if defined(__AVX512F__)
-    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*x));
-    return sum;
+    if (!loaded) {
+        __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum[0]) : "v"(w0), "m"(*x));
+        __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum[1]) : "v"(w1), "m"(*x));
+        return;
+    }
+    floats all;
+    __asm__("vbroadcastss %1, %0" : "=v"(all) : "m"(*x));
+    add_in_place(&sum[0], w0, all);
+    add_in_place(&sum[1], w1, all);
 #else
-    return add_exact_product(broadcast(*x), w, sum);
+    (void)loaded;
+    sum[0] = add_exact_product(broadcast(*x), w0, sum[0]);
+    sum[1] = add_exact_product(broadcast(*x), w1, sum[1]);
 #endif
 }
 
@@ -55,10 +64,8 @@ ALWAYS_INLINE void add_k(const float *tile, floats w0, floats w1, const uint32_t
                          floats sum[][2])
 {
 #pragma GCC unroll 12
-    for (uint32_t r = 0; r < rows; r++) {
-        sum[r][0] = add_product_of(tile + r, w0, sum[r][0]);
-        sum[r][1] = add_product_of(tile + r, w1, sum[r][1]);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+        add_row(tile + r, r % 3 == 1, w0, w1, sum[r]);
 }
 
 /* `row` and `n` are of the block. */
@@ -106,6 +113,8 @@ ALWAYS_INLINE void multiply_block(const struct tile_product *product, uint32_t r
     const uint32_t *panel = is_wide ? (const uint32_t *)product->wide + n : product->panel + n;
     const char *next = product->next ? product->next : (const char *)panel;
     floats sum[SUM_ROWS][2];
+    if (!product->pause)
+        prefetch_rows(product->out + row * product->out_stride + n, product->out_stride, rows);
     begin_block(product, row, n, rows, sum);
     for (uint32_t p = 0; p < product->pairs; p++, next += product->next_step) {
         floats odd[2], even[2];

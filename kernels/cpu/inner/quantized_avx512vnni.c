@@ -1,6 +1,7 @@
 /* Quantized products by vpdpbusd, four u8 times s8 to a lane. Four inputs of a row are one word of a tile.
- * The instruction is written in assembly with the row as its broadcast memory operand: only its signed operand may be one, so
- * the weights are the unsigned ones; and gcc 12 spills the sums to the stack when it is given as an intrinsic. */
+ * The instruction is written in assembly, two rows of three as its broadcast memory operand (product_fma.h says why): only its
+ * signed operand may be one, so the weights are the unsigned ones; and gcc 12 spills the sums to the stack when it is given as
+ * an intrinsic. */
 #include "kernels/cpu/inner/vector.h"
 
 #include <stddef.h>
@@ -15,8 +16,6 @@ static inline void pack_quad(const int8_t *numbers, uint32_t *out, uint32_t stri
 }
 
 #include "kernels/cpu/inner/quantized_tile.h"
-
-#define DOT(SUM, W, ROW) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(SUM) : "v"(W), "m"(ROW))
 
 /* Few rows: each sum in two parts, for even and odd quads of k, since a lane's next product would have to wait for its last. */
 #define CHAINS(ROWS) ((ROWS) <= 6 ? 2 : 1)
@@ -37,13 +36,27 @@ ALWAYS_INLINE void begin_sums(struct sums *sums, const int32_t *inputs, const ui
     }
 }
 
+ALWAYS_INLINE void add_row(const uint32_t *x, const bool loaded, __m512i w0, __m512i w1,
+                           __m512i sum[2])
+{
+    if (!loaded) {
+        __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum[0]) : "v"(w0), "m"(*x));
+        __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum[1]) : "v"(w1), "m"(*x));
+        return;
+    }
+    __m512i all;
+    __asm__("vpbroadcastd %1, %0" : "=v"(all) : "m"(*x));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[0]) : "v"(w0), "v"(all));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[1]) : "v"(w1), "v"(all));
+}
+
 ALWAYS_INLINE void add_quad(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
                             const uint32_t chain, const uint32_t rows)
 {
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++) {
-        DOT(sums->part[r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0)][0], w0, tile[r]);
-        DOT(sums->part[r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0)][1], w1, tile[r]);
+        uint32_t part = r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0);
+        add_row(tile + r, r % 3 == 1, w0, w1, sums->part[part]);
     }
 }
 
@@ -68,6 +81,7 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
     const uint32_t *panel = (const uint32_t *)product->panel, *tile = tile_words(product, 1);
     const char *next = product->next;
     struct sums sums;
+    prefetch_rows(product->out, product->out_stride, rows);
     begin_sums(&sums, tile_sums(product), rows);
     for (uint32_t step = 0; step < product->steps; step++) {
         bring(next);
@@ -223,6 +237,8 @@ static void multiply_int8(const struct quantized_product *product)
 
 static void multiply_int4(const struct quantized_product *product)
 {
+    if (product->end_step == product->steps)
+        prefetch_rows(product->out, product->out_stride, product->rows);
     if (product->wide)
         ROWS_CASES(int4_wide_rows)
     else

@@ -63,6 +63,16 @@ static inline floats broadcast(float value)
 #endif
 }
 
+/* Two vectors of each row of outputs, to be written: rows lie apart, in lines that no cache holds yet, and come while the
+ * products are made. */
+ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t rows)
+{
+    for (uint32_t r = 0; r < rows; r++, out += stride) {
+        __builtin_prefetch(out, 1, 3);
+        __builtin_prefetch(out + VECTOR, 1, 3);
+    }
+}
+
 /* The value itself, computed here: the compiler keeps these in the order of the source, where it would put what depends on each
  * other side by side. */
 ALWAYS_INLINE floats in_turn(floats value)

@@ -28,7 +28,8 @@ import llama_models
 TOP = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = {"llama-1.1b": TOP / "tests/bench/llama-1.1b", "qwen2-0.5b": TOP / "tests/bench/qwen2-0.5b"}
 THEIRS = {"bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}
-PREFILLS, BATCHES, DEPTH, STEPS = (512, 2048), (8, 16), 2048, 32
+SHORT, LONG, STEPS = 512, 2048, 32  # tokens of the prompts, and steps of a decode
+BATCHES = (8, 16)
 # Figure -> its name in the table, and for each type of weights the ratio that must hold and the aim.
 FIGURES = {
     "prefill 512": {"bf16": (1.15, 1.3), "int8": (1.9, 3.0), "int4": (1.3, 2.0)},
@@ -78,13 +79,18 @@ class Machine:
         return done.stdout, max(0.0, (self.busy_s(threads) - busy - ours) / (seconds * threads))
 
 
+def figures_of(weights):
+    return [name for name, aims in FIGURES.items() if weights in aims]
+
+
 def run_ours(machine, options, shape, weights, threads):
     out = options.work / "ours.json"
     folder = llama_models.folder(options.work, shape, weights)
+    wants_all = "decode at 2048" in figures_of(weights)
+    sizes = ["--prefill", f"{SHORT},{LONG}", "--batch", ",".join(map(str, (1, *BATCHES))), "--depth", f"0,{LONG}"] if wants_all \
+        else ["--prefill", SHORT, "--batch", 1, "--depth", 0]
     _, others = machine.run([options.baton, "bench", "engine", "--model", folder, "--threads", threads, "--first-cpu",
-                             machine.first_cpu, "--prefill", ",".join(map(str, PREFILLS)), "--batch",
-                             ",".join(map(str, (1, *BATCHES))), "--depth", f"0,{DEPTH}", "--decode", STEPS, "--rounds", 1,
-                             "--json", out], threads)
+                             machine.first_cpu, *sizes, "--decode", STEPS, "--rounds", 1, "--json", out], threads)
     engine = json.loads(out.read_text())["engines"][0]
     figures = {}
     for figure in engine["figures"]:
@@ -100,26 +106,31 @@ def run_ours(machine, options, shape, weights, threads):
     return figures, others
 
 
+def batched(machine, options, gguf, threads, prompts, batches):
+    """Of llama-batched-bench: {(tokens of a prompt, batch): entry}, and what others took. It may end before its last line is
+    written, so the last prompt and batch are one that nobody waits for."""
+    context = (max(batches) + 1) * (max(prompts) + STEPS + 1)
+    lines, others = machine.run([options.llama_bin / "llama-batched-bench", "-m", gguf, "-t", threads, "-tb", threads, "-c",
+                                 context, "-npp", ",".join(map(str, prompts)), "-ntg", STEPS, "-npl",
+                                 ",".join(map(str, batches)), "--output-format", "jsonl"], threads)
+    entries = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+    return {(entry["pp"], entry["pl"]): entry for entry in entries}, others
+
+
 def run_theirs(machine, options, shape, weights, threads):
     gguf = llama_models.gguf(options.work, shape, THEIRS[weights])
-    bench = [options.llama_bin / "llama-bench", "-m", gguf, "-t", threads, "-r", 1, "-o", "json"]
-    prefills, others = machine.run([*bench, "-p", ",".join(map(str, PREFILLS)), "-n", 0], threads)
-    decodes, more = machine.run([*bench, "-p", 0, "-n", STEPS, "-d", f"0,{DEPTH}"], threads)
-    figures = {f"prefill {entry['n_prompt']}": {"tokens_per_s": entry["avg_ts"]} for entry in json.loads(prefills)}
-    for entry in json.loads(decodes):
-        name = f"decode at {entry['n_depth']}" if entry["n_depth"] else "decode"
-        figures[name] = {"tokens_per_s": entry["avg_ts"]}
-    context = 2 * max(BATCHES) * (STEPS + 1)
-    # It may end before its last line is written, so that a batch of one comes last, which nobody waits for.
-    batches, most = machine.run([options.llama_bin / "llama-batched-bench", "-m", gguf, "-t", threads, "-tb", threads, "-c",
-                                 context, "-npp", 1, "-ntg", STEPS, "-npl", ",".join(map(str, (*BATCHES, 1))),
-                                 "--output-format", "jsonl"], threads)
-    for line in batches.splitlines():
-        if line.startswith("{"):
-            entry = json.loads(line)
-            if entry["pl"] in BATCHES:
-                figures[f"decode, batch {entry['pl']}"] = {"tokens_per_s": entry["speed_tg"]}
-    return figures, max(others, more, most)
+    # A prompt of 16 tokens comes first instead of the program's own warm-up, which computes the whole prompt twice.
+    lines, others = machine.run([options.llama_bin / "llama-bench", "-m", gguf, "-t", threads, "-r", 1, "--no-warmup", "-o",
+                                 "json", "-p", f"16,{SHORT}", "-n", STEPS], threads)
+    entries = {(entry["n_prompt"], entry["n_gen"]): entry["avg_ts"] for entry in json.loads(lines)}
+    speeds = {f"prefill {SHORT}": entries[SHORT, 0], "decode": entries[0, STEPS]}
+    if "decode at 2048" in figures_of(weights):
+        deep, more = batched(machine, options, gguf, threads, (LONG, 1), (1,))
+        wide, most = batched(machine, options, gguf, threads, (1,), (*BATCHES, 1))
+        others = max(others, more, most)
+        speeds |= {f"prefill {LONG}": deep[LONG, 1]["speed_pp"], f"decode at {LONG}": deep[LONG, 1]["speed_tg"]}
+        speeds |= {f"decode, batch {batch}": wide[1, batch]["speed_tg"] for batch in BATCHES}
+    return {name: {"tokens_per_s": speed} for name, speed in speeds.items()}, others
 
 
 SIDES = {"ours": run_ours, "theirs": run_theirs}
@@ -179,8 +190,6 @@ def speeds(pairs, figure):
 
 
 def verdict(ratio, aims):
-    if not aims:
-        return f"{ratio:.2f}"
     return f"**{ratio:.2f}**" if ratio >= aims[1] else f"{ratio:.2f}" if ratio >= aims[0] else f"{ratio:.2f} < {aims[0]:g}"
 
 
@@ -196,15 +205,18 @@ def print_shape(state, shape, threads, types):
     for figure, aims in FIGURES.items():
         row = []
         for weights, pairs in cells.items():
+            if weights not in aims:
+                row.append("| | ")
+                continue
             both = speeds(pairs, figure)
             ratio = median([ours / theirs for ours, theirs in both])
-            row.append(f"{median([b[0] for b in both]):.2f} | {median([b[1] for b in both]):.2f} | {verdict(ratio, aims.get(weights))}")
+            row.append(f"{median([b[0] for b in both]):.2f} | {median([b[1] for b in both]):.2f} | {verdict(ratio, aims[weights])}")
         print(f"| {figure} | " + " | ".join(row) + " |")
     for (figure, value), name in BOUNDS.items():
         shares = [median([ours["figures"][figure][value] for ours, _ in pairs]) for pairs in cells.values()]
         print(f"| {name} | " + " | ".join(f"{100 * share:.0f}% | | " for share in shares) + " |")
     deeper = [median([100 - 100 * o["figures"]["decode at 2048"]["tokens_per_s"] / o["figures"]["decode"]["tokens_per_s"]
-                      for o, _ in pairs]) for pairs in cells.values()]
+                      for o, _ in pairs]) for weights, pairs in cells.items() if "decode at 2048" in figures_of(weights)]
     print("| decode at 2048, below depth 0 | " + " | ".join(f"{loss:.0f}% | | " for loss in deeper) + " |")
     others = [[median([pair[side]["others"] for pair in pairs]) for side in (0, 1)] for pairs in cells.values()]
     print("| others | " + " | ".join(f"{100 * ours:.0f}% | {100 * theirs:.0f}% | " for ours, theirs in others) + " |")
@@ -272,7 +284,7 @@ def main():
                     continue
                 begun = time.monotonic()
                 figures, others = SIDES[side](machine, options, *cell)
-                if missing := set(FIGURES) - set(figures):
+                if missing := set(figures_of(cell[1])) - set(figures):
                     fail(f"{side} did not say {', '.join(sorted(missing))}; started again, the run goes on from here")
                 state.put(cell, number, side, figures, others)
                 print(f"round {number + 1} of {options.rounds}, {', '.join(map(str, cell))} threads, {side}: "

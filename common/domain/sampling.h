@@ -16,6 +16,7 @@ struct sampling {
     float top_p;         /* (0, 1]; 1: off */
     float min_p;         /* [0, 1); 0: off */
     uint64_t seed;       /* minted by the router where the client gave none */
+    uint32_t choice;     /* which answer to its prompt (n > 1), 0 first: they draw apart */
     uint32_t max_tokens; /* generated tokens at most, >= 1 */
     uint32_t min_tokens; /* end ids and stop ids can't be drawn before; <= max_tokens */
     bool ignore_eos;     /* the model's end ids are ordinary tokens; stop ids still end */

@@ -73,7 +73,7 @@ static uint32_t oracle(const float *logits, const struct sampling *s, uint32_t i
     }
     for (uint32_t i = 0; i < VOCAB; i++) {
         passed += p_by_id[i];
-        if (passed > rng_unit_at(s->seed, 0, index) * total)
+        if (passed > rng_unit_at(s->seed, s->choice, index) * total)
             return i;
     }
     return UINT32_MAX;
@@ -110,6 +110,7 @@ static void test_against_the_oracle(void **state)
             sampling.min_p = cases[c].min_p;
             sampling.top_k = cases[c].top_k;
             sampling.seed = trial;
+            sampling.choice = trial % 3;
             assert_int_equal(drawn(&sampler, logits, &sampling, trial),
                              oracle(logits, &sampling, trial));
         }

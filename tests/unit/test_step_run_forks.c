@@ -1,5 +1,5 @@
 /* Several answers to one prompt (n > 1), by the schedule and the engine of a worker: they share the prompt's blocks, what one of
- * them writes is copied before, and each has the bytes of a request of its own with its seed. */
+ * them writes is copied before, and each has the bytes of a request of its own with its seed and choice. */
 #include "common/worker/step_run.h"
 
 #include <setjmp.h>
@@ -94,7 +94,8 @@ static void drop_world(struct world *world)
 static struct sampling sampling_of(uint32_t answer, uint32_t max_tokens)
 {
     struct sampling sampling = sampling_default();
-    sampling.seed = 70 + answer;
+    sampling.seed = 70;
+    sampling.choice = answer;
     sampling.max_tokens = max_tokens;
     sampling.ignore_eos = true;
     return sampling;
@@ -120,15 +121,21 @@ static struct sequence *find(struct world *world, uint32_t answer)
     return scheduler_find(world->run.scheduler, (struct sequence_key){1, answer});
 }
 
-static struct sequence *fork_of(struct world *world, uint32_t answer, uint32_t max_tokens)
+static struct sequence *fork_with(struct world *world, uint32_t answer,
+                                  const struct sampling *sampling)
 {
     struct sequence *child;
     struct error err;
-    struct sampling sampling = sampling_of(answer, max_tokens);
     if (scheduler_fork(world->run.scheduler, find(world, 0), (struct sequence_key){1, answer},
-                       &sampling, &child, &err) != STATUS_OK)
+                       sampling, &child, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return child;
+}
+
+static struct sequence *fork_of(struct world *world, uint32_t answer, uint32_t max_tokens)
+{
+    struct sampling sampling = sampling_of(answer, max_tokens);
+    return fork_with(world, answer, &sampling);
 }
 
 static void take_tokens(struct world *world)
@@ -193,7 +200,7 @@ static void expect_answers(const struct world *world, const struct answer want[A
         assert_memory_equal(world->answers[i].tokens, want[i].tokens, sizeof want[i].tokens);
         assert_memory_equal(world->answers[i].hashes, want[i].hashes, sizeof want[i].hashes);
     }
-    assert_int_not_equal(want[0].hashes[5], want[1].hashes[5]);
+    assert_memory_not_equal(want[0].tokens, want[1].tokens, sizeof want[0].tokens);
 }
 
 /* Prompts whose last row begins a block, ends one, and lies inside one; children that come as soon as the prompt is computed,
@@ -255,9 +262,29 @@ static void test_forks_that_are_preempted_go_on(void **state)
     }
 }
 
+/* The choice alone tells them apart: a fork of the parent's choice draws the parent's tokens. */
+static void test_forks_of_equal_seed_draw_apart(void **state)
+{
+    (void)state;
+    struct world *world = make_world(BLOCKS, false);
+    const struct sampling same = sampling_of(0, LONGEST), other = sampling_of(1, LONGEST);
+    assert_int_equal(same.seed, other.seed);
+    add(world, 0, 49, LONGEST);
+    run_until(world, 0, 1);
+    fork_with(world, 1, &same);
+    fork_with(world, 2, &other);
+    run_all(world);
+    const struct answer *answers = world->answers;
+    assert_int_equal(answers[2].count, LONGEST);
+    assert_memory_equal(answers[0].tokens, answers[1].tokens, sizeof answers[0].tokens);
+    assert_memory_not_equal(answers[0].tokens, answers[2].tokens, sizeof answers[0].tokens);
+    drop_world(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forks_of_equal_seed_draw_apart),
         cmocka_unit_test(test_forks_answer_like_requests_of_their_own),
         cmocka_unit_test(test_forks_that_are_preempted_go_on),
     };

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHOICE 0 /* stream of the random numbers: one answer per request */
-
 enum status sampler_init(struct sampler *sampler, uint32_t vocab)
 {
     *sampler = (struct sampler){.vocab = vocab,
@@ -190,6 +188,6 @@ enum status sampler_draw(struct sampler *sampler, const float *logits,
         uint64_t top = top_bound(sampler, sampling);
         bound = top > bound ? top : bound;
     }
-    *token = pick(sampler, bound, rng_unit_at(sampling->seed, CHOICE, index));
+    *token = pick(sampler, bound, rng_unit_at(sampling->seed, sampling->choice, index));
     return STATUS_OK;
 }

@@ -7,7 +7,7 @@
  *     top_p          the shortest prefix in descending order (of equals, lower ids first) that holds at least top_p of the mass.
  *     min_p          p[i] >= min_p times the greatest.
  *                    (temperature, top-k, top-p, min-p: the order of transformers.) A unit random number, keyed by (seed,
- *                    index), then picks from what is left: masses are added in fp64 in ascending id order.
+ *                    choice, index), then picks from what is left: masses are added in fp64 in ascending id order.
  * Tokens more than 87 temperatures below the greatest have p = 0 and are never drawn.
  *
  * Owner: the step thread; scratch is sized by sampler_init, a draw allocates nothing. */

@@ -249,10 +249,10 @@ static enum status load_planned(struct kernels *kernels, const struct loading *a
 {
     struct weight_loader tensors;
     bool filled = weights->packed.data;
-    struct load_progress progress = load_progress_begin(
-        "loading weights", filled ? 0 : plan->data_bytes, load_progress_terminal(), clock_now_us());
     TRY(take_memory(kernels, plan, weights, err));
     TRY(weight_loader_init(&tensors, kernels, files, asked->types.stored, false, err));
+    struct load_progress progress = load_progress_begin(
+        "loading weights", filled ? 0 : plan->data_bytes, load_progress_terminal(), clock_now_us());
     tensors.plan = plan;
     tensors.memory = weights->layer_memory;
     tensors.filled = filled;

@@ -1,11 +1,12 @@
 #include "common/cli/cmd_bench_schedule.h"
 
+#include "common/base/standard_output.h"
+#include "common/cli/median.h"
 #include "common/cli/step_bench.h"
 #include "common/config/config.h"
 #include "common/engine/sched/schedule_bench.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #define MAX_ROUNDS STEP_BENCH_MAX_ROUNDS
@@ -86,18 +87,6 @@ static enum status plan_once(const struct settings *settings, uint32_t sequences
     return STATUS_OK;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, by_size);
-    return values[count / 2];
-}
-
 static void print_plans(const struct settings *settings, struct figure figures[SIZES][MODES])
 {
     uint32_t rounds = settings->rounds;
@@ -127,15 +116,18 @@ static void print_plans(const struct settings *settings, struct figure figures[S
     printf("\n");
 }
 
-static enum status bench_plans(const struct settings *settings)
+static enum status bench_plans(const struct settings *settings, struct error *err)
 {
     static struct figure figures[SIZES][MODES];
     for (uint32_t round = 0; round < settings->rounds; round++)
         for (int size = 0; size < SIZES; size++)
             for (int mode = 0; mode < MODES; mode++)
-                TRY(plan_once(settings, sizes[size], mode, round, &figures[size][mode]));
+                if (plan_once(settings, sizes[size], mode, round, &figures[size][mode]) !=
+                    STATUS_OK)
+                    return error_set(err, STATUS_LIMIT, "out of memory for %u sequences",
+                                     sizes[size]);
     print_plans(settings, figures);
-    return STATUS_OK;
+    return standard_output_flush(err);
 }
 
 /* --- with one --- */
@@ -158,7 +150,7 @@ static enum status bench_steps(const struct settings *settings, struct error *er
                    "around it, us", "share");
         printf("%9u  %11.0f %9.0f %15.1f %6.2f%%\n", batches[i], result.rows, result.step_us,
                result.around_us, 1e2 * result.share);
-        fflush(stdout);
+        TRY(standard_output_flush(err));
     }
     return STATUS_OK;
 }
@@ -169,14 +161,11 @@ int cmd_bench_schedule(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    if (bench_plans(&settings) != STATUS_OK) {
-        fprintf(stderr, "%s: out of memory\n", program.name);
-        return 1;
-    }
-    fflush(stdout);
-    if (*settings.model && bench_steps(&settings, &err) != STATUS_OK) {
-        fprintf(stderr, "%s: %s\n", program.name, err.text);
-        return 1;
-    }
-    return 0;
+    enum status status = bench_plans(&settings, &err);
+    if (status == STATUS_OK && *settings.model)
+        status = bench_steps(&settings, &err);
+    if (status == STATUS_OK)
+        return 0;
+    fprintf(stderr, "%s: %s\n", program.name, err.text);
+    return 1;
 }

@@ -1,12 +1,12 @@
 #include "common/cli/cmd_bench_transfer.h"
 
 #include "common/base/log.h"
+#include "common/cli/median.h"
 #include "common/cli/transfer_bench.h"
 #include "common/cli/transfer_death.h"
 #include "common/config/config.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_ROUNDS 100
@@ -81,18 +81,6 @@ static bool is_wanted(const struct settings *settings, enum transfer_way way)
     bool lane = settings->lane == CHOICE_BOTH_LANES || settings->lane == ways[way].lane;
     bool crc = settings->crc == CHOICE_BOTH || (settings->crc == CHOICE_ON) == ways[way].crc;
     return lane && crc;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, by_value);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 static struct figures summarize(struct transfer_cost costs[WAYS][MAX_ROUNDS], enum transfer_way way,

@@ -1,7 +1,8 @@
 #include "common/cli/engine_bench_report.h"
 
+#include "common/cli/median.h"
+
 #include <inttypes.h>
-#include <stdlib.h>
 
 /* Values of one measurement. Shares are of 1; 0 where what they are shares of isn't known. */
 enum value {
@@ -66,18 +67,6 @@ static void compute_values(const struct bench_figure *figure, const struct bench
     values[RAN] = sample->ran;
     values[PEAK_GFLOPS] = sample->peak_gflops;
     values[READ_GBS] = sample->read_gbs;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, by_value);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 static void compute_medians(const struct bench_figure *figure, uint32_t rounds,

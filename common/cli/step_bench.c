@@ -1,6 +1,7 @@
 #include "common/cli/step_bench.h"
 
 #include "common/base/rng.h"
+#include "common/cli/median.h"
 #include "common/worker/step_loop.h"
 
 #include <stdlib.h>
@@ -113,18 +114,6 @@ static enum status live(struct run *run, uint32_t steps, struct error *err)
         TRY(status);
     }
     return STATUS_OK;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t count)
-{
-    qsort(values, count, sizeof *values, by_size);
-    return values[count / 2];
 }
 
 static enum status measure(struct run *run, struct step_bench_result *result, struct error *err)

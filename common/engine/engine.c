@@ -39,14 +39,14 @@ static enum status check_config(const struct engine_config *config, struct error
 static enum status check_memory(const struct engine *engine, uint64_t weights_bytes,
                                 struct error *err)
 {
-    const struct engine_config *limits = &engine->limits;
+    const struct engine_config *config = &engine->config;
     const double gib = 1 << 30;
     uint64_t available = kernels_available_bytes(engine->kernels);
-    uint64_t tables = (uint64_t)limits->max_sequences *
+    uint64_t tables = (uint64_t)config->max_sequences *
                       (kv_layout_blocks_for(&engine->layout, engine->context) * sizeof(uint32_t) +
-                       engine->config.shape.vocab * sizeof(float));
-    uint64_t steps = 2 * tables + llama_planned_bytes(&engine->config.shape, limits->max_rows,
-                                                      limits->max_sequences);
+                       engine->model.shape.vocab * sizeof(float));
+    uint64_t steps = 2 * tables + llama_planned_bytes(&engine->model.shape, config->max_rows,
+                                                      config->max_sequences);
     uint64_t needed;
     if (!__builtin_add_overflow(weights_bytes + steps, engine->pool_bytes, &needed) &&
         !__builtin_add_overflow(needed, engine->slot_bytes, &needed) && needed <= available)
@@ -62,15 +62,15 @@ static enum status check_memory(const struct engine *engine, uint64_t weights_by
                       (double)engine->slot_bytes) /
                          gib,
                      (double)weights_bytes / gib,
-                     (uint64_t)limits->block_count * limits->block_tokens,
-                     (double)engine->pool_bytes / gib, limits->max_rows, (double)steps / gib, swap,
+                     (uint64_t)config->block_count * config->block_tokens,
+                     (double)engine->pool_bytes / gib, config->max_rows, (double)steps / gib, swap,
                      (double)available / gib);
 }
 
 static enum status load_weights(struct engine *engine, const struct engine_config *config,
                                 struct safetensors *files, struct error *err)
 {
-    const struct model_shape *shape = &engine->config.shape;
+    const struct model_shape *shape = &engine->model.shape;
     char cache_path[WEIGHT_CACHE_PATH_BYTES];
     uint64_t bytes;
     TRY(weight_cache_path(config->weight_cache, config->model_dir,
@@ -90,7 +90,7 @@ static enum status load_model(struct engine *engine, const struct engine_config 
     engine->weight_types.stored &= !config->random_weights;
     if (!config->random_weights)
         TRY(safetensors_open(config->model_dir, &files, err));
-    const struct model_shape *shape = &engine->config.shape;
+    const struct model_shape *shape = &engine->model.shape;
     enum status status = load_weights(engine, config, files, err);
     if (status == STATUS_OK) {
         uint64_t hash = files ? safetensors_hash(files) : HASH_SEED;
@@ -125,8 +125,8 @@ static enum status make_table(struct engine *engine, size_t count, struct table 
 
 static enum status make_step_memory(struct engine *engine, struct error *err)
 {
-    const size_t rows = engine->limits.max_rows, sequences = engine->limits.max_sequences;
-    const uint32_t vocab = engine->config.shape.vocab;
+    const size_t rows = engine->config.max_rows, sequences = engine->config.max_sequences;
+    const uint32_t vocab = engine->model.shape.vocab;
     TRY(make_table(engine, rows, &engine->tokens, err));
     TRY(make_table(engine, rows, &engine->positions, err));
     TRY(make_table(engine, rows, &engine->row_sequence, err));
@@ -134,8 +134,8 @@ static enum status make_step_memory(struct engine *engine, struct error *err)
     TRY(make_table(engine, sequences * kv_layout_blocks_for(&engine->layout, engine->context),
                    &engine->block_tables, err));
     TRY(make_table(engine, sequences, &engine->sample_rows, err));
-    TRY(llama_init(&engine->llama, engine->kernels, &engine->config.shape, &engine->weights,
-                   engine->limits.max_rows, engine->limits.max_sequences, err));
+    TRY(llama_init(&engine->llama, engine->kernels, &engine->model.shape, &engine->weights,
+                   engine->config.max_rows, engine->config.max_sequences, err));
     engine->logits = calloc(sequences * vocab, sizeof *engine->logits);
     if (!engine->logits || sampler_init(&engine->sampler, vocab) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "no memory for %zu rows of logits", sequences);
@@ -150,7 +150,7 @@ static enum status make_slots(struct engine *engine, struct error *err)
     engine->slots = malloc(engine->slot_bytes);
     if (!engine->slots)
         return error_set(err, STATUS_LIMIT, "no memory for %u swapped KV blocks",
-                         engine->limits.swap_blocks);
+                         engine->config.swap_blocks);
     memset(engine->slots, 0, engine->slot_bytes);
     return STATUS_OK;
 }
@@ -169,11 +169,11 @@ static void name_numerics(struct engine *engine)
 static enum status open_parts(struct engine *engine, const struct engine_config *config,
                               struct error *err)
 {
-    const struct model_shape *shape = &engine->config.shape;
+    const struct model_shape *shape = &engine->model.shape;
     TRY(check_config(config, err));
-    TRY(model_config_read(config->model_dir, &engine->config, err));
+    TRY(model_config_read(config->model_dir, &engine->model, err));
     TRY(kernels_open(&config->kernels, &engine->kernels, err));
-    TRY(weight_types_choose(config->weights, engine->config.quantization,
+    TRY(weight_types_choose(config->weights, engine->model.quantization,
                             kernels_info(engine->kernels).weight_type, &engine->weight_types, err));
     enum kv_type kv_type;
     TRY(kv_choice_type(config->kv, kernels_info(engine->kernels).kv_type, &kv_type, err));
@@ -209,10 +209,10 @@ enum status engine_open(const struct engine_config *config, struct engine **out,
     struct engine *engine = calloc(1, sizeof *engine);
     if (!engine)
         return error_set(err, STATUS_LIMIT, "out of memory");
-    engine->limits = *config;
-    engine->limits.model_dir = NULL;
-    engine->limits.weight_cache = NULL;
-    engine->limits.kernels.cpus = NULL;
+    engine->config = *config;
+    engine->config.model_dir = NULL;
+    engine->config.weight_cache = NULL;
+    engine->config.kernels.cpus = NULL;
     enum status status = open_parts(engine, config, err);
     if (status != STATUS_OK) {
         engine_close(engine);
@@ -277,7 +277,7 @@ void engine_close(struct engine *engine)
 
 const struct model_shape *engine_shape(const struct engine *engine)
 {
-    return &engine->config.shape;
+    return &engine->model.shape;
 }
 
 const struct kv_layout *engine_layout(const struct engine *engine)
@@ -312,8 +312,8 @@ void *engine_pool_address(const struct engine *engine)
 
 const uint32_t *engine_end_ids(const struct engine *engine, uint32_t *count)
 {
-    *count = engine->config.end_ids.count;
-    return engine->config.end_ids.ids;
+    *count = engine->model.end_ids.count;
+    return engine->model.end_ids.ids;
 }
 
 struct engine_counters engine_counters(const struct engine *engine)

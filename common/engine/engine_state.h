@@ -14,8 +14,8 @@ struct table {
 };
 
 struct engine {
-    struct engine_config limits; /* its pointers are not kept */
-    struct model_config config;
+    struct engine_config config; /* its pointers are not kept */
+    struct model_config model;
     struct weight_types weight_types;
     struct kernels *kernels;
     struct kv_layout layout;

@@ -19,13 +19,13 @@ static enum status check_sequence(const struct engine *engine, const struct engi
         return error_set(err, STATUS_INVALID, "sequence %u: needs %u blocks, got %u", number,
                          blocks, s->block_count);
     for (uint32_t i = 0; i < blocks; i++)
-        if (s->blocks[i] >= engine->limits.block_count)
+        if (s->blocks[i] >= engine->config.block_count)
             return error_set(err, STATUS_INVALID, "sequence %u: block id %u, the pool has %u",
-                             number, s->blocks[i], engine->limits.block_count);
+                             number, s->blocks[i], engine->config.block_count);
     for (uint32_t i = 0; i < s->token_count; i++)
-        if (s->tokens[i] >= engine->config.shape.vocab)
+        if (s->tokens[i] >= engine->model.shape.vocab)
             return error_set(err, STATUS_INVALID, "sequence %u: token id %u, the vocabulary has %u",
-                             number, s->tokens[i], engine->config.shape.vocab);
+                             number, s->tokens[i], engine->model.shape.vocab);
     if (s->prompt_rows > s->token_count || (s->sample && !s->sampling))
         return error_set(err, STATUS_INVALID,
                          "sequence %u: %u prompt rows of %u, sampling parameters %s", number,
@@ -38,17 +38,17 @@ static enum status check_step(const struct engine *engine, const struct engine_s
 {
     if (!engine->pool.address)
         return error_set(err, STATUS_INVALID, "no KV pool is attached");
-    if (count < 1 || count > engine->limits.max_sequences)
+    if (count < 1 || count > engine->config.max_sequences)
         return error_set(err, STATUS_INVALID, "%u sequences in a step of 1 to %u", count,
-                         engine->limits.max_sequences);
+                         engine->config.max_sequences);
     uint64_t rows = 0;
     for (uint32_t i = 0; i < count; i++) {
         TRY(check_sequence(engine, &sequences[i], i, err));
         rows += sequences[i].token_count;
     }
-    if (rows > engine->limits.max_rows)
+    if (rows > engine->config.max_rows)
         return error_set(err, STATUS_INVALID, "%" PRIu64 " rows in a step of at most %u", rows,
-                         engine->limits.max_rows);
+                         engine->config.max_rows);
     return STATUS_OK;
 }
 
@@ -107,7 +107,7 @@ static enum status compute(struct engine *engine, const struct step_batch *batch
     TRY(llama_forward(&engine->llama, batch, &engine->layout, &engine->pool, samples));
     if (samples->count)
         TRY(kernels_download(engine->kernels, &engine->llama.logits, 0, engine->logits,
-                             (size_t)samples->count * engine->config.shape.vocab *
+                             (size_t)samples->count * engine->model.shape.vocab *
                                  sizeof *engine->logits));
     return kernels_sync(engine->kernels);
 }
@@ -115,8 +115,8 @@ static enum status compute(struct engine *engine, const struct step_batch *batch
 enum status engine_move_block(struct engine *engine, enum engine_move move, uint32_t from,
                               uint32_t to, struct error *err)
 {
-    uint32_t blocks = engine->pool.address ? engine->limits.block_count : 0;
-    uint32_t slots = engine->limits.swap_blocks;
+    uint32_t blocks = engine->pool.address ? engine->config.block_count : 0;
+    uint32_t slots = engine->config.swap_blocks;
     if (from >= (move == ENGINE_SWAP_IN ? slots : blocks) ||
         to >= (move == ENGINE_SWAP_OUT ? slots : blocks))
         return error_set(err, STATUS_INVALID,
@@ -152,11 +152,11 @@ static void draw(struct engine *engine, struct engine_sequence *s, const float *
     if (s->ban_end) {
         ban.ids[0] = s->sampling->stop_ids;
         ban.counts[0] = s->sampling->stop_id_count;
-        ban.ids[1] = engine->config.end_ids.ids;
-        ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->config.end_ids.count;
+        ban.ids[1] = engine->model.end_ids.ids;
+        ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->model.end_ids.count;
     }
     s->logits = logits;
-    s->logits_hash = logits_hash(logits, engine->config.shape.vocab);
+    s->logits_hash = logits_hash(logits, engine->model.shape.vocab);
     s->status = sampler_draw(&engine->sampler, logits, s->sampling, s->index, &ban, &s->token);
     if (s->status != STATUS_OK)
         log_error("engine", "msg=\"no token can be drawn\" status=%s position=%u index=%u",
@@ -181,7 +181,7 @@ enum status engine_step(struct engine *engine, struct engine_sequence *sequences
         if (!sequences[i].sample)
             continue;
         draw(engine, &sequences[i], row);
-        row += engine->config.shape.vocab;
+        row += engine->model.shape.vocab;
     }
     engine->counters.steps++;
     return STATUS_OK;

@@ -1,4 +1,4 @@
-/* Inside kernels/ only: the table of functions that is a backend, one instance each for reference, cpu and cuda.
+/* Inside kernels/ only: the table of functions that is a backend: the reference, and the CPU's two. A GPU's would be one more.
  *
  * kernels.c checks arguments and shapes once and then calls through this table with the signatures of kernels.h; a backend
  * trusts them. Scratch memory: a backend sizes it in `open` from constants (tiles, segments, threads), never from the
@@ -80,6 +80,12 @@ struct kernels {
     struct kernels_profile *profile; /* NULL: none is made */
     void *state;                     /* the backend's own */
 };
+
+/* Floats of a row of queries, keys and values. */
+static inline size_t qkv_width(const struct attention_shape *shape)
+{
+    return ((size_t)shape->heads + 2 * (size_t)shape->kv_heads) * shape->head_dim;
+}
 
 extern const struct kernels_backend kernels_reference;
 extern const struct kernels_backend kernels_cpu_portable;

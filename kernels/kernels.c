@@ -250,11 +250,6 @@ static bool batch_is_whole(const struct step_batch *batch)
            holds(&batch->block_tables, batch->sequences, batch->table_stride, sizeof(uint32_t));
 }
 
-static size_t qkv_width(const struct attention_shape *shape)
-{
-    return ((size_t)shape->heads + 2 * (size_t)shape->kv_heads) * shape->head_dim;
-}
-
 static enum status check_attention(const struct kernels *kernels, const struct step_batch *batch,
                                    const struct attention_shape *shape,
                                    const struct kv_layout *layout, uint32_t layer,

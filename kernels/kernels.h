@@ -1,4 +1,4 @@
-/* The arithmetic contract: what a backend (reference, cpu, cuda) must compute, and how it is told.
+/* The arithmetic contract: what a backend (reference, cpu) must compute, and how it is told.
  *
  * Letters: T rows (tokens of all sequences of this step), D hidden, H query heads, G kv heads, E head_dim, F ffn, V vocab,
  * N outputs and K inputs of a linear layer, S sequences.

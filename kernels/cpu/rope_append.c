@@ -13,11 +13,6 @@ struct append_job {
     float *qkv;
 };
 
-static size_t qkv_width(const struct attention_shape *shape)
-{
-    return ((size_t)shape->heads + 2 * (size_t)shape->kv_heads) * shape->head_dim;
-}
-
 /* Queries and keys of one row, in place. */
 static void normalise_heads(const struct append_job *job, float *row)
 {

@@ -16,11 +16,6 @@ struct attention_job {
     struct reference_scratch *scratch;
 };
 
-static size_t qkv_width(const struct attention_shape *shape)
-{
-    return (size_t)(shape->heads + 2 * shape->kv_heads) * shape->head_dim;
-}
-
 /* --- bias, norm, rope and append: item = row --- */
 
 /* Queries and keys of one row, in place. */

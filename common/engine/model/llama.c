@@ -33,7 +33,7 @@ static void plan_activations(struct llama *llama, const struct model_shape *shap
     plan[6] = (struct activation){&llama->logits, max_samples * shape->vocab * sizeof(float)};
 }
 
-size_t llama_planned_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples)
+size_t llama_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples)
 {
     struct llama none;
     struct activation plan[ACTIVATIONS];
@@ -65,10 +65,12 @@ enum status llama_init(struct llama *out, struct kernels *kernels, const struct 
 
 void llama_deinit(struct llama *llama)
 {
-    struct buffer *const buffers[] = {&llama->x,       &llama->normed, &llama->qkv,   &llama->heads,
-                                      &llama->gate_up, &llama->gated,  &llama->logits};
-    for (size_t i = 0; llama->kernels && i < sizeof buffers / sizeof *buffers; i++)
-        kernels_free(llama->kernels, buffers[i]);
+    if (!llama->kernels)
+        return;
+    struct activation plan[ACTIVATIONS];
+    plan_activations(llama, llama->shape, 0, 0, plan);
+    for (size_t i = 0; i < ACTIVATIONS; i++)
+        kernels_free(llama->kernels, plan[i].buffer);
     *llama = (struct llama){0};
 }
 
@@ -134,10 +136,4 @@ enum status llama_forward(struct llama *m, const struct step_batch *batch,
         TRY(ffn_block(m, batch, l));
     }
     return samples->count ? head(m, samples) : STATUS_OK;
-}
-
-size_t llama_bytes(const struct llama *m)
-{
-    return m->x.bytes + m->normed.bytes + m->qkv.bytes + m->heads.bytes + m->gate_up.bytes +
-           m->gated.bytes + m->logits.bytes;
 }

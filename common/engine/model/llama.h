@@ -1,6 +1,7 @@
-/* The forward pass of the Llama family and its next of kin (Mistral, Qwen2, Qwen3): rows of tokens in, keys and values appended to the pool, logits of the rows that sample
- * out. It only queues operations of kernels.h on the backend's stream; it allocates at llama_init and never in a pass, and a
- * row's result depends on that row and its own context alone. Owner: the step thread. */
+/* The forward pass of the Llama family and its next of kin (Mistral, Qwen2, Qwen3): rows of tokens in, keys and values
+ * appended to the pool, logits of the rows that sample out. It only queues operations of kernels.h on the backend's stream; it
+ * allocates at llama_init and never in a pass, and a row's result depends on that row and its own context alone. Letters as in
+ * kernels.h. Owner: the step thread. */
 #ifndef BATON_ENGINE_MODEL_LLAMA_H
 #define BATON_ENGINE_MODEL_LLAMA_H
 
@@ -30,15 +31,12 @@ enum status llama_init(struct llama *llama, struct kernels *kernels,
                        const struct model_shape *shape, const struct weights *weights,
                        uint32_t max_rows, uint32_t max_samples, struct error *err) WARN_UNUSED;
 void llama_deinit(struct llama *llama);
-/* Of activations, before llama_init takes them. */
-size_t llama_planned_bytes(const struct model_shape *shape, uint32_t max_rows,
-                           uint32_t max_samples);
+/* Of activations, that llama_init takes. */
+size_t llama_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples);
 
 /* Row i of llama->logits belongs to samples->rows[i]. */
 enum status llama_forward(struct llama *llama, const struct step_batch *batch,
                           const struct kv_layout *layout, struct buffer *pool,
                           const struct llama_samples *samples) WARN_UNUSED;
-
-size_t llama_bytes(const struct llama *llama); /* of activations on the device */
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "common/engine/sched/scheduler_state.h"
 
-/* `count` more blocks behind those that it has; they are free (see preemption_available). */
+/* `count` more blocks behind those that it has; they are free (reuse_make_free). */
 void preemption_take(struct scheduler *s, struct sequence *sequence, uint32_t count);
 /* A SWAPPED sequence gets blocks; the next plan fills them from its slots. */
 void preemption_swap_in(struct scheduler *s, struct sequence *sequence, uint32_t count);

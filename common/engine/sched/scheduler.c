@@ -292,8 +292,3 @@ const struct kv_blocks *scheduler_blocks(const struct scheduler *s)
 {
     return s->blocks;
 }
-
-const struct cost_model *scheduler_cost(const struct scheduler *s)
-{
-    return &s->cost;
-}

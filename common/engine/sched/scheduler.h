@@ -147,6 +147,5 @@ struct scheduler_load {
 struct scheduler_load scheduler_load(const struct scheduler *scheduler);
 struct prefix_cache *scheduler_prefix_cache(struct scheduler *scheduler); /* NULL: none */
 const struct kv_blocks *scheduler_blocks(const struct scheduler *scheduler);
-const struct cost_model *scheduler_cost(const struct scheduler *scheduler);
 
 #endif

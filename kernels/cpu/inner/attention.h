@@ -78,10 +78,10 @@ struct attention_inner {
     void (*scan_keys)(const struct attention_scan *scan);
     void (*scan_values)(const struct attention_scan *scan);
 
-    /* Scores times key_scale * scale; returns their maximum. A step of its own, since the maxima of several rows are found
+    /* Scores times key_scales and scale; returns their maximum. A step of its own, since the maxima of several rows are found
      * while others are still searched. */
     float (*prepare)(const struct attention_weighing *weighing);
-    /* Prepared scores become weights: exp(score - max), times value_scale, rounded to bf16. Returns the sum of the exp, over
+    /* Prepared scores become weights: exp(score - max), times value_scales, rounded to bf16. Returns the sum of the exp, over
      * SOFTMAX_LANES lanes at absolute positions. */
     float (*weigh)(const struct attention_weighing *weighing, float max);
     /* Both sides scaled to the larger of their maxima, and added. */

@@ -1,0 +1,290 @@
+/* engine: what a step refuses, what it counts, and that chunks, blocks and neighbours leave no trace; on the shipped model, f32. */
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+#include "tests/unit/engine_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const uint32_t TOKENS[64] = {9, 8, 7, 6, 5, 4, 3, 100, 200, 300, 400, 500, 600, 700, 800};
+static const uint32_t BLOCKS[4] = {5, 0, 7, 2}, OTHER_BLOCKS[4] = {1, 3, 4, 6};
+
+/* A sound sequence of the first `count` tokens that draws greedily. */
+static struct engine_sequence sequence_of(const struct sampling *sampling, uint32_t count)
+{
+    return (struct engine_sequence){.tokens = TOKENS,
+                                    .token_count = count,
+                                    .blocks = BLOCKS,
+                                    .block_count = 4,
+                                    .prompt_rows = count,
+                                    .sample = true,
+                                    .sampling = sampling};
+}
+
+static void expect_refusal(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
+                           const char *sentence)
+{
+    struct engine_counters before = engine_counters(engine), after;
+    struct error err = {0};
+    assert_int_equal(engine_step(engine, sequences, count, &err), STATUS_INVALID);
+    assert_string_equal(err.text, sentence);
+    after = engine_counters(engine);
+    assert_memory_equal(&before, &after, sizeof before);
+}
+
+static void test_steps_that_are_refused(void **state)
+{
+    struct engine *engine = *state;
+    struct sampling sampling = sampling_default();
+    const uint32_t bad_tokens[] = {1, 2048}, bad_blocks[] = {0, 8};
+    struct engine_sequence s[3] = {sequence_of(&sampling, 4), sequence_of(&sampling, 4),
+                                   sequence_of(&sampling, 4)};
+    expect_refusal(engine, s, 0, "0 sequences in a step of 1 to 2");
+    expect_refusal(engine, s, 3, "3 sequences in a step of 1 to 2");
+    s[1] = sequence_of(&sampling, 21);
+    expect_refusal(engine, s, 2, "25 rows in a step of at most 24");
+    s[1] = sequence_of(&sampling, 0);
+    expect_refusal(engine, s, 2, "sequence 1: 0 tokens at position 0 do not fit a context of 64");
+    s[1] = sequence_of(&sampling, 1);
+    s[1].position = 64;
+    expect_refusal(engine, s, 2, "sequence 1: 1 tokens at position 64 do not fit a context of 64");
+    s[1].position = UINT32_MAX;
+    expect_refusal(engine, s, 2,
+                   "sequence 1: 1 tokens at position 4294967295 do not fit a context of 64");
+    s[1] = sequence_of(&sampling, 17);
+    s[1].block_count = 1;
+    expect_refusal(engine, s, 2, "sequence 1: needs 2 blocks, got 1");
+    s[1].block_count = 2;
+    s[1].blocks = bad_blocks;
+    expect_refusal(engine, s, 2, "sequence 1: block id 8, the pool has 8");
+    s[1] = sequence_of(&sampling, 2);
+    s[1].tokens = bad_tokens;
+    expect_refusal(engine, s, 2, "sequence 1: token id 2048, the vocabulary has 2048");
+    s[1] = sequence_of(&sampling, 2);
+    s[1].prompt_rows = 3;
+    expect_refusal(engine, s, 2, "sequence 1: 3 prompt rows of 2, sampling parameters given");
+    s[1] = sequence_of(NULL, 2);
+    expect_refusal(engine, s, 2, "sequence 1: 2 prompt rows of 2, sampling parameters missing");
+}
+
+static void step(struct engine *engine, struct engine_sequence *sequences, uint32_t count)
+{
+    struct error err;
+    if (engine_step(engine, sequences, count, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+static void test_chunks_and_neighbours_leave_no_trace(void **state)
+{
+    struct engine *engine = *state;
+    struct sampling sampling = sampling_default();
+    struct engine_sequence whole = sequence_of(&sampling, 20);
+    step(engine, &whole, 1);
+
+    struct engine_sequence pair[2] = {sequence_of(&sampling, 13), sequence_of(&sampling, 5)};
+    pair[0].sample = false;
+    pair[1].blocks = OTHER_BLOCKS;
+    step(engine, pair, 2);
+    uint64_t five = pair[1].logits_hash;
+    pair[1].tokens += 5;
+    pair[1].position = 5;
+    pair[0].tokens += 13;
+    pair[0].position = 13;
+    pair[0].token_count = pair[0].prompt_rows = 7;
+    pair[0].sample = true;
+    step(engine, pair, 2);
+    assert_int_equal(pair[0].logits_hash, whole.logits_hash);
+    assert_int_equal(pair[0].token, whole.token);
+    assert_int_not_equal(pair[1].logits_hash, five);
+}
+
+static void set_failpoints(const char *spec, const char *log)
+{
+    struct error err;
+    setenv("BATON_FAILPOINT_LOG", log, 1);
+    setenv("BATON_FAILPOINTS_ALLOW", "1", 1); /* this test is built for release, too */
+    if (spec)
+        setenv("BATON_FAILPOINTS", spec, 1);
+    else
+        unsetenv("BATON_FAILPOINTS");
+    assert_int_equal(failpoint_init("test", &err), STATUS_OK);
+}
+
+/* One of two compute threads is held where it would begin its first job: the other loads the model and computes whole steps, with
+ * the same bytes. If any of the items waited for it, this would not end before the failpoint's minute is over. */
+static void test_a_step_is_done_by_the_threads_that_come(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/baton-engine-XXXXXX", log[64], go[96];
+    struct engine_config config = CONFIG;
+    struct sampling sampling = sampling_default();
+    uint64_t hashes[2];
+    struct error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(log, sizeof log, "%s/log", folder);
+    snprintf(go, sizeof go, "%s.pool.join.go", log);
+    config.kernels.f32 = false;
+    config.kernels.threads = 2;
+    for (int away = 0; away < 2; away++) {
+        struct engine *engine;
+        struct engine_sequence whole = sequence_of(&sampling, 20);
+        set_failpoints(away ? "pool.join=pause@1" : NULL, log);
+        uint64_t begun_us = clock_now_us();
+        assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+        assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+        do
+            step(engine, &whole, 1);
+        while (away && access(log, F_OK) != 0); /* until it came, and was held */
+        step(engine, &whole, 1);
+        hashes[away] = whole.logits_hash;
+        assert_true(clock_now_us() - begun_us < 50000000);
+        if (away) {
+            FILE *file = fopen(go, "w");
+            assert_non_null(file);
+            fclose(file);
+        }
+        engine_close(engine); /* waits for the one that was away */
+    }
+    set_failpoints(NULL, log);
+    assert_int_equal(hashes[0], hashes[1]);
+    unlink(log);
+    unlink(go);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void move(struct engine *engine, enum engine_move kind, uint32_t from, uint32_t to)
+{
+    struct error err;
+    if (engine_move_block(engine, kind, from, to, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+/* The prompt's first 18 rows, moved, overwritten where they were, and the rest behind them at their new place. */
+static void test_blocks_that_moved_hold_what_they_held(void **state)
+{
+    struct engine *engine = *state;
+    struct error err;
+    struct sampling sampling = sampling_default();
+    struct engine_sequence whole = sequence_of(&sampling, 22);
+    step(engine, &whole, 1);
+    for (int swapped = 0; swapped < 2; swapped++) {
+        static const uint32_t places[] = {3, 6};
+        struct engine_sequence part = sequence_of(&sampling, 18), other = part;
+        step(engine, &part, 1);
+        for (uint32_t i = 0; i < 2; i++)
+            move(engine, swapped ? ENGINE_SWAP_OUT : ENGINE_COPY, BLOCKS[i],
+                 swapped ? 1 - i : places[i]);
+        assert_int_equal(engine_moves_done(engine, &err), STATUS_OK);
+        other.tokens += 1;
+        step(engine, &other, 1);
+        for (uint32_t i = 0; swapped && i < 2; i++)
+            move(engine, ENGINE_SWAP_IN, 1 - i, places[i]);
+        part.blocks = places;
+        part.block_count = 2;
+        part.tokens += 18;
+        part.position = 18;
+        part.token_count = part.prompt_rows = 4;
+        step(engine, &part, 1);
+        assert_int_equal(part.logits_hash, whole.logits_hash);
+    }
+}
+
+static void test_moves_that_are_refused(void **state)
+{
+    struct engine *engine = *state;
+    static const struct {
+        enum engine_move kind;
+        uint32_t from, to;
+    } bad[] = {{ENGINE_COPY, 8, 0},     {ENGINE_COPY, 0, 8},     {ENGINE_COPY, 3, 3},
+               {ENGINE_SWAP_OUT, 8, 0}, {ENGINE_SWAP_OUT, 0, 2}, {ENGINE_SWAP_IN, 2, 0},
+               {ENGINE_SWAP_IN, 0, 8}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct error err = {""};
+        assert_int_equal(engine_move_block(engine, bad[i].kind, bad[i].from, bad[i].to, &err),
+                         STATUS_INVALID);
+        assert_int_not_equal(err.text[0], 0);
+    }
+}
+
+static void test_counters_tell_prompt_rows_from_decode_rows(void **state)
+{
+    struct engine *engine = *state;
+    struct sampling sampling = sampling_default();
+    struct engine_counters before = engine_counters(engine);
+    struct engine_sequence s = sequence_of(&sampling, 10);
+    step(engine, &s, 1);
+    s.position = 10;
+    s.tokens += 10;
+    s.token_count = 3;
+    s.prompt_rows = 2;
+    step(engine, &s, 1);
+    struct engine_counters after = engine_counters(engine);
+    assert_int_equal(after.steps - before.steps, 2);
+    assert_int_equal(after.prompt_rows - before.prompt_rows, 12);
+    assert_int_equal(after.decode_rows - before.decode_rows, 1);
+}
+
+/* Greedy after the one token `prompt`. */
+static uint32_t next_token(struct engine *engine, const struct sampling *sampling, uint32_t prompt,
+                           bool ban_end)
+{
+    struct engine_sequence s = sequence_of(sampling, 1);
+    s.tokens = &prompt;
+    s.ban_end = ban_end;
+    step(engine, &s, 1);
+    return s.token;
+}
+
+static void test_min_tokens_bans_end_and_stop_ids(void **state)
+{
+    (void)state;
+    struct engine_config config = CONFIG;
+    struct engine *engine;
+    struct error err;
+    config.model_dir = "tests/golden/models/llama3-rope"; /* end ids 2 and 5 */
+    assert_int_equal(engine_open(&config, &engine, &err), STATUS_OK);
+    assert_int_equal(engine_attach_pool(engine, NULL, &err), STATUS_OK);
+    struct sampling sampling = sampling_default();
+    sampling.temperature = 0;
+    uint32_t ended = 0, found = 0;
+    for (uint32_t prompt = 0; prompt < 384; prompt++) {
+        uint32_t token = next_token(engine, &sampling, prompt, false);
+        uint32_t banned = next_token(engine, &sampling, prompt, true);
+        bool is_end = token == 2 || token == 5;
+        assert_true(banned != 2 && banned != 5);
+        assert_true(is_end || banned == token);
+        if (is_end) {
+            ended = prompt;
+            found = token;
+        }
+    }
+    assert_int_not_equal(found, 0); /* the model does end somewhere */
+    sampling.ignore_eos = true;     /* then they are ordinary tokens */
+    assert_int_equal(next_token(engine, &sampling, ended, true), found);
+    sampling.stop_ids[0] = found;
+    sampling.stop_id_count = 1;
+    assert_int_equal(next_token(engine, &sampling, ended, false), found);
+    assert_int_not_equal(next_token(engine, &sampling, ended, true), found);
+    engine_close(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_that_are_refused),
+        cmocka_unit_test(test_chunks_and_neighbours_leave_no_trace),
+        cmocka_unit_test(test_a_step_is_done_by_the_threads_that_come),
+        cmocka_unit_test(test_blocks_that_moved_hold_what_they_held),
+        cmocka_unit_test(test_moves_that_are_refused),
+        cmocka_unit_test(test_counters_tell_prompt_rows_from_decode_rows),
+        cmocka_unit_test(test_min_tokens_bans_end_and_stop_ids),
+    };
+    return cmocka_run_group_tests(tests, open_engine, close_engine);
+}

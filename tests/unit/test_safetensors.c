@@ -1,110 +1,9 @@
-/* model/safetensors: whole folders, and the sentence for each way in which a file can be wrong. */
+/* model/safetensors: one file, and the sentence for each way in which it can be wrong. */
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/engine/model/safetensors.h"
 #include "common/engine/model/safetensors_file.h"
 #include "common/engine/model/weight_convert.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-static char folder[] = "/tmp/baton_test_safetensors_XXXXXX";
-static const char *const NAMES[] = {"model.safetensors", "model.safetensors.index.json",
-                                    "a.safetensors", "b.safetensors"};
-
-static void path_of(const char *name, char path[256])
-{
-    snprintf(path, 256, "%s/%s", folder, name);
-}
-
-static void write_bytes(const char *name, const void *bytes, size_t count)
-{
-    char path[256];
-    path_of(name, path);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* A file with this header and `data_bytes` of data: byte i is i. */
-static size_t make_file(const char *header, size_t data_bytes, unsigned char file[4096])
-{
-    uint64_t length = strlen(header);
-    assert_true(8 + length + data_bytes <= 4096);
-    memcpy(file, &length, 8);
-    memcpy(file + 8, header, length);
-    for (size_t i = 0; i < data_bytes; i++)
-        file[8 + length + i] = (unsigned char)i;
-    return 8 + length + data_bytes;
-}
-
-static void write_file(const char *name, const char *header, size_t data_bytes)
-{
-    unsigned char file[4096];
-    write_bytes(name, file, make_file(header, data_bytes, file));
-}
-
-static void write_index(const char *text)
-{
-    write_bytes("model.safetensors.index.json", text, strlen(text));
-}
-
-static void remove_files(void)
-{
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        char path[256];
-        path_of(NAMES[i], path);
-        unlink(path);
-    }
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    remove_files();
-    return rmdir(folder);
-}
-
-static struct safetensors *open_folder(void)
-{
-    struct safetensors *tensors;
-    struct error err;
-    if (safetensors_open(folder, &tensors, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    return tensors;
-}
-
-/* The sentence is "FOLDER/" and then `sentence`. */
-static void expect_refusal(enum status status, const char *sentence)
-{
-    struct safetensors *tensors;
-    struct error err = {0};
-    char expected[512];
-    enum status found = safetensors_open(folder, &tensors, &err);
-    snprintf(expected, sizeof expected, "%s%s", folder, sentence);
-    assert_string_equal(err.text, expected);
-    assert_int_equal(found, status);
-}
-
-#define A          "\"a\": {\"dtype\": \"BF16\", \"shape\": [2, 3], \"data_offsets\": [0, 12]}"
-#define B          "\"b\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [12, 20]}"
-#define B0         "\"b\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [0, 8]}"
-#define C          "\"c\": {\"dtype\": \"I32\", \"shape\": [], \"data_offsets\": [20, 24]}"
-#define HEAD(rest) "{\"__metadata__\": {\"format\": \"pt\"}, " rest "}"
+#include "tests/unit/safetensors_fixture.h"
 
 static void test_one_file(void **state)
 {
@@ -340,69 +239,6 @@ static void test_what_nobody_asked_for(void **state)
     safetensors_close(tensors);
 }
 
-#define INDEX(map) "{\"metadata\": {\"total_size\": 20}, \"weight_map\": {" map "}}"
-
-static void test_shards(void **state)
-{
-    (void)state;
-    remove_files();
-    write_file("model.safetensors", HEAD(A ", " B), 20);
-    struct safetensors *whole = open_folder();
-    remove_files();
-    write_file("a.safetensors", HEAD(A), 12);
-    unsigned char file[4096];
-    size_t bytes = make_file(HEAD(B0), 8, file);
-    for (size_t i = 0; i < 8; i++)
-        file[bytes - 8 + i] = (unsigned char)(12 + i); /* the bytes that b has in the one file */
-    write_bytes("b.safetensors", file, bytes);
-    write_index(INDEX("\"a\": \"a.safetensors\", \"b\": \"b.safetensors\""));
-    struct safetensors *shards = open_folder();
-    struct tensor_view view;
-    struct error err;
-    assert_int_equal(safetensors_find(shards, "b", 0, 4, &view, &err), STATUS_OK);
-    assert_memory_equal(view.bytes, "\14\15\16\17\20\21\22\23", 8);
-    assert_int_equal(safetensors_hash(shards), safetensors_hash(whole));
-    assert_int_equal(safetensors_find(shards, "x", 0, 4, &view, &err), STATUS_NOT_FOUND);
-    assert_non_null(
-        strstr(err.text, "/a.safetensors and its other shards: tensor x: expected, but not found"));
-    safetensors_close(shards);
-    safetensors_close(whole);
-}
-
-static void test_indexes_that_are_wrong(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *b_header, *index;
-        enum status status;
-        const char *sentence;
-    } cases[] = {
-        {HEAD(B0), "{}", STATUS_NOT_FOUND,
-         "/model.safetensors.index.json: \"weight_map\" is missing"},
-        {HEAD(B0), INDEX("\"a\": \"../a.safetensors\""), STATUS_INVALID,
-         "/model.safetensors.index.json: tensor a: expected the name of a .safetensors file, found "
-         "\"../a.safetensors\""},
-        {HEAD(B0), INDEX("\"a\": \"a.safetensors\", \"b\": \"c.safetensors\""), STATUS_NOT_FOUND,
-         "/c.safetensors: No such file or directory"},
-        {HEAD(B0), INDEX("\"a\": \"b.safetensors\", \"b\": \"a.safetensors\""), STATUS_INVALID,
-         "/model.safetensors.index.json: tensor a: expected in b.safetensors, found in "
-         "a.safetensors"},
-        {HEAD(B0), INDEX("\"a\": \"a.safetensors\", \"x\": \"b.safetensors\""), STATUS_NOT_FOUND,
-         "/model.safetensors.index.json: tensor x: expected in b.safetensors, found in no file"},
-        {HEAD("\"a\": {\"dtype\": \"BF16\", \"shape\": [4], \"data_offsets\": [0, 8]}"),
-         INDEX("\"a\": \"a.safetensors\", \"b\": \"b.safetensors\""), STATUS_INVALID,
-         "/a.safetensors: tensor a: found in b.safetensors too"},
-        {HEAD(B0), INDEX(""), STATUS_INVALID, "/model.safetensors.index.json: no tensor in it"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        remove_files();
-        write_file("a.safetensors", HEAD(A), 12);
-        write_file("b.safetensors", cases[i].b_header, 8);
-        write_index(cases[i].index);
-        expect_refusal(cases[i].status, cases[i].sentence);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,8 +250,6 @@ int main(void)
         cmocka_unit_test(test_damaged_files_never_reach_outside),
         cmocka_unit_test(test_values_at_an_odd_byte),
         cmocka_unit_test(test_what_nobody_asked_for),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_indexes_that_are_wrong),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

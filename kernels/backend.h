@@ -29,8 +29,8 @@ struct kernels_backend {
     enum status (*adopt)(struct kernels *kernels, void *address, size_t bytes,
                          struct buffer *buffer) WARN_UNUSED;
 
-    size_t (*linear_bytes)(enum weight_type type, uint32_t n,
-                           uint32_t k); /* of the packed weights */
+    /* Of the packed weights. */
+    size_t (*linear_bytes)(enum weight_type type, uint32_t n, uint32_t k);
     enum status (*linear_load)(struct kernels *kernels, struct linear *linear, uint32_t first_row,
                                uint32_t row_count, const void *rows,
                                const float *scales) WARN_UNUSED;

@@ -42,8 +42,7 @@ struct bench_figure {
     /* Of all its steps: */
     double rows, linear_gflop, attention_gflop;
     double weight_gb; /* read once a step */
-    double
-        kv_gb; /* decode: of keys and values, read once a row; the rows of a prefill share them */
+    double kv_gb; /* decode: of keys and values, read once a row; rows of a prefill share them */
     struct bench_sample samples[ENGINE_BENCH_MAX_ROUNDS];
 };
 

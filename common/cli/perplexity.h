@@ -24,8 +24,8 @@ double perplexity_value(const struct perplexity *perplexity);
 double perplexity_nll(const float *logits, uint32_t vocab, uint32_t token);
 
 struct perplexity_run {
-    struct engine *
-        engine; /* steps of min(windows, PERPLEXITY_MAX_SIDE) sequences, its pool so many windows */
+    /* Takes steps of min(windows, PERPLEXITY_MAX_SIDE) sequences; its pool holds so many windows. */
+    struct engine *engine;
     const uint32_t *tokens;
     uint64_t token_count;   /* >= window_tokens */
     uint32_t window_tokens; /* >= 2 */

@@ -10,8 +10,8 @@
 struct prefix_replay_config {
     uint32_t capacity_tokens; /* of the whole pool; at least a block */
     uint32_t block_tokens;    /* divides PREFIX_TRACE_BLOCK_TOKENS */
-    uint32_t
-        even_tokens; /* position at which attention costs as much as the rest of a row; 0: it is free */
+    /* Position at which attention costs as much as the rest of a row; 0: it is free. */
+    uint32_t even_tokens;
     enum eviction_policy policy;
 };
 

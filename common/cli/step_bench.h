@@ -22,9 +22,8 @@ struct step_bench {
 struct step_bench_result {
     double rows;
     double step_us;
-    double
-        around_us; /* of those, not in the engine: jobs, planning, what became of a plan, events */
-    double share;  /* around_us / step_us */
+    double around_us; /* not in the engine: jobs, planning, what became of a plan, events */
+    double share;     /* around_us / step_us */
 };
 
 /* Prompts of 16 to 79 tokens, answers of 64 to 191, growing, with a prefix cache. Failures: one sentence. */

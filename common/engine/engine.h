@@ -58,22 +58,19 @@ const uint32_t *engine_end_ids(const struct engine *engine, uint32_t *count);
 
 /* One sequence's part of a step. */
 struct engine_sequence {
-    const uint32_t *
-        tokens; /* [token_count] ids at positions position .. position + token_count - 1, each < vocab */
-    uint32_t token_count, position;
-    const uint32_t *blocks; /* ids that cover positions 0 .. position + token_count - 1 */
+    const uint32_t *tokens;         /* [token_count] ids, each < vocab */
+    uint32_t token_count, position; /* of the first; the others' follow */
+    const uint32_t *blocks;         /* ids that cover positions 0 .. position + token_count - 1 */
     uint32_t block_count;
-    uint32_t
-        prompt_rows; /* of the token_count rows, how many belong to the prompt (or a replay): for the counters */
+    uint32_t prompt_rows; /* of its rows, those of a prompt (or a replay): for the counters */
     /* Sampling at the last row: */
     bool sample; /* false in the middle of a prompt */
     const struct sampling *sampling;
-    uint32_t
-        index; /* 0-based index of the token to draw in the answer: the counter of the random numbers */
-    bool ban_end; /* min_tokens isn't reached: end ids and stop ids can't be drawn */
-    /* Results, valid where `sample`: */
-    enum status
-        status; /* STATUS_INTERNAL: a NaN among its logits, STATUS_INVALID: every id is banned; no token then */
+    uint32_t index; /* of the token to draw in the answer, from 0: the random numbers' counter */
+    bool ban_end;   /* min_tokens isn't reached: end ids and stop ids can't be drawn */
+    /* Results, valid where `sample`. STATUS_INTERNAL: a NaN among its logits, STATUS_INVALID:
+     * every id is banned; no token then. */
+    enum status status;
     uint32_t token;
     uint64_t logits_hash; /* 64-bit hash of the row's fp32 logits */
     const float *logits;  /* [vocab], until the next step */

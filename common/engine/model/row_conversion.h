@@ -11,8 +11,7 @@
 
 /* What a piece becomes; ours. */
 struct row_piece {
-    void *
-        floats; /* [ROW_PIECE_VALUES] of 4 bytes: of the layer's type, or f32 before they are quantized */
+    void *floats; /* [ROW_PIECE_VALUES] of 4 bytes: of the layer's type, or f32 to be quantized */
     uint8_t *numbers; /* [ROW_PIECE_VALUES]: quantized rows, one after the other */
     float *scales;    /* [ROW_PIECE_VALUES]: one a number at most */
 };

@@ -29,8 +29,8 @@ extern const char *const eviction_policies[]; /* their names, and NULL: choices 
 /* What computing a block costs, in blocks at position 0: linear layers cost each row the same, attention costs a row as much as
  * there is before it. */
 struct eviction_cost {
-    double
-        even_blocks; /* position at which attention costs as much as all the rest; 0: it costs nothing */
+    /* Position at which attention costs as much as all the rest; 0: it costs nothing. */
+    double even_blocks;
 };
 struct eviction_cost eviction_cost_of(const struct model_shape *shape, uint32_t block_tokens);
 double eviction_block_cost(const struct eviction_cost *cost, uint32_t position);

@@ -10,9 +10,8 @@
 
 struct entry { /* of the block with its index */
     struct prefix_hash hash, parent_hash;
-    uint64_t
-        stamp; /* tells this content from all others the block ever had; 0: nothing is stored */
-    uint32_t parent;   /* block before it; NONE: it is the first */
+    uint64_t stamp;  /* tells this content from all that the block ever had; 0: nothing is stored */
+    uint32_t parent; /* block before it; NONE: it is the first */
     uint32_t children; /* cached blocks that continue it */
     uint32_t position;
 };

@@ -5,8 +5,8 @@
 struct prefix_events {
     uint64_t last_number;
     bool begins; /* `cleared` is next */
-    uint32_t
-        listed; /* blocks below are listed: their changes are events, the others' are seen when they are listed */
+    /* Blocks below are listed: their changes are events; the others' are seen when they are listed. */
+    uint32_t listed;
     uint32_t block_count;
     uint32_t capacity, first, count;
     struct prefix_event ring[];

@@ -14,8 +14,7 @@ struct run {
     struct scheduler *scheduler;
     struct rng rng;
     uint64_t next_request, now_us, parts;
-    struct sequence_key
-        *landing; /* [sequences]: they have blocks, and are admitted by the next step */
+    struct sequence_key *landing; /* [sequences]: have blocks; the next step admits them */
     uint32_t landing_count;
 };
 

@@ -12,8 +12,8 @@ struct schedule_bench {
     enum policy_kind policy;
     bool grow, prefix_cache;
     bool receives; /* prompts come from elsewhere, a step after they have blocks */
-    uint32_t
-        pool_percent; /* of the blocks that all need at their ends; below 100 there is preemption. 0: 100 */
+    /* Of the blocks that all need at their ends; below 100 there is preemption. 0: 100. */
+    uint32_t pool_percent;
     uint64_t (*now_ns)(void);
 };
 

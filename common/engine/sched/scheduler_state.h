@@ -32,10 +32,9 @@ struct scheduler {
     /* admission.c: one round of scheduler_reserve */
     struct ranking queue; /* who waits; entries [max_sequences] */
     bool queue_is_built;
-    bool online_waits; /* of this round: one that is not offline didn't fit */
-    uint32_t
-        matches_left; /* of this round: looks into the prefix cache for who doesn't fit without */
-    uint32_t growers; /* who runs and may need a block soon */
+    bool online_waits;        /* of this round: one that is not offline didn't fit */
+    uint32_t matches_left;    /* of this round: looks into the cache for who doesn't fit without */
+    uint32_t growers;         /* who runs and may need a block soon */
     struct sequence *blocked; /* the first of the last round that didn't fit */
 
     /* preemption.c */

@@ -48,8 +48,7 @@ struct sequence {
     uint32_t class_index;  /* by priority, 0 first */
     uint32_t token_count;  /* so far: prompt, then the answer */
     uint32_t prompt_count; /* leading tokens whose rows are prefill: prompt + emitted */
-    uint32_t
-        computed; /* rows whose keys and values are in the blocks; RESERVED: those of cached blocks */
+    uint32_t computed;     /* rows that are in the blocks; RESERVED: those of cached blocks */
     uint32_t block_count;
     uint64_t order;  /* of arrival: first come, first served */
     bool preempted;  /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
@@ -64,9 +63,8 @@ struct sequence {
     struct sequence *next_in_bucket; /* scheduler_find */
     uint32_t *tokens;                /* owned: [token_capacity] */
     uint32_t token_capacity;
-    uint32_t
-        emitted_count; /* of the prompt_count tokens, those of the answer that were drawn before */
-    uint32_t *blocks;  /* owned: block_count ids; while SWAPPED slot_count host slots */
+    uint32_t emitted_count; /* of the prompt_count tokens, those of the answer drawn before */
+    uint32_t *blocks;       /* owned: block_count ids; while SWAPPED slot_count host slots */
     uint32_t slot_count;
     struct prefix_hash root;   /* of its prompt in the prefix cache */
     struct prefix_chain chain; /* of its blocks that were remembered, or tried */

@@ -156,9 +156,10 @@ enum status kernels_linear_load(struct kernels *kernels, struct linear *linear, 
                                 uint32_t row_count, const void *rows,
                                 const float *scales) WARN_UNUSED;
 void kernels_linear_destroy(struct kernels *kernels, struct linear *linear);
-/* A layer in the caller's memory, of kernels_alloc or kernels_adopt, from `offset` on, a multiple of LINEAR_ALIGN_BYTES: zeros, which
- * kernels_linear_load fills, or what a layer of this type and shape had packed before, under the same kernels_info.packing. linear:
- * type, n and k are given. Not for kernels_linear_destroy. STATUS_INVALID: it doesn't lie there. */
+/* A layer in the caller's memory, of kernels_alloc or kernels_adopt, from `offset` on, a multiple of LINEAR_ALIGN_BYTES:
+ * zeros, which kernels_linear_load fills, or what a layer of this type and shape had packed before, under the same
+ * kernels_info.packing. linear: type, n and k are given. Not for kernels_linear_destroy. STATUS_INVALID: it doesn't lie
+ * there. */
 #define LINEAR_ALIGN_BYTES 4096
 enum status kernels_linear_adopt(struct kernels *kernels, const struct buffer *memory,
                                  size_t offset, struct linear *linear) WARN_UNUSED;

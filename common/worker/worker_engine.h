@@ -5,8 +5,8 @@
 
 #include "common/worker/worker.h"
 
-/* Loads the model and opens the transport: worker->engine, transport, and the figures of their blocks. What there is after a failure
- * is in `worker`, too. */
+/* Loads the model and opens the transport: worker->engine, transport, and the figures of their blocks. What there is
+ * after a failure is in `worker`, too. */
 enum status worker_engine_open(struct worker *worker, struct error *err) WARN_UNUSED;
 /* What the worker says of itself: worker->info, but the addresses. */
 enum status worker_engine_info(struct worker *worker, struct error *err) WARN_UNUSED;

@@ -63,8 +63,9 @@ uint64_t packed_piece_bytes(const struct packed_header *header, uint64_t piece);
 #define PACKED_HEADER_BYTES(pieces)                                                                \
     (sizeof(struct packed_header) + ((pieces) + 1) * sizeof(uint64_t))
 
-/* Are these bytes, the first of a file of `file_bytes`, the expected header, undamaged? `byte_count` may be less than header_bytes: then
- * not. STATUS_CORRUPT, or STATUS_INVALID where it is a sound header of something else; the sentence says what is wrong. */
+/* Are these bytes, the first of a file of `file_bytes`, the expected header, undamaged? `byte_count` may be less than
+ * header_bytes: then not. STATUS_CORRUPT, or STATUS_INVALID where it is a sound header of something else; the sentence
+ * says what is wrong. */
 enum status packed_header_check(const struct packed_header *expected, const void *bytes,
                                 size_t byte_count, uint64_t file_bytes,
                                 struct error *err) WARN_UNUSED;

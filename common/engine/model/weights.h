@@ -42,9 +42,10 @@ enum status weights_check(struct kernels *kernels, const struct model_shape *sha
                           struct weight_types types, uint32_t positions, struct safetensors *files,
                           uint64_t *bytes, struct error *err) WARN_UNUSED;
 
-/* After weights_check. From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed, norms 1. `positions`: rows of
- * the rope table. `cache_path` (weight_cache_path; empty: none): packed layers are taken from that file, if it is of these files and whole, and kept
- * there otherwise. Tells how far it is, and logs a line when done. On failure nothing is left behind. */
+/* After weights_check. From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed,
+ * norms 1. `positions`: rows of the rope table. `cache_path` (weight_cache_path; empty: none): packed layers are taken
+ * from that file, if it is of these files and whole, and kept there otherwise. Tells how far it is, and logs a line when
+ * done. On failure nothing is left behind. */
 enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
                          struct weight_types types, uint32_t positions, struct safetensors *files,
                          const char *cache_path, struct weights *weights,

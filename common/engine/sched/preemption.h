@@ -1,7 +1,8 @@
 /* Who gives its blocks up for others, what becomes of its rows, and the moves of blocks that the next plan carries out.
  *
- * Victims: the newest of the lowest class first, never the oldest of the highest class that runs, so that one always gets to its end.
- * What a handle pins, what lands from elsewhere, and what a plan is about to swap in, is nobody's victim.
+ * Victims: the newest of the lowest class first, never the oldest of the highest class that runs, so that one always
+ * gets to its end. What a handle pins, what lands from elsewhere, and what a plan is about to swap in, is nobody's
+ * victim.
  */
 #ifndef BATON_ENGINE_SCHED_PREEMPTION_H
 #define BATON_ENGINE_SCHED_PREEMPTION_H

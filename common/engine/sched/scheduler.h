@@ -78,10 +78,11 @@ enum status scheduler_add(struct scheduler *scheduler, const struct sequence_spe
 /* Gives blocks to the next one that waits and fits now; NULL when none does. Call until NULL. It is then RESERVED (plan
  * RECEIVE: blocks[0..block_count) may be written from elsewhere at once) or PREFILL.
  *
- * Order: class, who was preempted, who has waited overtake_us (by arrival), the policy. Who doesn't fit may be overtaken by
- * those behind, until it has waited overtake_us (a preempted one: not at all): then it has a reservation, and nobody of its
- * class or below gets blocks before it. Offline ones get none while another waits. In `grow` a free block is left for each one
- * that runs, and who was preempted doesn't come back while one of a higher class waits. Preempted ones that fit are taken back on the way and not returned: the caller knows them. */
+ * Order: class, who was preempted, who has waited overtake_us (by arrival), the policy. Who doesn't fit may be overtaken
+ * by those behind, until it has waited overtake_us (a preempted one: not at all): then it has a reservation, and nobody
+ * of its class or below gets blocks before it. Offline ones get none while another waits. In `grow` a free block is left
+ * for each one that runs, and who was preempted doesn't come back while one of a higher class waits. Preempted ones that
+ * fit are taken back on the way and not returned: the caller knows them. */
 struct sequence *scheduler_reserve(struct scheduler *scheduler, uint64_t now_us);
 
 /* A RESERVED sequence's prompt has arrived: its first drawn token joins, and it decodes from the next step on, unless that

@@ -65,6 +65,25 @@ static void test_a_short_load_draws_nothing(void **state)
     free(text);
 }
 
+static void test_a_beginning_foretells_nothing(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *terminal = open_memstream(&text, &length);
+    assert_non_null(terminal);
+    struct load_progress progress = load_progress_begin("loading weights", 2 * GIB, terminal, 0);
+    load_progress_add(&progress, 4096, 3000000);
+    fflush(terminal);
+    assert_non_null(strstr(text, "  0% of 2.0 GiB \033[K"));
+    load_progress_add(&progress, 2 * GIB / 100, 6000000);
+    fflush(terminal);
+    assert_non_null(strstr(text, "  1% of 2.0 GiB, 594 s left \033[K"));
+    load_progress_end(&progress);
+    fclose(terminal);
+    free(text);
+}
+
 /* Into a pipe of standard error: log lines, seconds apart. */
 static void test_log_lines_where_there_is_no_terminal(void **state)
 {
@@ -83,6 +102,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_bar_is_drawn_ten_times_a_second),
         cmocka_unit_test(test_a_short_load_draws_nothing),
+        cmocka_unit_test(test_a_beginning_foretells_nothing),
         cmocka_unit_test(test_log_lines_where_there_is_no_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

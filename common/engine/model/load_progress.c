@@ -24,14 +24,14 @@ struct load_progress load_progress_begin(const char *what, uint64_t total_bytes,
                                   .told_us = now_us};
 }
 
-static void draw(struct load_progress *progress, unsigned percent, uint64_t seconds_left)
+static void draw(struct load_progress *progress, unsigned percent, const char *left)
 {
     char bar[BAR_CELLS + 1];
     for (unsigned i = 0; i < BAR_CELLS; i++)
         bar[i] = i * 100 < percent * BAR_CELLS ? '#' : '-';
     bar[BAR_CELLS] = '\0';
-    fprintf(progress->terminal, "\r%s [%s] %3u%% of %.1f GiB, %" PRIu64 " s left \033[K",
-            progress->what, bar, percent, (double)progress->total_bytes / (1 << 30), seconds_left);
+    fprintf(progress->terminal, "\r%s [%s] %3u%% of %.1f GiB%s \033[K", progress->what, bar,
+            percent, (double)progress->total_bytes / (1 << 30), left);
     fflush(progress->terminal);
     progress->drawn = true;
 }
@@ -47,13 +47,16 @@ void load_progress_add(struct load_progress *progress, uint64_t bytes, uint64_t 
     progress->told_us = now_us;
     double done = (double)progress->done_bytes / (double)total;
     double passed_s = (double)(now_us - progress->started_us) / 1e6;
-    uint64_t left_s = (uint64_t)(passed_s / done - passed_s + 0.5);
     unsigned percent = (unsigned)(done * 100);
+    char left[40] = ""; /* less than a hundredth foretells nothing */
+    if (percent)
+        snprintf(left, sizeof left, progress->terminal ? ", %.0f s left" : " left_s=%.0f",
+                 passed_s / done - passed_s);
     if (progress->terminal)
-        draw(progress, percent, left_s);
+        draw(progress, percent, left);
     else
-        log_info("weights", "msg=\"%s\" percent=%u of_bytes=%" PRIu64 " left_s=%" PRIu64,
-                 progress->what, percent, total, left_s);
+        log_info("weights", "msg=\"%s\" percent=%u of_bytes=%" PRIu64 "%s", progress->what, percent,
+                 total, left);
 }
 
 void load_progress_end(struct load_progress *progress)

@@ -62,6 +62,18 @@ static const struct config_program program = {
     .max_positionals = 1,
 };
 
+/* No text is long enough for a window that the model can't see. */
+static enum status check_window(const struct settings *settings, struct error *err)
+{
+    struct model_config model;
+    TRY(model_config_read(settings->model, &model, err));
+    if (settings->window <= model.shape.context)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "a window of %u tokens does not fit the model's context of %u",
+                     settings->window, model.shape.context);
+}
+
 /* --- the text --- */
 
 static enum status read_text(const char *path, struct str *text, struct error *err)
@@ -70,28 +82,29 @@ static enum status read_text(const char *path, struct str *text, struct error *e
     FILE *file = fopen(path, "rb");
     if (!file)
         return error_set(err, STATUS_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    errno = 0;
     for (size_t count; (count = fread(buffer, 1, sizeof buffer, file)) > 0;)
         str_append(text, buffer, count);
-    bool failed = ferror(file);
+    int failed = ferror(file) ? errno : 0;
     fclose(file);
     if (failed)
-        return error_set(err, STATUS_IO, "cannot read %s", path);
+        return error_set(err, STATUS_IO, "cannot read %s: %s", path, strerror(failed));
     if (text->truncated)
         return error_set(err, STATUS_LIMIT, "%s is longer than %u bytes", path,
                          TOKENIZER_LIMIT_TEXT);
     return STATUS_OK;
 }
 
-static enum status encode(const struct settings *settings, const struct str *text,
+static enum status encode(const struct settings *settings, const char *path, const struct str *text,
                           struct token_ids *ids, struct error *err)
 {
-    char path[4200];
+    char tokenizer_path[4200];
     struct tokenizer *tokenizer;
-    snprintf(path, sizeof path, "%s/tokenizer.json", settings->model);
-    TRY(tokenizer_open(path, &tokenizer, err));
+    snprintf(tokenizer_path, sizeof tokenizer_path, "%s/tokenizer.json", settings->model);
+    TRY(tokenizer_open(tokenizer_path, &tokenizer, err));
     enum status status = tokenizer_encode(tokenizer, text->data, text->length, false, ids, err);
     tokenizer_close(tokenizer);
-    return status;
+    return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
 }
 
 static enum status read_tokens(const struct settings *settings, const char *path,
@@ -101,7 +114,7 @@ static enum status read_tokens(const struct settings *settings, const char *path
     str_init(&text, TOKENIZER_LIMIT_TEXT);
     enum status status = read_text(path, &text, err);
     if (status == STATUS_OK)
-        status = encode(settings, &text, ids, err);
+        status = encode(settings, path, &text, ids, err);
     str_deinit(&text);
     if (status == STATUS_OK && ids->count < settings->window)
         return error_set(err, STATUS_INVALID,
@@ -143,12 +156,6 @@ static enum status open_engine(const struct settings *s, uint64_t windows, struc
         .block_count = side * ((s->window - 1) / BLOCK_TOKENS + 1),
         .max_rows = side,
         .max_sequences = side};
-    struct model_config model;
-    TRY(model_config_read(s->model, &model, err));
-    if (s->window > model.shape.context)
-        return error_set(err, STATUS_INVALID,
-                         "a window of %u tokens does not fit the model's context of %u", s->window,
-                         model.shape.context);
     TRY(engine_open(&config, engine, err));
     return engine_attach_pool(*engine, NULL, err);
 }
@@ -196,7 +203,9 @@ int cmd_perplexity(int argc, char **argv)
     struct token_ids ids;
     config_load_or_exit(&program, argc, argv, &settings, &result);
     token_ids_init(&ids, IDS_LIMIT_COUNT);
-    enum status status = read_tokens(&settings, result.positionals[0], &ids, &err);
+    enum status status = check_window(&settings, &err);
+    if (status == STATUS_OK)
+        status = read_tokens(&settings, result.positionals[0], &ids, &err);
     if (status == STATUS_OK)
         status = measure(&settings, &ids, &err);
     token_ids_deinit(&ids);

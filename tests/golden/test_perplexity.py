@@ -44,11 +44,17 @@ def test_windows_do_not_see_each_other(tmp_path):
 
 @pytest.mark.parametrize("text,flags,told", [
     ("too short", [], "tokens, less than one window of 512: a longer text, or a smaller --window"),
-    ("a " * 9000, ["--window", "2049"], "a window of 2049 tokens does not fit the model's context of 2048"),
+    ("b\udcff", [], "text: the text isn't valid UTF-8 at byte 1"),
+    ("short", ["--window", "2049"], "a window of 2049 tokens does not fit the model's context of 2048"),
     (None, [], "cannot open"),
 ])
 def test_a_text_that_cannot_be_scored_is_refused(tmp_path, text, flags, told):
     if text is not None:
-        (tmp_path / "text").write_text(text)
+        (tmp_path / "text").write_text(text, errors="surrogateescape")
     done = perplexity("--model", MODEL, *flags, tmp_path / "text")
     assert done.returncode == 1 and told in done.stderr and done.stdout == ""
+
+
+def test_a_folder_is_no_text(tmp_path):
+    done = perplexity("--model", MODEL, tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"baton perplexity: cannot read {tmp_path}: Is a directory\n")

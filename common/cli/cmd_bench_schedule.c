@@ -5,6 +5,7 @@
 #include "common/cli/step_bench.h"
 #include "common/config/config.h"
 #include "common/engine/sched/schedule_bench.h"
+#include "common/model_config/model_config.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -161,7 +162,11 @@ int cmd_bench_schedule(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    enum status status = bench_plans(&settings, &err);
+    struct model_config model; /* looked for before minutes go by without it */
+    enum status status =
+        *settings.model ? model_config_read(settings.model, &model, &err) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = bench_plans(&settings, &err);
     if (status == STATUS_OK && *settings.model)
         status = bench_steps(&settings, &err);
     if (status == STATUS_OK)

@@ -105,6 +105,7 @@ static bool read_weights(const char *text, uint64_t min, uint64_t max, uint64_t 
 static enum status read_list(const char *flag, const char *text, item_reader *read, uint64_t min,
                              uint64_t max, struct bench_sizes *sizes, struct error *err)
 {
+    const char *given = text;
     char item[32];
     for (sizes->count = 0;; text++) {
         size_t length = strcspn(text, ",");
@@ -121,12 +122,13 @@ static enum status read_list(const char *flag, const char *text, item_reader *re
     }
     if (read == read_weights)
         return error_set(err, STATUS_INVALID,
-                         "--%s: expected auto, bf16, int8 or int4, or some of them between commas",
-                         flag);
-    return error_set(
-        err, STATUS_INVALID,
-        "--%s: expected up to %d numbers from %llu to %llu between commas, such as \"512,2048\"",
-        flag, ENGINE_BENCH_MAX_SIZES, (unsigned long long)min, (unsigned long long)max);
+                         "--%s must be auto, bf16, int8 or int4, or some of them between commas, "
+                         "but is '%s'",
+                         flag, given);
+    return error_set(err, STATUS_INVALID,
+                     "--%s must be up to %d numbers in %llu .. %llu between commas, but is '%s'",
+                     flag, ENGINE_BENCH_MAX_SIZES, (unsigned long long)min, (unsigned long long)max,
+                     given);
 }
 
 /* A list that is 0 stands for nothing. */
@@ -134,6 +136,22 @@ static void nothing_if_zero(struct bench_sizes *sizes)
 {
     if (sizes->count == 1 && sizes->values[0] == 0)
         sizes->count = 0;
+}
+
+/* Told now: a row that can't be measured must not end those before it. */
+static enum status check_cpus(const struct plan *plan, struct error *err)
+{
+    uint32_t threads = 0, cpus = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
+    for (uint32_t i = 0; i < plan->threads.count; i++)
+        if (plan->threads.values[i] > threads)
+            threads = plan->threads.values[i];
+    uint32_t first = plan->settings->first_cpu;
+    if (!plan->settings->pin || first + threads <= cpus)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "--threads %s from --first-cpu %u need CPUs up to %u, but this machine has 0 "
+                     ".. %u: fewer threads, or --no-pin",
+                     plan->settings->threads, first, first + threads - 1, cpus - 1);
 }
 
 static enum status read_plan(struct plan *plan, struct error *err)
@@ -149,7 +167,7 @@ static enum status read_plan(struct plan *plan, struct error *err)
     nothing_if_zero(&plan->batch);
     if (!plan->prefill.count && !plan->batch.count)
         return error_set(err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure");
-    return STATUS_OK;
+    return check_cpus(plan, err);
 }
 
 /* --- running --- */
@@ -187,6 +205,17 @@ static enum status report(struct plan *plan, const struct engine_bench *bench, s
     return STATUS_OK;
 }
 
+/* A config.json that stands alone is all that random weights need. */
+static enum status no_engine(const struct settings *settings, enum status status, struct error *err)
+{
+    char config[sizeof settings->model + sizeof "/config.json"];
+    snprintf(config, sizeof config, "%s/config.json", settings->model);
+    if (status != STATUS_NOT_FOUND || settings->random_weights || access(config, R_OK))
+        return status;
+    const struct error why = *err;
+    return error_set(err, status, "%s; --random-weights draws some", why.text);
+}
+
 static enum status run_engine(struct plan *plan, enum weight_choice weights, uint32_t threads,
                               struct error *err)
 {
@@ -211,8 +240,10 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
         .decode_steps = s->decode,
         .rounds = s->rounds};
     struct engine_bench *bench;
-    TRY(engine_bench_open(&config, &bench, err));
-    enum status status = run_rounds(plan, bench, err);
+    enum status status = engine_bench_open(&config, &bench, err);
+    if (status != STATUS_OK)
+        return no_engine(s, status, err);
+    status = run_rounds(plan, bench, err);
     if (status == STATUS_OK)
         status = report(plan, bench, err);
     engine_bench_close(bench);
@@ -258,7 +289,7 @@ int cmd_bench_engine(int argc, char **argv)
     config_load_or_exit(&program, argc, argv, &settings, &result);
     struct plan plan = {.settings = &settings};
     if (read_plan(&plan, &err) != STATUS_OK) {
-        fprintf(stderr, "%s: %s\n", program.name, err.text);
+        fprintf(stderr, "%s: %s\nTry: %s --help\n", program.name, err.text, program.name);
         return 2;
     }
     str_init(&plan.json, OUT_LIMIT_BYTES);

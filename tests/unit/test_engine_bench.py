@@ -103,12 +103,12 @@ def test_json_on_standard_output_is_alone_there(model):
 
 
 @pytest.mark.parametrize("arguments,code,told", [
-    (["--prefill", "512,"], 2, "--prefill: expected up to 8 numbers from 1 to 65536 between commas"),
-    (["--prefill", "8,0"], 2, "--prefill: expected"),
-    (["--batch", "65"], 2, "--batch: expected up to 8 numbers from 1 to 64"),
-    (["--depth", "1,2,3,4,5,6,7,8,9"], 2, "--depth: expected up to 8"),
-    (["--threads", "0"], 2, "--threads: expected up to 8 numbers from 1 to 64"),
-    (["--weights", "bf16,int5"], 2, "--weights: expected auto, bf16, int8 or int4"),
+    (["--prefill", "512,"], 2, "--prefill must be up to 8 numbers in 1 .. 65536 between commas, but is '512,'"),
+    (["--prefill", "8,0"], 2, "--prefill must be up to 8"),
+    (["--batch", "65"], 2, "--batch must be up to 8 numbers in 1 .. 64 between commas, but is '65'"),
+    (["--depth", "1,2,3,4,5,6,7,8,9"], 2, "--depth must be up to 8"),
+    (["--threads", "0"], 2, "--threads must be up to 8 numbers in 1 .. 64"),
+    (["--weights", "bf16,int5"], 2, "--weights must be auto, bf16, int8 or int4, or some of them between commas, but is 'bf16,int5'"),
     (["--prefill", "0", "--batch", "0"], 2, "nothing to measure"),
     (["--prefill", "129"], 1, "129 tokens do not fit the model's context of 128"),
     (["--prefill", "0", "--depth", "100", "--decode", "29"], 1, "129 tokens do not fit"),
@@ -117,7 +117,19 @@ def test_json_on_standard_output_is_alone_there(model):
 def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
     done = engine(model, *arguments)
     assert done.returncode == code and told in done.stderr, done.stderr
-    assert done.stdout == ""
+    assert done.stdout == "" and (code == 1 or done.stderr.endswith("Try: baton bench engine --help\n"))
+
+
+def test_a_cpu_that_is_not_there_is_told_before_anything_is_measured(model):
+    cpus = os.sysconf("SC_NPROCESSORS_CONF")
+    for arguments in (["--first-cpu", 1023], ["--threads", "1,2", "--first-cpu", cpus - 1]):
+        done = bench("engine", "--model", model, "--random-weights", *arguments)
+        assert (done.returncode, done.stdout) == (2, "") and f"this machine has 0 .. {cpus - 1}: fewer threads, or --no-pin" in done.stderr
+
+
+def test_a_folder_without_weights_is_told_of_random_ones(model):
+    done = bench("engine", "--model", model, "--no-pin", "--prefill", 8)
+    assert done.returncode == 1 and done.stderr.endswith("found neither; --random-weights draws some\n"), done.stderr
 
 
 def rows_of(text):
@@ -145,5 +157,5 @@ def test_the_share_of_a_step_that_is_not_the_engines(model):
         assert int(rows) >= int(sequences) // 2 and 0 < float(around_us) < float(step_us)
         assert 0 < float(share.rstrip("%")) < 100
     done = bench("schedule", "--steps", 1, "--rounds", 1, "--model", model.parent)
-    assert done.returncode == 1 and "config.json" in done.stderr
+    assert done.returncode == 1 and "config.json" in done.stderr and done.stdout == ""
 

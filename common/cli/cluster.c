@@ -23,7 +23,9 @@
 
 enum status cluster_open(struct cluster *cluster, struct error *err)
 {
-    *cluster = (struct cluster){.child_fd = -1, .end_grace_us = CLUSTER_END_GRACE_US};
+    *cluster = (struct cluster){.child_fd = -1,
+                                .end_grace_us = CLUSTER_END_GRACE_US,
+                                .start_tell_us = CLUSTER_START_TELL_US};
     TRY(stop_signals_open(&cluster->stop, err));
     sigset_t child;
     sigemptyset(&child);
@@ -341,8 +343,18 @@ static enum status explain_end(const struct process *process, struct error *err)
                      *words ? ": " : "", words);
 }
 
+/* A large model loads for minutes: what its log says of that, where somebody waits. */
+static void tell_start(const struct process *process)
+{
+    char last[512];
+    process_last_line(process, last, sizeof last);
+    log_info(MOD, "waiting_for=%s log=%s %s", process->member.name, log_of(process),
+             *last ? last : "msg=\"it starts\"");
+}
+
 enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, struct error *err)
 {
+    uint64_t tell_us = clock_now_us() + cluster->start_tell_us;
     for (;;) {
         const struct process *waiting_for = NULL;
         for (size_t i = 0; i < cluster->count; i++) {
@@ -356,9 +368,14 @@ enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, st
         if (cluster->stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");
         if (!cluster_left_us(deadline_us))
-            return error_set(err, STATUS_TIMEOUT, "%s did not get ready in time: see %s",
-                             waiting_for->member.name,
-                             *waiting_for->log_path ? waiting_for->log_path : "above");
-        cluster_turn(cluster, cluster_left_us(deadline_us));
+            return error_set(
+                err, STATUS_TIMEOUT, "%s did not get ready in time (--start-timeout): see %s",
+                waiting_for->member.name, *waiting_for->log_path ? waiting_for->log_path : "above");
+        if (!cluster_left_us(tell_us)) {
+            if (*waiting_for->log_path)
+                tell_start(waiting_for);
+            tell_us = clock_now_us() + cluster->start_tell_us;
+        }
+        cluster_turn(cluster, cluster_left_us(tell_us < deadline_us ? tell_us : deadline_us));
     }
 }

@@ -19,6 +19,8 @@
 #define CLUSTER_END_GRACE_US   5000000u
 #define CLUSTER_START_GRACE_US 1000000u
 #define CLUSTER_TELL_AGAIN_US  (2 * STOP_SIGNALS_ONE_US)
+/* Who waits for a start hears of it so often. */
+#define CLUSTER_START_TELL_US 3000000u
 
 /* What it takes to start a child again. */
 struct cluster_care {
@@ -38,11 +40,12 @@ struct cluster {
     struct process processes[CLUSTER_MAX_PROCESSES];
     struct cluster_care care[CLUSTER_MAX_PROCESSES];
     struct stop_signals stop;
-    int child_fd;          /* signalfd of SIGCHLD */
-    bool draining;         /* a child that ends now does what it was told */
-    bool forced;           /* one that had served had to be killed */
-    bool changed;          /* a child is back, with another pid: the reader clears it */
-    uint64_t end_grace_us; /* CLUSTER_END_GRACE_US, but in tests */
+    int child_fd;           /* signalfd of SIGCHLD */
+    bool draining;          /* a child that ends now does what it was told */
+    bool forced;            /* one that had served had to be killed */
+    bool changed;           /* a child is back, with another pid: the reader clears it */
+    uint64_t end_grace_us;  /* CLUSTER_END_GRACE_US, but in tests */
+    uint64_t start_tell_us; /* CLUSTER_START_TELL_US, but in tests */
     uint64_t restart_cap_us, start_limit_us; /* of cluster_keep; 0: what ended stays down */
 };
 

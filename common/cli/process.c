@@ -210,6 +210,18 @@ void process_log_tail(const struct process *process, char *text, size_t size)
         memmove(text, first_whole_line + 1, strlen(first_whole_line + 1) + 1);
 }
 
+void process_last_line(const struct process *process, char *text, size_t size)
+{
+    char tail[LOG_TAIL_BYTES];
+    process_log_tail(process, tail, sizeof tail);
+    char *end = strrchr(tail, '\n'); /* what is behind it is being written */
+    if (end)
+        *end = 0;
+    const char *newline = end ? strrchr(tail, '\n') : NULL;
+    const char *message = end ? strstr(newline ? newline : tail, "msg=\"") : NULL;
+    snprintf(text, size, "%s", message ? message : "");
+}
+
 /* The sentence that a line tells; NULL: it tells no end. Ends the line where the sentence ends. */
 static char *sentence_of(char *line)
 {

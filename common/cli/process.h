@@ -58,6 +58,8 @@ bool process_ended_in_order(const struct process *process);
 void process_describe_end(const struct process *process, char *text, size_t size);
 /* The last lines of its log, at most `size` - 1 bytes, starting at a line. */
 void process_log_tail(const struct process *process, char *text, size_t size);
+/* What it said last, without time, level and module: "msg=... percent=44" of its log's last whole line. "": nothing. */
+void process_last_line(const struct process *process, char *text, size_t size);
 /* Why it ended, by the last sentence in its log that says so: "baton-decode: ...", or the msg of a line of level error. "": none. */
 void process_last_words(const struct process *process, char *text, size_t size);
 

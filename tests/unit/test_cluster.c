@@ -91,6 +91,36 @@ static void test_one_that_never_gets_ready(void **state)
     assert_int_equal(cluster_wait_ready(&cluster, clock_now_us() + 20000, &err), STATUS_TIMEOUT);
 }
 
+/* The worker gets ready when it was told of, with the last whole line of its log. */
+static void test_a_start_that_takes_long_is_told_of(void **state)
+{
+    (void)state;
+    char log_path[] = "/tmp/test_cluster.XXXXXX", said_path[] = "/tmp/test_cluster.XXXXXX";
+    char script[512], said[512] = "";
+    struct error err;
+    int log = mkstemp(log_path), out = mkstemp(said_path), before = dup(STDERR_FILENO);
+    assert_true(log >= 0 && out >= 0 && dup2(out, STDERR_FILENO) >= 0);
+    snprintf(script, sizeof script,
+             "echo 'ts=1 mod=weights msg=\"loading weights\" percent=44 left_s=4' >&2; "
+             "printf 'ts=2 msg=\"hal' >&2; "
+             "until grep -q percent=44 %s; do sleep 0.01; done; " READY "exec sleep 30",
+             said_path);
+    cluster.start_tell_us = 10000;
+    start("worker", script, log_path);
+    enum status status = cluster_wait_ready(&cluster, in_seconds(20), &err);
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    assert_int_equal(status, STATUS_OK);
+    assert_true(pread(out, said, sizeof said - 1, 0) > 0);
+    assert_non_null(strstr(said, "waiting_for=worker log=/tmp/test_cluster."));
+    assert_non_null(strstr(said, " msg=\"loading weights\" percent=44 left_s=4\n"));
+    assert_null(strstr(said, "hal"));
+    close(log);
+    close(out);
+    close(before);
+    unlink(log_path);
+    unlink(said_path);
+}
+
 static void test_a_ready_line_that_is_nonsense(void **state)
 {
     (void)state;
@@ -409,6 +439,7 @@ int main(void)
         TEST(test_ready_and_drain),
         TEST(test_one_that_ends_before_it_is_ready),
         TEST(test_one_that_never_gets_ready),
+        TEST(test_a_start_that_takes_long_is_told_of),
         TEST(test_a_ready_line_that_is_nonsense),
         TEST(test_a_child_that_dies_is_reaped_and_counted),
         TEST(test_what_died_is_back_at_its_address_without_failpoints),

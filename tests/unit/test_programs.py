@@ -106,6 +106,11 @@ def test_quickstart_keeps_its_ready_file(quickstart, flags):
     assert (code, said) == (2, "") and output.startswith("quickstart: --ready-file is how it learns") and output.count("\n") == 1
 
 
+@pytest.mark.parametrize("flag,why", [("--weights", "; flags of baton up stand behind --"), ("weights", "")])
+def test_quickstart_says_where_flags_of_up_stand(quickstart, flag, why):
+    assert quickstart(flag, "int8") == (2, f"quickstart: unknown argument '{flag}'{why} (see --help)\n", "")
+
+
 def test_quickstart_asks_a_model_in_what_it_takes(quickstart):
     code, output, said = quickstart("--once", "--model", "with", "--prompt", "Now is")
     assert code == 0 and said.splitlines()[-1].endswith("--seed 7 Now is"), output + said

@@ -19,7 +19,7 @@ static const struct config_setting settings_table[] = {
      .help = "Token ids instead of PROMPT, as 1,2,3"},
     /* What sampling may be is said in one place, common/domain/sampling.c. */
     {"max-tokens", CONFIG_U64, AT(max_tokens), .unit = "tokens",
-     .help = "Length of the answer at most; at least 1"},
+     .help = "Length of the answer at most; at least 1; left out: 16"},
     {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", .unit = "tokens",
      .help = "The answer can't end before"},
     {"temperature", CONFIG_DOUBLE, AT(temperature), .help = "0 .. 100; 0: greedy"},

@@ -99,10 +99,10 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
              facts.numerics, facts.isa, facts.threads, facts.threads == 1 ? "" : "s", rounds,
              rounds == 1 ? "" : "s", facts.load_s);
     if (facts.peak_bytes)
-        str_addf(out, "memory at its peak: %.3f GB, %.2f of packed weights and KV pool (%.3f GB)\n",
-                 1e-9 * (double)facts.peak_bytes,
-                 (double)facts.peak_bytes / (double)facts.held_bytes,
-                 1e-9 * (double)facts.held_bytes);
+        str_addf(
+            out, "memory at its peak: %.3f GB, %.2f times packed weights and KV pool (%.3f GB)\n",
+            1e-9 * (double)facts.peak_bytes, (double)facts.peak_bytes / (double)facts.held_bytes,
+            1e-9 * (double)facts.held_bytes);
     str_addf(out, "at best: %.1f GFLOP/s (%s), %.2f GB/s read of the %.3f GB of weights\n",
              median(peak, rounds), *facts.instruction ? facts.instruction : "not known here",
              median(read, rounds), 1e-9 * (double)facts.weight_bytes);

@@ -89,7 +89,7 @@ def test_the_table_is_for_people(model):
     assert re.match(r"bf16-\S+/w-bf16/\S+ on \w+, 1 thread, medians of 1 round; loaded in \d+\.\d s$", lines[0])
     assert re.match(r"at best: \d+\.\d GFLOP/s \(.+\), \d+\.\d\d GB/s read of the 0\.000 GB of weights$", lines[2])
     assert not ON_X86 or "not known" not in lines[2]
-    assert re.match(r"memory at its peak: \d\.\d{3} GB, \d+\.\d\d of packed weights and KV pool \(0\.\d{3} GB\)$", lines[1])
+    assert re.match(r"memory at its peak: \d\.\d{3} GB, \d+\.\d\d times packed weights and KV pool \(0\.\d{3} GB\)$", lines[1])
     rows = [line.split() for line in lines]
     assert sum(row[:1] == ["16"] for row in rows) == 1
     assert [row[:2] for row in rows if row[:1] == ["0"]] == [["0", "1"], ["0", "2"]]

@@ -1,11 +1,15 @@
 #include "common/domain/cost_model.h"
 
+#include <math.h>
+
 #define OPERATIONS_PER_US   50000.0 /* of one core */
 #define MEMORY_BYTES_PER_US 10000.0
 
 #define WEIGHT      (1.0 / 16) /* of one measurement in the moving average */
 #define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
 #define SCALE_BOUND 16.0 /* all together: above, the start-up numbers were of another machine */
+
+#define SATURATION 10.0 /* arithmetic, in times of reading the weights */
 
 struct cost_model cost_model_default(void)
 {
@@ -20,12 +24,18 @@ struct cost_model cost_model_default(void)
                                .swap_scale = 1};
 }
 
-struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
-                                      uint32_t threads)
+/* Of all layers, in numbers: a row multiplies by each once. */
+static double layer_weights(const struct model_shape *shape)
 {
     double hidden = shape->hidden, heads = (double)shape->heads * shape->head_dim;
     double kv = (double)shape->kv_heads * shape->head_dim;
-    double weights = shape->layers * hidden * (2 * heads + 2 * kv + 3 * (double)shape->ffn);
+    return shape->layers * hidden * (2 * heads + 2 * kv + 3 * (double)shape->ffn);
+}
+
+struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
+                                      uint32_t threads)
+{
+    double heads = (double)shape->heads * shape->head_dim, weights = layer_weights(shape);
     double per_us = OPERATIONS_PER_US * threads;
     struct cost_model model = cost_model_default();
     model.prefill_row_us = 2 * weights / per_us;
@@ -34,6 +44,16 @@ struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t 
     model.step_us = 2 * weights / MEMORY_BYTES_PER_US; /* they are read once, in bf16 */
     model.block_bytes = block_bytes;
     return model;
+}
+
+uint32_t cost_model_saturation_rows(const struct model_shape *shape, uint64_t weight_bytes,
+                                    double read_gbs, double peak_gflops)
+{
+    if (!(read_gbs > 0) || !(peak_gflops > 0))
+        return 0;
+    double read_ns = (double)weight_bytes / read_gbs;
+    double rows = ceil(SATURATION * read_ns * peak_gflops / (2 * layer_weights(shape)));
+    return rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
 }
 
 double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count)

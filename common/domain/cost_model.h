@@ -32,6 +32,11 @@ struct cost_model cost_model_default(void);
 struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
                                       uint32_t threads);
 
+/* The fewest prompt rows of a step behind which more gain little: a step reads all weights once, and then that takes at most a
+ * tenth of what its rows compute, and kernels hide most of it behind that. By what was measured of the machine; 0: one of the rates is not known. */
+uint32_t cost_model_saturation_rows(const struct model_shape *shape, uint64_t weight_bytes,
+                                    double read_gbs, double peak_gflops);
+
 /* Rows [first, first + count) of one prompt, without the step's own cost. */
 double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count);
 /* `count` decode rows of one step, without the step's own cost. */

@@ -126,11 +126,12 @@ static const struct config_setting settings[] = {
     {.name = "chunk-tokens",
      .type = CONFIG_U64,
      AT(chunk_tokens),
-     .default_text = "512",
-     .min = "1",
+     .default_text = "0",
+     .min = "0",
      .max = "65536",
      .unit = "tokens",
-     .help = "Prompt rows of one step at most"},
+     .help = "Prompt rows of one step at most; 0: 512, and on a prefill worker no more than this "
+             "machine needs to be busy, as measured at start"},
     {.name = "max-sequences",
      .type = CONFIG_U64,
      AT(max_sequences),
@@ -311,8 +312,9 @@ static enum status settle_batches(struct worker_config *config, struct error *er
 {
     if (!config->max_batch_sequences || config->max_batch_sequences > config->max_sequences)
         config->max_batch_sequences = config->max_sequences;
+    uint32_t chunk = config->chunk_tokens ? config->chunk_tokens : WORKER_CHUNK_TOKENS;
     if (!config->max_batch_tokens)
-        config->max_batch_tokens = config->max_batch_sequences + config->chunk_tokens;
+        config->max_batch_tokens = config->max_batch_sequences + chunk;
     if (config->max_batch_tokens > config->max_batch_sequences)
         return STATUS_OK;
     return error_set(err, STATUS_INVALID,

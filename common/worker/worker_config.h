@@ -14,7 +14,8 @@
 
 enum worker_compute { COMPUTE_FAST, COMPUTE_F32 };
 
-#define WORKER_MAX_CPUS 256
+#define WORKER_MAX_CPUS     256
+#define WORKER_CHUNK_TOKENS 512 /* where the settings don't say, at most */
 
 struct worker_config {
     char name[64], router[128], model[1024], model_name[128], weight_cache[1024];
@@ -24,7 +25,8 @@ struct worker_config {
     enum kv_choice kv;
     enum isa isa;
     enum kv_lane transport;
-    uint32_t threads, chunk_tokens, max_sequences, block_tokens, kv_tokens, context;
+    uint32_t chunk_tokens; /* 0: worker_engine_open settles it */
+    uint32_t threads, max_sequences, block_tokens, kv_tokens, context;
     uint32_t max_batch_sequences, max_batch_tokens; /* settled: neither is 0 */
     enum policy_kind batch_policy;
     uint64_t starve_us, overtake_us;

@@ -8,7 +8,8 @@
 
 #include <unistd.h>
 
-#define MODULE "worker"
+#define MODULE             "worker"
+#define CHUNK_LEAST_TOKENS 128 /* with fewer rows kernels are below their speed */
 
 static enum status open_engine(struct worker *worker, struct error *err)
 {
@@ -56,10 +57,33 @@ static enum status open_transport(struct worker *worker, struct error *err)
     return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
 }
 
+/* How many prompt rows fill a step. On a prefill worker more would only let readers, and who comes next, wait longer: it is measured
+ * by what the machine computes and reads at best, a pass over the weights. */
+static void settle_chunk(struct worker *worker)
+{
+    uint32_t *chunk = &worker->config.chunk_tokens;
+    if (*chunk)
+        return;
+    *chunk = WORKER_CHUNK_TOKENS;
+    if (worker->ops->role != ROLE_PREFILL)
+        return;
+    struct engine_limits limits = engine_measure_limits(worker->engine);
+    uint32_t rows = cost_model_saturation_rows(engine_shape(worker->engine), limits.weight_bytes,
+                                               limits.read_gbs, limits.peak_gflops);
+    if (rows && rows < WORKER_CHUNK_TOKENS)
+        *chunk = rows > CHUNK_LEAST_TOKENS ? rows : CHUNK_LEAST_TOKENS;
+    log_info(MODULE,
+             "msg=\"rows that fill a step are measured\" rows=%u read_gbs=%.1f peak_gflops=%.0f "
+             "chunk_tokens=%u",
+             rows, limits.read_gbs, limits.peak_gflops, *chunk);
+}
+
 enum status worker_engine_open(struct worker *worker, struct error *err)
 {
     TRY(open_engine(worker, err));
-    return open_transport(worker, err);
+    TRY(open_transport(worker, err));
+    settle_chunk(worker);
+    return STATUS_OK;
 }
 
 enum status worker_engine_start(struct worker *worker, struct error *err)

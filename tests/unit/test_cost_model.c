@@ -51,6 +51,33 @@ static void test_an_estimate_by_shape(void **state)
     assert_true(one.prefill_scale == 1 && one.swap_scale == 1);
 }
 
+/* Rows that fill a step, of the same 1.1B: more where arithmetic is faster, or weights have more bytes. */
+static void test_saturation_by_what_was_measured(void **state)
+{
+    (void)state;
+    struct model_shape shape = {.layers = 22,
+                                .hidden = 2048,
+                                .ffn = 5632,
+                                .heads = 32,
+                                .kv_heads = 4,
+                                .head_dim = 64,
+                                .vocab = 32000};
+    double weights = 22 * 2048.0 * (2 * 2048 + 2 * 256 + 3 * 5632);
+    static const struct {
+        double bytes_of_weight, read_gbs, peak_gflops;
+        uint32_t rows;
+    } cases[] = {
+        {2, 15, 150, 100}, {2, 15, 300, 200}, {2, 30, 150, 50},
+        {1, 15, 600, 200}, {2, 3, 200, 667},  {2, 1e-9, 1e9, UINT32_MAX},
+        {2, 15, 0, 0},     {2, 0, 150, 0},    {2, 15, (double)NAN, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(cost_model_saturation_rows(&shape,
+                                                    (uint64_t)(cases[i].bytes_of_weight * weights),
+                                                    cases[i].read_gbs, cases[i].peak_gflops),
+                         cases[i].rows);
+}
+
 static void test_swap_or_recompute(void **state)
 {
     (void)state;
@@ -102,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_cost_by_position),
         cmocka_unit_test(test_an_estimate_by_shape),
+        cmocka_unit_test(test_saturation_by_what_was_measured),
         cmocka_unit_test(test_swap_or_recompute),
         cmocka_unit_test(test_measurements_move_the_kind_they_are_of),
         cmocka_unit_test(test_one_wild_measurement_moves_little),

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define STEPS      30000
+#define STEPS      100000
 #define LIFE_STEPS 150
 
 static struct life life;

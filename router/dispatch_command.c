@@ -45,6 +45,7 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     prefill.emitted = request->emitted;
     prefill.sampling = &sampling;
     prefill.request_name = request->name;
+    prefill.priority = (Baton__Worker__V1__Priority)request->priority;
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
     command.prefill = &prefill;
@@ -70,6 +71,7 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
     decode.emitted = request->emitted;
     decode.sampling = &sampling;
     decode.request_name = request->name;
+    decode.priority = (Baton__Worker__V1__Priority)request->priority;
     if (action->with_handle) {
         decode.handle = &request->handle;
         decode.source_address = request->source_address;

@@ -16,6 +16,7 @@
     X(INVALID_TOKEN_ID, "invalid_token_id", INVALID_ARGUMENT, "an id that the model doesn't have") \
     X(INVALID_SAMPLING, "invalid_sampling", INVALID_ARGUMENT, "a value out of its range")          \
     X(INVALID_STOP, "invalid_stop", INVALID_ARGUMENT, "too many stops, or one too long or empty")  \
+    X(INVALID_PRIORITY, "invalid_priority", INVALID_ARGUMENT, "a priority that doesn't exist")     \
     X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \
       "prompt and max_tokens don't fit into the model's context, or into a worker's KV pool")      \
     X(MODEL_NOT_FOUND, "model_not_found", NOT_FOUND, "not the model that is served")               \

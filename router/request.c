@@ -36,6 +36,7 @@ struct request *request_create(const struct request_source *source)
         snprintf(request->name, sizeof request->name, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
                  rng_entropy());
     request->sampling = params->sampling;
+    request->priority = params->priority;
     if (!params->seed_given)
         request->sampling.seed = rng_entropy();
     request->once = source->once;

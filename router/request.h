@@ -31,6 +31,7 @@ struct request {
     uint32_t *prompt;
     uint32_t prompt_count;
     struct sampling sampling;
+    enum priority priority;
     struct stream_out out;
     struct request_timing timing;
     uint64_t deadline_us;

@@ -167,6 +167,17 @@ static void parse_output(const Baton__V1__Output *message, struct request_params
         params->return_logits_hash = message->return_logits_hash;
 }
 
+static enum reason parse_priority(const Baton__V1__GenerateRequest *message,
+                                  struct request_params *params, struct error *err)
+{
+    if ((uint32_t)message->priority >= PRIORITIES)
+        return refuse(err, REASON_INVALID_PRIORITY,
+                      "priority must be 0 (normal), 1 (high) or 2 (offline), got %d",
+                      (int)message->priority);
+    params->priority = (enum priority)message->priority;
+    return REASON_NONE;
+}
+
 enum reason request_parse(const Baton__V1__GenerateRequest *message,
                           const struct request_model *model, struct request_params *out,
                           struct error *err)
@@ -187,6 +198,8 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
         reason = parse_input(message, model, &params, err);
     if (!reason)
         reason = parse_stop(message->stop, model, &params, err);
+    if (!reason)
+        reason = parse_priority(message, &params, err);
     if (!reason && sampling_validate(&params.sampling, err) != STATUS_OK)
         reason = REASON_INVALID_SAMPLING;
     if (!reason)

@@ -5,6 +5,7 @@
 
 #include "common/base/request_id.h"
 #include "common/base/status.h"
+#include "common/domain/priority.h"
 #include "common/domain/sampling.h"
 #include "common/model_config/model_config.h"
 #include "proto/baton.pb-c.h"
@@ -36,6 +37,7 @@ struct request_params {
     size_t token_count;
     bool add_special_tokens;
     struct sampling sampling;
+    enum priority priority;
     bool seed_given, max_tokens_given;
     size_t stop_count;
     const char *stops[REQUEST_MAX_STOP_STRINGS];

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define AT(field) CONFIG_AT(struct generate_settings, field)
+static const char *const priority_names[] = {"normal", "high", "offline", NULL};
 static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "", .value = "HOST:PORT",
      .help = "gRPC address of the router; empty: the cluster started here last",
@@ -36,6 +37,8 @@ static const struct config_setting settings_table[] = {
     {"stop-id", CONFIG_LIST, AT(stop_ids), .value = "ID", .help = "End at this token id"},
     {"ignore-eos", CONFIG_BOOL, AT(ignore_eos), "false",
      .help = "The model's end ids are ordinary tokens"},
+    {"priority", CONFIG_ENUM, AT(priority), "normal", .choices = priority_names,
+     .help = "Who goes first on the workers; offline takes what the others leave"},
     {"special", CONFIG_BOOL, AT(special), "true",
      .help = "Add the tokenizer's special tokens to PROMPT"},
     {"skip-special", CONFIG_BOOL, AT(skip_special), "true",
@@ -206,6 +209,7 @@ enum status generate_request_build(const struct generate_settings *settings,
     baton__v1__generate_request__init(request);
     request->model = (char *)settings->model;
     request->request_id = (char *)settings->request_id;
+    request->priority = (Baton__V1__Priority)settings->priority;
     if (settings->logits_hash && !settings->json)
         return error_set(err, STATUS_INVALID, "--logits-hash needs --json");
     TRY(check_sampling(settings, result, err));

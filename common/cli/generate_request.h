@@ -5,6 +5,7 @@
 
 #include "common/base/arena.h"
 #include "common/config/config.h"
+#include "common/domain/priority.h"
 #include "proto/baton.pb-c.h"
 
 struct generate_settings {
@@ -13,6 +14,7 @@ struct generate_settings {
     float temperature, top_p, min_p;
     uint32_t top_k, max_tokens, min_tokens;
     uint64_t seed, timeout_us;
+    enum priority priority;
     bool ignore_eos, logits_hash, json, special, skip_special;
 };
 extern const struct config_program generate_program;

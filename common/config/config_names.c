@@ -85,6 +85,7 @@ static const char *const known[] = {
     "BATON_PREFILL",
     "BATON_PREFIX_CACHE",
     "BATON_PREFIX_EVICTION",
+    "BATON_PRIORITY",
     "BATON_RANDOM_WEIGHTS",
     "BATON_READY_FD",
     "BATON_READY_FILE",

@@ -2,10 +2,15 @@
 
 #include "common/base/str.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_SALT_BYTES 256
+
+static_assert((int)PRIORITY_HIGH == (int)BATON__WORKER__V1__PRIORITY__PRIORITY_HIGH &&
+                  (int)PRIORITY_OFFLINE == (int)BATON__WORKER__V1__PRIORITY__PRIORITY_OFFLINE,
+              "enum priority has the protocol's numbers");
 
 static enum status check_ids(const uint32_t *ids, size_t count, uint32_t vocab, struct error *err)
 {
@@ -51,6 +56,9 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     if (in->cache_salt_bytes > MAX_SALT_BYTES)
         return error_set(err, STATUS_INVALID, "a cache salt of %zu bytes, at most %d are taken",
                          in->cache_salt_bytes, MAX_SALT_BYTES);
+    if ((uint32_t)in->priority >= PRIORITIES)
+        return error_set(err, STATUS_INVALID, "priority %d is none that is known",
+                         (int)in->priority);
     uint64_t total = (uint64_t)in->prompt_count + in->emitted_count;
     if (in->prompt_count == 0 || total > UINT32_MAX / 8)
         return error_set(err, STATUS_INVALID,
@@ -67,6 +75,7 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     spec->token_count = (uint32_t)total;
     spec->emitted_count = (uint32_t)in->emitted_count;
     spec->sampling = sampling;
+    spec->priority = (enum priority)in->priority;
     spec->root =
         prefix_hash_root(info->model_hash, info->numerics_id, in->cache_salt, in->cache_salt_bytes);
     return STATUS_OK;

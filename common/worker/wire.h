@@ -8,7 +8,7 @@
 #include "common/handoff/handoff.h"
 #include "proto/worker.pb-c.h"
 
-/* prompt + emitted, the sampling and the tenant of a Prefill or Decode to the worker `info`, checked: ids below its vocab, limits
+/* prompt + emitted, the sampling, the tenant and the priority of a Prefill or Decode to the worker `info`, checked: ids below its vocab, limits
  * as in sampling_validate. On success `spec` owns its tokens. */
 struct wire_prompt {
     const uint32_t *prompt, *emitted;
@@ -16,6 +16,7 @@ struct wire_prompt {
     const Baton__Worker__V1__Sampling *sampling; /* may be NULL: an error */
     const void *cache_salt;
     size_t cache_salt_bytes;
+    Baton__Worker__V1__Priority priority;
 };
 enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
                                struct sequence_spec *spec, struct error *err) WARN_UNUSED;

@@ -19,10 +19,10 @@ import baton_pb2_grpc as pb_grpc  # noqa: E402
 SAMPLING = {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "ignore_eos"}
 
 
-def request(prompt, stop=(), stop_ids=(), request_id="", logits_hash=False, **sampling):
+def request(prompt, stop=(), stop_ids=(), request_id="", logits_hash=False, priority=pb.PRIORITY_NORMAL, **sampling):
     """prompt: text or a list of ids."""
     assert not set(sampling) - SAMPLING, sampling
-    message = pb.GenerateRequest(request_id=request_id, sampling=pb.Sampling(**sampling),
+    message = pb.GenerateRequest(request_id=request_id, priority=priority, sampling=pb.Sampling(**sampling),
                                  stop=pb.Stop(strings=stop, token_ids=stop_ids),
                                  output=pb.Output(return_timing=True, return_logits_hash=logits_hash))
     if isinstance(prompt, str):

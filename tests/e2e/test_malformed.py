@@ -37,10 +37,10 @@ IDS = field(4, 2, field(1, 2, b"\x01\x02"))
 
 
 def nested(depth):
-    """Groups and messages inside each other; field 9 is nobody's."""
+    """Groups and messages inside each other; field 99 is nobody's."""
     body = b""
     for _ in range(depth):
-        body = field(9, 2, body)
+        body = field(99, 2, body)
     return TEXT + body
 
 
@@ -97,6 +97,7 @@ CASES = [
     ("a stop of 257 bytes", GENERATE, request("a", stop=["x" * 257]), INVALID, "invalid_stop", "got 257"),
     ("65 stop ids", GENERATE, request("a", stop_ids=[1] * 65), INVALID, "invalid_stop", "at most 64"),
     ("a stop id beyond the vocabulary", GENERATE, request("a", stop_ids=[2048]), INVALID, "invalid_token_id", "2048"),
+    ("a priority that is none", GENERATE, pb.GenerateRequest(text="a", priority=3), INVALID, "invalid_priority", "got 3"),
     ("another model", GENERATE, pb.GenerateRequest(text="a", model="gpt-5"), NOT_FOUND, "model_not_found", '"gpt-5" is not served here'),
     ("a request_id with a blank", GENERATE, request("a", request_id="two words"), INVALID, "invalid_request_id", "printable ASCII"),
     ("a request_id that is not ASCII", GENERATE, request("a", request_id="naïve"), INVALID, "invalid_request_id", "printable ASCII"),

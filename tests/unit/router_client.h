@@ -63,7 +63,8 @@ static const struct rpc_handlers client_handlers = {.message = client_on_message
 struct ask {
     uint32_t prompt_tokens; /* 8 */
     uint32_t max_tokens;    /* 4 */
-    uint64_t deadline_us;   /* none */
+    uint32_t priority;
+    uint64_t deadline_us; /* none */
     const char *request_id, *text, *stop;
     bool ids_with_hashes;
 };
@@ -80,6 +81,7 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     Baton__V1__Stop stop = BATON__V1__STOP__INIT;
     prompt.ids = ids;
     prompt.n_ids = ask->prompt_tokens ? ask->prompt_tokens : 8;
+    request.priority = (Baton__V1__Priority)ask->priority;
     request.request_id = (char *)(ask->request_id ? ask->request_id : "");
     if (ask->text) {
         request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;

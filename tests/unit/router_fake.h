@@ -35,7 +35,7 @@ struct seen {
     uint32_t handle_id, handle_blocks;
     char source_address[128], source_name[64], request_name[160];
     uint64_t seed;
-    uint32_t max_tokens;
+    uint32_t max_tokens, priority;
 };
 
 struct fake {
@@ -111,7 +111,8 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .attempt = prefill->attempt,
                              .prompt_count = (uint32_t)prefill->n_prompt,
                              .seed = prefill->sampling->seed,
-                             .max_tokens = prefill->sampling->max_tokens};
+                             .max_tokens = prefill->sampling->max_tokens,
+                             .priority = (uint32_t)prefill->priority};
         fake_copy_emitted(&seen, prefill->n_emitted, prefill->emitted);
         snprintf(seen.request_name, sizeof seen.request_name, "%s", prefill->request_name);
     } else if (down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_DECODE) {
@@ -122,6 +123,7 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .prompt_count = (uint32_t)decode->n_prompt,
                              .seed = decode->sampling->seed,
                              .max_tokens = decode->sampling->max_tokens,
+                             .priority = (uint32_t)decode->priority,
                              .has_handle = decode->handle != NULL};
         if (decode->handle) {
             seen.handle_id = decode->handle->id;

@@ -58,6 +58,7 @@ static void test_what_is_left_out_stays_out(void **state)
     const Baton__V1__Sampling *s = got.request->sampling;
     assert_int_equal(got.request->input_case, BATON__V1__GENERATE_REQUEST__INPUT_TEXT);
     assert_string_equal(got.request->text, "Once");
+    assert_int_equal(got.request->priority, BATON__V1__PRIORITY__PRIORITY_NORMAL);
     assert_int_equal(s->temperature_presence_case + s->top_k_presence_case +
                          s->top_p_presence_case + s->min_p_presence_case + s->seed_presence_case +
                          s->max_tokens_presence_case + s->min_tokens_presence_case +
@@ -75,7 +76,7 @@ static void test_every_flag_reaches_the_request(void **state)
         BUILD(NULL, "--prompt-ids", "1,2,3", "--prompt-ids=4", "--temperature=0", "--top-k=5",
               "--top-p=0.5", "--min-p=0.25", "--seed=18446744073709551615", "--max-tokens=7",
               "--min-tokens=2", "--ignore-eos", "--stop=a", "--stop=b", "--stop-id=9,8",
-              "--logits-hash", "--json", "--model=m", "--request-id=r");
+              "--logits-hash", "--json", "--model=m", "--request-id=r", "--priority=offline");
     assert_int_equal(got.status, STATUS_OK);
     const Baton__V1__Sampling *s = got.request->sampling;
     assert_int_equal(got.request->token_ids->n_ids, 4);
@@ -89,6 +90,7 @@ static void test_every_flag_reaches_the_request(void **state)
     assert_int_equal(got.request->stop->token_ids[1], 8);
     assert_true(got.request->output->return_logits_hash);
     assert_string_equal(got.request->model, "m");
+    assert_int_equal(got.request->priority, BATON__V1__PRIORITY__PRIORITY_OFFLINE);
     assert_string_equal(got.request->request_id, "r");
     arena_deinit(&got.arena);
 }

@@ -97,6 +97,22 @@ static void test_model_defaults_lie_between(void **state)
     assert_true(f.params.seed_given);
 }
 
+static void test_priorities(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    for (int priority = -1; priority <= PRIORITIES; priority++) {
+        bool is_one = priority >= 0 && priority < PRIORITIES;
+        f.request.priority = (Baton__V1__Priority)priority;
+        assert_int_equal(parse(&f), is_one ? REASON_NONE : REASON_INVALID_PRIORITY);
+        if (is_one)
+            assert_int_equal(f.params.priority, priority);
+    }
+    assert_int_equal(PRIORITY_HIGH, BATON__V1__PRIORITY__PRIORITY_HIGH);
+    assert_int_equal(PRIORITY_OFFLINE, BATON__V1__PRIORITY__PRIORITY_OFFLINE);
+}
+
 /* The name comes back in the sentence: on one line, in whole characters. */
 static void test_a_foreign_model_name_is_quoted_safely(void **state)
 {
@@ -385,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_model_defaults_lie_between),
+        cmocka_unit_test(test_priorities),
         cmocka_unit_test(test_a_foreign_model_name_is_quoted_safely),
         cmocka_unit_test(test_request_ids),
         cmocka_unit_test(test_models),

@@ -12,8 +12,11 @@ static void test_one_request(void **state)
     (void)state;
     struct cluster c;
     cluster_start(&c);
-    struct ask ask = {
-        .prompt_tokens = 40, .max_tokens = 3, .request_id = "call-7", .ids_with_hashes = true};
+    struct ask ask = {.prompt_tokens = 40,
+                      .max_tokens = 3,
+                      .request_id = "call-7",
+                      .priority = 2,
+                      .ids_with_hashes = true};
     client_start(&c.world, &c.client, &ask);
     struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
     assert_int_equal(prefill.attempt, 1);
@@ -21,11 +24,13 @@ static void test_one_request(void **state)
     assert_int_equal(prefill.emitted_count, 0);
     assert_int_equal(prefill.max_tokens, 3);
     assert_int_equal(prefill.seed, 42);
+    assert_int_equal(prefill.priority, 2);
     assert_string_equal(prefill.request_name, "call-7");
     fake_opened(&c.prefill, &prefill, 17);
     struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
     assert_int_equal(decode.request, prefill.request);
     assert_int_equal(decode.attempt, 1);
+    assert_int_equal(decode.priority, 2);
     assert_true(decode.has_handle);
     assert_int_equal(decode.handle_id, 17);
     assert_int_equal(decode.handle_blocks, 3);

@@ -2,6 +2,7 @@
 #ifndef BATON_ENGINE_SCHED_SEQUENCE_H
 #define BATON_ENGINE_SCHED_SEQUENCE_H
 
+#include "common/domain/priority.h"
 #include "common/domain/sampling.h"
 #include "common/engine/sched/kv_blocks.h"
 #include "common/engine/sched/prefix_cache.h"
@@ -25,13 +26,6 @@ enum sequence_plan {
     PLAN_LOCAL,    /* compute the prompt here and decode here */
 };
 
-/* Who goes first, above every policy. */
-enum priority {
-    PRIORITY_NORMAL,
-    PRIORITY_HIGH,
-    PRIORITY_OFFLINE, /* only what the others leave: no blocks while one of them waits, the rest of a step's budget */
-    PRIORITIES
-};
 #define PRIORITY_CLASSES 3
 uint32_t priority_class(enum priority priority); /* 0 first */
 

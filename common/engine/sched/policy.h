@@ -10,7 +10,8 @@
  *
  * The bound: behind those that the policy prefers, nobody waits for rows longer than `starve_us`. From then on it is kept waiting only by
  * higher classes and by those of its class that starved, too, and came before it (mlfq: each for one quantum). fcfs has nobody to
- * prefer but prompts that were begun, and those end.
+ * prefer but prompts that were begun, and those end. All that is among answers, and among prompts: a step's answers come before its
+ * prompts (batch_plan), so where a step has fewer places than there are sequences (max_batch_sequences), prompts also wait for a place.
  */
 #ifndef BATON_ENGINE_SCHED_POLICY_H
 #define BATON_ENGINE_SCHED_POLICY_H

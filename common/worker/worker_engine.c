@@ -70,8 +70,11 @@ static void settle_chunk(struct worker *worker)
     struct engine_limits limits = engine_measure_limits(worker->engine);
     uint32_t rows = cost_model_saturation_rows(engine_shape(worker->engine), limits.weight_bytes,
                                                limits.read_gbs, limits.peak_gflops);
-    if (rows && rows < WORKER_CHUNK_TOKENS)
-        *chunk = rows > CHUNK_LEAST_TOKENS ? rows : CHUNK_LEAST_TOKENS;
+    uint32_t block = worker->config.block_tokens; /* readers are told of whole blocks */
+    if (rows && rows < CHUNK_LEAST_TOKENS)
+        *chunk = block > CHUNK_LEAST_TOKENS ? block : CHUNK_LEAST_TOKENS;
+    else if (rows && rows < WORKER_CHUNK_TOKENS)
+        *chunk = (rows + block - 1) / block * block;
     log_info(MODULE,
              "msg=\"rows that fill a step are measured\" rows=%u read_gbs=%.1f peak_gflops=%.0f "
              "chunk_tokens=%u",

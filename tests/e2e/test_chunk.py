@@ -13,7 +13,7 @@ def test_a_prefill_worker_fills_steps_to_the_measured_length(start_cluster, conn
     measured = re.search(r'msg="rows that fill a step are measured" rows=(\d+) read_gbs=(\S+) peak_gflops=(\d+) chunk_tokens=(\d+)', log)
     rows, chunk = int(measured[1]), int(measured[4])
     assert float(measured[2]) > 0 and (rows > 0) == (int(measured[3]) > 0)
-    assert chunk == (min(max(rows, 128), 512) if rows else 512)
+    assert chunk == (min(max(-(-rows // 32) * 32, 128), 512) if rows else 512)
     assert re.search(rf'msg="sizes".* chunk_tokens={chunk} ', log)
     assert re.search(r'msg="sizes".* chunk_tokens=512 ', (cluster.folder / "logs/decode-0.log").read_text())
     connect(cluster).generate(PROMPT, max_tokens=2, ignore_eos=True)

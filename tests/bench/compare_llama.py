@@ -128,8 +128,9 @@ def run_theirs(machine, options, shape, weights, threads):
         deep, more = batched(machine, options, gguf, threads, (LONG, 1), (1,))
         wide, most = batched(machine, options, gguf, threads, (1,), (*BATCHES, 1))
         others = max(others, more, most)
-        speeds |= {f"prefill {LONG}": deep[LONG, 1]["speed_pp"], f"decode at {LONG}": deep[LONG, 1]["speed_tg"]}
-        speeds |= {f"decode, batch {batch}": wide[1, batch]["speed_tg"] for batch in BATCHES}
+        if (LONG, 1) in deep:
+            speeds |= {f"prefill {LONG}": deep[LONG, 1]["speed_pp"], f"decode at {LONG}": deep[LONG, 1]["speed_tg"]}
+        speeds |= {f"decode, batch {batch}": wide[1, batch]["speed_tg"] for batch in BATCHES if (1, batch) in wide}
     return {name: {"tokens_per_s": speed} for name, speed in speeds.items()}, others
 
 

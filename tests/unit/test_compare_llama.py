@@ -8,7 +8,7 @@ import sys
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-# Each call's speed is its number: 1, 2, 3 ... of its side; ours are ten times that. The 3rd of llama-bench may be told to fail.
+# Each call's speed is its number: 1, 2, 3 ... of its side; ours are ten times that. The 2nd of llama-bench may be told to fail.
 BATON = """
 turn = count("baton")
 out = sys.argv[sys.argv.index("--json") + 1]
@@ -19,18 +19,17 @@ json.dump({"engines": [{"figures": figures}]}, open(out, "w"))
 """
 LLAMA_BENCH = """
 turn = count("llama-bench")
-if turn == 3 and os.path.exists(os.path.join(here, "fail")):
+if turn == 2 and os.path.exists(os.path.join(here, "fail")):
     sys.exit("out of luck")
-decode = sys.argv[sys.argv.index("-p") + 1] == "0"
-json.dump([{"n_prompt": 0 if decode else tokens, "n_gen": 32 if decode else 0, "n_depth": depth, "avg_ts": float(turn)}
-           for tokens, depth in ((512, 0), (2048, 2048))] if decode else
-          [{"n_prompt": tokens, "n_gen": 0, "n_depth": 0, "avg_ts": float(turn)} for tokens in (512, 2048)], sys.stdout)
+json.dump([{"n_prompt": prompt, "n_gen": steps, "avg_ts": float(turn)} for prompt, steps in ((16, 0), (512, 0), (0, 32))], sys.stdout)
 """
 BATCHED = """
 turn = count("llama-batched-bench")
 print("main: noise")
-for batch in (8, 16)[:1 + (not os.path.exists(os.path.join(here, "cut")))]:
-    print(json.dumps({"pl": batch, "speed_tg": float(turn)}))
+listed = lambda flag: [int(number) for number in sys.argv[sys.argv.index(flag) + 1].split(",")]
+for prompt, batch in [(prompt, batch) for prompt in listed("-npp") for batch in listed("-npl")]:
+    if batch != 16 or not os.path.exists(os.path.join(here, "cut")):
+        print(json.dumps({"pp": prompt, "pl": batch, "speed_pp": 100.0 * turn, "speed_tg": float(turn)}))
 """
 HEAD = """#!{python}
 import json, os, sys
@@ -62,7 +61,7 @@ def calls(tmp_path):
     return (tmp_path / "calls").read_text().split()
 
 
-ROUND = [["baton"], ["llama-bench", "llama-bench", "llama-batched-bench"]]
+ROUND = [["baton"], ["llama-bench", "llama-batched-bench", "llama-batched-bench"]]
 ALL = sum(ROUND + ROUND[::-1] + ROUND, [])
 
 
@@ -87,10 +86,11 @@ def test_the_table(run, tmp_path):
     assert calls(tmp_path) == ALL
     rows = {row[1].strip(): [cell.strip() for cell in row[2:5]]
             for row in (line.split("|") for line in done.stdout.splitlines() if line.startswith("| "))}
-    # llama-bench is called twice a round: 1 and 2, 3 and 4, 5 and 6; the batched one once; ours say 10, 20, 30.
-    assert rows["prefill 512"] == ["20.00", "3.00", "**6.67**"]
-    assert rows["decode at 2048"] == ["20.00", "4.00", "**5.00**"]
-    assert rows["decode, batch 16"] == ["20.00", "2.00", "**10.00**"]
+    # llama-bench is called once a round; the batched one twice: 1 and 2, 3 and 4, 5 and 6; ours say 10, 20, 30.
+    assert rows["prefill 512"] == ["20.00", "2.00", "**10.00**"]
+    assert rows["decode at 2048"] == ["20.00", "3.00", "**6.67**"]
+    assert rows["decode, batch 16"] == ["20.00", "4.00", "**5.00**"]
+    assert rows["prefill 2048"] == ["20.00", "300.00", "0.07 < 1.3"]
     assert rows["linear layers of prefill 512, of the instruction's peak"][0] == "90%"
     assert "llama-1.1b, 1 thread, tokens/s, medians of 3 rounds" in done.stdout
 

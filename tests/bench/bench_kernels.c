@@ -2,9 +2,12 @@
  *
  * Linear layers of each type of weights, at 1 to 512 rows, in GFLOP/s beside the register-to-register peak of the
  * instruction they are made of at best, and at one row in GB/s of weights beside a sequential read of the same memory;
- * attention in prefill and decode. Rounds go over
- * everything in turn, so that a disturbance hits all alike; the medians are printed, in time that the thread ran. Weights cycle through more memory than a
- * cache holds.
+ * attention in prefill and decode. Rounds go over everything in turn, so that a disturbance hits all alike; the medians are
+ * printed, in time that the thread ran. Weights cycle through more memory than a cache holds.
+ *
+ * On a virtual machine another tenant's thread may run on the same core, which no clock tells: it takes issue slots, while
+ * the peak, two instructions a cycle, hardly feels it. So calls of many rows are also told by themselves where a short run of
+ * instructions that only need issue slots went at full speed right before and right after.
  */
 #include "kernels/cpu/isa.h"
 #include "kernels/kernels.h"
@@ -17,7 +20,7 @@
 
 enum { MAX_ROUNDS = 99, LAYERS = 8, MAX_ROWS = 512, CONTEXT = 2048, BLOCK_TOKENS = 32 };
 enum { HEADS = 32, KV_HEADS = 4, DIM = 64, HIDDEN = 2048, FFN = 5632, VOCAB = 32000 };
-enum { MODEL_LAYERS = 22 };
+enum { MODEL_LAYERS = 22, MAX_CALLS = 16384 };
 
 static const struct layer_kind {
     const char *name;
@@ -52,6 +55,10 @@ struct layers {
     const char *instruction;
     double rates[COUNTS][MAX_ROUNDS]; /* GFLOP/s over all kinds */
     double kind_512[KINDS][MAX_ROUNDS];
+    struct call {
+        double rate, issue_rate; /* GFLOP/s; the lower one of before and after */
+    } calls[COUNTS][MAX_CALLS];  /* of 128 rows and more */
+    uint32_t call_count[COUNTS];
     double read_of_weights[MAX_ROUNDS]; /* GB/s at one row */
     double peak[MAX_ROUNDS], read_limit[MAX_ROUNDS];
 };
@@ -60,6 +67,7 @@ struct bench {
     struct kernels *kernels;
     struct layers layers[TYPES];
     uint32_t type_count;
+    double issue_rate; /* the best that was seen */
     struct buffer in, out, table, positions, row_sequence, sequence_rows;
     struct pool {
         struct buffer memory;
@@ -79,6 +87,21 @@ static uint64_t ran_ns(void)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
+
+#define ISSUE_LOOPS 20000
+
+/* Instructions a nanosecond that need nothing but an issue slot: 70 us of them. */
+static double issue_rate(void)
+{
+    uint64_t begin = ran_ns();
+#if defined(__x86_64__)
+    uint64_t loops = ISSUE_LOOPS;
+    __asm__ volatile("1:\n.rept 29\nnop\n.endr\ndec %0\njnz 1b\n" : "+r"(loops)::"cc");
+#endif
+    return ISSUE_LOOPS * 30.0 / (double)(ran_ns() - begin + 1);
+}
+
+#define WHOLE_SHARE 0.93 /* of the best rate that was seen */
 
 static void must(enum status status, const char *what)
 {
@@ -149,16 +172,37 @@ static void bench_open(struct bench *bench, enum isa isa, uint32_t type_count, i
     bench->sequence_rows = numbers(k, 2, 0, MAX_ROWS);
 }
 
-/* Nanoseconds of one layer. Few rows go over all copies, so that weights come from memory. */
-static double run_linear(struct bench *bench, const struct layers *layers, int kind, uint32_t rows)
+/* Nanoseconds of one layer: all copies, so that weights come from memory. */
+static double run_few_rows(struct bench *bench, const struct layers *layers, int kind,
+                           uint32_t rows)
 {
-    uint32_t copies = rows <= 32 ? kinds[kind].copies : 1;
     uint64_t begin = ran_ns();
-    for (uint32_t i = 0; i < copies; i++)
+    for (uint32_t i = 0; i < kinds[kind].copies; i++)
         must(kernels_linear(bench->kernels, &layers->linears[kind][i], &bench->in, rows, false,
                             &bench->out),
              "linear");
-    return (double)(ran_ns() - begin) / copies;
+    return (double)(ran_ns() - begin) / kinds[kind].copies;
+}
+
+/* The same of many rows: call by call. */
+static double run_many_rows(struct bench *bench, struct layers *layers, int kind, int count)
+{
+    uint32_t rows = row_counts[count];
+    double flops = 2.0 * kinds[kind].n * kinds[kind].k * rows, ns = 0;
+    for (uint32_t i = 0; i < kinds[kind].copies; i++) {
+        double before = issue_rate();
+        uint64_t begin = ran_ns();
+        must(kernels_linear(bench->kernels, &layers->linears[kind][i], &bench->in, rows, false,
+                            &bench->out),
+             "linear");
+        double took = (double)(ran_ns() - begin), after = issue_rate();
+        ns += took;
+        if (layers->call_count[count] < MAX_CALLS)
+            layers->calls[count][layers->call_count[count]++] =
+                (struct call){flops / took, fmin(before, after)};
+        bench->issue_rate = fmax(bench->issue_rate, fmax(before, after));
+    }
+    return ns / kinds[kind].copies;
 }
 
 static void measure_linear(struct bench *bench, struct layers *layers, int count, int round)
@@ -167,7 +211,8 @@ static void measure_linear(struct bench *bench, struct layers *layers, int count
     uint32_t rows = row_counts[count];
     for (int kind = 0; kind < KINDS; kind++) {
         double size = (double)kinds[kind].n * kinds[kind].k;
-        double mean_ns = run_linear(bench, layers, kind, rows);
+        double mean_ns = rows < 128 ? run_few_rows(bench, layers, kind, rows)
+                                    : run_many_rows(bench, layers, kind, count);
         uint32_t copies = kinds[kind].copies;
         flops += 2 * size * rows * copies;
         bytes += (double)layers->linears[kind][0].packed.bytes * copies;
@@ -232,6 +277,8 @@ static void measure_attention(struct bench *bench, struct pool *pool, int round)
 
 static void measure(struct bench *bench, int round)
 {
+    for (int i = 0; i < 500; i++)
+        bench->issue_rate = fmax(bench->issue_rate, issue_rate());
     for (uint32_t i = 0; i < bench->type_count; i++)
         measure_layers(bench, &bench->layers[i], round);
     for (int kind = 0; kind < KV_KINDS; kind++)
@@ -244,15 +291,28 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(const double *values, int count)
+static double median(const double *values, uint32_t count)
 {
-    double sorted[MAX_ROUNDS];
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, ascending);
+    static double sorted[MAX_CALLS];
+    memcpy(sorted, values, count * sizeof *values);
+    qsort(sorted, count, sizeof *sorted, ascending);
     return sorted[count / 2];
 }
 
-static void print_layers(const struct layers *layers, int rounds)
+static void print_whole(const struct bench *bench, const struct layers *layers, int count,
+                        double peak)
+{
+    static double rates[MAX_CALLS];
+    uint32_t whole = 0;
+    for (uint32_t i = 0; i < layers->call_count[count]; i++)
+        if (layers->calls[count][i].issue_rate > WHOLE_SHARE * bench->issue_rate)
+            rates[whole++] = layers->calls[count][i].rate;
+    if (whole)
+        printf("   %3.0f %% in %u of %u calls, the core whole", 100 * median(rates, whole) / peak,
+               whole, layers->call_count[count]);
+}
+
+static void print_layers(const struct bench *bench, const struct layers *layers, uint32_t rounds)
 {
     double peak = median(layers->peak, rounds), read = median(layers->read_limit, rounds);
     printf(" %s weights: %s %.1f GFLOP/s, sequential read %.2f GB/s\n",
@@ -265,6 +325,7 @@ static void print_layers(const struct layers *layers, int rounds)
             double weights = median(layers->read_of_weights, rounds);
             printf("   %6.2f GB/s  %3.0f %% of read", weights, 100 * weights / read);
         }
+        print_whole(bench, layers, count, peak);
         printf("\n");
     }
     for (int kind = 0; kind < KINDS; kind++) {
@@ -274,7 +335,7 @@ static void print_layers(const struct layers *layers, int rounds)
     }
 }
 
-static void print_attention(const struct bench *bench, int kind, int rounds)
+static void print_attention(const struct bench *bench, int kind, uint32_t rounds)
 {
     const struct pool *pool = &bench->pools[kind];
     double prefill = median(pool->attention.prefill, rounds);
@@ -286,12 +347,12 @@ static void print_attention(const struct bench *bench, int kind, int rounds)
            MODEL_LAYERS);
 }
 
-static void print(const struct bench *bench, int rounds)
+static void print(const struct bench *bench, uint32_t rounds)
 {
     struct kernels_info info = kernels_info(bench->kernels);
     printf("%s (%s)\n", info.name, info.isa);
     for (uint32_t i = 0; i < bench->type_count; i++)
-        print_layers(&bench->layers[i], rounds);
+        print_layers(bench, &bench->layers[i], rounds);
     for (int kind = 0; kind < KV_KINDS; kind++)
         print_attention(bench, kind, rounds);
 }
@@ -315,6 +376,6 @@ int main(int argc, char **argv)
         for (int i = 0; i < count; i++)
             measure(&benches[i], round);
     for (int i = 0; i < count; i++)
-        print(&benches[i], rounds);
+        print(&benches[i], (uint32_t)rounds);
     return 0; /* the process's end frees the memory */
 }

@@ -116,6 +116,7 @@ ALWAYS_INLINE void multiply_block(const struct tile_product *product, uint32_t r
     if (!product->pause)
         prefetch_rows(product->out + row * product->out_stride + n, product->out_stride, rows);
     begin_block(product, row, n, rows, sum);
+#pragma GCC unroll 2
     for (uint32_t p = 0; p < product->pairs; p++, next += product->next_step) {
         floats odd[2], even[2];
         __builtin_prefetch(next, 0, 2); /* into the second level */

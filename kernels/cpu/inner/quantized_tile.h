@@ -11,6 +11,8 @@
 
 /* --- rows --- */
 
+#define CACHE_LINE_FLOATS 16
+
 static int32_t sum_of(const int8_t *numbers)
 {
     int32_t sum = 0;
@@ -33,6 +35,9 @@ static void pack_row(const float *row, uint32_t r, uint32_t count, uint32_t k, u
     for (uint32_t begin = 0; begin < k; begin += QUANTIZED_GROUP) {
         uint32_t width = k - begin < QUANTIZED_GROUP ? k - begin : QUANTIZED_GROUP;
         int8_t numbers[QUANTIZED_GROUP] = {0};
+        /* of the row behind this one, whose maximum is looked for next */
+        for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
+            __builtin_prefetch(row + k + begin + i, 0, 2);
         quantize(row + begin, width, scale.inverse, numbers);
         sums[(groups == 1 ? 0 : begin / QUANTIZED_GROUP) * count + r] -=
             zero_point * sum_of(numbers);

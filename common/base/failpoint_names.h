@@ -63,7 +63,10 @@
     X("decode.send_pulled", true, "fail: Pulled is dropped")                                       \
     X("decode.peer_lose", true, "a prefill worker's message has come; fail: the Peer stream ends") \
     X("decode.hello_layout", true, "fail: Hello to a prefill worker names another layout")         \
-    X("decode.hello_numerics", true, "fail: Hello to a prefill worker names other numerics")
+    X("decode.hello_numerics", true, "fail: Hello to a prefill worker names other numerics")       \
+    /* baton quantize. */                                                                          \
+    X("quantize.matrix", false, "a matrix is about to be written beside the new model's name")    \
+    X("quantize.named", false, "the new weights have their name, config.json hasn't")
 /* clang-format on */
 
 #endif

@@ -1,5 +1,6 @@
 #include "common/cli/cmd_quantize.h"
 
+#include "common/base/failpoint.h"
 #include "common/config/config.h"
 #include "common/engine/model/quantize_folder.h"
 
@@ -37,8 +38,9 @@ int cmd_quantize(int argc, char **argv)
     struct quantize_report report;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    if (quantize_folder(settings.model, types[settings.type], settings.out, &report, &err) !=
-        STATUS_OK) {
+    if (failpoint_init("quantize", &err) != STATUS_OK ||
+        quantize_folder(settings.model, types[settings.type], settings.out, &report, &err) !=
+            STATUS_OK) {
         fprintf(stderr, "%s: %s\n", program.name, err.text);
         return 1;
     }

@@ -350,6 +350,11 @@ static void test_what_cannot_be_quantized(void **state)
     quantize("llama", 0);
     expect_sentence(quantize_folder(golden("llama"), MODEL_INT8, model_folder, &report, &err), &err,
                     "config.json: it is there already");
+    model_clear(other_folder);
+    model_write(other_folder, "model.safetensors", "somebody's", 10);
+    expect_sentence(quantize_folder(golden("llama"), MODEL_INT8, other_folder, &report, &err), &err,
+                    "model.safetensors: it is there already");
+    model_clear(other_folder);
     expect_sentence(quantize_folder(model_folder, MODEL_INT8, other_folder, &report, &err), &err,
                     "it is quantized already");
     expect_sentence(quantize_folder("tests", MODEL_INT8, other_folder, &report, &err), &err,

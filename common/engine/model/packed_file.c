@@ -4,21 +4,19 @@
 #include "common/base/failpoint.h"
 #include "common/domain/content_hash.h"
 #include "common/engine/model/load_progress.h"
+#include "common/engine/model/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PATH_BYTES    4096
 #define PIECES_A_TURN 64 /* between two words about the progress */
 
 static enum status refused(struct error *err, const char *what)
@@ -201,106 +199,54 @@ void packed_file_unmap(struct packed_map *map)
 
 /* --- writing --- */
 
-static enum status write_at(int fd, const char *bytes, size_t count, uint64_t offset,
-                            struct error *err)
-{
-    while (count > 0) {
-        ssize_t put = pwrite(fd, bytes, count, (off_t)offset);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return refused(err, "it can't be written");
-        bytes += put;
-        count -= (size_t)put;
-        offset += (uint64_t)put;
-    }
-    return STATUS_OK;
-}
-
-static enum status write_pieces(int fd, const struct packed_header *header, const char *data,
-                                struct load_progress *progress, uint64_t *checksums,
-                                struct error *err)
+static enum status write_pieces(const struct whole_file *file, const struct packed_header *header,
+                                const char *data, struct load_progress *progress,
+                                uint64_t *checksums, struct error *err)
 {
     for (uint64_t i = 0; i < header->piece_count; i++) {
         uint64_t bytes = packed_piece_bytes(header, i), begin = i * PACKED_PIECE_BYTES;
         checksums[i] = content_hash(data + begin, bytes);
-        TRY(write_at(fd, data + begin, bytes, header->data_offset + begin, err));
+        TRY(whole_file_put(file, data + begin, bytes, header->data_offset + begin, err));
         load_progress_add(progress, bytes, clock_now_us());
     }
     return STATUS_OK;
 }
 
-static enum status write_all(int fd, const struct packed_header *header, const char *data,
-                             struct load_progress *progress, struct error *err)
+static enum status write_all(const struct whole_file *file, const struct packed_header *header,
+                             const char *data, struct load_progress *progress, struct error *err)
 {
     uint64_t bytes = header->data_offset + header->data_bytes;
     char *start = calloc(1, header->header_bytes);
     if (!start)
         return error_set(err, STATUS_LIMIT, "no memory for its header");
     enum status status = STATUS_OK;
-    if (ftruncate(fd, 0) != 0) /* what an earlier one left */
-        status = refused(err, "it can't be written");
-    if (status == STATUS_OK && fallocate(fd, 0, 0, (off_t)bytes) != 0 && errno != EOPNOTSUPP)
+    if (fallocate(file->fd, 0, 0, (off_t)bytes) != 0 && errno != EOPNOTSUPP)
         status = refused(err, "there is no room for it");
     if (status == STATUS_OK) {
         uint64_t *checksums = (uint64_t *)(start + sizeof *header);
         memcpy(start, header, sizeof *header);
-        status = write_pieces(fd, header, data, progress, checksums, err);
+        status = write_pieces(file, header, data, progress, checksums, err);
         checksums[header->piece_count] = content_hash(start, header->header_bytes - 8);
     }
     if (status == STATUS_OK)
-        status = write_at(fd, start, header->header_bytes, 0, err);
-    if (status == STATUS_OK && fsync(fd) != 0)
-        status = refused(err, "fsync");
+        status = whole_file_put(file, start, header->header_bytes, 0, err);
     free(start);
     return status;
-}
-
-/* Ours alone, and still what is under that name: its former writer may have renamed it since we opened it. */
-static enum status lock_temporary(int fd, const char *path, struct error *err)
-{
-    struct stat open_file, named;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &open_file) == 0 &&
-        stat(path, &named) == 0 && open_file.st_ino == named.st_ino &&
-        open_file.st_dev == named.st_dev)
-        return STATUS_OK;
-    return error_set(err, STATUS_UNAVAILABLE, "another process writes it just now");
-}
-
-static void sync_folder(const char *path)
-{
-    char copy[PATH_BYTES];
-    snprintf(copy, sizeof copy, "%s", path);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    (void)fsync(fd); /* at worst the name is lost with the power, and the file made again */
-    close(fd);
 }
 
 enum status packed_file_write(const char *path, const struct packed_header *header,
                               const char *data, struct load_progress *progress, struct error *err)
 {
-    char temporary[PATH_BYTES];
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
-        return error_set(err, STATUS_INVALID, "%.200s...: the path is too long", path);
-    int fd = open(temporary, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-    if (fd < 0)
-        return error_set(err, STATUS_IO, "%s: %s", path, strerror(errno));
-    enum status status = lock_temporary(fd, temporary, err);
-    if (status == STATUS_OK) {
-        status = write_all(fd, header, data, progress, err);
-        if (status == STATUS_OK && FAILPOINT_FAILS("weights.keep")) {
-            errno = ENOSPC;
-            status = refused(err, "it can't be written");
-        }
-        if (status == STATUS_OK && rename(temporary, path) != 0)
-            status = refused(err, "rename");
-        if (status == STATUS_OK)
-            sync_folder(path);
-        else
-            unlink(temporary);
+    struct whole_file file;
+    enum status status = whole_file_begin(&file, path, err);
+    if (status == STATUS_OK)
+        status = write_all(&file, header, data, progress, err);
+    if (status == STATUS_OK && FAILPOINT_FAILS("weights.keep")) {
+        errno = ENOSPC;
+        status = refused(err, "it can't be written");
     }
-    close(fd);
+    if (status == STATUS_OK)
+        status = whole_file_end(&file, err);
+    whole_file_drop(&file);
     return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
 }

@@ -25,9 +25,8 @@ enum status packed_file_map(const char *path, const struct packed_header *expect
                             struct packed_map *map, struct error *err) WARN_UNUSED;
 void packed_file_unmap(struct packed_map *map);
 
-/* data: of header->data_bytes, as the plan lays it out. Beside `path` as PATH.tmp, under a lock, then under its name,
- * after all of it is on the disk. STATUS_UNAVAILABLE: another process writes it just now. On failure the old file, if
- * there is one, stays, and no other. */
+/* data: of header->data_bytes, as the plan lays it out. There whole or not at all (whole_file.h); STATUS_UNAVAILABLE: another
+ * process writes it just now. On failure the old file, if there is one, stays, and no other. */
 enum status packed_file_write(const char *path, const struct packed_header *header,
                               const char *data, struct load_progress *progress,
                               struct error *err) WARN_UNUSED;

@@ -34,16 +34,26 @@ static enum status path_of(const char *dir, const char *name, char path[PATH_BYT
     return error_set(err, STATUS_LIMIT, "the path of %s is too long", name);
 }
 
+static enum status find(const char *dir, const char *name, char path[PATH_BYTES], bool *found,
+                        struct error *err)
+{
+    TRY(path_of(dir, name, path, err));
+    *found = access(path, F_OK) == 0;
+    return STATUS_OK;
+}
+
 enum status quantize_files_make_target(const char *out_dir, struct error *err)
 {
-    static const char *const model_files[] = {"config.json", "model.safetensors",
-                                              "model.safetensors.index.json"};
+    static const char *const model_files[] = {"config.json", "model.safetensors.index.json",
+                                              "model.safetensors"};
     char path[PATH_BYTES];
+    bool stopped, found;
     if (mkdir(out_dir, 0755) != 0 && errno != EEXIST)
         return error_set(err, STATUS_IO, "%s: %s", out_dir, strerror(errno));
+    TRY(find(out_dir, "config.json.tmp", path, &stopped, err));
     for (size_t i = 0; i < sizeof model_files / sizeof *model_files; i++) {
-        TRY(path_of(out_dir, model_files[i], path, err));
-        if (access(path, F_OK) == 0)
+        TRY(find(out_dir, model_files[i], path, &found, err));
+        if (found && !(stopped && strcmp(model_files[i], "model.safetensors") == 0))
             return error_set(err, STATUS_INVALID,
                              "%s: it is there already: a folder without a model is wanted", path);
     }
@@ -105,10 +115,9 @@ static enum status copy_small_file(const struct quantize_files *files, const cha
 /* The source's config.json and one member more, in front of its last brace. */
 static enum status write_config(const struct quantize_files *files, struct error *err)
 {
-    char source[PATH_BYTES], target[PATH_BYTES];
+    char source[PATH_BYTES];
     struct str text;
     TRY(path_of(files->model_dir, "config.json", source, err));
-    TRY(path_of(files->out_dir, "config.json", target, err));
     str_init(&text, CONFIG_LIMIT);
     enum status status = read_file(source, &text, err);
     char *brace = status == STATUS_OK ? strrchr(text.data, '}') : NULL;
@@ -125,7 +134,9 @@ static enum status write_config(const struct quantize_files *files, struct error
         if (files->layers == WEIGHT_INT4)
             str_addf(&whole, ",\n    \"group_size\": %d", QUANTIZATION_GROUP_SIZE);
         str_add(&whole, "\n  }\n}\n");
-        status = write_file(target, &whole, err);
+        status = whole_file_put(files->config, whole.data, whole.length, 0, err);
+        if (status != STATUS_OK)
+            status = error_prefix(err, status, "%s", files->config->path);
         str_deinit(&whole);
     }
     str_deinit(&text);

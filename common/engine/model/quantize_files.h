@@ -3,17 +3,19 @@
 #ifndef BATON_ENGINE_MODEL_QUANTIZE_FILES_H
 #define BATON_ENGINE_MODEL_QUANTIZE_FILES_H
 
-#include "common/base/status.h"
+#include "common/engine/model/whole_file.h"
 #include "kernels/kernels.h"
 
 struct quantize_files {
     const char *model_dir, *out_dir;
-    enum weight_type layers; /* quantized; what config.json says */
+    enum weight_type layers;   /* quantized; what config.json says */
+    struct whole_file *config; /* begun: config.json; the caller ends it */
 };
 
-/* Makes the folder where there is none. STATUS_INVALID: a model is in it already. */
+/* Makes the folder where there is none. STATUS_INVALID: a model is in it already. What a run that was stopped left is none:
+ * config.json.tmp says that the weights beside it are of such a run, even under their name. */
 enum status quantize_files_make_target(const char *out_dir, struct error *err) WARN_UNUSED;
-/* config.json, last of all, is what makes a folder a model: who is stopped on the way leaves none. */
+/* The small files, and what config.json will hold. */
 enum status quantize_files_copy(const struct quantize_files *files, struct error *err) WARN_UNUSED;
 /* After a failure: config.json and the weights. */
 void quantize_files_remove_model(const char *out_dir);

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/str.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/quantize_files.h"
@@ -11,14 +12,11 @@
 #include "common/engine/model/weights.h"
 #include "common/json/json_quote.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NAME_BYTES   512
 #define HEADER_LIMIT ((size_t)32 << 20)
@@ -45,7 +43,7 @@ struct folder {
     struct output *outputs;
     size_t output_count;
     uint64_t data_begin, data_bytes; /* of the new file */
-    int fd;
+    struct whole_file config_file, weights_file;
     struct kernels *kernels; /* whose threads convert */
     struct row_piece piece;
     struct load_progress progress;
@@ -152,21 +150,29 @@ static enum status plan_outputs(struct folder *folder)
 
 /* --- writing --- */
 
-static enum status write_at(struct folder *folder, uint64_t offset, const void *bytes, size_t count)
+static enum status begin_file(const struct folder *folder, const char *name,
+                              struct whole_file *file)
 {
-    const char *at = bytes;
-    while (count) {
-        ssize_t written = pwrite(folder->fd, at, count, (off_t)offset);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return error_set(folder->err, STATUS_IO, "%s/model.safetensors: %s", folder->out_dir,
-                             strerror(written < 0 ? errno : ENOSPC));
-        at += written;
-        offset += (uint64_t)written;
-        count -= (size_t)written;
-    }
-    return STATUS_OK;
+    char path[WHOLE_FILE_PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/%s", folder->out_dir, name) >= (int)sizeof path)
+        return error_set(folder->err, STATUS_LIMIT, "%.100s...: the path is too long",
+                         folder->out_dir);
+    enum status status = whole_file_begin(file, path, folder->err);
+    return status == STATUS_OK ? status : error_prefix(folder->err, status, "%s", path);
+}
+
+static enum status end_file(const struct folder *folder, struct whole_file *file)
+{
+    enum status status = whole_file_end(file, folder->err);
+    return status == STATUS_OK ? status : error_prefix(folder->err, status, "%s", file->path);
+}
+
+static enum status write_at(const struct folder *folder, uint64_t offset, const void *bytes,
+                            size_t count)
+{
+    const struct whole_file *file = &folder->weights_file;
+    enum status status = whole_file_put(file, bytes, count, offset, folder->err);
+    return status == STATUS_OK ? status : error_prefix(folder->err, status, "%s", file->path);
 }
 
 static enum status write_header(struct folder *folder)
@@ -250,6 +256,7 @@ static enum status write_tensors(struct folder *folder)
             TRY(write_at(folder, folder->data_begin + out->offset, info.bytes, info.byte_count));
         if (out->part != NUMBERS)
             continue;
+        FAILPOINT("quantize.matrix");
         const struct output *scales = find_output(folder, out->source, SCALES);
         uint32_t rows = (uint32_t)info.shape[0], columns = (uint32_t)info.shape[1];
         for (uint32_t row = 0, count; row < rows; row += count) {
@@ -262,22 +269,14 @@ static enum status write_tensors(struct folder *folder)
 
 static enum status write_weights(struct folder *folder)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/model.safetensors", folder->out_dir) >= (int)sizeof path)
-        return error_set(folder->err, STATUS_LIMIT, "%.100s...: the path is too long",
-                         folder->out_dir);
     TRY(row_piece_init(&folder->piece, folder->err));
-    folder->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (folder->fd < 0)
-        return error_set(folder->err, STATUS_IO, "%s: %s", path, strerror(errno));
+    TRY(begin_file(folder, "model.safetensors", &folder->weights_file));
     folder->progress = load_progress_begin("quantizing weights", folder->report.source_bytes,
                                            load_progress_terminal(), clock_now_us());
     enum status status = write_header(folder);
     if (status == STATUS_OK)
         status = write_tensors(folder);
     load_progress_end(&folder->progress);
-    if (close(folder->fd) != 0 && status == STATUS_OK)
-        status = error_set(folder->err, STATUS_IO, "%s: %s", path, strerror(errno));
     return status;
 }
 
@@ -309,8 +308,12 @@ static enum status write_all(struct folder *folder)
 {
     struct model_config written;
     TRY(write_weights(folder));
-    struct quantize_files files = {folder->model_dir, folder->out_dir, folder->types.layers};
+    struct quantize_files files = {folder->model_dir, folder->out_dir, folder->types.layers,
+                                   &folder->config_file};
     TRY(quantize_files_copy(&files, folder->err));
+    TRY(end_file(folder, &folder->weights_file));
+    FAILPOINT("quantize.named");
+    TRY(end_file(folder, &folder->config_file));
     return model_config_read(folder->out_dir, &written, folder->err);
 }
 
@@ -320,7 +323,8 @@ enum status quantize_folder(const char *model_dir, enum model_quantization quant
     struct folder folder = {.model_dir = model_dir,
                             .out_dir = out_dir,
                             .types = weight_types_of(quantization, WEIGHT_F32),
-                            .fd = -1,
+                            .config_file = {.fd = -1},
+                            .weights_file = {.fd = -1},
                             .err = err};
     ASSERT(quantization != MODEL_FLOAT);
     enum status status = check_source(&folder);
@@ -328,10 +332,14 @@ enum status quantize_folder(const char *model_dir, enum model_quantization quant
         status = plan_outputs(&folder);
     if (status == STATUS_OK)
         status = quantize_files_make_target(out_dir, err);
+    if (status == STATUS_OK) /* begun first and ended last: its lock is that of the folder */
+        status = begin_file(&folder, "config.json", &folder.config_file);
     if (status == STATUS_OK) {
         status = write_all(&folder);
         if (status != STATUS_OK)
             quantize_files_remove_model(out_dir);
+        whole_file_drop(&folder.weights_file);
+        whole_file_drop(&folder.config_file);
     }
     safetensors_close(folder.files);
     free(folder.outputs);

@@ -92,6 +92,9 @@ void weight_cache_keep(const char *path, const struct packed_header *header, con
         log_info("weights",
                  "msg=\"packed weights are kept\" path=\"%s\" bytes=%" PRIu64 " took_ms=%" PRIu64,
                  path, header->data_bytes, (clock_now_us() - started_us) / 1000);
+    else if (status == STATUS_UNAVAILABLE) /* workers that start together pack the same */
+        log_info("weights", "msg=\"packed weights are left to another process\" why=\"%s\"",
+                 err.text);
     else
         log_warn("weights", "msg=\"packed weights can't be kept\" why=\"%s\"", err.text);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,9 +21,11 @@ static enum status refused(struct error *err, const char *what)
 static enum status lock(const struct whole_file *file, struct error *err)
 {
     struct stat open_file, named;
-    if (flock(file->fd, LOCK_EX | LOCK_NB) == 0 && fstat(file->fd, &open_file) == 0 &&
-        stat(file->temporary, &named) == 0 && open_file.st_ino == named.st_ino &&
-        open_file.st_dev == named.st_dev)
+    bool locked = flock(file->fd, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno != EWOULDBLOCK)
+        return refused(err, "it can't be locked");
+    if (locked && fstat(file->fd, &open_file) == 0 && stat(file->temporary, &named) == 0 &&
+        open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev)
         return STATUS_OK;
     return error_set(err, STATUS_UNAVAILABLE, "another process writes it just now");
 }

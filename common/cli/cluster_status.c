@@ -156,9 +156,11 @@ static void describe_speed(int64_t bytes_per_second, char *text, size_t size)
 
 void cluster_status_print(const struct cluster_status *status, int64_t now_ms, struct str *out)
 {
-    str_addf(out, "model %s   queue %" PRId64 "   running %" PRId64 "   workers %zu of %zu up",
-             *status->model ? status->model : "-", status->queue, status->running,
-             cluster_status_up(status), status->count);
+    str_addf(out, "model %s", *status->model ? status->model : "-");
+    if (*status->numerics)
+        str_addf(out, "   numerics %s", status->numerics);
+    str_addf(out, "   queue %" PRId64 "   running %" PRId64 "   workers %zu of %zu up",
+             status->queue, status->running, cluster_status_up(status), status->count);
     if (status->router_restarts > 0)
         str_addf(out, "   router restarts %" PRId64, status->router_restarts);
     str_addf(out, "\n\n%-14s %-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %11s %8s %8s %8s\n", "NAME",

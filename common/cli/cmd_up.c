@@ -96,7 +96,8 @@ struct up {
     struct arena arena;
     struct cluster cluster;
     char bin_dir[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
-    bool own_log_dir; /* made by us, removed after a clean end */
+    bool own_log_dir;  /* made by us, removed after a clean end */
+    char numerics[64]; /* as the workers say: weights, keys and values */
 };
 
 /* What a process would say in its own log, here where somebody reads it. */
@@ -178,8 +179,10 @@ static enum status wait_registered(struct up *up, uint64_t deadline_us, struct e
         if (cluster_running(&up->cluster) < up->cluster.count)
             return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
         if (cluster_status_fetch(http, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
-            cluster_status_up(&seen) == wanted)
+            cluster_status_up(&seen) == wanted) {
+            str_copy(up->numerics, sizeof up->numerics, seen.numerics);
             return STATUS_OK;
+        }
         if (clock_now_us() >= deadline_us)
             return error_set(err, STATUS_TIMEOUT,
                              "the router has a session with only %zu of %" PRIu64 " workers%s%s",
@@ -230,6 +233,8 @@ static void print_ready_block(const struct up *up, const struct cluster_file *fi
            " thread%s each\n\n",
            settings->model, settings->prefill, settings->decode,
            up_compute_names[settings->compute], threads, threads == 1 ? "" : "s");
+    if (*up->numerics)
+        printf("  numerics   %s\n", up->numerics);
     printf("  gRPC       %s\n  HTTP       http://%s/status, /metrics, /healthz\n", file->grpc,
            file->http);
     for (size_t i = 1; i < file->count; i++)

@@ -30,6 +30,7 @@ def test_a_session_at_the_terminal(start_cluster):
     table = cluster.command("status")
     assert table.returncode == 0
     assert "workers 2 of 2 up" in table.stdout and "decode-0" in table.stdout
+    assert json.loads(cluster.command("status", "--json").stdout)["numerics"] in table.stdout
 
     with pytest.raises(Failed) as failed:
         cluster.generate(PROMPT, max_tokens=8, model="nobody")
@@ -37,6 +38,13 @@ def test_a_session_at_the_terminal(start_cluster):
     for name in cluster.processes:
         assert cluster.metrics(name)["process_start_time_seconds"] > 0
     assert cluster.metrics("router")['baton_router_requests_total{status="ok"}'] == 2
+
+
+def test_it_says_which_weights_and_kv_it_serves(start_cluster):
+    cluster = start_cluster(model=GOLDEN / "llama", compute="fast", prefill=0, flags=["--weights", "int4", "--kv", "int8"])
+    [served] = [line.split()[1] for line in (cluster.folder / "up.log").read_text().splitlines() if line.startswith("  numerics ")]
+    assert "/w-int4/kv-int8/" in served
+    assert f"   numerics {served}   " in cluster.command("status").stdout
 
 
 def test_ctrl_c_ends_everything(start_cluster):

@@ -95,6 +95,9 @@ static enum status read_lines(struct prefix_trace *trace, FILE *file, char *line
     uint32_t number = 1;
     for (; fgets(line, PREFIX_TRACE_MAX_LINE_BYTES + 1, file); number++) {
         size_t length = strlen(line);
+        if (number == 1 && strncmp(line, "\x1f\x8b", 2) == 0)
+            return error_set(err, STATUS_INVALID, "%s is compressed by gzip: unpack it first",
+                             path);
         if (length && line[length - 1] == '\n')
             length--;
         else if (!feof(file))

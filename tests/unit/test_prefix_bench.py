@@ -1,5 +1,6 @@
 """`baton bench prefix-cache` against the same cache written down in thirty lines, on traces made here: conversations that go on,
 prompts that begin alike, and prompts that come once."""
+import gzip
 import json
 import math
 import os
@@ -144,6 +145,13 @@ def test_a_trace_that_is_none_is_refused(tmp_path, text, told):
     done = run(tmp_path / "t.jsonl")
     assert done.returncode == 1 and told in done.stderr, done.stderr
     assert done.stdout == "" and done.stderr.count("\n") == 1
+
+
+def test_a_compressed_trace_is_refused(tmp_path):
+    (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(GOOD.encode()))
+    done = run(tmp_path / "t.jsonl.gz")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith("t.jsonl.gz is compressed by gzip: unpack it first\n")
 
 
 @pytest.mark.parametrize("flags,told", [

@@ -53,17 +53,12 @@ ALWAYS_INLINE floats widen_number(words packed, uint32_t i, const bool int8)
 
 /* --- keys --- */
 
-/* Into the second-level cache: of VECTOR tokens as much as take_words takes. Both halves of them lie behind each other, each in
- * one run. */
-ALWAYS_INLINE void prefetch(const char *parts[2])
+/* Into the second-level cache, a line after the other: in this order the hardware reads ahead, too. */
+ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
 {
-    const uint32_t bytes = VECTOR / 2 * 4 * sizeof(uint32_t);
-    for (uint32_t i = 0; i < bytes; i += 64) {
-        __builtin_prefetch(parts[0] + i, 0, 2);
-        __builtin_prefetch(parts[1] + i, 0, 2);
-    }
-    parts[0] += bytes;
-    parts[1] += bytes;
+    for (uint32_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + i, 0, 2);
+    return at + bytes;
 }
 
 /* `count` and `int8` are constants at every call, so that the sums live in registers. */
@@ -75,13 +70,16 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
     const size_t stride = scan->tokens->token_bytes;
     const char *quarters[VECTOR / 4];
     find_quarters(scan->tokens, t, quarters);
-    const char *next[] = {token_at(scan->next, t), token_at(scan->next, t + VECTOR / 2)};
+    const char *next = token_at(scan->next, t);
+    const uint32_t half = scan->tokens->head_dim / per_word / 2;
     floats sum[SUM_ROWS];
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
         sum[r] = (floats){0};
     for (uint32_t w = scan->tokens->head_dim / per_word; w > 0; w -= 4) {
-        prefetch(next);
+        if (w == half && VECTOR > RUN_TOKENS)
+            next = token_at(scan->next, t + RUN_TOKENS);
+        next = prefetch(next, VECTOR * 4 * sizeof(uint32_t));
         words four[4];
         take_words(quarters, stride, four);
 #pragma GCC unroll 4
@@ -139,18 +137,20 @@ ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
         sum[r][0] = sum[r][1] = (floats){0};
-    for (uint32_t t = 0; t < scan->token_count; t += RUN_TOKENS) {
+    /* All passes over the tokens together bring in what comes next: a run is as many parts as there are passes. */
+    uint32_t passes = scan->tokens->head_dim / (2 * VECTOR);
+    uint32_t part = d / (2 * VECTOR) * ((scan->token_count + RUN_TOKENS - 1) / RUN_TOKENS);
+    const uint32_t bytes = RUN_TOKENS * (int8 ? 2 * VECTOR : 4 * VECTOR);
+    for (uint32_t t = 0; t < scan->token_count; t += RUN_TOKENS, part++) {
         const char *token = token_at(scan->tokens, t) + column;
-        const char *next = token_at(scan->next, t) + column;
+        const char *next = token_at(scan->next, part / passes * RUN_TOKENS) + part % passes * bytes;
         uint32_t left = scan->token_count - t < RUN_TOKENS ? scan->token_count - t : RUN_TOKENS;
         for (uint32_t i = 0; i < left; i += 2, weights += 2) {
-            __builtin_prefetch(next, 0, 2);
-            __builtin_prefetch(next + stride, 0, 2);
+            next = prefetch(next, bytes / RUN_TOKENS * 2);
             /* behind the last token the weight is zero, and what it weighs any number */
             scan_value(i + 1 < left ? token + stride : token, weights + 1, count, int8, sum);
             scan_value(token, weights, count, int8, sum);
             token += 2 * stride;
-            next += 2 * stride;
         }
     }
 #pragma GCC unroll 12

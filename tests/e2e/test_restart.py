@@ -26,13 +26,15 @@ def test_a_worker_finds_its_place_again(start_cluster, connect, name):
         incarnation = {w["name"]: w["incarnation"] for w in cluster.status()["workers"]}
         cluster.kill(name)
         former = cluster.wait_back(name)
-        assert cluster.processes[name]["address"] == former["address"]
+        taken = (cluster.folder / "logs" / f"{name}.log").read_text().count("Address already in use")
+        # another program may have got one of its ports meanwhile: then it is started once more, with others
+        assert taken or cluster.processes[name]["address"] == former["address"]
         assert {w["name"]: w["incarnation"] for w in cluster.status()["workers"]}[name] != incarnation[name]
         after = client.generate(PROMPT, **ASKED)
         assert (after.ids, after.hashes) == (before.ids, before.hashes)
         assert after.timing.prefills == 1 and after.timing.prefill_worker == "prefill-0", "handed over, not computed on decode"
     assert {other: cluster.pids[other] for other in others} == others, "nothing else was started again"
-    assert cluster.processes[name]["restarts"] == 2
+    assert cluster.processes[name]["restarts"] == 2 + taken
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
 
 

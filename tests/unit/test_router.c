@@ -402,6 +402,8 @@ static void test_workers_that_differ_about_a_token(void **state)
     client_wait_tokens(&c.client, 1);
     fake_token_id(&c.decode, &decode, 1, 102); /* the client has 101 */
     client_wait_end(&c.client, RPC_INTERNAL, "internal");
+    assert_int_equal(c.client.id_count, 1);
+    assert_int_equal(c.client.ids[0], 101);
     cluster_release(&c, &decode);
     client_stop(&c.client);
     cluster_stop(&c);

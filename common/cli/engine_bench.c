@@ -5,6 +5,7 @@
 #include "common/cli/peak_memory.h"
 #include "common/model_config/model_config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -95,22 +96,6 @@ static enum status fill(struct engine_bench *bench, uint32_t depth, struct error
     return engine_moves_done(bench->engine, err);
 }
 
-static enum status prefill(struct engine_bench *bench, const struct bench_figure *figure,
-                           struct error *err)
-{
-    TRY(step(bench, 1, 0, figure->tokens, err));
-    bench->filled = max_u32(bench->filled, figure->tokens);
-    return STATUS_OK;
-}
-
-static enum status decode(struct engine_bench *bench, const struct bench_figure *figure,
-                          struct error *err)
-{
-    for (uint32_t i = 0; i < bench->config.decode_steps; i++)
-        TRY(step(bench, figure->batch, figure->depth + i, 1, err));
-    return STATUS_OK;
-}
-
 /* --- measuring --- */
 
 static uint64_t process_ran_ns(void)
@@ -120,24 +105,65 @@ static uint64_t process_ran_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static enum status measure(struct engine_bench *bench, const struct bench_figure *figure,
-                           struct bench_sample *sample, struct error *err)
+/* Before and behind: the better one is the machine's limit, the other one was disturbed. */
+static void measure_limits(struct engine_bench *bench, struct bench_sample *sample)
 {
-    if (!figure->tokens)
-        TRY(fill(bench, figure->depth, err));
     bench->limits = engine_measure_limits(bench->engine);
+    sample->peak_gflops = fmax(sample->peak_gflops, bench->limits.peak_gflops);
+    sample->read_gbs = fmax(sample->read_gbs, bench->limits.read_gbs);
+}
+
+static void begin(struct engine_bench *bench, struct bench_sample *sample)
+{
+    *sample = (struct bench_sample){0};
+    measure_limits(bench, sample);
+}
+
+/* A step, added to the sample; `ran` is in seconds until `end`. */
+static enum status timed_step(struct engine_bench *bench, uint32_t sequences, uint32_t position,
+                              uint32_t count, struct bench_sample *sample, struct error *err)
+{
     bench->profile = (struct kernels_profile){0};
     uint64_t ran_ns = process_ran_ns(), begun_ns = clock_now_ns();
-    TRY(figure->tokens ? prefill(bench, figure, err) : decode(bench, figure, err));
-    uint64_t ns = clock_now_ns() - begun_ns;
-    ran_ns = process_ran_ns() - ran_ns;
-    double threads_ns = (double)ns * bench->config.kernels.threads;
-    *sample = (struct bench_sample){.seconds = (double)ns * 1e-9,
-                                    .ran = (double)ran_ns / threads_ns,
-                                    .linear_s = (double)bench->profile.linear * 1e-9,
-                                    .attention_s = (double)bench->profile.attention * 1e-9,
-                                    .peak_gflops = bench->limits.peak_gflops,
-                                    .read_gbs = bench->limits.read_gbs};
+    TRY(step(bench, sequences, position, count, err));
+    sample->seconds += (double)(clock_now_ns() - begun_ns) * 1e-9;
+    sample->ran += (double)(process_ran_ns() - ran_ns) * 1e-9;
+    sample->linear_s += (double)bench->profile.linear * 1e-9;
+    sample->attention_s += (double)bench->profile.attention * 1e-9;
+    return STATUS_OK;
+}
+
+static void end(struct engine_bench *bench, struct bench_sample *sample)
+{
+    measure_limits(bench, sample);
+    sample->ran /= sample->seconds * bench->config.kernels.threads;
+}
+
+static enum status measure_prefill(struct engine_bench *bench, const struct bench_figure *figure,
+                                   struct bench_sample *sample, struct error *err)
+{
+    begin(bench, sample);
+    TRY(timed_step(bench, 1, 0, figure->tokens, sample, err));
+    end(bench, sample);
+    bench->filled = max_u32(bench->filled, figure->tokens);
+    return STATUS_OK;
+}
+
+/* One batch at all depths, a step at each in turn: what disturbs the machine for a while hits all of them. The context of one
+ * depth holds that of a lesser one: positions have the same tokens. */
+static enum status measure_depths(struct engine_bench *bench, struct bench_figure *const *figures,
+                                  uint32_t count, uint32_t round, struct error *err)
+{
+    for (uint32_t d = 0; d < count; d++)
+        TRY(fill(bench, figures[d]->depth, err));
+    for (uint32_t d = 0; d < count; d++)
+        begin(bench, &figures[d]->samples[round]);
+    for (uint32_t i = 0; i < bench->config.decode_steps; i++)
+        for (uint32_t d = 0; d < count; d++)
+            TRY(timed_step(bench, figures[d]->batch, figures[d]->depth + i, 1,
+                           &figures[d]->samples[round], err));
+    for (uint32_t d = 0; d < count; d++)
+        end(bench, &figures[d]->samples[round]);
     return STATUS_OK;
 }
 
@@ -153,8 +179,16 @@ enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struc
 {
     if (round == 0)
         TRY(warm_up(bench, err));
-    for (uint32_t i = 0; i < bench->figure_count; i++)
-        TRY(measure(bench, &bench->figures[i], &bench->figures[i].samples[round], err));
+    const struct engine_bench_config *config = &bench->config;
+    struct bench_figure *figure = bench->figures;
+    for (uint32_t i = 0; i < config->prefill.count; i++, figure++)
+        TRY(measure_prefill(bench, figure, &figure->samples[round], err));
+    for (uint32_t b = 0; b < config->batch.count; b++) {
+        struct bench_figure *depths[ENGINE_BENCH_MAX_SIZES];
+        for (uint32_t d = 0; d < config->depth.count; d++)
+            depths[d] = &figure[d * config->batch.count + b];
+        TRY(measure_depths(bench, depths, config->depth.count, round, err));
+    }
     return STATUS_OK;
 }
 

@@ -1,6 +1,6 @@
 /* The forward pass of one engine, measured in rounds: prefills of some sizes, and decode steps at some depths for some batches.
  * Every measurement stands beside what the machine could do just then (engine_measure_limits), which other programs and
- * the host's other guests change by the minute.
+ * the host's other guests change by the minute; depths of one batch are measured step by step in turns, so that they compare.
  *
  * Owner: one thread, which becomes the engine's step thread. */
 #ifndef BATON_CLI_ENGINE_BENCH_H
@@ -33,7 +33,7 @@ struct bench_sample {
     double seconds;
     double ran;                   /* 0 .. 1: share of it that the threads had a CPU */
     double linear_s, attention_s; /* of the seconds */
-    double peak_gflops, read_gbs; /* limits, measured just before */
+    double peak_gflops, read_gbs; /* limits: the better of just before and just behind */
 };
 
 struct bench_figure {
@@ -66,7 +66,7 @@ struct engine_bench_facts {
     uint64_t peak_bytes; /* of memory, since the engine was opened; 0: not known here */
 };
 struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench);
-/* In the order of measuring: prefills first. Valid until the bench is closed. */
+/* Prefills first, then decode by depth and batch. Valid until the bench is closed. */
 const struct bench_figure *engine_bench_figures(const struct engine_bench *bench, uint32_t *count);
 
 #endif

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 /* Fixed for all backends of this version; part of the numerics id, and of what packed weights that are kept are known by. */
-#define KERNELS_VERSION          2
+#define KERNELS_VERSION          3
 #define ATTENTION_SEGMENT_TOKENS 256 /* a whole number of blocks of every allowed size */
 
 /* Instruction set of the bf16 path. PORTABLE, AVX2 and AVX512 give the same bits; AVX512BF16 gives others. */
@@ -51,7 +51,7 @@ struct kernels_config {
  * all zero where max |x| < 2^-100, and NaN where an input isn't finite: then every output of the row is NaN. Then, with int32
  * sums, which are exact (K <= WEIGHT_MAX_QUANTIZED_K),
  *     INT8:  (sum of q * w) * (a * scale[n])
- *     INT4:  ((sum of group 0) * scale[n, 0] + (sum of group 1) * scale[n, 1] + ...) * a, from left to right
+ *     INT4:  (0 + (sum of group 0) * scale[n, 0] + (sum of group 1) * scale[n, 1] + ...) * a, from left to right
  * in fp32 without contraction. */
 enum weight_type { WEIGHT_BF16, WEIGHT_F32, WEIGHT_INT8, WEIGHT_INT4 };
 #define WEIGHT_GROUP 128
@@ -61,6 +61,8 @@ extern const char *const weight_type_names[]; /* in the order of the enum, NULL 
 bool weight_type_is_quantized(enum weight_type type);
 size_t weight_row_bytes(enum weight_type type, uint32_t k);    /* of a row as it is loaded */
 uint32_t weight_row_scales(enum weight_type type, uint32_t k); /* scales of a row; floats: none */
+/* Of a weight that is quantized, and of a scale, in magnitude. */
+#define WEIGHT_MAX_QUANTIZED 0x1p100f
 
 /* Float rows to quantized ones, the same bytes on every machine. PURE; any thread.
  *
@@ -69,7 +71,7 @@ uint32_t weight_row_scales(enum weight_type type, uint32_t k); /* scales of a ro
  * numbers, if it does better. A row, or group, whose largest magnitude is below 2^-100 becomes zeros with scale 0.
  *
  * rows: f32 [row_count, k]; numbers: [row_count, weight_row_bytes]; scales: [row_count, weight_row_scales]. STATUS_INVALID: an
- * input isn't finite; `bad_row` is its row. Other bytes are another KERNELS_VERSION. */
+ * input isn't finite, or is beyond WEIGHT_MAX_QUANTIZED; `bad_row` is its row. Other bytes are another KERNELS_VERSION. */
 enum status weight_quantize(enum weight_type type, const float *rows, uint32_t row_count,
                             uint32_t k, uint8_t *numbers, float *scales,
                             uint32_t *bad_row) WARN_UNUSED;

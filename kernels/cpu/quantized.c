@@ -164,7 +164,6 @@ struct block {
     uint8_t *tiles;
     struct linear_scratch *scratch; /* [threads] */
     size_t row_bytes;               /* of a packed row */
-    uint32_t groups;
     uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
     bool wide;            /* parts are widened first */
     uint32_t rows, tile_count;
@@ -185,8 +184,7 @@ static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t 
         const float *rows[TILE_ROWS];
         for (uint32_t r = 0; r < count; r++)
             rows[r] = block->in + (size_t)(row + r) * block->linear->k;
-        block->inner->pack_tile(rows, count, block->linear->k, block->groups,
-                                block->linear->type == WEIGHT_INT8 ? 128 : 8,
+        block->inner->pack_tile(rows, count, block->linear->k, block->linear->type == WEIGHT_INT4,
                                 block->tiles + row * block->row_bytes);
     }
 }
@@ -311,7 +309,6 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
                               .tiles = self->tiles,
                               .scratch = self->linear,
                               .row_bytes = row_bytes,
-                              .groups = groups,
                               .steps = steps,
                               .part = wide ? LINEAR_PART_GROUPS * GROUP_STEPS : steps,
                               .wide = wide,

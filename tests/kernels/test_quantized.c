@@ -353,6 +353,18 @@ static void test_what_is_not_finite_stays_in_its_row(void **state)
         }
 }
 
+static void test_the_largest_scales(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < TYPES; t++) {
+        struct problem p = make_problem(types[t], 2, 40, 300, 4);
+        for (uint32_t i = 0; i < p.n * weight_row_scales(p.type, p.k); i++)
+            p.scales[i] = i % 3 ? WEIGHT_MAX_QUANTIZED : -WEIGHT_MAX_QUANTIZED;
+        check_sets(&p);
+        free_problem(&p);
+    }
+}
+
 static void check_embedding(const struct quantized_variant *variant, const struct problem *p)
 {
     static const uint32_t tokens[] = {32, 0, 7, 31, 32, 1}, ends[] = {0, 6};
@@ -432,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_a_row_depends_on_itself_alone),
         cmocka_unit_test(test_sums_are_exact_at_the_longest_k),
         cmocka_unit_test(test_what_is_not_finite_stays_in_its_row),
+        cmocka_unit_test(test_the_largest_scales),
         cmocka_unit_test(test_embedding_rows_are_widened),
         cmocka_unit_test(test_what_cannot_be_computed_is_refused),
     };

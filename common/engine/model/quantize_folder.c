@@ -232,8 +232,8 @@ static enum status write_rows(struct folder *folder, const struct output *number
                                     count, columns};
     if (row_piece_convert(piece, folder->kernels, &rows, type, &bad_row) != STATUS_OK)
         return error_set(folder->err, STATUS_INVALID,
-                         "%s: tensor %s: row %" PRIu64 " has a number that isn't finite: it can't "
-                         "be quantized",
+                         "%s: tensor %s: row %" PRIu64 " has a number that isn't finite, or is "
+                         "beyond 2^100: it can't be quantized",
                          folder->model_dir, info.name, row + bad_row);
     TRY(write_at(folder, folder->data_begin + numbers->offset + row * row_bytes, piece->numbers,
                  count * row_bytes));

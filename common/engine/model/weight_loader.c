@@ -115,8 +115,8 @@ static enum status put_floats(struct weight_loader *loader, const struct matrix 
     uint32_t bad_row;
     if (row_piece_convert(&loader->piece, loader->kernels, &rows, type, &bad_row) != STATUS_OK)
         return error_set(loader->err, STATUS_INVALID,
-                         "%s: tensor %s: row %u has a number that isn't finite: it can't be "
-                         "quantized",
+                         "%s: tensor %s: row %u has a number that isn't finite, or is beyond "
+                         "2^100: it can't be quantized",
                          matrix->floats ? matrix->floats->path : "random", matrix->name,
                          row + bad_row);
     if (!quantized)
@@ -178,9 +178,10 @@ static enum status put_stored(struct weight_loader *loader, const struct matrix 
         weight_convert(stored->scales.type, stored->scales.bytes + row * scale_bytes, scales,
                        WEIGHT_F32, loader->piece.scales);
         for (size_t i = 0; i < scales; i++)
-            if (!isfinite(loader->piece.scales[i]))
+            if (!(fabsf(loader->piece.scales[i]) <= WEIGHT_MAX_QUANTIZED))
                 return error_set(loader->err, STATUS_INVALID,
-                                 "%s: tensor %s.scale: the scale of row %zu isn't finite",
+                                 "%s: tensor %s.scale: the scale of row %zu isn't finite, or is "
+                                 "beyond 2^100",
                                  stored->scales.path, matrix->name, row + i / stored->row_scales);
         const unsigned char *numbers = stored->numbers.bytes + row * row_bytes;
         TRY(put_rows(loader, matrix, row, count, numbers, loader->piece.scales));

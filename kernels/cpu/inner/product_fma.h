@@ -113,28 +113,34 @@ ALWAYS_INLINE void multiply_block(const struct tile_product *product, uint32_t r
     const uint32_t *panel = is_wide ? (const uint32_t *)product->wide + n : product->panel + n;
     const char *next = product->next ? product->next : (const char *)panel;
     floats sum[SUM_ROWS][2];
-    if (!product->pause)
-        prefetch_rows(product->out + row * product->out_stride + n, product->out_stride, rows);
+    float *out = product->out + row * product->out_stride + n;
+    const uint32_t shares = ROW_SHARES(rows);
     begin_block(product, row, n, rows, sum);
+    for (uint32_t share = 0, p = 0; share < shares; share++) {
+        if (!product->pause)
+            prefetch_rows(out, product->out_stride, rows * share / shares,
+                          rows * (share + 1) / shares);
 #pragma GCC unroll 2
-    for (uint32_t p = 0; p < product->pairs; p++, next += product->next_step) {
-        floats odd[2], even[2];
-        __builtin_prefetch(next, 0, 2); /* into the second level */
-        const words *w = (const words *)panel;
-        if (is_wide) {
-            const words *w_even = (const words *)(panel + PANEL);
-            odd[0] = (floats)w[0], odd[1] = (floats)w[1];
-            even[0] = (floats)w_even[0], even[1] = (floats)w_even[1];
-            panel += (size_t)2 * PANEL;
-        } else {
-            __builtin_prefetch(next + 64, 0, 2);
-            odd[0] = odd_k(w[0]), odd[1] = odd_k(w[1]);
-            even[0] = even_k(w[0]), even[1] = even_k(w[1]);
-            panel += PANEL;
+        for (uint32_t end = product->pairs * (share + 1) / shares; p < end; p++) {
+            floats odd[2], even[2];
+            __builtin_prefetch(next, 0, 2); /* into the second level */
+            next += product->next_step;
+            const words *w = (const words *)panel;
+            if (is_wide) {
+                const words *w_even = (const words *)(panel + PANEL);
+                odd[0] = (floats)w[0], odd[1] = (floats)w[1];
+                even[0] = (floats)w_even[0], even[1] = (floats)w_even[1];
+                panel += (size_t)2 * PANEL;
+            } else {
+                __builtin_prefetch(next + 64, 0, 2);
+                odd[0] = odd_k(w[0]), odd[1] = odd_k(w[1]);
+                even[0] = even_k(w[0]), even[1] = even_k(w[1]);
+                panel += PANEL;
+            }
+            add_k(tile, odd[0], odd[1], rows, sum);
+            add_k(tile + stride, even[0], even[1], rows, sum);
+            tile += (size_t)2 * stride;
         }
-        add_k(tile, odd[0], odd[1], rows, sum);
-        add_k(tile + stride, even[0], even[1], rows, sum);
-        tile += (size_t)2 * stride;
     }
     end_block(product, row, n, rows, sum);
 }

@@ -9,8 +9,8 @@
  * so that the sum over weight * input is the sum over u8 * s8 less 128 (or 8) times the sum of the inputs.
  *
  * A tile is up to TILE_ROWS packed rows: f32 scale [rows], int32 where sums begin [groups][rows], -128 (or -8) times the
- * sum of the inputs (int8: one group), then [k/4][words][rows] of four inputs, in a form of the instruction set's own;
- * padded like K, with zeros.
+ * sum of the inputs (int8: one group; int4: more than that by a constant), then [k/4][words][rows] of four inputs, in a form
+ * of the instruction set's own; padded like K, with zeros.
  */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_H
@@ -18,6 +18,7 @@
 #include "kernels/cpu/inner/inner.h"
 
 #define QUANTIZED_STEP       8   /* k: two words of a row */
+#define PACK_ROWS            4   /* rows that are packed into a tile at a time */
 #define QUANTIZED_GROUP      128 /* k of an int4 group: WEIGHT_GROUP of kernels.h */
 #define QUANTIZED_STEP_BYTES (PANEL * 4)
 #define INT8_SCALE_BYTES     (PANEL * 4)
@@ -46,10 +47,8 @@ struct quantized_inner {
     const char *name;
     uint32_t words; /* of 32 bits that hold four inputs of a row in a tile */
 
-    /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile of `groups` groups: 1, or ceil(k / 128). zero_point:
-     * 128 or 8. */
-    void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, uint32_t groups,
-                      int32_t zero_point, void *tile);
+    /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile. */
+    void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, bool int4, void *tile);
     /* Steps of a panel, whole groups, once for many tiles: for each group PANEL f32 scales, then its numbers in the form of
      * int8, but + 8. NULL: this set has none. */
     void (*widen_int4)(const uint8_t *panel, uint32_t steps, uint8_t *wide);

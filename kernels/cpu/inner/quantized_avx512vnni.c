@@ -2,6 +2,7 @@
  * The instruction is written in assembly, two rows of three as its broadcast memory operand (product_fma.h says why): only its
  * signed operand may be one, so the weights are the unsigned ones; and gcc 12 spills the sums to the stack when it is given as
  * an intrinsic. */
+#include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/inner/vector.h"
 
 #include <stddef.h>
@@ -9,10 +10,45 @@
 
 #define TILE_WORDS 1
 
-static inline void pack_quad(const int8_t *numbers, uint32_t *out, uint32_t stride)
+/* Four rows of four words become columns, in each quarter of the vectors. */
+static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
+                       uint32_t quads, uint32_t *out, uint32_t stride)
 {
-    (void)stride;
-    memcpy(out, numbers, sizeof *out);
+    const __mmask8 there = (__mmask8)((1 << rows) - 1);
+    uint32_t q = 0;
+    for (; q + VECTOR <= quads; q += VECTOR) {
+        words row[PACK_ROWS], column[4];
+        memcpy(&row[0], numbers[0] + 4 * q, sizeof *row);
+        memcpy(&row[1], numbers[1] + 4 * q, sizeof *row);
+        memcpy(&row[2], numbers[2] + 4 * q, sizeof *row);
+        memcpy(&row[3], numbers[3] + 4 * q, sizeof *row);
+        words low01 = interleave_low(row[0], row[1]), high01 = interleave_high(row[0], row[1]);
+        words low23 = interleave_low(row[2], row[3]), high23 = interleave_high(row[2], row[3]);
+        column[0] = interleave_low_pairs(low01, low23);
+        column[1] = interleave_high_pairs(low01, low23);
+        column[2] = interleave_low_pairs(high01, high23);
+        column[3] = interleave_high_pairs(high01, high23);
+#define STORE_QUARTER(QUARTER)                                                                     \
+    for (uint32_t c = 0; c < 4; c++, out += stride)                                                \
+        _mm_mask_storeu_epi32(out, there, _mm512_extracti32x4_epi32((__m512i)column[c], QUARTER));
+        STORE_QUARTER(0)
+        STORE_QUARTER(1)
+        STORE_QUARTER(2)
+        STORE_QUARTER(3)
+#undef STORE_QUARTER
+    }
+    for (; q < quads; q++, out += stride)
+        for (uint32_t r = 0; r < rows; r++)
+            memcpy(out + r, numbers[r] + 4 * q, sizeof *out);
+}
+
+static int32_t sum_of(const int8_t numbers[QUANTIZED_GROUP])
+{
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sum = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < QUANTIZED_GROUP; i += 64)
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(ones), "m"(*(const words *)(numbers + i)));
+    return _mm512_reduce_add_epi32(sum);
 }
 
 #include "kernels/cpu/inner/quantized_tile.h"
@@ -29,8 +65,10 @@ ALWAYS_INLINE void begin_sums(struct sums *sums, const int32_t *inputs, const ui
 {
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++) {
-        __m512i start = _mm512_set1_epi32(inputs[r]);
-        sums->part[r * CHAINS(rows)][0] = sums->part[r * CHAINS(rows)][1] = start;
+        /* volatile: read twice, since a copy would take a port of the products */
+        __m512i *start = sums->part[r * CHAINS(rows)];
+        __asm__ volatile("vpbroadcastd %1, %0" : "=v"(start[0]) : "m"(inputs[r]));
+        __asm__ volatile("vpbroadcastd %1, %0" : "=v"(start[1]) : "m"(inputs[r]));
         if (CHAINS(rows) == 2)
             sums->part[2 * r + 1][0] = sums->part[2 * r + 1][1] = _mm512_setzero_si512();
     }
@@ -50,23 +88,29 @@ ALWAYS_INLINE void add_row(const uint32_t *x, const bool loaded, __m512i w0, __m
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[1]) : "v"(w1), "v"(all));
 }
 
+/* Row r of a quad of k; chain: 0 or 1 in turns. */
+ALWAYS_INLINE void add_row_of_quad(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
+                                   const uint32_t chain, const uint32_t r, const uint32_t rows)
+{
+    uint32_t part = r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0);
+    add_row(tile + r, r % 3 == 1, w0, w1, sums->part[part]);
+}
+
 ALWAYS_INLINE void add_quad(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
                             const uint32_t chain, const uint32_t rows)
 {
 #pragma GCC unroll 12
-    for (uint32_t r = 0; r < rows; r++) {
-        uint32_t part = r * CHAINS(rows) + (CHAINS(rows) == 2 ? chain : 0);
-        add_row(tile + r, r % 3 == 1, w0, w1, sums->part[part]);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+        add_row_of_quad(sums, w0, w1, tile, chain, r, rows);
 }
 
-ALWAYS_INLINE floats sum_of_row(const struct sums *sums, uint32_t r, uint32_t half,
-                                const uint32_t rows)
+ALWAYS_INLINE ints sum_of_row(const struct sums *sums, uint32_t r, uint32_t half,
+                              const uint32_t rows)
 {
-    __m512i sum = sums->part[r * CHAINS(rows)][half];
+    ints sum = (ints)sums->part[r * CHAINS(rows)][half];
     if (CHAINS(rows) == 2)
-        sum = _mm512_add_epi32(sum, sums->part[2 * r + 1][half]);
-    return _mm512_cvtepi32_ps(sum);
+        sum += (ints)sums->part[2 * r + 1][half];
+    return sum;
 }
 
 /* 128 bytes of the panel into the second level. */
@@ -80,21 +124,25 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
 {
     const uint32_t *panel = (const uint32_t *)product->panel, *tile = tile_words(product, 1);
     const char *next = product->next;
+    const uint32_t shares = ROW_SHARES(rows);
     struct sums sums;
-    prefetch_rows(product->out, product->out_stride, rows);
     begin_sums(&sums, tile_sums(product), rows);
-    for (uint32_t step = 0; step < product->steps; step++) {
-        bring(next);
-        if (product->next_step > QUANTIZED_STEP_BYTES / 2) /* else these 128 bytes are enough */
-            bring(next + product->next_step);
-        next += 2 * product->next_step;
-        __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
-        add_quad(&sums, w0, w1, tile, 0, rows);
-        __m512i w2 = _mm512_loadu_si512(panel + PANEL),
-                w3 = _mm512_loadu_si512(panel + PANEL + PANEL / 2);
-        add_quad(&sums, w2, w3, tile + rows, 1, rows);
-        panel += 2 * PANEL;
-        tile += 2 * rows;
+    for (uint32_t share = 0, step = 0; share < shares; share++) {
+        prefetch_rows(product->out, product->out_stride, rows * share / shares,
+                      rows * (share + 1) / shares);
+        for (uint32_t end = product->steps * (share + 1) / shares; step < end; step++) {
+            bring(next);
+            if (product->next_step > QUANTIZED_STEP_BYTES / 2) /* else these 128 bytes are enough */
+                bring(next + product->next_step);
+            next += 2 * product->next_step;
+            __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
+            add_quad(&sums, w0, w1, tile, 0, rows);
+            __m512i w2 = _mm512_loadu_si512(panel + PANEL),
+                    w3 = _mm512_loadu_si512(panel + PANEL + PANEL / 2);
+            add_quad(&sums, w2, w3, tile + rows, 1, rows);
+            panel += 2 * PANEL;
+            tile += 2 * rows;
+        }
     }
     floats scale0 = ((const floats *)panel)[0], scale1 = ((const floats *)panel)[1];
     const float *row_scales = product->tile;
@@ -102,8 +150,9 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
     for (uint32_t r = 0; r < rows; r++) {
         float *out = product->out + r * product->out_stride;
         floats row_scale = broadcast(row_scales[r]);
-        write_out(product, sum_of_row(&sums, r, 0, rows) * (row_scale * scale0), out);
-        write_out(product, sum_of_row(&sums, r, 1, rows) * (row_scale * scale1), out + VECTOR);
+        write_out(product, to_floats(sum_of_row(&sums, r, 0, rows)) * (row_scale * scale0), out);
+        write_out(product, to_floats(sum_of_row(&sums, r, 1, rows)) * (row_scale * scale1),
+                  out + VECTOR);
     }
 }
 
@@ -150,52 +199,80 @@ static void widen_int4(const uint8_t *panel, uint32_t steps, uint8_t *wide)
     }
 }
 
-/* A group's sums, times its scales, join the partial sums. */
-ALWAYS_INLINE void add_groups(const struct sums *sums, floats scale0, floats scale1, bool first,
-                              float *partial, const uint32_t rows)
+/* partial = value, plus partial in the lanes of `known`. */
+ALWAYS_INLINE void join(floats value, __mmask16 known, float *partial)
 {
+    floats *out = (floats *)partial;
+    __asm__("vaddps %2, %0, %0%{%1%}" : "+v"(value) : "Yk"(known), "m"(*out));
+    *out = value;
+}
+
+/* The last quad of a group; then its sums, times its scales, join the partial sums. Row by row: stores that wait for all sums
+ * at once would hold up the next group's products. */
+ALWAYS_INLINE void end_group(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
+                             floats scale0, floats scale1, bool first, float *partial,
+                             const uint32_t rows)
+{
+    __mmask16 known = first ? 0 : 0xffff;
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++, partial += PANEL) {
-        add_group(sum_of_row(sums, r, 0, rows) * scale0, first, partial);
-        add_group(sum_of_row(sums, r, 1, rows) * scale1, first, partial + VECTOR);
+        add_row_of_quad(sums, w0, w1, tile, 1, r, rows);
+        join(scaled_group(sum_of_row(sums, r, 0, rows), scale0), known, partial);
+        join(scaled_group(sum_of_row(sums, r, 1, rows), scale1), known, partial + VECTOR);
+        __asm__ volatile("" ::: "memory"); /* this row before the next */
     }
 }
 
 ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint32_t rows,
                              const bool is_wide)
 {
+    const uint32_t step_bytes = is_wide ? 2 * QUANTIZED_STEP_BYTES : QUANTIZED_STEP_BYTES;
     const uint32_t *tile = tile_words(product, group_count(product->steps));
     tile += (size_t)product->first_step * 2 * rows;
     const int32_t *inputs = tile_sums(product) + product->first_step / STEPS_OF_GROUP * rows;
     const uint8_t *group = is_wide ? product->wide : product->panel;
     const char *next = product->next;
+    const uint32_t share = (rows + ROW_SHARES(rows) - 1) / ROW_SHARES(rows);
+    uint32_t asked = 0; /* rows of outputs, a share with each of the last groups */
     for (uint32_t step = product->first_step; step < product->end_step; inputs += rows) {
         bool first = step == 0;
         const uint8_t *at = is_wide ? group + (size_t)PANEL * 4 : group;
+        struct quads quads;
         struct sums sums;
         begin_sums(&sums, inputs, rows);
-        for (uint32_t end = group_end(step, product->steps); step < end; step++) {
+        if (product->end_step == product->steps && asked < rows) {
+            uint32_t end = product->steps - step > STEPS_OF_GROUP ? asked + share : rows;
+            prefetch_rows(product->out, product->out_stride, asked, end < rows ? end : rows);
+            asked = end;
+        }
+        for (uint32_t end = group_end(step, product->steps);; at += step_bytes, tile += 2 * rows) {
             __builtin_prefetch(next, 0, 2);
             if (!is_wide)
                 __builtin_prefetch(next + 64, 0, 2);
             next += product->next_step;
-            struct quads quads = is_wide ? wide_step(at) : split_step(at);
+            quads = is_wide ? wide_step(at) : split_step(at);
             add_quad(&sums, quads.even[0], quads.even[1], tile, 0, rows);
+            if (++step == end)
+                break;
             add_quad(&sums, quads.odd[0], quads.odd[1], tile + rows, 1, rows);
-            at += is_wide ? 2 * QUANTIZED_STEP_BYTES : QUANTIZED_STEP_BYTES;
-            tile += 2 * rows;
         }
+        at += step_bytes;
+        /* One address from here on: the compiler would compute each row's. */
+        __asm__("" : "+r"(tile));
         next += product->next_step / 2; /* the line of scales */
+        floats scale0, scale1;
         if (is_wide) {
-            const floats *scales = (const floats *)group;
-            add_groups(&sums, scales[0], scales[1], first, product->partial, rows);
+            scale0 = ((const floats *)group)[0];
+            scale1 = ((const floats *)group)[1];
             group += INT4_WIDE_BYTES;
         } else {
-            const uint16_t *scales = (const uint16_t *)at;
-            add_groups(&sums, widen_bf16(scales), widen_bf16(scales + VECTOR), first,
-                       product->partial, rows);
+            scale0 = widen_bf16((const uint16_t *)at);
+            scale1 = widen_bf16((const uint16_t *)at + VECTOR);
             group = at + INT4_SCALE_BYTES;
         }
+        end_group(&sums, quads.odd[0], quads.odd[1], tile + rows, scale0, scale1, first,
+                  product->partial, rows);
+        tile += 2 * rows;
     }
 }
 
@@ -237,8 +314,6 @@ static void multiply_int8(const struct quantized_product *product)
 
 static void multiply_int4(const struct quantized_product *product)
 {
-    if (product->end_step == product->steps)
-        prefetch_rows(product->out, product->out_stride, product->rows);
     if (product->wide)
         ROWS_CASES(int4_wide_rows)
     else

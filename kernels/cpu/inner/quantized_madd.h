@@ -1,6 +1,7 @@
 /* Quantized products by 16-bit multiply-add of neighbours (vpmaddwd), which can't saturate here; the 8-bit one (vpmaddubsw)
  * would. Four inputs of a row are two words of a tile: inputs 0 and 2, then 1 and 3, as 16-bit numbers; the weights are
  * widened in registers, those of even k and those of odd k. */
+#include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/inner/vector.h"
 
 #include <stddef.h>
@@ -8,10 +9,24 @@
 
 #define TILE_WORDS 2
 
-static inline void pack_quad(const int8_t *numbers, uint32_t *out, uint32_t stride)
+static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
+                       uint32_t quads, uint32_t *out, uint32_t stride)
 {
-    out[0] = (uint32_t)(uint16_t)numbers[2] << 16 | (uint16_t)numbers[0];
-    out[stride] = (uint32_t)(uint16_t)numbers[3] << 16 | (uint16_t)numbers[1];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t q = 0; q < quads; q++) {
+            const int8_t *four = numbers[r] + 4 * q;
+            uint32_t *at = out + (size_t)2 * q * stride + r;
+            at[0] = (uint32_t)(uint16_t)four[2] << 16 | (uint16_t)four[0];
+            at[stride] = (uint32_t)(uint16_t)four[3] << 16 | (uint16_t)four[1];
+        }
+}
+
+static int32_t sum_of(const int8_t numbers[QUANTIZED_GROUP])
+{
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < QUANTIZED_GROUP; i++)
+        sum += numbers[i];
+    return sum;
 }
 
 #include "kernels/cpu/inner/quantized_tile.h"
@@ -112,8 +127,8 @@ ALWAYS_INLINE void int4_block(const struct quantized_product *product, uint32_t 
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++) {
             float *partial = product->partial + (first + r) * PANEL + n;
-            add_group(to_floats(sum[r][0]) * scale0, g == 0, partial);
-            add_group(to_floats(sum[r][1]) * scale1, g == 0, partial + VECTOR);
+            add_group(scaled_group(sum[r][0], scale0), g == 0, partial);
+            add_group(scaled_group(sum[r][1], scale1), g == 0, partial + VECTOR);
         }
     }
 }

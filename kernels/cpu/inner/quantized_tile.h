@@ -1,5 +1,5 @@
 /* Tiles of quantized rows, and the fp32 end of a product: what all sources of struct quantized_inner share. The including
- * source defines TILE_WORDS (1 or 2) and pack_quad. */
+ * source defines TILE_WORDS (1 or 2), pack_quads and sum_of. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 
@@ -13,45 +13,53 @@
 
 #define CACHE_LINE_FLOATS 16
 
-static int32_t sum_of(const int8_t *numbers)
+/* An int4 group's sum begins at the bits of EXP_ROUND, whose last place is one: adding an integer to the bits adds it to the
+ * float. So a sum is a float already, that much too large, and is never converted. */
+#define INT4_START ROUND_BITS
+
+static uint32_t groups_of(bool int4, uint32_t k)
 {
-    int32_t sum = 0;
-    for (uint32_t i = 0; i < QUANTIZED_GROUP; i++)
-        sum += numbers[i];
-    return sum;
+    return int4 ? (k + QUANTIZED_GROUP - 1) / QUANTIZED_GROUP : 1;
 }
 
-/* Row r of a tile of `count` rows. */
-static void pack_row(const float *row, uint32_t r, uint32_t count, uint32_t k, uint32_t groups,
-                     int32_t zero_point, void *tile)
+/* Rows first .. first + rows - 1, PACK_ROWS at most, of a tile of `count` rows. */
+static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uint32_t count,
+                      uint32_t k, bool int4, void *tile)
 {
-    float *scales = tile;
-    int32_t *sums = (int32_t *)(scales + count);
-    uint32_t *packed = (uint32_t *)(sums + (size_t)groups * count) + r;
-    struct row_scale scale = row_scale_of(row, k);
-    scales[r] = scale.scale;
-    for (uint32_t g = 0; g < groups; g++)
-        sums[g * count + r] = 0;
+    const int32_t zero_point = int4 ? 8 : 128;
+    const uint32_t groups = groups_of(int4, k);
+    float *scales = (float *)tile + first;
+    int32_t *sums = (int32_t *)tile + count + first;
+    uint32_t *packed = (uint32_t *)tile + (size_t)(1 + groups) * count + first;
+    struct row_scale scale[PACK_ROWS];
+    for (uint32_t r = 0; r < rows; r++) {
+        scale[r] = row_scale_of(in[first + r], k);
+        scales[r] = scale[r].scale;
+        for (uint32_t g = 0; g < groups; g++)
+            sums[g * count + r] = int4 ? INT4_START : 0;
+    }
     for (uint32_t begin = 0; begin < k; begin += QUANTIZED_GROUP) {
         uint32_t width = k - begin < QUANTIZED_GROUP ? k - begin : QUANTIZED_GROUP;
-        int8_t numbers[QUANTIZED_GROUP] = {0};
-        /* of the row behind this one, whose maximum is looked for next */
-        for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
-            __builtin_prefetch(row + k + begin + i, 0, 2);
-        quantize(row + begin, width, scale.inverse, numbers);
-        sums[(groups == 1 ? 0 : begin / QUANTIZED_GROUP) * count + r] -=
-            zero_point * sum_of(numbers);
+        int8_t numbers[PACK_ROWS][QUANTIZED_GROUP] = {{0}};
+        for (uint32_t r = 0; r < rows; r++) {
+            const float *row = in[first + r] + begin;
+            /* of the rows behind these, whose maximum is looked for next */
+            for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
+                __builtin_prefetch(row + (size_t)rows * k + i, 0, 2);
+            quantize(row, width, scale[r].inverse, numbers[r]);
+            sums[r] -= zero_point * sum_of(numbers[r]);
+        }
         uint32_t quads = (width + QUANTIZED_STEP - 1) / QUANTIZED_STEP * 2;
-        for (uint32_t q = 0; q < quads; q++, packed += (size_t)TILE_WORDS * count)
-            pack_quad(numbers + 4 * q, packed, count);
+        pack_quads(numbers, rows, quads, packed, count);
+        packed += (size_t)quads * TILE_WORDS * count;
+        sums += int4 ? count : 0;
     }
 }
 
-static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, uint32_t groups,
-                      int32_t zero_point, void *tile)
+static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, bool int4, void *tile)
 {
-    for (uint32_t r = 0; r < count; r++)
-        pack_row(rows[r], r, count, k, groups, zero_point, tile);
+    for (uint32_t r = 0; r < count; r += PACK_ROWS)
+        pack_rows(rows, r, count - r < PACK_ROWS ? count - r : PACK_ROWS, count, k, int4, tile);
 }
 
 /* --- products --- */
@@ -84,6 +92,18 @@ ALWAYS_INLINE void write_out(const struct quantized_product *product, floats val
     if (product->add)
         value += *(const floats *)out;
     *(floats *)out = value;
+}
+
+/* (sum - EXP_ROUND) * scale, rounded once, and no zero is negative: EXP_ROUND * scale is exact, having 10 bits. */
+ALWAYS_INLINE floats scaled_group(ints sum, floats scale)
+{
+#if defined(__AVX512F__)
+    return _mm512_fmsub_ps((floats)sum, scale, scale * broadcast(EXP_ROUND));
+#elif defined(__AVX2__)
+    return _mm256_fmsub_ps((floats)sum, scale, scale * broadcast(EXP_ROUND));
+#else
+    return ((floats)sum - broadcast(EXP_ROUND)) * scale + broadcast(0);
+#endif
 }
 
 /* A group's sum joins what is there. */

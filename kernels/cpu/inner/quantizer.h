@@ -8,7 +8,8 @@
 
 struct quantizer {
     const char *name;
-    /* One row of `k` inputs; numbers: weight_row_bytes, scales: weight_row_scales of it. false: a number isn't finite. */
+    /* One row of `k` inputs; numbers: weight_row_bytes, scales: weight_row_scales of it. false: a number isn't finite, or is
+     * beyond WEIGHT_MAX_QUANTIZED of kernels.h. */
     bool (*int8_row)(const float *row, uint32_t k, uint8_t *numbers, float *scales);
     bool (*int4_row)(const float *row, uint32_t k, uint8_t *numbers, float *scales);
 };

@@ -6,9 +6,11 @@
 #include "kernels/cpu/inner/quantizer.h"
 #include "kernels/cpu/inner/vector.h"
 
-#define TINY  0x1p-100f /* as in kernels.h: below, everything is zero */
-#define LANES 16
-#define PARTS (LANES / VECTOR)
+/* As in kernels.h: below TINY everything is zero, and nothing may be above LARGEST. */
+#define TINY    0x1p-100f
+#define LARGEST 0x1p100f
+#define LANES   16
+#define PARTS   (LANES / VECTOR)
 
 /* What the number of largest magnitude is divided by, as a multiple of the scale: 8 maps it to -8; less leaves room on the
  * other side, more cuts it off in favour of the others. */
@@ -112,7 +114,7 @@ static float largest_of(const float *group)
 static bool quantize_group(const float *group, uint8_t packed[QUANTIZED_GROUP / 2], float *scale)
 {
     float largest = largest_of(group), magnitude = largest < 0 ? -largest : largest;
-    if (!(magnitude < INFINITY))
+    if (!(magnitude <= LARGEST))
         return false;
     *scale = magnitude < TINY ? 0 : best_scale(group, largest);
     pack_group(group, *scale, packed);
@@ -140,7 +142,7 @@ static bool int4_row(const float *row, uint32_t k, uint8_t *numbers, float *scal
 static bool int8_row(const float *row, uint32_t k, uint8_t *numbers, float *scales)
 {
     struct row_scale scale = row_scale_of(row, k);
-    if (isnan(scale.scale))
+    if (!(scale.scale <= LARGEST / 127))
         return false;
     *scales = scale.scale;
     quantize(row, k, scale.inverse, (int8_t *)numbers);

@@ -63,15 +63,18 @@ static inline floats broadcast(float value)
 #endif
 }
 
-/* Two vectors of each row of outputs, to be written: rows lie apart, in lines that no cache holds yet, and come while the
- * products are made. */
-ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t rows)
+/* Two vectors of each row of outputs from `first` to `end`, to be written: rows lie apart, in lines that no cache holds yet, and
+ * come while the products are made. */
+ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t first, uint32_t end)
 {
-    for (uint32_t r = 0; r < rows; r++, out += stride) {
-        __builtin_prefetch(out, 1, 3);
-        __builtin_prefetch(out + VECTOR, 1, 3);
+    for (uint32_t r = first; r < end; r++) {
+        __builtin_prefetch(out + r * stride, 1, 3);
+        __builtin_prefetch(out + r * stride + VECTOR, 1, 3);
     }
 }
+
+/* Many rows are asked for in shares: a core waits for few lines at once, and those of the products would come behind. */
+#define ROW_SHARES(ROWS) ((ROWS) > 4 ? 4 : 1)
 
 /* The value itself, computed here: the compiler keeps these in the order of the source, where it would put what depends on each
  * other side by side. */

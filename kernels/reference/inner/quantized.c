@@ -43,8 +43,7 @@ float reference_int4(const int8_t *inputs, float scale, uint32_t k, const uint8_
         int32_t sum = 0;
         for (uint32_t end = k - i < GROUP ? k : i + GROUP; i < end; i++)
             sum += inputs[i] * int4_at(weights, i);
-        float part = (float)sum * weight_scales[group];
-        total = group == 0 ? part : total + part;
+        total += (float)sum * weight_scales[group];
     }
     return total * scale;
 }

@@ -148,8 +148,8 @@ enum status kernels_adopt(struct kernels *kernels, void *address, size_t bytes,
                           struct buffer *buffer) WARN_UNUSED;
 
 /* Weights come in rows, row-major [n, k], in the layer's type; may be called in row ranges so that fused layers (q|k|v,
- * gate|up) are one `linear`. The source is host memory. `scales`: of quantized rows, [row_count, weight_row_scales]; else
- * NULL. STATUS_UNSUPPORTED: a float type that isn't the backend's, or quantized and longer than WEIGHT_MAX_QUANTIZED_K. */
+ * gate|up) are one `linear`. The source is host memory. `scales`: of quantized rows, [row_count, weight_row_scales], none
+ * beyond WEIGHT_MAX_QUANTIZED, which the caller checks; else NULL. STATUS_UNSUPPORTED: a float type that isn't the backend's, or quantized and longer than WEIGHT_MAX_QUANTIZED_K. */
 size_t kernels_linear_bytes(const struct kernels *kernels, enum weight_type type, uint32_t n,
                             uint32_t k); /* packed */
 enum status kernels_linear_create(struct kernels *kernels, enum weight_type type, uint32_t n,

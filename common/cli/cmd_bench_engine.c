@@ -73,7 +73,7 @@ static const struct config_program program = {
         "Measures the forward pass in this process, without a server: prompt tokens per second, "
         "and tokens per\nsecond of decode batches, beside what this machine can do at best: "
         "arithmetic from register to register,\nand reading the weights from memory, measured "
-        "before each figure on the same threads.",
+        "around and among its steps on the same threads.",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
 };

@@ -2,10 +2,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "common/cli/median.h"
 #include "common/cli/peak_memory.h"
 #include "common/model_config/model_config.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -105,21 +105,22 @@ static uint64_t process_ran_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Before and behind: the better one is the machine's limit, the other one was disturbed. */
-static void measure_limits(struct engine_bench *bench, struct bench_sample *sample)
+/* What the machine could do while a figure was measured: the median of some probes among its steps. */
+#define STEP_PROBES 8
+
+struct probes {
+    double peak_gflops[STEP_PROBES + 2], read_gbs[STEP_PROBES + 2];
+    uint32_t count;
+};
+
+static void probe(struct engine_bench *bench, struct probes *probes)
 {
     bench->limits = engine_measure_limits(bench->engine);
-    sample->peak_gflops = fmax(sample->peak_gflops, bench->limits.peak_gflops);
-    sample->read_gbs = fmax(sample->read_gbs, bench->limits.read_gbs);
+    probes->peak_gflops[probes->count] = bench->limits.peak_gflops;
+    probes->read_gbs[probes->count++] = bench->limits.read_gbs;
 }
 
-static void begin(struct engine_bench *bench, struct bench_sample *sample)
-{
-    *sample = (struct bench_sample){0};
-    measure_limits(bench, sample);
-}
-
-/* A step, added to the sample; `ran` is in seconds until `end`. */
+/* A step, added to the sample; `ran` is in seconds until `finish`. */
 static enum status timed_step(struct engine_bench *bench, uint32_t sequences, uint32_t position,
                               uint32_t count, struct bench_sample *sample, struct error *err)
 {
@@ -133,37 +134,50 @@ static enum status timed_step(struct engine_bench *bench, uint32_t sequences, ui
     return STATUS_OK;
 }
 
-static void end(struct engine_bench *bench, struct bench_sample *sample)
+static void finish(const struct engine_bench *bench, struct probes *probes,
+                   struct bench_sample *sample)
 {
-    measure_limits(bench, sample);
+    sample->peak_gflops = median(probes->peak_gflops, probes->count);
+    sample->read_gbs = median(probes->read_gbs, probes->count);
     sample->ran /= sample->seconds * bench->config.kernels.threads;
 }
 
 static enum status measure_prefill(struct engine_bench *bench, const struct bench_figure *figure,
                                    struct bench_sample *sample, struct error *err)
 {
-    begin(bench, sample);
+    struct probes probes = {.count = 0};
+    *sample = (struct bench_sample){0};
+    probe(bench, &probes);
     TRY(timed_step(bench, 1, 0, figure->tokens, sample, err));
-    end(bench, sample);
+    probe(bench, &probes);
+    finish(bench, &probes, sample);
     bench->filled = max_u32(bench->filled, figure->tokens);
     return STATUS_OK;
 }
 
-/* One batch at all depths, a step at each in turn: what disturbs the machine for a while hits all of them. The context of one
+/* One batch at all depths, a step at each in turn, each first in turn: what disturbs the machine for a while hits all of them. The context of one
  * depth holds that of a lesser one: positions have the same tokens. */
 static enum status measure_depths(struct engine_bench *bench, struct bench_figure *const *figures,
                                   uint32_t count, uint32_t round, struct error *err)
 {
-    for (uint32_t d = 0; d < count; d++)
+    struct probes probes = {.count = 0};
+    uint32_t steps = bench->config.decode_steps, apart = (steps + STEP_PROBES - 1) / STEP_PROBES;
+    for (uint32_t d = 0; d < count; d++) {
         TRY(fill(bench, figures[d]->depth, err));
+        figures[d]->samples[round] = (struct bench_sample){0};
+    }
+    for (uint32_t i = 0; i < steps; i++) {
+        if (i % apart == 0)
+            probe(bench, &probes);
+        for (uint32_t turn = 0; turn < count; turn++) {
+            struct bench_figure *figure = figures[(i + turn) % count];
+            TRY(timed_step(bench, figure->batch, figure->depth + i, 1, &figure->samples[round],
+                           err));
+        }
+    }
+    probe(bench, &probes);
     for (uint32_t d = 0; d < count; d++)
-        begin(bench, &figures[d]->samples[round]);
-    for (uint32_t i = 0; i < bench->config.decode_steps; i++)
-        for (uint32_t d = 0; d < count; d++)
-            TRY(timed_step(bench, figures[d]->batch, figures[d]->depth + i, 1,
-                           &figures[d]->samples[round], err));
-    for (uint32_t d = 0; d < count; d++)
-        end(bench, &figures[d]->samples[round]);
+        finish(bench, &probes, &figures[d]->samples[round]);
     return STATUS_OK;
 }
 

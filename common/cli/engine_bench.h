@@ -33,7 +33,7 @@ struct bench_sample {
     double seconds;
     double ran;                   /* 0 .. 1: share of it that the threads had a CPU */
     double linear_s, attention_s; /* of the seconds */
-    double peak_gflops, read_gbs; /* limits: the better of just before and just behind */
+    double peak_gflops, read_gbs; /* limits, measured meanwhile */
 };
 
 struct bench_figure {

@@ -50,7 +50,7 @@ engine_model_hash(const struct engine *engine); /* config, tensor names and shap
 uint64_t
 engine_numerics_id(const struct engine *engine); /* kernels name and version, types, segments */
 const char *engine_numerics_name(
-    const struct engine *engine); /* "bf16-portable/w-bf16/kv-int8/k2/..." for people */
+    const struct engine *engine); /* "bf16-portable/w-bf16/kv-int8/k3/..." for people */
 void *
 engine_pool_address(const struct engine *engine); /* host address of the pool, NULL on a device */
 /* End-of-sequence ids of generation_config.json (or config.json). */

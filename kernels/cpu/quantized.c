@@ -10,6 +10,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers move in words of bytes");
 _Static_assert(QUANTIZED_GROUP == WEIGHT_GROUP, "the group is part of the contract");
+_Static_assert(QUANTIZED_MAX == WEIGHT_MAX_QUANTIZED, "so is what is refused");
 /* One row of the longest K at least: its scale, a sum for each group, two words for four inputs. */
 _Static_assert(LINEAR_TILES_BYTES >=
                    4 + WEIGHT_MAX_QUANTIZED_K / WEIGHT_GROUP * 4 + WEIGHT_MAX_QUANTIZED_K * 2,

@@ -308,8 +308,8 @@ static void test_malformed_folders_are_refused(void **state)
     }
 }
 
-/* The first scale of the file becomes infinite: large elements come first, so it is in the first floats of the data. */
-static void test_scales_that_are_not_finite(void **state)
+/* A scale of the file becomes infinite, the next number above the largest that is allowed, and that one. */
+static void test_scales_that_are_out_of_range(void **state)
 {
     (void)state;
     for (size_t t = 0; t < 2; t++) {
@@ -331,14 +331,25 @@ static void test_scales_that_are_not_finite(void **state)
             first_scale = (uint64_t)(at - bytes.data);
         }
         safetensors_close(files);
-        static const unsigned char infinite[2][4] = {{0, 0, 0x80, 0x7f}, {0x80, 0x7f, 0x80, 0x7f}};
+        /* f32 of int8, bf16 of int4 */
+        static const unsigned char scales[3][2][4] = {
+            {{0, 0, 0x80, 0x7f}, {0x80, 0x7f, 0x80, 0x7f}},
+            {{1, 0, 0x80, 0x71}, {0x81, 0x71, 0x81, 0x71}},
+            {{0, 0, 0x80, 0x71}, {0x80, 0x71, 0x80, 0x71}},
+        };
         assert_true(first_scale > 0);
-        memcpy(bytes.data + first_scale, infinite[t], 4);
-        model_write(model_folder, "model.safetensors", bytes.data, bytes.length);
+        for (size_t i = 0; i < 3; i++) {
+            memcpy(bytes.data + first_scale, scales[i][t], 4);
+            model_write(model_folder, "model.safetensors", bytes.data, bytes.length);
+            enum status status = open_folder(model_folder, WEIGHTS_AUTO, false, &err);
+            if (i < 2)
+                expect_sentence(status, &err,
+                                "tensor model.layers.0.mlp.up_proj.weight.scale: the scale of row "
+                                "0 isn't finite, or is beyond 2^100");
+            else
+                assert_int_equal(status, STATUS_OK);
+        }
         free(bytes.data);
-        expect_sentence(open_folder(model_folder, WEIGHTS_AUTO, false, &err), &err,
-                        "tensor model.layers.0.mlp.up_proj.weight.scale: the scale of row 0 isn't "
-                        "finite");
     }
 }
 
@@ -367,12 +378,14 @@ static void test_what_cannot_be_quantized(void **state)
     memset(bytes.data + 8 + header, 0xff, bytes.length - 8 - header); /* NaN everywhere */
     model_write(model_folder, "model.safetensors", bytes.data, bytes.length);
     free(bytes.data);
-    expect_sentence(quantize_folder(model_folder, MODEL_INT4, other_folder, &report, &err), &err,
-                    "row 0 has a number that isn't finite, or is beyond 2^100: it can't be quantized");
+    expect_sentence(
+        quantize_folder(model_folder, MODEL_INT4, other_folder, &report, &err), &err,
+        "row 0 has a number that isn't finite, or is beyond 2^100: it can't be quantized");
     expect_sentence(open_folder(other_folder, WEIGHTS_AUTO, true, &err), &err,
                     "config.json: No such file or directory");
-    expect_sentence(open_folder(model_folder, WEIGHTS_INT8, true, &err), &err,
-                    "row 0 has a number that isn't finite, or is beyond 2^100: it can't be quantized");
+    expect_sentence(
+        open_folder(model_folder, WEIGHTS_INT8, true, &err), &err,
+        "row 0 has a number that isn't finite, or is beyond 2^100: it can't be quantized");
 }
 
 static int make_folders(void **state)
@@ -393,7 +406,7 @@ int main(void)
         cmocka_unit_test(test_quantized_weights_compute_what_they_say),
         cmocka_unit_test(test_choices_that_do_not_fit_the_folder),
         cmocka_unit_test(test_malformed_folders_are_refused),
-        cmocka_unit_test(test_scales_that_are_not_finite),
+        cmocka_unit_test(test_scales_that_are_out_of_range),
         cmocka_unit_test(test_what_cannot_be_quantized),
     };
     return cmocka_run_group_tests(tests, make_folders, drop_folders);

@@ -192,7 +192,7 @@ static void test_int8_is_within_half_a_step(void **state)
 static void test_what_is_out_of_range_is_told_by_its_row(void **state)
 {
     (void)state;
-    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 0x1.0002p100f, -0x1.0002p100f};
+    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 0x1.000002p100f, -0x1.000002p100f};
     enum { BAD = sizeof bad / sizeof *bad };
     enum { ROWS = 5, K = 131 };
     const struct quantizer *sets[3];
@@ -210,6 +210,23 @@ static void test_what_is_out_of_range_is_told_by_its_row(void **state)
                     STATUS_INVALID);
                 assert_int_equal(bad_row, 1 + i / K);
                 free(rows);
+            }
+}
+
+static void test_the_largest_weights(void **state)
+{
+    (void)state;
+    enum { K = 131 };
+    const struct quantizer *sets[3];
+    size_t set_count = all_quantizers(sets);
+    for (size_t s = 0; s < set_count; s++)
+        for (size_t t = 0; t < 2; t++)
+            for (uint32_t i = 0; i < K; i++) { /* also in the group that is cut */
+                float *row = make_rows(i, 1, K);
+                row[i] = i % 2 ? WEIGHT_MAX_QUANTIZED : -WEIGHT_MAX_QUANTIZED;
+                struct quantized q = quantized_by(sets[s], types[t], row, 1, K);
+                drop(&q);
+                free(row);
             }
 }
 
@@ -242,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_what_four_bits_hold_is_kept),
         cmocka_unit_test(test_int8_is_within_half_a_step),
         cmocka_unit_test(test_what_is_out_of_range_is_told_by_its_row),
+        cmocka_unit_test(test_the_largest_weights),
         cmocka_unit_test(test_this_version_stands_for_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -357,7 +357,9 @@ static void test_the_largest_scales(void **state)
 {
     (void)state;
     for (size_t t = 0; t < TYPES; t++) {
-        struct problem p = make_problem(types[t], 2, 40, 300, 4);
+        struct problem p = make_problem(types[t], 30, 40, t ? 300 : 700, 4); /* three tiles */
+        for (uint32_t i = 0; i < p.k; i++)
+            p.in[2 * p.k + i] = p.in[i]; /* instead of a number with which products overflow */
         for (uint32_t i = 0; i < p.n * weight_row_scales(p.type, p.k); i++)
             p.scales[i] = i % 3 ? WEIGHT_MAX_QUANTIZED : -WEIGHT_MAX_QUANTIZED;
         check_sets(&p);

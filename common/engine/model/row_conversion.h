@@ -24,7 +24,8 @@ void row_piece_deinit(struct row_piece *piece);
 uint32_t row_piece_fit(uint32_t rows_left, uint32_t columns);
 
 /* Rows [row_count, columns] at `source`, which may lie at any byte: quantized ones go to numbers and scales, others to floats.
- * STATUS_INVALID: a number of row `bad_row`, the first of such, isn't finite, so it can't be quantized. */
+ * STATUS_INVALID: a number of row `bad_row`, the first of such, isn't finite or is beyond
+ * WEIGHT_MAX_QUANTIZED, so it can't be quantized. */
 struct row_source {
     enum float_type type;
     const void *bytes;

@@ -121,10 +121,10 @@ ALWAYS_INLINE void multiply_block(const struct tile_product *product, uint32_t r
             prefetch_rows(out, product->out_stride, rows * share / shares,
                           rows * (share + 1) / shares);
 #pragma GCC unroll 2
-        for (uint32_t end = product->pairs * (share + 1) / shares; p < end; p++) {
+        for (uint32_t end = product->pairs * (share + 1) / shares; p < end;
+             p++, next += product->next_step) {
             floats odd[2], even[2];
             __builtin_prefetch(next, 0, 2); /* into the second level */
-            next += product->next_step;
             const words *w = (const words *)panel;
             if (is_wide) {
                 const words *w_even = (const words *)(panel + PANEL);

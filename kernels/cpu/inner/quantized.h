@@ -17,9 +17,10 @@
 
 #include "kernels/cpu/inner/inner.h"
 
-#define QUANTIZED_STEP       8   /* k: two words of a row */
-#define PACK_ROWS            4   /* rows that are packed into a tile at a time */
-#define QUANTIZED_GROUP      128 /* k of an int4 group: WEIGHT_GROUP of kernels.h */
+#define QUANTIZED_STEP       8        /* k: two words of a row */
+#define PACK_ROWS            4        /* rows that are packed into a tile at a time */
+#define QUANTIZED_GROUP      128      /* k of an int4 group: WEIGHT_GROUP of kernels.h */
+#define QUANTIZED_MAX        0x1p100f /* of a weight, and of a scale: WEIGHT_MAX_QUANTIZED */
 #define QUANTIZED_STEP_BYTES (PANEL * 4)
 #define INT8_SCALE_BYTES     (PANEL * 4)
 #define INT4_SCALE_BYTES     (PANEL * 2)

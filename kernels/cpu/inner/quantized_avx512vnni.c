@@ -232,18 +232,21 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
     const int32_t *inputs = tile_sums(product) + product->first_step / STEPS_OF_GROUP * rows;
     const uint8_t *group = is_wide ? product->wide : product->panel;
     const char *next = product->next;
-    const uint32_t share = (rows + ROW_SHARES(rows) - 1) / ROW_SHARES(rows);
-    uint32_t asked = 0; /* rows of outputs, a share with each of the last groups */
+    /* The outputs' lines, with the last groups of all: shared out over those of this call. */
+    uint32_t asked = product->end_step == product->steps ? 0 : rows;
+    uint32_t shares = group_count(product->end_step - product->first_step);
+    shares = shares < ROW_SHARES(rows) ? shares : ROW_SHARES(rows);
     for (uint32_t step = product->first_step; step < product->end_step; inputs += rows) {
         bool first = step == 0;
         const uint8_t *at = is_wide ? group + (size_t)PANEL * 4 : group;
         struct quads quads;
         struct sums sums;
         begin_sums(&sums, inputs, rows);
-        if (product->end_step == product->steps && asked < rows) {
-            uint32_t end = product->steps - step > STEPS_OF_GROUP ? asked + share : rows;
-            prefetch_rows(product->out, product->out_stride, asked, end < rows ? end : rows);
+        if (asked < rows) {
+            uint32_t end = shares > 1 ? asked + (rows - asked + shares - 1) / shares : rows;
+            prefetch_rows(product->out, product->out_stride, asked, end);
             asked = end;
+            shares--;
         }
         for (uint32_t end = group_end(step, product->steps);; at += step_bytes, tile += 2 * rows) {
             __builtin_prefetch(next, 0, 2);

@@ -100,6 +100,14 @@ ALWAYS_INLINE void int8_block(const struct quantized_product *product, uint32_t 
         }
 }
 
+/* A group's sum joins what is there. */
+ALWAYS_INLINE void add_group(floats value, bool first, float *partial)
+{
+    if (!first)
+        value += *(const floats *)partial;
+    *(floats *)partial = value;
+}
+
 ALWAYS_INLINE void int4_block(const struct quantized_product *product, uint32_t first, uint32_t n,
                               const uint32_t rows)
 {

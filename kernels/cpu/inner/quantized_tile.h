@@ -17,9 +17,11 @@
  * float. So a sum is a float already, that much too large, and is never converted. */
 #define INT4_START ROUND_BITS
 
-static uint32_t groups_of(bool int4, uint32_t k)
+#define STEPS_OF_GROUP (QUANTIZED_GROUP / QUANTIZED_STEP)
+
+ALWAYS_INLINE uint32_t group_count(uint32_t steps)
 {
-    return int4 ? (k + QUANTIZED_GROUP - 1) / QUANTIZED_GROUP : 1;
+    return (steps + STEPS_OF_GROUP - 1) / STEPS_OF_GROUP;
 }
 
 /* Rows first .. first + rows - 1, PACK_ROWS at most, of a tile of `count` rows. */
@@ -27,7 +29,8 @@ static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uin
                       uint32_t k, bool int4, void *tile)
 {
     const int32_t zero_point = int4 ? 8 : 128;
-    const uint32_t groups = groups_of(int4, k);
+    const uint32_t steps = (k + QUANTIZED_STEP - 1) / QUANTIZED_STEP;
+    const uint32_t groups = int4 ? group_count(steps) : 1;
     float *scales = (float *)tile + first;
     int32_t *sums = (int32_t *)tile + count + first;
     uint32_t *packed = (uint32_t *)tile + (size_t)(1 + groups) * count + first;
@@ -64,13 +67,6 @@ static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, bool
 
 /* --- products --- */
 
-#define STEPS_OF_GROUP (QUANTIZED_GROUP / QUANTIZED_STEP)
-
-ALWAYS_INLINE uint32_t group_count(uint32_t steps)
-{
-    return (steps + STEPS_OF_GROUP - 1) / STEPS_OF_GROUP;
-}
-
 /* Where the group that begins at `step` ends; the last may be cut. */
 ALWAYS_INLINE uint32_t group_end(uint32_t step, uint32_t steps)
 {
@@ -94,7 +90,8 @@ ALWAYS_INLINE void write_out(const struct quantized_product *product, floats val
     *(floats *)out = value;
 }
 
-/* (sum - EXP_ROUND) * scale, rounded once, and no zero is negative: EXP_ROUND * scale is exact, having 10 bits. */
+/* (sum - EXP_ROUND) * scale, rounded once, and no zero is negative: EXP_ROUND * scale is exact, since scales are bf16 and at
+ * most QUANTIZED_MAX. */
 ALWAYS_INLINE floats scaled_group(ints sum, floats scale)
 {
 #if defined(__AVX512F__)
@@ -104,14 +101,6 @@ ALWAYS_INLINE floats scaled_group(ints sum, floats scale)
 #else
     return ((floats)sum - broadcast(EXP_ROUND)) * scale + broadcast(0);
 #endif
-}
-
-/* A group's sum joins what is there. */
-ALWAYS_INLINE void add_group(floats value, bool first, float *partial)
-{
-    if (!first)
-        value += *(const floats *)partial;
-    *(floats *)partial = value;
 }
 
 /* With the last group, partial * row's scale becomes the product. */

@@ -6,11 +6,9 @@
 #include "kernels/cpu/inner/quantizer.h"
 #include "kernels/cpu/inner/vector.h"
 
-/* As in kernels.h: below TINY everything is zero, and nothing may be above LARGEST. */
-#define TINY    0x1p-100f
-#define LARGEST 0x1p100f
-#define LANES   16
-#define PARTS   (LANES / VECTOR)
+#define TINY  0x1p-100f /* as in kernels.h: below, everything is zero */
+#define LANES 16
+#define PARTS (LANES / VECTOR)
 
 /* What the number of largest magnitude is divided by, as a multiple of the scale: 8 maps it to -8; less leaves room on the
  * other side, more cuts it off in favour of the others. */
@@ -114,7 +112,7 @@ static float largest_of(const float *group)
 static bool quantize_group(const float *group, uint8_t packed[QUANTIZED_GROUP / 2], float *scale)
 {
     float largest = largest_of(group), magnitude = largest < 0 ? -largest : largest;
-    if (!(magnitude <= LARGEST))
+    if (!(magnitude <= QUANTIZED_MAX))
         return false;
     *scale = magnitude < TINY ? 0 : best_scale(group, largest);
     pack_group(group, *scale, packed);
@@ -142,7 +140,7 @@ static bool int4_row(const float *row, uint32_t k, uint8_t *numbers, float *scal
 static bool int8_row(const float *row, uint32_t k, uint8_t *numbers, float *scales)
 {
     struct row_scale scale = row_scale_of(row, k);
-    if (!(scale.scale <= LARGEST / 127))
+    if (!(scale.scale <= QUANTIZED_MAX / 127)) /* another quotient than that of the next float */
         return false;
     *scales = scale.scale;
     quantize(row, k, scale.inverse, (int8_t *)numbers);

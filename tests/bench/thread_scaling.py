@@ -17,24 +17,32 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
 
-def measure(options, weights, order):
+def measure(options, weights, threads, first_cpu):
     done = subprocess.run([*shlex.split(options.prefix), str(options.baton), "bench", "engine", "--model", str(options.model), "--weights",
-                           weights, "--weight-cache", str(options.work), "--threads", ",".join(map(str, order)), "--first-cpu",
-                           str(options.first_cpu), "--prefill", str(options.prefill), "--batch", "0", "--rounds", "1", "--json", "-"],
+                           weights, "--weight-cache", str(options.work), "--threads", str(threads), "--first-cpu", str(first_cpu),
+                           "--prefill", str(options.prefill), "--batch", "0", "--rounds", "1", "--json", "-"],
                           text=True, capture_output=True)
     if done.returncode:
         sys.exit(f"thread_scaling.py: baton ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return {engine["threads"]: engine["figures"][0] for engine in json.loads(done.stdout)["engines"]}
+    return json.loads(done.stdout)["engines"][0]["figures"][0]
+
+
+def one_round(options, weights, number):
+    """(figures of one thread on each CPU, figure of all threads)"""
+    turns = [(1, options.first_cpu + i) for i in range(options.threads)] + [(options.threads, options.first_cpu)]
+    first = number % len(turns)
+    figures = {turn: measure(options, weights, *turn) for turn in turns[first:] + turns[:first]}
+    return [figures[turn] for turn in turns[:-1]], figures[turns[-1]]
 
 
 def row(options, weights):
-    counts = (1, options.threads)
-    rounds = [measure(options, weights, counts if i % 2 else counts[::-1]) for i in range(options.rounds)]
-    ratios = [figures[counts[1]]["tokens_per_s"] / figures[1]["tokens_per_s"] for figures in rounds]
-    cells = [weights]
-    for count in counts:
-        cells += [f"{statistics.median(figures[count]['tokens_per_s'] for figures in rounds):.1f}",
-                  f"{statistics.median(figures[count]['ran'] for figures in rounds):.0%}"]
+    rounds = [one_round(options, weights, number) for number in range(options.rounds)]
+    singles = [statistics.mean(figure["tokens_per_s"] for figure in one) for one, _ in rounds]
+    ratios = [all_threads["tokens_per_s"] / single for single, (_, all_threads) in zip(singles, rounds)]
+    cells = [weights, f"{statistics.median(singles):.1f}",
+             f"{statistics.median(figure['ran'] for one, _ in rounds for figure in one):.0%}",
+             f"{statistics.median(figure['tokens_per_s'] for _, figure in rounds):.1f}",
+             f"{statistics.median(figure['ran'] for _, figure in rounds):.0%}"]
     return "| " + " | ".join([*cells, f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"]) + " |"
 
 

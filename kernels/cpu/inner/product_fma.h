@@ -133,6 +133,8 @@ ALWAYS_INLINE void multiply_block(const struct tile_product *product, uint32_t r
                 panel += (size_t)2 * PANEL;
             } else {
                 __builtin_prefetch(next + 64, 0, 2);
+                if (rows == 1)
+                    bring_near(w, 2 * sizeof *w);
                 odd[0] = odd_k(w[0]), odd[1] = odd_k(w[1]);
                 even[0] = even_k(w[0]), even[1] = even_k(w[1]);
                 panel += PANEL;

@@ -135,6 +135,8 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
             if (product->next_step > QUANTIZED_STEP_BYTES / 2) /* else these 128 bytes are enough */
                 bring(next + product->next_step);
             next += 2 * product->next_step;
+            if (rows == 1)
+                bring_near(panel, 2 * QUANTIZED_STEP_BYTES);
             __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
             add_quad(&sums, w0, w1, tile, 0, rows);
             __m512i w2 = _mm512_loadu_si512(panel + PANEL),
@@ -252,6 +254,8 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
             __builtin_prefetch(next, 0, 2);
             if (!is_wide)
                 __builtin_prefetch(next + 64, 0, 2);
+            if (!is_wide && rows == 1)
+                bring_near(at, QUANTIZED_STEP_BYTES);
             next += product->next_step;
             quads = is_wide ? wide_step(at) : split_step(at);
             add_quad(&sums, quads.even[0], quads.even[1], tile, 0, rows);

@@ -73,6 +73,14 @@ ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t first
     }
 }
 
+/* One row takes its weights as fast as memory gives them: what is in the second level by then comes into the first, too. */
+#define NEAR_AHEAD 3072 /* bytes; measured: 2 to 4 KiB are alike, none is 4 to 12% slower */
+ALWAYS_INLINE void bring_near(const void *weights, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const char *)weights + NEAR_AHEAD + i, 0, 3);
+}
+
 /* Many rows are asked for in shares: a core waits for few lines at once, and those of the products would come behind. */
 #define ROW_SHARES(ROWS) ((ROWS) > 4 ? 4 : 1)
 

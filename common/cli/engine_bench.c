@@ -155,8 +155,8 @@ static enum status measure_prefill(struct engine_bench *bench, const struct benc
     return STATUS_OK;
 }
 
-/* One batch at all depths, a step at each in turn, each first in turn: what disturbs the machine for a while hits all of them. The context of one
- * depth holds that of a lesser one: positions have the same tokens. */
+/* One batch at all depths, a step at each in turn, each first in turn: what disturbs the machine for a while hits all of them.
+ * The context of one depth holds that of a lesser one: positions have the same tokens. */
 static enum status measure_depths(struct engine_bench *bench, struct bench_figure *const *figures,
                                   uint32_t count, uint32_t round, struct error *err)
 {

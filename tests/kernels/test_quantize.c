@@ -225,6 +225,10 @@ static void test_the_largest_weights(void **state)
                 float *row = make_rows(i, 1, K);
                 row[i] = i % 2 ? WEIGHT_MAX_QUANTIZED : -WEIGHT_MAX_QUANTIZED;
                 struct quantized q = quantized_by(sets[s], types[t], row, 1, K);
+                float scale = q.scales[types[t] == WEIGHT_INT8 ? 0 : i / WEIGHT_GROUP];
+                double kept = number_at(types[t], q.numbers, i) * (double)scale;
+                assert_true(fabs(kept / (double)row[i] - 1) < 0.01);
+                assert_true(fabsf(scale) <= WEIGHT_MAX_QUANTIZED);
                 drop(&q);
                 free(row);
             }

@@ -43,7 +43,7 @@ struct attention_scan {
     uint32_t count;                        /* 1 .. TILE_ROWS */
     const struct attention_tokens *tokens; /* head_dim: a multiple of PANEL */
     uint32_t token_count;
-    /* keys: [count][token_count, up to a multiple of SOFTMAX_LANES]; values: [count][head_dim] */
+    /* keys: [count][token_count, up to a multiple of PANEL]; values: [count][head_dim] */
     float *out;
     size_t out_stride;
     const struct attention_tokens *next; /* as many: what to bring into the cache meanwhile */

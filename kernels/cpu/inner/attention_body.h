@@ -25,11 +25,11 @@ ALWAYS_INLINE void pack_keys_of(const struct attention_tokens *tokens, uint32_t 
     const uint32_t per_word = int8 ? 4 : 2;
     uint32_t whole = tokens->head_dim / (4 * per_word) * 4; /* words that vectors take */
     for (uint32_t lane = 0; lane < PANEL; lane += VECTOR) {
-        const char *quarters[VECTOR / 4];
-        find_quarters(tokens, first + lane, quarters);
+        const char *runs[VECTOR_RUNS];
+        find_tokens(tokens, first + lane, runs);
         for (uint32_t w = 0; w < whole; w += 4) {
             words four[4];
-            take_words(quarters, tokens->token_bytes, four);
+            take_words(runs, tokens->token_bytes, four);
 #pragma GCC unroll 4
             for (uint32_t j = 0; j < 4; j++)
 #pragma GCC unroll 4

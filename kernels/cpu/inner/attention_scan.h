@@ -19,19 +19,37 @@ static inline float element(const char *token, bool int8, uint32_t d)
     return wide.value;
 }
 
-/* Where each fourth of VECTOR tokens from t on begins. */
-ALWAYS_INLINE void find_quarters(const struct attention_tokens *tokens, uint32_t t,
-                                 const char *quarters[VECTOR / 4])
+/* Where VECTOR tokens from t on lie. */
+#define VECTOR_RUNS ((VECTOR + RUN_TOKENS - 1) / RUN_TOKENS)
+ALWAYS_INLINE void find_tokens(const struct attention_tokens *tokens, uint32_t t,
+                               const char *runs[VECTOR_RUNS])
 {
-    for (uint32_t q = 0; q < VECTOR / 4; q++)
-        quarters[q] = token_at(tokens, t + 4 * q);
+    for (uint32_t i = 0; i < VECTOR_RUNS; i++)
+        runs[i] = token_at(tokens, t + i * RUN_TOKENS);
+}
+
+/* Four words of every fourth token, from number i on. Few addresses are at hand: the others are a multiple of the stride away. */
+ALWAYS_INLINE words load_quarters(const char *const runs[VECTOR_RUNS], size_t stride, size_t i)
+{
+#define QUARTER(Q) _mm_loadu_si128((const __m128i *)(runs[(Q) / 2] + ((Q) % 2 * 4 + i) * stride))
+#if defined(__AVX512F__)
+    __m512i all = _mm512_castsi128_si512(QUARTER(0));
+    all = _mm512_inserti32x4(all, QUARTER(1), 1);
+    all = _mm512_inserti32x4(all, QUARTER(2), 2);
+    return (words)_mm512_inserti32x4(all, QUARTER(3), 3);
+#elif defined(__AVX2__)
+    return (words)_mm256_inserti128_si256(_mm256_castsi128_si256(QUARTER(0)), QUARTER(1), 1);
+#else
+    return *(const words *)(runs[0] + i * stride);
+#endif
+#undef QUARTER
 }
 
 /* The next four words of VECTOR tokens: out[j] holds word j of each. */
-ALWAYS_INLINE void take_words(const char *quarters[VECTOR / 4], size_t stride, words out[4])
+ALWAYS_INLINE void take_words(const char *runs[VECTOR_RUNS], size_t stride, words out[4])
 {
-    words a = load_quarters(quarters, 0), b = load_quarters(quarters, stride);
-    words c = load_quarters(quarters, 2 * stride), d = load_quarters(quarters, 3 * stride);
+    words a = load_quarters(runs, stride, 0), b = load_quarters(runs, stride, 1);
+    words c = load_quarters(runs, stride, 2), d = load_quarters(runs, stride, 3);
     words ab = interleave_low(a, b), cd = interleave_low(c, d);
     out[0] = interleave_low_pairs(ab, cd);
     out[1] = interleave_high_pairs(ab, cd);
@@ -39,8 +57,8 @@ ALWAYS_INLINE void take_words(const char *quarters[VECTOR / 4], size_t stride, w
     cd = interleave_high(c, d);
     out[2] = interleave_low_pairs(ab, cd);
     out[3] = interleave_high_pairs(ab, cd);
-    for (uint32_t q = 0; q < VECTOR / 4; q++)
-        quarters[q] += 4 * sizeof(uint32_t);
+    for (uint32_t i = 0; i < VECTOR_RUNS; i++)
+        runs[i] += 4 * sizeof(uint32_t);
 }
 
 /* Number i of those in each word, by ascending address: two bf16 or four s8. */
@@ -61,43 +79,63 @@ ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
     return at + bytes;
 }
 
+/* Tokens, in vectors, that few rows take at once: a sum waits for the one before, and eight sums keep the multipliers waiting. */
+#if defined(__AVX512F__)
+#define KEY_VECTORS(ROWS) ((ROWS) > 8 ? 1 : 2)
+#else
+#define KEY_VECTORS(ROWS) 1 /* there are registers for no more */
+#endif
+
 /* `count` and `int8` are constants at every call, so that the sums live in registers. */
 ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t, uint32_t first,
                                    const uint32_t count, const bool int8)
 {
-    const uint32_t per_word = int8 ? 4 : 2;
+    const uint32_t per_word = int8 ? 4 : 2, vectors = KEY_VECTORS(count);
     const float *rows = scan->rows + first * ATTENTION_STRIDE;
     const size_t stride = scan->tokens->token_bytes;
-    const char *quarters[VECTOR / 4];
-    find_quarters(scan->tokens, t, quarters);
-    const char *next = token_at(scan->next, t);
-    const uint32_t half = scan->tokens->head_dim / per_word / 2;
-    floats sum[SUM_ROWS];
+    const char *runs[2][VECTOR_RUNS];
+    for (uint32_t v = 0; v < vectors; v++)
+        find_tokens(scan->tokens, t + v * VECTOR, runs[v]);
+    floats sum[SUM_ROWS][2];
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
-        sum[r] = (floats){0};
+        for (uint32_t v = 0; v < vectors; v++)
+            sum[r][v] = (floats){0};
+    /* The block brings in as many tokens of what comes next, run by run: one is `left` bytes long. */
+    uint32_t ahead = t;
+    const char *next = token_at(scan->next, ahead);
+    const int run_bytes = (int)(RUN_TOKENS * stride),
+              step_bytes = (int)(vectors * sizeof(words[4]));
+    int left = run_bytes;
     for (uint32_t w = scan->tokens->head_dim / per_word; w > 0; w -= 4) {
-        if (w == half && VECTOR > RUN_TOKENS)
-            next = token_at(scan->next, t + RUN_TOKENS);
-        next = prefetch(next, VECTOR * 4 * sizeof(uint32_t));
-        words four[4];
-        take_words(quarters, stride, four);
+        for (; left <= 0; left += run_bytes)
+            next = token_at(scan->next, ahead += RUN_TOKENS);
+        next = prefetch(next, step_bytes);
+        left -= step_bytes;
+        words four[2][4];
+        for (uint32_t v = 0; v < vectors; v++)
+            take_words(runs[v], stride, four[v]);
 #pragma GCC unroll 4
         for (uint32_t j = 0; j < 4; j++)
 #pragma GCC unroll 4
             for (uint32_t i = 0; i < per_word; i++, rows++) {
                 uint32_t odd_first = i ^ 1;
-                floats numbers = widen_number(four[j], odd_first, int8);
                 const float *row = rows - i + odd_first;
+                floats numbers[2];
+                for (uint32_t v = 0; v < vectors; v++)
+                    numbers[v] = widen_number(four[v][j], odd_first, int8);
 #pragma GCC unroll 12
-                for (uint32_t r = 0; r < count; r++)
-                    sum[r] =
-                        add_exact_product(broadcast(row[r * ATTENTION_STRIDE]), numbers, sum[r]);
+                for (uint32_t r = 0; r < count; r++) {
+                    floats x = in_turn(broadcast(row[r * ATTENTION_STRIDE]));
+                    for (uint32_t v = 0; v < vectors; v++)
+                        add_in_place(&sum[r][v], x, numbers[v]);
+                }
             }
     }
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
-        *(floats *)(scan->out + (first + r) * scan->out_stride + t) = sum[r];
+        for (uint32_t v = 0; v < vectors; v++)
+            *((floats *)(scan->out + (first + r) * scan->out_stride + t) + v) = sum[r][v];
 }
 
 /* --- values --- */
@@ -191,7 +229,7 @@ static inline uint32_t rows_at_once(uint32_t left)
 static void scan_keys(const struct attention_scan *scan)
 {
     for (uint32_t r = 0; r < scan->count; r += SUM_ROWS)
-        for (uint32_t at = 0; at < scan->token_count; at += VECTOR)
+        for (uint32_t at = 0; at < scan->token_count; at += KEY_VECTORS(scan->count - r) * VECTOR)
             switch (rows_at_once(scan->count - r)) {
                 SCAN_CASES
             }

@@ -185,23 +185,6 @@ ALWAYS_INLINE floats round_to_bf16(floats value)
 #endif
 }
 
-/* Four words from each of VECTOR / 4 addresses, `offset` bytes behind them. */
-ALWAYS_INLINE words load_quarters(const char *const quarters[VECTOR / 4], size_t offset)
-{
-#define QUARTER(Q) _mm_loadu_si128((const __m128i *)(quarters[Q] + offset))
-#if defined(__AVX512F__)
-    __m512i all = _mm512_castsi128_si512(QUARTER(0));
-    all = _mm512_inserti32x4(all, QUARTER(1), 1);
-    all = _mm512_inserti32x4(all, QUARTER(2), 2);
-    return (words)_mm512_inserti32x4(all, QUARTER(3), 3);
-#elif defined(__AVX2__)
-    return (words)_mm256_inserti128_si256(_mm256_castsi128_si256(QUARTER(0)), QUARTER(1), 1);
-#else
-    return *(const words *)(quarters[0] + offset);
-#endif
-#undef QUARTER
-}
-
 /* In each quarter, the lower or upper two words of both: a0 b0 a1 b1, or a2 b2 a3 b3; pairs: a0 a1 b0 b1, or a2 a3 b2 b3. */
 #if defined(__AVX512F__)
 #define INTERLEAVE(NAME, INSTRUCTION, ...)                                                         \

@@ -1,6 +1,6 @@
 /* Tile product by vdpbf16ps. A tile is bf16 pairs: [pair][rows].
- * The instruction is written in assembly with the row as its broadcast memory operand: gcc 12 spills the sums to the stack
- * when it is given as an intrinsic. */
+ * The instruction is written in assembly: gcc 12 spills the sums to the stack when it is given as an intrinsic. A row is broadcast
+ * once for both vectors: a core that does two of these a cycle has no loads for a memory operand each. */
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
@@ -15,7 +15,7 @@ static inline void row_words(const float *restrict row, uint32_t k, uint32_t *re
         out[i / 2] = (uint32_t)round_one(row[i + 1]) << 16 | round_one(row[i]);
 }
 
-#define DOT(SUM, W, ROW) __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(SUM) : "v"(W), "m"(ROW))
+#define DOT(SUM, W, X) __asm__("vdpbf16ps %2, %1, %0" : "+v"(SUM) : "v"(W), "v"(X))
 
 /* `rows` is a constant at every call, so that the sums live in registers. */
 static inline __attribute__((always_inline)) void multiply_rows(const struct tile_product *product,
@@ -34,8 +34,9 @@ static inline __attribute__((always_inline)) void multiply_rows(const struct til
         __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
 #pragma GCC unroll 12
         for (uint32_t r = 0; r < rows; r++) {
-            DOT(sum[r][0], w0, tile[r]);
-            DOT(sum[r][1], w1, tile[r]);
+            floats x = in_turn((floats)_mm512_set1_epi32((int)tile[r]));
+            DOT(sum[r][0], w0, x);
+            DOT(sum[r][1], w1, x);
         }
     }
 #pragma GCC unroll 12

@@ -5,6 +5,7 @@
 #include "common/cli/cmd_bench_prefix_cache.h"
 #include "common/cli/cmd_bench_schedule.h"
 #include "common/cli/cmd_bench_transfer.h"
+#include "common/cli/cmd_chat_template.h"
 #include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_perplexity.h"
 #include "common/cli/cmd_quantize.h"
@@ -28,6 +29,7 @@ static const struct command commands[] = {
     {"status", "show the cluster's workers", cmd_status},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
+    {"chat-template", "the prompt that a chat request becomes", cmd_chat_template},
     {"quantize", "a model folder with int8 or int4 weights", cmd_quantize},
     {"perplexity", "how well a model foretells a text", cmd_perplexity},
     {"bench", "measure this machine", cmd_bench},
@@ -47,7 +49,7 @@ static void print_commands(FILE *stream, const char *program, const struct comma
 {
     fprintf(stream, "Usage: %s COMMAND [...]\n\n", program);
     for (size_t i = 0; i < count; i++)
-        fprintf(stream, "  %-12s %s\n", table[i].name, table[i].summary);
+        fprintf(stream, "  %-14s %s\n", table[i].name, table[i].summary);
     fprintf(stream, "\n%s COMMAND --help tells more.\n", program);
 }
 

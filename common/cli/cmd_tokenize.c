@@ -1,13 +1,13 @@
 #include "common/cli/cmd_tokenize.h"
 
 #include "common/base/standard_output.h"
+#include "common/cli/input_lines.h"
 #include "common/config/config.h"
 #include "common/json/json.h"
 #include "common/json/json_quote.h"
 #include "common/text/detokenizer.h"
 #include "common/text/tokenizer.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -211,26 +211,6 @@ static enum status detokenize_json(const struct tokenizer *tokenizer,
     return status;
 }
 
-/* Reads up to `delimiter` (which is left out) or the end; EOF reads all. False at the end of input. */
-static bool read_until(FILE *file, int delimiter, struct str *text)
-{
-    int c;
-    str_clear(text);
-    while ((c = getc_unlocked(file)) != EOF && c != delimiter)
-        str_append(text, &(char){(char)c}, 1);
-    return c != EOF || text->length > 0;
-}
-
-static enum status check_input(const struct str *input, struct error *err)
-{
-    if (ferror(stdin))
-        return error_set(err, STATUS_IO, "standard input: %s", strerror(errno));
-    if (input->truncated)
-        return error_set(err, STATUS_LIMIT, "the input is over the limit of %zu bytes",
-                         input->limit);
-    return STATUS_OK;
-}
-
 static enum status print_line(const struct str *out, struct error *err)
 {
     if (out->truncated)
@@ -248,7 +228,7 @@ static enum status run_line(const struct command *command, const struct tokenize
 {
     struct json *json;
     struct json_limits limits = {.max_bytes = INPUT_LIMIT_BYTES, .max_depth = 4};
-    TRY(check_input(line, err));
+    TRY(input_lines_check(line, err));
     TRY(json_parse(line->data, line->length, limits, &json, err));
     str_clear(out);
     enum status status = command->json(tokenizer, settings, json_root(json), out, err);
@@ -260,12 +240,12 @@ static enum status run_lines(const struct command *command, const struct tokeniz
                              const struct settings *settings, struct str *line, struct str *out,
                              struct error *err)
 {
-    for (size_t number = 1; read_until(stdin, '\n', line); number++) {
+    for (size_t number = 1; input_lines_read(stdin, '\n', line); number++) {
         enum status status = run_line(command, tokenizer, settings, line, out, err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "line %zu", number);
     }
-    return check_input(line, err);
+    return input_lines_check(line, err);
 }
 
 static enum status run_plain(const struct command *command, const struct tokenizer *tokenizer,
@@ -275,8 +255,8 @@ static enum status run_plain(const struct command *command, const struct tokeniz
     if (argument)
         str_add(input, argument);
     else
-        (void)read_until(stdin, EOF, input);
-    TRY(check_input(input, err));
+        (void)input_lines_read(stdin, EOF, input);
+    TRY(input_lines_check(input, err));
     TRY(command->plain(tokenizer, settings, input, out, err));
     return print_line(out, err);
 }

@@ -94,6 +94,7 @@ static enum status index_passes(struct added_tokens *added, struct error *err)
             pass->from = i;
         pass->to = i + 1;
         pass->starts[(unsigned char)token->pattern[0]] = true;
+        pass->has_special |= token->special;
         if (token->id > added->max_id)
             added->max_id = token->id;
     }
@@ -222,8 +223,23 @@ static struct added_match with_spaces(const struct added_token *token, const cha
     return (struct added_match){token, start, end, resume};
 }
 
+/* Whether [from, to) has a byte in common with one of them. */
+static bool touches(struct added_tokens_plain plain, size_t from, size_t to)
+{
+    size_t low = 0, high = plain.count; /* the first that ends behind `from` */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (plain.ranges[middle].to <= from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < plain.count && plain.ranges[low].from < to;
+}
+
 struct added_match added_tokens_next(const struct added_tokens *added, enum added_tokens_pass pass,
-                                     const char *text, size_t length, struct added_match last)
+                                     const char *text, size_t length,
+                                     struct added_tokens_plain plain, struct added_match last)
 {
     const struct added_tokens_range *range = &added->passes[pass];
     for (size_t at = last.resume; range->to > range->from && at < length; at++) {
@@ -232,7 +248,9 @@ struct added_match added_tokens_next(const struct added_tokens *added, enum adde
         const struct added_token *token = longest_at(added, range, text + at, length - at);
         if (!token)
             continue;
-        if (!token->single_word || stands_alone(text, length, at, at + token->pattern_length))
+        size_t end = at + token->pattern_length;
+        bool is_text = token->special && touches(plain, at, end);
+        if (!is_text && (!token->single_word || stands_alone(text, length, at, end)))
             return with_spaces(token, text, length, last.end, at);
         at += token->pattern_length - 1; /* as `tokenizers`: nothing is found inside it */
     }

@@ -5,6 +5,7 @@
 #define BATON_TEXT_ADDED_TOKENS_H
 
 #include "common/json/json.h"
+#include "common/text/byte_range.h"
 #include "common/text/normalizer.h"
 
 #define ADDED_TOKENS_LIMIT_COUNT   65536
@@ -31,6 +32,7 @@ struct added_tokens {
     struct added_tokens_range {
         size_t from, to;  /* of tokens */
         bool starts[256]; /* first bytes of the patterns */
+        bool has_special;
     } passes[ADDED_TOKENS_PASSES];
     uint32_t max_id;
 };
@@ -49,10 +51,18 @@ struct added_match {
     size_t resume;                   /* the end of its pattern: where to look for the next one */
 };
 
+/* Parts of a text in which special tokens are text: one that has a byte in any of them is passed over whole, as `tokenizers` does
+ * with encode_special_tokens. In order, not touching; NULL: none. */
+struct added_tokens_plain {
+    const struct byte_range *ranges;
+    size_t count;
+};
+
 /* The first one at or behind `last.resume` in text[0..length), valid UTF-8; `last` is the match before, or zero. As with
  * `tokenizers`, a token may start inside the white space that the last one took along: start is then before last.end. One that is nothing
  * but white space may have lost all of it: start >= end, and it doesn't count. */
 struct added_match added_tokens_next(const struct added_tokens *added, enum added_tokens_pass pass,
-                                     const char *text, size_t length, struct added_match last);
+                                     const char *text, size_t length,
+                                     struct added_tokens_plain plain, struct added_match last);
 
 #endif

@@ -122,6 +122,8 @@ struct encoding {
     struct normalizer_room normal;
     struct bpe_scratch bpe;
     struct token_ids *ids;
+    const char *text;                /* the whole, which `plain` counts from */
+    struct added_tokens_plain plain; /* where special tokens are text */
     struct error *err;
 };
 
@@ -144,40 +146,121 @@ static enum status encode_word(void *context, const char *word, size_t length, s
                : too_many(encoding->ids, err);
 }
 
-static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
-                                  struct piece whole);
+/* Whether a piece's special tokens are tokens, or text. */
+enum trust { TRUST_ALL, TRUST_NONE };
 
-/* What stands between added tokens. */
-static enum status encode_gap(struct encoding *encoding, enum added_tokens_pass pass,
-                              struct piece gap)
+static enum status encode_words(struct encoding *encoding, struct piece gap)
 {
-    const struct tokenizer *tokenizer = encoding->tokenizer;
-    if (pass == ADDED_TOKENS_RAW) {
-        TRY(normalizer_apply(&tokenizer->normalizer, encoding->regex, &encoding->normal, &gap,
-                             encoding->err));
-        return encode_between(encoding, ADDED_TOKENS_NORMALIZED, gap);
-    }
     struct word_sink sink = {.take = encode_word, .context = encoding};
-    return pre_tokenizer_run(&tokenizer->pre_tokenizer, encoding->regex, gap, &sink, encoding->err);
+    return pre_tokenizer_run(&encoding->tokenizer->pre_tokenizer, encoding->regex, gap, &sink,
+                             encoding->err);
 }
 
-/* The added tokens of this pass, and what stands between them through the rest of the pipeline. */
-static enum status encode_between(struct encoding *encoding, enum added_tokens_pass pass,
-                                  struct piece whole)
+/* The added tokens of normalized text, and the words between them. */
+static enum status encode_normalized(struct encoding *encoding, struct piece whole,
+                                     enum trust trust)
 {
-    const struct added_tokens *added = &encoding->tokenizer->added;
+    const struct byte_range everything = {0, SIZE_MAX};
+    struct added_tokens_plain plain = {&everything, trust == TRUST_NONE};
     struct added_match match = {0};
     size_t at = 0;
-    while ((match = added_tokens_next(added, pass, whole.text, whole.length, match)).token) {
+    while ((match = added_tokens_next(&encoding->tokenizer->added, ADDED_TOKENS_NORMALIZED,
+                                      whole.text, whole.length, plain, match))
+               .token) {
         if (match.start > at)
-            TRY(encode_gap(encoding, pass, piece_part(whole, at, match.start)));
+            TRY(encode_words(encoding, piece_part(whole, at, match.start)));
         if (match.start < match.end)
             TRY(push(encoding, match.token->id));
         at = match.end;
     }
-    if (at == whole.length)
-        return STATUS_OK;
-    return encode_gap(encoding, pass, piece_part(whole, at, whole.length));
+    return at == whole.length ? STATUS_OK
+                              : encode_words(encoding, piece_part(whole, at, whole.length));
+}
+
+static enum status encode_gap(struct encoding *encoding, struct piece gap, enum trust trust)
+{
+    TRY(normalizer_apply(&encoding->tokenizer->normalizer, encoding->regex, &encoding->normal, &gap,
+                         encoding->err));
+    return encode_normalized(encoding, gap, trust);
+}
+
+/* How many special tokens normalized text spells. */
+static enum status count_specials(struct encoding *encoding, struct piece piece, size_t *count)
+{
+    struct added_match match = {0};
+    TRY(normalizer_apply(&encoding->tokenizer->normalizer, encoding->regex, &encoding->normal,
+                         &piece, encoding->err));
+    while (
+        (match = added_tokens_next(&encoding->tokenizer->added, ADDED_TOKENS_NORMALIZED, piece.text,
+                                   piece.length, (struct added_tokens_plain){0}, match))
+            .token)
+        *count += match.token->special;
+    return STATUS_OK;
+}
+
+/* The next part of [at, end) that is trusted as a whole, or not at all. */
+static size_t next_border(const struct added_tokens_plain *plain, size_t *range, size_t at,
+                          size_t end, enum trust *trust)
+{
+    while (*range < plain->count && plain->ranges[*range].to <= at)
+        ++*range;
+    bool inside = *range < plain->count && plain->ranges[*range].from <= at;
+    size_t border = end;
+    if (*range < plain->count)
+        border = inside ? plain->ranges[*range].to : plain->ranges[*range].from;
+    *trust = inside ? TRUST_NONE : TRUST_ALL;
+    return border < end ? border : end;
+}
+
+/* Part by part: counts the special tokens of those that are trusted, or, with NULL, encodes each. */
+static enum status for_each_part(struct encoding *encoding, struct piece gap, size_t *specials)
+{
+    size_t from = (size_t)(gap.text - encoding->text), range = 0;
+    for (size_t at = from; at < from + gap.length;) {
+        enum trust trust;
+        size_t to = next_border(&encoding->plain, &range, at, from + gap.length, &trust);
+        struct piece part = piece_part(gap, at - from, to - from);
+        if (!specials)
+            TRY(encode_gap(encoding, part, trust));
+        else if (trust == TRUST_ALL)
+            TRY(count_specials(encoding, part, specials));
+        at = to;
+    }
+    return STATUS_OK;
+}
+
+/* What stands between the special tokens of the text as it came. Where the normalized text has more special tokens than its
+ * trusted parts have of their own, the others must have come out of what isn't trusted, and the parts go one by one. */
+static enum status encode_raw_gap(struct encoding *encoding, struct piece gap)
+{
+    bool careful = encoding->plain.count &&
+                   encoding->tokenizer->added.passes[ADDED_TOKENS_NORMALIZED].has_special;
+    size_t all = 0, trusted = 0;
+    if (!careful)
+        return encode_gap(encoding, gap, TRUST_ALL);
+    TRY(count_specials(encoding, gap, &all));
+    if (all)
+        TRY(for_each_part(encoding, gap, &trusted));
+    return all == trusted ? encode_gap(encoding, gap, TRUST_ALL)
+                          : for_each_part(encoding, gap, NULL);
+}
+
+/* The added tokens of the text as it came, and what stands between them through the rest of the pipeline. */
+static enum status encode_raw(struct encoding *encoding, struct piece whole)
+{
+    struct added_match match = {0};
+    size_t at = 0;
+    while ((match = added_tokens_next(&encoding->tokenizer->added, ADDED_TOKENS_RAW, whole.text,
+                                      whole.length, encoding->plain, match))
+               .token) {
+        if (match.start > at)
+            TRY(encode_raw_gap(encoding, piece_part(whole, at, match.start)));
+        if (match.start < match.end)
+            TRY(push(encoding, match.token->id));
+        at = match.end;
+    }
+    return at == whole.length ? STATUS_OK
+                              : encode_raw_gap(encoding, piece_part(whole, at, whole.length));
 }
 
 static enum status encode(struct encoding *encoding, const char *text, size_t length,
@@ -187,7 +270,7 @@ static enum status encode(struct encoding *encoding, const char *text, size_t le
     for (size_t i = 0; add_special && i < post->before_count; i++)
         TRY(push(encoding, post->before[i]));
     size_t head = length ? utf8_next(text, length).length : 0;
-    TRY(encode_between(encoding, ADDED_TOKENS_RAW, (struct piece){text, length, head}));
+    TRY(encode_raw(encoding, (struct piece){text, length, head}));
     for (size_t i = 0; add_special && i < post->after_count; i++)
         TRY(push(encoding, post->after[i]));
     return STATUS_OK;
@@ -196,14 +279,26 @@ static enum status encode(struct encoding *encoding, const char *text, size_t le
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                              bool add_special, struct token_ids *ids, struct error *err)
 {
+    return tokenizer_encode_parts(tokenizer, text, length, NULL, 0, add_special, ids, err);
+}
+
+enum status tokenizer_encode_parts(const struct tokenizer *tokenizer, const char *text,
+                                   size_t length, const struct byte_range *plain,
+                                   size_t plain_count, bool add_special, struct token_ids *ids,
+                                   struct error *err)
+{
     size_t bad_offset;
     if (length > TOKENIZER_LIMIT_TEXT)
         return error_set(err, STATUS_LIMIT, "text of %zu bytes is over the limit of %u", length,
                          TOKENIZER_LIMIT_TEXT);
     if (!utf8_valid(text, length, &bad_offset))
         return error_set(err, STATUS_INVALID, "the text isn't valid UTF-8 at byte %zu", bad_offset);
-    struct encoding encoding = {
-        .tokenizer = tokenizer, .regex = regex_scratch_create(), .ids = ids, .err = err};
+    struct encoding encoding = {.tokenizer = tokenizer,
+                                .regex = regex_scratch_create(),
+                                .ids = ids,
+                                .text = text,
+                                .plain = {plain, plain_count},
+                                .err = err};
     bpe_scratch_init(&encoding.bpe);
     normalizer_room_init(&encoding.normal);
     enum status status = encode(&encoding, text, length, add_special);

@@ -11,6 +11,7 @@
 #define BATON_TEXT_TOKENIZER_H
 
 #include "common/base/status.h"
+#include "common/text/byte_range.h"
 #include "common/text/token_ids.h"
 
 #define TOKENIZER_LIMIT_FILE (64u << 20) /* bytes */
@@ -31,6 +32,14 @@ void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                              bool add_special, struct token_ids *ids,
                              struct error *err) WARN_UNUSED;
+
+/* The same of a text of which some parts are not trusted: special tokens that are spelled out with a byte of theirs in one of `plain` stay
+ * text. `plain` is in order, without touching. The text is cut nowhere else than tokenizer_encode cuts it, but for one case: a
+ * tokenizer that looks for special tokens in normalized text, and a part that spells one. There it is cut around the parts. */
+enum status tokenizer_encode_parts(const struct tokenizer *tokenizer, const char *text,
+                                   size_t length, const struct byte_range *plain,
+                                   size_t plain_count, bool add_special, struct token_ids *ids,
+                                   struct error *err) WARN_UNUSED;
 
 /* Largest id + 1. A model may have more rows than that (padding); not every id below it need have a token. */
 uint32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);

@@ -156,3 +156,55 @@ bool unicode_is_punctuation(uint32_t code)
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
     return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
+
+static utf8proc_category_t category_of(uint32_t code)
+{
+    return utf8proc_category((utf8proc_int32_t)code);
+}
+
+bool unicode_is_letter(uint32_t code)
+{
+    utf8proc_category_t category = category_of(code);
+    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool unicode_is_decimal(uint32_t code)
+{
+    return category_of(code) == UTF8PROC_CATEGORY_ND;
+}
+
+bool unicode_is_upper(uint32_t code)
+{
+    return category_of(code) == UTF8PROC_CATEGORY_LU;
+}
+
+bool unicode_is_lower(uint32_t code)
+{
+    return category_of(code) == UTF8PROC_CATEGORY_LL;
+}
+
+bool unicode_has_case(uint32_t code)
+{
+    return unicode_is_upper(code) || unicode_is_lower(code) ||
+           category_of(code) == UTF8PROC_CATEGORY_LT;
+}
+
+uint32_t unicode_upper(uint32_t code)
+{
+    return (uint32_t)utf8proc_toupper((utf8proc_int32_t)code);
+}
+
+uint32_t unicode_lower(uint32_t code)
+{
+    return (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
+}
+
+bool unicode_is_printable(uint32_t code)
+{
+    if (code < 0x7F)
+        return code >= ' ';
+    utf8proc_category_t category = category_of(code);
+    bool space = category >= UTF8PROC_CATEGORY_ZS && category <= UTF8PROC_CATEGORY_ZP;
+    bool other = category >= UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CN;
+    return !space && !other;
+}

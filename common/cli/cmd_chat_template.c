@@ -1,0 +1,230 @@
+#include "common/cli/cmd_chat_template.h"
+
+#include "common/base/standard_output.h"
+#include "common/chat/chat_request.h"
+#include "common/cli/input_lines.h"
+#include "common/config/config.h"
+#include "common/json/json_quote.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define REQUEST_LIMIT_BYTES (8u << 20)   /* a line, or the whole request without --jsonl */
+#define OUTPUT_LIMIT_BYTES  (256u << 20) /* of a line: a prompt, quoted */
+#define REQUEST_LIMIT_DEPTH 110 /* of its JSON: what templates get, and a little around it */
+
+struct settings {
+    char model[4096];
+    char template[4096];
+    bool jsonl;
+    char now[32];
+};
+
+#define AT(field) CONFIG_AT(struct settings, field)
+static const struct config_setting settings_table[] = {
+    {"model", CONFIG_STRING, AT(model), "", .value = "DIR",
+     .help = "Folder of the model: its chat_template.jinja or tokenizer_config.json"},
+    {"template", CONFIG_STRING, AT(template), "", .value = "FILE",
+     .help = "A template in a file of its own, instead of a model's"},
+    {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
+     .help = "Lines of standard input: a request in, {\"text\"} or {\"error\"} out"},
+    {"now", CONFIG_STRING, AT(now), "", .value = "TIME",
+     .help =
+         "What the template takes for the time: 2026-07-26 or 2026-07-26T10:20:30; else it is now"},
+};
+static const struct config_program program = {
+    .name = "baton chat-template",
+    .summary =
+        "Prints the prompt that a chat request on standard input becomes.\n"
+        "The request is a JSON object: \"messages\", and \"tools\", \"documents\",\n"
+        "\"add_generation_prompt\" (true unless said), \"continue_final_message\",\n"
+        "\"chat_template_kwargs\". With --jsonl also \"bos\" and \"eos\", the begin and end\n"
+        "tokens that the template writes; messages go to the template as they are there,\n"
+        "and without --jsonl as the server does it: arguments of tool calls as objects.",
+    .settings = settings_table,
+    .setting_count = sizeof settings_table / sizeof *settings_table,
+};
+
+/* ------------------------------------------------------------------------------------- time */
+
+static int days_of(int year, int month)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return days[month - 1] + (month == 2 && leap);
+}
+
+static bool parse_time(const char *text, struct template_time *time)
+{
+    int end = 0;
+    *time = (struct template_time){0};
+    if (strspn(text, "0123456789-:T") != strlen(text) ||
+        sscanf(text, "%4d-%2d-%2d%n", &time->year, &time->month, &time->day, &end) != 3 ||
+        end != 10)
+        return false;
+    if (text[end] && (sscanf(text + end, "T%2d:%2d:%2d%n", &time->hour, &time->minute,
+                             &time->second, &end) != 3 ||
+                      end != 9 || text[19]))
+        return false;
+    return time->year >= 1 && time->month >= 1 && time->month <= 12 && time->day >= 1 &&
+           time->day <= days_of(time->year, time->month) && time->hour >= 0 && time->hour < 24 &&
+           time->minute >= 0 && time->minute < 60 && time->second >= 0 && time->second < 60;
+}
+
+static struct template_time local_time(void)
+{
+    struct timespec now;
+    struct tm local;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &local);
+    return (struct template_time){.year = local.tm_year + 1900,
+                                  .month = local.tm_mon + 1,
+                                  .day = local.tm_mday,
+                                  .hour = local.tm_hour,
+                                  .minute = local.tm_min,
+                                  .second = local.tm_sec,
+                                  .microsecond = (int)(now.tv_nsec / 1000)};
+}
+
+/* ------------------------------------------------------------------------------------- requests */
+
+struct command {
+    const struct chat_template *chat;
+    const struct settings *settings;
+    struct template_time now;
+};
+
+/* The begin and end tokens of a record: whoever gives the template gives these, too. */
+static enum status read_tokens(const struct json_value *json, struct chat_request *request,
+                               struct error *err)
+{
+    if (json_find(json, "bos"))
+        TRY(json_get_string(json, "bos", &request->bos, NULL, err));
+    if (json_find(json, "eos"))
+        TRY(json_get_string(json, "eos", &request->eos, NULL, err));
+    return STATUS_OK;
+}
+
+static enum status render(const struct command *command, const struct json_value *json,
+                          struct chat_prompt *prompt, struct chat_failure *failure,
+                          struct error *err)
+{
+    struct chat_request request = {.now = command->now, .openai = !command->settings->jsonl};
+    enum status status = chat_request_read(json, &request, err);
+    if (status == STATUS_OK && command->settings->jsonl)
+        status = read_tokens(json, &request, err);
+    if (status == STATUS_OK)
+        return chat_template_render(command->chat, &request, prompt, failure, err);
+    str_copy(failure->message, sizeof failure->message, err->text);
+    return status;
+}
+
+static enum status print(const struct str *out, struct error *err)
+{
+    if (out->truncated)
+        return error_set(err, STATUS_LIMIT, "the output is over the limit of %zu bytes",
+                         out->limit);
+    fwrite(out->data, 1, out->length, stdout);
+    return standard_output_flush(err);
+}
+
+static enum status parse(const struct str *text, struct json **json, struct error *err)
+{
+    struct json_limits limits = {.max_bytes = REQUEST_LIMIT_BYTES,
+                                 .max_depth = REQUEST_LIMIT_DEPTH};
+    TRY(input_lines_check(text, err));
+    return json_parse(text->data, text->length, limits, json, err);
+}
+
+static enum status run_line(const struct command *command, const struct str *line, struct str *out,
+                            struct error *err)
+{
+    struct json *json;
+    struct chat_prompt prompt = {0};
+    struct chat_failure failure = {0};
+    struct error refusal;
+    TRY(parse(line, &json, err));
+    str_clear(out);
+    if (render(command, json_root(json), &prompt, &failure, &refusal) == STATUS_OK) {
+        str_add(out, "{\"text\": ");
+        json_quote(out, prompt.text, prompt.length);
+        chat_prompt_deinit(&prompt);
+    } else {
+        str_add(out, "{\"error\": ");
+        json_quote(out, failure.message, strlen(failure.message));
+    }
+    str_add(out, "}\n");
+    json_destroy(json);
+    return print(out, err);
+}
+
+static enum status run_lines(const struct command *command, struct str *line, struct str *out,
+                             struct error *err)
+{
+    for (size_t number = 1; input_lines_read(stdin, '\n', line); number++) {
+        enum status status = run_line(command, line, out, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "line %zu", number);
+    }
+    return input_lines_check(line, err);
+}
+
+static enum status run_whole(const struct command *command, struct str *input, struct str *out,
+                             struct error *err)
+{
+    struct json *json;
+    struct chat_prompt prompt;
+    struct chat_failure failure;
+    (void)input_lines_read(stdin, EOF, input);
+    TRY(parse(input, &json, err));
+    enum status status = render(command, json_root(json), &prompt, &failure, err);
+    json_destroy(json);
+    if (status != STATUS_OK)
+        return status;
+    str_append(out, prompt.text, prompt.length);
+    chat_prompt_deinit(&prompt);
+    return print(out, err);
+}
+
+static enum status run(const struct settings *settings, struct template_time now, struct error *err)
+{
+    struct chat_template *chat;
+    if (*settings->model)
+        TRY(chat_template_open(settings->model, &chat, err));
+    else
+        TRY(chat_template_open_file(settings->template, &chat, err));
+    struct command command = {.chat = chat, .settings = settings, .now = now};
+    struct str input, out;
+    str_init(&input, REQUEST_LIMIT_BYTES);
+    str_init(&out, OUTPUT_LIMIT_BYTES);
+    enum status status = settings->jsonl ? run_lines(&command, &input, &out, err)
+                                         : run_whole(&command, &input, &out, err);
+    str_deinit(&out);
+    str_deinit(&input);
+    chat_template_close(chat);
+    return status;
+}
+
+int cmd_chat_template(int argc, char **argv)
+{
+    struct settings settings = {0};
+    struct config_result result;
+    struct error err;
+    struct template_time now;
+    config_load_or_exit(&program, argc, argv, &settings, &result);
+    if (!*settings.model == !*settings.template) {
+        fprintf(stderr, "%s: give --model DIR or --template FILE, one of them\n", program.name);
+        return 2;
+    }
+    if (!*settings.now) {
+        now = local_time();
+    } else if (!parse_time(settings.now, &now)) {
+        fprintf(stderr, "%s: --now must be as 2026-07-26 or 2026-07-26T10:20:30\n", program.name);
+        return 2;
+    }
+    if (run(&settings, now, &err) == STATUS_OK)
+        return 0;
+    fprintf(stderr, "%s: %s\n", program.name, err.text);
+    return 1;
+}

@@ -1,0 +1,56 @@
+/* What the parser's two halves, statements and expressions, share. After a failure the current token is TOKEN_END and every
+ * function returns at once, so that nobody has to look between two steps; nodes may be NULL then. */
+#ifndef BATON_TEMPLATE_PARSER_STATE_H
+#define BATON_TEMPLATE_PARSER_STATE_H
+
+#include "common/template/lexer.h"
+#include "common/template/template_parts.h"
+
+#include <stdarg.h>
+
+struct parser_macro { /* those around what is being parsed */
+    struct node_macro *macro;
+    struct parser_macro *outer;
+};
+
+struct parser {
+    struct token *token; /* the current one */
+    struct template *template;
+    struct parser_macro *macros;
+    int nesting;       /* of expressions */
+    int blocks;        /* of statements */
+    int loops;         /* around, inside this macro */
+    struct token *end; /* where a failure leads */
+    enum status status;
+    struct error *err;
+};
+
+/* "line N: ..." of the current token, if nothing failed before. Returns NULL. */
+void *parser_fail(struct parser *parser, enum status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void *parser_take(struct parser *parser, size_t bytes); /* zeroed; NULL after failing */
+struct node *parser_node(struct parser *parser, enum node_kind kind);
+
+bool parser_at_operator(const struct parser *parser, const char *sign);
+bool parser_at_name(const struct parser *parser, const char *name);
+bool parser_skip_operator(struct parser *parser, const char *sign); /* true if it was there */
+bool parser_skip_name(struct parser *parser, const char *name);
+void parser_next(struct parser *parser);
+void parser_expect_operator(struct parser *parser, const char *sign);
+const char *parser_expect_name(struct parser *parser); /* any, interned; NULL after failing */
+const char *parser_shown(const struct parser *parser, char shown[64]); /* the current token */
+
+void node_list_init(struct node_list *list);
+void node_list_add(struct node_list *list, struct node *node); /* NULL is passed over */
+
+/* parse_expression.c */
+struct node *parse_expression(struct parser *parser);
+struct node *parse_without_choice(struct parser *parser);
+/* One expression, or several with commas: a tuple. Ends at the tag's end, at ")" or at the name `stop` (may be NULL). */
+struct node *parse_tuple(struct parser *parser, bool with_choice, const char *stop);
+/* What may stand left of "=" or between "for" and "in": names, tuples of them, with `members` also name.name. */
+struct node *parse_target(struct parser *parser, bool members, const char *stop);
+/* "| name(...)" as often as there are some around `input`; `inline_first`: the first has no "|". */
+struct node *parse_filters(struct parser *parser, struct node *input, bool inline_first);
+
+#endif

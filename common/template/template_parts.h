@@ -1,0 +1,18 @@
+/* What template_compile makes and the run reads. Inside common/template only. */
+#ifndef BATON_TEMPLATE_TEMPLATE_PARTS_H
+#define BATON_TEMPLATE_TEMPLATE_PARTS_H
+
+#include "common/template/ast.h"
+#include "common/template/names.h"
+#include "common/template/template.h"
+
+struct template
+{
+    struct arena arena;
+    struct names names;
+    struct node *body;
+    /* Names that the run itself gives values, interned. */
+    const char *loop, *caller, *varargs, *kwargs;
+};
+
+#endif

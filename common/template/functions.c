@@ -82,6 +82,7 @@ static struct value make_range(struct run *run, const struct call *call)
     struct value_sequence *made = run_sequence(run, "range", (size_t)count);
     if (!made)
         return value_none();
+    memcpy(made->range, bounds, sizeof made->range);
     for (; made->count < count; made->count++)
         made->items[made->count] =
             value_int((int64_t)((uint64_t)bounds[0] + made->count * (uint64_t)bounds[2]));

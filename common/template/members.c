@@ -208,22 +208,33 @@ static struct value slice_string(struct run *run, struct value string, const str
     return run_finish(run, &builder);
 }
 
+/* What range(...) the slice of a range is. Unsigned: the end may lie beyond 64 bits. */
+static void slice_range(int64_t out[3], const int64_t of[3], struct range range)
+{
+    uint64_t start = (uint64_t)of[0], step = (uint64_t)of[2];
+    out[0] = (int64_t)(start + (uint64_t)range.start * step);
+    out[1] = (int64_t)(start + (uint64_t)range.stop * step);
+    out[2] = (int64_t)((uint64_t)range.step * step);
+}
+
 static struct value slice_sequence(struct run *run, struct value object,
                                    const struct value bounds[3])
 {
     struct range range = range_of(run, bounds, object.sequence->count);
-    struct value_sequence *made = run_sequence(run, object.sequence->type, 0);
+    bool shares = range.step == 1; /* items never change */
+    struct value_sequence *made =
+        run_sequence(run, object.sequence->type, shares ? 0 : range.count);
     if (!made)
         return value_none();
-    if (range.step == 1) { /* items never change: the slice shares them */
+    slice_range(made->range, object.sequence->range, range);
+    if (shares) {
         made->items = object.sequence->items + range.start;
         made->count = range.count;
         return value_sequence(object.kind, made);
     }
-    made = run_sequence(run, object.sequence->type, range.count);
-    for (size_t i = 0; i < range.count && made; i++)
+    for (size_t i = 0; i < range.count; i++)
         made->items[made->count++] = object.sequence->items[range.start + (int64_t)i * range.step];
-    return made ? value_sequence(object.kind, made) : value_none();
+    return value_sequence(object.kind, made);
 }
 
 struct value get_slice(struct run *run, struct value object, const struct value bounds[3])

@@ -305,6 +305,15 @@ static struct node *parse_until(struct parser *parser, const char *const *ends)
     return list.first;
 }
 
+static void *fail_open(struct parser *parser, const char *opened, unsigned line,
+                       const char *const *ends)
+{
+    while (ends[1]) /* the last one is what ends it for good */
+        ends++;
+    return parser_fail(parser, STATUS_INVALID, "the '%s' of line %u has no '%s'", opened, line,
+                       *ends);
+}
+
 static struct node *parse_body(struct parser *parser, const char *opened, unsigned line,
                                const char *const *ends)
 {
@@ -316,8 +325,7 @@ static struct node *parse_body(struct parser *parser, const char *opened, unsign
     struct node *body = parse_until(parser, ends);
     parser->blocks--;
     if (parser->token->kind == TOKEN_END)
-        return parser_fail(parser, STATUS_INVALID, "the '%s' of line %u has no '%s'", opened, line,
-                           *ends);
+        return fail_open(parser, opened, line, ends);
     return body;
 }
 

@@ -165,17 +165,14 @@ static void repr_dict(struct run *run, struct text_builder *out, const struct va
     text_builder_literal(out, "}");
 }
 
-static void repr_range(struct text_builder *out, const struct value_sequence *range)
+static void repr_range(struct text_builder *out, const int64_t range[3])
 {
     char text[80];
-    int64_t first = range->count ? range->items[0].integer : 0;
-    int64_t step = range->count > 1 ? range->items[1].integer - first : 1;
-    int64_t stop = first + step * (int64_t)range->count;
-    if (step == 1)
-        snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", first, stop);
+    if (range[2] == 1)
+        snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", range[0], range[1]);
     else
-        snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", first, stop,
-                 step);
+        snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", range[0],
+                 range[1], range[2]);
     text_builder_literal(out, text);
 }
 
@@ -186,7 +183,7 @@ static void repr_container(struct run *run, struct text_builder *out, struct val
     case VALUE_TUPLE:
         repr_items(run, out, value.sequence, "(", value.sequence->count == 1 ? ",)" : ")");
         break;
-    case VALUE_RANGE: repr_range(out, value.sequence); break;
+    case VALUE_RANGE: repr_range(out, value.sequence->range); break;
     case VALUE_VIEW:
         text_builder_literal(out, value.sequence->type);
         repr_items(run, out, value.sequence, "([", "])");

@@ -6,21 +6,21 @@
 
 #include <string.h>
 
-enum letter_case { CASE_UPPER, CASE_LOWER, CASE_SAME };
+enum letter_case { CASE_UPPER, CASE_TITLE, CASE_LOWER, CASE_SAME };
 
 static void add_cased(struct text_builder *out, uint32_t code, enum letter_case want,
                       struct value string, size_t at)
 {
-    bool sharp_s = code == 0xDF && want == CASE_UPPER;
-    if (sharp_s)
+    if (code == 0xDF && want <= CASE_TITLE) {
+        text_builder_character(out, 'S', string, at);
         code = 's';
-    if (want == CASE_UPPER)
-        code = unicode_upper(code);
-    else if (want == CASE_LOWER)
+        want = want == CASE_TITLE ? CASE_LOWER : want;
+    }
+    if (want == CASE_LOWER)
         code = unicode_lower(code);
+    else if (want != CASE_SAME)
+        code = unicode_upper(code);
     text_builder_character(out, code, string, at);
-    if (sharp_s)
-        text_builder_character(out, code, string, at);
 }
 
 /* Each character in the case that `choose` says; `state` is 0 at the start and its own from then on. */
@@ -53,7 +53,9 @@ static enum letter_case always_lower(uint32_t code, int *state)
 static enum letter_case first_upper(uint32_t code, int *state)
 {
     (void)code;
-    return (*state)++ ? CASE_LOWER : CASE_UPPER;
+    enum letter_case chosen = *state ? CASE_LOWER : CASE_TITLE;
+    *state = 1;
+    return chosen;
 }
 
 /* The filter: words begin behind white space and some signs. */
@@ -68,7 +70,7 @@ static enum letter_case word_upper(uint32_t code, int *state)
 /* str.title: words begin behind whatever has no case. */
 static enum letter_case title_case(uint32_t code, int *state)
 {
-    enum letter_case chosen = *state ? CASE_LOWER : CASE_UPPER;
+    enum letter_case chosen = *state ? CASE_LOWER : CASE_TITLE;
     *state = unicode_has_case(code);
     return chosen;
 }

@@ -99,8 +99,7 @@ static void split_words(struct parts *parts, struct value string, int64_t limit)
         if (at == length)
             return;
         if (limit-- == 0) {
-            add_part(parts, text_strip(parts->run, value_part(string, at, length), value_none(),
-                                       STRIP_RIGHT));
+            add_part(parts, value_part(string, at, length));
             return;
         }
         size_t from = at;
@@ -118,7 +117,7 @@ static void split_words_from_right(struct parts *parts, struct value string, int
             return;
         string = value_part(string, 0, to);
         if (limit-- == 0) {
-            add_part(parts, text_strip(parts->run, string, value_none(), STRIP_LEFT));
+            add_part(parts, string);
             return;
         }
         while (from > 0) {

@@ -63,6 +63,7 @@ struct value_sequence {
     size_t count;
     const char *type; /* Python's name of it */
     bool spent;       /* an iterator that was read */
+    int64_t range[3]; /* of a range: start, stop, step */
 };
 
 struct value_entry {

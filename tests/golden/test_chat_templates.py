@@ -1,0 +1,157 @@
+"""baton chat-template against jinja2 as transformers sets it up: published templates with their recorded outputs and with conversations made
+up at random, and a small template for each construct. Prints the seed; BATON_CHATS_SEED=n repeats one, BATON_CHATS_COUNT=n changes how many."""
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from jinja_as_transformers import environment, render  # noqa: E402
+
+FOLDER = Path(__file__).parent / "chat_templates"
+TEMPLATES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
+BATON = Path(os.environ.get("BATON_BUILD", "build/debug")).resolve() / "bin/baton"
+SEED = int(os.environ.get("BATON_CHATS_SEED", 20260726))
+COUNT = int(os.environ.get("BATON_CHATS_COUNT", 200))
+
+
+def baton(path, records):
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    done = subprocess.run([BATON, "chat-template", "--template", path, "--jsonl", "--now", "2026-07-26"], input=lines, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+
+
+def check(path, records, expected):
+    got = baton(path, records)
+    assert len(got) == len(records)
+    wrong = [n for n in range(len(records)) if got[n] != expected[n]]
+    shown = "\n".join(f"{records[n]!a}:\n  {got[n]!a} instead of\n  {expected[n]!a}" for n in wrong[:3])
+    assert not wrong, f"seed {SEED}: {len(wrong)} of {len(records)} differ:\n{shown}"
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_recorded_outputs(name):
+    recorded = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    records = [{key: value for key, value in record.items() if key not in ("text", "error")} for record in recorded]
+    assert len(records) == 24
+    check(FOLDER / f"{name}.jinja", records, [{key: record[key] for key in ("text", "error") if key in record} for record in recorded])
+
+
+# ------------------------------------------------------------------------------------- conversations
+WORDS = ["Hello", "world", "né", "漢字", "🙂", "  ", "\n", "\n\n", "\t", "<|im_start|>", "<|im_end|>", "</s>", "[INST]", "<think>", "</think>", "it's", '"quoted"', "\\n", "{{ x }}",
+         "{% if %}", "a<b>&c", "/no_think", "/think", "\u2028", "e\u0301", "<tool_response>", "</tool_response>", "code_interpreter", "0", "\u200b", "ß", "\x7f"]
+NAMES = ["get_weather", "search", "brave_search", "code_interpreter", "求める"]
+
+
+def text(rnd):
+    return "".join(rnd.choice(WORDS) + rnd.choice(["", " "]) for _ in range(rnd.choice([0, 1, 1, 2, 3, 5, 12])))
+
+
+def value(rnd, depth=0):
+    kind = rnd.randrange(8 if depth < 3 else 6)
+    if kind == 6:
+        return [value(rnd, depth + 1) for _ in range(rnd.randrange(4))]
+    if kind == 7:
+        return {rnd.choice(["city", "unit", "items", "keys", "x", "né", "a b"]) + str(n): value(rnd, depth + 1) for n in range(rnd.randrange(4))}
+    return [text(rnd), rnd.randrange(-5, 10 ** rnd.randrange(1, 18)), rnd.choice([0.5, 1e-7, 1e22, -2.0, 3.14159, 1e16]), rnd.random() < 0.5, None, "Paris"][kind]
+
+
+def arguments(rnd):
+    made = {key: value(rnd, 1) for key in rnd.sample(["city", "unit", "query", "n"], rnd.randrange(4))}
+    return json.dumps(made) if rnd.random() < 0.3 else made
+
+
+def tool(rnd):
+    properties = {key: {"type": rnd.choice(["string", "integer", "array"]), "description": text(rnd)} for key in rnd.sample(["city", "unit", "query"], rnd.randrange(1, 4))}
+    function = {"name": rnd.choice(NAMES), "description": text(rnd), "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]}}
+    if rnd.random() < 0.3:
+        function["return"] = {"type": "string"}
+    return {"type": "function", "function": function}
+
+
+def content(rnd):
+    kind = rnd.random()
+    if kind < 0.08:
+        return [{"type": "text", "text": text(rnd)} for _ in range(rnd.randrange(3))]
+    if kind < 0.12:
+        return None
+    return text(rnd)
+
+
+def assistant(rnd, tools):
+    message = {"role": "assistant", "content": content(rnd)}
+    if rnd.random() < 0.3:
+        message["content"] = f"<think>\n{text(rnd)}\n</think>\n\n{text(rnd)}"
+    if rnd.random() < 0.2:
+        message["reasoning_content"] = rnd.choice([text(rnd), None])
+    if tools and rnd.random() < 0.5:
+        calls = [{"id": rnd.choice(["abcdefghi", "123456789", "short"]), "type": "function", "function": {"name": rnd.choice(NAMES), "arguments": arguments(rnd)}}
+                 for _ in range(rnd.choice([1, 1, 1, 2, 0]))]
+        message["tool_calls"] = calls
+        if rnd.random() < 0.3:
+            del message["content"]
+    elif rnd.random() < 0.1:
+        message["tool_calls"] = None
+    return message
+
+
+def conversation(rnd):
+    tools = [tool(rnd) for _ in range(rnd.randrange(1, 4))] if rnd.random() < 0.4 else rnd.choice([None, None, None, []])
+    messages = [{"role": "system", "content": text(rnd)}] if rnd.random() < 0.5 else []
+    for _ in range(rnd.randrange(1, 5)):
+        messages.append({"role": "user", "content": content(rnd)})
+        if rnd.random() < 0.75:
+            messages.append(assistant(rnd, tools))
+            for call in messages[-1].get("tool_calls") or []:
+                answer = {"role": rnd.choice(["tool", "tool", "ipython", "tool_results"]), "name": call["function"]["name"], "content": value(rnd) if rnd.random() < 0.2 else text(rnd)}
+                messages.append(answer | ({"tool_call_id": call["id"]} if rnd.random() < 0.8 else {}))
+    if rnd.random() < 0.1:
+        rnd.shuffle(messages)
+    if rnd.random() < 0.05:
+        messages.append({"role": rnd.choice(["developer", "observer", "", "<|im_end|>"]), "content": text(rnd)})
+    return messages, tools
+
+
+def record(rnd):
+    messages, tools = conversation(rnd)
+    kwargs = {key: rnd.choice(values) for key, values in {"enable_thinking": [True, False], "date_string": ["1 Jan 2026", "né"], "tools_in_user_message": [True, False],
+              "builtin_tools": [["code_interpreter", "brave_search"], ["search"]], "custom_tools": [[tool(rnd)]], "unused": [value(rnd)]}.items() if rnd.random() < 0.2}
+    return {"messages": messages, "tools": tools, "add_generation_prompt": rnd.random() < 0.5, "bos": "<s>", "eos": "</s>", "chat_template_kwargs": kwargs,
+            "documents": [{"title": text(rnd), "text": text(rnd)}] if rnd.random() < 0.1 else None}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_generated_conversations(name):
+    print(f"seed {SEED}")
+    rnd = random.Random(SEED)
+    records = [record(rnd) for _ in range(COUNT)]
+    path = FOLDER / f"{name}.jinja"
+    template = environment().from_string(path.read_text(encoding="utf-8"))
+    expected = [render(template, r) for r in records]
+    assert sum("text" in e for e in expected) > COUNT // 10
+    check(path, records, expected)
+
+
+# ------------------------------------------------------------------------------------- constructs
+MESSAGES = [{"role": "user", "content": "Hello né 漢字 🙂 <b>"}, {"role": "assistant", "content": "  hi \n there  "}]
+VARIABLES = {"a": 1, "b": 2.5, "c": "text", "d": {"x": 1, "y": [1, 2, {"z": None}], "items": 5}, "e": [3, 1, 2], "f": True, "n": None, "words": ["b", "A", "c", "a"],
+             "big": 1e16, "small": 1e-5, "people": [{"name": "Bob", "age": 3}, {"name": "al", "age": 1}, {"name": "Cy"}]}
+CONSTRUCTS = (FOLDER / "constructs.txt").read_text(encoding="utf-8")[:-1].split("\n===\n")
+
+
+def test_constructs(tmp_path):
+    assert len(CONSTRUCTS) > 140
+    one = {"messages": MESSAGES, "add_generation_prompt": False, "bos": "<s>", "eos": "</s>", "chat_template_kwargs": VARIABLES}
+    wrong = []
+    for source in CONSTRUCTS:
+        path = tmp_path / "template.jinja"
+        path.write_text(source, encoding="utf-8")
+        expected, got = render(environment().from_string(source), one), baton(path, [one])[0]
+        if got != expected:
+            wrong.append(f"{source!a}: {got!a} instead of {expected!a}")
+    assert not wrong, "\n".join(wrong)

@@ -254,7 +254,8 @@ struct value filter_sum(struct run *run, struct value input, const struct call *
 static struct call rest_of(const struct call *call, size_t count)
 {
     struct call rest = *call;
-    rest.arguments += count;
+    if (count)
+        rest.arguments += count;
     rest.count -= count;
     return rest;
 }

@@ -228,8 +228,9 @@ static struct value slice_sequence(struct run *run, struct value object,
         return value_none();
     slice_range(made->range, object.sequence->range, range);
     if (shares) {
-        made->items = object.sequence->items + range.start;
         made->count = range.count;
+        if (range.count)
+            made->items = object.sequence->items + range.start;
         return value_sequence(object.kind, made);
     }
     for (size_t i = 0; i < range.count; i++)

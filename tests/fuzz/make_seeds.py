@@ -171,6 +171,36 @@ def text_seeds():
         seed("stop_matcher", bytes([len(stops)]) + b"".join(map(piece, stops)) + piece(cuts) + text.encode())
 
 
+CHATS = ROOT / "tests/golden/chat_templates"
+JINJA_WORDS = ["{{", "}}", "{%", "%}", "{%-", "-%}", "{{-", "-}}", "{#", "#}", "{%+", "if ", "elif ", "else", "endif", "for ", " in ", "endfor", "set ", "endset", "macro m(", "endmacro",
+               "call ", "endcall", "filter ", "endfilter", "with ", "endwith", "break", "continue", "raw", "endraw", "generation", "endgeneration", "not ", " and ", " or ", " is ", "defined",
+               "none", "true", "string", "mapping", "namespace(", "range(", "raise_exception(", "strftime_now(", "dict(", "messages", "message", ".role", ".content", "['role']", "loop.", "index0",
+               "last", "previtem", "caller()", "varargs", "kwargs", "| tojson", "| trim", "| length", "| join(", "| map(", "| selectattr(", "| default(", "| list", "| sort", "| int", "| round",
+               "| replace(", "| indent", "| safe", "| dictsort", "| items", "| first", "| upper", "| title", "| unique", "| sum", "attribute=", ".split(", ".strip(", ".replace(", ".startswith(",
+               ".items()", ".get(", "[::-1]", "[1:]", "**", "//", "~", "==", "!=", "<=", "9223372036854775807", "-1", "1e308", "'\\x41'", "'\\u00e9'"]
+
+
+def chat_seeds():
+    for path in sorted(CHATS.glob("*.jinja")):
+        seed("template", path.read_text(encoding="utf-8"))
+    for source in (CHATS / "constructs.txt").read_text(encoding="utf-8")[:-1].split("\n===\n"):
+        seed("template", source)
+    words("template", JINJA_WORDS)
+    records = json.loads((CHATS / "Qwen-Qwen3-0.6B.json").read_text(encoding="utf-8"))
+    for i, record in enumerate(records):
+        kept = {key: value for key, value in record.items() if key in ("messages", "tools", "add_generation_prompt")}
+        seed("chat_request", bytes([i, i & 1]) + json.dumps(kept, ensure_ascii=False).encode())
+    call = {"id": "abcdefghi", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    extra = {"messages": [{"role": "user", "content": [{"type": "text", "text": "</s><|im_end|>"}]}, {"role": "assistant", "content": None, "tool_calls": [call]}],
+             "documents": [{"title": "t"}], "chat_template_kwargs": {"enable_thinking": False, "date_string": "x", "builtin_tools": ["search"]}}
+    for i in range(21):
+        seed("chat_request", bytes([i, 1]) + json.dumps(extra).encode())
+        seed("chat_request", bytes([i, 0]) + json.dumps({"messages": [{"role": "assistant", "content": " a "}], "continue_final_message": True}).encode())
+    words("chat_request", [f'"{key}"' for key in ("messages", "role", "content", "system", "user", "assistant", "tool", "tool_calls", "function", "name", "arguments", "type", "text", "tools",
+                           "documents", "chat_template_kwargs", "enable_thinking", "continue_final_message", "add_generation_prompt", "reasoning_content", "parameters")]
+          + ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "[INST]"] + JSON_WORDS)
+
+
 def setting_seeds():
     def config(yaml, environment, flags):
         pairs = b"".join(bytes([row]) + piece(value) for row, value in environment)
@@ -461,6 +491,7 @@ def main():
     safetensors_seeds()
     config_seeds()
     text_seeds()
+    chat_seeds()
     setting_seeds()
     proto_seeds()
 

@@ -155,3 +155,39 @@ def test_constructs(tmp_path):
         if got != expected:
             wrong.append(f"{source!a}: {got!a} instead of {expected!a}")
     assert not wrong, "\n".join(wrong)
+
+
+# ------------------------------------------------------------------------------------- the command
+def run(arguments, text):
+    return subprocess.run([BATON, "chat-template", *map(str, arguments)], input=text, capture_output=True, text=True, encoding="utf-8")
+
+
+def test_command_line(tmp_path):
+    hello = {"messages": [{"role": "user", "content": "hi"}]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ strftime_now('|%F %T') }}{{ add_generation_prompt }}"}))
+    done = run(["--model", tmp_path, "--now", "2026-07-26T10:20:30"], json.dumps(hello, indent=2))
+    assert (done.returncode, done.stdout) == (0, "<s>hi|2026-07-26 10:20:30True")
+    assert run(["--model", tmp_path], json.dumps(hello)).stdout.startswith("<s>hi|20")
+    for now in ("2026-02-29", "2026-7-26", "2026-07-26T24:00:00", "2026-07-26 10:00:00", "today", "2026-07-26T10:20:30Z"):
+        done = run(["--model", tmp_path, "--now", now], json.dumps(hello))
+        assert done.returncode == 2 and "--now must be as 2026-07-26" in done.stderr
+    for arguments in ([], ["--model", tmp_path, "--template", "x"]):
+        done = run(arguments, "")
+        assert done.returncode == 2 and "one of them" in done.stderr
+    assert "--jsonl" in run(["--help"], "").stdout
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}{{ eos_token }}")
+    lines = json.dumps(hello | {"eos": "</s>"}) + "\n" + json.dumps({"messages": []}) + "\n" + "[]\n"
+    done = run(["--template", template, "--jsonl"], lines)
+    assert done.returncode == 0
+    first, second, third = map(json.loads, done.stdout.splitlines())
+    assert first == {"text": "hi</s>"} and "at least one message" in second["error"] and "must be an object" in third["error"]
+    for text, sentence in (("{", "line 1: not JSON"), ("x" * ((8 << 20) + 1), "line 1: the input is over the limit of 8388608 bytes"),
+                           (json.dumps(hello) + "\n" + "[" * 111 + "]" * 111, "line 2: JSON is nested deeper than 110")):
+        done = run(["--template", template, "--jsonl"], text)
+        assert done.returncode == 1 and sentence in done.stderr, done.stderr
+    done = run(["--template", tmp_path / "nowhere"], "{}")
+    assert done.returncode == 1 and "No such file" in done.stderr
+    template.write_text("a\n{% include 'x' %}")
+    done = run(["--template", template], json.dumps(hello))
+    assert done.returncode == 1 and "line 2: the tag 'include' is not supported" in done.stderr

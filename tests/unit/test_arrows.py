@@ -25,6 +25,8 @@ MAY_INCLUDE = {
     "common/config": BASE,
     "common/observe": BASE,
     "common/text": BASE | {"common/json"},
+    "common/template": BASE | {"common/text"},
+    "common/chat": BASE | {"common/template", "common/text", "common/json"},
     "common/model_config": DOMAIN | {"common/json"},
     "proto": BASE,
     "common/rpc": BASE,
@@ -36,7 +38,7 @@ MAY_INCLUDE = {
     "common/engine/model": DOMAIN | {"kernels", "common/json", "common/model_config"},
     "common/engine": DOMAIN | {"common/engine/model", "kernels", "common/model_config"},
     "common/worker": WORKER,
-    "common/cli": WORKER | {"common/text"},
+    "common/cli": WORKER | {"common/text", "common/chat"},
     "kernels": DOMAIN | {"kernels/cpu", "kernels/reference"},  # kernels.c: the table of backends
     "kernels/reference": DOMAIN | {"kernels", "kernels/cpu", "kernels/reference/inner"},
     "kernels/reference/inner": BASE | {"kernels/cpu"},
@@ -50,13 +52,13 @@ MAY_INCLUDE = {
 }
 
 # Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.
-PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner",
+PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "common/template",
         *(f"{module}.{kind}" for kind in "ch" for module in (
-            "router/request_life", "router/cache_feed", "common/transport/kv_frame", "decode_worker/lane_speed"))]
-PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner"}
+            "router/request_life", "router/cache_feed", "common/transport/kv_frame", "decode_worker/lane_speed", "common/text/unicode"))]
+PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template"}
 IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h"}
 PURE_SYSTEM = {"math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "stdio.h", "inttypes.h", "limits.h",
-               "float.h", "stdarg.h", "xxhash.h", "xxh_x86dispatch.h"}
+               "float.h", "stdarg.h", "errno.h", "xxhash.h", "xxh_x86dispatch.h", "utf8proc.h"}
 IMPURE_CALLS = re.compile(r"\b(f?printf|fopen|puts|getenv|rand|time|clock_gettime|rng_entropy|open|read|write)\s*\(")
 
 # Outside library: what its headers look like -> the only files that may name them (tests apart).

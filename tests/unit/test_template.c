@@ -137,10 +137,16 @@ static void test_nesting_of_the_source(void **state)
     (void)state;
     check_nesting("{% if a %}", "", "{% endif %}", TEMPLATE_LIMIT_NESTING);
     check_nesting("{% for a in b %}", "", "{% endfor %}", TEMPLATE_LIMIT_NESTING);
-    /* {{ and each bracket around an expression are two levels: with and without a choice */
     struct template *template;
     struct error err;
     struct str source;
+    str_init(&source, 1 << 20);
+    str_add(&source, "{{ ");
+    for (int i = 0; i < 257; i++)
+        str_add(&source, "(");
+    assert_int_equal(compile(source.data, &template, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "more than 256 brackets are open"));
+    str_deinit(&source);
     static const char *const brackets[][2] = {{"(", ")"}, {"[", "]"}, {"not ", ""}, {"-", ""}};
     for (size_t i = 0; i < sizeof brackets / sizeof *brackets; i++) {
         str_init(&source, 1 << 20);

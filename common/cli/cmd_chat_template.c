@@ -1,6 +1,7 @@
 #include "common/cli/cmd_chat_template.h"
 
 #include "common/base/standard_output.h"
+#include "common/chat/chat_encode.h"
 #include "common/chat/chat_request.h"
 #include "common/cli/input_lines.h"
 #include "common/config/config.h"
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#define IDS_LIMIT_COUNT     (32u << 20)
 #define REQUEST_LIMIT_BYTES (8u << 20)   /* a line, or the whole request without --jsonl */
 #define OUTPUT_LIMIT_BYTES  (256u << 20) /* of a line: a prompt, quoted */
 #define REQUEST_LIMIT_DEPTH 110 /* of its JSON: what templates get, and a little around it */
@@ -18,6 +20,7 @@ struct settings {
     char model[4096];
     char template[4096];
     bool jsonl;
+    bool ids;
     char now[32];
 };
 
@@ -29,6 +32,8 @@ static const struct config_setting settings_table[] = {
      .help = "A template in a file of its own, instead of a model's"},
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a request in, {\"text\"} or {\"error\"} out"},
+    {"ids", CONFIG_BOOL, AT(ids), "false",
+     .help = "Token ids instead of text, by the model's tokenizer.json"},
     {"now", CONFIG_STRING, AT(now), "", .value = "TIME",
      .help =
          "What the template takes for the time: 2026-07-26 or 2026-07-26T10:20:30; else it is now"},
@@ -91,6 +96,7 @@ static struct template_time local_time(void)
 
 struct command {
     const struct chat_template *chat;
+    const struct tokenizer *tokenizer; /* NULL: text is asked for */
     const struct settings *settings;
     struct template_time now;
 };
@@ -137,6 +143,33 @@ static enum status parse(const struct str *text, struct json **json, struct erro
     return json_parse(text->data, text->length, limits, json, err);
 }
 
+static enum status add_ids(const struct command *command, const struct chat_prompt *prompt,
+                           const char *separator, struct str *out, struct error *err)
+{
+    struct token_ids ids;
+    token_ids_init(&ids, IDS_LIMIT_COUNT);
+    enum status status = chat_encode(command->tokenizer, prompt, &ids, err);
+    for (size_t i = 0; status == STATUS_OK && i < ids.count; i++)
+        str_addf(out, "%s%u", i ? separator : "", ids.data[i]);
+    token_ids_deinit(&ids);
+    return status;
+}
+
+static enum status add_prompt_member(const struct command *command,
+                                     const struct chat_prompt *prompt, struct str *out,
+                                     struct error *err)
+{
+    if (!command->tokenizer) {
+        str_add(out, "{\"text\": ");
+        json_quote(out, prompt->text, prompt->length);
+        return STATUS_OK;
+    }
+    str_add(out, "{\"ids\": [");
+    TRY(add_ids(command, prompt, ", ", out, err));
+    str_add(out, "]");
+    return STATUS_OK;
+}
+
 static enum status run_line(const struct command *command, const struct str *line, struct str *out,
                             struct error *err)
 {
@@ -144,11 +177,11 @@ static enum status run_line(const struct command *command, const struct str *lin
     struct chat_prompt prompt = {0};
     struct chat_failure failure = {0};
     struct error refusal;
+    enum status status = STATUS_OK;
     TRY(parse(line, &json, err));
     str_clear(out);
     if (render(command, json_root(json), &prompt, &failure, &refusal) == STATUS_OK) {
-        str_add(out, "{\"text\": ");
-        json_quote(out, prompt.text, prompt.length);
+        status = add_prompt_member(command, &prompt, out, err);
         chat_prompt_deinit(&prompt);
     } else {
         str_add(out, "{\"error\": ");
@@ -156,7 +189,7 @@ static enum status run_line(const struct command *command, const struct str *lin
     }
     str_add(out, "}\n");
     json_destroy(json);
-    return print(out, err);
+    return status == STATUS_OK ? print(out, err) : status;
 }
 
 static enum status run_lines(const struct command *command, struct str *line, struct str *out,
@@ -182,27 +215,47 @@ static enum status run_whole(const struct command *command, struct str *input, s
     json_destroy(json);
     if (status != STATUS_OK)
         return status;
-    str_append(out, prompt.text, prompt.length);
+    if (command->tokenizer)
+        status = add_ids(command, &prompt, " ", out, err);
+    else
+        str_append(out, prompt.text, prompt.length);
+    if (command->tokenizer)
+        str_add(out, "\n");
     chat_prompt_deinit(&prompt);
-    return print(out, err);
+    return status == STATUS_OK ? print(out, err) : status;
+}
+
+static enum status open_tokenizer(const char *model, struct tokenizer **tokenizer,
+                                  struct error *err)
+{
+    char path[4096 + 32];
+    snprintf(path, sizeof path, "%s/tokenizer.json", model);
+    return tokenizer_open(path, tokenizer, err);
 }
 
 static enum status run(const struct settings *settings, struct template_time now, struct error *err)
 {
     struct chat_template *chat;
-    if (*settings->model)
-        TRY(chat_template_open(settings->model, &chat, err));
-    else
-        TRY(chat_template_open_file(settings->template, &chat, err));
-    struct command command = {.chat = chat, .settings = settings, .now = now};
+    struct tokenizer *tokenizer = NULL;
+    if (settings->ids)
+        TRY(open_tokenizer(settings->model, &tokenizer, err));
+    enum status status = *settings->model ? chat_template_open(settings->model, &chat, err)
+                                          : chat_template_open_file(settings->template, &chat, err);
+    if (status != STATUS_OK) {
+        tokenizer_close(tokenizer);
+        return status;
+    }
+    struct command command = {
+        .chat = chat, .tokenizer = tokenizer, .settings = settings, .now = now};
     struct str input, out;
     str_init(&input, REQUEST_LIMIT_BYTES);
     str_init(&out, OUTPUT_LIMIT_BYTES);
-    enum status status = settings->jsonl ? run_lines(&command, &input, &out, err)
-                                         : run_whole(&command, &input, &out, err);
+    status = settings->jsonl ? run_lines(&command, &input, &out, err)
+                             : run_whole(&command, &input, &out, err);
     str_deinit(&out);
     str_deinit(&input);
     chat_template_close(chat);
+    tokenizer_close(tokenizer);
     return status;
 }
 
@@ -215,6 +268,10 @@ int cmd_chat_template(int argc, char **argv)
     config_load_or_exit(&program, argc, argv, &settings, &result);
     if (!*settings.model == !*settings.template) {
         fprintf(stderr, "%s: give --model DIR or --template FILE, one of them\n", program.name);
+        return 2;
+    }
+    if (settings.ids && !*settings.model) {
+        fprintf(stderr, "%s: --ids needs --model\n", program.name);
         return 2;
     }
     if (!*settings.now) {

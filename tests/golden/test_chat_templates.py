@@ -11,6 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from jinja_as_transformers import environment, render  # noqa: E402
+from random_texts import texts  # noqa: E402
+from test_tokenizers_package import newer_marks  # noqa: E402
+from tokenizers import Tokenizer  # noqa: E402
 
 FOLDER = Path(__file__).parent / "chat_templates"
 TEMPLATES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
@@ -157,6 +160,28 @@ def test_constructs(tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
+# ------------------------------------------------------------------------------------- special tokens
+@pytest.mark.parametrize("name", ["gpt2", "llama2", "llama3", "mistral-metaspace", "qwen2", "tekken"])
+def test_what_a_message_spells_is_text(name, tmp_path):
+    # The package's own way to encode special tokens as text, and a prompt that is nothing but a message.
+    path = FOLDER.parent / "tokenizers" / f"{name}.json"
+    (tmp_path / "tokenizer.json").write_bytes(path.read_bytes())
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    reference = Tokenizer.from_file(str(path))
+    reference.encode_special_tokens = True
+    special = [token.content for token in reference.get_added_tokens_decoder().values()]
+    rnd = random.Random(SEED)
+    marks = str.maketrans("", "", "".join(newer_marks()))
+    inputs = [t.translate(marks) + rnd.choice(special) * rnd.randrange(3) for t in texts(SEED, 400, special)]
+    lines = "".join(json.dumps({"messages": [{"role": "user", "content": t}]}) + "\n" for t in inputs)
+    done = subprocess.run([BATON, "chat-template", "--model", tmp_path, "--jsonl", "--ids"], input=lines, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    got = [json.loads(line)["ids"] for line in done.stdout.split("\n")[:-1]]
+    expected = [encoding.ids for encoding in reference.encode_batch(inputs, add_special_tokens=False)]
+    wrong = [n for n in range(len(inputs)) if got[n] != expected[n]]
+    assert not wrong, f"seed {SEED}: {inputs[wrong[0]]!a}: {got[wrong[0]]} instead of {expected[wrong[0]]}"
+
+
 # ------------------------------------------------------------------------------------- the command
 def run(arguments, text):
     return subprocess.run([BATON, "chat-template", *map(str, arguments)], input=text, capture_output=True, text=True, encoding="utf-8")
@@ -171,6 +196,7 @@ def test_command_line(tmp_path):
     for now in ("2026-02-29", "2026-7-26", "2026-07-26T24:00:00", "2026-07-26 10:00:00", "today", "2026-07-26T10:20:30Z"):
         done = run(["--model", tmp_path, "--now", now], json.dumps(hello))
         assert done.returncode == 2 and "--now must be as 2026-07-26" in done.stderr
+    assert run(["--template", "x", "--ids"], "").returncode == 2
     for arguments in ([], ["--model", tmp_path, "--template", "x"]):
         done = run(arguments, "")
         assert done.returncode == 2 and "one of them" in done.stderr

@@ -127,3 +127,11 @@ void node_list_add(struct node_list *list, struct node *node)
     list->tail = &node->next;
     list->count++;
 }
+
+bool parser_enter(struct parser *parser)
+{
+    if (++parser->nesting > TEMPLATE_LIMIT_NESTING)
+        parser_fail(parser, STATUS_LIMIT, "expressions are nested deeper than %d",
+                    TEMPLATE_LIMIT_NESTING);
+    return parser->status == STATUS_OK;
+}

@@ -40,6 +40,9 @@ void parser_expect_operator(struct parser *parser, const char *sign);
 const char *parser_expect_name(struct parser *parser); /* any, interned; NULL after failing */
 const char *parser_shown(const struct parser *parser, char shown[64]); /* the current token */
 
+/* One level of expressions deeper, which the caller takes back from `nesting`; false after failing. */
+bool parser_enter(struct parser *parser);
+
 void node_list_init(struct node_list *list);
 void node_list_add(struct node_list *list, struct node *node); /* NULL is passed over */
 
@@ -50,6 +53,10 @@ struct node *parse_without_choice(struct parser *parser);
 struct node *parse_tuple(struct parser *parser, bool with_choice, const char *stop);
 /* What may stand left of "=" or between "for" and "in": names, tuples of them, with `members` also name.name. */
 struct node *parse_target(struct parser *parser, bool members, const char *stop);
+/* parse_operand.c */
+struct node *parse_unary(struct parser *parser, bool with_filters);
+/* A literal or a name; with `members` also name.name. */
+struct node *parse_primary(struct parser *parser, bool members);
 /* "| name(...)" as often as there are some around `input`; `inline_first`: the first has no "|". */
 struct node *parse_filters(struct parser *parser, struct node *input, bool inline_first);
 

@@ -212,7 +212,7 @@ static enum status cut_behind_final(struct rendering *rendering, struct value *t
                                     struct error *err)
 {
     const struct value *final = final_text(rendering);
-    size_t at;
+    size_t at = 0;
     if (!final)
         return error_set(err, STATUS_INVALID,
                          "continue_final_message: the last message has no text to continue");

@@ -17,8 +17,8 @@
 
 #define CHAT_TEMPLATE_LIMIT_FILE   (8u << 20)   /* bytes of tokenizer_config.json */
 #define CHAT_TEMPLATE_LIMIT_NAMED  8            /* templates of a model */
-#define CHAT_TEMPLATE_LIMIT_MEMORY (256u << 20) /* bytes of one rendering, prompt and all */
-#define CHAT_TEMPLATE_LIMIT_TEXT   (32u << 20)  /* bytes of a prompt */
+#define CHAT_TEMPLATE_LIMIT_MEMORY (128u << 20) /* bytes of one rendering, prompt and all */
+#define CHAT_TEMPLATE_LIMIT_TEXT   (16u << 20)  /* bytes of a prompt */
 #define CHAT_TEMPLATE_LIMIT_KWARGS 64
 
 struct chat_template;

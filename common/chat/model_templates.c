@@ -95,8 +95,8 @@ static enum status read_open(int fd, char **text, size_t *length, struct error *
 
 static enum status read_template(const char *path, struct chat_template *chat, struct error *err)
 {
-    char *text;
-    size_t length;
+    char *text = NULL;
+    size_t length = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* not to wait at a pipe */
     if (fd < 0)
         return error_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, "%s: %s", path,

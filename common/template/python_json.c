@@ -19,7 +19,7 @@ static void write_value(struct writer *writer, struct value value);
 
 static void add_unit(struct writer *writer, uint32_t unit, bool is_input)
 {
-    char text[8];
+    char text[16];
     snprintf(text, sizeof text, "\\u%04x", unit);
     text_builder_add(writer->out, text, 6, is_input);
 }

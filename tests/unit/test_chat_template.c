@@ -247,9 +247,9 @@ static void test_a_prompt_over_its_limit(void **state)
 {
     (void)state;
     struct chat_template *chat =
-        opened("{% set x = 'abcd' * 4194304 %}{{ x }}{{ x }}{{ messages[0].content }}", NULL);
+        opened("{% set x = 'abcd' * 2097152 %}{{ x }}{{ x }}{{ messages[0].content }}", NULL);
     check(chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", false, STATUS_LIMIT,
-          "the prompt of 33554433 bytes is over the limit of 33554432");
+          "the prompt of 16777217 bytes is over the limit of 16777216");
     chat_template_close(chat);
     chat =
         opened("{% set x = 'ab' * 1048576 %}{% for i in range(1000) %}{{ x }}{% endfor %}", NULL);

@@ -73,36 +73,45 @@ static void add_status(struct str *out, const struct admin *admin,
     str_add(out, "]}\n");
 }
 
-static void handle_status(struct admin *admin, struct http_reply *reply)
-{
-    struct router_status *status = malloc(sizeof *status);
-    reply->status = 500;
-    if (!status)
-        return;
-    status_board_read(admin->board, status);
-    reply->status = 200;
-    reply->content_type = "application/json";
-    add_status(&reply->body, admin, status);
-    free(status);
-}
-
-static void handle_health(struct admin *admin, struct http_reply *reply)
-{
-    bool draining = status_board_draining(admin->board);
-    reply->status = draining ? 503 : 200;
-    str_add(&reply->body, draining ? "draining\n" : "ok\n");
-}
-
-void admin_handle(void *context, const char *path, struct http_reply *reply)
+static void on_status(void *context, struct http_exchange *exchange)
 {
     struct admin *admin = context;
-    if (!strcmp(path, "/metrics")) {
-        reply->status = 200;
-        reply->content_type = METRICS_CONTENT_TYPE;
-        metrics_render(admin->metrics->metrics, &reply->body);
-    } else if (!strcmp(path, "/status")) {
-        handle_status(admin, reply);
-    } else if (!strcmp(path, "/healthz")) {
-        handle_health(admin, reply);
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    struct router_status *status = malloc(sizeof *status);
+    reply.status = 500;
+    if (status) {
+        status_board_read(admin->board, status);
+        reply.status = 200;
+        reply.content_type = "application/json";
+        add_status(&reply.body, admin, status);
     }
+    free(status);
+    (void)http_exchange_reply(exchange, &reply);
+    http_reply_deinit(&reply);
 }
+
+static void on_health(void *context, struct http_exchange *exchange)
+{
+    struct admin *admin = context;
+    bool draining = status_board_draining(admin->board);
+    http_exchange_reply_text(exchange, draining ? 503 : 200, draining ? "draining\n" : "ok\n");
+}
+
+static void on_metrics(void *context, struct http_exchange *exchange)
+{
+    struct admin *admin = context;
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    reply.status = 200;
+    reply.content_type = METRICS_CONTENT_TYPE;
+    metrics_render(admin->metrics->metrics, &reply.body);
+    (void)http_exchange_reply(exchange, &reply);
+    http_reply_deinit(&reply);
+}
+
+const struct http_route admin_routes[ADMIN_ROUTES] = {
+    {"/metrics", HTTP_GET, on_metrics},
+    {"/healthz", HTTP_GET, on_health},
+    {"/status", HTTP_GET, on_status},
+};

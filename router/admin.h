@@ -13,10 +13,11 @@ struct admin {
     const struct served_model *model;
 };
 
-/* The handler of an http_server whose context is a struct admin.
+/* What an http_server serves whose context is a struct admin.
  *   /metrics  Prometheus text
  *   /healthz  200 "ok", or 503 "draining"
  *   /status   JSON: model, requests by state, workers (common/cli/cluster_status.h reads it) */
-void admin_handle(void *context, const char *path, struct http_reply *reply);
+#define ADMIN_ROUTES 3
+extern const struct http_route admin_routes[ADMIN_ROUTES];
 
 #endif

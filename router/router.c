@@ -117,8 +117,10 @@ static enum status start_server(struct router *router, struct error *err)
 static enum status start_http(struct router *router, struct error *err)
 {
     router->admin = (struct admin){&router->metrics, &router->board, &router->model};
-    struct http_server_config http = {
-        .listen = router->config.metrics_listen, .handle = admin_handle, .context = &router->admin};
+    struct http_server_config http = {.listen = router->config.metrics_listen,
+                                      .routes = admin_routes,
+                                      .route_count = ADMIN_ROUTES,
+                                      .context = &router->admin};
     return http_server_start(&http, &router->http, err);
 }
 

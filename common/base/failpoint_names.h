@@ -64,6 +64,12 @@
     X("decode.peer_lose", true, "a prefill worker's message has come; fail: the Peer stream ends") \
     X("decode.hello_layout", true, "fail: Hello to a prefill worker names another layout")         \
     X("decode.hello_numerics", true, "fail: Hello to a prefill worker names other numerics")       \
+    /* HTTP listeners, their loops' threads. */                                                    \
+    X("http.accept", true, "a connection has come; fail: it is closed, as though nothing were left for it")  \
+    X("http.receive", true, "bytes may have come; fail: the connection is broken")                  \
+    X("http.send", true, "bytes of an answer are about to leave; fail: the connection is broken")   \
+    X("http.request", false, "a request is whole; its handler is about to be called")               \
+    X("http.tls_files", true, "certificate and key are about to be read; fail: they can't be used") \
     /* baton quantize. */                                                                          \
     X("quantize.matrix", false, "a matrix is about to be written beside the new model's name")    \
     X("quantize.named", false, "the new weights have their name, config.json hasn't")

@@ -117,21 +117,31 @@ static void on_session_changed(void *context, bool up)
 
 /* ---------------------------------------------------------------- on the HTTP thread */
 
-static void on_http(void *context, const char *path, struct http_reply *reply)
+static void on_metrics(void *context, struct http_exchange *exchange)
 {
     struct worker *worker = context;
-    if (!strcmp(path, "/metrics")) {
-        reply->status = 200;
-        reply->content_type = METRICS_CONTENT_TYPE;
-        worker_metrics_update(&worker->metrics, step_loop_load(worker->steps),
-                              atomic_load(&worker->session_is_up));
-        metrics_render(worker->metrics.metrics, &reply->body);
-    } else if (!strcmp(path, "/healthz")) {
-        bool draining = atomic_load(&worker->draining);
-        reply->status = draining ? 503 : 200;
-        str_add(&reply->body, draining ? "draining\n" : "ok\n");
-    }
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    reply.status = 200;
+    reply.content_type = METRICS_CONTENT_TYPE;
+    worker_metrics_update(&worker->metrics, step_loop_load(worker->steps),
+                          atomic_load(&worker->session_is_up));
+    metrics_render(worker->metrics.metrics, &reply.body);
+    (void)http_exchange_reply(exchange, &reply);
+    http_reply_deinit(&reply);
 }
+
+static void on_health(void *context, struct http_exchange *exchange)
+{
+    struct worker *worker = context;
+    bool draining = atomic_load(&worker->draining);
+    http_exchange_reply_text(exchange, draining ? 503 : 200, draining ? "draining\n" : "ok\n");
+}
+
+static const struct http_route http_routes[] = {
+    {"/metrics", HTTP_GET, on_metrics},
+    {"/healthz", HTTP_GET, on_health},
+};
 
 /* ---------------------------------------------------------------- coming up */
 
@@ -223,8 +233,10 @@ static enum status worker_up(struct worker_life *life, struct error *err)
                                        .up_context = life};
     TRY(worker_engine_start(worker, err));
     TRY(worker->ops->create(worker, &worker->role, err));
-    struct http_server_config http = {
-        .listen = worker->config.metrics_listen, .handle = on_http, .context = worker};
+    struct http_server_config http = {.listen = worker->config.metrics_listen,
+                                      .routes = http_routes,
+                                      .route_count = sizeof http_routes / sizeof *http_routes,
+                                      .context = worker};
     TRY(http_server_start(&http, &life->http, err));
     name_metrics_address(worker, http_server_address(life->http));
     TRY(start_server(life, err));

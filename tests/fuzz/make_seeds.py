@@ -413,6 +413,28 @@ def http_seeds():
                    "Connection: keep-alive", "Expect: 100-continue", "%00", "%2f", "?", "#", "//", ":", "18446744073709551616", "-1", "\t", "http://[::1]:1/"])
 
 
+HTTP_WORDS = ["GET ", "POST ", "HEAD ", "OPTIONS ", " HTTP/1.1", " HTTP/1.0", "\r\n", "\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked", "Host: a", "Connection: ", "close", "keep-alive",
+              "Expect: 100-continue", "Authorization: ", "%00", "%2f", "?", "*", "//", ":", "http://a", "18446744073709551616", "\t", "\n", "\r"]
+
+
+def http_head_seeds():
+    # A byte that says how it is cut, then the bytes.
+    for text in ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "\r\nPOST /a%20b?c=%d HTTP/1.1\r\nHOST: [::1]:80\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello",
+                 "POST http://h/p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: x, close\r\n\r\n0\r\n\r\n", "OPTIONS * HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+                 "GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n", "GET / HTTP/1.1\nHost: a\n\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+                 "GET /%c3%a4%zz HTTP/1.1\r\nHost : a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n"):
+        seed("http_head", "\3" + text)
+    words("http_head", HTTP_WORDS)
+
+
+def http_body_seeds():
+    # How it is cut, whether in chunks (odd) and otherwise how long, then the bytes.
+    for how, text in (("\1", "3\r\nabc\r\n0\r\n\r\nGET"), ("\1", "00a;x=\"y\"\r\n0123456789\r\n0;z\r\nTrailer: x\r\n\r\n"), ("\1", "fffffffffffffff\r\n"), ("\1", "1\nab"), ("\x0a", "hello and more"),
+                      ("\0", ""), ("\1", "1\r\na\r\n" * 40 + "0\r\n\r\n")):
+        seed("http_body", "\2" + how + text)
+    words("http_body", ["0\r\n\r\n", "\r\n", "1\r\na\r\n", ";", "f", "0", ":", "\t", "X: y\r\n"])
+
+
 def scheduler_seeds():
     # What happens: 0 add (key, plan, tokens, emitted, max_tokens), 1 reserve, 2 compute (a token for each part), 4 remove, 5 admit.
     seed("scheduler", bytes([0, 1, 2, 30, 0, 5, 1, 2, 1, 2, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3]))
@@ -483,6 +505,8 @@ def packed_seeds():
 def main():
     packed_seeds()
     http_seeds()
+    http_head_seeds()
+    http_body_seeds()
     scheduler_seeds()
     trace_seeds()
     worker_seeds()

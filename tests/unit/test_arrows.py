@@ -53,6 +53,7 @@ MAY_INCLUDE = {
 
 # Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.
 PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "common/template",
+        *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
             "router/request_life", "router/cache_feed", "common/transport/kv_frame", "decode_worker/lane_speed", "common/text/unicode"))]
 PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template"}
@@ -70,7 +71,8 @@ LIBRARIES = {
     r"utf8proc\.h": r"common/text/\w+\.c",
     r"(json-c/.*|json\.h|json_\w+\.h)": r"common/json/json\.c",
     r"cyaml/": r"common/config/config_file\.c",
-    r"event2/": r"common/http/http_server\.c",
+    r"event2/": r"common/http/http_\w+\.[ch]",
+    r"openssl/": r"common/http/http_tls\.c",
     r"isa-l": r"common/transport/kv_checksum\.c",
     r"xxh(ash|_x86dispatch)\.h": r"common/domain/(prefix|content)_hash\.c",
     r"cuda|nccl": r"kernels/cuda/",

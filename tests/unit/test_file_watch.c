@@ -36,7 +36,7 @@ static void put(const char *name, const char *text)
 static void settle(struct file_watch *watch)
 {
     for (bool fresh = true; fresh;) {
-        (void)file_watch_changed(watch, 0);
+        (void)file_watch_changed(watch, watch->next_us);
         fresh = false;
         for (size_t i = 0; i < watch->count; i++)
             fresh |= watch->marks[i].fresh;

@@ -1,58 +1,63 @@
-/* http: the server through our own client and through raw bytes. */
-#include "common/base/clock.h"
-#include "common/base/str.h"
-#include "common/http/http_client.h"
-#include "common/http/http_server.h"
+/* http: the listener of figures that every program has, through our own client and through raw bytes. */
+#include "tests/unit/http_fixture.h"
 
-#include <arpa/inet.h>
-#include <poll.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cmocka.h>
+static atomic_int calls;
 
-#define SECOND_US 1000000u
-
-static void handle(void *context, const char *path, struct http_reply *reply)
+static void count_call(void)
 {
-    int *calls = context;
-    (*calls)++;
-    if (!strcmp(path, "/metrics")) {
-        reply->status = 200;
-        reply->content_type = "text/plain; version=0.0.4";
-        str_add(&reply->body, "up 1\n");
-    } else if (!strcmp(path, "/big")) {
-        static char mebibyte[1 << 20];
-        memset(mebibyte, 'x', sizeof mebibyte);
-        reply->status = 200;
-        for (int i = 0; i < 5; i++)
-            str_append(&reply->body, mebibyte, sizeof mebibyte);
-    } else if (!strcmp(path, "/wait")) {
-        reply->status = 503;
-    }
+    atomic_fetch_add(&calls, 1);
 }
+
+static void on_metrics(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    count_call();
+    http_exchange_reply_text(exchange, 200, "up 1\n");
+}
+
+static void on_big(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    static char mebibyte[1 << 20];
+    struct http_reply reply;
+    count_call();
+    memset(mebibyte, 'x', sizeof mebibyte);
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    reply.status = 200;
+    for (int i = 0; i < 5; i++)
+        str_append(&reply.body, mebibyte, sizeof mebibyte);
+    assert_int_equal(http_exchange_reply(exchange, &reply), STATUS_INVALID);
+    http_reply_deinit(&reply);
+}
+
+static void on_wait(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    count_call();
+    http_exchange_reply_text(exchange, 503, "");
+}
+
+static const struct http_route routes[] = {
+    {"/metrics", HTTP_GET, on_metrics},
+    {"/big", HTTP_GET, on_big},
+    {"/wait", HTTP_GET, on_wait},
+};
 
 struct fixture {
     struct http_server *server;
-    int calls;
 };
 
-static int start_fixture(void **state, int silence_s)
+static int start_fixture(void **state, uint64_t silence_us)
 {
     static struct fixture fixture;
     fixture = (struct fixture){0};
+    atomic_store(&calls, 0);
     struct http_server_config config = {.listen = "127.0.0.1:0",
-                                        .handle = handle,
-                                        .context = &fixture.calls,
-                                        .silence_s = silence_s};
+                                        .routes = routes,
+                                        .route_count = sizeof routes / sizeof *routes,
+                                        .head_us = silence_us};
     struct error err;
     *state = &fixture;
     return http_server_start(&config, &fixture.server, &err) == STATUS_OK ? 0 : -1;
@@ -70,25 +75,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Sends raw bytes, returns all that comes back (static buffer). */
-static const char *exchange_raw(const char *address, const char *request)
-{
-    static char answer[65536];
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), strlen(request));
-    size_t used = 0;
-    for (ssize_t n; used < sizeof answer - 1 &&
-                    (n = recv(fd, answer + used, sizeof answer - 1 - used, 0)) > 0;)
-        used += (size_t)n;
-    answer[used] = 0;
-    close(fd);
-    return answer;
-}
-
 static void test_get(void **state)
 {
     struct fixture *fixture = *state;
@@ -101,13 +87,14 @@ static void test_get(void **state)
     assert_string_equal(body.data, "up 1\n");
     str_clear(&body);
     assert_int_equal(http_get(address, "/%6detrics", SECOND_US, &body, &err), STATUS_OK);
+    str_clear(&body);
     assert_int_equal(http_get(address, "/none", SECOND_US, &body, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "404"));
     assert_int_equal(http_get(address, "/wait", SECOND_US, &body, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "503"));
     assert_int_equal(http_get(address, "/big", SECOND_US, &body, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "500"));
-    assert_int_equal(fixture->calls, 5);
+    assert_int_equal(atomic_load(&calls), 4);
     str_deinit(&body);
 }
 
@@ -115,16 +102,18 @@ static void test_what_is_refused(void **state)
 {
     struct fixture *fixture = *state;
     const char *address = http_server_address(fixture->server);
-    assert_non_null(
-        strstr(exchange_raw(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), "up 1"));
-    const char *head = exchange_raw(address, "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_non_null(strstr(
+        exchange_raw(address, "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"),
+        "up 1"));
+    const char *head =
+        exchange_raw(address, "HEAD /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_non_null(strstr(head, " 200 "));
     assert_null(strstr(head, "up 1"));
-    int calls = fixture->calls;
+    int before = atomic_load(&calls);
     static const char *const other_methods[] = {
-        "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
-        "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-        "OPTIONS /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+        "DELETE /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+        "OPTIONS /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     };
     for (size_t i = 0; i < sizeof other_methods / sizeof *other_methods; i++) {
         const char *answer = exchange_raw(address, other_methods[i]);
@@ -141,7 +130,7 @@ static void test_what_is_refused(void **state)
     strcpy(long_request + sizeof long_request - 5, "\r\n\r\n");
     assert_null(strstr(exchange_raw(address, long_request), " 200 "));
     assert_null(strstr(exchange_raw(address, "nonsense\r\n\r\n"), " 200 "));
-    assert_int_equal(fixture->calls, calls);
+    assert_int_equal(atomic_load(&calls), before);
 }
 
 static void test_addresses_that_are_wrong(void **state)
@@ -151,11 +140,11 @@ static void test_addresses_that_are_wrong(void **state)
     struct error err;
     struct http_server *server;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct http_server_config config = {.listen = bad[i], .handle = handle};
+        struct http_server_config config = {.listen = bad[i], .routes = routes};
         assert_int_equal(http_server_start(&config, &server, &err), STATUS_INVALID);
     }
     struct http_server_config taken = {.listen = http_server_address(fixture->server),
-                                       .handle = handle};
+                                       .routes = routes};
     assert_int_equal(http_server_start(&taken, &server, &err), STATUS_IO);
     assert_non_null(strstr(err.text, "in use"));
     struct str body;
@@ -243,7 +232,7 @@ static void test_out_of_descriptors(void **state)
                              .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
     inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
     assert_int_equal(connect(visitor, (struct sockaddr *)&to, sizeof to), 0);
-    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     assert_int_equal(send(visitor, request, strlen(request), MSG_NOSIGNAL), strlen(request));
     struct pollfd answered = {.fd = visitor, .events = POLLIN};
     assert_int_equal(poll(&answered, 1, 300), 0);
@@ -271,7 +260,7 @@ static void test_connections_are_limited(void **state)
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
         assert_int_equal(connect(fds[i], (struct sockaddr *)&to, sizeof to), 0);
     }
-    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+    static const char request[] = "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     struct str body;
     struct error err;
     str_init(&body, 4096);
@@ -288,18 +277,14 @@ static void test_connections_are_limited(void **state)
 
 static int connected_and_said(const char *address, const char *said)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
-    inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(send(fd, said, strlen(said), MSG_NOSIGNAL), strlen(said));
+    int fd = connected(address);
+    say(fd, said);
     return fd;
 }
 
 static int set_up_impatient(void **state)
 {
-    return start_fixture(state, 1);
+    return start_fixture(state, SECOND_US);
 }
 
 /* Whoever says nothing, or half a request, is sent away. */
@@ -321,7 +306,7 @@ static void test_silence_is_limited(void **state)
         assert_true(clock_now_us() - begin_us >= 9 * SECOND_US / 10);
         close(silent[i].fd);
     }
-    assert_int_equal(fixture->calls, 0);
+    assert_int_equal(atomic_load(&calls), 0);
 }
 
 int main(void)

@@ -1,0 +1,181 @@
+#include "common/http/http_door.h"
+
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <event2/listener.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MOD            "http"
+#define LISTEN_BACKLOG 4096
+#define PAUSE_US       100000  /* of the door, where it is full inside or no descriptor is left */
+#define LOOK_US        1000000 /* at TLS files, where nobody says how often */
+/* Who is silent for the first, and doesn't answer probes, the second apart, has lost his machine or his network. */
+#define ALIVE_AFTER_S 30
+#define ALIVE_EVERY_S 10
+#define ALIVE_PROBES  3
+
+static bool has_no_room(const struct http_door *door, size_t surplus)
+{
+    return atomic_load(&door->service->connections) >=
+           door->service->config.max_connections + surplus;
+}
+
+static void shut_for_a_moment(struct http_door *door, const char *why)
+{
+    static const struct timeval pause = {0, PAUSE_US};
+    if (!door->complained)
+        log_warn(MOD, "msg=\"no connections are taken for the moment: %s\"", why);
+    door->complained = true;
+    evconnlistener_disable(door->listener);
+    evtimer_add(door->open_event, &pause);
+}
+
+static void on_open_again(evutil_socket_t fd, short events, void *context)
+{
+    (void)fd;
+    (void)events;
+    struct http_door *door = context;
+    if (atomic_load(&door->service->draining))
+        return;
+    if (!door->service->config.turns_away && has_no_room(door, 0))
+        shut_for_a_moment(door, "the limit of connections is reached");
+    else
+        evconnlistener_enable(door->listener);
+}
+
+static void set_options(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                   {SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, ALIVE_AFTER_S},
+                   {IPPROTO_TCP, TCP_KEEPINTVL, ALIVE_EVERY_S},
+                   {IPPROTO_TCP, TCP_KEEPCNT, ALIVE_PROBES}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                   sizeof options[i].value);
+}
+
+static void let_in(struct http_door *door, int fd, const struct sockaddr *from, int length,
+                   bool surplus)
+{
+    struct http_socket socket = {.fd = fd};
+    struct http_peer peer = {0};
+    set_options(fd);
+    if ((size_t)length <= sizeof peer.address)
+        memcpy(&peer.address, from, (size_t)length);
+    if (door->tls) {
+        socket.tls = http_tls_begin(door->tls, fd);
+        if (!socket.tls) {
+            close(fd);
+            return;
+        }
+    }
+    atomic_fetch_add(surplus ? &door->service->turned_away : &door->service->accepted, 1);
+    atomic_fetch_add(&door->service->connections, 1);
+    http_loop_give(door->loops[door->next_loop], &socket, &peer, surplus);
+    door->next_loop = (door->next_loop + 1) % door->loop_count;
+    http_loop_settle(door->loops[0]);
+}
+
+static void on_connection(struct evconnlistener *listener, evutil_socket_t fd,
+                          struct sockaddr *from, int length, void *context)
+{
+    (void)listener;
+    struct http_door *door = context;
+    bool surplus = has_no_room(door, 0);
+    if (FAILPOINT_FAILS("http.accept") || (surplus && has_no_room(door, HTTP_MAX_SURPLUS))) {
+        close(fd);
+        return;
+    }
+    let_in(door, fd, from, length, surplus);
+    if (!has_no_room(door, 0))
+        door->complained = false;
+    else if (!door->service->config.turns_away)
+        shut_for_a_moment(door, "the limit of connections is reached");
+}
+
+/* Without a pause it would fail again at once, and again. */
+static void on_accept_failed(struct evconnlistener *listener, void *context)
+{
+    (void)listener;
+    shut_for_a_moment(context, strerrordesc_np(EVUTIL_SOCKET_ERROR()));
+}
+
+static void on_look(evutil_socket_t fd, short events, void *context)
+{
+    (void)fd;
+    (void)events;
+    struct http_door *door = context;
+    http_tls_look(door->tls, clock_now_us());
+}
+
+static enum status listen_on(struct http_door *door, struct error *err)
+{
+    struct http_peer at;
+    socklen_t length;
+    const char *listen = door->service->config.listen;
+    TRY(http_peer_parse(listen, &at, &length, err));
+    door->listener =
+        evconnlistener_new_bind(door->loops[0]->base, on_connection, door,
+                                LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE,
+                                LISTEN_BACKLOG, &at.address.any, (int)length);
+    if (!door->listener)
+        return error_set(err, STATUS_IO, "cannot listen on %s for HTTP: %s", listen,
+                         strerror(errno));
+    evconnlistener_set_error_cb(door->listener, on_accept_failed);
+    if (getsockname(evconnlistener_get_fd(door->listener), &at.address.any, &length))
+        return error_set(err, STATUS_IO, "cannot serve HTTP on %s: %s", listen, strerror(errno));
+    http_peer_name(&at, door->address, sizeof door->address);
+    if (!door->tls && !http_peer_is_loopback(&at))
+        log_warn(MOD, "msg=\"listening beyond loopback without TLS\" address=%s", door->address);
+    return STATUS_OK;
+}
+
+enum status http_door_open(struct http_door *door, struct http_service *service,
+                           struct http_loop **loops, struct error *err)
+{
+    const struct http_tls_config *tls = &service->config.tls;
+    *door = (struct http_door){
+        .service = service, .loops = loops, .loop_count = service->config.threads};
+    if ((tls->certificate && *tls->certificate) || (tls->key && *tls->key) ||
+        (tls->client_ca && *tls->client_ca))
+        TRY(http_tls_open(tls, &door->tls, err));
+    TRY(listen_on(door, err));
+    door->open_event = evtimer_new(loops[0]->base, on_open_again, door);
+    if (!door->open_event)
+        return error_set(err, STATUS_IO, "cannot set up the HTTP server's events");
+    if (!door->tls)
+        return STATUS_OK;
+    uint64_t look_us = tls->look_us ? tls->look_us : LOOK_US;
+    struct timeval look = {(time_t)(look_us / 1000000u), (suseconds_t)(look_us % 1000000u)};
+    door->look_event = event_new(loops[0]->base, -1, EV_PERSIST, on_look, door);
+    if (!door->look_event || event_add(door->look_event, &look))
+        return error_set(err, STATUS_IO, "cannot set up the HTTP server's events");
+    return STATUS_OK;
+}
+
+void http_door_stop(struct http_door *door)
+{
+    if (door->listener)
+        evconnlistener_free(door->listener);
+    door->listener = NULL;
+}
+
+void http_door_close(struct http_door *door)
+{
+    http_door_stop(door);
+    if (door->open_event)
+        event_free(door->open_event);
+    if (door->look_event)
+        event_free(door->look_event);
+    http_tls_close(door->tls);
+    *door = (struct http_door){0};
+}

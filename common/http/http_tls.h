@@ -1,0 +1,37 @@
+/* TLS of a server's connections: 1.2 and 1.3, ALPN http/1.1, certificates of clients where a CA for them is named. OpenSSL is known to http_tls.c only. The files are
+ * looked at again and again, and taken over when they changed: connections that are open keep what they began with, and a set of files that can't be used is told
+ * of and leaves the old one in force. No session is resumed: each connection shows what is in force now, and nothing is kept of those that ended.
+ *
+ * `http_tls` belongs to the thread that accepts, a session to that of its connection. Internal to this folder. */
+#ifndef BATON_HTTP_HTTP_TLS_H
+#define BATON_HTTP_HTTP_TLS_H
+
+#include "common/http/http_server.h"
+
+struct http_tls;
+struct http_tls_session;
+
+enum http_io {
+    HTTP_IO_DONE,
+    HTTP_IO_WAIT_READ,  /* until the socket can be read */
+    HTTP_IO_WAIT_WRITE, /* or written */
+    HTTP_IO_CLOSED,     /* by the other end, or an error: nothing more comes or goes */
+};
+
+/* STATUS_INVALID: the files can't be used; the sentence says which, and why. */
+enum status http_tls_open(const struct http_tls_config *config, struct http_tls **tls,
+                          struct error *err) WARN_UNUSED;
+void http_tls_close(struct http_tls *tls); /* NULL is fine; sessions may outlive it */
+/* Takes over files that changed. now_us: clock_now_us. */
+void http_tls_look(struct http_tls *tls, uint64_t now_us);
+
+/* NULL: out of memory. */
+struct http_tls_session *http_tls_begin(struct http_tls *tls, int fd);
+enum http_io http_tls_receive(struct http_tls_session *session, void *bytes, size_t size,
+                              size_t *count);
+enum http_io http_tls_send(struct http_tls_session *session, const void *bytes, size_t size,
+                           size_t *count);
+void http_tls_say_goodbye(struct http_tls_session *session);
+void http_tls_end(struct http_tls_session *session);
+
+#endif

@@ -73,7 +73,7 @@ static int connected(const char *address)
 
 /* --- the server --- */
 
-static struct http_exchange *streams[STREAMS];
+static _Atomic(struct http_exchange *) streams[STREAMS];
 static atomic_int stream_count;
 
 static void on_small(void *context, struct http_exchange *exchange)
@@ -86,7 +86,7 @@ static void on_stream(void *context, struct http_exchange *exchange)
 {
     (void)context;
     http_exchange_keep(exchange);
-    streams[atomic_fetch_add(&stream_count, 1)] = exchange;
+    atomic_store(&streams[atomic_fetch_add(&stream_count, 1)], exchange);
 }
 
 static const struct http_route routes[] = {{"/small", HTTP_GET | HTTP_POST, on_small},
@@ -234,7 +234,7 @@ static void *read_streams(void *context)
             bytes[got] = 0;
             for (char *at = bytes; (at = strstr(at, "data: ")); at += 6)
                 latencies[latency_count++] = (uint32_t)(now_us - strtoull(at + 6, NULL, 10));
-            if (strstr(bytes, "\r\n0\r\n\r\n") && open--)
+            if (got >= 5 && !memcmp(bytes + got - 5, "0\r\n\r\n", 5) && open--)
                 epoll_ctl(loop, EPOLL_CTL_DEL, events[i].data.fd, NULL);
         }
     }
@@ -271,7 +271,7 @@ static void measure_streams(const char *address)
     for (int i = 0; i < STREAMS; i++) {
         fds[i] = connected(address);
         (void)!send(fds[i], ask, strlen(ask), MSG_NOSIGNAL);
-        while (atomic_load(&stream_count) <= i)
+        while (!atomic_load(&streams[i]))
             ;
         if (http_exchange_start(streams[i], &head) != STATUS_OK)
             die("a stream");

@@ -134,6 +134,7 @@ static enum status make_step_memory(struct engine *engine, struct error *err)
     TRY(make_table(engine, sequences * kv_layout_blocks_for(&engine->layout, engine->context),
                    &engine->block_tables, err));
     TRY(make_table(engine, sequences, &engine->sample_rows, err));
+    TRY(make_table(engine, sequences, &engine->score_rows, err));
     TRY(llama_init(&engine->llama, engine->kernels, &engine->model.shape, &engine->weights,
                    engine->config.max_rows, engine->config.max_sequences, err));
     engine->logits = calloc(sequences * vocab, sizeof *engine->logits);
@@ -262,6 +263,7 @@ void engine_close(struct engine *engine)
         free_table(engine, &engine->sequence_rows);
         free_table(engine, &engine->block_tables);
         free_table(engine, &engine->sample_rows);
+        free_table(engine, &engine->score_rows);
         if (engine->pool_is_ours)
             kernels_free(engine->kernels, &engine->pool);
         llama_deinit(&engine->llama);

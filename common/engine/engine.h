@@ -67,13 +67,20 @@ struct engine_sequence {
     bool sample; /* false in the middle of a prompt */
     const struct sampling *sampling;
     uint32_t index; /* of the token to draw in the answer, from 0: the random numbers' counter */
-    bool ban_end;   /* min_tokens isn't reached: end ids and stop ids can't be drawn */
-    /* Results, valid where `sample`. STATUS_INTERNAL: a NaN among its logits, STATUS_INVALID:
+    const uint32_t *
+        history; /* [position + token_count] prompt and answer, `tokens` their end: for penalties */
+    bool ban_end; /* min_tokens isn't reached: end ids and stop ids can't be drawn */
+    /* Logprobs of tokens that are there already (prompts'): row score_first + i is asked about score_tokens[i], which follows it. */
+    uint32_t score_first, score_count, score_top; /* rows of its own; score_top as top_logprobs */
+    const uint32_t *score_tokens;                 /* [score_count] ids, each < vocab */
+    struct token_logprobs *scores;                /* [score_count], the caller's: filled */
+    /* Results, valid where `sample`, and `status` where it scores, too. STATUS_INTERNAL: a NaN among its logits, STATUS_INVALID:
      * every id is banned; no token then. */
     enum status status;
     uint32_t token;
-    uint64_t logits_hash; /* 64-bit hash of the row's fp32 logits */
-    const float *logits;  /* [vocab], until the next step */
+    uint64_t logits_hash;           /* 64-bit hash of the row's fp32 logits */
+    struct token_logprobs logprobs; /* of the token, if `sampling` asks */
+    const float *logits;            /* [vocab], until the next step */
 };
 
 /* Runs one step. STATUS_INVALID (nothing computed) if a limit is broken or an id is out of range; STATUS_INTERNAL if the

@@ -31,7 +31,7 @@ struct engine {
     struct table tokens, positions, row_sequence; /* [max_rows] */
     struct table sequence_rows;                   /* [max_sequences + 1] */
     struct table block_tables;                    /* [max_sequences * blocks of the context] */
-    struct table sample_rows;                     /* [max_sequences] */
+    struct table sample_rows, score_rows;         /* [max_sequences] */
     float *logits;                                /* [max_sequences, vocab], on the host */
     struct engine_counters counters;
     uint64_t model_hash, numerics_id;

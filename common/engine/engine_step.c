@@ -1,10 +1,29 @@
 /* One step, and the moves of blocks between two: engine.h's other half. */
 #include "common/base/log.h"
+#include "common/engine/engine_scores.h"
 #include "common/engine/engine_state.h"
+#include "common/engine/model/logit_edits.h"
 #include "common/engine/model/logits_hash.h"
+#include "common/engine/model/logprobs.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+static enum status check_scores(const struct engine *engine, const struct engine_sequence *s,
+                                uint32_t number, struct error *err)
+{
+    if (s->score_count > s->token_count || s->score_first > s->token_count - s->score_count ||
+        s->score_top > LOGPROBS_MAX_TOP)
+        return error_set(err, STATUS_INVALID,
+                         "sequence %u: %u rows to score from %u on of %u, the %u likeliest", number,
+                         s->score_count, s->score_first, s->token_count, s->score_top);
+    for (uint32_t i = 0; i < s->score_count; i++)
+        if (s->score_tokens[i] >= engine->model.shape.vocab)
+            return error_set(err, STATUS_INVALID,
+                             "sequence %u: token id %u to score, the vocabulary has %u", number,
+                             s->score_tokens[i], engine->model.shape.vocab);
+    return STATUS_OK;
+}
 
 static enum status check_sequence(const struct engine *engine, const struct engine_sequence *s,
                                   uint32_t number, struct error *err)
@@ -30,7 +49,11 @@ static enum status check_sequence(const struct engine *engine, const struct engi
         return error_set(err, STATUS_INVALID,
                          "sequence %u: %u prompt rows of %u, sampling parameters %s", number,
                          s->prompt_rows, s->token_count, s->sampling ? "given" : "missing");
-    return STATUS_OK;
+    if (s->sample && logit_edits_penalizes(s->sampling) &&
+        (!s->history || s->index > s->position + s->token_count))
+        return error_set(err, STATUS_INVALID, "sequence %u: penalties for %u tokens without them",
+                         number, s->index);
+    return check_scores(engine, s, number, err);
 }
 
 static enum status check_step(const struct engine *engine, const struct engine_sequence *sequences,
@@ -95,7 +118,7 @@ static enum status upload(struct engine *engine, struct table *table, size_t cou
 
 /* Uploads, computes, downloads: afterwards engine->logits holds a row for each sequence that samples. */
 static enum status compute(struct engine *engine, const struct step_batch *batch,
-                           const struct llama_samples *samples)
+                           const struct llama_samples *samples, struct engine_sequence *sequences)
 {
     TRY(upload(engine, &engine->tokens, batch->rows));
     TRY(upload(engine, &engine->positions, batch->rows));
@@ -104,7 +127,15 @@ static enum status compute(struct engine *engine, const struct step_batch *batch
     TRY(upload(engine, &engine->block_tables, (size_t)batch->sequences * batch->table_stride));
     if (samples->count)
         TRY(upload(engine, &engine->sample_rows, samples->count));
-    TRY(llama_forward(&engine->llama, batch, &engine->layout, &engine->pool, samples));
+    struct llama_samples none = {.more = true};
+    bool scores = engine_scores_wanted(sequences, batch->sequences);
+    TRY(llama_forward(&engine->llama, batch, &engine->layout, &engine->pool,
+                      scores ? &none : samples));
+    if (scores) {
+        TRY(engine_score_rows(engine, sequences, batch->sequences));
+        if (samples->count)
+            TRY(llama_head(&engine->llama, samples));
+    }
     if (samples->count)
         TRY(kernels_download(engine->kernels, &engine->llama.logits, 0, engine->logits,
                              (size_t)samples->count * engine->model.shape.vocab *
@@ -148,16 +179,25 @@ enum status engine_moves_done(struct engine *engine, struct error *err)
 
 static void draw(struct engine *engine, struct engine_sequence *s, const float *logits)
 {
-    struct sampler_ban ban = {0};
+    struct sampler_row row = {.logits = logits,
+                              .index = s->index,
+                              .tokens = s->history,
+                              .token_count = s->position + s->token_count};
     if (s->ban_end) {
-        ban.ids[0] = s->sampling->stop_ids;
-        ban.counts[0] = s->sampling->stop_id_count;
-        ban.ids[1] = engine->model.end_ids.ids;
-        ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->model.end_ids.count;
+        row.ban.ids[0] = s->sampling->stop_ids;
+        row.ban.counts[0] = s->sampling->stop_id_count;
+        row.ban.ids[1] = engine->model.end_ids.ids;
+        row.ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->model.end_ids.count;
     }
     s->logits = logits;
     s->logits_hash = logits_hash(logits, engine->model.shape.vocab);
-    s->status = sampler_draw(&engine->sampler, logits, s->sampling, s->index, &ban, &s->token);
+    if (s->score_count && s->status != STATUS_OK)
+        return; /* a row before it was bad: no answer is to be made of it */
+    s->status = sampler_draw(&engine->sampler, &row, s->sampling, &s->token);
+    s->logprobs.given = false;
+    if (s->status == STATUS_OK && s->sampling->logprobs)
+        s->status = logprobs_of(logits, engine->model.shape.vocab, s->token,
+                                s->sampling->top_logprobs, &s->logprobs);
     if (s->status != STATUS_OK)
         log_error("engine", "msg=\"no token can be drawn\" status=%s position=%u index=%u",
                   status_name(s->status), s->position + s->token_count - 1, s->index);
@@ -170,7 +210,7 @@ enum status engine_step(struct engine *engine, struct engine_sequence *sequences
     struct llama_samples samples;
     TRY(check_step(engine, sequences, count, err));
     fill_tables(engine, sequences, count, &batch, &samples);
-    enum status status = compute(engine, &batch, &samples);
+    enum status status = compute(engine, &batch, &samples, sequences);
     if (status != STATUS_OK)
         return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
                          batch.rows, status_name(status));

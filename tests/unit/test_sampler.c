@@ -24,11 +24,19 @@ static struct sampler sampler_of(uint32_t vocab)
     return sampler;
 }
 
+static enum status draw_without(struct sampler *sampler, const float *logits,
+                                const struct sampling *sampling, uint32_t index,
+                                const struct sampler_ban *ban, uint32_t *token)
+{
+    struct sampler_row row = {.logits = logits, .index = index, .ban = *ban};
+    return sampler_draw(sampler, &row, sampling, token);
+}
+
 static uint32_t drawn(struct sampler *sampler, const float *logits, const struct sampling *sampling,
                       uint32_t index)
 {
     uint32_t token = UINT32_MAX;
-    assert_int_equal(sampler_draw(sampler, logits, sampling, index, &NO_BAN, &token), STATUS_OK);
+    assert_int_equal(draw_without(sampler, logits, sampling, index, &NO_BAN, &token), STATUS_OK);
     return token;
 }
 
@@ -129,15 +137,15 @@ static void test_greedy_takes_the_lower_of_equals(void **state)
     uint32_t token;
     sampling.temperature = 0;
     assert_int_equal(drawn(&sampler, logits, &sampling, 0), 1);
-    assert_int_equal(sampler_draw(&sampler, logits, &sampling, 0, &ban, &token), STATUS_OK);
+    assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &ban, &token), STATUS_OK);
     assert_int_equal(token, 3);
     ban = (struct sampler_ban){.ids = {first, both},
                                .counts = {1, 3}}; /* 99 is no token: passed over */
-    assert_int_equal(sampler_draw(&sampler, logits, &sampling, 0, &ban, &token), STATUS_OK);
+    assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &ban, &token), STATUS_OK);
     assert_int_equal(token, 2);
     ban = (struct sampler_ban){.ids = {both, rest}, .counts = {3, 3}};
     token = 77;
-    assert_int_equal(sampler_draw(&sampler, logits, &sampling, 0, &ban, &token), STATUS_INVALID);
+    assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &ban, &token), STATUS_INVALID);
     assert_int_equal(token, 77);
     sampler_deinit(&sampler);
 }
@@ -152,7 +160,7 @@ static void test_banned_ids_are_never_drawn(void **state)
     const struct sampler_ban ban = {.ids = {banned, NULL}, .counts = {2, 0}};
     for (uint32_t index = 0; index < 200; index++) {
         uint32_t token;
-        assert_int_equal(sampler_draw(&sampler, logits, &sampling, index, &ban, &token), STATUS_OK);
+        assert_int_equal(draw_without(&sampler, logits, &sampling, index, &ban, &token), STATUS_OK);
         assert_true(token == 1 || token == 2);
     }
     sampler_deinit(&sampler);
@@ -170,7 +178,7 @@ static void test_unsound_logits_are_refused(void **state)
             uint32_t token = 77;
             sampling.temperature = (float)temperature;
             logits[b] = bad[b];
-            assert_int_equal(sampler_draw(&sampler, logits, &sampling, 0, &NO_BAN, &token),
+            assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &NO_BAN, &token),
                              STATUS_INTERNAL);
             assert_int_equal(token, 77);
         }

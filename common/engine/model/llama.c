@@ -114,15 +114,6 @@ static enum status ffn_block(struct llama *m, const struct step_batch *batch, ui
     return kernels_linear(m->kernels, &w->down, &m->gated, batch->rows, true, &m->x);
 }
 
-/* logits = lm_head(norm(x)), of the rows that sample only. */
-static enum status head(struct llama *m, const struct llama_samples *samples)
-{
-    TRY(kernels_rmsnorm(m->kernels, &m->x, &m->weights->final_norm, m->shape->rms_eps,
-                        &samples->rows, samples->count, m->shape->hidden, &m->normed));
-    return kernels_linear(m->kernels, weights_head(m->weights), &m->normed, samples->count, false,
-                          &m->logits);
-}
-
 enum status llama_forward(struct llama *m, const struct step_batch *batch,
                           const struct kv_layout *layout, struct buffer *pool,
                           const struct llama_samples *samples)
@@ -130,10 +121,19 @@ enum status llama_forward(struct llama *m, const struct step_batch *batch,
     TRY(kernels_embed(m->kernels, batch, &m->weights->embedding, &m->x));
     for (uint32_t l = 0; l < m->shape->layers; l++) {
         TRY(append_keys_values(m, batch, layout, l, pool));
-        if (l + 1 == m->shape->layers && !samples->count)
+        if (l + 1 == m->shape->layers && !samples->count && !samples->more)
             break; /* nobody reads the last layer's output in the middle of a prompt */
         TRY(attention_block(m, batch, layout, l, pool));
         TRY(ffn_block(m, batch, l));
     }
-    return samples->count ? head(m, samples) : STATUS_OK;
+    return samples->count ? llama_head(m, samples) : STATUS_OK;
+}
+
+/* logits = lm_head(norm(x)), of the rows that sample only. */
+enum status llama_head(struct llama *m, const struct llama_samples *samples)
+{
+    TRY(kernels_rmsnorm(m->kernels, &m->x, &m->weights->final_norm, m->shape->rms_eps,
+                        &samples->rows, samples->count, m->shape->hidden, &m->normed));
+    return kernels_linear(m->kernels, weights_head(m->weights), &m->normed, samples->count, false,
+                          &m->logits);
 }

@@ -25,6 +25,7 @@ struct llama {
 struct llama_samples {
     struct buffer rows; /* u32 [count] row numbers, ascending */
     uint32_t count;     /* <= max_samples; 0: the head isn't run */
+    bool more;          /* llama_head will be asked for other rows of the step */
 };
 
 enum status llama_init(struct llama *llama, struct kernels *kernels,
@@ -34,9 +35,10 @@ void llama_deinit(struct llama *llama);
 /* Of activations, that llama_init takes. */
 size_t llama_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples);
 
-/* Row i of llama->logits belongs to samples->rows[i]. */
+/* Row i of llama->logits belongs to samples->rows[i]; of other rows of the same step after llama_head. */
 enum status llama_forward(struct llama *llama, const struct step_batch *batch,
                           const struct kv_layout *layout, struct buffer *pool,
                           const struct llama_samples *samples) WARN_UNUSED;
+enum status llama_head(struct llama *llama, const struct llama_samples *samples) WARN_UNUSED;
 
 #endif

@@ -1,8 +1,9 @@
 #include "common/engine/model/sampler.h"
 
 #include "common/base/rng.h"
+#include "common/engine/model/fixed_math.h"
+#include "common/engine/model/logit_edits.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,9 @@ enum status sampler_init(struct sampler *sampler, uint32_t vocab)
 {
     *sampler = (struct sampler){.vocab = vocab,
                                 .mass = calloc(vocab, sizeof *sampler->mass),
-                                .heap = calloc(vocab, sizeof *sampler->heap)};
-    if (sampler->mass && sampler->heap)
+                                .heap = calloc(vocab, sizeof *sampler->heap),
+                                .counts = calloc(vocab, sizeof *sampler->counts)};
+    if (sampler->mass && sampler->heap && sampler->counts)
         return STATUS_OK;
     sampler_deinit(sampler);
     return STATUS_LIMIT;
@@ -22,17 +24,25 @@ void sampler_deinit(struct sampler *sampler)
 {
     free(sampler->mass);
     free(sampler->heap);
+    free(sampler->counts);
     *sampler = (struct sampler){0};
 }
 
-/* mass[] = logits[], banned ids at -infinity. False if a logit is NaN or +infinity. */
-static bool take_logits(struct sampler *sampler, const float *logits, const struct sampler_ban *ban)
+/* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is NaN or +infinity. */
+static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
+                        const struct sampling *sampling)
 {
+    const struct sampler_ban *ban = &row->ban;
+    const float *logits = row->logits;
     bool sound = true;
     for (uint32_t i = 0; i < sampler->vocab; i++) {
         sound &= logits[i] < INFINITY; /* false for NaN too */
         sampler->mass[i] = logits[i];
     }
+    logit_edits_bias(sampler->mass, sampler->vocab, sampling);
+    if (logit_edits_penalizes(sampling))
+        logit_edits_penalize(sampler->mass, sampler->vocab, sampler->counts, sampling,
+                             &(struct logit_history){row->tokens, row->token_count, row->index});
     for (int list = 0; list < 2; list++)
         for (uint32_t i = 0; i < ban->counts[list]; i++)
             if (ban->ids[list][i] < sampler->vocab)
@@ -47,27 +57,6 @@ static uint32_t greatest(const float *values, uint32_t count)
         if (values[i] > values[best])
             best = i;
     return best;
-}
-
-/* exp(x) for x <= 0, relative error < 2e-7, 0 below -87: 2^n * (degree-6 polynomial on [-ln2/2, ln2/2]), Cephes' expf. */
-static float exp_negative(float x)
-{
-    if (!(x > -87.0f))
-        return 0.0f;
-    float n = floorf(x * 1.44269504f + 0.5f);
-    float r = x - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
-    float y = 1.9875691500e-4f;
-    y = y * r + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * (r * r) + r + 1.0f;
-    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return y * power;
 }
 
 /* Orders tokens by descending p, then ascending id: bits of a float >= 0 compare like the float. */
@@ -167,11 +156,10 @@ static uint32_t pick(const struct sampler *sampler, uint64_t bound, double unit)
     return last; /* unit * total may round up to total: the last one then */
 }
 
-enum status sampler_draw(struct sampler *sampler, const float *logits,
-                         const struct sampling *sampling, uint32_t index,
-                         const struct sampler_ban *ban, uint32_t *token)
+enum status sampler_draw(struct sampler *sampler, const struct sampler_row *row,
+                         const struct sampling *sampling, uint32_t *token)
 {
-    if (!take_logits(sampler, logits, ban))
+    if (!take_logits(sampler, row, sampling))
         return STATUS_INTERNAL;
     uint32_t best = greatest(sampler->mass, sampler->vocab);
     float max = sampler->mass[best];
@@ -188,6 +176,6 @@ enum status sampler_draw(struct sampler *sampler, const float *logits,
         uint64_t top = top_bound(sampler, sampling);
         bound = top > bound ? top : bound;
     }
-    *token = pick(sampler, bound, rng_unit_at(sampling->seed, sampling->choice, index));
+    *token = pick(sampler, bound, rng_unit_at(sampling->seed, sampling->choice, row->index));
     return STATUS_OK;
 }

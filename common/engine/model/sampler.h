@@ -1,5 +1,7 @@
-/* Draws one token from one row of logits. PURE: the token is a function of (logits, sampling, index, banned) and nothing else, by
- * IEEE operations in one fixed order (not even libm), so that it never depends on the batch, the machine or what ran before.
+/* Draws one token from one row of logits. PURE: the token is a function of (logits, sampling, index, banned, tokens so far) and nothing
+ * else, by IEEE operations in one fixed order (not even libm), so that it never depends on the batch, the machine or what ran before.
+ *
+ * First logits are edited where the request asks for that (logit_edits.h): bias, then penalties; banned ones can't be drawn.
  *
  *   temperature 0    the greatest logit; of equals, the lower id.
  *   otherwise        p[i] = exp((logits[i] - max) / temperature) in fp32, then each filter in turn on what the one before kept:
@@ -21,8 +23,9 @@
 
 struct sampler {
     uint32_t vocab;
-    float *mass;    /* [vocab] p by id */
-    uint64_t *heap; /* [vocab] sort keys: p, then lower ids first */
+    float *mass;      /* [vocab] p by id */
+    uint64_t *heap;   /* [vocab] sort keys: p, then lower ids first */
+    uint32_t *counts; /* [vocab] zero between two draws */
 };
 
 /* Ids that can't be drawn (min_tokens: end ids and stop ids); ids >= vocab are passed over. */
@@ -35,9 +38,18 @@ struct sampler_ban {
 enum status sampler_init(struct sampler *sampler, uint32_t vocab) WARN_UNUSED;
 void sampler_deinit(struct sampler *sampler);
 
-/* logits: [vocab]. STATUS_INTERNAL if one is NaN or +infinity, STATUS_INVALID if every token is banned. */
-enum status sampler_draw(struct sampler *sampler, const float *logits,
-                         const struct sampling *sampling, uint32_t index,
-                         const struct sampler_ban *ban, uint32_t *token) WARN_UNUSED;
+/* What is drawn from. */
+struct sampler_row {
+    const float *logits; /* [vocab] */
+    uint32_t index;      /* of the token in the answer, from 0 */
+    struct sampler_ban ban;
+    /* [token_count] prompt and answer so far, whose last `index` they are; looked at for penalties alone. */
+    const uint32_t *tokens;
+    uint32_t token_count;
+};
+
+/* STATUS_INTERNAL if a logit is NaN or +infinity, STATUS_INVALID if every token is banned. */
+enum status sampler_draw(struct sampler *sampler, const struct sampler_row *row,
+                         const struct sampling *sampling, uint32_t *token) WARN_UNUSED;
 
 #endif

@@ -33,6 +33,22 @@ static void take_blocks(struct scheduler *s, const struct sequence *parent, stru
         (struct block_move){parent->blocks[shared], child->blocks[shared], child};
 }
 
+static enum status copy_owned(const struct sequence *parent, struct sequence_spec *spec,
+                              struct error *err)
+{
+    const struct logit_bias *from = spec->sampling.biases;
+    size_t bias_bytes = spec->sampling.bias_count * sizeof *from;
+    struct logit_bias *biases = bias_bytes ? malloc(bias_bytes) : NULL;
+    spec->sampling.biases = biases;
+    spec->tokens = malloc(spec->token_count * sizeof *spec->tokens);
+    if (!spec->tokens || (bias_bytes && !biases))
+        return error_set(err, STATUS_LIMIT, "out of memory for %u tokens", spec->token_count);
+    memcpy(spec->tokens, parent->tokens, spec->token_count * sizeof *spec->tokens);
+    if (bias_bytes)
+        memcpy(biases, from, bias_bytes);
+    return STATUS_OK;
+}
+
 enum status scheduler_fork(struct scheduler *s, const struct sequence *parent,
                            struct sequence_key key, const struct sampling *sampling,
                            struct sequence **out, struct error *err)
@@ -45,17 +61,16 @@ enum status scheduler_fork(struct scheduler *s, const struct sequence *parent,
         return error_set(err, STATUS_LIMIT,
                          "the sequence to fork has %u of %u prompt rows here now",
                          is_here ? parent->computed : 0, spec.token_count);
-    spec.tokens = malloc(spec.token_count * sizeof *spec.tokens);
-    if (!spec.tokens)
-        return error_set(err, STATUS_LIMIT, "out of memory for %u tokens", spec.token_count);
-    memcpy(spec.tokens, parent->tokens, spec.token_count * sizeof *spec.tokens);
     struct sequence *child;
-    enum status status = scheduler_slot_take(s, &spec, &child, err);
+    enum status status = copy_owned(parent, &spec, err);
+    if (status == STATUS_OK)
+        status = scheduler_slot_take(s, &spec, &child, err);
     if (status != STATUS_OK) {
-        free(spec.tokens);
+        sequence_spec_free(&spec);
         return status;
     }
     child->class_index = parent->class_index;
+    child->score_next = UINT32_MAX; /* the parent told */
     uint32_t need = admission_need(s, child);
     uint32_t own = need - (child->prompt_count - 1) / s->config.block_tokens;
     s->growers = admission_count_growers(s);

@@ -13,11 +13,19 @@ bool reuse_make_free(struct scheduler *s, uint32_t count)
     return free_count >= count;
 }
 
+/* Tokens whose rows may come from the cache, all but the last: where logprobs of a prompt are asked for, those before the rows that tell
+ * them. */
+static uint32_t reusable_tokens(const struct sequence *sequence)
+{
+    return sequence_scores(sequence) ? sequence->score_next : sequence->token_count;
+}
+
 struct prefix_match reuse_match(const struct scheduler *s, const struct sequence *sequence)
 {
     if (!s->cache || sequence->state == SEQUENCE_SWAPPED)
         return (struct prefix_match){0};
-    return prefix_cache_match(s->cache, sequence->root, sequence->tokens, sequence->token_count);
+    return prefix_cache_match(s->cache, sequence->root, sequence->tokens,
+                              reusable_tokens(sequence));
 }
 
 void reuse_take(struct scheduler *s, struct sequence *sequence)
@@ -27,7 +35,7 @@ void reuse_take(struct scheduler *s, struct sequence *sequence)
     if (!s->cache)
         return;
     sequence->block_count =
-        prefix_cache_lookup(s->cache, &sequence->chain, sequence->tokens, sequence->token_count,
+        prefix_cache_lookup(s->cache, &sequence->chain, sequence->tokens, reusable_tokens(sequence),
                             sequence->hold, sequence->blocks);
     sequence->computed = sequence->block_count * s->config.block_tokens;
 }

@@ -98,7 +98,7 @@ void scheduler_destroy(struct scheduler *s)
     if (!s)
         return;
     for (uint32_t i = 0; s->sequences && i < s->config.max_sequences; i++)
-        free(s->sequences[i].tokens);
+        scheduler_slot_free(&s->sequences[i]);
     prefix_cache_destroy(s->cache); /* before what it watches */
     kv_blocks_destroy(s->blocks);
     free(s->sequences);
@@ -240,6 +240,8 @@ enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned
 {
     struct sequence *sequence = part->sequence;
     sequence->computed += part->row_count;
+    if (sequence->score_next <= sequence->computed)
+        sequence->score_next = sequence->computed + 1;
     reuse_remember(s, sequence);
     if (!part->samples)
         return FINISH_NONE;

@@ -64,11 +64,14 @@ struct sequence_spec {
     enum sequence_plan plan;
     enum priority priority;
     uint64_t arrived_us; /* on the clock of now_us */
-    uint32_t *tokens;    /* malloc'ed: prompt + emitted; taken over on success */
+    uint32_t *
+        tokens; /* malloc'ed: prompt + emitted; taken over on success, and so are the biases of `sampling` */
     uint32_t token_count, emitted_count;
     struct sampling sampling;
     struct prefix_hash root; /* prefix_hash_root of model, numerics and tenant */
 };
+/* Frees what it owns, where nobody has taken it over. */
+void sequence_spec_free(const struct sequence_spec *spec);
 
 /* Queues a sequence for blocks. STATUS_INVALID: it can never fit, even alone and with its whole answer (the sentence has the
  * numbers). STATUS_LIMIT: the table is full. The key must be new (a newer attempt has another key). */
@@ -92,7 +95,7 @@ enum finish_reason scheduler_admit(struct scheduler *scheduler, struct sequence 
 
 /* One more answer (n > 1) to the prompt of `parent`, which is computed here and not handed off, and whose prompt is done. The
  * child shares the whole blocks of all prompt rows but the last; a partial block is copied (plan->copies); it computes the last
- * row again, so that the engine draws its first token like any other: one row, equal bytes. Its `sampling` differs from the
+ * row again, so that the engine draws its first token like any other: one row, equal bytes. Its `sampling` (copied) differs from the
  * parent's at least in `choice`, or both answers are the same. STATUS_LIMIT: no room or no slot now, or the parent is
  * preempted: add it like a new request, or later. */
 enum status scheduler_fork(struct scheduler *scheduler, const struct sequence *parent,

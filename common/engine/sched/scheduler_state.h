@@ -76,8 +76,10 @@ static inline uint32_t scheduler_hold_tokens(const struct sequence *sequence)
     return sequence->token_capacity - 1;
 }
 
-/* A WAITING sequence of `spec` in an empty slot; takes spec->tokens over. STATUS_LIMIT: none is empty, or no memory. */
+/* A WAITING sequence of `spec` in an empty slot; takes over what it owns. STATUS_LIMIT: none is empty, or no memory. */
 enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec *spec,
                                 struct sequence **sequence, struct error *err) WARN_UNUSED;
+/* Frees what it owns: the slot is empty. */
+void scheduler_slot_free(struct sequence *sequence);
 
 #endif

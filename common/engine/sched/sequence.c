@@ -12,6 +12,29 @@ uint32_t sequence_answer_count(const struct sequence *sequence)
     return sequence->emitted_count + (sequence->token_count - sequence->prompt_count);
 }
 
+uint32_t sequence_asked_count(const struct sequence *sequence)
+{
+    return sequence->prompt_count - sequence->emitted_count;
+}
+
+bool sequence_scores(const struct sequence *sequence)
+{
+    return sequence->score_next < sequence_asked_count(sequence);
+}
+
+uint32_t sequence_rows_to_score(const struct sequence *sequence, uint32_t row_count,
+                                uint32_t *first)
+{
+    /* Row r tells of token r + 1. */
+    uint32_t from = sequence->score_next - 1, end = sequence_asked_count(sequence) - 1;
+    if (!sequence_scores(sequence) || from >= sequence->computed + row_count)
+        return 0;
+    if (end > sequence->computed + row_count)
+        end = sequence->computed + row_count;
+    *first = from - sequence->computed;
+    return end - from;
+}
+
 static bool contains(const uint32_t *ids, uint32_t count, uint32_t id)
 {
     for (uint32_t i = 0; i < count; i++)

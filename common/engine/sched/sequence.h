@@ -58,16 +58,25 @@ struct sequence {
     uint32_t *tokens;                /* owned: [token_capacity] */
     uint32_t token_capacity;
     uint32_t emitted_count; /* of the prompt_count tokens, those of the answer drawn before */
-    uint32_t *blocks;       /* owned: block_count ids; while SWAPPED slot_count host slots */
+    uint32_t
+        score_next; /* of the prompt's tokens, the first whose logprobs are still to be told; from its end on: none */
+    uint32_t *blocks; /* owned: block_count ids; while SWAPPED slot_count host slots */
     uint32_t slot_count;
     struct prefix_hash root;   /* of its prompt in the prefix cache */
     struct prefix_chain chain; /* of its blocks that were remembered, or tried */
     bool remembers;            /* its whole blocks go to the prefix cache */
-    struct sampling sampling;
+    struct sampling sampling;  /* its biases are owned */
 };
 
 /* Tokens of the answer so far, drawn here or before. */
 uint32_t sequence_answer_count(const struct sequence *sequence);
+
+/* Tokens of the prompt, without those of the answer that were drawn before. */
+uint32_t sequence_asked_count(const struct sequence *sequence);
+bool sequence_scores(const struct sequence *sequence);
+/* Of the next row_count rows, those that tell logprobs of a prompt's token: from row *first on, counted in them. */
+uint32_t sequence_rows_to_score(const struct sequence *sequence, uint32_t row_count,
+                                uint32_t *first);
 
 /* Does the answer end with its last token? `context`: tokens that the model can hold. The order of the checks is the order
  * of what a client cares for: the model's end, its own stop ids, then the lengths. */

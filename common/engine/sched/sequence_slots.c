@@ -12,6 +12,27 @@ static struct sequence **bucket_of(const struct scheduler *s, struct sequence_ke
     return &s->buckets[hash & (s->bucket_count - 1)];
 }
 
+void sequence_spec_free(const struct sequence_spec *spec)
+{
+    free(spec->tokens);
+    free((void *)spec->sampling.biases);
+}
+
+void scheduler_slot_free(struct sequence *sequence)
+{
+    free(sequence->tokens);
+    free((void *)sequence->sampling.biases);
+    sequence->tokens = NULL;
+    sequence->sampling.biases = NULL;
+}
+
+/* What another worker computes, it tells. */
+static uint32_t scores_from(const struct sequence_spec *spec)
+{
+    bool here = spec->plan != PLAN_RECEIVE && spec->sampling.prompt_logprobs;
+    return here ? spec->sampling.prompt_logprobs_from : UINT32_MAX;
+}
+
 enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec *spec,
                                 struct sequence **out, struct error *err)
 {
@@ -39,6 +60,7 @@ enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec 
                               .arrived_us = spec->arrived_us,
                               .ran_us = spec->arrived_us,
                               .root = spec->root,
+                              .score_next = scores_from(spec),
                               .sampling = spec->sampling,
                               .blocks = blocks};
     if (s->policy->came)
@@ -83,8 +105,7 @@ void scheduler_remove(struct scheduler *s, struct sequence *sequence)
     take_from_bucket(s, sequence);
     preemption_forget(s, sequence);
     kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, sequence->hold);
-    free(sequence->tokens);
-    sequence->tokens = NULL;
+    scheduler_slot_free(sequence);
     sequence->block_count = sequence->slot_count = 0;
     if (s->blocked == sequence)
         s->blocked = NULL;

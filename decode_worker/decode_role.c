@@ -75,8 +75,8 @@ static void on_decode(struct decode_role *role, const Baton__Worker__V1__Decode 
     else
         decode_with_spec(role, command);
     role->runner.pending_name = NULL;
-    free(role->runner.pending.tokens); /* NULL once queued */
-    role->runner.pending.tokens = NULL;
+    sequence_spec_free(&role->runner.pending); /* owns nothing once queued */
+    role->runner.pending = (struct sequence_spec){.plan = PLAN_LOCAL};
 }
 
 static void on_command(void *context, const Baton__Worker__V1__SessionDown *command)
@@ -226,6 +226,7 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_FAILED: on_failed(role, event); break;
     case STEP_READY:
     case STEP_REMOVED:
+    case STEP_PROMPT_LOGPROBS:
     case STEP_CACHE: break; /* the worker sends those up itself */
     }
 }

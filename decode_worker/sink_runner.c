@@ -79,7 +79,7 @@ static void reserve(struct sink_runner *runner, struct sequence_key key)
               runner->pending.token_count, runner->pending.plan == PLAN_LOCAL ? "local" : "pull");
     if (step_loop_add(runner->worker->steps, &runner->pending) != STATUS_OK)
         note(runner, (struct sink_outcome){.kind = OUTCOME_RESERVE_FAILED, .key = key});
-    runner->pending.tokens = NULL;
+    runner->pending = (struct sequence_spec){.plan = PLAN_LOCAL};
 }
 
 static void pair(struct sink_runner *runner, uint64_t peer)
@@ -123,7 +123,8 @@ static void send_token(struct sink_runner *runner, const struct sink_action *act
                                .index = action->index,
                                .token = action->first_token,
                                .logits_hash = action->logits_hash,
-                               .finish = action->finish};
+                               .finish = action->finish,
+                               .logprobs = action->logprobs.given ? &action->logprobs : NULL};
     session_send_tokens(&runner->worker->session, &token, 1);
 }
 
@@ -180,7 +181,8 @@ static void run_action(struct sink_runner *runner, const struct sink_action *act
         break;
     case SINK_ADMIT:
         if (!action->compute_prompt) /* else it computes since it was reserved */
-            step_loop_admit(runner->worker->steps, key, action->first_token, action->logits_hash);
+            step_loop_admit(runner->worker->steps, key, action->first_token, action->logits_hash,
+                            &action->logprobs);
         break;
     case SINK_CONNECT:
         if (kv_import_connect(runner->imports, action->peer) != STATUS_OK)

@@ -89,7 +89,7 @@ static void run_actions(struct prefill_role *role)
                       role->pending.token_count);
             start_failed = step_loop_add(role->worker->steps, &role->pending) != STATUS_OK;
             failed_key = key;
-            role->pending.tokens = NULL;
+            role->pending = (struct sequence_spec){.plan = PLAN_HAND_OFF};
             break;
         case SOURCE_FREE:
             log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"prefill ended\"",
@@ -129,7 +129,7 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
         return;
     }
     if (atomic_load(&role->worker->draining)) {
-        free(role->pending.tokens);
+        sequence_spec_free(&role->pending);
         session_send_refused(&role->worker->session, key, "draining", "the worker is draining",
                              true);
         return;
@@ -139,8 +139,8 @@ static void on_prefill(struct prefill_role *role, const Baton__Worker__V1__Prefi
                       role->pending.token_count, wire_prompt_hash(&role->pending), &role->actions);
     run_actions(role);
     role->pending_name = NULL;
-    free(role->pending.tokens); /* NULL once started */
-    role->pending.tokens = NULL;
+    sequence_spec_free(&role->pending); /* owns nothing once started */
+    role->pending = (struct sequence_spec){.plan = PLAN_HAND_OFF};
 }
 
 static void on_command(void *context, const Baton__Worker__V1__SessionDown *command)
@@ -231,6 +231,8 @@ static void on_first_token(struct prefill_role *role, const struct step_token *t
     FAILPOINT("prefill.before_complete");
     struct source_completion completion = {
         .first_token = token->token, .logits_hash = token->logits_hash, .finish = token->finish};
+    if (token->logprobs)
+        completion.logprobs = *token->logprobs;
     kv_export_filled(role->exports, token->key, UINT32_MAX);
     completion.checksums =
         kv_export_checksums(role->exports, token->key, &completion.checksum_count);
@@ -263,6 +265,7 @@ static void on_step_event(void *context, const struct step_event *event)
         role->sentence = NULL;
         break;
     case STEP_REMOVED:
+    case STEP_PROMPT_LOGPROBS:
     case STEP_CACHE: break; /* the worker sends those up itself */
     }
 }

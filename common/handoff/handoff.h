@@ -63,6 +63,7 @@ struct peer_up {
     /* COMPLETE: everything is readable, and: */
     uint32_t first_token;
     uint64_t logits_hash;
+    struct token_logprobs logprobs; /* of the first token */
     enum finish_reason
         finish; /* not NONE: the answer ends with the first token and no bytes need to move */
     uint32_t checksum_count;   /* one a block, or 0 where the path has none */

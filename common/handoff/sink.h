@@ -92,6 +92,7 @@ struct sink_action {
     bool compute_prompt;                /* ADMIT: no handle; nothing of the prompt is here */
     uint32_t first_token;               /* ADMIT unless compute_prompt, SEND_TOKEN */
     uint64_t logits_hash;               /* the same */
+    struct token_logprobs logprobs;     /* the same */
     uint32_t index;                     /* SEND_TOKEN: 1-based over the whole answer */
     enum finish_reason finish;          /* SEND_TOKEN */
     uint64_t peer;                      /* CONNECT .. VERIFY */

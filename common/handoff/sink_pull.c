@@ -248,6 +248,7 @@ static bool note_complete(const struct sink_table *table, struct sink *sink,
     sink->ready_blocks = sink->block_count;
     sink->first_token = message->first_token;
     sink->logits_hash = message->logits_hash;
+    sink->logprobs = message->logprobs;
     sink->checksum_count = message->checksum_count;
     if (message->checksum_count)
         memcpy(sink->checksums, message->checksums,
@@ -271,7 +272,8 @@ static void on_ready(struct sink_table *table, uint64_t now_us, struct sink *sin
 static void on_complete(struct sink_table *table, uint64_t now_us, struct sink *sink,
                         const struct peer_up *message, struct sink_actions *out)
 {
-    if (message->first_token >= table->config.vocab || message->finish > FINISH_CONTEXT) {
+    if (message->first_token >= table->config.vocab || message->finish > FINISH_CONTEXT ||
+        !token_logprobs_fit(&message->logprobs, table->config.vocab)) {
         sink_give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
     } else if (message->finish !=
                FINISH_NONE) { /* this worker, too, reports the end: the peer's may be lost */
@@ -279,6 +281,7 @@ static void on_complete(struct sink_table *table, uint64_t now_us, struct sink *
         action->index = sink->emitted_count + 1;
         action->first_token = message->first_token;
         action->logits_hash = message->logits_hash;
+        action->logprobs = message->logprobs;
         action->finish = message->finish;
         table->counters.ended_with_first_token++;
         sink_end(table, sink, SINK_REASON_NONE, out);
@@ -294,6 +297,7 @@ static void on_held(struct sink_table *table, struct sink *sink, struct sink_act
     struct sink_action *action = sink_append_for(out, SINK_ADMIT, sink);
     action->first_token = sink->first_token;
     action->logits_hash = sink->logits_hash;
+    action->logprobs = sink->logprobs;
     action = sink_append_for(out, SINK_SEND_PULLED, sink);
     action->pulled_bytes = sink->pulled_bytes;
     action->early_bytes = sink->early_bytes;

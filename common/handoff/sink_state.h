@@ -53,6 +53,7 @@ struct sink {
     bool complete;         /* Complete came: */
     uint32_t first_token;
     uint64_t logits_hash;
+    struct token_logprobs logprobs;
     uint32_t checksum_count;
     bool again;                         /* its one repetition is used up */
     uint64_t pulled_bytes, early_bytes; /* in all, and before Complete */

@@ -100,6 +100,7 @@ static void publish(const struct source *source, struct source_actions *out)
             answer(out, source->subscriber, PEER_COMPLETE, source->request, source->reader);
         m->first_token = source->completion.first_token;
         m->logits_hash = source->completion.logits_hash;
+        m->logprobs = source->completion.logprobs;
         m->finish = source->completion.finish;
         m->checksum_count = source->completion.checksum_count;
         m->checksums = source->checksums;

@@ -109,6 +109,7 @@ void source_on_computed(struct source_table *table, uint64_t now_us, uint64_t re
 struct source_completion {
     uint32_t first_token;
     uint64_t logits_hash;
+    struct token_logprobs logprobs;
     enum finish_reason finish;
     uint32_t checksum_count; /* 0, or one for each block */
     const uint32_t *checksums;

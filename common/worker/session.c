@@ -4,6 +4,7 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/membership/worker_message.h"
+#include "common/worker/wire_logprobs.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -145,6 +146,8 @@ void session_send_tokens(struct session *session, const struct step_token *token
     ASSERT(count <= MAX_TOKENS_MESSAGE);
     Baton__Worker__V1__Token items[MAX_TOKENS_MESSAGE];
     Baton__Worker__V1__Token *pointers[MAX_TOKENS_MESSAGE];
+    Baton__Worker__V1__Logprobs logprobs[STEP_EVENT_LOGPROBS];
+    uint32_t logprobs_count = 0;
     for (uint32_t i = 0; i < count; i++) {
         baton__worker__v1__token__init(&items[i]);
         items[i].request = tokens[i].key.request;
@@ -153,6 +156,10 @@ void session_send_tokens(struct session *session, const struct step_token *token
         items[i].id = tokens[i].token;
         items[i].logits_hash = tokens[i].logits_hash;
         items[i].finish = tokens[i].finish;
+        if (tokens[i].logprobs) {
+            ASSERT(logprobs_count < STEP_EVENT_LOGPROBS);
+            items[i].logprobs = wire_logprobs_pack(tokens[i].logprobs, &logprobs[logprobs_count++]);
+        }
         pointers[i] = &items[i];
     }
     Baton__Worker__V1__Tokens batch = BATON__WORKER__V1__TOKENS__INIT;
@@ -163,6 +170,25 @@ void session_send_tokens(struct session *session, const struct step_token *token
     up.tokens = &batch;
     if (!FAILPOINT_FAILS("worker.send_tokens"))
         session_send(session, &up);
+}
+
+void session_send_prompt_logprobs(struct session *session, const struct step_event *event)
+{
+    ASSERT(event->logprobs_count <= STEP_EVENT_LOGPROBS);
+    Baton__Worker__V1__Logprobs items[STEP_EVENT_LOGPROBS];
+    Baton__Worker__V1__Logprobs *pointers[STEP_EVENT_LOGPROBS];
+    for (uint32_t i = 0; i < event->logprobs_count; i++)
+        pointers[i] = wire_logprobs_pack(&event->logprobs[i], &items[i]);
+    Baton__Worker__V1__PromptLogprobs message = BATON__WORKER__V1__PROMPT_LOGPROBS__INIT;
+    message.request = event->key.request;
+    message.attempt = event->key.attempt;
+    message.first_token = event->first_token;
+    message.n_logprobs = event->logprobs_count;
+    message.logprobs = pointers;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_PROMPT_LOGPROBS;
+    up.prompt_logprobs = &message;
+    session_send(session, &up);
 }
 
 static Baton__Worker__V1__CacheEvent cache_event_of(const struct prefix_event *event)

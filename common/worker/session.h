@@ -42,6 +42,8 @@ bool session_flushed(
     const struct session *session); /* the router has, or will get, all that was sent */
 /* All of these do nothing while there is no router: what it missed, it learns from the loss of the stream. */
 void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count);
+/* STEP_PROMPT_LOGPROBS */
+void session_send_prompt_logprobs(struct session *session, const struct step_event *event);
 void session_send_refused(struct session *session, struct sequence_key key, const char *reason,
                           const char *message, bool retry);
 void session_send_lost(struct session *session, struct sequence_key key, const char *reason,

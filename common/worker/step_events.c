@@ -9,9 +9,15 @@ enum status step_events_init(struct step_events *events, uint32_t max_sequences)
     TRY(ring_create(STEP_LOOP_EVENTS, &events->posted));
     TRY(ring_create(STEP_LOOP_EVENTS, &events->spare));
     for (int i = 0; i < STEP_LOOP_EVENTS; i++) {
-        struct step_event *event = calloc(1, sizeof *event + max_sequences * sizeof *event->tokens);
-        if (!event)
+        size_t bytes = sizeof(struct step_event) + max_sequences * sizeof(struct step_token);
+        struct step_event *event = calloc(1, bytes);
+        struct token_logprobs *logprobs = calloc(STEP_EVENT_LOGPROBS, sizeof *logprobs);
+        if (!event || !logprobs) {
+            free(event);
+            free(logprobs);
             return STATUS_LIMIT;
+        }
+        event->logprobs = logprobs;
         step_events_recycle(events, event);
     }
     return STATUS_OK;
@@ -19,8 +25,10 @@ enum status step_events_init(struct step_events *events, uint32_t max_sequences)
 
 static void drain(struct ring *ring)
 {
-    for (void *event; ring && (event = ring_pop(ring));)
+    for (struct step_event *event; ring && (event = ring_pop(ring));) {
+        free(event->logprobs);
         free(event);
+    }
     ring_destroy(ring);
 }
 
@@ -34,7 +42,7 @@ struct step_event *step_events_take(struct step_events *events, enum step_event_
                                     struct sequence_key key)
 {
     struct step_event *event = ring_wait(events->spare, UINT64_MAX);
-    *event = (struct step_event){.kind = kind, .key = key};
+    *event = (struct step_event){.kind = kind, .key = key, .logprobs = event->logprobs};
     return event;
 }
 
@@ -61,6 +69,34 @@ struct step_token *step_event_add_token(struct step_event *event, const struct s
                                  .token = sequence->tokens[sequence->token_count - 1],
                                  .hand_off = sequence->plan == PLAN_HAND_OFF};
     return token;
+}
+
+void step_events_post_scores(struct step_events *events, struct sequence_key key,
+                             uint32_t first_token, const struct token_logprobs *scores,
+                             uint32_t count)
+{
+    for (uint32_t done = 0; done < count;) {
+        struct step_event *event = step_events_take(events, STEP_PROMPT_LOGPROBS, key);
+        event->first_token = first_token + done;
+        while (done < count && step_event_has_room(event))
+            event->logprobs[event->logprobs_count++] = scores[done++];
+        step_events_post(events, event);
+    }
+}
+
+bool step_event_has_room(const struct step_event *event)
+{
+    return event->logprobs_count < STEP_EVENT_LOGPROBS;
+}
+
+void step_event_add_logprobs(struct step_event *event, struct step_token *token,
+                             const struct token_logprobs *logprobs)
+{
+    if (!logprobs->given)
+        return;
+    ASSERT(step_event_has_room(event));
+    event->logprobs[event->logprobs_count] = *logprobs;
+    token->logprobs = &event->logprobs[event->logprobs_count++];
 }
 
 void step_events_recycle(struct step_events *events, struct step_event *event)

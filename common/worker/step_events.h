@@ -11,6 +11,8 @@
 
 /* Under way at most: who keeps them all back lets the step thread wait. */
 #define STEP_LOOP_EVENTS 256
+/* Tokens of one event that have logprobs, at most: a step that draws more of them takes more events. */
+#define STEP_EVENT_LOGPROBS 32
 
 enum step_event_kind {
     STEP_RESERVED, /* blocks[0..block_count) are its own now; nothing is told of a PLAN_LOCAL's: they move. The first
@@ -18,6 +20,7 @@ enum step_event_kind {
     STEP_REFUSED, /* it can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err */
     STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
     STEP_TOKENS, /* what the step drew, one entry a sequence */
+    STEP_PROMPT_LOGPROBS, /* of its prompt's tokens first_token .. first_token + logprobs_count: logprobs[] */
     STEP_FAILED, /* its rows or its token could not be had: status, sentence in err */
     STEP_REMOVED,
     STEP_CACHE, /* what step_loop_read_cache asked for */
@@ -28,6 +31,7 @@ struct step_token {
     uint32_t token;
     uint64_t logits_hash;
     enum finish_reason finish;
+    const struct token_logprobs *logprobs; /* NULL: not asked for */
     bool hand_off; /* the first token of a prefill whose blocks wait for a reader */
 };
 struct step_event {
@@ -40,6 +44,8 @@ struct step_event {
     struct error err;
     const struct prefix_event *cache_events; /* STEP_CACHE: until the next one is asked for */
     uint32_t cache_event_count;
+    uint32_t first_token, logprobs_count;
+    struct token_logprobs *logprobs; /* [STEP_EVENT_LOGPROBS], the event's own */
     uint32_t token_count;
     struct step_token tokens[]; /* [max_sequences] */
 };
@@ -61,6 +67,14 @@ void step_events_post_error(struct step_events *events, enum step_event_kind kin
                             struct sequence_key key, enum status status, const struct error *err);
 /* The sequence's last token, into a STEP_TOKENS. */
 struct step_token *step_event_add_token(struct step_event *event, const struct sequence *sequence);
+/* STEP_PROMPT_LOGPROBS, as many as there must be: of `count` tokens from first_token on. */
+void step_events_post_scores(struct step_events *events, struct sequence_key key,
+                             uint32_t first_token, const struct token_logprobs *scores,
+                             uint32_t count);
+/* Copies them, if any are given: there must be room. */
+bool step_event_has_room(const struct step_event *event);
+void step_event_add_logprobs(struct step_event *event, struct step_token *token,
+                             const struct token_logprobs *logprobs);
 
 void step_events_recycle(struct step_events *events, struct step_event *event);
 

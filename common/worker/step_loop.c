@@ -23,6 +23,7 @@ struct job {
     struct sequence_spec spec;
     uint32_t first_token;
     uint64_t logits_hash;
+    struct token_logprobs logprobs;
     bool restart;
 };
 
@@ -54,7 +55,7 @@ static void job_add(struct step_loop *loop, struct job *job)
     enum status status = scheduler_add(loop->scheduler, &job->spec, &err);
     if (status == STATUS_OK)
         return;
-    free(job->spec.tokens);
+    sequence_spec_free(&job->spec);
     step_events_post_error(&loop->events, STEP_REFUSED, job->spec.key, status, &err);
 }
 
@@ -67,6 +68,7 @@ static void job_admit(struct step_loop *loop, const struct job *job)
     enum finish_reason finish = scheduler_admit(loop->scheduler, sequence, job->first_token);
     struct step_token *token = step_event_add_token(event, sequence);
     token->logits_hash = job->logits_hash;
+    step_event_add_logprobs(event, token, &job->logprobs);
     token->finish = finish;
     if (finish != FINISH_NONE) {
         scheduler_remove(loop->scheduler, sequence);
@@ -170,13 +172,14 @@ static void loop_free(struct step_loop *loop)
 {
     for (struct job *job; loop->jobs && (job = ring_pop(loop->jobs));) {
         if (job->kind == JOB_ADD)
-            free(job->spec.tokens);
+            sequence_spec_free(&job->spec);
         free(job);
     }
     ring_destroy(loop->jobs);
     step_events_deinit(&loop->events);
     scheduler_destroy(loop->scheduler);
     free(loop->run.inputs);
+    free(loop->run.scores);
     free(loop);
 }
 
@@ -216,8 +219,9 @@ static enum status loop_allocate(struct step_loop *loop)
         .events = &loop->events,
         .load = &loop->load,
         .inputs = calloc(config->max_sequences, sizeof *loop->run.inputs),
+        .scores = calloc(config->chunk_tokens, sizeof *loop->run.scores),
     };
-    return loop->run.inputs ? STATUS_OK : STATUS_LIMIT;
+    return loop->run.inputs && loop->run.scores ? STATUS_OK : STATUS_LIMIT;
 }
 
 enum status step_loop_start(const struct step_loop_config *config, struct step_loop **out,
@@ -272,7 +276,7 @@ void step_loop_stop(struct step_loop *loop)
 enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *spec)
 {
     if (ring_count(loop->jobs) >= JOB_ADD_LIMIT) {
-        free(spec->tokens);
+        sequence_spec_free(spec);
         loop->refused = spec->key;
         loop->has_refused = true;
         return STATUS_LIMIT;
@@ -285,12 +289,13 @@ enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *sp
 }
 
 void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t first_token,
-                     uint64_t logits_hash)
+                     uint64_t logits_hash, const struct token_logprobs *logprobs)
 {
     job_post(loop, &(struct job){.kind = JOB_ADMIT,
                                  .key = key,
                                  .first_token = first_token,
-                                 .logits_hash = logits_hash});
+                                 .logits_hash = logits_hash,
+                                 .logprobs = *logprobs});
 }
 
 void step_loop_remove(struct step_loop *loop, struct sequence_key key)

@@ -37,12 +37,12 @@ void step_loop_stop(struct step_loop *loop);
 
 /* --- jobs: called by the transfer thread, carried out before the next step, in order --- */
 
-/* Takes over spec->tokens whatever the outcome. STATUS_LIMIT: too many jobs wait: nothing was queued, nor will be
+/* Takes over what `spec` owns whatever the outcome. STATUS_LIMIT: too many jobs wait: nothing was queued, nor will be
  * by the removal that follows. A sequence that can't be taken comes back as STEP_REFUSED. */
 enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *spec) WARN_UNUSED;
 /* A RESERVED sequence's prompt is in its blocks: decode from `first_token`, which the loop reports again as a token. */
 void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t first_token,
-                     uint64_t logits_hash);
+                     uint64_t logits_hash, const struct token_logprobs *logprobs);
 /* Stops and frees; answered with STEP_REMOVED (also when the key is unknown, but for one whose add was told LIMIT last). */
 void step_loop_remove(struct step_loop *loop, struct sequence_key key);
 

@@ -12,6 +12,20 @@ bool step_plan_works(const struct step_plan *plan)
     return plan->part_count + plan->copy_count + plan->swap_out_count + plan->swap_in_count > 0;
 }
 
+/* Its part in the rows that tell logprobs of a prompt; `scored` of run->scores are taken. */
+static void add_scores(struct step_run *run, const struct planned_rows *part,
+                       struct engine_sequence *input, uint32_t *scored)
+{
+    const struct sequence *sequence = part->sequence;
+    input->score_count = sequence_rows_to_score(sequence, part->row_count, &input->score_first);
+    if (!input->score_count)
+        return;
+    input->score_top = sequence->sampling.top_prompt_logprobs;
+    input->score_tokens = sequence->tokens + sequence->computed + input->score_first + 1;
+    input->scores = run->scores + *scored;
+    *scored += input->score_count;
+}
+
 static struct engine_sequence engine_input(const struct planned_rows *part)
 {
     const struct sequence *sequence = part->sequence;
@@ -29,6 +43,7 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
         .sample = part->samples,
         .sampling = &sequence->sampling,
         .index = answer,
+        .history = sequence->tokens,
         .ban_end = answer < sequence->sampling.min_tokens,
     };
 }
@@ -70,11 +85,16 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
         const struct planned_rows *part = &plan->parts[i];
         struct sequence *sequence = part->sequence;
         bool prefill = sequence->state == SEQUENCE_PREFILL;
-        if (part->samples && run->inputs[i].status != STATUS_OK) {
-            draw_failed(run, sequence, run->inputs[i].status);
+        const struct engine_sequence *input = &run->inputs[i];
+        if ((part->samples || input->score_count) && input->status != STATUS_OK) {
+            draw_failed(run, sequence, input->status);
             continue;
         }
-        enum finish_reason finish = scheduler_rows_done(run->scheduler, part, run->inputs[i].token);
+        if (input->score_count)
+            step_events_post_scores(run->events, sequence->key,
+                                    input->position + input->score_first + 1, input->scores,
+                                    input->score_count);
+        enum finish_reason finish = scheduler_rows_done(run->scheduler, part, input->token);
         if (prefill && sequence->plan == PLAN_HAND_OFF) {
             struct step_event *ready = step_events_take(run->events, STEP_READY, sequence->key);
             ready->ready_tokens = sequence->computed;
@@ -82,10 +102,16 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
         }
         if (!part->samples)
             continue;
+        const struct token_logprobs *logprobs = &input->logprobs;
+        if (drawn && logprobs->given && !step_event_has_room(drawn)) {
+            step_events_post(run->events, drawn);
+            drawn = NULL;
+        }
         if (!drawn)
             drawn = step_events_take(run->events, STEP_TOKENS, (struct sequence_key){0});
         struct step_token *token = step_event_add_token(drawn, sequence);
-        token->logits_hash = run->inputs[i].logits_hash;
+        token->logits_hash = input->logits_hash;
+        step_event_add_logprobs(drawn, token, logprobs);
         token->finish = finish;
         if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
             scheduler_remove(run->scheduler, sequence);
@@ -154,8 +180,10 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
     if (!run_moves(run, plan, &swap_us))
         return;
     bool prompt_rows = false;
+    uint32_t scored = 0;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         run->inputs[i] = engine_input(&plan->parts[i]);
+        add_scores(run, &plan->parts[i], &run->inputs[i], &scored);
         prompt_rows |= run->inputs[i].prompt_rows > 0;
     }
     uint64_t begun_us = clock_now_us();

@@ -18,6 +18,7 @@ struct step_run { /* all borrowed */
     struct step_events *events;
     struct step_load *load;
     struct engine_sequence *inputs; /* scratch, one for each part of a plan */
+    struct token_logprobs *scores;  /* scratch, one for each prompt row of a plan */
 };
 
 /* Whether there is anything in it to carry out. */

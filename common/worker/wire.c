@@ -22,8 +22,28 @@ static enum status check_ids(const uint32_t *ids, size_t count, uint32_t vocab, 
     return STATUS_OK;
 }
 
-static enum status read_sampling(const Baton__Worker__V1__Sampling *in, struct sampling *out,
-                                 struct error *err)
+/* On success its biases are malloc'ed. */
+static enum status read_biases(const Baton__Worker__V1__Sampling *in, uint32_t vocab,
+                               struct sampling *out, struct error *err)
+{
+    if (in->n_bias_ids > SAMPLING_MAX_BIASES || in->n_bias_ids != in->n_biases)
+        return error_set(err, STATUS_INVALID, "at most %d biases, one an id, got %zu ids and %zu",
+                         SAMPLING_MAX_BIASES, in->n_bias_ids, in->n_biases);
+    TRY(check_ids(in->bias_ids, in->n_bias_ids, vocab, err));
+    if (!in->n_bias_ids)
+        return STATUS_OK;
+    struct logit_bias *biases = malloc(in->n_bias_ids * sizeof *biases);
+    if (!biases)
+        return error_set(err, STATUS_LIMIT, "out of memory for %zu biases", in->n_bias_ids);
+    for (size_t i = 0; i < in->n_bias_ids; i++)
+        biases[i] = (struct logit_bias){in->bias_ids[i], in->biases[i]};
+    out->bias_count = (uint32_t)in->n_bias_ids;
+    out->biases = biases;
+    return STATUS_OK;
+}
+
+static enum status read_sampling(const Baton__Worker__V1__Sampling *in, uint32_t vocab,
+                                 struct sampling *out, struct error *err)
 {
     if (!in)
         return error_set(err, STATUS_INVALID, "the command has no sampling");
@@ -35,24 +55,34 @@ static enum status read_sampling(const Baton__Worker__V1__Sampling *in, struct s
         .top_k = in->top_k,
         .top_p = in->top_p,
         .min_p = in->min_p,
+        .presence_penalty = in->presence_penalty,
+        .frequency_penalty = in->frequency_penalty,
+        .repetition_penalty = in->repetition_penalty != 0 ? in->repetition_penalty : 1.0f,
         .seed = in->seed,
+        .choice = in->choice,
         .max_tokens = in->max_tokens,
         .min_tokens = in->min_tokens,
         .ignore_eos = in->ignore_eos,
+        .logprobs = in->logprobs,
+        .top_logprobs = in->top_logprobs,
+        .prompt_logprobs = in->prompt_logprobs,
+        .top_prompt_logprobs = in->top_prompt_logprobs,
+        .prompt_logprobs_from = in->prompt_logprobs_from,
         .stop_id_count = (uint32_t)in->n_stop_ids,
     };
     if (in->n_stop_ids)
         memcpy(out->stop_ids, in->stop_ids, in->n_stop_ids * sizeof *out->stop_ids);
-    return sampling_validate(out, err);
+    TRY(read_biases(in, vocab, out, err));
+    enum status status = sampling_validate(out, err);
+    if (status != STATUS_OK)
+        free((void *)out->biases);
+    return status;
 }
 
-enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
-                               struct sequence_spec *spec, struct error *err)
+static enum status check_prompt(const struct wire_prompt *in, uint32_t vocab, struct error *err)
 {
-    struct sampling sampling;
-    TRY(read_sampling(in->sampling, &sampling, err));
-    TRY(check_ids(in->prompt, in->prompt_count, info->vocab, err));
-    TRY(check_ids(in->emitted, in->emitted_count, info->vocab, err));
+    TRY(check_ids(in->prompt, in->prompt_count, vocab, err));
+    TRY(check_ids(in->emitted, in->emitted_count, vocab, err));
     if (in->cache_salt_bytes > MAX_SALT_BYTES)
         return error_set(err, STATUS_INVALID, "a cache salt of %zu bytes, at most %d are taken",
                          in->cache_salt_bytes, MAX_SALT_BYTES);
@@ -64,10 +94,21 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
         return error_set(err, STATUS_INVALID,
                          "a prompt of %zu tokens and %zu emitted ones can't be served",
                          in->prompt_count, in->emitted_count);
+    return STATUS_OK;
+}
+
+enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker_info *info,
+                               struct sequence_spec *spec, struct error *err)
+{
+    struct sampling sampling;
+    TRY(check_prompt(in, info->vocab, err));
+    TRY(read_sampling(in->sampling, info->vocab, &sampling, err));
+    size_t total = in->prompt_count + in->emitted_count;
     uint32_t *tokens = malloc(total * sizeof *tokens);
-    if (!tokens)
-        return error_set(err, STATUS_LIMIT, "out of memory for %llu tokens",
-                         (unsigned long long)total);
+    if (!tokens) {
+        free((void *)sampling.biases);
+        return error_set(err, STATUS_LIMIT, "out of memory for %zu tokens", total);
+    }
     memcpy(tokens, in->prompt, in->prompt_count * sizeof *tokens);
     if (in->emitted_count)
         memcpy(tokens + in->prompt_count, in->emitted, in->emitted_count * sizeof *tokens);

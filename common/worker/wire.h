@@ -9,7 +9,7 @@
 #include "proto/worker.pb-c.h"
 
 /* prompt + emitted, the sampling, the tenant and the priority of a Prefill or Decode to the worker `info`, checked: ids below its vocab, limits
- * as in sampling_validate. On success `spec` owns its tokens. */
+ * as in sampling_validate. On success `spec` owns what sequence_spec_free frees. */
 struct wire_prompt {
     const uint32_t *prompt, *emitted;
     size_t prompt_count, emitted_count;

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/worker/wire.h"
+#include "common/worker/wire_logprobs.h"
 
 size_t wire_peer_down_count(const Baton__Worker__V1__PeerDown *message)
 {
@@ -36,6 +37,9 @@ struct peer_down wire_peer_down(const Baton__Worker__V1__PeerDown *message, size
 
 bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up)
 {
+    static const struct token_logprobs none;
+    struct token_logprobs logprobs;
+    bool sound;
     switch (message->message_case) {
     case BATON__WORKER__V1__PEER_UP__MESSAGE_READY:
         *up = (struct peer_up){.kind = PEER_READY,
@@ -44,11 +48,13 @@ bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up)
                                .ready_tokens = message->ready->tokens};
         return true;
     case BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE:
+        sound = wire_logprobs(message->complete->logprobs, &logprobs);
         *up = (struct peer_up){.kind = PEER_COMPLETE,
                                .request = message->complete->request,
                                .attempt = message->complete->attempt,
-                               .first_token = message->complete->first_token,
+                               .first_token = sound ? message->complete->first_token : UINT32_MAX,
                                .logits_hash = message->complete->logits_hash,
+                               .logprobs = sound ? logprobs : none,
                                .finish = (enum finish_reason)message->complete->finish,
                                .checksum_count = (uint32_t)message->complete->n_checksums,
                                .checksums = message->complete->checksums};
@@ -119,13 +125,15 @@ void wire_peer_down_pack(const struct peer_down *down, struct wire_peer_down_roo
     }
 }
 
-static void pack_complete(const struct peer_up *up, Baton__Worker__V1__Complete *complete)
+static void pack_complete(const struct peer_up *up, struct wire_peer_up_room *room)
 {
+    Baton__Worker__V1__Complete *complete = &room->complete;
     baton__worker__v1__complete__init(complete);
     complete->request = up->request;
     complete->attempt = up->attempt;
     complete->first_token = up->first_token;
     complete->logits_hash = up->logits_hash;
+    complete->logprobs = wire_logprobs_pack(&up->logprobs, &room->logprobs);
     complete->finish = up->finish;
     complete->n_checksums = up->checksum_count;
     complete->checksums = (uint32_t *)up->checksums; /* packing only reads */
@@ -137,7 +145,7 @@ void wire_peer_up_pack(const struct peer_up *up, struct wire_peer_up_room *room)
     baton__worker__v1__peer_up__init(message);
     switch (up->kind) {
     case PEER_COMPLETE:
-        pack_complete(up, &room->complete);
+        pack_complete(up, room);
         message->message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
         message->complete = &room->complete;
         break;

@@ -14,7 +14,8 @@ size_t wire_peer_down_count(const Baton__Worker__V1__PeerDown *message);
 /* The question at index < count. */
 struct peer_down wire_peer_down(const Baton__Worker__V1__PeerDown *message, size_t index);
 
-/* Its checksums point into the message. False: no message of the handoff; `up` is unchanged. */
+/* Its checksums point into the message. A Complete whose logprobs are none that a worker sends has no first token: UINT32_MAX. False: no
+ * message of the handoff; `up` is unchanged. */
 bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up);
 
 /* A message with room for its parts, which it points to: it must stay where it was packed. */
@@ -33,6 +34,7 @@ void wire_peer_down_pack(const struct peer_down *down, struct wire_peer_down_roo
 
 struct wire_peer_up_room {
     Baton__Worker__V1__PeerUp message;
+    Baton__Worker__V1__Logprobs logprobs; /* of a Complete */
     union {
         Baton__Worker__V1__Ready ready;
         Baton__Worker__V1__Complete complete;

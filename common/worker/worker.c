@@ -46,6 +46,8 @@ static void on_step_event(void *context, const struct step_event *event)
     struct worker *worker = context;
     if (event->kind == STEP_CACHE)
         cache_report_take(&worker->cache_report, &worker->session, worker->steps, event);
+    else if (event->kind == STEP_PROMPT_LOGPROBS)
+        session_send_prompt_logprobs(&worker->session, event);
     else
         worker->ops->handlers.step_event(worker->role, event);
 }

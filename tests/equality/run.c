@@ -1,5 +1,6 @@
 #include "tests/equality/run.h"
 
+#include "common/base/str.h"
 #include "tests/equality/requests.h"
 
 #include <setjmp.h>
@@ -54,6 +55,26 @@ static void open_sides(struct run *run)
     assert_int_equal(strstr(numerics, "/kv-int8/") != NULL, config.kv == KV_CHOICE_INT8);
 }
 
+/* Half of the largest batch: as many as one event of a step has room for. */
+static bool tells_logprobs(uint64_t key)
+{
+    return key < REQUESTS && key % 2 == 0;
+}
+
+static void penalize(struct sampling *sampling)
+{
+    sampling->presence_penalty = 0.5f;
+    sampling->frequency_penalty = -0.25f;
+    sampling->repetition_penalty = 1.25f;
+}
+
+static void add_biases(struct sampling *sampling, uint64_t key)
+{
+    const struct logit_bias biases[] = {{3 + (uint32_t)(key % 100), -100}, {200, 3.5f}};
+    sampling->biases = memcpy(malloc(sizeof biases), biases, sizeof biases);
+    sampling->bias_count = sizeof biases / sizeof *biases;
+}
+
 /* Without hits each request is another tenant's: the cache works, and finds nothing. */
 static struct sequence_spec spec_of(const struct run *run, const struct request *request,
                                     uint64_t key, enum sequence_plan plan, uint32_t max_tokens)
@@ -68,6 +89,12 @@ static struct sequence_spec spec_of(const struct run *run, const struct request 
     spec.sampling.seed = request->seed;
     spec.sampling.max_tokens = max_tokens;
     spec.sampling.ignore_eos = true;
+    spec.sampling.logprobs = tells_logprobs(key);
+    spec.sampling.top_logprobs = key % (LOGPROBS_MAX_TOP + 1);
+    if (key % 3 == 0)
+        penalize(&spec.sampling);
+    if (key % 4 == 0)
+        add_biases(&spec.sampling, key);
     spec.tokens = malloc(request->count * sizeof *spec.tokens);
     assert_non_null(spec.tokens);
     memcpy(spec.tokens, request->tokens, request->count * sizeof *spec.tokens);
@@ -126,6 +153,13 @@ static void intruder_is_in(struct run *run, const struct step_event *reserved)
 
 /* ---------------------------------------------------------------- events */
 
+static uint64_t hash_logprobs(const struct token_logprobs *told)
+{
+    uint64_t hash = hash_bytes(&told->logprob, sizeof told->logprob, told->top_count);
+    hash = hash_bytes(told->top_ids, told->top_count * sizeof *told->top_ids, hash);
+    return hash_bytes(told->top_logprobs, told->top_count * sizeof *told->top_logprobs, hash);
+}
+
 static void note_token(struct run *run, const struct step_token *token, uint32_t *of_batch)
 {
     uint64_t key = token->key.request;
@@ -138,6 +172,8 @@ static void note_token(struct run *run, const struct step_token *token, uint32_t
     assert_int_equal(token->index, answer->count + 1);
     assert_true(answer->count < ANSWER);
     answer->tokens[answer->count] = token->token;
+    assert_int_equal(token->logprobs != NULL, tells_logprobs(key));
+    answer->logprobs[answer->count] = token->logprobs ? hash_logprobs(token->logprobs) : 0;
     answer->hashes[answer->count++] = token->logits_hash;
     ++*of_batch;
 }
@@ -191,6 +227,7 @@ struct held {
     const uint32_t *blocks[REQUESTS];
     uint32_t cached[REQUESTS];
     struct step_token first[REQUESTS];
+    struct token_logprobs logprobs[REQUESTS];
 };
 
 static void add_all(struct run *run, struct side *side, const struct list *list,
@@ -215,8 +252,13 @@ static void wait_all(struct side *side, const struct list *list, bool tokens, st
             held->cached[i] = event->cached_tokens;
             reserved++;
         } else if (event->kind == STEP_TOKENS) {
-            for (uint32_t t = 0; t < event->token_count; t++, drawn++)
-                held->first[event->tokens[t].key.request - list->first_key] = event->tokens[t];
+            for (uint32_t t = 0; t < event->token_count; t++, drawn++) {
+                uint64_t of = event->tokens[t].key.request - list->first_key;
+                held->first[of] = event->tokens[t];
+                held->logprobs[of] = (struct token_logprobs){.given = false};
+                if (event->tokens[t].logprobs)
+                    held->logprobs[of] = *event->tokens[t].logprobs;
+            }
         } else if (event->kind != STEP_READY) {
             fail_msg("event %d: %s", event->kind, event->err.text);
         }
@@ -256,7 +298,7 @@ static void hand_over(struct run *run, const struct list *list)
     }
     for (uint32_t i = 0; i < list->count; i++)
         step_loop_admit(run->target.loop, from.first[i].key, from.first[i].token,
-                        from.first[i].logits_hash);
+                        from.first[i].logits_hash, &from.logprobs[i]);
 }
 
 static void serve(struct run *run, const struct list *list)

@@ -9,7 +9,8 @@
 struct answer {
     uint32_t count;
     uint32_t tokens[ANSWER];
-    uint64_t hashes[ANSWER]; /* of the fp32 logits that each was drawn from */
+    uint64_t hashes[ANSWER];   /* of the fp32 logits that each was drawn from */
+    uint64_t logprobs[ANSWER]; /* hashes of all that is told */
 };
 
 /* What else a test does to one cell, to see that equality would be noticed to be gone. */

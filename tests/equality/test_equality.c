@@ -1,5 +1,5 @@
 /* The same request gives the same bytes, whatever the batch, the chunks of prompts, hits in the prefix cache, preemption and the way
- * back, the place of the prefill, the threads: hashes of the fp32 logits of each of 96 tokens, drawn at temperature 1 by a seed, are
+ * back, the place of the prefill, the threads: hashes of the fp32 logits of each of 96 tokens, drawn at temperature 1 by a seed (some penalized, some biased), and of logprobs are
  * those that the request gives alone. Each cell proves that what it names has happened (run.h).
  *
  *     build/debug/tests/test_equality                           cells in which every pair of values meets
@@ -45,7 +45,8 @@ static bool is_equal(const struct cell *cell, char *text, size_t size)
     for (uint32_t i = 0; i < cell_number(cell, AXIS_BATCH); i++)
         for (uint32_t t = 0; t < ANSWER; t++)
             if (answers[i].tokens[t] != alone[i].tokens[t] ||
-                answers[i].hashes[t] != alone[i].hashes[t]) {
+                answers[i].hashes[t] != alone[i].hashes[t] ||
+                answers[i].logprobs[t] != alone[i].logprobs[t]) {
                 snprintf(text, size,
                          "request %u, token %u is %u (logits %016" PRIx64
                          "), alone it was %u (%016" PRIx64 ")",

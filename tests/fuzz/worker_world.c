@@ -62,7 +62,7 @@ static void job_add(struct step_loop *loop, const struct job *job)
 enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *spec)
 {
     if (loop->job_count >= MAX_JOBS / 4) {
-        free(spec->tokens);
+        sequence_spec_free(spec);
         return STATUS_LIMIT;
     }
     job_add(loop, &(struct job){.kind = JOB_ADD, .key = spec->key, .spec = *spec});
@@ -70,8 +70,9 @@ enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *sp
 }
 
 void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t first_token,
-                     uint64_t logits_hash)
+                     uint64_t logits_hash, const struct token_logprobs *logprobs)
 {
+    (void)logprobs;
     job_add(loop, &(struct job){.kind = JOB_ADMIT,
                                 .key = key,
                                 .first_token = first_token,
@@ -128,7 +129,7 @@ static void run_job(struct step_loop *loop, const struct job *job)
         status = scheduler_add(loop->scheduler, &job->spec, &err);
         if (status == STATUS_OK)
             break;
-        free(job->spec.tokens);
+        sequence_spec_free(&job->spec);
         fuzz_check_sentence(err.text);
         event_tell_error(loop, STEP_REFUSED, job->key, status, &err);
         break;

@@ -21,6 +21,7 @@ SOURCES = [
     *sorted((TOP / "common/handoff").glob("*.c")),
     *sorted((TOP / "tests/sim").glob("*.c")),
     TOP / "router/request_life.c",
+    TOP / "common/domain/logprobs.c",
     TOP / "common/domain/sampling.c",
     *(TOP / "common/base" / name for name in ("assert.c", "map.c", "rng.c", "status.c", "str.c", "utf8.c")),
 ]

@@ -244,6 +244,12 @@ static void test_a_peer_that_contradicts_the_handle_is_lost(void **state)
     reserved(f, 1, 5);
     complete(f, 5, 0); /* bytes through host memory are never taken without checksums */
     expect(f, ">9 release 1.5 h0.1; lost 1.5 protocol; unreserve 1.5");
+    decode(f, 1, 6, 10);
+    reserved(f, 1, 6);
+    answer(f, 1, 6,
+           (struct peer_up){.kind = PEER_COMPLETE,
+                            .logprobs = {.given = true, .top_count = 1, .top_ids = {VOCAB}}});
+    expect(f, ">9 release 1.6 h0.1; lost 1.6 protocol; unreserve 1.6");
 }
 
 static void test_handles_are_checked(void **state)

@@ -196,7 +196,8 @@ static void test_a_received_prompt_starts_with_the_first_token_again(void **stat
     struct step_token token;
     add(fixture, spec_of(3, PLAN_RECEIVE, 10, 2));
     next(fixture, STEP_RESERVED, NULL);
-    step_loop_admit(fixture->loop, (struct sequence_key){3, 1}, 77, 0xabcd);
+    step_loop_admit(fixture->loop, (struct sequence_key){3, 1}, 77, 0xabcd,
+                    &(struct token_logprobs){0});
     next(fixture, STEP_TOKENS, &token);
     assert_int_equal(token.index, 1);
     assert_int_equal(token.token, 77);
@@ -256,6 +257,24 @@ static void test_one_sequence_never_hurts_another(void **state)
     assert_int_equal(failed, 1);
 }
 
+/* The row is in the middle of the prompt: no token is drawn from it, but its logprobs are asked for. */
+static void test_a_prompt_that_cannot_be_scored(void **state)
+{
+    struct fixture *fixture = *state;
+    struct sequence_spec bad = spec_of(9, PLAN_HAND_OFF, 45, 3);
+    bad.tokens[2] = POISON;
+    bad.sampling.prompt_logprobs = true;
+    bad.sampling.prompt_logprobs_from = 1;
+    add(fixture, bad);
+    next(fixture, STEP_RESERVED, NULL);
+    struct step_event failed = next(fixture, STEP_FAILED, NULL);
+    assert_int_equal(failed.key.request, 9);
+    assert_int_equal(failed.status, STATUS_INTERNAL);
+    assert_non_null(strstr(failed.err.text, "not a number"));
+    step_loop_remove(fixture->loop, failed.key);
+    next(fixture, STEP_REMOVED, NULL);
+}
+
 /* Nobody takes the events, so the step thread stands still while jobs come: the ring fills up to its limit and no further. */
 static void test_refusals_do_not_fill_the_ring(void **state)
 {
@@ -286,6 +305,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_refusals_do_not_fill_the_ring, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_sequence_never_hurts_another, setup_poisoned,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_prompt_that_cannot_be_scored, setup_poisoned,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

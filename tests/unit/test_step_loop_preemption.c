@@ -172,7 +172,7 @@ static void receive(struct side *side, const struct source *source, const struct
     for (uint32_t i = event->cached_tokens / BLOCK_TOKENS; i < source->counts[request]; i++)
         memcpy(to + event->blocks[i] * bytes, from + source->blocks[request][i] * bytes, bytes);
     step_loop_admit(side->loop, event->key, source->first.tokens[request][0],
-                    source->first.hashes[request][0]);
+                    source->first.hashes[request][0], &(struct token_logprobs){0});
 }
 
 /* All at once. */

@@ -98,6 +98,69 @@ static void test_what_is_wrong_is_named(void **state)
     expect_refused((struct wire_prompt){good, NULL, 1, 0, &sampling, NULL, 0, -1}, "priority -1");
 }
 
+static void test_all_of_sampling_is_taken_over(void **state)
+{
+    (void)state;
+    const uint32_t prompt[] = {1}, bias_ids[] = {3, 99};
+    const float biases[] = {-100, 1.5f};
+    Baton__Worker__V1__Sampling sampling = good_sampling();
+    struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, 0};
+    struct sequence_spec spec = {0};
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
+    assert_true(spec.sampling.repetition_penalty == 1 && !spec.sampling.biases);
+    sequence_spec_free(&spec);
+
+    sampling.presence_penalty = 0.5f;
+    sampling.frequency_penalty = -0.5f;
+    sampling.repetition_penalty = 1.25f;
+    sampling.logprobs = sampling.prompt_logprobs = true;
+    sampling.top_logprobs = 20;
+    sampling.top_prompt_logprobs = 7;
+    sampling.prompt_logprobs_from = 2;
+    sampling.choice = 3;
+    sampling.n_bias_ids = sampling.n_biases = 2;
+    sampling.bias_ids = (uint32_t *)bias_ids;
+    sampling.biases = (float *)biases;
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
+    const struct sampling *s = &spec.sampling;
+    assert_true(s->presence_penalty == 0.5f && s->frequency_penalty == -0.5f);
+    assert_true(s->repetition_penalty == 1.25f && s->choice == 3);
+    assert_true(s->logprobs && s->top_logprobs == 20);
+    assert_true(s->prompt_logprobs && s->top_prompt_logprobs == 7 && s->prompt_logprobs_from == 2);
+    assert_int_equal(s->bias_count, 2);
+    assert_true(s->biases[0].id == 3 && s->biases[0].bias == -100);
+    assert_true(s->biases[1].id == 99 && s->biases[1].bias == 1.5f);
+    sequence_spec_free(&spec);
+}
+
+static void test_biases_and_logprobs_that_no_router_asks_for(void **state)
+{
+    (void)state;
+    const uint32_t good[] = {1}, foreign[] = {VOCAB}, disordered[] = {5, 5};
+    const float biases[] = {1, 1};
+    const Baton__Worker__V1__Sampling sound = good_sampling();
+    Baton__Worker__V1__Sampling sampling = sound;
+    const struct wire_prompt in = {good, NULL, 1, 0, &sampling, NULL, 0, 0};
+    sampling.n_bias_ids = sampling.n_biases = 1;
+    sampling.bias_ids = (uint32_t *)foreign;
+    sampling.biases = (float *)biases;
+    expect_refused(in, "token id 100");
+    sampling.bias_ids = (uint32_t *)disordered;
+    sampling.n_bias_ids = sampling.n_biases = 2;
+    expect_refused(in, "token 5 twice");
+    sampling.n_biases = 1;
+    expect_refused(in, "2 ids and 1");
+    sampling = sound;
+    sampling.n_bias_ids = sampling.n_biases = SAMPLING_MAX_BIASES + 1;
+    expect_refused(in, "at most 1024 biases");
+    sampling = sound;
+    sampling.prompt_logprobs = true;
+    expect_refused(in, "first token has no logprobs");
+    sampling = sound;
+    sampling.top_logprobs = LOGPROBS_MAX_TOP + 1;
+    expect_refused(in, "logprobs must be");
+}
+
 static void test_a_priority_is_taken_over(void **state)
 {
     (void)state;
@@ -159,6 +222,8 @@ int main(void)
         cmocka_unit_test(test_prompt_and_emitted_become_one),
         cmocka_unit_test(test_each_tenant_has_its_own_root),
         cmocka_unit_test(test_what_is_wrong_is_named),
+        cmocka_unit_test(test_all_of_sampling_is_taken_over),
+        cmocka_unit_test(test_biases_and_logprobs_that_no_router_asks_for),
         cmocka_unit_test(test_a_priority_is_taken_over),
         cmocka_unit_test(test_a_handle_is_of_one_prompt),
         cmocka_unit_test(test_handles_survive_the_wire),

@@ -17,7 +17,7 @@ static void test_questions_survive_the_wire(void **state)
     for (int kind = PEER_SUBSCRIBE; kind <= PEER_RELEASE; kind++) {
         const struct peer_down said = {(enum peer_down_kind)kind, UINT64_MAX - 1, 3, REF};
         struct wire_peer_down_room room;
-        uint8_t bytes[128];
+        uint8_t bytes[160];
         wire_peer_down_pack(&said, &room);
         assert_in_range(baton__worker__v1__peer_down__get_packed_size(&room.message), 1,
                         sizeof bytes);
@@ -76,6 +76,11 @@ static void test_answers_survive_the_wire(void **state)
          .attempt = 3,
          .first_token = 17,
          .logits_hash = UINT64_MAX,
+         .logprobs = {.given = true,
+                      .logprob = -1.5f,
+                      .top_count = 2,
+                      .top_ids = {9, 4},
+                      .top_logprobs = {-0.25f, -1.5f}},
          .finish = FINISH_EOS,
          .checksum_count = 2,
          .checksums = checksums},
@@ -101,11 +106,41 @@ static void test_answers_survive_the_wire(void **state)
         assert_int_equal(heard.first_token, cases[i].first_token);
         assert_int_equal(heard.logits_hash, cases[i].logits_hash);
         assert_int_equal(heard.finish, cases[i].finish);
+        assert_int_equal(heard.logprobs.given, cases[i].logprobs.given);
+        if (heard.logprobs.given) {
+            assert_true(heard.logprobs.logprob == -1.5f && heard.logprobs.top_count == 2);
+            assert_memory_equal(heard.logprobs.top_ids, cases[i].logprobs.top_ids, 8);
+            assert_memory_equal(heard.logprobs.top_logprobs, cases[i].logprobs.top_logprobs, 8);
+        }
         assert_int_equal(heard.left_us, cases[i].left_us);
         assert_int_equal(heard.checksum_count, cases[i].checksum_count);
         if (heard.checksum_count)
             assert_memory_equal(heard.checksums, checksums, sizeof checksums);
         baton__worker__v1__peer_up__free_unpacked(message, NULL);
+    }
+}
+
+/* The sink gives up such a handoff: no vocabulary has that token. */
+static void test_logprobs_that_no_worker_sends(void **state)
+{
+    (void)state;
+    uint32_t ids[LOGPROBS_MAX_TOP + 1] = {0};
+    float logprobs[LOGPROBS_MAX_TOP + 1] = {0};
+    Baton__Worker__V1__Logprobs told = BATON__WORKER__V1__LOGPROBS__INIT;
+    Baton__Worker__V1__Complete complete = BATON__WORKER__V1__COMPLETE__INIT;
+    Baton__Worker__V1__PeerUp message = BATON__WORKER__V1__PEER_UP__INIT;
+    message.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
+    message.complete = &complete;
+    complete.logprobs = &told;
+    complete.first_token = 5;
+    told.top_ids = ids;
+    told.top = logprobs;
+    for (size_t count = LOGPROBS_MAX_TOP; count <= LOGPROBS_MAX_TOP + 1; count++) {
+        struct peer_up heard;
+        told.n_top_ids = told.n_top = count;
+        assert_true(wire_peer_up(&message, &heard));
+        assert_int_equal(heard.first_token, count == LOGPROBS_MAX_TOP ? 5 : UINT32_MAX);
+        assert_int_equal(heard.logprobs.given, count == LOGPROBS_MAX_TOP);
     }
 }
 
@@ -134,6 +169,7 @@ int main(void)
         cmocka_unit_test(test_questions_survive_the_wire),
         cmocka_unit_test(test_an_extend_asks_for_each_handle),
         cmocka_unit_test(test_answers_survive_the_wire),
+        cmocka_unit_test(test_logprobs_that_no_worker_sends),
         cmocka_unit_test(test_what_opens_a_stream_is_no_message_of_the_handoff),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

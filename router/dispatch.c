@@ -26,8 +26,10 @@ enum reason dispatch_admit(struct dispatch *dispatch)
 
 uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
 {
-    uint64_t id = atomic_fetch_add(&dispatch->next_id, 1);
+    uint64_t id = atomic_fetch_add(&dispatch->next_id, 1 + request->other_count);
     request->id = id;
+    for (uint32_t i = 0; i < request->other_count; i++)
+        request->others[i]->id = id + 1 + i;
     inbox_post_reserved(&dispatch->inbox, &request->message);
     return id;
 }

@@ -3,21 +3,46 @@
 #include "common/base/str.h"
 #include "router/dispatch_internal.h"
 
-static Baton__Worker__V1__Sampling sampling_message(const struct request *request)
+/* A Sampling with room for its biases. */
+struct sampling_room {
+    Baton__Worker__V1__Sampling message;
+    uint32_t bias_ids[SAMPLING_MAX_BIASES];
+    float biases[SAMPLING_MAX_BIASES];
+};
+
+static Baton__Worker__V1__Sampling *sampling_message(const struct request *request,
+                                                     struct sampling_room *room)
 {
     const struct sampling *sampling = &request->sampling;
-    Baton__Worker__V1__Sampling message = BATON__WORKER__V1__SAMPLING__INIT;
-    message.temperature = sampling->temperature;
-    message.top_k = sampling->top_k;
-    message.top_p = sampling->top_p;
-    message.min_p = sampling->min_p;
-    message.seed = sampling->seed;
-    message.max_tokens = sampling->max_tokens;
-    message.min_tokens = sampling->min_tokens;
-    message.ignore_eos = sampling->ignore_eos;
-    message.n_stop_ids = sampling->stop_id_count;
-    message.stop_ids = (uint32_t *)sampling->stop_ids;
-    message.logits_hash = request->return_logits_hash;
+    Baton__Worker__V1__Sampling *message = &room->message;
+    baton__worker__v1__sampling__init(message);
+    message->temperature = sampling->temperature;
+    message->top_k = sampling->top_k;
+    message->top_p = sampling->top_p;
+    message->min_p = sampling->min_p;
+    message->presence_penalty = sampling->presence_penalty;
+    message->frequency_penalty = sampling->frequency_penalty;
+    message->repetition_penalty = sampling->repetition_penalty;
+    message->seed = sampling->seed;
+    message->choice = sampling->choice;
+    message->max_tokens = sampling->max_tokens;
+    message->min_tokens = sampling->min_tokens;
+    message->ignore_eos = sampling->ignore_eos;
+    message->logprobs = sampling->logprobs;
+    message->top_logprobs = sampling->top_logprobs;
+    message->prompt_logprobs = prompt_out_waits(&request->prompt_out);
+    message->top_prompt_logprobs = sampling->top_prompt_logprobs;
+    message->prompt_logprobs_from = request->prompt_out.next;
+    message->n_stop_ids = sampling->stop_id_count;
+    message->stop_ids = (uint32_t *)sampling->stop_ids; /* packing only reads */
+    message->logits_hash = request->return_logits_hash;
+    message->n_bias_ids = message->n_biases = sampling->bias_count;
+    message->bias_ids = room->bias_ids;
+    message->biases = room->biases;
+    for (uint32_t i = 0; i < sampling->bias_count; i++) {
+        room->bias_ids[i] = sampling->biases[i].id;
+        room->biases[i] = sampling->biases[i].bias;
+    }
     return message;
 }
 
@@ -35,7 +60,7 @@ static void send_command(struct worker *worker, const Baton__Worker__V1__Session
 static void send_prefill(struct dispatch *dispatch, struct request *request, struct worker *worker,
                          const struct life_action *action)
 {
-    Baton__Worker__V1__Sampling sampling = sampling_message(request);
+    struct sampling_room room;
     Baton__Worker__V1__Prefill prefill = BATON__WORKER__V1__PREFILL__INIT;
     prefill.request = request->id;
     prefill.attempt = action->attempt;
@@ -43,7 +68,7 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     prefill.prompt = request->prompt;
     prefill.n_emitted = action->emitted_count;
     prefill.emitted = request->emitted;
-    prefill.sampling = &sampling;
+    prefill.sampling = sampling_message(request, &room);
     prefill.request_name = request->name;
     prefill.priority = (Baton__Worker__V1__Priority)request->priority;
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
@@ -61,7 +86,7 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
 static void send_decode(struct dispatch *dispatch, struct request *request, struct worker *worker,
                         const struct life_action *action)
 {
-    Baton__Worker__V1__Sampling sampling = sampling_message(request);
+    struct sampling_room room;
     Baton__Worker__V1__Decode decode = BATON__WORKER__V1__DECODE__INIT;
     decode.request = request->id;
     decode.attempt = action->attempt;
@@ -69,7 +94,7 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
     decode.prompt = request->prompt;
     decode.n_emitted = action->emitted_count;
     decode.emitted = request->emitted;
-    decode.sampling = &sampling;
+    decode.sampling = sampling_message(request, &room);
     decode.request_name = request->name;
     decode.priority = (Baton__Worker__V1__Priority)request->priority;
     if (action->with_handle) {

@@ -64,7 +64,7 @@ void request_begin(struct dispatch *dispatch, struct request *request);
 void request_execute(struct dispatch *dispatch, struct request *request,
                      const struct life_actions *actions);
 void request_stop_waiting(struct dispatch *dispatch, struct request *request);
-void request_client_gone(struct dispatch *dispatch, struct request *request, enum rpc_code code);
+void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code);
 void request_flush(struct dispatch *dispatch);
 void request_put_away(struct dispatch *dispatch);
 void request_tick(struct dispatch *dispatch);

@@ -68,10 +68,32 @@ void request_stop_waiting(struct dispatch *dispatch, struct request *request)
 
 static void mark_dirty(struct dispatch *dispatch, struct request *request)
 {
-    if (request->dirty || request->once)
+    if (request->dirty || request->once || request->first->over)
         return;
     request->dirty = true;
     TAILQ_INSERT_TAIL(&dispatch->dirty, request, dirty_link);
+}
+
+static void begin(struct dispatch *dispatch, struct request *request)
+{
+    TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
+    request->counted_state = REQUEST_QUEUED;
+    gauge_add(dispatch->config.metrics->requests_by_state[REQUEST_QUEUED], 1);
+    log_debug("dispatch",
+              "req=%s id=%016" PRIx64 " choice=%u prompt_tokens=%u max_tokens=%u msg=\"arrived\"",
+              request->name, request->id, request->sampling.choice, request->prompt_count,
+              request->sampling.max_tokens);
+    FAILPOINT("router.arrived");
+    struct life_actions actions;
+    request_life_init(&request->life, &dispatch->config.limits, request->deadline_us, &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+/* The prompt is computed: they find it cached. */
+static void begin_others(struct dispatch *dispatch, struct request *request)
+{
+    for (uint32_t i = 0; i < request->other_count; i++)
+        begin(dispatch, request->others[i]);
 }
 
 static void deliver(struct dispatch *dispatch, struct request *request,
@@ -89,7 +111,10 @@ static void deliver(struct dispatch *dispatch, struct request *request,
         timing->second_us = dispatch->now_us;
     request_add_emitted(request, action->id);
     mark_dirty(dispatch, request);
-    if (!stream_out_token(&request->out, action->id, action->logits_hash, action->finish))
+    if (action->index == 1)
+        begin_others(dispatch, request);
+    struct stream_token token = {action->id, action->logits_hash, action->logprobs};
+    if (!stream_out_token(&request->out, &token, action->finish))
         return;
     struct life_actions more;
     request_life_on_stop_string(&request->life, &more);
@@ -107,42 +132,62 @@ static void log_end(const struct request *request, enum reason reason, uint64_t 
               now_us - request->timing.arrival_us);
 }
 
-/* The one place where a request ends. It is counted before the client can know of it. */
-static void finish(struct dispatch *dispatch, struct request *request,
-                   const struct life_action *action)
+/* Nothing of it is left to do. It stays where it is found until the call is put away. */
+static void close_choice(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
-    struct router_metrics *metrics = dispatch->config.metrics;
-    enum reason reason = request_reason(request);
-    struct error sentence = {""};
-    ASSERT(!request->ended);
-    FAILPOINT("router.ended");
-    if (!reason && reply_finished(request, action->finish) == STATUS_LIMIT)
-        reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
-    if (reason == REASON_NO_WORKERS)
-        dispatch_explain_no_worker(dispatch, request);
-    if (reason)
-        request_sentence(request, reason, dispatch->now_us, &sentence);
-    else
-        router_metrics_answered(metrics, request);
-    router_metrics_ended(metrics, reason);
-    counter_add(metrics->dropped, request->life.dropped);
+    counter_add(dispatch->config.metrics->dropped, request->life.dropped);
     count_state(dispatch, request);
     log_end(request, reason, dispatch->now_us);
-    /* What a client doesn't read must not keep it from reading that. */
-    if (reason == REASON_SLOW_READER)
-        rpc_call_drop_queued(request->call);
-    reply_status(request->call, reason, sentence.text);
-    request->break_us =
-        dispatch->now_us +
-        (reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us);
-
     request_stop_waiting(dispatch, request);
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
     request->dirty = false;
     request->ended = true;
     TAILQ_REMOVE(&dispatch->all, request, all_link);
-    TAILQ_INSERT_TAIL(&dispatch->ended, request, all_link);
+    request->first->open_count--;
+}
+
+/* The one place where a call gets its status: by the last of its choices, or by the first that fails. */
+static void end_call(struct dispatch *dispatch, struct request *request, enum reason reason)
+{
+    struct request *first = request->first;
+    struct error sentence = {""};
+    if (reason == REASON_NO_WORKERS)
+        dispatch_explain_no_worker(dispatch, request);
+    if (reason)
+        request_sentence(request, reason, dispatch->now_us, &sentence);
+    router_metrics_ended(dispatch->config.metrics, reason);
+    /* What a client doesn't read must not keep it from reading that. */
+    if (reason == REASON_SLOW_READER)
+        rpc_call_drop_queued(first->call);
+    reply_status(first->call, reason, sentence.text);
+    first->break_us = dispatch->now_us +
+                      (reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us);
+    first->over = true;
+    TAILQ_INSERT_TAIL(&dispatch->ended, first, end_link);
+}
+
+/* The one place where a choice ends. It is counted before the client can know of it. */
+static void finish(struct dispatch *dispatch, struct request *request,
+                   const struct life_action *action)
+{
+    struct request *first = request->first;
+    enum reason reason = request_reason(request);
+    bool last = first->open_count == 1;
+    ASSERT(!request->ended);
+    FAILPOINT("router.ended");
+    if (!reason && !first->over) {
+        enum status status = reply_choice(request, action->finish);
+        if (last && status != STATUS_LIMIT)
+            status = reply_end(first);
+        if (status == STATUS_LIMIT)
+            reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
+        else
+            router_metrics_answered(dispatch->config.metrics, request);
+    }
+    close_choice(dispatch, request, reason);
+    if (!first->over && (last || reason))
+        end_call(dispatch, request, reason);
 }
 
 static void execute_one(struct dispatch *dispatch, struct request *request,
@@ -178,53 +223,87 @@ static void refuse(struct dispatch *dispatch, struct request *request, enum reas
     request_destroy(request);
 }
 
+/* False: there is no room for all of them, and none has any. */
+static bool make_known(struct dispatch *dispatch, struct request *first)
+{
+    enum status status = map_put(dispatch->requests, first->id, first);
+    uint32_t known = 0;
+    while (status == STATUS_OK && known < first->other_count) {
+        struct request *other = first->others[known];
+        status = map_put(dispatch->requests, other->id, other);
+        known += status == STATUS_OK;
+    }
+    if (status == STATUS_OK)
+        return true;
+    while (known > 0)
+        map_take(dispatch->requests, first->others[--known]->id);
+    map_take(dispatch->requests, first->id); /* nothing, if it is not there */
+    return false;
+}
+
 void request_begin(struct dispatch *dispatch, struct request *request)
 {
-    if (dispatch->draining) {
+    if (dispatch->draining)
         refuse(dispatch, request, REASON_DRAINING);
-        return;
-    }
-    if (dispatch->waiting_count >= dispatch->config.max_queue ||
-        map_put(dispatch->requests, request->id, request) != STATUS_OK) {
+    else if (dispatch->waiting_count + request->other_count >= dispatch->config.max_queue ||
+             !make_known(dispatch, request))
         refuse(dispatch, request, REASON_OVERLOADED);
-        return;
-    }
-    TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
-    request->counted_state = REQUEST_QUEUED;
-    gauge_add(dispatch->config.metrics->requests_by_state[REQUEST_QUEUED], 1);
-    log_debug("dispatch", "req=%s id=%016" PRIx64 " prompt_tokens=%u max_tokens=%u msg=\"arrived\"",
-              request->name, request->id, request->prompt_count, request->sampling.max_tokens);
-    FAILPOINT("router.arrived");
-    struct life_actions actions;
-    request_life_init(&request->life, &dispatch->config.limits, request->deadline_us, &actions);
-    request_execute(dispatch, request, &actions);
+    else
+        begin(dispatch, request);
 }
 
-/* Ended requests that were put away lie in `closing`; those whose call is over as well go. */
-static void put_away(struct dispatch *dispatch, struct request *request, struct request_list *from)
+/* The call is over: those of its choices that go on do so for nobody. */
+static void end_choices(struct dispatch *dispatch, struct request *first)
 {
-    TAILQ_REMOVE(from, request, all_link);
-    if (request->gone) {
-        map_take(dispatch->requests, request->id);
-        request_destroy(request);
-        return;
+    for (uint32_t i = 0; i <= first->other_count; i++) {
+        struct request *choice = i ? first->others[i - 1] : first;
+        struct life_actions actions;
+        if (choice->ended || !choice->life.attempt) /* it has not begun */
+            continue;
+        request_life_on_cancel(&choice->life, &actions);
+        request_execute(dispatch, choice, &actions);
     }
-    request_release(request);
-    TAILQ_INSERT_TAIL(&dispatch->closing, request, all_link);
-    if (request->break_us < dispatch->due_us)
-        dispatch->due_us = request->break_us;
+    for (uint32_t i = 0; i < first->other_count; i++) {
+        map_take(dispatch->requests, first->others[i]->id);
+        request_destroy(first->others[i]);
+    }
+    first->other_count = 0;
 }
 
-void request_client_gone(struct dispatch *dispatch, struct request *request, enum rpc_code code)
+/* Calls that have their status were put away when they lie in `closing`; those that are over as well go. */
+static void put_away(struct dispatch *dispatch, struct request *first, struct request_list *from)
 {
-    struct life_actions actions;
-    request->gone = true;
-    if (request->released) {
-        put_away(dispatch, request, &dispatch->closing);
+    TAILQ_REMOVE(from, first, end_link);
+    if (first->gone) {
+        map_take(dispatch->requests, first->id);
+        request_destroy(first);
         return;
     }
-    if (request->ended)
-        return; /* in this batch, at whose end it is put away */
+    request_release(first);
+    TAILQ_INSERT_TAIL(&dispatch->closing, first, end_link);
+    if (first->break_us < dispatch->due_us)
+        dispatch->due_us = first->break_us;
+}
+
+static struct request *open_choice(struct request *first)
+{
+    struct request *choice = first;
+    for (uint32_t i = 0; choice->ended && i < first->other_count; i++)
+        choice = first->others[i];
+    return choice;
+}
+
+void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code)
+{
+    struct life_actions actions;
+    first->gone = true;
+    if (first->released) {
+        put_away(dispatch, first, &dispatch->closing);
+        return;
+    }
+    if (first->over)
+        return;                                   /* in this batch, at whose end it is put away */
+    struct request *request = open_choice(first); /* its end is that of all */
     if (code == RPC_DEADLINE_EXCEEDED)
         request_life_on_fail(&request->life, TERMINAL_DEADLINE, "deadline", &actions);
     else
@@ -237,7 +316,7 @@ void request_flush(struct dispatch *dispatch)
     for (struct request *request; (request = TAILQ_FIRST(&dispatch->dirty));) {
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
         request->dirty = false;
-        if (reply_delta(request) != STATUS_LIMIT)
+        if (request->first->over || reply_delta(request) != STATUS_LIMIT)
             continue; /* a client that left is reported by its call's end */
         struct life_actions actions;
         request_life_on_fail(&request->life, TERMINAL_OVERLOADED, reason_name(REASON_SLOW_READER),
@@ -248,8 +327,10 @@ void request_flush(struct dispatch *dispatch)
 
 void request_put_away(struct dispatch *dispatch)
 {
-    for (struct request *request; (request = TAILQ_FIRST(&dispatch->ended));)
-        put_away(dispatch, request, &dispatch->ended);
+    for (struct request *first; (first = TAILQ_FIRST(&dispatch->ended));) {
+        end_choices(dispatch, first);
+        put_away(dispatch, first, &dispatch->ended);
+    }
 }
 
 /* A client that has not read the end of its answer in time. */
@@ -268,7 +349,7 @@ static void break_off(struct dispatch *dispatch, struct request *request)
 static void tick_closing(struct dispatch *dispatch)
 {
     struct request *request;
-    TAILQ_FOREACH(request, &dispatch->closing, all_link)
+    TAILQ_FOREACH(request, &dispatch->closing, end_link)
     {
         if (request->break_us <= dispatch->now_us)
             break_off(dispatch, request);

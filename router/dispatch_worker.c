@@ -3,9 +3,12 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "router/dispatch_internal.h"
+#include "router/reply.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define SCORES_OF_A_PART 32 /* logprobs of a prompt's tokens, on the stack */
 
 /* A message that no honest worker of this version sends. Its session ends; its requests go elsewhere. */
 static void misbehaved(struct worker *worker, const char *what)
@@ -22,6 +25,30 @@ static struct request *find(struct dispatch *dispatch, uint64_t id)
     return request && !request->ended ? request : NULL;
 }
 
+static void take_opened(struct dispatch *dispatch, struct worker *worker, struct request *request,
+                        const Baton__Worker__V1__Opened *opened)
+{
+    const Baton__Worker__V1__Handle *handle = opened->handle;
+    struct handle_ref ref = {handle->incarnation, handle->id, handle->generation};
+    struct life_actions actions;
+    if (request_life_on_opened(&request->life, worker->key, opened->attempt, ref, &actions)) {
+        if (!request_keep_handle(request, handle))
+            request_life_on_fail(&request->life, TERMINAL_INTERNAL, "memory", &actions);
+        str_copy(request->source_address, sizeof request->source_address, worker->info.address);
+    }
+    request_execute(dispatch, request, &actions);
+}
+
+/* Logprobs of the prompt come before the answer. The prefill worker sends them before its first token, but nothing orders them before
+ * the decode worker's: it is told of the handle when they have come. */
+static bool must_wait(const struct request *request, const struct worker *worker,
+                      const Baton__Worker__V1__Opened *opened)
+{
+    const struct request_life *life = &request->life;
+    return prompt_out_waits(&request->prompt_out) && life->state == REQUEST_PREFILL &&
+           life->prefill == worker->key && life->attempt == opened->attempt;
+}
+
 static void on_opened(struct dispatch *dispatch, struct worker *worker,
                       const Baton__Worker__V1__Opened *opened)
 {
@@ -34,14 +61,22 @@ static void on_opened(struct dispatch *dispatch, struct worker *worker,
         return;
     }
     FAILPOINT("router.opened");
-    struct handle_ref ref = {handle->incarnation, handle->id, handle->generation};
-    struct life_actions actions;
-    if (request_life_on_opened(&request->life, worker->key, opened->attempt, ref, &actions)) {
-        if (!request_keep_handle(request, handle))
-            request_life_on_fail(&request->life, TERMINAL_INTERNAL, "memory", &actions);
-        str_copy(request->source_address, sizeof request->source_address, worker->info.address);
-    }
-    request_execute(dispatch, request, &actions);
+    if (must_wait(request, worker, opened) && request_keep_handle(request, handle))
+        request->opened_attempt = opened->attempt;
+    else
+        take_opened(dispatch, worker, request, opened);
+}
+
+static void stop_waiting_for_scores(struct dispatch *dispatch, struct worker *worker,
+                                    struct request *request)
+{
+    if (prompt_out_waits(&request->prompt_out) || request->opened_attempt != request->life.attempt)
+        return;
+    Baton__Worker__V1__Opened opened = BATON__WORKER__V1__OPENED__INIT;
+    opened.attempt = request->opened_attempt;
+    opened.handle = &request->handle;
+    request->opened_attempt = 0;
+    take_opened(dispatch, worker, request, &opened);
 }
 
 /* A token that the client has comes again as another one: no order of events explains that, so the answer can't be trusted. */
@@ -62,13 +97,75 @@ static bool differs(struct dispatch *dispatch, const struct worker *worker, stru
     return true;
 }
 
+static bool read_logprobs(const struct dispatch *dispatch,
+                          const Baton__Worker__V1__Logprobs *message, struct token_logprobs *out)
+{
+    struct logprobs_lists lists = {message->drawn, message->top_ids, message->top,
+                                   message->n_top_ids, message->n_top};
+    return token_logprobs_read(&lists, out) && token_logprobs_fit(out, dispatch->config.vocab);
+}
+
+/* A part of a message; false: no worker sends it. */
+static bool take_scores(struct dispatch *dispatch, struct request *request, uint32_t first,
+                        Baton__Worker__V1__Logprobs *const *messages, uint32_t count)
+{
+    struct token_logprobs logprobs[SCORES_OF_A_PART];
+    for (uint32_t i = 0; i < count; i++)
+        if (!read_logprobs(dispatch, messages[i], &logprobs[i]))
+            return false;
+    if (!prompt_out_take(&request->prompt_out, first, logprobs, count))
+        return false;
+    if (request->once || reply_prompt_logprobs(request, first, logprobs, count) != STATUS_LIMIT)
+        return true;
+    struct life_actions actions;
+    request_life_on_fail(&request->life, TERMINAL_OVERLOADED, reason_name(REASON_SLOW_READER),
+                         &actions);
+    request_execute(dispatch, request, &actions);
+    return true;
+}
+
+static void on_prompt_logprobs(struct dispatch *dispatch, struct worker *worker,
+                               const Baton__Worker__V1__PromptLogprobs *said)
+{
+    struct request *request = find(dispatch, said->request);
+    if (!request || said->attempt != request->life.attempt)
+        return;
+    for (size_t done = 0; done < said->n_logprobs && !request->ended;) {
+        size_t left = said->n_logprobs - done;
+        uint32_t count = left < SCORES_OF_A_PART ? (uint32_t)left : SCORES_OF_A_PART;
+        if (!take_scores(dispatch, request, said->first_token + (uint32_t)done,
+                         said->logprobs + done, count)) {
+            misbehaved(worker, "prompt_logprobs");
+            return;
+        }
+        done += count;
+    }
+    if (!request->ended)
+        stop_waiting_for_scores(dispatch, worker, request);
+}
+
+/* Whether the token has what was asked for, after what comes before it. */
+static bool read_token(const struct dispatch *dispatch, const struct request *request,
+                       const Baton__Worker__V1__Token *said, struct token_logprobs *logprobs)
+{
+    *logprobs = (struct token_logprobs){.given = false};
+    if (said->id >= dispatch->config.vocab || said->finish > FINISH_CONTEXT || !said->index)
+        return false;
+    if (said->attempt == request->life.attempt && prompt_out_waits(&request->prompt_out))
+        return false;
+    if (said->logprobs)
+        return read_logprobs(dispatch, said->logprobs, logprobs);
+    return !request->sampling.logprobs;
+}
+
 static void on_token(struct dispatch *dispatch, struct worker *worker,
                      const Baton__Worker__V1__Token *said)
 {
     struct request *request = find(dispatch, said->request);
     if (!request)
         return;
-    if (said->id >= dispatch->config.vocab || said->finish > FINISH_CONTEXT || !said->index) {
+    struct token_logprobs logprobs;
+    if (!read_token(dispatch, request, said, &logprobs)) {
         misbehaved(worker, "token");
         return;
     }
@@ -84,6 +181,7 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
                                .index = said->index,
                                .id = said->id,
                                .logits_hash = said->logits_hash,
+                               .logprobs = &logprobs,
                                .finish = (enum finish_reason)said->finish};
     struct life_actions actions;
     request_life_on_token(&request->life, &token, &actions);
@@ -226,6 +324,9 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS:
         on_tokens(dispatch, worker, up->tokens);
+        break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_PROMPT_LOGPROBS:
+        on_prompt_logprobs(dispatch, worker, up->prompt_logprobs);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_LOST: on_lost(dispatch, worker, up->lost); break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_REFUSED:

@@ -130,6 +130,8 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
     }
     if (!reason)
         reason = request_fit(&model->limits, prompt_count, &params, &reading->err);
+    if (!reason && client->once)
+        reason = request_fit_once(prompt_count, &params, &reading->err);
     if (reason)
         return reason;
     struct request_source source = {.params = &params,

@@ -2,12 +2,55 @@
 
 #include "common/rpc/message.h"
 #include "proto/baton.pb-c.h"
+#include "router/reply_logprobs.h"
 
 #include <string.h>
 
 static enum status send_event(struct request *request, const Baton__V1__GenerateResponse *response)
 {
     return rpc_call_send_message(request->call, &response->base);
+}
+
+static void fill_prompt(const struct request *request, Baton__V1__Prompt *prompt)
+{
+    prompt->text = request->prompt_out.text.data;
+    if (!request->out.return_token_ids)
+        return;
+    prompt->n_token_ids = request->prompt_count;
+    prompt->token_ids = request->prompt;
+}
+
+/* Before all else, once. */
+static enum status reply_prompt(struct request *request)
+{
+    if (!request->prompt_out.echo)
+        return STATUS_OK;
+    request->prompt_out.echo = false;
+    Baton__V1__Prompt prompt = BATON__V1__PROMPT__INIT;
+    fill_prompt(request, &prompt);
+    Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
+    response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT;
+    response.prompt = &prompt;
+    return send_event(request, &response);
+}
+
+enum status reply_prompt_logprobs(struct request *request, uint32_t first,
+                                  const struct token_logprobs *logprobs, uint32_t count)
+{
+    TRY(reply_prompt(request));
+    struct reply_logprobs messages;
+    if (!reply_logprobs_init(&messages, logprobs, count))
+        return STATUS_LIMIT;
+    Baton__V1__PromptLogprobs part = BATON__V1__PROMPT_LOGPROBS__INIT;
+    part.first_index = first;
+    part.n_logprobs = messages.count;
+    part.logprobs = messages.pointers;
+    Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
+    response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT_LOGPROBS;
+    response.prompt_logprobs = &part;
+    enum status status = send_event(request, &response);
+    reply_logprobs_deinit(&messages);
+    return status;
 }
 
 enum status reply_delta(struct request *request)
@@ -18,17 +61,26 @@ enum status reply_delta(struct request *request)
         return STATUS_LIMIT;
     if (!something)
         return STATUS_OK;
+    TRY(reply_prompt(request->first));
     Baton__V1__Delta delta = BATON__V1__DELTA__INIT;
+    delta.choice = request->sampling.choice;
     delta.first_index = taken.first_index;
     delta.text = (char *)taken.text;
     delta.n_token_ids = taken.id_count;
     delta.token_ids = (uint32_t *)taken.ids;
     delta.n_logits_hashes = taken.hash_count;
     delta.logits_hashes = (uint64_t *)taken.hashes;
+    struct reply_logprobs logprobs;
+    if (!reply_logprobs_init(&logprobs, taken.logprobs, taken.logprobs_count))
+        return STATUS_LIMIT;
+    delta.n_logprobs = logprobs.count;
+    delta.logprobs = logprobs.pointers;
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_DELTA;
     response.delta = &delta;
-    return send_event(request, &response);
+    enum status status = send_event(request, &response);
+    reply_logprobs_deinit(&logprobs);
+    return status;
 }
 
 /* Both enums count alike from EOS on; the wire's must not follow ours by accident. */
@@ -45,22 +97,40 @@ static Baton__V1__FinishReason finish_on_wire(enum finish_reason finish)
     return BATON__V1__FINISH_REASON__FINISH_REASON_UNSPECIFIED;
 }
 
-/* `stop_string` has room for the longest one. */
-static void fill_finished(const struct request *request, enum finish_reason finish,
-                          Baton__V1__Finished *finished, char *stop_string)
+/* A Finished with room for the longest stop string. */
+struct finished_room {
+    Baton__V1__Finished message;
+    char stop_string[REQUEST_MAX_STOP_BYTES + 1];
+};
+
+static void fill_finished(const struct request *request, struct finished_room *room)
 {
-    finished->reason = finish_on_wire(finish);
+    Baton__V1__Finished *finished = &room->message;
+    baton__v1__finished__init(finished);
+    finished->reason = finish_on_wire(request->finish);
+    finished->choice = request->sampling.choice;
     size_t length;
     const char *stop = stream_out_stop(&request->out, &length);
-    if (finish == FINISH_STOP_STRING && stop) {
-        memcpy(stop_string, stop, length);
-        stop_string[length] = 0;
+    if (request->finish == FINISH_STOP_STRING && stop) {
+        memcpy(room->stop_string, stop, length);
+        room->stop_string[length] = 0;
         finished->matched_case = BATON__V1__FINISHED__MATCHED_STOP_STRING;
-        finished->stop_string = stop_string;
-    } else if ((finish == FINISH_STOP_TOKEN || finish == FINISH_EOS) && request->emitted_count) {
+        finished->stop_string = room->stop_string;
+    } else if ((request->finish == FINISH_STOP_TOKEN || request->finish == FINISH_EOS) &&
+               request->emitted_count) {
         finished->matched_case = BATON__V1__FINISHED__MATCHED_STOP_TOKEN;
         finished->stop_token = request->emitted[request->emitted_count - 1];
     }
+}
+
+/* Of the last choice to end. */
+static uint64_t last_us(const struct request *first)
+{
+    uint64_t last_us = first->timing.last_us;
+    for (uint32_t i = 0; i < first->other_count; i++)
+        if (first->others[i]->timing.last_us > last_us)
+            last_us = first->others[i]->timing.last_us;
+    return last_us;
 }
 
 static void fill_timing(const struct request *request, Baton__V1__Timing *timing)
@@ -68,7 +138,7 @@ static void fill_timing(const struct request *request, Baton__V1__Timing *timing
     const struct request_timing *t = &request->timing;
     timing->queue_us = t->dispatched_us - t->arrival_us;
     timing->ttft_us = t->first_us - t->arrival_us;
-    timing->total_us = t->last_us - t->arrival_us;
+    timing->total_us = last_us(request) - t->arrival_us;
     if (request->emitted_count > 1) {
         timing->tpot_us = (double)(t->last_us - t->first_us) / (request->emitted_count - 1);
         timing->token_1_to_2_us = t->second_us - t->first_us;
@@ -82,15 +152,11 @@ static void fill_timing(const struct request *request, Baton__V1__Timing *timing
     timing->seed = request->sampling.seed;
 }
 
-/* The three messages that follow the last delta. */
-static enum status send_end(struct request *request, Baton__V1__Finished *finished,
-                            Baton__V1__Usage *usage, Baton__V1__Timing *timing)
+/* The two messages that follow the last Finished. */
+static enum status send_end(struct request *request, Baton__V1__Usage *usage,
+                            Baton__V1__Timing *timing)
 {
-    TRY(reply_delta(request));
     Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
-    response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED;
-    response.finished = finished;
-    TRY(send_event(request, &response));
     response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_USAGE;
     response.usage = usage;
     TRY(send_event(request, &response));
@@ -101,40 +167,114 @@ static enum status send_end(struct request *request, Baton__V1__Finished *finish
     return send_event(request, &response);
 }
 
-/* Nothing was taken before, so the one delta is the whole answer. */
-static enum status send_result(struct request *request, Baton__V1__Finished *finished,
-                               Baton__V1__Usage *usage, Baton__V1__Timing *timing)
+/* A whole answer of one message. Nothing was taken before, so the one delta is all of it. */
+struct choice_room {
+    Baton__V1__Choice message;
+    struct finished_room finished;
+    struct reply_logprobs logprobs;
+};
+
+/* STATUS_LIMIT: text was lost, or no memory; nothing is to be freed then. */
+static enum status fill_choice(struct request *request, struct choice_room *room)
 {
     struct stream_delta whole;
     stream_out_take(&request->out, &whole);
-    if (stream_out_overflowed(&request->out))
+    if (stream_out_overflowed(&request->out) ||
+        !reply_logprobs_init(&room->logprobs, whole.logprobs, whole.logprobs_count))
         return STATUS_LIMIT;
-    Baton__V1__GenerateResult result = BATON__V1__GENERATE_RESULT__INIT;
-    result.request_id = request->name;
-    result.text = (char *)whole.text;
-    result.n_token_ids = whole.id_count;
-    result.token_ids = (uint32_t *)whole.ids;
-    result.n_logits_hashes = whole.hash_count;
-    result.logits_hashes = (uint64_t *)whole.hashes;
-    result.finished = finished;
-    result.usage = usage;
-    result.timing = request->return_timing ? timing : NULL;
-    return rpc_call_send_message(request->call, &result.base);
+    fill_finished(request, &room->finished);
+    baton__v1__choice__init(&room->message);
+    room->message.text = (char *)whole.text;
+    room->message.n_token_ids = whole.id_count;
+    room->message.token_ids = (uint32_t *)whole.ids;
+    room->message.n_logits_hashes = whole.hash_count;
+    room->message.logits_hashes = (uint64_t *)whole.hashes;
+    room->message.n_logprobs = room->logprobs.count;
+    room->message.logprobs = room->logprobs.pointers;
+    room->message.finished = &room->finished.message;
+    return STATUS_OK;
 }
 
-enum status reply_finished(struct request *request, enum finish_reason finish)
+static void fill_first(const struct request *request, const Baton__V1__Choice *choice,
+                       Baton__V1__GenerateResult *result)
 {
-    char stop_string[REQUEST_MAX_STOP_BYTES + 1];
-    Baton__V1__Finished finished = BATON__V1__FINISHED__INIT;
+    result->request_id = (char *)request->name;
+    result->text = choice->text;
+    result->n_token_ids = choice->n_token_ids;
+    result->token_ids = choice->token_ids;
+    result->n_logits_hashes = choice->n_logits_hashes;
+    result->logits_hashes = choice->logits_hashes;
+    result->n_logprobs = choice->n_logprobs;
+    result->logprobs = choice->logprobs;
+    result->finished = choice->finished;
+}
+
+static enum status send_with_prompt(struct request *request, Baton__V1__GenerateResult *result)
+{
+    const struct prompt_out *out = &request->prompt_out;
+    struct reply_logprobs logprobs;
+    if (!reply_logprobs_init(&logprobs, out->kept, out->kept ? out->next - 1 : 0))
+        return STATUS_LIMIT;
+    Baton__V1__Prompt prompt = BATON__V1__PROMPT__INIT;
+    fill_prompt(request, &prompt);
+    result->prompt = out->echo ? &prompt : NULL;
+    result->n_prompt_logprobs = logprobs.count;
+    result->prompt_logprobs = logprobs.pointers;
+    enum status status = rpc_call_send_message(request->call, &result->base);
+    reply_logprobs_deinit(&logprobs);
+    return status;
+}
+
+static enum status send_result(struct request *first, Baton__V1__Usage *usage,
+                               Baton__V1__Timing *timing)
+{
+    struct choice_room rooms[REQUEST_MAX_CHOICES];
+    Baton__V1__Choice *others[REQUEST_MAX_CHOICES];
+    Baton__V1__GenerateResult result = BATON__V1__GENERATE_RESULT__INIT;
+    enum status status = STATUS_OK;
+    uint32_t filled = 0;
+    for (; filled <= first->other_count && status == STATUS_OK; filled += status == STATUS_OK) {
+        status = fill_choice(filled ? first->others[filled - 1] : first, &rooms[filled]);
+        if (filled)
+            others[filled - 1] = &rooms[filled].message;
+    }
+    if (status == STATUS_OK) {
+        fill_first(first, &rooms[0].message, &result);
+        result.n_others = first->other_count;
+        result.others = others;
+        result.usage = usage;
+        result.timing = first->return_timing ? timing : NULL;
+        status = send_with_prompt(first, &result);
+    }
+    for (uint32_t i = 0; i < filled; i++)
+        reply_logprobs_deinit(&rooms[i].logprobs);
+    return status;
+}
+
+enum status reply_choice(struct request *request, enum finish_reason finish)
+{
+    request->finish = stream_out_end(&request->out, finish);
+    request->first->completion_tokens += request->emitted_count;
+    if (request->once)
+        return STATUS_OK;
+    TRY(reply_prompt(request->first));
+    TRY(reply_delta(request));
+    struct finished_room finished;
+    fill_finished(request, &finished);
+    Baton__V1__GenerateResponse response = BATON__V1__GENERATE_RESPONSE__INIT;
+    response.event_case = BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED;
+    response.finished = &finished.message;
+    return send_event(request, &response);
+}
+
+enum status reply_end(struct request *first)
+{
     Baton__V1__Usage usage = BATON__V1__USAGE__INIT;
     Baton__V1__Timing timing = BATON__V1__TIMING__INIT;
-    finish = stream_out_end(&request->out, finish);
-    fill_finished(request, finish, &finished, stop_string);
-    usage.prompt_tokens = request->prompt_count;
-    usage.completion_tokens = request->emitted_count;
-    fill_timing(request, &timing);
-    return request->once ? send_result(request, &finished, &usage, &timing)
-                         : send_end(request, &finished, &usage, &timing);
+    usage.prompt_tokens = first->prompt_count;
+    usage.completion_tokens = first->completion_tokens;
+    fill_timing(first, &timing);
+    return first->once ? send_result(first, &usage, &timing) : send_end(first, &usage, &timing);
 }
 
 void reply_answer(struct rpc_call *call, const ProtobufCMessage *message, size_t limit_bytes)

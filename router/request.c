@@ -9,36 +9,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct request *request_create(const struct request_source *source)
+static bool init_outs(struct request *request, const struct request_source *source)
+{
+    const struct request_params *params = source->params;
+    bool first = request->first == request;
+    struct prompt_out_config prompt = {.echo = params->echo && first,
+                                       .logprobs = params->sampling.prompt_logprobs && first,
+                                       .keep = source->once,
+                                       .text = params->text,
+                                       .tokenizer = source->tokenizer,
+                                       .skip_special_tokens = params->skip_special_tokens,
+                                       .ids = source->prompt,
+                                       .count = (uint32_t)source->prompt_count};
+    struct stream_out_config out = {.tokenizer = source->tokenizer,
+                                    .skip_special_tokens = params->skip_special_tokens,
+                                    .return_token_ids = params->return_token_ids,
+                                    .return_logits_hash = params->return_logits_hash,
+                                    .return_logprobs = params->sampling.logprobs,
+                                    .stops = params->stops,
+                                    .stop_count = params->stop_count};
+    if (prompt_out_init(&request->prompt_out, &prompt) != STATUS_OK)
+        return false;
+    if (stream_out_init(&request->out, &out, NULL) == STATUS_OK)
+        return true;
+    prompt_out_deinit(&request->prompt_out);
+    return false;
+}
+
+/* Of one choice; prompt and biases are still to come. */
+static struct request *create_choice(const struct request_source *source, struct request *first,
+                                     uint32_t choice)
 {
     const struct request_params *params = source->params;
     struct request *request = calloc(1, sizeof *request);
     if (!request)
         return NULL;
-    request->message.kind = INBOX_REQUEST;
-    request->prompt = malloc(source->prompt_count * sizeof *request->prompt);
-    struct stream_out_config out = {.tokenizer = source->tokenizer,
-                                    .skip_special_tokens = params->skip_special_tokens,
-                                    .return_token_ids = params->return_token_ids,
-                                    .return_logits_hash = params->return_logits_hash,
-                                    .stops = params->stops,
-                                    .stop_count = params->stop_count};
-    if (!request->prompt || stream_out_init(&request->out, &out, NULL) != STATUS_OK) {
-        free(request->prompt);
+    request->first = first ? first : request;
+    if (!init_outs(request, source)) {
         free(request);
         return NULL;
     }
-    memcpy(request->prompt, source->prompt, source->prompt_count * sizeof *request->prompt);
+    request->message.kind = INBOX_REQUEST;
     request->prompt_count = (uint32_t)source->prompt_count;
-    if (*params->id)
-        str_copy(request->name, sizeof request->name, params->id);
-    else
-        snprintf(request->name, sizeof request->name, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
-                 rng_entropy());
     request->sampling = params->sampling;
+    request->sampling.choice = choice;
     request->priority = params->priority;
-    if (!params->seed_given)
-        request->sampling.seed = rng_entropy();
     request->once = source->once;
     request->return_timing = params->return_timing;
     request->return_logits_hash = params->return_logits_hash;
@@ -50,19 +65,74 @@ struct request *request_create(const struct request_source *source)
     return request;
 }
 
+static bool copy_shared(struct request *request, const struct request_source *source)
+{
+    const struct sampling *sampling = &source->params->sampling;
+    size_t bias_bytes = sampling->bias_count * sizeof *request->biases;
+    request->prompt = malloc(source->prompt_count * sizeof *request->prompt);
+    request->biases = bias_bytes ? malloc(bias_bytes) : NULL;
+    if (!request->prompt || (bias_bytes && !request->biases))
+        return false;
+    memcpy(request->prompt, source->prompt, source->prompt_count * sizeof *request->prompt);
+    if (bias_bytes)
+        memcpy(request->biases, sampling->biases, bias_bytes);
+    request->sampling.biases = request->biases;
+    if (*source->params->id)
+        str_copy(request->name, sizeof request->name, source->params->id);
+    else
+        snprintf(request->name, sizeof request->name, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
+                 rng_entropy());
+    if (!source->params->seed_given)
+        request->sampling.seed = rng_entropy();
+    return true;
+}
+
+static bool create_others(struct request *first, const struct request_source *source)
+{
+    for (uint32_t i = 1; i < source->params->choices; i++) {
+        struct request *other = create_choice(source, first, i);
+        if (!other)
+            return false;
+        first->others[first->other_count++] = other;
+        other->prompt = first->prompt;
+        other->biases = first->biases;
+        other->sampling.biases = first->biases;
+        other->sampling.seed = first->sampling.seed;
+        str_copy(other->name, sizeof other->name, first->name);
+    }
+    first->open_count = 1 + first->other_count;
+    return true;
+}
+
+struct request *request_create(const struct request_source *source)
+{
+    struct request *request = create_choice(source, NULL, 0);
+    if (request && copy_shared(request, source) && create_others(request, source))
+        return request;
+    if (request)
+        request_destroy(request);
+    return NULL;
+}
+
 void request_release(struct request *request)
 {
     if (request->released)
         return;
     request->released = true;
     stream_out_deinit(&request->out);
+    prompt_out_deinit(&request->prompt_out);
     free(request->handle.blocks);
     free(request->emitted);
+    if (request->first != request)
+        return;
+    free(request->biases);
     free(request->prompt);
 }
 
 void request_destroy(struct request *request)
 {
+    for (uint32_t i = 0; i < request->other_count; i++)
+        request_destroy(request->others[i]);
     rpc_call_unref(request->call);
     request_release(request);
     free(request);

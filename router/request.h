@@ -1,4 +1,6 @@
-/* One request, from the moment it is valid to its terminal status. Made on the rpc thread that received it, then owned by the
+/* One answer of a request, from the moment the request is valid to its terminal status. Where a client asks for several (n > 1) each is a
+ * request of its own, with its own place, attempts and end; they share the call, whose status is sent when the last has ended or one has
+ * failed. The first of them owns what is shared; the others begin with its first token, when the prompt is computed and cached. Made on the rpc thread that received it, then owned by the
  * dispatch thread, which gets it as a message. */
 #ifndef BATON_ROUTER_REQUEST_H
 #define BATON_ROUTER_REQUEST_H
@@ -7,6 +9,7 @@
 #include "proto/worker.pb-c.h"
 #include "router/inbox.h"
 #include "router/planner/route_policy.h"
+#include "router/prompt_out.h"
 #include "router/request_life.h"
 #include "router/request_parse.h"
 #include "router/stream_out.h"
@@ -23,37 +26,48 @@ struct request_timing {
 
 struct request {
     struct inbox_message message; /* first: INBOX_REQUEST */
+    struct request *first;        /* of its call's answers: itself where there is but one */
     uint64_t id;
     char name[REQUEST_MAX_ID_BYTES + 1];
     struct rpc_call *call; /* a reference */
     bool once;             /* GenerateOnce: one message at the end */
     bool return_timing, return_logits_hash;
-    uint32_t *prompt;
+    uint32_t *prompt; /* and biases: of the first */
     uint32_t prompt_count;
     struct sampling sampling;
+    struct logit_bias *biases; /* of it; NULL: none */
     enum priority priority;
+    struct prompt_out prompt_out;
     struct stream_out out;
     struct request_timing timing;
     uint64_t deadline_us;
+
+    /* Of the first alone: */
+    struct request *others[REQUEST_MAX_CHOICES - 1];
+    uint32_t other_count, open_count; /* the latter of all, that have not ended */
+    uint32_t completion_tokens;       /* of those that have */
+    bool over;                        /* the call has its status */
 
     /* From here on of the dispatch thread alone. */
     struct request_life life;
     struct life_action place; /* PLACE or PLACE_DECODE that waits for a worker */
     enum request_state counted_state;
     bool waiting, dirty, ended, released;
-    bool gone;         /* its call is over too */
-    uint64_t break_us; /* once it has ended: when a client that doesn't read is cut off */
+    bool gone;                 /* of the first: its call is over too */
+    enum finish_reason finish; /* once it has ended well */
+    uint64_t break_us;         /* once it has ended: when a client that doesn't read is cut off */
     bool
         prefilled; /* this attempt's prompt is computed: it is no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */
     uint32_t *emitted;
     uint32_t emitted_count, emitted_capacity;
     Baton__Worker__V1__Handle handle; /* of the last accepted Opened; .blocks is ours */
+    uint32_t opened_attempt;          /* its Opened waits for the prompt's logprobs; 0: none does */
     char source_address[128];         /* of the worker that holds it */
     enum route_lack lack;             /* why the last placement pass had no worker for it */
     char refusal[256]; /* the sentence of the worker that refused it, or of the placement */
     char failure[256]; /* that of the worker that could not compute a step of it */
-    TAILQ_ENTRY(request) all_link, waiting_link, dirty_link;
+    TAILQ_ENTRY(request) all_link, waiting_link, dirty_link, end_link;
 };
 TAILQ_HEAD(request_list, request);
 
@@ -67,7 +81,7 @@ struct request_source {
     uint64_t arrival_us, deadline_us;
 };
 
-/* Copies everything; mints id and seed where the client gave none. NULL: no memory. The id is set by dispatch. */
+/* With all its choices. Copies everything; mints id and seed where the client gave none. NULL: no memory. The id is set by dispatch. */
 struct request *request_create(const struct request_source *source);
 void request_destroy(struct request *request);
 /* Of a request that has ended: frees all but what its call's end needs. */

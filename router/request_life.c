@@ -271,6 +271,7 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
     action->index = token->index;
     action->id = token->id;
     action->logits_hash = token->logits_hash;
+    action->logprobs = token->logprobs;
     action->finish = token->finish;
     if (token->finish != FINISH_NONE) {
         life->finish = token->finish;

@@ -83,7 +83,7 @@ enum life_action_kind {
     LIFE_SEND_PREFILL, /* emitted_count tokens are the answer so far */
     LIFE_SEND_DECODE,  /* emitted_count; with_handle: that of the last accepted Opened */
     LIFE_SEND_RELEASE, /* may be left out if the worker has no session */
-    LIFE_DELIVER,      /* to the client: index, id, logits_hash, finish */
+    LIFE_DELIVER,      /* to the client: index, id, logits_hash, logprobs, finish */
     LIFE_FINISH,       /* status, finish, reason: the one end */
 };
 
@@ -97,6 +97,7 @@ struct life_action {
     uint64_t avoid_prefill, avoid_decode;
     uint32_t index, id;
     uint64_t logits_hash;
+    const struct token_logprobs *logprobs;
     enum terminal_status status;
     enum finish_reason finish;
     const char *reason;
@@ -135,6 +136,7 @@ struct life_token {
     uint32_t index; /* 1-based over the whole answer */
     uint32_t id;
     uint64_t logits_hash;
+    const struct token_logprobs *logprobs; /* NULL: none; until the actions are executed */
     enum finish_reason finish;
 };
 void request_life_on_token(struct request_life *life, const struct life_token *token,

@@ -3,6 +3,7 @@
 #include "common/base/str.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 static enum reason refuse(struct error *err, enum reason reason, const char *format, ...)
@@ -118,6 +119,51 @@ static void parse_sampling(const Baton__V1__Sampling *message,
         sampling->max_tokens = sampling->min_tokens;
     if (message->ignore_eos_presence_case)
         sampling->ignore_eos = message->ignore_eos;
+    if (message->presence_penalty_presence_case)
+        sampling->presence_penalty = message->presence_penalty;
+    if (message->frequency_penalty_presence_case)
+        sampling->frequency_penalty = message->frequency_penalty;
+    if (message->repetition_penalty_presence_case)
+        sampling->repetition_penalty = message->repetition_penalty;
+}
+
+static enum reason parse_choices(const Baton__V1__Sampling *message, struct request_params *params,
+                                 struct error *err)
+{
+    params->choices = message && message->n_presence_case ? message->n : 1;
+    if (params->choices >= 1 && params->choices <= REQUEST_MAX_CHOICES)
+        return REASON_NONE;
+    return refuse(err, REASON_INVALID_SAMPLING, "n must be between 1 and %d, got %u",
+                  REQUEST_MAX_CHOICES, params->choices);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct logit_bias *one = a, *other = b;
+    return (one->id > other->id) - (one->id < other->id);
+}
+
+static enum reason parse_biases(const Baton__V1__Sampling *message,
+                                const struct request_model *model, struct request_params *params,
+                                struct error *err)
+{
+    size_t count = message ? message->n_logit_bias : 0;
+    if (count > SAMPLING_MAX_BIASES)
+        return refuse(err, REASON_INVALID_SAMPLING,
+                      "logit_bias may name at most %d tokens, got %zu", SAMPLING_MAX_BIASES, count);
+    for (size_t i = 0; i < count; i++) {
+        const Baton__V1__Sampling__LogitBiasEntry *entry = message->logit_bias[i];
+        if (entry->key >= model->vocab)
+            return refuse(err, REASON_INVALID_TOKEN_ID,
+                          "logit_bias names token %u, but the model's ids end at %u", entry->key,
+                          model->vocab - 1);
+        params->biases[i] = (struct logit_bias){entry->key, entry->value};
+    }
+    if (count)
+        qsort(params->biases, count, sizeof *params->biases, by_id);
+    params->sampling.bias_count = (uint32_t)count;
+    params->sampling.biases = params->biases;
+    return REASON_NONE;
 }
 
 static enum reason parse_stop(const Baton__V1__Stop *message, const struct request_model *model,
@@ -165,6 +211,15 @@ static void parse_output(const Baton__V1__Output *message, struct request_params
         params->return_timing = message->return_timing;
     if (message->return_logits_hash_presence_case)
         params->return_logits_hash = message->return_logits_hash;
+    params->sampling.logprobs = message->logprobs_presence_case != 0;
+    if (params->sampling.logprobs)
+        params->sampling.top_logprobs = message->logprobs;
+    params->sampling.prompt_logprobs = message->prompt_logprobs_presence_case != 0;
+    if (params->sampling.prompt_logprobs)
+        params->sampling.top_prompt_logprobs = message->prompt_logprobs;
+    params->sampling.prompt_logprobs_from = 1;
+    if (message->echo_presence_case)
+        params->echo = message->echo;
 }
 
 static enum reason parse_priority(const Baton__V1__GenerateRequest *message,
@@ -199,11 +254,17 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
     if (!reason)
         reason = parse_stop(message->stop, model, &params, err);
     if (!reason)
+        reason = parse_choices(message->sampling, &params, err);
+    if (!reason)
+        reason = parse_biases(message->sampling, model, &params, err);
+    if (!reason)
         reason = parse_priority(message, &params, err);
     if (!reason && sampling_validate(&params.sampling, err) != STATUS_OK)
         reason = REASON_INVALID_SAMPLING;
-    if (!reason)
+    if (!reason) {
         *out = params;
+        out->sampling.biases = out->biases;
+    }
     return reason;
 }
 
@@ -223,4 +284,14 @@ enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
                       prompt_tokens, prompt_tokens == 1 ? "" : "s", sampling->max_tokens,
                       prompt_tokens + sampling->max_tokens, model->context);
     return REASON_NONE;
+}
+
+enum reason request_fit_once(size_t prompt_tokens, const struct request_params *params,
+                             struct error *err)
+{
+    if (!params->sampling.prompt_logprobs || prompt_tokens <= REQUEST_MAX_ONCE_SCORED)
+        return REASON_NONE;
+    return refuse(err, REASON_ANSWER_TOO_LARGE,
+                  "prompt_logprobs of %zu tokens in one message, at most of %d: use Generate",
+                  prompt_tokens, REQUEST_MAX_ONCE_SCORED);
 }

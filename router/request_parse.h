@@ -16,6 +16,8 @@
 #define REQUEST_MAX_TEXT_BYTES   (4u << 20) /* unless the settings say otherwise */
 #define REQUEST_MAX_STOP_STRINGS 16
 #define REQUEST_MAX_STOP_BYTES   256
+#define REQUEST_MAX_CHOICES      16
+#define REQUEST_MAX_ONCE_SCORED  16384 /* prompt tokens with logprobs, of an answer in one message */
 /* Of the packed message: the ids of a context of 1 Mi tokens; or the longest text, if that is more, and all else. */
 #define REQUEST_MAX_MESSAGE_BYTES (5u << 20)
 #define REQUEST_MORE_BYTES        (1u << 20)
@@ -36,12 +38,14 @@ struct request_params {
     const uint32_t *token_ids;
     size_t token_count;
     bool add_special_tokens;
-    struct sampling sampling;
+    struct sampling sampling; /* its biases are those below; a copy must point to its own */
+    struct logit_bias biases[SAMPLING_MAX_BIASES];
+    uint32_t choices; /* answers, at least 1 */
     enum priority priority;
     bool seed_given, max_tokens_given;
     size_t stop_count;
     const char *stops[REQUEST_MAX_STOP_STRINGS];
-    bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash;
+    bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash, echo;
 };
 
 /* REASON_NONE: fine. The length is checked by request_fit, when the number of tokens is known. */
@@ -52,6 +56,10 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
 /* Prompt and answer must fit into the context. Where the client named no max_tokens the default shrinks to the room there is. */
 enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
                         struct request_params *params, struct error *err) WARN_UNUSED;
+
+/* Of a request that is answered in one message: what is kept for that is bounded. */
+enum reason request_fit_once(size_t prompt_tokens, const struct request_params *params,
+                             struct error *err) WARN_UNUSED;
 
 /* Of Tokenize and Detokenize too. */
 enum reason request_check_model(const struct request_model *model, const char *name,

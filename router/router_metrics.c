@@ -117,7 +117,8 @@ static double seconds_between(uint64_t from_us, uint64_t to_us)
 void router_metrics_answered(struct router_metrics *m, const struct request *request)
 {
     const struct request_timing *t = &request->timing;
-    counter_add(m->prompt_tokens, request->prompt_count);
+    if (request->first == request)
+        counter_add(m->prompt_tokens, request->prompt_count);
     counter_add(m->completion_tokens, request->emitted_count);
     histogram_observe(m->queue_seconds, seconds_between(t->arrival_us, t->dispatched_us));
     histogram_observe(m->ttft_seconds, seconds_between(t->arrival_us, t->first_us));

@@ -13,6 +13,7 @@ enum status stream_out_init(struct stream_out *out, const struct stream_out_conf
     *out = (struct stream_out){.tokenizer = config->tokenizer,
                                .return_token_ids = config->return_token_ids,
                                .return_logits_hash = config->return_logits_hash,
+                               .return_logprobs = config->return_logprobs,
                                .stop = STOP_MATCHER_NONE};
     size_t lengths[STOP_MATCHER_LIMIT_COUNT];
     for (size_t i = 0; i < config->stop_count; i++)
@@ -35,6 +36,7 @@ void stream_out_deinit(struct stream_out *out)
     str_deinit(&out->taken);
     free(out->ids);
     free(out->hashes);
+    free(out->logprobs);
 }
 
 /* Moves the piece through the stop strings. */
@@ -46,28 +48,38 @@ static bool release_piece(struct stream_out *out)
     return out->stop != STOP_MATCHER_NONE;
 }
 
-static void keep_id(struct stream_out *out, uint32_t id, uint64_t logits_hash)
+static void grow(struct stream_out *out)
+{
+    out->capacity = out->capacity ? out->capacity * 2 : 16;
+    out->ids = realloc(out->ids, out->capacity * sizeof *out->ids);
+    out->hashes = realloc(out->hashes, out->capacity * sizeof *out->hashes);
+    ASSERT(out->ids && out->hashes);
+    if (!out->return_logprobs)
+        return;
+    out->logprobs = realloc(out->logprobs, out->capacity * sizeof *out->logprobs);
+    ASSERT(out->logprobs);
+}
+
+static void keep(struct stream_out *out, const struct stream_token *token)
 {
     size_t pending = out->count - out->first;
-    if (pending == out->capacity) {
-        out->capacity = out->capacity ? out->capacity * 2 : 16;
-        out->ids = realloc(out->ids, out->capacity * sizeof *out->ids);
-        out->hashes = realloc(out->hashes, out->capacity * sizeof *out->hashes);
-        ASSERT(out->ids && out->hashes);
-    }
-    out->ids[pending] = id;
-    out->hashes[pending] = logits_hash;
+    if (pending == out->capacity)
+        grow(out);
+    out->ids[pending] = token->id;
+    out->hashes[pending] = token->logits_hash;
+    if (out->return_logprobs)
+        out->logprobs[pending] = *token->logprobs;
     out->count++;
 }
 
-bool stream_out_token(struct stream_out *out, uint32_t id, uint64_t logits_hash,
+bool stream_out_token(struct stream_out *out, const struct stream_token *token,
                       enum finish_reason finish)
 {
     ASSERT(!out->ended);
-    keep_id(out, id, logits_hash);
+    keep(out, token);
     if (!out->tokenizer || finish == FINISH_EOS || finish == FINISH_STOP_TOKEN)
         return false;
-    detokenizer_push(&out->detokenizer, id, &out->piece);
+    detokenizer_push(&out->detokenizer, token->id, &out->piece);
     out->ended = release_piece(out);
     return out->ended;
 }
@@ -96,9 +108,11 @@ bool stream_out_take(struct stream_out *out, struct stream_delta *delta)
                                    .ids = out->ids,
                                    .id_count = out->return_token_ids ? pending : 0,
                                    .hashes = out->hashes,
-                                   .hash_count = out->return_logits_hash ? pending : 0};
+                                   .hash_count = out->return_logits_hash ? pending : 0,
+                                   .logprobs = out->logprobs,
+                                   .logprobs_count = out->return_logprobs ? pending : 0};
     out->first = out->count;
-    return out->taken.length || delta->id_count || delta->hash_count;
+    return out->taken.length || delta->id_count || delta->hash_count || delta->logprobs_count;
 }
 
 bool stream_out_overflowed(const struct stream_out *out)

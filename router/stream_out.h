@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/base/str.h"
+#include "common/domain/logprobs.h"
 #include "common/domain/sampling.h"
 #include "common/text/detokenizer.h"
 #include "common/text/stop_matcher.h"
@@ -19,7 +20,7 @@
 
 struct stream_out_config {
     const struct tokenizer *tokenizer; /* NULL: ids only */
-    bool skip_special_tokens, return_token_ids, return_logits_hash;
+    bool skip_special_tokens, return_token_ids, return_logits_hash, return_logprobs;
     const char *const *stops; /* copied; none without a tokenizer */
     size_t stop_count;
     size_t max_text_bytes; /* not taken yet; 0: STREAM_OUT_MAX_TEXT_BYTES */
@@ -27,7 +28,7 @@ struct stream_out_config {
 
 struct stream_out {
     const struct tokenizer *tokenizer;
-    bool return_token_ids, return_logits_hash;
+    bool return_token_ids, return_logits_hash, return_logprobs;
     struct detokenizer detokenizer;
     struct stop_matcher *matcher;
     struct str piece; /* scratch: text before the matcher */
@@ -36,8 +37,9 @@ struct stream_out {
     uint32_t count;   /* tokens of the answer so far */
     uint32_t first;   /* of those, not taken yet: from here */
     size_t capacity;
-    uint32_t *ids;    /* [count - first] */
-    uint64_t *hashes; /* likewise */
+    uint32_t *ids;                   /* [count - first] */
+    uint64_t *hashes;                /* likewise */
+    struct token_logprobs *logprobs; /* likewise, where they are returned */
     bool ended, overflowed;
     int stop; /* index of the stop string that matched, or STOP_MATCHER_NONE */
 };
@@ -49,6 +51,8 @@ struct stream_delta { /* points into the stream_out, until the next call */
     size_t id_count;
     const uint64_t *hashes;
     size_t hash_count;
+    const struct token_logprobs *logprobs;
+    size_t logprobs_count;
 };
 
 /* STATUS_INVALID: a stop string; STATUS_LIMIT: memory. */
@@ -56,8 +60,13 @@ enum status stream_out_init(struct stream_out *out, const struct stream_out_conf
                             struct error *err) WARN_UNUSED;
 void stream_out_deinit(struct stream_out *out);
 
+struct stream_token {
+    uint32_t id;
+    uint64_t logits_hash;
+    const struct token_logprobs *logprobs; /* copied; may be NULL unless they are returned */
+};
 /* The next token. True: its text completed a stop string, so the answer ends with it. Nothing may follow an end. */
-bool stream_out_token(struct stream_out *out, uint32_t id, uint64_t logits_hash,
+bool stream_out_token(struct stream_out *out, const struct stream_token *token,
                       enum finish_reason finish);
 /* No more tokens come: frees what was held back. Returns how the answer ended: `finish`, or a stop string after all. */
 enum finish_reason stream_out_end(struct stream_out *out, enum finish_reason finish);

@@ -14,6 +14,12 @@ void generate_answer_init(struct generate_answer *answer)
     str_init(&answer->text, MAX_PART_BYTES);
     str_init(&answer->token_ids, MAX_PART_BYTES);
     str_init(&answer->logits_hashes, MAX_PART_BYTES);
+    str_init(&answer->logprobs, MAX_PART_BYTES);
+    str_init(&answer->prompt_logprobs, MAX_PART_BYTES);
+    for (int i = 0; i < GENERATE_MAX_OTHERS; i++) {
+        str_init(&answer->others[i].text, MAX_PART_BYTES);
+        str_init(&answer->others[i].token_ids, MAX_PART_BYTES);
+    }
 }
 
 void generate_answer_deinit(struct generate_answer *answer)
@@ -21,11 +27,53 @@ void generate_answer_deinit(struct generate_answer *answer)
     str_deinit(&answer->text);
     str_deinit(&answer->token_ids);
     str_deinit(&answer->logits_hashes);
+    str_deinit(&answer->logprobs);
+    str_deinit(&answer->prompt_logprobs);
+    for (int i = 0; i < GENERATE_MAX_OTHERS; i++) {
+        str_deinit(&answer->others[i].text);
+        str_deinit(&answer->others[i].token_ids);
+    }
+}
+
+static void add_logprobs(struct str *out, const Baton__V1__Logprobs *logprobs)
+{
+    str_addf(out, "%s{\"drawn\": %.9g, \"top\": [", out->length ? ", " : "",
+             (double)logprobs->drawn);
+    for (size_t i = 0; i < logprobs->n_top_ids && i < logprobs->n_top; i++)
+        str_addf(out, "%s[%" PRIu32 ", %.9g]", i ? ", " : "", logprobs->top_ids[i],
+                 (double)logprobs->top[i]);
+    str_add(out, "]}");
+}
+
+/* NULL: more than there can be. */
+static struct generate_choice *other_of(struct generate_answer *answer, uint32_t choice)
+{
+    if (choice > GENERATE_MAX_OTHERS)
+        return NULL;
+    if (choice > answer->other_count)
+        answer->other_count = choice;
+    return &answer->others[choice - 1];
+}
+
+static enum status take_other(struct generate_answer *answer, const Baton__V1__Delta *delta,
+                              struct error *err)
+{
+    struct generate_choice *other = other_of(answer, delta->choice);
+    if (!other)
+        return error_set(err, STATUS_INTERNAL, "a part of choice %u came", delta->choice);
+    str_add(&other->text, delta->text);
+    for (size_t i = 0; i < delta->n_token_ids; i++)
+        str_addf(&other->token_ids, "%s%" PRIu32, other->tokens++ ? ", " : "", delta->token_ids[i]);
+    if (other->text.truncated || other->token_ids.truncated)
+        return error_set(err, STATUS_LIMIT, "choice %u is too long to keep", delta->choice);
+    return STATUS_OK;
 }
 
 static enum status take_delta(struct generate_answer *answer, const Baton__V1__Delta *delta,
                               struct error *err)
 {
+    if (delta->choice)
+        return take_other(answer, delta, err);
     if (delta->n_token_ids && delta->first_index != answer->tokens)
         return error_set(err, STATUS_INTERNAL, "token %u came where token %u was due",
                          delta->first_index, answer->tokens);
@@ -36,13 +84,22 @@ static enum status take_delta(struct generate_answer *answer, const Baton__V1__D
     for (size_t i = 0; i < delta->n_logits_hashes; i++)
         str_addf(&answer->logits_hashes, "%s\"%016" PRIx64 "\"",
                  answer->logits_hashes.length ? ", " : "", delta->logits_hashes[i]);
-    if (answer->text.truncated || answer->token_ids.truncated || answer->logits_hashes.truncated)
+    for (size_t i = 0; i < delta->n_logprobs; i++)
+        add_logprobs(&answer->logprobs, delta->logprobs[i]);
+    if (answer->text.truncated || answer->token_ids.truncated || answer->logits_hashes.truncated ||
+        answer->logprobs.truncated || answer->prompt_logprobs.truncated)
         return error_set(err, STATUS_LIMIT, "the answer is too long to keep");
     return STATUS_OK;
 }
 
 static void take_finished(struct generate_answer *answer, const Baton__V1__Finished *finished)
 {
+    if (finished->choice) {
+        struct generate_choice *other = other_of(answer, finished->choice);
+        if (other)
+            other->reason = finished->reason;
+        return;
+    }
     answer->finished = true;
     answer->reason = finished->reason;
     struct str matched;
@@ -77,6 +134,13 @@ enum status generate_answer_take(struct generate_answer *answer,
 {
     switch (message->event_case) {
     case BATON__V1__GENERATE_RESPONSE__EVENT_DELTA: return take_delta(answer, message->delta, err);
+    case BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT:
+        str_add(&answer->text, message->prompt->text);
+        break;
+    case BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT_LOGPROBS:
+        for (size_t i = 0; i < message->prompt_logprobs->n_logprobs; i++)
+            add_logprobs(&answer->prompt_logprobs, message->prompt_logprobs->logprobs[i]);
+        break;
     case BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED:
         take_finished(answer, message->finished);
         break;
@@ -96,6 +160,20 @@ static void add_text(struct str *out, const char *key, const char *value, size_t
     json_quote(out, value, length);
 }
 
+static void add_others(struct str *out, const struct generate_answer *answer)
+{
+    str_add(out, ", \"others\": [");
+    for (uint32_t i = 0; i < answer->other_count; i++) {
+        const struct generate_choice *other = &answer->others[i];
+        const char *reason = finish_reason_name((enum finish_reason)other->reason);
+        str_addf(out, "%s{\"token_ids\": [%s]", i ? ", " : "", other->token_ids.data);
+        add_text(out, "text", other->text.data, other->text.length);
+        add_text(out, "finish_reason", reason, strlen(reason));
+        str_add(out, "}");
+    }
+    str_add(out, "]");
+}
+
 void generate_answer_json(const struct generate_answer *answer, struct str *out)
 {
     str_add(out, "{\"text\": ");
@@ -105,6 +183,12 @@ void generate_answer_json(const struct generate_answer *answer, struct str *out)
     add_text(out, "finish_reason", reason, strlen(reason));
     add_text(out, "matched", answer->matched, strlen(answer->matched));
     str_addf(out, ", \"logits_hashes\": [%s]", answer->logits_hashes.data);
+    if (answer->logprobs.length)
+        str_addf(out, ", \"logprobs\": [%s]", answer->logprobs.data);
+    if (answer->other_count)
+        add_others(out, answer);
+    if (answer->prompt_logprobs.length)
+        str_addf(out, ", \"prompt_logprobs\": [%s]", answer->prompt_logprobs.data);
     str_addf(out, ", \"ttft_ms\": %.3f, \"tpot_ms\": %.3f, \"total_ms\": %.3f, \"queue_ms\": %.3f",
              answer->ttft_us * 1e-3, answer->tpot_us * 1e-3, answer->total_us * 1e-3,
              answer->queue_us * 1e-3);

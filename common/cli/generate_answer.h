@@ -5,8 +5,20 @@
 #include "common/base/str.h"
 #include "proto/baton.pb-c.h"
 
+/* One of those after the first. */
+struct generate_choice {
+    struct str text, token_ids;
+    uint32_t tokens;
+    Baton__V1__FinishReason reason;
+};
+#define GENERATE_MAX_OTHERS 15 /* as the server */
+
 struct generate_answer {
-    struct str text, token_ids, logits_hashes; /* the last two: items of a JSON list, with commas */
+    struct str text; /* with echo, the prompt first */
+    struct str token_ids, logits_hashes, logprobs,
+        prompt_logprobs; /* items of JSON lists, with commas */
+    struct generate_choice others[GENERATE_MAX_OTHERS];
+    uint32_t other_count; /* that have said anything, or others after them */
     uint32_t tokens;
     bool finished;
     Baton__V1__FinishReason reason;

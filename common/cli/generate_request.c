@@ -31,6 +31,18 @@ static const struct config_setting settings_table[] = {
      .help =
          "Draw among those at least this share as likely as the likeliest, from 0 to below 1; 0: "
          "off"},
+    {"presence-penalty", CONFIG_DOUBLE, AT(presence_penalty),
+     .help = "What tokens of the answer lose of their logits once, -2 .. 2; 0: off"},
+    {"frequency-penalty", CONFIG_DOUBLE, AT(frequency_penalty),
+     .help = "And for each time that they are in it, -2 .. 2; 0: off"},
+    {"repetition-penalty", CONFIG_DOUBLE, AT(repetition_penalty),
+     .help =
+         "What logits of tokens of prompt and answer are divided by (negative ones: multiplied), "
+         "0.01 .. 100; 1: off"},
+    {"logit-bias", CONFIG_LIST, AT(logit_bias), .value = "ID:BIAS",
+     .help = "Added to a token's logit, -100 .. 100; -100: it can't be drawn"},
+    {"choices", CONFIG_U64, AT(n), "1", "1", "16",
+     .help = "Answers, each drawn apart (more than 1: with --json)"},
     {"seed", CONFIG_U64, AT(seed), NULL, .help = "The same seed and request give the same answer"},
     {"stop", CONFIG_LIST, AT(stop), .max = "16",
      .help = "End before this text"}, /* as the server */
@@ -45,6 +57,11 @@ static const struct config_setting settings_table[] = {
      .help = "Leave special tokens out of the text"},
     {"logits-hash", CONFIG_BOOL, AT(logits_hash), "false",
      .help = "Also a hash of each step's logits (with --json)"},
+    {"logprobs", CONFIG_U64, AT(logprobs), NULL, "0",
+     .help = "Also each token's logprob, and those of the 0 to 20 likeliest (with --json)"},
+    {"prompt-logprobs", CONFIG_U64, AT(prompt_logprobs), NULL, "0",
+     .help = "The same of the prompt's tokens but the first (with --json)"},
+    {"echo", CONFIG_BOOL, AT(echo), "false", .help = "The prompt, before the answer"},
     {"json", CONFIG_BOOL, AT(json), "false",
      .help = "One JSON object at the end instead of the stream"},
     {"request-id", CONFIG_STRING, AT(request_id), "", .help = "Name of the request in all logs"},
@@ -151,7 +168,49 @@ static enum status check_sampling(const struct generate_settings *settings,
         sampling.top_p = settings->top_p;
     if (given(result, "min-p"))
         sampling.min_p = settings->min_p;
+    if (given(result, "presence-penalty"))
+        sampling.presence_penalty = settings->presence_penalty;
+    if (given(result, "frequency-penalty"))
+        sampling.frequency_penalty = settings->frequency_penalty;
+    if (given(result, "repetition-penalty"))
+        sampling.repetition_penalty = settings->repetition_penalty;
+    if (given(result, "logprobs"))
+        sampling.top_logprobs = settings->logprobs;
+    if (given(result, "prompt-logprobs"))
+        sampling.top_prompt_logprobs = settings->prompt_logprobs;
     return sampling_validate(&sampling, err);
+}
+
+/* ID:BIAS; what BIAS may be, and how many of them, the server says. */
+static enum status parse_bias(const char *item, Baton__V1__Sampling__LogitBiasEntry *entry,
+                              struct error *err)
+{
+    char number[16];
+    uint64_t id;
+    size_t length = strcspn(item, ":");
+    bool fits = item[length] && length < sizeof number;
+    memcpy(number, item, fits ? length : 0);
+    number[fits ? length : 0] = 0;
+    double bias;
+    if (!fits || !str_to_u64(number, 0, UINT32_MAX, &id) ||
+        !str_to_double(item + length + 1, -1e30, 1e30, &bias))
+        return error_set(err, STATUS_INVALID, "--logit-bias: '%.40s' is not ID:BIAS", item);
+    baton__v1__sampling__logit_bias_entry__init(entry);
+    entry->key = (uint32_t)id;
+    entry->value = (float)bias;
+    return STATUS_OK;
+}
+
+static enum status build_biases(const struct config_list *list, struct arena *arena,
+                                Baton__V1__Sampling *sampling, struct error *err)
+{
+    sampling->n_logit_bias = list->count;
+    sampling->logit_bias = take(arena, (list->count + 1) * sizeof *sampling->logit_bias);
+    for (size_t i = 0; i < list->count; i++) {
+        sampling->logit_bias[i] = take(arena, sizeof **sampling->logit_bias);
+        TRY(parse_bias(list->items[i], sampling->logit_bias[i], err));
+    }
+    return STATUS_OK;
 }
 
 static Baton__V1__Sampling *build_sampling(const struct generate_settings *settings,
@@ -163,6 +222,11 @@ static Baton__V1__Sampling *build_sampling(const struct generate_settings *setti
     SET_GIVEN("top-k", top_k, TOP_K_PRESENCE_TOP_K);
     SET_GIVEN("top-p", top_p, TOP_P_PRESENCE_TOP_P);
     SET_GIVEN("min-p", min_p, MIN_P_PRESENCE_MIN_P);
+    SET_GIVEN("presence-penalty", presence_penalty, PRESENCE_PENALTY_PRESENCE_PRESENCE_PENALTY);
+    SET_GIVEN("frequency-penalty", frequency_penalty, FREQUENCY_PENALTY_PRESENCE_FREQUENCY_PENALTY);
+    SET_GIVEN("repetition-penalty", repetition_penalty,
+              REPETITION_PENALTY_PRESENCE_REPETITION_PENALTY);
+    SET_GIVEN("choices", n, N_PRESENCE_N);
     SET_GIVEN("seed", seed, SEED_PRESENCE_SEED);
     SET_GIVEN("max-tokens", max_tokens, MAX_TOKENS_PRESENCE_MAX_TOKENS);
     SET_GIVEN("min-tokens", min_tokens, MIN_TOKENS_PRESENCE_MIN_TOKENS);
@@ -185,7 +249,7 @@ static enum status build_stop(const struct generate_settings *settings, struct a
 }
 
 static Baton__V1__Output *build_output(const struct generate_settings *settings,
-                                       struct arena *arena)
+                                       const struct config_result *result, struct arena *arena)
 {
     Baton__V1__Output *output = take(arena, sizeof *output);
     baton__v1__output__init(output);
@@ -194,6 +258,17 @@ static Baton__V1__Output *build_output(const struct generate_settings *settings,
     output->return_logits_hash_presence_case =
         BATON__V1__OUTPUT__RETURN_LOGITS_HASH_PRESENCE_RETURN_LOGITS_HASH;
     output->return_logits_hash = settings->logits_hash;
+    if (given(result, "logprobs")) {
+        output->logprobs_presence_case = BATON__V1__OUTPUT__LOGPROBS_PRESENCE_LOGPROBS;
+        output->logprobs = settings->logprobs;
+    }
+    if (given(result, "prompt-logprobs")) {
+        output->prompt_logprobs_presence_case =
+            BATON__V1__OUTPUT__PROMPT_LOGPROBS_PRESENCE_PROMPT_LOGPROBS;
+        output->prompt_logprobs = settings->prompt_logprobs;
+    }
+    output->echo_presence_case = BATON__V1__OUTPUT__ECHO_PRESENCE_ECHO;
+    output->echo = settings->echo;
     output->skip_special_tokens_presence_case =
         BATON__V1__OUTPUT__SKIP_SPECIAL_TOKENS_PRESENCE_SKIP_SPECIAL_TOKENS;
     output->skip_special_tokens = settings->skip_special;
@@ -212,11 +287,16 @@ enum status generate_request_build(const struct generate_settings *settings,
     request->priority = (Baton__V1__Priority)settings->priority;
     if (settings->logits_hash && !settings->json)
         return error_set(err, STATUS_INVALID, "--logits-hash needs --json");
+    if ((given(result, "logprobs") || given(result, "prompt-logprobs")) && !settings->json)
+        return error_set(err, STATUS_INVALID, "--logprobs and --prompt-logprobs need --json");
+    if (settings->n > 1 && !settings->json)
+        return error_set(err, STATUS_INVALID, "--choices above 1 need --json");
     TRY(check_sampling(settings, result, err));
     TRY(build_input(settings, prompt, arena, request, err));
     TRY(build_stop(settings, arena, &request->stop, err));
     request->sampling = build_sampling(settings, result, arena);
-    request->output = build_output(settings, arena);
+    TRY(build_biases(&settings->logit_bias, arena, request->sampling, err));
+    request->output = build_output(settings, result, arena);
     *out = request;
     return STATUS_OK;
 }

@@ -10,12 +10,13 @@
 
 struct generate_settings {
     char server[128], model[128], request_id[160];
-    struct config_list prompt_ids, stop, stop_ids;
+    struct config_list prompt_ids, stop, stop_ids, logit_bias;
     float temperature, top_p, min_p;
-    uint32_t top_k, max_tokens, min_tokens;
+    float presence_penalty, frequency_penalty, repetition_penalty;
+    uint32_t top_k, max_tokens, min_tokens, logprobs, prompt_logprobs, n;
     uint64_t seed, timeout_us;
     enum priority priority;
-    bool ignore_eos, logits_hash, json, special, skip_special;
+    bool ignore_eos, logits_hash, echo, json, special, skip_special;
 };
 extern const struct config_program generate_program;
 

@@ -16,15 +16,18 @@ sys.path.insert(0, _generated.name)
 import baton_pb2 as pb  # noqa: E402
 import baton_pb2_grpc as pb_grpc  # noqa: E402
 
-SAMPLING = {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "ignore_eos"}
+SAMPLING = {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "ignore_eos", "presence_penalty", "frequency_penalty",
+            "repetition_penalty", "logit_bias", "n"}
+OUTPUT = {"logprobs", "prompt_logprobs", "echo"}
 
 
 def request(prompt, stop=(), stop_ids=(), request_id="", logits_hash=False, priority=pb.PRIORITY_NORMAL, **sampling):
     """prompt: text or a list of ids."""
+    output = {name: sampling.pop(name) for name in OUTPUT & set(sampling)}
     assert not set(sampling) - SAMPLING, sampling
     message = pb.GenerateRequest(request_id=request_id, priority=priority, sampling=pb.Sampling(**sampling),
                                  stop=pb.Stop(strings=stop, token_ids=stop_ids),
-                                 output=pb.Output(return_timing=True, return_logits_hash=logits_hash))
+                                 output=pb.Output(return_timing=True, return_logits_hash=logits_hash, **output))
     if isinstance(prompt, str):
         message.text = prompt
     else:
@@ -32,22 +35,37 @@ def request(prompt, stop=(), stop_ids=(), request_id="", logits_hash=False, prio
     return message
 
 
+def told(logprobs):
+    """(of the drawn token, [(id, logprob) of the likeliest])"""
+    assert len(logprobs.top_ids) == len(logprobs.top)
+    return logprobs.drawn, list(zip(logprobs.top_ids, logprobs.top))
+
+
 class Answer:
     """All of one streamed answer, with the checks that hold for every answer."""
 
     def __init__(self):
-        self.text, self.ids, self.hashes = "", [], []
+        self.text, self.ids, self.hashes, self.logprobs, self.prompt_logprobs = "", [], [], [], []
+        self.prompt = None
         self.finished = self.usage = self.timing = None
 
     def take(self, response):
         event = response.WhichOneof("event")
-        if event == "delta":
+        if event == "prompt_logprobs":  # before the answer, after the prompt, in order
+            assert not self.ids and self.finished is None
+            assert response.prompt_logprobs.first_index == 1 + len(self.prompt_logprobs)
+            self.prompt_logprobs += map(told, response.prompt_logprobs.logprobs)
+        elif event == "prompt":
+            assert self.prompt is None and not self.ids and not self.prompt_logprobs
+            self.prompt = response.prompt
+        elif event == "delta":
             assert self.finished is None
             if response.delta.token_ids:
                 assert response.delta.first_index == len(self.ids)
             self.text += response.delta.text
             self.ids += response.delta.token_ids
             self.hashes += response.delta.logits_hashes
+            self.logprobs += map(told, response.delta.logprobs)
         else:
             assert getattr(self, event) is None, f"{event} came twice"
             setattr(self, event, getattr(response, event))

@@ -262,6 +262,10 @@ def message(*fields):
     return out
 
 
+def floats(values):
+    return fixed32s(struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values)))
+
+
 INFO = message((1, 1), (2, "prefill-0"), (3, 1), (4, fixed64(7)), (5, "127.0.0.1:4001"), (6, "tested"), (7, fixed64(1)), (8, fixed64(2)), (9, fixed64(3)),
                (10, 16), (11, 64), (12, 256), (13, 384), (14, "portable"), (15, 99), (16, "127.0.0.1:4002"), (18, 8))
 SAMPLING = message((1, 0.5), (2, 40), (3, 0.9), (4, 0.05), (5, fixed64(3)), (6, 8), (9, [2, 5]))
@@ -297,14 +301,22 @@ GENERATE = [
     message((3, "x"), (6, message((1, "")))),
     message((1, "a b\n"), (3, "x")),
     message((4, message((1, [384])))),
+    message((3, "ROMEO:"), (5, message((6, 8), (9, 1.5), (10, -0.5), (11, 1.25), (12, message((1, 7), (2, 2.5))), (12, message((1, 9), (2, -100.0))), (13, 3))),
+            (7, message((5, 20), (6, 2), (7, 1)))),
+    message((4, message((1, [1, 2, 3]))), (5, message((12, message((1, 5), (2, 101.0))))), (7, message((5, 21)))),
     b"",
 ]
+TOLD = message((1, -0.5), (2, fixed32s([65, 9])), (3, floats([-0.5, -1.5])))
+OPTIONS = message((1, 1.0), (3, 1.0), (6, 8), (11, 1), (12, 2), (13, 0.5), (14, -0.5), (15, 1.25), (16, fixed32s([7, 9])), (17, floats([2.5, -100.0])), (18, 1), (19, 1),
+                  (20, 2), (21, 1))
 SESSION_DOWN = {
     "prefill": message((1, message(*key(), (3, PROMPT), (5, SAMPLING), (6, "r-1")))),
     "prefill again": message((1, message(*key(1, 2), (3, PROMPT), (4, fixed32s([9, 9])), (5, SAMPLING)))),
     "decode": message((2, message(*key(), (3, handle()), (4, PROMPT), (6, SAMPLING), (7, "127.0.0.1:4001"), (8, "prefill-0"), (9, "r-1")))),
     "decode alone": message((2, message(*key(2, 1), (4, PROMPT), (6, SAMPLING)))),
     "decode long": message((2, message(*key(3, 1), (3, handle(tokens=[1] * 300, blocks=range(19))), (4, fixed32s([1] * 300)), (6, SAMPLING), (7, "a:1"), (8, "p")))),
+    "prefill with options": message((1, message(*key(4, 1), (3, PROMPT), (5, OPTIONS)))),
+    "decode alone with options": message((2, message(*key(4, 1), (4, PROMPT), (6, OPTIONS)))),
     "release": message((3, message(*key()))),
     "hello": message((4, message((1, fixed64(1))))),
     "hello of another": message((4, message((1, fixed64(2))))),
@@ -315,6 +327,9 @@ SESSION_UP = {
     "opened": message((2, message(*key(), (3, handle())))),
     "token": message((3, message((1, message(*key(), (3, 1), (4, 65), (5, fixed64(5))))))),
     "tokens": message((3, message(*[(1, message(*key(), (3, i), (4, 64 + i), (6, 4 if i == 8 else 0))) for i in range(1, 9)]))),
+    "token with logprobs": message((3, message((1, message(*key(), (3, 1), (4, 65), (7, TOLD)))))),
+    "prompt logprobs": message((9, message(*key(), (3, 1), (4, TOLD), (4, TOLD)))),
+    "prompt logprobs that are none": message((9, message(*key(), (3, 1), (4, TOLD), (4, message((1, 1.0)))))),
     "lost": message((4, message(*key(), (3, "gone")))),
     "refused": message((5, message(*key(), (3, "limit"), (4, "no room\n"), (5, 1)))),
     "refused for ever": message((5, message(*key(), (3, "invalid"), (4, "\x1b[2Jno\n" + "\u00e9" * 120)))),
@@ -348,6 +363,7 @@ PEER_UP = {
     "welcome": message((1, message((1, 1), (2, fixed64(7)), (3, "address"), (4, 10_000_000)))),
     "ready": message((2, message(*key(), (3, 16)))),
     "complete": message((3, message(*key(), (3, 65), (4, fixed64(5)), (6, fixed32s([ZERO_BLOCK_CRC] * 2))))),
+    "complete with logprobs": message((3, message(*key(), (3, 65), (6, fixed32s([ZERO_BLOCK_CRC] * 2)), (7, TOLD)))),
     "complete and finished": message((3, message(*key(), (3, 2), (5, 1)))),
     "complete and wrong": message((3, message(*key(), (3, 65), (6, fixed32s([1, 2]))))),
     "held": message((4, message(*key()))),
@@ -400,6 +416,11 @@ def service_seeds():
     seed("router", events(*start, up["refused"], (6, "x" * 9), up["draining"], (5, ""), (7, ""), (1, GENERATE[0]), (2, GENERATE[0]), (6, "x" * 400)))
     seed("router", events(*start, up["refused for ever"]))
     seed("router", events(*start, (2, GENERATE[0]), up["opened"], down["token"], (7, ""), down["tokens"], (7, ""), down["tokens"]))
+    options = message((4, message((1, [1, 2, 3]))), (5, message((6, 1), (13, 2))), (7, message((5, 2), (6, 2), (7, 1))))
+    told = [(0, prefill), (0, decode), *hello, (1, options), up["opened"], up["prompt logprobs"], up["token with logprobs"]]
+    seed("router", events(*told, down["token with logprobs"], (7, ""), down["lost"], (6, "x" * 30)))
+    seed("router", events(*told[:-2], up["prompt logprobs that are none"], (0, prefill), *hello, (2, options)))
+    seed("router", events(*told[:-2], up["token with logprobs"], (1, GENERATE[6]), (1, GENERATE[7])))
     seed("router", events((0, b""), (0, b"\xff"), (3, b"\0\xff"), (0, decode), (3, b"\0" + SESSION_UP["load"]), (1, GENERATE[2]), (6, "x" * 2000)))
     words("router", [body for body in SESSION_UP.values() if len(body) < 60] + [b"\x09\1\0\0\0\0\0\0\0\x10\1", b"\x09\2\0\0\0\0\0\0\0\x10\1"])
 
@@ -467,6 +488,7 @@ def worker_seeds():
     seed("decode_worker", events(down["decode"], run, good, up["complete and finished"], run, down["release"], run))
     seed("decode_worker", events(down["decode"], good, (2, ""), (1, ""), down["decode long"], run, fail, down["decode alone"], run, fail, (9, ""), down["decode alone"]))
     seed("decode_worker", events(down["decode"], run, up["welcome"], (8, ""), down["decode alone"], run, run, (8, ""), down["release all"], silence, up["extended"]))
+    seed("decode_worker", events(down["decode alone with options"], run, run, run, down["decode"], good, up["complete with logprobs"], run, run))
     seed("decode_worker", events(down["prefill"], (0, b"\xff"), (0, b""), (3, b"\0\xff")))
     words("decode_worker", [body for body in (*PEER_UP.values(), *SESSION_DOWN.values()) if len(body) < 60])
     peer = {name: (3, b"\0" + body) for name, body in PEER_DOWN.items()}
@@ -476,6 +498,7 @@ def worker_seeds():
     seed("prefill_worker", events(*served, (5, ""), (4, ""), peer["hello"], peer["subscribe"], silence, peer["confirm"], run))
     seed("prefill_worker", events((4, ""), peer["subscribe"], (4, ""), peer["hello of another"], (4, ""), (7, "x" * 600), down["prefill"], fail, run, (9, ""), down["prefill"]))
     seed("prefill_worker", events(*served, (8, ""), run, peer["extend"], (8, ""), (2, ""), (1, ""), down["release all"], run, down["decode"]))
+    seed("prefill_worker", events(down["prefill with options"], run, run, *served, run))
     seed("prefill_worker", events((0, b"\xff"), (0, b""), (4, ""), (3, b"\0\xff"), (3, b"\0"), (3, b"\0" + message((3, b"")))))
     words("prefill_worker", [body for body in (*PEER_DOWN.values(), *SESSION_DOWN.values()) if len(body) < 60])
     frame = lambda kind, a, b, c, version=1: b"BKVL" + struct.pack("<HHQQQ", version, kind, a, b, c)

@@ -14,6 +14,9 @@ struct client {
     /* What came so far. */
     uint32_t ids[CLIENT_IDS]; /* the newest */
     uint32_t id_count, hash_count, deltas, finished, usages, timings;
+    uint32_t logprobs_count, scores, prompts;
+    uint32_t tokens_of[16]; /* of choices but the first; all that is above is of that one */
+    uint32_t finished_of[16];
     char text[4096];
     Baton__V1__FinishReason reason;
     char stop_string[64], lane[16], prefill_worker[64], decode_worker[64];
@@ -65,8 +68,9 @@ struct ask {
     uint32_t max_tokens;    /* 4 */
     uint32_t priority;
     uint64_t deadline_us; /* none */
+    uint32_t n;           /* 1 */
     const char *request_id, *text, *stop;
-    bool ids_with_hashes;
+    bool ids_with_hashes, logprobs, prompt_logprobs, echo;
 };
 
 static inline void client_send(struct rpc_call *call, const struct ask *ask)
@@ -94,12 +98,19 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     sampling.max_tokens = ask->max_tokens ? ask->max_tokens : 4;
     sampling.seed_presence_case = BATON__V1__SAMPLING__SEED_PRESENCE_SEED;
     sampling.seed = 42;
+    sampling.n_presence_case = ask->n ? 13 : 0;
+    sampling.n = ask->n;
     request.sampling = &sampling;
     output.return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
     output.return_timing = true;
     output.return_logits_hash_presence_case =
         BATON__V1__OUTPUT__RETURN_LOGITS_HASH_PRESENCE_RETURN_LOGITS_HASH;
     output.return_logits_hash = ask->ids_with_hashes;
+    output.logprobs_presence_case = ask->logprobs ? 5 : 0;
+    output.logprobs = output.prompt_logprobs = 2;
+    output.prompt_logprobs_presence_case = ask->prompt_logprobs ? 6 : 0;
+    output.echo_presence_case = ask->echo ? 7 : 0;
+    output.echo = ask->echo;
     request.output = &output;
     char *stops[] = {(char *)ask->stop};
     stop.n_strings = ask->stop ? 1 : 0;
@@ -120,18 +131,65 @@ static inline void client_start_at(struct rpc_channel *channel, struct client *c
     client_send(client->call, ask);
 }
 
+/* As fake_logprobs made them. */
+static inline void client_check_logprobs(const Baton__V1__Logprobs *logprobs, uint32_t number)
+{
+    assert_true(logprobs->drawn == -(float)number / 8);
+    assert_int_equal(logprobs->n_top_ids, 2);
+    assert_int_equal(logprobs->n_top, 2);
+    assert_true(logprobs->top_ids[0] == 7 && logprobs->top_ids[1] == number % WORLD_VOCAB);
+    assert_true(logprobs->top[0] == 0 && logprobs->top[1] == logprobs->drawn);
+}
+
+/* Prompt, its logprobs in order, and nothing of the answer before. */
+static inline void client_take_prompt(struct client *client,
+                                      const Baton__V1__GenerateResponse *response)
+{
+    assert_int_equal(client->deltas, 0);
+    if (response->event_case == BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT) {
+        assert_int_equal(client->scores, 0);
+        client->prompts++;
+        snprintf(client->text, sizeof client->text, "%s", response->prompt->text);
+        return;
+    }
+    assert_int_equal(response->prompt_logprobs->first_index, client->scores + 1);
+    for (size_t i = 0; i < response->prompt_logprobs->n_logprobs; i++)
+        client_check_logprobs(response->prompt_logprobs->logprobs[i], ++client->scores);
+}
+
+/* Of another choice than the first: tokens in order. */
+static inline void client_take_other(struct client *client, const Baton__V1__Delta *delta)
+{
+    assert_true(delta->choice < 16);
+    assert_int_equal(client->finished_of[delta->choice], 0);
+    assert_int_equal(delta->first_index, client->tokens_of[delta->choice]);
+    client->tokens_of[delta->choice] += (uint32_t)delta->n_token_ids;
+}
+
 static inline void client_take_delta(struct client *client, const Baton__V1__Delta *delta)
 {
+    if (delta->choice) {
+        client_take_other(client, delta);
+        return;
+    }
+    assert_int_equal(client->finished, 0);
     assert_int_equal(delta->first_index, client->id_count);
     for (size_t i = 0; i < delta->n_token_ids; i++)
         client->ids[client->id_count++ % CLIENT_IDS] = delta->token_ids[i];
     client->hash_count += (uint32_t)delta->n_logits_hashes;
+    for (size_t i = 0; i < delta->n_logprobs; i++)
+        client_check_logprobs(delta->logprobs[i], ++client->logprobs_count);
     strncat(client->text, delta->text, sizeof client->text - strlen(client->text) - 1);
     client->deltas++;
 }
 
 static inline void client_take_finished(struct client *client, const Baton__V1__Finished *finished)
 {
+    if (finished->choice) {
+        assert_true(finished->choice < 16);
+        client->finished_of[finished->choice]++;
+        return;
+    }
     client->finished++;
     client->reason = finished->reason;
     if (finished->matched_case == BATON__V1__FINISHED__MATCHED_STOP_STRING)
@@ -165,7 +223,6 @@ static inline void client_take(struct client *client, const struct client_event 
     assert_non_null(response);
     switch (response->event_case) {
     case BATON__V1__GENERATE_RESPONSE__EVENT_DELTA:
-        assert_int_equal(client->finished, 0);
         client_take_delta(client, response->delta);
         break;
     case BATON__V1__GENERATE_RESPONSE__EVENT_FINISHED:
@@ -180,6 +237,10 @@ static inline void client_take(struct client *client, const struct client_event 
     case BATON__V1__GENERATE_RESPONSE__EVENT_TIMING:
         assert_int_equal(client->usages, 1);
         client_take_timing(client, response->timing);
+        break;
+    case BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT:
+    case BATON__V1__GENERATE_RESPONSE__EVENT_PROMPT_LOGPROBS:
+        client_take_prompt(client, response);
         break;
     default: fail_msg("an event without content");
     }

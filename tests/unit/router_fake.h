@@ -36,6 +36,8 @@ struct seen {
     char source_address[128], source_name[64], request_name[160];
     uint64_t seed;
     uint32_t max_tokens, priority;
+    bool logprobs, prompt_logprobs; /* asked for */
+    uint32_t scores_from, choice;
 };
 
 struct fake {
@@ -92,6 +94,17 @@ static inline void fake_copy_emitted(struct seen *seen, size_t count, const uint
         seen->emitted[i] = emitted[i];
 }
 
+static inline void fake_copy_sampling(struct seen *seen,
+                                      const Baton__Worker__V1__Sampling *sampling)
+{
+    seen->seed = sampling->seed;
+    seen->max_tokens = sampling->max_tokens;
+    seen->logprobs = sampling->logprobs;
+    seen->prompt_logprobs = sampling->prompt_logprobs;
+    seen->scores_from = sampling->prompt_logprobs_from;
+    seen->choice = sampling->choice;
+}
+
 static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     struct fake *fake = rpc_call_context(call);
@@ -110,9 +123,8 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .request = prefill->request,
                              .attempt = prefill->attempt,
                              .prompt_count = (uint32_t)prefill->n_prompt,
-                             .seed = prefill->sampling->seed,
-                             .max_tokens = prefill->sampling->max_tokens,
                              .priority = (uint32_t)prefill->priority};
+        fake_copy_sampling(&seen, prefill->sampling);
         fake_copy_emitted(&seen, prefill->n_emitted, prefill->emitted);
         snprintf(seen.request_name, sizeof seen.request_name, "%s", prefill->request_name);
     } else if (down->command_case == BATON__WORKER__V1__SESSION_DOWN__COMMAND_DECODE) {
@@ -121,10 +133,9 @@ static inline void fake_on_message(struct rpc_call *call, struct rpc_bytes bytes
                              .request = decode->request,
                              .attempt = decode->attempt,
                              .prompt_count = (uint32_t)decode->n_prompt,
-                             .seed = decode->sampling->seed,
-                             .max_tokens = decode->sampling->max_tokens,
                              .priority = (uint32_t)decode->priority,
                              .has_handle = decode->handle != NULL};
+        fake_copy_sampling(&seen, decode->sampling);
         if (decode->handle) {
             seen.handle_id = decode->handle->id;
             seen.handle_blocks = (uint32_t)decode->handle->n_blocks;
@@ -273,13 +284,57 @@ static inline void fake_opened(struct fake *fake, const struct seen *prefill, ui
     fake_say(fake, &up);
 }
 
+/* -number / 8 of the token, and of the two likeliest. */
+struct fake_logprobs {
+    Baton__Worker__V1__Logprobs message;
+    uint32_t ids[2];
+    float top[2];
+};
+
+static inline Baton__Worker__V1__Logprobs *fake_logprobs(struct fake_logprobs *room,
+                                                         uint32_t number)
+{
+    baton__worker__v1__logprobs__init(&room->message);
+    room->message.drawn = -(float)number / 8;
+    room->ids[0] = 7;
+    room->ids[1] = number % WORLD_VOCAB;
+    room->top[0] = 0;
+    room->top[1] = room->message.drawn;
+    room->message.n_top_ids = room->message.n_top = 2;
+    room->message.top_ids = room->ids;
+    room->message.top = room->top;
+    return &room->message;
+}
+
+/* Logprobs of the prompt's tokens first .. first + count - 1. */
+static inline void fake_scores(struct fake *fake, const struct seen *job, uint32_t first,
+                               uint32_t count)
+{
+    struct fake_logprobs rooms[64];
+    Baton__Worker__V1__Logprobs *list[64];
+    assert_true(count <= 64);
+    for (uint32_t i = 0; i < count; i++)
+        list[i] = fake_logprobs(&rooms[i], first + i);
+    Baton__Worker__V1__PromptLogprobs scores = BATON__WORKER__V1__PROMPT_LOGPROBS__INIT;
+    scores.request = job->request;
+    scores.attempt = job->attempt;
+    scores.first_token = first;
+    scores.n_logprobs = count;
+    scores.logprobs = list;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_PROMPT_LOGPROBS;
+    up.prompt_logprobs = &scores;
+    fake_say(fake, &up);
+}
+
 /* Tokens first .. first + count - 1 of the answer, in one batch; id = 100 + index; the last one ends it if `finish` is given. */
 static inline void fake_tokens(struct fake *fake, const struct seen *job, uint32_t first,
                                uint32_t count, enum finish_reason finish)
 {
     Baton__Worker__V1__Token *tokens = calloc(count, sizeof *tokens);
     Baton__Worker__V1__Token **list = calloc(count, sizeof *list);
-    assert_true(tokens && list);
+    struct fake_logprobs *rooms = calloc(count, sizeof *rooms);
+    assert_true(tokens && list && rooms);
     for (uint32_t i = 0; i < count; i++) {
         baton__worker__v1__token__init(&tokens[i]);
         tokens[i].request = job->request;
@@ -288,6 +343,7 @@ static inline void fake_tokens(struct fake *fake, const struct seen *job, uint32
         tokens[i].id = 100 + (first + i) % 200;
         tokens[i].logits_hash = 7000 + first + i;
         tokens[i].finish = i == count - 1 ? finish : FINISH_NONE;
+        tokens[i].logprobs = job->logprobs ? fake_logprobs(&rooms[i], first + i) : NULL;
         list[i] = &tokens[i];
     }
     Baton__Worker__V1__Tokens batch = BATON__WORKER__V1__TOKENS__INIT;
@@ -297,6 +353,7 @@ static inline void fake_tokens(struct fake *fake, const struct seen *job, uint32
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS;
     up.tokens = &batch;
     fake_say(fake, &up);
+    free(rooms);
     free(list);
     free(tokens);
 }

@@ -72,11 +72,13 @@ static void test_what_is_left_out_stays_out(void **state)
 static void test_every_flag_reaches_the_request(void **state)
 {
     (void)state;
-    struct built got =
-        BUILD(NULL, "--prompt-ids", "1,2,3", "--prompt-ids=4", "--temperature=0", "--top-k=5",
-              "--top-p=0.5", "--min-p=0.25", "--seed=18446744073709551615", "--max-tokens=7",
-              "--min-tokens=2", "--ignore-eos", "--stop=a", "--stop=b", "--stop-id=9,8",
-              "--logits-hash", "--json", "--model=m", "--request-id=r", "--priority=offline");
+    struct built got = BUILD(
+        NULL, "--prompt-ids", "1,2,3", "--prompt-ids=4", "--temperature=0", "--top-k=5",
+        "--top-p=0.5", "--min-p=0.25", "--seed=18446744073709551615", "--max-tokens=7",
+        "--min-tokens=2", "--ignore-eos", "--stop=a", "--stop=b", "--stop-id=9,8", "--logits-hash",
+        "--json", "--model=m", "--request-id=r", "--priority=offline", "--presence-penalty=0.5",
+        "--frequency-penalty=-1", "--repetition-penalty=1.5", "--logit-bias=7:-100",
+        "--logit-bias=8:2.5", "--logprobs=3", "--prompt-logprobs=0", "--echo", "--choices=4");
     assert_int_equal(got.status, STATUS_OK);
     const Baton__V1__Sampling *s = got.request->sampling;
     assert_int_equal(got.request->token_ids->n_ids, 4);
@@ -89,6 +91,13 @@ static void test_every_flag_reaches_the_request(void **state)
     assert_int_equal(got.request->stop->n_token_ids, 2);
     assert_int_equal(got.request->stop->token_ids[1], 8);
     assert_true(got.request->output->return_logits_hash);
+    assert_true(s->presence_penalty == 0.5f && s->frequency_penalty == -1 && s->n == 4);
+    assert_true(s->repetition_penalty == 1.5f && s->n_logit_bias == 2);
+    assert_true(s->logit_bias[0]->key == 7 && s->logit_bias[0]->value == -100);
+    assert_true(s->logit_bias[1]->key == 8 && s->logit_bias[1]->value == 2.5f);
+    const Baton__V1__Output *output = got.request->output;
+    assert_true(output->logprobs_presence_case && output->logprobs == 3 && output->echo);
+    assert_true(output->prompt_logprobs_presence_case && output->prompt_logprobs == 0);
     assert_string_equal(got.request->model, "m");
     assert_int_equal(got.request->priority, BATON__V1__PRIORITY__PRIORITY_OFFLINE);
     assert_string_equal(got.request->request_id, "r");
@@ -108,6 +117,13 @@ static void test_inputs_that_are_wrong(void **state)
         {NULL, "--prompt-ids=1,x", "'x' is not a token id"},
         {NULL, "--prompt-ids=4294967296", "is not a token id"},
         {"a", "--stop-id=-1", "--stop-id: '-1' is not a token id"},
+        {"a", "--logit-bias=5", "--logit-bias: '5' is not ID:BIAS"},
+        {"a", "--logit-bias=x:1", "'x:1' is not ID:BIAS"},
+        {"a", "--logit-bias=5:", "'5:' is not ID:BIAS"},
+        {"a", "--logit-bias=5:1x", "'5:1x' is not ID:BIAS"},
+        {"a", "--logprobs=1", "need --json"},
+        {"a", "--choices=2", "--choices above 1 need --json"},
+        {"a", "--presence-penalty=3", "presence_penalty must be between -2 and 2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct built got = BUILD(cases[i].prompt, cases[i].flag);

@@ -228,6 +228,156 @@ static void test_sampling_ranges(void **state)
     }
 }
 
+static void test_penalties(void **state)
+{
+    (void)state;
+    static const struct {
+        float presence, frequency, repetition;
+        const char *named; /* NULL: fine */
+    } rows[] = {
+        {-2, 2, 0.01f, NULL},
+        {2, -2, 100, NULL},
+        {2.1f, 0, 1, "presence_penalty must be between -2 and 2, got 2.1"},
+        {NAN, 0, 1, "presence_penalty"},
+        {0, -2.1f, 1, "frequency_penalty must be between -2 and 2, got -2.1"},
+        {0, INFINITY, 1, "frequency_penalty"},
+        {0, 0, 0, "repetition_penalty must be between 0.01 and 100, got 0"},
+        {0, 0, -1, "repetition_penalty"},
+        {0, 0, 100.5f, "repetition_penalty must be between 0.01 and 100, got 100.5"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fixture f;
+        fixture_init(&f);
+        f.sampling.presence_penalty_presence_case = 9;
+        f.sampling.frequency_penalty_presence_case = 10;
+        f.sampling.repetition_penalty_presence_case = 11;
+        f.sampling.presence_penalty = rows[i].presence;
+        f.sampling.frequency_penalty = rows[i].frequency;
+        f.sampling.repetition_penalty = rows[i].repetition;
+        assert_int_equal(parse(&f), rows[i].named ? REASON_INVALID_SAMPLING : REASON_NONE);
+        if (rows[i].named)
+            assert_non_null(strstr(f.err.text, rows[i].named));
+        else
+            assert_true(f.params.sampling.presence_penalty == rows[i].presence &&
+                        f.params.sampling.frequency_penalty == rows[i].frequency &&
+                        f.params.sampling.repetition_penalty == rows[i].repetition);
+    }
+}
+
+struct bias_list {
+    Baton__V1__Sampling__LogitBiasEntry entries[SAMPLING_MAX_BIASES + 1];
+    Baton__V1__Sampling__LogitBiasEntry *pointers[SAMPLING_MAX_BIASES + 1];
+};
+
+static void set_biases(struct fixture *f, struct bias_list *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        list->pointers[i] = &list->entries[i];
+    f->sampling.n_logit_bias = count;
+    f->sampling.logit_bias = list->pointers;
+}
+
+static void test_biases(void **state)
+{
+    (void)state;
+    static struct bias_list list;
+    struct fixture f;
+    fixture_init(&f);
+    for (int i = 0; i <= SAMPLING_MAX_BIASES; i++)
+        baton__v1__sampling__logit_bias_entry__init(&list.entries[i]);
+    const struct logit_bias want[] = {{0, -100}, {7, 0.5f}, {49, 100}};
+    for (int i = 0; i < 3; i++) {
+        list.entries[2 - i].key = want[i].id;
+        list.entries[2 - i].value = want[i].bias;
+    }
+    set_biases(&f, &list, 3);
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_int_equal(f.params.sampling.bias_count, 3);
+    assert_ptr_equal(f.params.sampling.biases, f.params.biases);
+    for (int i = 0; i < 3; i++)
+        assert_true(f.params.biases[i].id == want[i].id && f.params.biases[i].bias == want[i].bias);
+
+    static const struct {
+        uint32_t id;
+        float bias;
+        enum reason reason;
+        const char *told;
+    } bad[] = {{50, 1, REASON_INVALID_TOKEN_ID,
+                "logit_bias names token 50, but the model's ids end at 49"},
+               {1, 100.5f, REASON_INVALID_SAMPLING,
+                "logit_bias of token 1 must be between -100 and 100, got 100.5"},
+               {1, NAN, REASON_INVALID_SAMPLING, "logit_bias of token 1"},
+               {49, 1, REASON_INVALID_SAMPLING, "logit_bias names token 49 twice"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        list.entries[1].key = bad[i].id;
+        list.entries[1].value = bad[i].bias;
+        assert_int_equal(parse(&f), bad[i].reason);
+        assert_non_null(strstr(f.err.text, bad[i].told));
+    }
+}
+
+static void test_one_bias_more_than_the_limit(void **state)
+{
+    (void)state;
+    static struct bias_list list;
+    struct fixture f;
+    fixture_init(&f);
+    model.vocab = 5000;
+    for (uint32_t i = 0; i <= SAMPLING_MAX_BIASES; i++) {
+        baton__v1__sampling__logit_bias_entry__init(&list.entries[i]);
+        list.entries[i].key = 4999 - i;
+    }
+    set_biases(&f, &list, SAMPLING_MAX_BIASES);
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_int_equal(f.params.biases[0].id, 5000 - SAMPLING_MAX_BIASES);
+    set_biases(&f, &list, SAMPLING_MAX_BIASES + 1);
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING);
+    assert_string_equal(f.err.text, "logit_bias may name at most 1024 tokens, got 1025");
+    model.vocab = 50;
+}
+
+static void test_logprobs_and_echo(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_false(f.params.sampling.logprobs || f.params.sampling.prompt_logprobs || f.params.echo);
+    f.output.logprobs_presence_case = 5;
+    f.output.prompt_logprobs_presence_case = 6;
+    f.output.echo_presence_case = 7;
+    f.output.echo = true;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_true(f.params.sampling.logprobs && f.params.sampling.prompt_logprobs && f.params.echo);
+    assert_int_equal(f.params.sampling.top_logprobs, 0); /* of the token alone */
+    assert_int_equal(f.params.sampling.prompt_logprobs_from, 1);
+    f.output.logprobs = LOGPROBS_MAX_TOP;
+    f.output.prompt_logprobs = LOGPROBS_MAX_TOP;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_int_equal(f.params.sampling.top_logprobs, 20);
+    f.output.logprobs = LOGPROBS_MAX_TOP + 1;
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING);
+    assert_string_equal(f.err.text, "logprobs must be between 0 and 20, got 21");
+    f.output.logprobs = 0;
+    f.output.prompt_logprobs = LOGPROBS_MAX_TOP + 1;
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING);
+    assert_string_equal(f.err.text, "prompt_logprobs must be between 0 and 20, got 21");
+}
+
+static void test_more_prompt_logprobs_than_one_message_has(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_int_equal(request_fit_once(REQUEST_MAX_ONCE_SCORED + 1, &f.params, &f.err), REASON_NONE);
+    f.params.sampling.prompt_logprobs = true;
+    assert_int_equal(request_fit_once(REQUEST_MAX_ONCE_SCORED, &f.params, &f.err), REASON_NONE);
+    assert_int_equal(request_fit_once(REQUEST_MAX_ONCE_SCORED + 1, &f.params, &f.err),
+                     REASON_ANSWER_TOO_LARGE);
+    assert_non_null(strstr(f.err.text, "16385"));
+}
+
 static void set_tokens(struct fixture *f, int min_tokens, int max_tokens)
 {
     f->sampling.min_tokens_presence_case = min_tokens < 0 ? 0 : 7;
@@ -407,6 +557,11 @@ int main(void)
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_sampling_ranges),
+        cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_one_bias_more_than_the_limit),
+        cmocka_unit_test(test_logprobs_and_echo),
+        cmocka_unit_test(test_more_prompt_logprobs_than_one_message_has),
         cmocka_unit_test(test_token_limits),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_what_must_fit_the_context),

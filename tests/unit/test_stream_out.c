@@ -85,7 +85,8 @@ static size_t feed(struct answer *answer, const char *text, size_t every)
     size_t fed = 0;
     bool ended = false;
     while (fed < ids.count && !ended) {
-        ended = stream_out_token(&answer->out, ids.data[fed], 0, FINISH_NONE);
+        ended = stream_out_token(&answer->out, &(struct stream_token){ids.data[fed], 0, NULL},
+                                 FINISH_NONE);
         fed++;
         if (fed % every == 0)
             answer_take(answer);
@@ -119,7 +120,8 @@ static void test_half_a_character_waits(void **state)
     struct answer answer;
     answer_init(&answer, NULL, 0);
     for (size_t i = 0; i < 3; i++) {
-        assert_false(stream_out_token(&answer.out, ids.data[i], 0, FINISH_NONE));
+        assert_false(stream_out_token(&answer.out, &(struct stream_token){ids.data[i], 0, NULL},
+                                      FINISH_NONE));
         answer_take(&answer);
         assert_int_equal(answer.ids, i + 1); /* ids don't wait */
         assert_string_equal(answer.text.data, "");
@@ -176,7 +178,8 @@ static void test_a_stop_may_come_with_the_flush(void **state)
     encode("\xe2\x82\xac", &ids);
     struct answer answer;
     answer_init(&answer, stops, 1);
-    assert_false(stream_out_token(&answer.out, ids.data[0], 0, FINISH_MAX_TOKENS));
+    assert_false(stream_out_token(&answer.out, &(struct stream_token){ids.data[0], 0, NULL},
+                                  FINISH_MAX_TOKENS));
     assert_int_equal(stream_out_end(&answer.out, FINISH_MAX_TOKENS), FINISH_STOP_STRING);
     answer_take(&answer);
     assert_string_equal(answer.text.data, "");
@@ -194,7 +197,8 @@ static void test_the_ending_id_is_no_text(void **state)
         struct token_ids ids;
         encode("Exeunt", &ids);
         size_t fed = feed(&answer, "Exeunt", 1);
-        assert_false(stream_out_token(&answer.out, ids.data[0], 0, ends[i]));
+        assert_false(
+            stream_out_token(&answer.out, &(struct stream_token){ids.data[0], 0, NULL}, ends[i]));
         assert_int_equal(stream_out_end(&answer.out, ends[i]), ends[i]);
         answer_take(&answer);
         assert_string_equal(answer.text.data, "Exeunt");
@@ -214,7 +218,8 @@ static void test_ids_alone_without_a_tokenizer(void **state)
     assert_int_equal(stream_out_init(&out, &config, &err), STATUS_OK);
     assert_false(stream_out_take(&out, &delta));
     for (uint32_t i = 0; i < 40; i++)
-        assert_false(stream_out_token(&out, 100 + i, 1000 + i, FINISH_NONE));
+        assert_false(
+            stream_out_token(&out, &(struct stream_token){100 + i, 1000 + i, NULL}, FINISH_NONE));
     assert_true(stream_out_take(&out, &delta));
     assert_int_equal(delta.first_index, 0);
     assert_int_equal(delta.id_count, 40);
@@ -223,11 +228,33 @@ static void test_ids_alone_without_a_tokenizer(void **state)
     assert_int_equal(delta.hashes[39], 1039);
     assert_string_equal(delta.text, "");
     assert_false(stream_out_take(&out, &delta));
-    stream_out_token(&out, 7, 8, FINISH_MAX_TOKENS);
+    stream_out_token(&out, &(struct stream_token){7, 8, NULL}, FINISH_MAX_TOKENS);
     assert_int_equal(stream_out_end(&out, FINISH_MAX_TOKENS), FINISH_MAX_TOKENS);
     assert_true(stream_out_take(&out, &delta));
     assert_int_equal(delta.first_index, 40);
     assert_int_equal(delta.ids[0], 7);
+    stream_out_deinit(&out);
+}
+
+static void test_logprobs_where_they_are_returned(void **state)
+{
+    (void)state;
+    struct stream_out out;
+    struct stream_out_config config = {.return_logprobs = true};
+    struct error err;
+    struct stream_delta delta;
+    assert_int_equal(stream_out_init(&out, &config, &err), STATUS_OK);
+    for (uint32_t i = 0; i < 40; i++) {
+        struct token_logprobs logprobs = {.given = true, .logprob = -(float)i, .top_count = i % 21};
+        assert_false(stream_out_token(&out, &(struct stream_token){5, 0, &logprobs}, FINISH_NONE));
+    }
+    assert_true(stream_out_take(&out, &delta)); /* of logprobs alone */
+    assert_int_equal(delta.id_count + delta.hash_count, 0);
+    assert_int_equal(delta.logprobs_count, 40);
+    for (uint32_t i = 0; i < 40; i++)
+        assert_true(delta.logprobs[i].logprob == -(float)i &&
+                    delta.logprobs[i].top_count == i % 21);
+    assert_false(stream_out_take(&out, &delta));
     stream_out_deinit(&out);
 }
 
@@ -244,7 +271,7 @@ static void test_text_that_is_not_taken_is_bounded(void **state)
         encode("Exeunt", &ids);
         assert_int_equal(stream_out_init(&out, &config, &err), STATUS_OK);
         for (uint32_t i = 0; i < ids.count; i++)
-            stream_out_token(&out, ids.data[i], 0, FINISH_NONE);
+            stream_out_token(&out, &(struct stream_token){ids.data[i], 0, NULL}, FINISH_NONE);
         stream_out_end(&out, FINISH_MAX_TOKENS);
         stream_out_take(&out, &delta);
         assert_int_equal(stream_out_overflowed(&out), limit < strlen("Exeunt"));
@@ -264,9 +291,9 @@ static void test_nothing_is_sent_where_nothing_was_asked_for(void **state)
     struct error err;
     struct stream_delta delta;
     assert_int_equal(stream_out_init(&out, &config, &err), STATUS_OK);
-    stream_out_token(&out, 1, 2, FINISH_NONE);
+    stream_out_token(&out, &(struct stream_token){1, 2, NULL}, FINISH_NONE);
     assert_false(stream_out_take(&out, &delta));
-    stream_out_token(&out, 1, 2, FINISH_NONE);
+    stream_out_token(&out, &(struct stream_token){1, 2, NULL}, FINISH_NONE);
     assert_false(stream_out_take(&out, &delta));
     assert_int_equal(out.count, 2);
     stream_out_deinit(&out);
@@ -282,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_a_stop_may_come_with_the_flush),
         cmocka_unit_test(test_the_ending_id_is_no_text),
         cmocka_unit_test(test_ids_alone_without_a_tokenizer),
+        cmocka_unit_test(test_logprobs_where_they_are_returned),
         cmocka_unit_test(test_text_that_is_not_taken_is_bounded),
         cmocka_unit_test(test_nothing_is_sent_where_nothing_was_asked_for),
     };

@@ -224,6 +224,21 @@ enum status json_as_i64(const struct json_value *value, int64_t min, int64_t max
     return STATUS_OK;
 }
 
+enum status json_as_u64(const struct json_value *value, uint64_t min, uint64_t max, uint64_t *out,
+                        struct error *err)
+{
+    if (json_kind(value) != JSON_INTEGER)
+        return wrong_type(value, "an integer", err);
+    int64_t small = json_object_get_int64(inside(value)); /* of a larger one: INT64_MAX */
+    uint64_t number = small < 0 ? 0 : json_object_get_uint64(inside(value));
+    if (small < 0 || number < min || number > max)
+        return error_set(err, STATUS_INVALID, "%s is not within %llu..%llu",
+                         json_object_get_string(inside(value)), (unsigned long long)min,
+                         (unsigned long long)max);
+    *out = number;
+    return STATUS_OK;
+}
+
 enum status json_as_double(const struct json_value *value, double min, double max, double *out,
                            struct error *err)
 {

@@ -53,6 +53,9 @@ const char *json_kind_name(const struct json_value *value); /* "a string", for s
 enum status json_as_bool(const struct json_value *value, bool *out, struct error *err) WARN_UNUSED;
 enum status json_as_i64(const struct json_value *value, int64_t min, int64_t max, int64_t *out,
                         struct error *err) WARN_UNUSED;
+/* The same up to 2^64 - 1; an integer beyond reads as that. */
+enum status json_as_u64(const struct json_value *value, uint64_t min, uint64_t max, uint64_t *out,
+                        struct error *err) WARN_UNUSED;
 /* Integers too; always finite. */
 enum status json_as_double(const struct json_value *value, double min, double max, double *out,
                            struct error *err) WARN_UNUSED;

@@ -2,6 +2,7 @@
 #include "common/base/utf8.h"
 #include "common/json/json.h"
 #include "common/json/json_quote.h"
+#include "common/json/json_write.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -283,6 +284,66 @@ static void test_quote(void **state)
     str_deinit(&out);
 }
 
+static void test_integers_up_to_64_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool fine;
+        uint64_t value;
+    } rows[] = {
+        {"0", true, 0},
+        {"18446744073709551615", true, UINT64_MAX},
+        {"9223372036854775808", true, 9223372036854775808u},
+        {"100000000000000000000000000", true, UINT64_MAX}, /* saturates */
+        {"-1", false, 0},
+        {"1.0", false, 0},
+        {"\"1\"", false, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct json *json = parsed(rows[i].text);
+        struct error err = {""};
+        uint64_t value = 7;
+        enum status status = json_as_u64(json_root(json), 0, UINT64_MAX, &value, &err);
+        assert_int_equal(status == STATUS_OK, rows[i].fine);
+        assert_true(value == (rows[i].fine ? rows[i].value : 7));
+        assert_int_equal(*err.text == 0, rows[i].fine);
+        json_destroy(json);
+    }
+    struct json *json = parsed("5");
+    uint64_t value;
+    assert_int_equal(json_as_u64(json_root(json), 6, 9, &value, NULL), STATUS_INVALID);
+    assert_int_equal(json_as_u64(json_root(json), 0, 4, &value, NULL), STATUS_INVALID);
+    json_destroy(json);
+}
+
+static void test_writing_what_was_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *written;
+    } rows[] = {
+        {"null", "null"},
+        {" { \"b\" : [ 1 , true , null ] , \"a\" : { } , \"c\" : [ ] } ",
+         "{\"b\":[1,true,null],\"a\":{},\"c\":[]}"},
+        {"-9223372036854775808", "-9223372036854775808"},
+        {"18446744073709551615", "18446744073709551615"},
+        {"[0.1,1.0,1e300,-2.5e-7]", "[0.1,1.0,1e+300,-2.5e-07]"},
+        {"1e999", "null"},
+        {"\"\\u0000\\u00e9\\\"\\/\"", "\"\\u0000\xc3\xa9\\\"/\""},
+    };
+    struct str out;
+    str_init(&out, 1000);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct json *json = parsed(rows[i].text);
+        str_clear(&out);
+        json_write(&out, json_root(json));
+        assert_string_equal(out.data, rows[i].written);
+        json_destroy(json);
+    }
+    str_deinit(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +356,8 @@ int main(void)
         cmocka_unit_test(test_surrogate_escapes),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_integers_up_to_64_bits),
+        cmocka_unit_test(test_writing_what_was_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

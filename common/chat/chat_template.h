@@ -31,6 +31,9 @@ enum status chat_template_open_file(const char *path, struct chat_template **cha
                                     struct error *err) WARN_UNUSED;
 void chat_template_close(struct chat_template *chat); /* NULL is fine */
 
+/* Of the one that is used with tools: what it writes for a call says how the model writes one. */
+const char *chat_template_source(const struct chat_template *chat);
+
 struct chat_request {
     const struct json_value *messages;  /* an array of objects with a "role" */
     const struct json_value *tools;     /* an array; NULL: none */

@@ -28,8 +28,10 @@ void chat_template_close(struct chat_template *chat)
 {
     if (!chat)
         return;
-    for (size_t i = 0; i < chat->count; i++)
+    for (size_t i = 0; i < chat->count; i++) {
         template_destroy(chat->templates[i].template);
+        free(chat->templates[i].source);
+    }
     for (size_t i = 0; i < SPECIAL_TOKENS; i++)
         free(chat->specials[i].text);
     free(chat);
@@ -41,6 +43,14 @@ const struct template *model_templates_find(const struct chat_template *chat, co
         if (!strcmp(chat->templates[i].name, name))
             return chat->templates[i].template;
     return NULL;
+}
+
+const char *chat_template_source(const struct chat_template *chat)
+{
+    for (size_t i = 0; i < chat->count; i++)
+        if (!strcmp(chat->templates[i].name, "tool_use"))
+            return chat->templates[i].source;
+    return chat->count ? chat->templates[0].source : "";
 }
 
 static enum status add_template(struct chat_template *chat, const char *name, const char *source,
@@ -58,6 +68,8 @@ static enum status add_template(struct chat_template *chat, const char *name, co
     if (status != STATUS_OK)
         return error_prefix(err, status, "chat template \"%s\"", name);
     strcpy(named->name, name);
+    named->source = strndup(source, length);
+    ASSERT(named->source);
     chat->count++;
     return STATUS_OK;
 }

@@ -10,6 +10,7 @@ struct chat_template {
     struct named_template {
         char name[64];
         struct template *template;
+        char *source;
     } templates[CHAT_TEMPLATE_LIMIT_NAMED];
     size_t count;
     struct special_token {

@@ -238,7 +238,7 @@ static void discard(struct inbox_message *message)
     switch (message->kind) {
     case INBOX_REQUEST: {
         struct request *request = (struct request *)message;
-        reply_status(request->call, REASON_DRAINING, reason_when(REASON_DRAINING));
+        request->client.ops->status(request, REASON_DRAINING, reason_when(REASON_DRAINING));
         request_destroy(request);
         break;
     }

@@ -3,7 +3,6 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "router/dispatch_internal.h"
-#include "router/reply.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -159,8 +158,8 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
     router_metrics_ended(dispatch->config.metrics, reason);
     /* What a client doesn't read must not keep it from reading that. */
     if (reason == REASON_SLOW_READER)
-        rpc_call_drop_queued(first->call);
-    reply_status(first->call, reason, sentence.text);
+        first->client.ops->drop_queued(first->client.handle);
+    first->client.ops->status(first, reason, sentence.text);
     first->break_us = dispatch->now_us +
                       (reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us);
     first->over = true;
@@ -177,9 +176,9 @@ static void finish(struct dispatch *dispatch, struct request *request,
     ASSERT(!request->ended);
     FAILPOINT("router.ended");
     if (!reason && !first->over) {
-        enum status status = reply_choice(request, action->finish);
+        enum status status = request->client.ops->choice(request, action->finish);
         if (last && status != STATUS_LIMIT)
-            status = reply_end(first);
+            status = first->client.ops->end(first);
         if (status == STATUS_LIMIT)
             reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
         else
@@ -219,7 +218,7 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 static void refuse(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
     router_metrics_ended(dispatch->config.metrics, reason);
-    reply_status(request->call, reason, reason_when(reason));
+    request->client.ops->status(request, reason, reason_when(reason));
     request_destroy(request);
 }
 
@@ -316,7 +315,7 @@ void request_flush(struct dispatch *dispatch)
     for (struct request *request; (request = TAILQ_FIRST(&dispatch->dirty));) {
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
         request->dirty = false;
-        if (request->first->over || reply_delta(request) != STATUS_LIMIT)
+        if (request->first->over || request->client.ops->delta(request) != STATUS_LIMIT)
             continue; /* a client that left is reported by its call's end */
         struct life_actions actions;
         request_life_on_fail(&request->life, TERMINAL_OVERLOADED, reason_name(REASON_SLOW_READER),
@@ -337,12 +336,13 @@ void request_put_away(struct dispatch *dispatch)
 static void break_off(struct dispatch *dispatch, struct request *request)
 {
     char sentence[160];
+    const struct request_client *client = &request->client;
     uint64_t waited_us = dispatch->now_us - request->timing.arrival_us;
     log_debug("dispatch", "req=%s queued_bytes=%zu age_us=%" PRIu64 " msg=\"not read: broken off\"",
-              request->name, rpc_call_queued_bytes(request->call), waited_us);
+              request->name, client->ops->queued_bytes(client->handle), waited_us);
     snprintf(sentence, sizeof sentence, "%s: %s", reason_name(REASON_SLOW_READER),
              reason_when(REASON_SLOW_READER));
-    rpc_call_break(request->call, reason_code(REASON_SLOW_READER), sentence);
+    client->ops->break_off(client->handle, REASON_SLOW_READER, sentence);
     request->break_us = UINT64_MAX;
 }
 

@@ -3,7 +3,6 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "router/dispatch_internal.h"
-#include "router/reply.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -115,7 +114,8 @@ static bool take_scores(struct dispatch *dispatch, struct request *request, uint
             return false;
     if (!prompt_out_take(&request->prompt_out, first, logprobs, count))
         return false;
-    if (request->once || reply_prompt_logprobs(request, first, logprobs, count) != STATUS_LIMIT)
+    if (request->once ||
+        request->client.ops->prompt_logprobs(request, first, logprobs, count) != STATUS_LIMIT)
         return true;
     struct life_actions actions;
     request_life_on_fail(&request->life, TERMINAL_OVERLOADED, reason_name(REASON_SLOW_READER),

@@ -5,6 +5,7 @@
 #include "common/text/detokenizer.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
+#include "router/prompt_tokens.h"
 #include "router/reply.h"
 
 #include <stdlib.h>
@@ -46,21 +47,6 @@ static enum reason read_message(struct reading *reading, const ProtobufCMessageD
     enum status status =
         proto_unpack(type, bytes.data, bytes.size, &reading->arena, message, &reading->err);
     return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
-}
-
-/* Text to ids; more than fit into the context are not made. */
-static enum reason tokenize(const struct served_model *model, const char *text, bool add_special,
-                            struct token_ids *ids, struct error *err)
-{
-    enum status status =
-        tokenizer_encode(model->tokenizer, text, strlen(text), add_special, ids, err);
-    if (status == STATUS_OK)
-        return request_check_ids(&model->limits, "tokenized text", ids->data, ids->count, err);
-    if (ids->count < ids->limit_count)
-        return REASON_MALFORMED;
-    error_set(err, status, "the text has more tokens than the model's context, which is %u",
-              model->limits.context);
-    return REASON_CONTEXT_LENGTH_EXCEEDED;
 }
 
 /* ------------------------------------------------------------------------------------ generating */
@@ -123,8 +109,8 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
     const uint32_t *prompt = params.token_ids;
     size_t prompt_count = params.token_count;
     if (params.text) {
-        reason = tokenize(model, params.text, params.add_special_tokens, &reading->prompt,
-                          &reading->err);
+        reason = prompt_tokens_make(model, params.text, params.add_special_tokens, &reading->prompt,
+                                    &reading->err);
         prompt = reading->prompt.data;
         prompt_count = reading->prompt.count;
     }
@@ -138,7 +124,7 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
                                     .tokenizer = model->tokenizer,
                                     .prompt = prompt,
                                     .prompt_count = prompt_count,
-                                    .call = call,
+                                    .client = reply_client(call),
                                     .once = client->once,
                                     .arrival_us = arrival_us,
                                     .deadline_us = deadline_of(client->api, call, arrival_us)};
@@ -234,8 +220,8 @@ static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
         if (!reason)
             reason = request_check_text(&api->model->limits, request->text, &reading.err);
         if (!reason)
-            reason =
-                tokenize(api->model, request->text, add_special, &reading.prompt, &reading.err);
+            reason = prompt_tokens_make(api->model, request->text, add_special, &reading.prompt,
+                                        &reading.err);
         response.n_ids = reading.prompt.count;
         response.ids = reading.prompt.data;
     }

@@ -8,7 +8,7 @@
 
 static enum status send_event(struct request *request, const Baton__V1__GenerateResponse *response)
 {
-    return rpc_call_send_message(request->call, &response->base);
+    return rpc_call_send_message(request->client.handle, &response->base);
 }
 
 static void fill_prompt(const struct request *request, Baton__V1__Prompt *prompt)
@@ -34,8 +34,8 @@ static enum status reply_prompt(struct request *request)
     return send_event(request, &response);
 }
 
-enum status reply_prompt_logprobs(struct request *request, uint32_t first,
-                                  const struct token_logprobs *logprobs, uint32_t count)
+static enum status reply_prompt_logprobs(struct request *request, uint32_t first,
+                                         const struct token_logprobs *logprobs, uint32_t count)
 {
     TRY(reply_prompt(request));
     struct reply_logprobs messages;
@@ -53,7 +53,7 @@ enum status reply_prompt_logprobs(struct request *request, uint32_t first,
     return status;
 }
 
-enum status reply_delta(struct request *request)
+static enum status reply_delta(struct request *request)
 {
     struct stream_delta taken;
     bool something = stream_out_take(&request->out, &taken);
@@ -220,7 +220,7 @@ static enum status send_with_prompt(struct request *request, Baton__V1__Generate
     result->prompt = out->echo ? &prompt : NULL;
     result->n_prompt_logprobs = logprobs.count;
     result->prompt_logprobs = logprobs.pointers;
-    enum status status = rpc_call_send_message(request->call, &result->base);
+    enum status status = rpc_call_send_message(request->client.handle, &result->base);
     reply_logprobs_deinit(&logprobs);
     return status;
 }
@@ -251,7 +251,7 @@ static enum status send_result(struct request *first, Baton__V1__Usage *usage,
     return status;
 }
 
-enum status reply_choice(struct request *request, enum finish_reason finish)
+static enum status reply_choice(struct request *request, enum finish_reason finish)
 {
     request->finish = stream_out_end(&request->out, finish);
     request->first->completion_tokens += request->emitted_count;
@@ -267,7 +267,7 @@ enum status reply_choice(struct request *request, enum finish_reason finish)
     return send_event(request, &response);
 }
 
-enum status reply_end(struct request *first)
+static enum status reply_end(struct request *first)
 {
     Baton__V1__Usage usage = BATON__V1__USAGE__INIT;
     Baton__V1__Timing timing = BATON__V1__TIMING__INIT;
@@ -275,6 +275,53 @@ enum status reply_end(struct request *first)
     usage.completion_tokens = first->completion_tokens;
     fill_timing(first, &timing);
     return first->once ? send_result(first, &usage, &timing) : send_end(first, &usage, &timing);
+}
+
+static void end(struct request *request, enum reason reason, const char *sentence)
+{
+    reply_status(request->client.handle, reason, sentence);
+}
+
+static void drop_queued(void *handle)
+{
+    rpc_call_drop_queued(handle);
+}
+
+static size_t queued_bytes(void *handle)
+{
+    return rpc_call_queued_bytes(handle);
+}
+
+static void break_off(void *handle, enum reason reason, const char *sentence)
+{
+    rpc_call_break(handle, reason_code(reason), sentence);
+}
+
+static void ref(void *handle)
+{
+    rpc_call_ref(handle);
+}
+
+static void unref(void *handle)
+{
+    rpc_call_unref(handle);
+}
+
+struct request_client reply_client(struct rpc_call *call)
+{
+    static const struct request_client_ops ops = {
+        .delta = reply_delta,
+        .prompt_logprobs = reply_prompt_logprobs,
+        .choice = reply_choice,
+        .end = reply_end,
+        .status = end,
+        .drop_queued = drop_queued,
+        .queued_bytes = queued_bytes,
+        .break_off = break_off,
+        .ref = ref,
+        .unref = unref,
+    };
+    return (struct request_client){&ops, call};
 }
 
 void reply_answer(struct rpc_call *call, const ProtobufCMessage *message, size_t limit_bytes)

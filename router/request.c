@@ -60,8 +60,8 @@ static struct request *create_choice(const struct request_source *source, struct
     request->timing.arrival_us = source->arrival_us;
     request->deadline_us = source->deadline_us;
     baton__worker__v1__handle__init(&request->handle);
-    request->call = source->call;
-    rpc_call_ref(request->call);
+    request->client = source->client;
+    request->client.ops->ref(request->client.handle);
     return request;
 }
 
@@ -133,7 +133,7 @@ void request_destroy(struct request *request)
 {
     for (uint32_t i = 0; i < request->other_count; i++)
         request_destroy(request->others[i]);
-    rpc_call_unref(request->call);
+    request->client.ops->unref(request->client.handle);
     request_release(request);
     free(request);
 }

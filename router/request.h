@@ -5,11 +5,11 @@
 #ifndef BATON_ROUTER_REQUEST_H
 #define BATON_ROUTER_REQUEST_H
 
-#include "common/rpc/rpc.h"
 #include "proto/worker.pb-c.h"
 #include "router/inbox.h"
 #include "router/planner/route_policy.h"
 #include "router/prompt_out.h"
+#include "router/request_client.h"
 #include "router/request_life.h"
 #include "router/request_parse.h"
 #include "router/stream_out.h"
@@ -29,8 +29,8 @@ struct request {
     struct request *first;        /* of its call's answers: itself where there is but one */
     uint64_t id;
     char name[REQUEST_MAX_ID_BYTES + 1];
-    struct rpc_call *call; /* a reference */
-    bool once;             /* GenerateOnce: one message at the end */
+    struct request_client client; /* a reference */
+    bool once;                    /* GenerateOnce: one message at the end */
     bool return_timing, return_logits_hash;
     uint32_t *prompt; /* and biases: of the first */
     uint32_t prompt_count;
@@ -76,7 +76,7 @@ struct request_source {
     const struct tokenizer *tokenizer;
     const uint32_t *prompt;
     size_t prompt_count;
-    struct rpc_call *call; /* a reference is taken */
+    struct request_client client; /* a reference is taken */
     bool once;
     uint64_t arrival_us, deadline_us;
 };

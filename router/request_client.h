@@ -1,0 +1,42 @@
+/* Whom a request is answered: what the dispatch thread needs of a front door, so that it knows neither calls of gRPC nor HTTP. reply.h is
+ * that of gRPC, openai/ that of HTTP.
+ *
+ * The dispatch thread alone calls these, but for ref and unref. `status` comes last, exactly once; `delta` and `prompt_logprobs` only of a request that isn't
+ * answered at once (request->once). None of them blocks. */
+#ifndef BATON_ROUTER_REQUEST_CLIENT_H
+#define BATON_ROUTER_REQUEST_CLIENT_H
+
+#include "common/base/status.h"
+#include "common/domain/logprobs.h"
+#include "common/domain/sampling.h"
+#include "router/reasons.h"
+
+struct request;
+
+struct request_client_ops {
+    /* Sends what came free since the last time. STATUS_LIMIT: the client doesn't read; STATUS_CANCELLED: it left. So do the next three. */
+    enum status (*delta)(struct request *request);
+    /* Of the prompt's tokens from `first` on, which request->prompt_out has taken. */
+    enum status (*prompt_logprobs)(struct request *request, uint32_t first,
+                                   const struct token_logprobs *logprobs, uint32_t count);
+    /* One choice is complete: the rest of it. */
+    enum status (*choice)(struct request *request, enum finish_reason finish);
+    /* All choices are: what follows them, but for the status. */
+    enum status (*end)(struct request *first);
+    /* The end; the sentence is looked at where there is a reason. */
+    void (*status)(struct request *first, enum reason reason, const char *sentence);
+    /* What waits to be sent and isn't on its way. */
+    void (*drop_queued)(void *handle);
+    size_t (*queued_bytes)(void *handle);
+    /* Now, after the status, although it doesn't read. */
+    void (*break_off)(void *handle, enum reason reason, const char *sentence);
+    void (*ref)(void *handle);
+    void (*unref)(void *handle);
+};
+
+struct request_client {
+    const struct request_client_ops *ops;
+    void *handle;
+};
+
+#endif

@@ -17,10 +17,16 @@
     X(INVALID_SAMPLING, "invalid_sampling", INVALID_ARGUMENT, "a value out of its range")          \
     X(INVALID_STOP, "invalid_stop", INVALID_ARGUMENT, "too many stops, or one too long or empty")  \
     X(INVALID_PRIORITY, "invalid_priority", INVALID_ARGUMENT, "a priority that doesn't exist")     \
+    X(UNSUPPORTED_PARAMETER, "unsupported_parameter", UNIMPLEMENTED,                               \
+      "something that is not offered")                                                             \
     X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \
       "prompt and max_tokens don't fit into the model's context, or into a worker's KV pool")      \
     X(MODEL_NOT_FOUND, "model_not_found", NOT_FOUND, "not the model that is served")               \
     X(NO_TOKENIZER, "no_tokenizer", FAILED_PRECONDITION, "text for a model without tokenizer")     \
+    X(NO_CHAT_TEMPLATE, "no_chat_template", FAILED_PRECONDITION,                                   \
+      "a chat for a model without a chat template")                                                \
+    X(CHAT_REFUSED, "chat_refused", INVALID_ARGUMENT,                                              \
+      "the model's chat template does not take this conversation")                                 \
     X(REFUSED, "refused", INVALID_ARGUMENT, "a worker can't serve this request")                   \
     X(OVERLOADED, "overloaded", RESOURCE_EXHAUSTED, "the queue is full; try again later")          \
     X(SLOW_READER, "slow_reader", RESOURCE_EXHAUSTED, "the client doesn't read its stream")        \

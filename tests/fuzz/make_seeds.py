@@ -456,6 +456,27 @@ def http_body_seeds():
     words("http_body", ["0\r\n\r\n", "\r\n", "1\r\na\r\n", ";", "f", "0", ":", "\t", "X: y\r\n"])
 
 
+def openai_seeds():
+    message = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]}
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    for prompt in ("hi", ["a", "b"], [1, 2], [[1], [2, 3]], [], None, {}):
+        seed("openai_request", b"\0" + json.dumps({"model": "m", "prompt": prompt, "n": 2, "max_tokens": 5.0, "seed": 1 << 63, "logit_bias": {"5": -100, "x": 1}}).encode())
+    seed("openai_request", b"\0" + json.dumps({"prompt": "a", "stop": ["x", None], "stop_token_ids": [3], "echo": True, "logprobs": 2, "stream": True, "priority": "high",
+                                               "stream_options": {"include_usage": True}, "structured_outputs": {"regex": "a+"}, "guided_choice": ["a"]}).encode())
+    for messages in ([message], [call, {"role": "tool", "tool_call_id": "c", "content": "1"}], [{"role": "developer", "content": "b"}], []):
+        seed("openai_request", b"\1" + json.dumps({"messages": messages, "tools": [tool], "tool_choice": {"type": "function", "function": {"name": "f"}},
+                                                   "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {}}}, "chat_template_kwargs": {"k": 1}}).encode())
+        seed("openai_request", b"\1" + json.dumps({"messages": messages, "tools": [tool], "logprobs": True, "top_logprobs": 3}).encode())
+        seed("openai_request", b"\2" + json.dumps({"messages": messages, "tokens": [1, 2.0, "3"]}).encode())
+    for text in ('a <tool_call>{"name": "f", "arguments": {"x": "}"}}</tool_call>\n<tool_call>{"arguments": 1, "name": "get"}', '<|python_tag|>{"name": "f", "parameters": {}}; {"name": "x"}',
+                 '[TOOL_CALLS][{"name": "f", "arguments": [1]}, {"name": "get"}] b', "[TOOL_CALLS]f[CALL_ID]12[ARGS]{} [TOOL_CALLS]get{", "<tool_call>{}", "   "):
+        for what in range(3, 7):
+            seed("openai_request", bytes([what, 2]) + text.encode())
+    words("openai_request", ['"prompt"', '"messages"', '"tools"', '"role"', '"content"', '"function"', "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", '{"name":"f"',
+                             '"arguments":{', '"parameters":', "null", "1e999", "\\u0000", "\\ud800"])
+
+
 def scheduler_seeds():
     # What happens: 0 add (key, plan, tokens, emitted, max_tokens), 1 reserve, 2 compute (a token for each part), 4 remove, 5 admit.
     seed("scheduler", bytes([0, 1, 2, 30, 0, 5, 1, 2, 1, 2, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3]))
@@ -530,6 +551,7 @@ def main():
     http_seeds()
     http_head_seeds()
     http_body_seeds()
+    openai_seeds()
     scheduler_seeds()
     trace_seeds()
     worker_seeds()

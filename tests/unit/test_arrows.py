@@ -47,8 +47,9 @@ MAY_INCLUDE = {
     "prefill_worker": WORKER,
     "decode_worker": WORKER,
     "router/planner": DOMAIN | {"common/handoff", "common/engine/sched"},
-    "router": RPC | {"common/rpc/grpc", "common/text", "common/model_config", "common/membership", "common/handoff",
-                     "router/planner"},
+    "router/openai": RPC | {"common/chat", "common/text", "common/model_config", "router"},
+    "router": RPC | {"common/rpc/grpc", "common/chat", "common/text", "common/model_config", "common/membership", "common/handoff",
+                     "router/planner", "router/openai"},
 }
 
 # Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.

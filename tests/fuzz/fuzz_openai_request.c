@@ -1,0 +1,139 @@
+/* Any bytes as a body of OpenAI's interface: refused with a sentence, or messages that the one validator can judge, and a record that is
+ * JSON; as a model's text: whatever its calls, the same however it is cut. Input: what it is, then the bytes. */
+#include "router/openai/openai_record.h"
+#include "router/openai/openai_request.h"
+#include "router/openai/openai_tokens.h"
+#include "router/openai/tool_parser.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BYTES (1u << 20)
+
+static const struct request_model model = {
+    .name = "m", .context = 256, .vocab = 600, .has_tokenizer = true};
+
+static void check_message(struct openai_request *request, const struct openai_prompt *prompt)
+{
+    struct request_params params;
+    struct error err;
+    enum reason reason =
+        request_parse(openai_request_message(request, prompt), &model, &params, &err);
+    if (reason) {
+        char param[OPENAI_PARAM_BYTES];
+        fuzz_check_sentence(err.text);
+        openai_request_param(request->kind, reason, err.text, param);
+        return;
+    }
+    openai_request_fill(request, &model, 10, &params);
+    FUZZ_CHECK(sampling_validate(&params.sampling, &err) == STATUS_OK);
+}
+
+static void check_record(const struct openai_request *request)
+{
+    struct json_limits limits = {.max_bytes = 64 * MAX_BYTES, .max_depth = 200};
+    struct json *json;
+    struct error err;
+    struct str record;
+    str_init(&record, 8 * MAX_BYTES);
+    openai_record_write(request, &record);
+    if (!record.truncated) {
+        FUZZ_CHECK(json_parse(record.data, record.length, limits, &json, &err) == STATUS_OK);
+        json_destroy(json);
+    }
+    str_deinit(&record);
+}
+
+static void check_request(enum openai_kind kind, struct fuzz_bytes body)
+{
+    struct openai_request request;
+    struct openai_refusal refusal;
+    if (!openai_request_read(&request, kind, (const char *)body.data, body.size, MAX_BYTES,
+                             &refusal)) {
+        FUZZ_CHECK(refusal.reason != REASON_NONE);
+        fuzz_check_sentence(refusal.err.text);
+        return;
+    }
+    FUZZ_CHECK(request.prompt_count * request.choices <= OPENAI_MAX_CHOICES);
+    for (size_t i = 0; kind == OPENAI_COMPLETION && i < request.prompt_count; i++)
+        check_message(&request, &request.prompts[i]);
+    if (kind == OPENAI_CHAT) {
+        check_message(&request, &(struct openai_prompt){.text = "rendered"});
+        check_record(&request);
+    }
+    openai_request_deinit(&request);
+}
+
+static void check_tokens(struct fuzz_bytes body)
+{
+    struct openai_tokenize tokenize;
+    struct openai_detokenize detokenize;
+    struct openai_refusal refusal;
+    if (openai_tokenize_read(&tokenize, (const char *)body.data, body.size, MAX_BYTES, &refusal))
+        openai_tokenize_deinit(&tokenize);
+    else
+        fuzz_check_sentence(refusal.err.text);
+    if (openai_detokenize_read(&detokenize, (const char *)body.data, body.size, MAX_BYTES,
+                               &refusal))
+        openai_detokenize_deinit(&detokenize);
+    else
+        fuzz_check_sentence(refusal.err.text);
+}
+
+/* Events of one kind behind one another are one: where the text was cut doesn't count. */
+struct heard {
+    struct str text;
+    int last;
+};
+
+static void on_event(void *context, const struct tool_event *event)
+{
+    struct heard *heard = context;
+    FUZZ_CHECK(event->length && event->index < TOOL_MAX_CALLS);
+    if (event->kind == TOOL_CALL || heard->last != (int)event->kind)
+        str_addf(&heard->text, "\n%d %u ", (int)event->kind, event->index);
+    str_append(&heard->text, event->text, event->length);
+    heard->last = (int)event->kind;
+}
+
+static void parse(enum tool_format format, struct fuzz_bytes text, size_t step, struct heard *heard)
+{
+    static const char *const names[] = {"f", "get"};
+    struct tool_parser_config config = {format, names, 2, on_event, heard};
+    struct tool_parser parser;
+    str_init(&heard->text, 64 * MAX_BYTES);
+    heard->last = -1;
+    tool_parser_init(&parser, &config);
+    for (size_t at = 0; at < text.size; at += step) {
+        size_t left = text.size - at;
+        tool_parser_push(&parser, (const char *)text.data + at, left < step ? left : step);
+    }
+    tool_parser_end(&parser);
+    tool_parser_deinit(&parser);
+}
+
+static void check_parser(enum tool_format format, struct fuzz_bytes text, size_t step)
+{
+    struct heard whole, cut;
+    parse(format, text, text.size + 1, &whole);
+    parse(format, text, step, &cut);
+    FUZZ_CHECK(!strcmp(whole.text.data, cut.text.data));
+    str_deinit(&whole.text);
+    str_deinit(&cut.text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_input input = {data, data + size};
+    size_t what = fuzz_take_below(&input, 7);
+    if (what < 2) {
+        check_request((enum openai_kind)what, fuzz_take_rest(&input));
+    } else if (what == 2) {
+        check_tokens(fuzz_take_rest(&input));
+    } else {
+        size_t step = 1 + fuzz_take_below(&input, 16);
+        check_parser((enum tool_format)(what - 3), fuzz_take_rest(&input), step);
+    }
+    return 0;
+}

@@ -1,0 +1,480 @@
+/* openai_request: bodies as clients send them, and what they become; the traps that other servers fell into, one a row. */
+#include "router/openai/openai_record.h"
+#include "router/openai/openai_request.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_BYTES (1u << 20)
+
+static void add_sampling(struct str *out, const Baton__V1__Sampling *s)
+{
+    if (s->temperature_presence_case)
+        str_addf(out, " temperature=%g", (double)s->temperature);
+    if (s->top_k_presence_case)
+        str_addf(out, " top_k=%u", s->top_k);
+    if (s->top_p_presence_case)
+        str_addf(out, " top_p=%g", (double)s->top_p);
+    if (s->min_p_presence_case)
+        str_addf(out, " min_p=%g", (double)s->min_p);
+    if (s->seed_presence_case)
+        str_addf(out, " seed=%" PRIu64, s->seed);
+    if (s->max_tokens_presence_case)
+        str_addf(out, " max_tokens=%u", s->max_tokens);
+    if (s->min_tokens_presence_case)
+        str_addf(out, " min_tokens=%u", s->min_tokens);
+    if (s->ignore_eos_presence_case)
+        str_addf(out, " ignore_eos=%d", s->ignore_eos);
+    if (s->presence_penalty_presence_case)
+        str_addf(out, " presence=%g", (double)s->presence_penalty);
+    if (s->frequency_penalty_presence_case)
+        str_addf(out, " frequency=%g", (double)s->frequency_penalty);
+    if (s->repetition_penalty_presence_case)
+        str_addf(out, " repetition=%g", (double)s->repetition_penalty);
+    for (size_t i = 0; i < s->n_logit_bias; i++)
+        str_addf(out, " bias(%u)=%g", s->logit_bias[i]->key, (double)s->logit_bias[i]->value);
+}
+
+static void add_prompt(struct str *out, const struct openai_prompt *prompt)
+{
+    if (prompt->text) {
+        str_addf(out, " \"%s\"", prompt->text);
+        return;
+    }
+    str_add(out, " [");
+    for (size_t i = 0; i < prompt->id_count; i++)
+        str_addf(out, "%s%u", i ? "," : "", prompt->ids[i]);
+    str_add(out, "]");
+}
+
+/* What isn't as it is without asking. */
+static void describe(struct str *out, const struct openai_request *r)
+{
+    const Baton__V1__GenerateRequest *m = &r->message;
+    str_addf(out, "model=%s", m->model);
+    for (size_t i = 0; r->kind == OPENAI_COMPLETION && i < r->prompt_count; i++)
+        add_prompt(out, &r->prompts[i]);
+    if (r->kind == OPENAI_CHAT)
+        str_addf(out, " messages=%zu", json_count(r->messages));
+    add_sampling(out, &r->sampling);
+    for (size_t i = 0; i < r->stop.n_strings; i++)
+        str_addf(out, " stop=%s", r->stop.strings[i]);
+    for (size_t i = 0; i < r->stop.n_token_ids; i++)
+        str_addf(out, " stop_id=%u", r->stop.token_ids[i]);
+    if (r->choices > 1)
+        str_addf(out, " n=%u", r->choices);
+    if (m->priority)
+        str_addf(out, " priority=%d", (int)m->priority);
+    if (r->logprobs)
+        str_addf(out, " logprobs=%u", r->output.logprobs);
+    if (r->output.prompt_logprobs_presence_case)
+        str_addf(out, " prompt_logprobs=%u", r->output.prompt_logprobs);
+    if (r->output.skip_special_tokens_presence_case)
+        str_addf(out, " skip_special=%d", r->output.skip_special_tokens);
+    if (m->add_special_tokens != (r->kind == OPENAI_COMPLETION))
+        str_addf(out, " add_special=%d", m->add_special_tokens);
+    str_addf(out, "%s%s%s%s", r->echo ? " echo" : "", r->stream ? " stream" : "",
+             r->include_usage ? " usage" : "", r->continuous_usage ? " continuous" : "");
+    if (r->tools)
+        str_addf(out, " tools=%zu", json_count(r->tools));
+    if (r->kind == OPENAI_CHAT && !r->add_generation_prompt)
+        str_addf(out, " bare");
+}
+
+#define C   "{\"model\":\"m\",\"prompt\":\"hi\","
+#define H   "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
+#define F   "\"type\":\"function\",\"function\":{\"name\":\"f\"}"
+#define TXT "model=m \"hi\""
+#define MSG "model=m messages=1"
+
+static const struct {
+    enum openai_kind kind;
+    const char *body;
+    const char *becomes; /* or NULL, and: */
+    enum reason reason;
+    const char *param;
+} traps[] = {
+    /* What must be taken. */
+    {0, "{\"prompt\":\"hi\"}", "model= \"hi\"", 0, NULL},
+    {0, C "\"stop\":null,\"logprobs\":null,\"suffix\":null,\"seed\":null,\"user\":null}", TXT, 0,
+     NULL},
+    {0, C "\"n\":null,\"best_of\":null,\"echo\":null,\"logit_bias\":null,\"stream\":null}", TXT, 0,
+     NULL},
+    {0, C "\"stream_options\":null,\"response_format\":null,\"temperature\":null}", TXT, 0, NULL},
+    {0, C "\"wholly_unknown\":{\"a\":[1,2,{}]},\"x\":1}", TXT, 0, NULL},
+    {0, C "\"user\":\"u\",\"store\":true,\"metadata\":{\"k\":\"v\"},\"service_tier\":\"auto\"}",
+     TXT, 0, NULL},
+    {0, C "\"stop\":\"a\"}", TXT " stop=a", 0, NULL},
+    {0, C "\"stop\":[\"a\",\"b\"]}", TXT " stop=a stop=b", 0, NULL},
+    {0, C "\"stop\":[]}", TXT, 0, NULL},
+    {0, C "\"stop\":[null,\"\",\"a\"]}", TXT " stop=a", 0, NULL},
+    {0, C "\"stop_token_ids\":[3,4]}", TXT " stop_id=3 stop_id=4", 0, NULL},
+    {0, "{\"prompt\":[\"a\"]}", "model= \"a\"", 0, NULL},
+    {0, "{\"prompt\":[\"a\",\"b\"]}", "model= \"a\" \"b\"", 0, NULL},
+    {0, "{\"prompt\":[1,2,3]}", "model= [1,2,3]", 0, NULL},
+    {0, "{\"prompt\":[[1,2],[3]]}", "model= [1,2] [3]", 0, NULL},
+    {0, "{\"prompt\":[\"a\",[3]]}", "model= \"a\" [3]", 0, NULL},
+    {0, "{\"prompt\":\"\"}", "model= \"\"", 0, NULL},
+    {0, C "\"max_tokens\":5}", TXT " max_tokens=5", 0, NULL},
+    {0, C "\"max_tokens\":5.0}", TXT " max_tokens=5", 0, NULL},
+    {0, C "\"max_tokens\":5,\"max_completion_tokens\":7}", TXT " max_tokens=7", 0, NULL},
+    {0, C "\"temperature\":0}", TXT " temperature=0", 0, NULL},
+    {0, C "\"temperature\":0,\"top_p\":1,\"top_p\":1}", NULL, REASON_MALFORMED, ""},
+    {0, C "\"top_p\":0.5,\"min_p\":0.1,\"top_k\":-1}", TXT " top_k=0 top_p=0.5 min_p=0.1", 0, NULL},
+    {0, C "\"seed\":9007199254740993}", TXT " seed=9007199254740993", 0, NULL},
+    {0, C "\"seed\":18446744073709551615}", TXT " seed=18446744073709551615", 0, NULL},
+    {0, C "\"seed\":-1}", TXT " seed=18446744073709551615", 0, NULL},
+    {0, C "\"logit_bias\":{\"50\":-100,\"7\":1.5}}", TXT " bias(50)=-100 bias(7)=1.5", 0, NULL},
+    {0, C "\"repetition_penalty\":1.0,\"presence_penalty\":-2,\"frequency_penalty\":0}",
+     TXT " presence=-2 frequency=0 repetition=1", 0, NULL},
+    {0, C "\"ignore_eos\":true,\"min_tokens\":3}", TXT " min_tokens=3 ignore_eos=1", 0, NULL},
+    {0, C "\"n\":2,\"best_of\":2}", TXT " n=2", 0, NULL},
+    {0, C "\"echo\":true,\"logprobs\":0}", TXT " logprobs=0 prompt_logprobs=0 echo", 0, NULL},
+    {0, C "\"logprobs\":5}", TXT " logprobs=5", 0, NULL},
+    {0, C "\"priority\":-3}", TXT " priority=1", 0, NULL},
+    {0, C "\"priority\":3}", TXT " priority=2", 0, NULL},
+    {0, C "\"priority\":\"offline\"}", TXT " priority=2", 0, NULL},
+    {0, C "\"stream\":true,\"stream_options\":{\"include_usage\":true}}", TXT " stream usage", 0,
+     NULL},
+    {0,
+     C
+     "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}}",
+     TXT " stream usage continuous", 0, NULL},
+    {0, C "\"stream_options\":{\"include_usage\":false}}", TXT, 0, NULL},
+    {0, C "\"skip_special_tokens\":false,\"add_special_tokens\":false}",
+     TXT " skip_special=0 add_special=0", 0, NULL},
+    {0, C "\"use_beam_search\":false,\"length_penalty\":1.0,\"guided_json\":null}", TXT, 0, NULL},
+    {0, C "\"response_format\":{\"type\":\"text\"}}", TXT, 0, NULL},
+    {1, H "\"max_completion_tokens\":9}", MSG " max_tokens=9", 0, NULL},
+    {1, H "\"logprobs\":true,\"top_logprobs\":2}", MSG " logprobs=2", 0, NULL},
+    {1, H "\"logprobs\":false,\"top_logprobs\":null}", MSG, 0, NULL},
+    {1, H "\"tools\":[],\"tool_choice\":\"none\"}", MSG, 0, NULL},
+    {1, H "\"tools\":[{" F "}],\"parallel_tool_calls\":true}", MSG " skip_special=0 tools=1", 0,
+     NULL},
+    {1, H "\"tools\":[{" F "}],\"tool_choice\":\"none\"}", MSG, 0, NULL},
+    {1, H "\"modalities\":[\"text\"],\"audio\":null}", MSG, 0, NULL},
+    {1, H "\"continue_final_message\":true}", MSG " bare", 0, NULL},
+    {1,
+     "{\"messages\":[{\"role\":\"user\",\"name\":null,\"content\":[{\"type\":\"text\",\"text\":"
+     "\"a\"}]}]}",
+     "model= messages=1", 0, NULL},
+    {1, "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":null}]}",
+     "model= messages=1", 0, NULL},
+    /* What must be refused, by its name. */
+    {0, "", NULL, REASON_MALFORMED, ""},
+    {0, "[]", NULL, REASON_MALFORMED, ""},
+    {0, "{\"prompt\":\"hi\"} x", NULL, REASON_MALFORMED, ""},
+    {0, "{\"prompt\":\"\xff\"}", NULL, REASON_MALFORMED, ""},
+    {0, C "\"temperature\":NaN}", NULL, REASON_MALFORMED, "temperature"},
+    {0, C "\"temperature\":1e999}", NULL, REASON_MALFORMED, "temperature"},
+    {0, C "\"temperature\":\"1\"}", NULL, REASON_MALFORMED, "temperature"},
+    {0, C "\"max_tokens\":5.5}", NULL, REASON_MALFORMED, "max_tokens"},
+    {0, C "\"max_tokens\":-1}", NULL, REASON_MALFORMED, "max_tokens"},
+    {0, C "\"max_tokens\":4294967296}", NULL, REASON_MALFORMED, "max_tokens"},
+    {0, C "\"stream\":1}", NULL, REASON_MALFORMED, "stream"},
+    {0, C "\"stream_options\":{\"include_usage\":\"yes\"}}", NULL, REASON_MALFORMED,
+     "stream_options.include_usage"},
+    {0, "{}", NULL, REASON_MISSING_INPUT, "prompt"},
+    {0, "{\"prompt\":null}", NULL, REASON_MISSING_INPUT, "prompt"},
+    {0, "{\"prompt\":[]}", NULL, REASON_EMPTY_PROMPT, "prompt"},
+    {0, "{\"prompt\":{}}", NULL, REASON_MALFORMED, "prompt"},
+    {0, "{\"prompt\":[1,\"a\"]}", NULL, REASON_INVALID_TOKEN_ID, "prompt"},
+    {0, "{\"prompt\":[[1],[-2]]}", NULL, REASON_INVALID_TOKEN_ID, "prompt[1]"},
+    {0, "{\"prompt\":\"a\\u0000b\"}", NULL, REASON_MALFORMED, "prompt"},
+    {0, C "\"n\":0}", NULL, REASON_MALFORMED, "n"},
+    {0, C "\"n\":129}", NULL, REASON_MALFORMED, "n"},
+    {0, "{\"prompt\":[\"a\",\"b\"],\"n\":65}", NULL, REASON_INVALID_SAMPLING, "n"},
+    {0, C "\"best_of\":3}", NULL, REASON_UNSUPPORTED_PARAMETER, "best_of"},
+    {0, C "\"suffix\":\"x\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "suffix"},
+    {0, C "\"logprobs\":21}", NULL, REASON_MALFORMED, "logprobs"},
+    {0, C "\"logit_bias\":{\"a\":1}}", NULL, REASON_INVALID_TOKEN_ID, "logit_bias"},
+    {0, C "\"logit_bias\":{\"5\":101}}", NULL, REASON_INVALID_SAMPLING, "logit_bias"},
+    {0, C "\"stop\":[1]}", NULL, REASON_INVALID_STOP, "stop"},
+    {0, C "\"priority\":\"urgent\"}", NULL, REASON_INVALID_PRIORITY, "priority"},
+    {0, C "\"lora_request\":{\"name\":\"l\"}}", NULL, REASON_UNSUPPORTED_PARAMETER, "lora_request"},
+    {0, C "\"prompt_logprobs\":1}", NULL, REASON_UNSUPPORTED_PARAMETER, "prompt_logprobs"},
+    {0, C "\"use_beam_search\":true}", NULL, REASON_UNSUPPORTED_PARAMETER, "use_beam_search"},
+    {0, C "\"guided_regex\":\"a+\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "response_format"},
+    {1, "{\"messages\":[]}", NULL, REASON_EMPTY_PROMPT, "messages"},
+    {1, "{\"prompt\":\"hi\"}", NULL, REASON_MISSING_INPUT, "messages"},
+    {1, "{\"messages\":[{\"content\":\"x\"}]}", NULL, REASON_MALFORMED, "messages[0].role"},
+    {1, "{\"messages\":[\"hi\"]}", NULL, REASON_MALFORMED, "messages[0].role"},
+    {1, "{\"messages\":[{\"role\":\"robot\",\"content\":\"x\"}]}", NULL, REASON_MALFORMED,
+     "messages[0].role"},
+    {1, "{\"messages\":[{\"role\":\"user\"}]}", NULL, REASON_MALFORMED, "messages[0].content"},
+    {1, "{\"messages\":[{\"role\":\"user\",\"content\":5}]}", NULL, REASON_MALFORMED,
+     "messages[0].content"},
+    {1,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]}",
+     NULL, REASON_UNSUPPORTED_PARAMETER, "messages[0].content[0].type"},
+    {1, H "\"top_logprobs\":2}", NULL, REASON_INVALID_SAMPLING, "top_logprobs"},
+    {1, H "\"tools\":[{\"type\":\"retrieval\"}]}", NULL, REASON_UNSUPPORTED_PARAMETER,
+     "tools[0].type"},
+    {1, H "\"tools\":[{\"type\":\"function\"}]}", NULL, REASON_MALFORMED, "tools[0].function"},
+    {1,
+     H "\"tools\":[{" F "}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
+     NULL, REASON_MALFORMED, "tool_choice.function.name"},
+    {1, H "\"tool_choice\":\"required\"}", NULL, REASON_MALFORMED, "tool_choice"},
+    {1, H "\"functions\":[{\"name\":\"f\"}]}", NULL, REASON_UNSUPPORTED_PARAMETER, "functions"},
+    {1, H "\"response_format\":{\"type\":\"xml\"}}", NULL, REASON_UNSUPPORTED_PARAMETER,
+     "response_format.type"},
+    {1, H "\"response_format\":{}}", NULL, REASON_MALFORMED, "response_format.type"},
+    {1, H "\"modalities\":[\"text\",\"audio\"]}", NULL, REASON_UNSUPPORTED_PARAMETER, "modalities"},
+    {1, H "\"chat_template\":\"{{ messages }}\"}", NULL, REASON_UNSUPPORTED_PARAMETER,
+     "chat_template"},
+    {1, H "\"continue_final_message\":true,\"add_generation_prompt\":true}", NULL, REASON_MALFORMED,
+     "continue_final_message"},
+};
+
+static void test_traps(void **state)
+{
+    (void)state;
+    struct str text;
+    str_init(&text, 65536);
+    for (size_t i = 0; i < sizeof traps / sizeof *traps; i++) {
+        struct openai_request request;
+        struct openai_refusal refusal;
+        str_clear(&text);
+        bool fine = openai_request_read(&request, traps[i].kind, traps[i].body,
+                                        strlen(traps[i].body), MAX_BYTES, &refusal);
+        if (fine) {
+            describe(&text, &request);
+            openai_request_deinit(&request);
+        }
+        if (fine != (traps[i].becomes != NULL))
+            fail_msg("%s: %s", traps[i].body, fine ? text.data : refusal.err.text);
+        if (fine) {
+            assert_string_equal(text.data, traps[i].becomes);
+            continue;
+        }
+        if (refusal.reason != traps[i].reason || strcmp(refusal.param, traps[i].param) != 0)
+            fail_msg("%s: %s of \"%s\": %s", traps[i].body, reason_name(refusal.reason),
+                     refusal.param, refusal.err.text);
+        assert_true(strlen(refusal.err.text) > 5);
+    }
+    str_deinit(&text);
+}
+
+static void check(enum openai_kind kind, const char *body, size_t length, enum reason reason,
+                  const char *param)
+{
+    struct openai_request request;
+    struct openai_refusal refusal;
+    bool fine = openai_request_read(&request, kind, body, length, MAX_BYTES, &refusal);
+    if (fine)
+        openai_request_deinit(&request);
+    if (fine != !reason || refusal.reason != reason)
+        fail_msg("%.200s...: %s", body, refusal.err.text);
+    if (reason)
+        assert_string_equal(refusal.param, param);
+}
+
+/* `count` times `piece`, between `before` and `after`. */
+static void check_many(enum openai_kind kind, const char *const parts[3], size_t count,
+                       enum reason reason, const char *param)
+{
+    struct str body;
+    str_init(&body, MAX_BYTES + 100);
+    str_add(&body, parts[0]);
+    for (size_t i = 0; i < count; i++) {
+        str_add(&body, i ? "," : "");
+        str_add(&body, parts[1]);
+    }
+    str_add(&body, parts[2]);
+    check(kind, body.data, body.length, reason, param);
+    str_deinit(&body);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    static const char *const prompts[] = {"{\"prompt\":[", "\"a\"", "]}"};
+    check_many(0, prompts, OPENAI_MAX_PROMPTS, REASON_NONE, "");
+    check_many(0, prompts, OPENAI_MAX_PROMPTS + 1, REASON_MALFORMED, "prompt");
+    static const char *const messages[] = {"{\"messages\":[",
+                                           "{\"role\":\"user\",\"content\":\"\"}", "]}"};
+    check_many(1, messages, OPENAI_MAX_MESSAGES, REASON_NONE, "");
+    check_many(1, messages, OPENAI_MAX_MESSAGES + 1, REASON_MALFORMED, "messages");
+    static const char *const tools[] = {H "\"tools\":[", "{" F "}", "]}"};
+    check_many(1, tools, OPENAI_MAX_TOOLS, REASON_NONE, "");
+    check_many(1, tools, OPENAI_MAX_TOOLS + 1, REASON_MALFORMED, "tools");
+}
+
+static void test_depth_and_size(void **state)
+{
+    (void)state;
+    char body[600] = "{\"prompt\":\"a\",\"x\":";
+    size_t at = strlen(body);
+    for (int depth = OPENAI_MAX_DEPTH - 1; depth <= OPENAI_MAX_DEPTH; depth++) {
+        memset(body + at, '[', (size_t)depth);
+        memset(body + at + depth, ']', (size_t)depth);
+        strcpy(body + at + 2 * (size_t)depth, "}");
+        check(0, body, strlen(body), depth < OPENAI_MAX_DEPTH ? REASON_NONE : REASON_MALFORMED, "");
+    }
+    char *large = malloc(MAX_BYTES + 1);
+    assert_non_null(large);
+    memset(large, ' ', MAX_BYTES + 1);
+    memcpy(large, "{\"prompt\":\"a\"}", 14);
+    check(0, large, MAX_BYTES, REASON_NONE, "");
+    check(0, large, MAX_BYTES + 1, REASON_MALFORMED, "");
+    free(large);
+}
+
+static void test_names_of_functions(void **state)
+{
+    (void)state;
+    char body[400], name[OPENAI_MAX_NAME + 2] = "";
+    for (size_t length = OPENAI_MAX_NAME; length <= OPENAI_MAX_NAME + 1; length++) {
+        memset(name, 'n', length);
+        snprintf(body, sizeof body,
+                 H "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"%s\"}}]}", name);
+        check(1, body, strlen(body), length > OPENAI_MAX_NAME ? REASON_MALFORMED : REASON_NONE,
+              "tools[0].function.name");
+    }
+}
+
+/* What HTTP makes is what gRPC would have sent: the one validator takes both. */
+static void test_messages_pass_the_validator(void **state)
+{
+    (void)state;
+    static const struct request_model model = {
+        .name = "m", .context = 100, .vocab = 60, .has_tokenizer = true};
+    static const char body[] = C "\"temperature\":0.5,\"stop\":[\"x\"],\"logit_bias\":{\"5\":1},"
+                                 "\"seed\":7,\"max_tokens\":9,\"priority\":-1,\"logprobs\":2}";
+    struct openai_request request;
+    struct openai_refusal refusal;
+    struct request_params params;
+    struct error err;
+    assert_true(openai_request_read(&request, 0, body, strlen(body), MAX_BYTES, &refusal));
+    assert_int_equal(
+        request_parse(openai_request_message(&request, request.prompts), &model, &params, &err),
+        REASON_NONE);
+    assert_string_equal(params.text, "hi");
+    assert_true(params.add_special_tokens && params.return_token_ids);
+    assert_true(params.sampling.temperature == 0.5f && params.sampling.seed == 7);
+    assert_int_equal(params.sampling.bias_count, 1);
+    assert_int_equal(params.sampling.top_logprobs, 2);
+    assert_int_equal(params.priority, PRIORITY_HIGH);
+    struct openai_prompt ids = {.ids = (const uint32_t[]){1, 2}, .id_count = 2};
+    assert_int_equal(request_parse(openai_request_message(&request, &ids), &model, &params, &err),
+                     REASON_NONE);
+    assert_int_equal(params.token_count, 2);
+    assert_null(params.text);
+    openai_request_deinit(&request);
+}
+
+static void test_a_chat_fills_the_context(void **state)
+{
+    (void)state;
+    static const struct request_model model = {.name = "m", .context = 100, .vocab = 60};
+    struct openai_request chat = {.kind = OPENAI_CHAT}, completion = {.kind = OPENAI_COMPLETION};
+    struct request_params params = {.sampling = sampling_default()};
+    openai_request_fill(&completion, &model, 40, &params);
+    assert_int_equal(params.sampling.max_tokens, 16);
+    openai_request_fill(&chat, &model, 40, &params);
+    assert_int_equal(params.sampling.max_tokens, 60);
+    params = (struct request_params){.sampling = sampling_default(), .max_tokens_given = true};
+    openai_request_fill(&chat, &model, 40, &params);
+    assert_int_equal(params.sampling.max_tokens, 16);
+    params.max_tokens_given = false;
+    openai_request_fill(&chat, &model, 100, &params); /* refused later */
+    assert_int_equal(params.sampling.max_tokens, 16);
+}
+
+static void test_parameters_of_the_validators_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        enum openai_kind kind;
+        enum reason reason;
+        const char *sentence, *param;
+    } rows[] = {
+        {0, REASON_INVALID_SAMPLING, "temperature must be between 0 and 100", "temperature"},
+        {0, REASON_INVALID_SAMPLING, "At most 64", ""},
+        {0, REASON_CONTEXT_LENGTH_EXCEEDED, "", "prompt"},
+        {1, REASON_CONTEXT_LENGTH_EXCEEDED, "", "messages"},
+        {0, REASON_MODEL_NOT_FOUND, "", "model"},
+        {0, REASON_INVALID_STOP, "", "stop"},
+        {0, REASON_OVERLOADED, "", ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char param[OPENAI_PARAM_BYTES];
+        openai_request_param(rows[i].kind, rows[i].reason, rows[i].sentence, param);
+        assert_string_equal(param, rows[i].param);
+    }
+}
+
+static void test_records_for_templates(void **state)
+{
+    (void)state;
+#define TAIL(generation, arguments)                                                                \
+    ",\"add_generation_prompt\":" generation                                                       \
+    ",\"continue_final_message\":false,\"chat_template_kwargs\":" arguments "}"
+    static const struct {
+        const char *body, *record;
+    } rows[] = {
+        {"{\"messages\":[{\"role\":\"developer\",\"content\":\"be\"},{\"content\":\"\\u00e9\","
+         "\"role\":\"user\"}]}",
+         "{\"messages\":[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"user\",\"content\":"
+         "\"\xc3\xa9\"}],"
+         "\"tools\":null" TAIL("true", "{}")},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},\"b\"]}"
+         "],"
+         "\"chat_template_kwargs\":{\"enable_thinking\":false},\"add_generation_prompt\":false}",
+         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+         "\"type\":\"text\",\"text\":\"b\"}]}],\"tools\":null" TAIL("false",
+                                                                    "{\"enable_thinking\":false}")},
+        {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c1\",\"type\":"
+         "\"function\",\"function\":"
+         "{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": [1, 2.5, true]}\"}}]},"
+         "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"name\":\"f\",\"content\":\"21\"}],\"tools\":"
+         "[{" F "}]}",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":"
+         "\"function\",\"id\":\"c1\","
+         "\"function\":{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,true]}}}]},"
+         "{\"role\":\"tool\",\"content\":\"21\",\"name\":\"f\",\"tool_call_id\":\"c1\"}],"
+         "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]" TAIL("true", "{}")},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":"
+         "{\"name\":\"f\",\"arguments\":\"not json\"}}]}]}",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":"
+         "\"function\","
+         "\"function\":{\"name\":\"f\",\"arguments\":\"not json\"}}]}],\"tools\":null" TAIL("true",
+                                                                                            "{}")},
+    };
+    struct str record;
+    str_init(&record, 65536);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct openai_request request;
+        struct openai_refusal refusal;
+        if (!openai_request_read(&request, OPENAI_CHAT, rows[i].body, strlen(rows[i].body),
+                                 MAX_BYTES, &refusal))
+            fail_msg("%s: %s", rows[i].body, refusal.err.text);
+        str_clear(&record);
+        openai_record_write(&request, &record);
+        assert_string_equal(record.data, rows[i].record);
+        openai_request_deinit(&request);
+    }
+    str_deinit(&record);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_traps),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_depth_and_size),
+        cmocka_unit_test(test_names_of_functions),
+        cmocka_unit_test(test_messages_pass_the_validator),
+        cmocka_unit_test(test_a_chat_fills_the_context),
+        cmocka_unit_test(test_parameters_of_the_validators_refusals),
+        cmocka_unit_test(test_records_for_templates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,209 @@
+/* tool_parser: the published formats, what is no call, and that no cut of the text changes what comes out. */
+#include "router/openai/tool_parser.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* "text|0:name(arguments)|text": what came, put together. */
+struct heard {
+    struct str text;
+    enum tool_event_kind last;
+    bool any;
+    unsigned arguments; /* events of arguments */
+};
+
+static void on_event(void *context, const struct tool_event *event)
+{
+    struct heard *heard = context;
+    bool same = heard->any && heard->last == event->kind && event->kind != TOOL_CALL;
+    assert_true(event->length);
+    if (event->kind == TOOL_CALL)
+        str_addf(&heard->text, "|%u:", event->index);
+    else if (event->kind == TOOL_ARGUMENTS)
+        str_add(&heard->text, same ? "" : "=");
+    else
+        str_add(&heard->text, same ? "" : "|");
+    heard->arguments += event->kind == TOOL_ARGUMENTS;
+    str_append(&heard->text, event->text, event->length);
+    heard->last = event->kind;
+    heard->any = true;
+}
+
+/* In pieces of `step` bytes; 0: at once. */
+static void parse(enum tool_format format, const char *text, size_t step, struct heard *heard)
+{
+    static const char *const names[] = {"get", "put"};
+    struct tool_parser_config config = {
+        .format = format, .names = names, .name_count = 2, .event = on_event, .context = heard};
+    struct tool_parser parser;
+    size_t length = strlen(text);
+    *heard = (struct heard){.any = false};
+    str_init(&heard->text, 1u << 20);
+    tool_parser_init(&parser, &config);
+    for (size_t at = 0; at < length; at += step ? step : length)
+        tool_parser_push(&parser, text + at, !step || length - at < step ? length - at : step);
+    tool_parser_end(&parser);
+    tool_parser_deinit(&parser);
+}
+
+#define HERMES  TOOL_FORMAT_HERMES
+#define LLAMA   TOOL_FORMAT_LLAMA3
+#define MISTRAL TOOL_FORMAT_MISTRAL
+
+static const struct {
+    enum tool_format format;
+    const char *text, *heard;
+} cases[] = {
+    {TOOL_FORMAT_NONE, "<tool_call>{}</tool_call>", "|<tool_call>{}</tool_call>"},
+    {HERMES, "just text", "|just text"},
+    {HERMES, "", ""},
+    {HERMES, "  \n", "|  \n"},
+    {HERMES, "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+     "|0:get={\"a\": 1}"},
+    {HERMES, "\n\n<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>\n", "|0:get={}"},
+    {HERMES,
+     "Let me see.\n<tool_call>{\"name\":\"get\",\"arguments\":{\"s\":\"}\\\"{\"}}</tool_call>",
+     "|Let me see.\n|0:get={\"s\":\"}\\\"{\"}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"get\",\"arguments\":{}}</"
+     "tool_call>\n<tool_call>{\"name\":\"other\",\"arguments\":[1]}"
+     "</tool_call>",
+     "|0:get={}|1:other=[1]"},
+    {HERMES, "<tool_call>{\"arguments\":{\"a\":[{}]},\"id\":3,\"name\":\"get\"}</tool_call>",
+     "|0:get={\"a\":[{}]}"},
+    {HERMES, "<tool_call>{\"name\":\"get\"}</tool_call>", "|0:get={}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"g\\u0065t\",\"parameters\":{\"\xc3\xa9\":\"\xe2\x82\xac\"}}</"
+     "tool_call> done",
+     "|0:get={\"\xc3\xa9\":\"\xe2\x82\xac\"}|done"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":", "|0:get={\"a\":"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arg", "|0:get={}"},
+    {HERMES, "<tool_call>{\"nam", "|<tool_call>{\"nam"},
+    {HERMES, "<tool_call>no json</tool_call>", "|<tool_call>no json</tool_call>"},
+    {HERMES, "<tool_call>{\"name\":7}</tool_call>", "|<tool_call>{\"name\":7}</tool_call>"},
+    {HERMES, "<tool_call>{}</tool_call>", "|<tool_call>{}</tool_call>"},
+    {HERMES, "a <tool_cal b <tool", "|a <tool_cal b <tool"},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":\"x\"}</tool_call>", "|0:get=\"x\""},
+    {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":12 }</tool_call>", "|0:get=12"},
+    {LLAMA, "{\"name\": \"get\", \"parameters\": {\"a\": 1}}", "|0:get={\"a\": 1}"},
+    {LLAMA, "<|python_tag|>{\"name\": \"get\", \"parameters\": {}}", "|0:get={}"},
+    {LLAMA, " {\"name\":\"get\",\"parameters\":{}}; {\"name\":\"put\",\"parameters\":{\"b\":2}}",
+     "|0:get={}|1:put={\"b\":2}"},
+    {LLAMA, "{\"name\": \"nobody\", \"parameters\": {}}",
+     "|{\"name\": \"nobody\", \"parameters\": {}}"},
+    {LLAMA, "{\"answer\": 42}", "|{\"answer\": 42}"},
+    {LLAMA, "I say {\"name\": \"get\", \"parameters\": {}}",
+     "|I say {\"name\": \"get\", \"parameters\": {}}"},
+    {LLAMA, "<|python_tag|>brave.call(q=\"x\")", "|<|python_tag|>brave.call(q=\"x\")"},
+    {LLAMA, "{\"name\":\"get\",\"parameters\":{}} and so on", "|0:get={}|and so on"},
+    {MISTRAL, "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"a\": 1}}]", "|0:get={\"a\": 1}"},
+    {MISTRAL,
+     "[TOOL_CALLS] [{\"name\":\"get\",\"arguments\":{}}, "
+     "{\"name\":\"put\",\"arguments\":{\"x\":\"]\"}}]",
+     "|0:get={}|1:put={\"x\":\"]\"}"},
+    {MISTRAL, "Sure. [TOOL_CALLS]get[ARGS]{\"a\": {}}", "|Sure. |0:get={\"a\": {}}"},
+    {MISTRAL, "[TOOL_CALLS]get{\"a\":1}[TOOL_CALLS]put[CALL_ID]abc123xyz[ARGS]{}",
+     "|0:get={\"a\":1}|1:put={}"},
+    {MISTRAL, "[TOOL_CALLS]get then", "|[TOOL_CALLS]get then"},
+    {MISTRAL, "[TOOL_CALLS][]", "|[TOOL_CALLS][]"},
+    {MISTRAL, "[TOOL_C", "|[TOOL_C"},
+};
+
+static void test_formats_however_they_are_cut(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t step = 0; step < 14; step++) {
+            struct heard heard;
+            parse(cases[i].format, cases[i].text, step, &heard);
+            if (strcmp(heard.text.data, cases[i].heard) != 0)
+                fail_msg("%s, by %zu: %s", cases[i].text, step, heard.text.data);
+            str_deinit(&heard.text);
+        }
+    }
+}
+
+static void test_arguments_stream(void **state)
+{
+    (void)state;
+    struct heard heard;
+    parse(HERMES,
+          "<tool_call>{\"name\":\"get\",\"arguments\":{\"text\":\"a long one\"}}</tool_call>", 4,
+          &heard);
+    assert_true(heard.arguments >= 5);
+    str_deinit(&heard.text);
+}
+
+static void test_what_is_held_is_bounded(void **state)
+{
+    (void)state;
+    static const char begin[] = "<tool_call>{\"x\":\"";
+    char *text = malloc(TOOL_MAX_HELD_BYTES + 100);
+    assert_non_null(text);
+    memset(text, 'a', TOOL_MAX_HELD_BYTES + 99);
+    text[TOOL_MAX_HELD_BYTES + 99] = 0;
+    memcpy(text, begin, strlen(begin));
+    struct heard heard;
+    parse(HERMES, text, 1000, &heard);
+    assert_string_equal(heard.text.data + 1, text);
+    str_deinit(&heard.text);
+    free(text);
+}
+
+static void test_calls_are_bounded(void **state)
+{
+    (void)state;
+    struct str text;
+    struct heard heard;
+    char last[16];
+    str_init(&text, 1u << 20);
+    for (int i = 0; i <= TOOL_MAX_CALLS; i++)
+        str_add(&text, "<tool_call>{\"name\":\"get\"}</tool_call>");
+    parse(HERMES, text.data, 0, &heard);
+    snprintf(last, sizeof last, "|%d:", TOOL_MAX_CALLS - 1);
+    assert_non_null(strstr(heard.text.data, last));
+    assert_non_null(strstr(heard.text.data, "|<tool_call>{\"name\":\"get\"}</tool_call>"));
+    str_deinit(&heard.text);
+    str_deinit(&text);
+}
+
+static void test_a_name_over_its_limit_is_no_call(void **state)
+{
+    (void)state;
+    char text[CALL_SCAN_MAX_NAME + 64] = "<tool_call>{\"name\":\"";
+    memset(text + strlen(text), 'n', CALL_SCAN_MAX_NAME);
+    strcpy(text + 20 + CALL_SCAN_MAX_NAME, "\"}");
+    struct heard heard;
+    parse(HERMES, text, 7, &heard);
+    assert_string_equal(heard.text.data + 1, text);
+    str_deinit(&heard.text);
+}
+
+static void test_formats_of_templates(void **state)
+{
+    (void)state;
+    assert_int_equal(tool_format_of("...\n<tool_call>\n{\"name\": "), HERMES);
+    assert_int_equal(tool_format_of("[AVAILABLE_TOOLS] ... [TOOL_CALLS] ["), MISTRAL);
+    assert_int_equal(tool_format_of("<|start_header_id|> '\"parameters\": '"), LLAMA);
+    assert_int_equal(tool_format_of("<tool_call>\n<function="), TOOL_FORMAT_NONE);
+    assert_int_equal(tool_format_of("<|start_header_id|>"), TOOL_FORMAT_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats_however_they_are_cut),
+        cmocka_unit_test(test_arguments_stream),
+        cmocka_unit_test(test_what_is_held_is_bounded),
+        cmocka_unit_test(test_calls_are_bounded),
+        cmocka_unit_test(test_a_name_over_its_limit_is_no_call),
+        cmocka_unit_test(test_formats_of_templates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

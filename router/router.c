@@ -6,9 +6,11 @@
 #include "router/admin.h"
 #include "router/dispatch.h"
 #include "router/grpc_api.h"
+#include "router/openai/openai_api.h"
 #include "router/registry_service.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #define STOP_GRACE_US 1000000u /* for statuses to reach clients */
 #define MORE_CALLS    1024u    /* of other services: health, registrations */
@@ -29,6 +31,8 @@ struct router {
     struct rpc_bytes descriptors[2];
     struct rpc_server *server;
     struct http_server *http;
+    struct openai_api openai;
+    struct http_server *front; /* of clients; NULL: none was asked for */
 };
 
 static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
@@ -124,11 +128,49 @@ static enum status start_http(struct router *router, struct error *err)
     return http_server_start(&http, &router->http, err);
 }
 
+/* Every body may be as large as its text, escaped, and all that comes with it. */
+static size_t body_limit(const struct router_config *config)
+{
+    return 2 * (size_t)config->max_text_bytes + REQUEST_MORE_BYTES;
+}
+
+static enum status start_front(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    if (!*config->http_listen)
+        return STATUS_OK;
+    router->openai = (struct openai_api){.dispatch = router->dispatch,
+                                         .model = &router->model,
+                                         .metrics = &router->metrics,
+                                         .board = &router->board,
+                                         .default_deadline_us = config->default_deadline_us,
+                                         .max_body_bytes = body_limit(config),
+                                         .max_answer_bytes = config->client_buffer_bytes,
+                                         .created_s = (uint64_t)time(NULL)};
+    struct http_server_config http = {.listen = config->http_listen,
+                                      .context = &router->openai,
+                                      .refuse = openai_refused,
+                                      .threads = config->http_threads,
+                                      .max_connections = config->max_connections,
+                                      .turns_away = true,
+                                      .max_body_bytes = body_limit(config),
+                                      .max_bodies_bytes = config->receive_memory_bytes,
+                                      .max_unsent_bytes = config->client_buffer_bytes,
+                                      .max_all_unsent_bytes = config->client_buffers_bytes,
+                                      .stall_us = config->client_linger_us};
+    http.routes = openai_routes(&http.route_count);
+    return http_server_start(&http, &router->front, err);
+}
+
 static void stop_dispatch(struct router *router)
 {
     dispatch_stop(router->dispatch);
     if (router->server)
         rpc_server_stop(router->server, STOP_GRACE_US);
+    /* Its exchanges tell the dispatcher when they are over. */
+    if (router->front)
+        http_server_drain(router->front, STOP_GRACE_US);
+    http_server_stop(router->front);
     dispatch_destroy(router->dispatch);
 }
 
@@ -164,14 +206,19 @@ enum status router_start(const struct router_config *config, struct router **out
     status = start_server(router, err);
     if (status != STATUS_OK)
         goto fail_dispatch;
+    status = start_front(router, err);
+    if (status != STATUS_OK)
+        goto fail_dispatch;
     status = start_http(router, err);
     if (status != STATUS_OK)
         goto fail_dispatch;
     rpc_server_set_serving(router->server, true);
     log_info("router",
-             "model=%s context=%u vocab=%u tokenizer=%d address=%s metrics=%s msg=\"serving\"",
+             "model=%s context=%u vocab=%u tokenizer=%d chat=%d address=%s http=%s metrics=%s "
+             "msg=\"serving\"",
              router->model.name, router->model.limits.context, router->model.limits.vocab,
-             router->model.limits.has_tokenizer, rpc_server_address(router->server),
+             router->model.limits.has_tokenizer, router->model.chat != NULL,
+             rpc_server_address(router->server), router_http_address(router),
              http_server_address(router->http));
     *out = router;
     return STATUS_OK;
@@ -195,6 +242,11 @@ fail_router:
 const char *router_address(const struct router *router)
 {
     return rpc_server_address(router->server);
+}
+
+const char *router_http_address(const struct router *router)
+{
+    return router->front ? http_server_address(router->front) : "";
 }
 
 const char *router_metrics_address(const struct router *router)

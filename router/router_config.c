@@ -6,11 +6,21 @@
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 
+static enum status check_http_listen(const char *listen, struct error *err)
+{
+    return *listen ? http_check_listen(listen, err) : STATUS_OK;
+}
+
 #define AT(field) CONFIG_AT(struct router_config, field)
 static const struct config_setting settings[] = {
     {"listen", CONFIG_STRING, AT(listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of the gRPC server, for clients and for workers that register",
      .check = rpc_check_listen},
+    {"http-listen", CONFIG_STRING, AT(http_listen), "", .value = "HOST:PORT",
+     .help = "Address of the OpenAI-compatible HTTP server, for clients; empty: none",
+     .check = check_http_listen},
+    {"http-threads", CONFIG_U64, AT(http_threads), "2", "1", "16",
+     .help = "Threads that read HTTP requests and tokenize them"},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz and /status", .check = http_check_listen},
     {"model", CONFIG_STRING, AT(model_dir), .required = true, .value = "DIR",

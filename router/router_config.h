@@ -6,6 +6,8 @@
 
 struct router_config {
     char listen[128], metrics_listen[128];
+    char http_listen[128]; /* "": none */
+    uint32_t http_threads;
     char model_dir[1024], model_name[128];
     uint32_t ready_fd;                /* 0: none */
     uint32_t max_requests, max_queue; /* calls at once; of those, without a place */

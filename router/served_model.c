@@ -1,5 +1,6 @@
 #include "router/served_model.h"
 
+#include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/model_config/model_files.h"
 
@@ -18,6 +19,24 @@ static enum status open_tokenizer(const char *dir, struct tokenizer **tokenizer,
     if (access(path, F_OK))
         return STATUS_OK;
     return tokenizer_open(path, tokenizer, err);
+}
+
+/* One that can't be used is no reason not to serve: completions work. */
+static void open_chat_template(const char *dir, struct served_model *model)
+{
+    struct error why;
+    enum status status = chat_template_open(dir, &model->chat, &why);
+    if (status == STATUS_OK)
+        return;
+    char quoted[600];
+    model->chat = NULL;
+    if (status == STATUS_NOT_FOUND)
+        log_info("served_model", "model=%s msg=\"no chat template: completions only\"",
+                 model->name);
+    else
+        log_error("served_model",
+                  "model=%s why=%s msg=\"the chat template can't be used: completions only\"",
+                  model->name, log_quote(why.text, quoted, sizeof quoted));
 }
 
 enum status served_model_open(const char *dir, const char *name, struct served_model *out,
@@ -41,6 +60,7 @@ enum status served_model_open(const char *dir, const char *name, struct served_m
                                           .vocab = config.shape.vocab,
                                           .has_tokenizer = model.tokenizer != NULL,
                                           .defaults = config.defaults};
+    open_chat_template(dir, &model);
     model.config_hash = model_file_hash(dir, "config.json");
     model.tokenizer_hash = model_file_hash(dir, "tokenizer.json");
     *out = model;
@@ -50,6 +70,8 @@ enum status served_model_open(const char *dir, const char *name, struct served_m
 
 void served_model_close(struct served_model *model)
 {
+    chat_template_close(model->chat);
+    model->chat = NULL;
     tokenizer_close(model->tokenizer);
     model->tokenizer = NULL;
 }

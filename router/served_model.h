@@ -1,8 +1,9 @@
 /* The one model that this router serves, from its folder: config.json, generation_config.json and, where there is one,
- * tokenizer.json. No weights. Immutable after opening; any thread. */
+ * tokenizer.json and a chat template. No weights. Immutable after opening; any thread. */
 #ifndef BATON_ROUTER_SERVED_MODEL_H
 #define BATON_ROUTER_SERVED_MODEL_H
 
+#include "common/chat/chat_template.h"
 #include "common/text/tokenizer.h"
 #include "router/request_parse.h"
 
@@ -11,6 +12,7 @@ struct served_model {
     struct request_model limits;
     uint64_t config_hash, tokenizer_hash; /* of the files; 0: not there */
     struct tokenizer *tokenizer;          /* NULL: token ids only */
+    struct chat_template *chat;           /* NULL: none that can be used */
 };
 
 /* `name`: "" for the folder's. The sentence names the file. */

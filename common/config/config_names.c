@@ -46,6 +46,8 @@ static const char *const known[] = {
     "BATON_HEARTBEAT",
     "BATON_HELLO_TIMEOUT",
     "BATON_HTTP",
+    "BATON_HTTP_LISTEN",
+    "BATON_HTTP_THREADS",
     "BATON_IGNORE_EOS",
     "BATON_INTERFACE",
     "BATON_ISA",

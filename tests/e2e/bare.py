@@ -19,6 +19,7 @@ class Bare:
         assert line, f"{program} ended with {self.process.wait(60)}"
         told = json.loads(line)
         self.grpc, self.http, self.pid = told["address"], told["metrics"], self.process.pid
+        self.front = told.get("http")  # a router's, with --http-listen
 
     def cpu_seconds(self):
         fields = open(f"/proc/{self.pid}/stat").read().rsplit(") ", 1)[1].split()

@@ -1,0 +1,31 @@
+/* The public HTTP door: routes of OpenAI's interface, and those around it
+ * (/tokenize, /health, /metrics). Handlers run on the loops of the HTTP server:
+ * they read, refuse, tokenize, and hand valid requests to the dispatcher, as
+ * grpc_api does on rpc threads; what comes back goes out through openai_call.h.
+ */
+#ifndef BATON_ROUTER_OPENAI_OPENAI_API_H
+#define BATON_ROUTER_OPENAI_OPENAI_API_H
+
+#include "common/http/http_server.h"
+#include "router/dispatch.h"
+#include "router/openai/openai_request.h"
+#include "router/served_model.h"
+
+struct openai_api {
+    struct dispatch *dispatch;
+    const struct served_model *model;
+    struct router_metrics *metrics;
+    struct status_board *board;
+    uint64_t default_deadline_us; /* of requests that come without
+                                   x-request-timeout-ms; 0: none */
+    size_t max_body_bytes;
+    size_t max_answer_bytes; /* of one object */
+    uint64_t created_s;      /* when this router began to serve */
+};
+
+/* For http_server_config, whose context is the api. */
+const struct http_route *openai_routes(size_t *count);
+void openai_refused(void *context, struct http_exchange *exchange,
+                    const struct http_refusal *refusal, struct http_reply *reply);
+
+#endif

@@ -1,0 +1,16 @@
+/* What goes out of a call, and how its parts meet. Internal to openai_call*.c.
+ */
+#ifndef BATON_ROUTER_OPENAI_OPENAI_CALL_OUT_H
+#define BATON_ROUTER_OPENAI_OPENAI_CALL_OUT_H
+
+#include "router/openai/openai_call.h"
+
+/* openai_call.c: the dispatcher has let go of a prompt; lets it let go, once.
+ */
+void openai_call_gone(struct client_gone *gone);
+void openai_call_release(struct openai_call_prompt *prompt, uint64_t request, enum rpc_code code);
+
+/* openai_call_out.c: of the parsers, whose context is the choice. */
+void openai_call_event(void *context, const struct tool_event *event);
+
+#endif

@@ -1,0 +1,92 @@
+#include "router/openai/openai_render.h"
+
+#include "common/chat/chat_encode.h"
+#include "common/chat/chat_request.h"
+#include "router/openai/openai_record.h"
+
+#include <sys/time.h>
+#include <time.h>
+
+#define RECORD_BYTES (64u << 20) /* bodies are bounded before */
+
+enum tool_format openai_tool_format(const struct served_model *model)
+{
+    return model->chat ? tool_format_of(chat_template_source(model->chat)) : TOOL_FORMAT_NONE;
+}
+
+static struct template_time local_time(void)
+{
+    struct timeval now;
+    struct tm tm;
+    gettimeofday(&now, NULL);
+    localtime_r(&now.tv_sec, &tm);
+    return (struct template_time){.year = tm.tm_year + 1900,
+                                  .month = tm.tm_mon + 1,
+                                  .day = tm.tm_mday,
+                                  .hour = tm.tm_hour,
+                                  .minute = tm.tm_min,
+                                  .second = tm.tm_sec,
+                                  .microsecond = (int)now.tv_usec};
+}
+
+static enum reason encode(const struct served_model *model, const struct chat_prompt *prompt,
+                          struct token_ids *ids, struct error *err)
+{
+    if (prompt->length > model->limits.max_text_bytes) {
+        error_set(err, STATUS_LIMIT,
+                  "the prompt that the chat template makes has %zu bytes, over the limit of %llu",
+                  prompt->length, (unsigned long long)model->limits.max_text_bytes);
+        return REASON_TEXT_TOO_LONG;
+    }
+    enum status status = chat_encode(model->tokenizer, prompt, ids, err);
+    if (status == STATUS_OK)
+        return request_check_ids(&model->limits, "tokenized text", ids->data, ids->count, err);
+    if (ids->count < ids->limit_count)
+        return REASON_MALFORMED;
+    error_set(err, status, "the conversation has more tokens than the model's context, which is %u",
+              model->limits.context);
+    return REASON_CONTEXT_LENGTH_EXCEEDED;
+}
+
+static enum reason render(const struct served_model *model, const struct json_value *record,
+                          struct token_ids *ids, struct error *err)
+{
+    struct chat_request request = {.openai = true, .now = local_time()};
+    struct chat_prompt prompt;
+    enum status status = chat_request_read(record, &request, err);
+    if (status != STATUS_OK)
+        return REASON_MALFORMED;
+    status = chat_template_render(model->chat, &request, &prompt, NULL, err);
+    if (status != STATUS_OK)
+        return REASON_CHAT_REFUSED;
+    enum reason reason = encode(model, &prompt, ids, err);
+    chat_prompt_deinit(&prompt);
+    return reason;
+}
+
+enum reason openai_render(const struct served_model *model, const struct openai_request *request,
+                          struct token_ids *ids, struct error *err)
+{
+    static const struct json_limits limits = {.max_bytes = RECORD_BYTES, .max_depth = 1000};
+    if (!model->chat || !model->tokenizer) {
+        error_set(err, STATUS_UNSUPPORTED,
+                  "model \"%s\" has no chat template that can be used: /v1/completions takes text",
+                  model->name);
+        return REASON_NO_CHAT_TEMPLATE;
+    }
+    if (request->tools && openai_tool_format(model) == TOOL_FORMAT_NONE) {
+        error_set(err, STATUS_UNSUPPORTED, "tools: how model \"%s\" writes calls is not known",
+                  model->name);
+        return REASON_UNSUPPORTED_PARAMETER;
+    }
+    struct str text;
+    struct json *json = NULL;
+    str_init(&text, RECORD_BYTES);
+    openai_record_write(request, &text);
+    enum status status = json_parse(text.data, text.length, limits, &json, err);
+    enum reason reason =
+        status == STATUS_OK ? render(model, json_root(json), ids, err) : REASON_MALFORMED;
+    json_destroy(json);
+    str_deinit(&text);
+    return reason;
+}

@@ -1,0 +1,176 @@
+#include "common/base/str.h"
+#include "router/openai/openai_api.h"
+#include "router/openai/openai_models.h"
+#include "router/openai/openai_reply.h"
+#include "router/openai/openai_submit.h"
+#include "router/openai/openai_tokens_api.h"
+#include "router/router_metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void handle_completions(void *context, struct http_exchange *exchange)
+{
+    openai_submit(context, exchange, OPENAI_COMPLETION);
+}
+
+static void handle_chat(void *context, struct http_exchange *exchange)
+{
+    openai_submit(context, exchange, OPENAI_CHAT);
+}
+
+static void handle_models(void *context, struct http_exchange *exchange)
+{
+    const struct openai_api *api = context;
+    const struct request_model *models[] = {&api->model->limits};
+    char name[REQUEST_MAX_ID_BYTES + 1];
+    struct str body;
+    openai_request_name(exchange, name);
+    str_init(&body, api->max_answer_bytes);
+    openai_models_json(&body, models, 1, api->created_s);
+    openai_reply_json(exchange, name, &body);
+    str_deinit(&body);
+}
+
+/* Names may hold slashes. */
+static void handle_model(void *context, struct http_exchange *exchange)
+{
+    const struct openai_api *api = context;
+    char name[REQUEST_MAX_ID_BYTES + 1];
+    struct error why;
+    const char *asked = http_exchange_path(exchange) + strlen("/v1/models/");
+    openai_request_name(exchange, name);
+    enum reason reason = request_check_model(&api->model->limits, asked, &why);
+    if (reason) {
+        openai_reply_error(exchange, name, reason, "model", why.text);
+        return;
+    }
+    struct str body;
+    str_init(&body, api->max_answer_bytes);
+    openai_model_json(&body, &api->model->limits, api->created_s);
+    str_add(&body, "\n");
+    openai_reply_json(exchange, name, &body);
+    str_deinit(&body);
+}
+
+static void refuse_kind(struct http_exchange *exchange, const char *what)
+{
+    char name[REQUEST_MAX_ID_BYTES + 1];
+    openai_request_name(exchange, name);
+    openai_reply_error(exchange, name, REASON_UNSUPPORTED_PARAMETER, NULL, what);
+}
+
+static void handle_embeddings(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    refuse_kind(exchange, "embeddings are not offered: this server completes text");
+}
+
+static void handle_media(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    refuse_kind(exchange, "images and audio are not offered: this server completes text");
+}
+
+static void handle_lora(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    refuse_kind(exchange, "LoRA adapters are not offered");
+}
+
+/* ----------------------------------------------------------------------------------
+ * for machines */
+
+static void reply_text(struct http_exchange *exchange, int status, const char *text)
+{
+    struct http_reply reply;
+    http_reply_init(&reply, 256);
+    reply.status = status;
+    reply.content_type = "text/plain; charset=utf-8";
+    str_add(&reply.body, text);
+    (void)!http_exchange_reply(exchange, &reply);
+    http_reply_deinit(&reply);
+}
+
+/* Somebody can decode, and we aren't on our way out. */
+static bool is_ready(struct openai_api *api)
+{
+    return !status_board_draining(api->board) && gauge_value(api->metrics->workers_up[1]) > 0;
+}
+
+static void handle_live(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    reply_text(exchange, 200, "ok\n");
+}
+
+static void handle_ready(void *context, struct http_exchange *exchange)
+{
+    bool ready = is_ready(context);
+    reply_text(exchange, ready ? 200 : 503, ready ? "ok\n" : "no decode worker, or draining\n");
+}
+
+static void handle_metrics(void *context, struct http_exchange *exchange)
+{
+    struct openai_api *api = context;
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    reply.status = 200;
+    reply.content_type = METRICS_CONTENT_TYPE;
+    metrics_render(api->metrics->metrics, &reply.body);
+    (void)!http_exchange_reply(exchange, &reply);
+    http_reply_deinit(&reply);
+}
+
+static void handle_version(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    struct str body;
+    str_init(&body, 128);
+    str_add(&body, "{\"version\":\"" BATON_VERSION "\"}\n");
+    openai_reply_json(exchange, NULL, &body);
+    str_deinit(&body);
+}
+
+const struct http_route *openai_routes(size_t *count)
+{
+    static const struct http_route routes[] = {
+        {"/v1/chat/completions", HTTP_POST, handle_chat},
+        {"/v1/completions", HTTP_POST, handle_completions},
+        {"/v1/models", HTTP_GET, handle_models},
+        {"/v1/models/*", HTTP_GET, handle_model},
+        {"/tokenize", HTTP_POST, openai_handle_tokenize},
+        {"/detokenize", HTTP_POST, openai_handle_detokenize},
+        {"/health", HTTP_GET, handle_ready},
+        {"/ready", HTTP_GET, handle_ready},
+        {"/live", HTTP_GET, handle_live},
+        {"/metrics", HTTP_GET, handle_metrics},
+        {"/version", HTTP_GET, handle_version},
+        {"/v1/embeddings", HTTP_POST, handle_embeddings},
+        {"/v1/images/*", HTTP_POST, handle_media},
+        {"/v1/audio/*", HTTP_POST, handle_media},
+        {"/v1/load_lora_adapter", HTTP_POST, handle_lora},
+        {"/v1/unload_lora_adapter", HTTP_POST, handle_lora},
+    };
+    *count = sizeof routes / sizeof *routes;
+    return routes;
+}
+
+static const char *type_of(int status)
+{
+    if (status == 404)
+        return "not_found_error";
+    if (status == 503)
+        return "overloaded_error";
+    return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+void openai_refused(void *context, struct http_exchange *exchange,
+                    const struct http_refusal *refusal, struct http_reply *reply)
+{
+    (void)context;
+    (void)exchange;
+    reply->content_type = "application/json";
+    openai_error_json_of(&reply->body, type_of(refusal->status), refusal->code, refusal->why.text);
+    str_add(&reply->body, "\n");
+}

@@ -1,0 +1,185 @@
+#include "router/openai/openai_submit.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/rng.h"
+#include "common/base/str.h"
+#include "router/openai/openai_call.h"
+#include "router/openai/openai_render.h"
+#include "router/openai/openai_reply.h"
+#include "router/prompt_tokens.h"
+#include "router/router_metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define RECORD_MORE 4 /* a record's bytes, for each of the body's: escapes grow */
+
+/* One body on its way in. */
+struct submission {
+    struct openai_api *api;
+    struct http_exchange *exchange;
+    struct openai_request request;
+    struct openai_call *call;
+    struct request **requests; /* [prompt_count], as far as they were made */
+    size_t made;
+    uint64_t arrival_us, deadline_us;
+    char name[REQUEST_MAX_ID_BYTES + 1];
+    struct openai_refusal refusal;
+};
+
+void openai_request_name(struct http_exchange *exchange, char name[REQUEST_MAX_ID_BYTES + 1])
+{
+    const char *given = http_exchange_header(exchange, "x-request-id");
+    if (given && *given && request_id_valid(given))
+        str_copy(name, REQUEST_MAX_ID_BYTES + 1, given);
+    else
+        snprintf(name, REQUEST_MAX_ID_BYTES + 1, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
+                 rng_entropy());
+}
+
+static uint64_t deadline_of(const struct openai_api *api, struct http_exchange *exchange,
+                            uint64_t now_us)
+{
+    const char *header = http_exchange_header(exchange, "x-request-timeout-ms");
+    uint64_t milliseconds;
+    if (header && str_to_u64(header, 1, UINT32_MAX, &milliseconds))
+        return now_us + milliseconds * 1000;
+    return api->default_deadline_us ? now_us + api->default_deadline_us : UINT64_MAX;
+}
+
+/* The request for one prompt, whose ids are known. */
+static enum reason make_request(struct submission *s, struct request_params *params,
+                                const uint32_t *ids, size_t count)
+{
+    const struct served_model *model = s->api->model;
+    openai_request_fill(&s->request, &model->limits, count, params);
+    enum reason reason = request_fit(&model->limits, count, params, &s->refusal.err);
+    if (!reason && !s->request.stream)
+        reason = request_fit_once(count, params, &s->refusal.err);
+    if (reason)
+        return reason;
+    if (!s->made || snprintf(params->id, sizeof params->id, "%s-%zu", s->name, s->made) >=
+                        (int)sizeof params->id)
+        str_copy(params->id, sizeof params->id, s->name);
+    struct request_source source = {.params = params,
+                                    .tokenizer = model->tokenizer,
+                                    .prompt = ids,
+                                    .prompt_count = count,
+                                    .client = openai_call_client(s->call, (uint32_t)s->made),
+                                    .once = !s->request.stream,
+                                    .arrival_us = s->arrival_us,
+                                    .deadline_us = s->deadline_us};
+    s->requests[s->made] = request_create(&source);
+    if (s->requests[s->made]) {
+        s->made++;
+        return REASON_NONE;
+    }
+    error_set(&s->refusal.err, STATUS_LIMIT, "out of memory");
+    return REASON_INTERNAL;
+}
+
+static enum reason make_prompt(struct submission *s, const struct openai_prompt *prompt)
+{
+    const struct served_model *model = s->api->model;
+    struct request_params *params = malloc(sizeof *params);
+    struct token_ids ids;
+    if (!params)
+        return REASON_INTERNAL;
+    token_ids_init(&ids, (size_t)model->limits.context + 1);
+    enum reason reason = request_parse(openai_request_message(&s->request, prompt), &model->limits,
+                                       params, &s->refusal.err);
+    if (!reason && params->text)
+        reason = prompt_tokens_make(model, params->text, params->add_special_tokens, &ids,
+                                    &s->refusal.err);
+    if (!reason && params->text)
+        reason = make_request(s, params, ids.data, ids.count);
+    else if (!reason)
+        reason = make_request(s, params, params->token_ids, params->token_count);
+    token_ids_deinit(&ids);
+    free(params);
+    return reason;
+}
+
+static enum reason make_chat(struct submission *s)
+{
+    struct token_ids ids;
+    token_ids_init(&ids, (size_t)s->api->model->limits.context + 1);
+    enum reason reason = openai_render(s->api->model, &s->request, &ids, &s->refusal.err);
+    struct openai_prompt prompt = {.ids = ids.data, .id_count = ids.count};
+    if (!reason)
+        reason = make_prompt(s, &prompt);
+    token_ids_deinit(&ids);
+    return reason;
+}
+
+static enum reason make_requests(struct submission *s)
+{
+    s->call = openai_call_create(s->api, s->exchange, &s->request, s->name);
+    if (s->call)
+        s->requests = calloc(s->call->prompt_count, sizeof *s->requests);
+    if (!s->requests) {
+        error_set(&s->refusal.err, STATUS_LIMIT, "out of memory");
+        return REASON_INTERNAL;
+    }
+    /* Before the work of tokenizing: an overloaded router must refuse cheaply. */
+    enum reason reason = openai_call_admit(s->call);
+    if (reason) {
+        error_set(&s->refusal.err, STATUS_LIMIT, "%s", reason_when(reason));
+        return reason;
+    }
+    if (s->request.kind == OPENAI_CHAT)
+        return make_chat(s);
+    for (size_t i = 0; i < s->request.prompt_count && !reason; i++)
+        reason = make_prompt(s, &s->request.prompts[i]);
+    return reason;
+}
+
+/* All of them, or none. */
+static void submit(struct submission *s)
+{
+    struct openai_call *call = s->call;
+    bool watched = openai_call_watch(call);
+    for (size_t i = 0; i < s->made; i++)
+        call->prompts[i].request = dispatch_submit(s->api->dispatch, s->requests[i]);
+    if (!watched)
+        openai_call_leave(call, RPC_CANCELLED);
+}
+
+static void refuse(struct submission *s, enum reason reason)
+{
+    struct openai_refusal *refusal = &s->refusal;
+    if (!*refusal->param)
+        openai_request_param(s->request.kind, reason, refusal->err.text, refusal->param);
+    log_debug("openai", "req=%s reason=%s msg=\"refused\"", s->name, reason_name(reason));
+    router_metrics_ended(s->api->metrics, reason);
+    openai_reply_error(s->exchange, s->name, reason, refusal->param, refusal->err.text);
+    for (size_t i = 0; i < s->made; i++)
+        request_destroy(s->requests[i]);
+    if (s->call)
+        openai_call_leave(s->call, RPC_OK);
+}
+
+void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind)
+{
+    struct submission s = {.api = api, .exchange = exchange, .arrival_us = clock_now_us()};
+    const struct str *body = http_exchange_body(exchange);
+    openai_request_name(exchange, s.name);
+    s.deadline_us = deadline_of(api, exchange, s.arrival_us);
+    s.request.kind = kind;
+    if (!openai_request_read(&s.request, kind, body->data, body->length, api->max_body_bytes,
+                             &s.refusal)) {
+        refuse(&s, s.refusal.reason);
+        return;
+    }
+    enum reason reason = make_requests(&s);
+    if (reason)
+        refuse(&s, reason);
+    else
+        submit(&s);
+    if (s.call)
+        openai_call_unref(s.call);
+    free(s.requests);
+    openai_request_deinit(&s.request);
+}

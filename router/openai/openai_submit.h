@@ -1,0 +1,13 @@
+/* A body for completions becomes requests of the dispatcher's, or a refusal. On
+ * the HTTP loop that received it. */
+#ifndef BATON_ROUTER_OPENAI_OPENAI_SUBMIT_H
+#define BATON_ROUTER_OPENAI_OPENAI_SUBMIT_H
+
+#include "router/openai/openai_api.h"
+
+void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind);
+
+/* The client's x-request-id, or a new one. */
+void openai_request_name(struct http_exchange *exchange, char name[REQUEST_MAX_ID_BYTES + 1]);
+
+#endif

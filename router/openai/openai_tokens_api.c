@@ -1,0 +1,125 @@
+#include "router/openai/openai_tokens_api.h"
+
+#include "common/text/detokenizer.h"
+#include "router/openai/openai_render.h"
+#include "router/openai/openai_reply.h"
+#include "router/openai/openai_submit.h"
+#include "router/openai/openai_tokens.h"
+#include "router/prompt_tokens.h"
+
+#define SPECIAL_TOKENS 64 /* that a tokenizer puts around a text */
+
+static const char *token_text(const void *context, uint32_t id, size_t *length)
+{
+    return tokenizer_token_bytes(context, id, length);
+}
+
+static enum reason make_tokens(const struct openai_api *api, const struct openai_tokenize *asked,
+                               struct token_ids *ids, struct error *err)
+{
+    const struct request_model *limits = &api->model->limits;
+    enum reason reason = request_check_model(limits, asked->model, err);
+    if (!reason)
+        reason = request_check_text(limits, asked->prompt ? asked->prompt : "", err);
+    if (reason)
+        return reason;
+    if (!asked->prompt)
+        return openai_render(api->model, &asked->chat, ids, err);
+    return prompt_tokens_make(api->model, asked->prompt, asked->add_special_tokens, ids, err);
+}
+
+static void answer_tokenize(struct openai_api *api, struct http_exchange *exchange,
+                            const char *name, const struct openai_tokenize *asked)
+{
+    struct error err;
+    struct token_ids ids;
+    struct str body;
+    struct openai_token_strings strings = {token_text, api->model->tokenizer};
+    /* Not of the context: counting is a use of this. No more than a token a byte,
+   * and the special ones. */
+    token_ids_init(&ids, (size_t)api->model->limits.max_text_bytes + SPECIAL_TOKENS);
+    str_init(&body, api->max_answer_bytes);
+    enum reason reason = make_tokens(api, asked, &ids, &err);
+    if (!reason) {
+        openai_tokenize_json(&body, ids.data, ids.count, api->model->limits.context,
+                             asked->token_strings ? &strings : NULL);
+        reason = body.truncated ? REASON_ANSWER_TOO_LARGE : REASON_NONE;
+        error_set(&err, STATUS_LIMIT,
+                  "%zu tokens are too many for one answer: ask for less at once", ids.count);
+    }
+    if (reason)
+        openai_reply_error(exchange, name, reason, asked->prompt ? "prompt" : "messages", err.text);
+    else
+        openai_reply_json(exchange, name, &body);
+    str_deinit(&body);
+    token_ids_deinit(&ids);
+}
+
+void openai_handle_tokenize(void *context, struct http_exchange *exchange)
+{
+    struct openai_api *api = context;
+    char name[REQUEST_MAX_ID_BYTES + 1];
+    struct openai_refusal refusal;
+    struct openai_tokenize asked;
+    const struct str *body = http_exchange_body(exchange);
+    openai_request_name(exchange, name);
+    if (!openai_tokenize_read(&asked, body->data, body->length, api->max_body_bytes, &refusal)) {
+        openai_reply_error(exchange, name, refusal.reason, refusal.param, refusal.err.text);
+        return;
+    }
+    answer_tokenize(api, exchange, name, &asked);
+    openai_tokenize_deinit(&asked);
+}
+
+static enum reason make_text(const struct openai_api *api, const struct openai_detokenize *asked,
+                             struct str *text, struct error *err)
+{
+    enum reason reason = request_check_model(&api->model->limits, asked->model, err);
+    if (!reason)
+        reason = request_check_text(&api->model->limits, "", err);
+    if (reason)
+        return reason;
+    switch (
+        detokenizer_decode(api->model->tokenizer, asked->ids, asked->id_count, false, text, err)) {
+    case STATUS_OK: return REASON_NONE;
+    case STATUS_LIMIT: return REASON_ANSWER_TOO_LARGE;
+    default: return REASON_INVALID_TOKEN_ID;
+    }
+}
+
+static void answer_detokenize(struct openai_api *api, struct http_exchange *exchange,
+                              const char *name, const struct openai_detokenize *asked)
+{
+    struct error err;
+    struct str text, body;
+    str_init(&text, api->max_answer_bytes);
+    str_init(&body, api->max_answer_bytes);
+    enum reason reason = make_text(api, asked, &text, &err);
+    if (!reason) {
+        openai_detokenize_json(&body, text.data, text.length);
+        reason = body.truncated ? REASON_ANSWER_TOO_LARGE : REASON_NONE;
+        error_set(&err, STATUS_LIMIT, "the text is too large for one answer: ask for less at once");
+    }
+    if (reason)
+        openai_reply_error(exchange, name, reason, "tokens", err.text);
+    else
+        openai_reply_json(exchange, name, &body);
+    str_deinit(&body);
+    str_deinit(&text);
+}
+
+void openai_handle_detokenize(void *context, struct http_exchange *exchange)
+{
+    struct openai_api *api = context;
+    char name[REQUEST_MAX_ID_BYTES + 1];
+    struct openai_refusal refusal;
+    struct openai_detokenize asked;
+    const struct str *body = http_exchange_body(exchange);
+    openai_request_name(exchange, name);
+    if (!openai_detokenize_read(&asked, body->data, body->length, api->max_body_bytes, &refusal)) {
+        openai_reply_error(exchange, name, refusal.reason, refusal.param, refusal.err.text);
+        return;
+    }
+    answer_detokenize(api, exchange, name, &asked);
+    openai_detokenize_deinit(&asked);
+}

@@ -1,0 +1,187 @@
+"""The OpenAI-compatible door with the openai package as its users write it, and with bare HTTP: the traps that clients of other servers
+fell into, errors, streams, and that an answer is the same by gRPC."""
+import json
+import time
+
+import front
+import openai
+import pytest
+from harness import wait_until
+
+MODEL = "tiny-shakespeare"
+
+
+@pytest.fixture
+def door(start_cluster):
+    cluster = start_cluster(settings=front.SETTINGS)
+    door = front.Front(cluster)
+    door.cluster = cluster
+    door.client = openai.OpenAI(base_url=f"http://{door.address}/v1", api_key="none")
+    return door
+
+
+def completions(door):
+    client = door.client
+    assert [m.id for m in client.models.list()] == [MODEL] and client.models.retrieve(MODEL).object == "model"
+    whole = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=12, seed=5)
+    assert whole.object == "text_completion" and whole.choices[0].finish_reason == "length" and whole.id.startswith("cmpl-")
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens, whole.usage.total_tokens) == (2, 12, 14)
+    chunks = list(client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=12, seed=5, stream=True, stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].text for c in chunks[:-1]) == whole.choices[0].text
+    assert chunks[-1].choices == [] and chunks[-1].usage == whole.usage and all(c.usage is None for c in chunks[:-1])
+    assert chunks[-2].choices[0].finish_reason == "length" and {c.id for c in chunks} == {chunks[0].id}
+    several = client.completions.create(model=MODEL, prompt=["ROMEO:", [849, 28]], n=2, max_tokens=6, seed=5, echo=True)
+    texts = [c.text for c in several.choices]
+    assert [c.index for c in several.choices] == [0, 1, 2, 3] and texts[:2] == texts[2:] and texts[0] != texts[1]
+    assert all(text.startswith("ROMEO:") for text in texts) and several.usage.prompt_tokens == 4
+    scored = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=3, temperature=0, echo=True, logprobs=2).choices[0]
+    assert "".join(scored.logprobs.tokens) == scored.text and scored.logprobs.token_logprobs[0] is None
+    assert scored.logprobs.text_offset == [sum(map(len, scored.logprobs.tokens[:i])) for i in range(5)]
+    assert all(len(top) == 2 for top in scored.logprobs.top_logprobs[1:])
+
+
+def chats(door):
+    client, messages = door.client, [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Speak."}]}]
+    whole = client.chat.completions.create(model=MODEL, messages=messages, max_completion_tokens=10, seed=1, logprobs=True, top_logprobs=2)
+    choice = whole.choices[0]
+    assert whole.object == "chat.completion" and choice.message.role == "assistant" and choice.message.tool_calls is None
+    assert len(choice.logprobs.content) == 10 and all(len(token.top_logprobs) == 2 for token in choice.logprobs.content)
+    assert bytes(b for token in choice.logprobs.content for b in token.bytes).decode() == choice.message.content
+    chunks = list(client.chat.completions.create(model=MODEL, messages=messages, max_completion_tokens=10, seed=1, stream=True, n=2))
+    assert chunks[0].choices[0].delta.role == "assistant" and chunks[0].choices[0].delta.content
+    for index in range(2):
+        mine = [c.choices[0] for c in chunks if c.choices[0].index == index]
+        assert mine[-1].finish_reason == "length" and [c.delta.role for c in mine].count("assistant") == 1
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices[0].index == 0) == choice.message.content
+    with client.chat.completions.stream(model=MODEL, messages=messages, max_tokens=5, seed=1) as stream:
+        assert choice.message.content.startswith("".join(event.delta for event in stream if event.type == "content.delta"))
+
+
+def errors(door):
+    client = door.client
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.completions.create(model="gpt-4", prompt="a")
+    assert caught.value.code == "model_not_found" and MODEL in caught.value.message and caught.value.param == "model"
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=MODEL, prompt="a", max_tokens=100000)
+    assert caught.value.code == "context_length_exceeded" and caught.value.request_id
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
+    assert caught.value.code == "unsupported_parameter" and caught.value.param == "messages[0].content[0].type"
+    with pytest.raises(openai.BadRequestError):
+        client.embeddings.create(model=MODEL, input="a")
+    begin = time.monotonic()
+    with pytest.raises(openai.InternalServerError) as caught:  # and sent once: x-should-retry is false
+        client.completions.create(model=MODEL, prompt="a", max_tokens=1500, extra_body={"ignore_eos": True}, extra_headers={"x-request-timeout-ms": "50"})
+    assert caught.value.status_code == 504 and caught.value.code == "deadline" and time.monotonic() - begin < 5
+
+
+def cancelling(door):
+    cluster = door.cluster
+    idle = {name: {"used": 0, "pinned": 0, "landing": 0} for name in ("prefill-0", "decode-0")}
+    stream = door.client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=1500, stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    assert cluster.blocks("decode-0")["used"]
+    stream.close()
+    wait_until("the workers have let go of it", lambda: {name: {k: cluster.blocks(name)[k] for k in idle[name]} for name in idle} == idle, 2)
+
+
+def by_grpc(door, connect):
+    """The same bytes, and one validator: the same sentence for the same mistake."""
+    client = connect(door.cluster)
+    asked = {"max_tokens": 20, "seed": 11, "temperature": 0.9, "top_p": 0.9, "presence_penalty": 0.5, "logit_bias": {28: 2}}
+    answer = client.generate("JULIET:", **asked)
+    reply = door.complete("JULIET:", **{**asked, "logit_bias": {"28": 2}})
+    assert reply.json["choices"][0]["text"] == answer.text and answer.text
+    with pytest.raises(Exception) as caught:
+        client.generate("JULIET:", temperature=-1)
+    assert door.complete("JULIET:", temperature=-1).json["error"]["message"] in str(caught.value)
+
+
+# body, status, code, param: of what json can't say, bytes.
+REFUSED = [
+    (b"", 400, "malformed", None),
+    (b"{", 400, "malformed", None),
+    (b"[]", 400, "malformed", None),
+    (b"\xff\xfe{}", 400, "malformed", None),
+    (b'{"prompt":"a","prompt":"b"}', 400, "malformed", None),
+    (b'{"prompt":"a","temperature":NaN}', 400, "malformed", "temperature"),
+    (b"[" * 5000, 400, "malformed", None),
+    ({}, 400, "missing_input", "prompt"),
+    ({"prompt": []}, 400, "empty_prompt", "prompt"),
+    ({"prompt": "a", "model": "nobody"}, 404, "model_not_found", "model"),
+    ({"prompt": "a", "n": 0}, 400, "malformed", "n"),
+    ({"prompt": "a", "n": 100000}, 400, "malformed", "n"),
+    ({"prompt": "a", "max_tokens": 0}, 400, "invalid_sampling", "max_tokens"),
+    ({"prompt": "a", "max_tokens": 1 << 40}, 400, "malformed", "max_tokens"),
+    ({"prompt": "a", "top_p": 0}, 400, "invalid_sampling", "top_p"),
+    ({"prompt": "a", "temperature": "warm"}, 400, "malformed", "temperature"),
+    ({"prompt": "a", "stop": ["x"] * 17}, 400, "invalid_stop", "stop"),
+    ({"prompt": "a", "stop": "x" * 257}, 400, "invalid_stop", "stop"),
+    ({"prompt": [99999999]}, 400, "invalid_token_id", "prompt"),
+    ({"prompt": "a", "logit_bias": {"99999999": 1}}, 400, "invalid_token_id", "prompt"),
+    ({"prompt": "a", "best_of": 2}, 400, "unsupported_parameter", "best_of"),
+    ({"prompt": "a", "suffix": "b"}, 400, "unsupported_parameter", "suffix"),
+    ({"prompt": "a", "lora_request": {"x": 1}}, 400, "unsupported_parameter", "lora_request"),
+    ({"prompt": "a " * 5000}, 400, "context_length_exceeded", "prompt"),
+]
+
+TAKEN = [
+    {}, {"stop": None, "logprobs": None, "seed": None, "user": None, "n": None}, {"unheard_of": {"of": [1]}}, {"stop": ["q", None]}, {"user": "u", "metadata": {"a": "b"}},
+    {"store": False, "service_tier": "auto"}, {"temperature": 0}, {"temperature": 0, "top_p": 1}, {"seed": 2**64 - 1}, {"seed": -5}, {"max_tokens": 2.0}, {"priority": 5},
+    {"logit_bias": {}}, {"logit_bias": {"5": -100}}, {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}, {"ignore_eos": True, "min_tokens": 1},
+    {"stream_options": {"include_usage": False}}, {"response_format": {"type": "text"}}, {"prompt": ["a"]}, {"prompt": [[849, 28]]}, {"best_of": 1},
+]
+
+
+def traps(door):
+    for body, status, code, param in REFUSED:
+        reply = door.ask("/v1/completions", body)
+        assert reply.error == (status, code, param), (body if len(str(body)) < 200 else "long", reply.body)
+        assert reply.headers["x-should-retry"] == "false" and reply.headers["x-request-id"]
+    for more in TAKEN:
+        reply = door.ask("/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1, **more})
+        assert reply.status == 200, (more, reply.body)
+    assert door.complete("a", {"x-request-id": "my-own.1"}, max_tokens=1).headers["x-request-id"] == "my-own.1"
+    assert door.complete("a", {"x-request-id": "with blanks"}, max_tokens=1).headers["x-request-id"] != "with blanks"
+    assert door.chat("Speak.", max_tokens=1, tools=[], tool_choice="none").status == 200
+    assert door.chat("Speak.", max_tokens=1, tools=[{"type": "function", "function": {"name": "f"}}]).error[:2] == (400, "unsupported_parameter")
+    streamed = door.complete("a", stream=True, max_tokens=3, seed=1, stream_options={"include_usage": True, "continuous_usage_stats": True}).frames
+    assert {frame["object"] for frame in streamed} == {"text_completion"} and all(frame["usage"]["prompt_tokens"] == 1 for frame in streamed)
+    assert [len(frame["choices"]) for frame in streamed] == [1] * (len(streamed) - 1) + [0]
+    late = door.complete("a", {"x-request-timeout-ms": "400"}, stream=True, max_tokens=1900, ignore_eos=True).body.decode()
+    assert '"code":"deadline"' in late and late.endswith("data: [DONE]\n\n")  # it had begun: an error frame
+
+
+def around(door):
+    tokens = door.ask("/tokenize", {"prompt": "ROMEO:", "return_token_strs": True}).json
+    assert tokens == {"count": 2, "max_model_len": 2048, "tokens": [849, 28], "token_strs": ["ROMEO", ":"]}
+    assert door.ask("/detokenize", {"tokens": tokens["tokens"]}).json == {"prompt": "ROMEO:"}
+    counted = door.ask("/tokenize", {"messages": [{"role": "user", "content": "Speak."}]}).json["count"]
+    assert door.chat("Speak.", max_tokens=1).json["usage"]["prompt_tokens"] == counted
+    for path in ("/health", "/ready", "/live", "/metrics", "/version", "/v1/models", f"/v1/models/{MODEL}"):
+        assert door.ask(path).status == 200, path
+    assert b"baton_router_requests_total" in door.ask("/metrics").body and door.ask("/version").json["version"]
+    assert door.ask("/v1/nothing").error[:2] == (404, "not_found") and door.ask("/v1/completions").error[:2] == (405, "method_not_allowed")
+
+
+def test_the_openai_package_and_bare_http(door, connect):
+    completions(door)
+    chats(door)
+    errors(door)
+    cancelling(door)
+    by_grpc(door, connect)
+    traps(door)
+    around(door)
+
+
+def test_a_router_without_decode_workers_is_not_ready(start_cluster):
+    cluster = start_cluster(settings={**front.SETTINGS, "worker-wait": "100ms"}, restart=True)
+    door = front.Front(cluster)
+    cluster.kill("decode-0", 19)  # stopped: neither dead nor alive
+    wait_until("nobody is ready", lambda: door.ask("/ready").status == 503, 30)
+    assert door.ask("/live").status == 200
+    reply = door.complete("a", max_tokens=1)
+    assert reply.error[:2] == (503, "no_workers") and reply.headers["retry-after"] == "1" and reply.headers["x-should-retry"] == "true"
+    cluster.kill("decode-0", 18)
+    wait_until("it is back", lambda: json.loads(door.complete("a", max_tokens=1).body).get("choices"), 30)

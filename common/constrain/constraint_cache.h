@@ -1,0 +1,45 @@
+/* Compiled constraints by what they were compiled from, so that requests with the same schema share one, and the sets of tokens
+ * that it has worked out. Bounded in entries and in bytes: those that nobody holds, and that were not taken for longest, go.
+ *
+ * Owner: one thread. The trie must outlive it. */
+#ifndef BATON_CONSTRAIN_CONSTRAINT_CACHE_H
+#define BATON_CONSTRAIN_CONSTRAINT_CACHE_H
+
+#include "common/constrain/constraint_masks.h"
+
+#define CONSTRAINT_CACHE_MAX_ENTRIES 4096
+
+struct constraint_cache;
+
+struct constraint_cache_limits {
+    uint32_t max_entries; /* 1..CONSTRAINT_CACHE_MAX_ENTRIES */
+    size_t max_bytes;     /* of tables, texts and kept sets */
+    uint32_t kept_sets;   /* of each entry: constraint_masks_create */
+};
+
+struct constraint_entry {
+    const struct constraint *constraint;
+    struct constraint_masks *masks;
+};
+
+struct constraint_cache *constraint_cache_create(const struct token_trie *trie,
+                                                 struct constraint_cache_limits limits);
+/* No entry may be held any more. */
+void constraint_cache_destroy(struct constraint_cache *cache); /* NULL is fine */
+
+/* Gives the entry, compiled now if it isn't there; hold it until constraint_cache_give. What constraint_compile fails with; or
+ * STATUS_LIMIT where those that are held leave no room. */
+enum status constraint_cache_take(struct constraint_cache *cache, enum constraint_kind kind,
+                                  const char *text, size_t length,
+                                  const struct constraint_entry **entry,
+                                  struct error *err) WARN_UNUSED;
+void constraint_cache_give(struct constraint_cache *cache, const struct constraint_entry *entry);
+
+struct constraint_cache_counts {
+    uint64_t found, compiled, dropped;
+    uint32_t entries;
+    size_t bytes;
+};
+struct constraint_cache_counts constraint_cache_counts(const struct constraint_cache *cache);
+
+#endif

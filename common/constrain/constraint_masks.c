@@ -1,0 +1,173 @@
+#include "common/constrain/constraint_masks.h"
+
+#include "common/base/assert.h"
+#include "common/base/str.h"
+#include "common/constrain/constraint_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WAYS 8 /* places that a state may be kept in */
+
+struct kept {
+    struct constraint_state state;
+    uint64_t last_used; /* 0: free */
+    uint32_t count;
+};
+
+struct constraint_masks {
+    const struct constraint *constraint;
+    const struct token_trie *trie;
+    struct kept *kept;
+    uint32_t *sets; /* of each of kept */
+    uint32_t kept_count;
+    uint64_t clock;
+    struct constraint_masks_counts counts;
+};
+
+struct constraint_masks *constraint_masks_create(const struct constraint *constraint,
+                                                 const struct token_trie *trie, uint32_t kept_count)
+{
+    struct constraint_masks *masks = calloc(1, sizeof *masks);
+    ASSERT(masks && kept_count <= CONSTRAINT_MASKS_MAX);
+    masks->constraint = constraint;
+    masks->trie = trie;
+    masks->kept_count = kept_count;
+    masks->kept = calloc(kept_count + 1u, sizeof *masks->kept);
+    masks->sets = malloc((size_t)(kept_count + 1u) * trie->words * sizeof *masks->sets);
+    ASSERT(masks->kept && masks->sets);
+    return masks;
+}
+
+void constraint_masks_destroy(struct constraint_masks *masks)
+{
+    if (!masks)
+        return;
+    free(masks->kept);
+    free(masks->sets);
+    free(masks);
+}
+
+struct constraint_masks_counts constraint_masks_counts(const struct constraint_masks *masks)
+{
+    return masks->counts;
+}
+
+/* All tokens of the tree that the automaton takes from the cursor on. */
+static void walk(struct constraint_masks *masks, const struct token_tree *tree, const uint32_t *ids,
+                 struct automaton_frame *pool, struct automaton_cursor start, uint32_t *bits)
+{
+    const struct automaton *automaton = &masks->constraint->automaton;
+    struct automaton_cursor at[TOKEN_TRIE_MAX_BYTES + 1];
+    uint64_t nodes = 0;
+    at[0] = start;
+    for (uint32_t i = 0; i < tree->node_count; nodes++) {
+        const struct token_node *node = &tree->nodes[i];
+        struct automaton_cursor cursor = at[node->depth - 1];
+        if (!automaton_step(automaton, pool, &cursor, node->byte)) {
+            i = node->end;
+            continue;
+        }
+        at[node->depth] = cursor;
+        for (uint32_t k = 0; k < node->count; k++) {
+            uint32_t id = ids[node->first + k];
+            bits[id / 32] |= 1u << id % 32;
+        }
+        i++;
+    }
+    masks->counts.nodes += nodes;
+}
+
+static void add_set(uint32_t *bits, const uint32_t *set, uint32_t words)
+{
+    for (uint32_t i = 0; i < words; i++)
+        bits[i] |= set[i];
+}
+
+/* Plain tokens: by the sets that are ready where the state takes any plain characters, else by walking. */
+static void add_plain(struct constraint_masks *masks, const struct token_forest *forest,
+                      struct automaton_frame *pool, struct automaton_cursor cursor, uint32_t *bits)
+{
+    const struct automaton *automaton = &masks->constraint->automaton;
+    const struct automaton_state *state = &automaton->states[cursor.top];
+    uint32_t words = masks->trie->words;
+    bool deep = cursor.depth + automaton->most_need > automaton->max_depth;
+    if (deep || (state->plain_all < state->plain_most && state->plain_all < TOKEN_TRIE_LEVELS)) {
+        walk(masks, &forest->plain, forest->ids, pool, cursor, bits);
+    } else if (state->plain_all <= TOKEN_TRIE_LEVELS) {
+        add_set(bits, forest->sets[state->plain_all], words);
+        if (state->plain_all < state->plain_most)
+            walk(masks, &forest->long_plain, forest->ids, pool, cursor, bits);
+    } else if (state->plain_endless) {
+        add_set(bits, forest->all_plain, words);
+    } else {
+        add_set(bits, forest->sets[TOKEN_TRIE_LEVELS], words);
+        walk(masks, &forest->long_plain, forest->ids, pool, cursor, bits);
+    }
+}
+
+static uint32_t count_bits(const uint32_t *bits, uint32_t words)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < words; i++)
+        count += (uint32_t)__builtin_popcount(bits[i]);
+    return count;
+}
+
+static uint32_t work_out(struct constraint_masks *masks, const struct constraint_state *state,
+                         uint32_t *bits)
+{
+    struct automaton_frame pool[CONSTRAINT_POOL_FRAMES];
+    const struct token_trie *trie = masks->trie;
+    const struct token_forest *forest =
+        trie->has_first && !state->started ? &trie->first : &trie->inside;
+    struct automaton_cursor cursor = constraint_state_open(state, pool);
+    memset(bits, 0, trie->words * sizeof *bits);
+    walk(masks, &forest->other, forest->ids, pool, cursor, bits);
+    add_plain(masks, forest, pool, cursor, bits);
+    bool may_end = automaton_accepts(&masks->constraint->automaton, pool, cursor);
+    for (uint32_t i = 0; i < trie->end_count; i++) {
+        uint32_t id = trie->end_ids[i];
+        bits[id / 32] &= ~(1u << id % 32);
+        bits[id / 32] |= (uint32_t)may_end << id % 32;
+    }
+    masks->counts.walked++;
+    return count_bits(bits, trie->words);
+}
+
+/* The place of the state, or one that may be taken for it. */
+static struct kept *place_of(struct constraint_masks *masks, const struct constraint_state *state)
+{
+    size_t length =
+        offsetof(struct constraint_state, frames) + (state->depth + 1u) * sizeof *state->frames;
+    uint64_t hash = hash_bytes(state, length, HASH_SEED);
+    uint32_t start = (uint32_t)((hash ^ (hash >> 32)) % masks->kept_count);
+    struct kept *oldest = NULL;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        struct kept *kept = &masks->kept[(start + i) % masks->kept_count];
+        if (kept->last_used && !memcmp(&kept->state, state, sizeof *state))
+            return kept;
+        if (!oldest || kept->last_used < oldest->last_used)
+            oldest = kept;
+    }
+    return oldest;
+}
+
+uint32_t constraint_masks_find(struct constraint_masks *masks, const struct constraint_state *state,
+                               uint32_t *bits)
+{
+    uint32_t words = masks->trie->words;
+    if (!masks->kept_count)
+        return work_out(masks, state, bits);
+    struct kept *kept = place_of(masks, state);
+    uint32_t *set = masks->sets + (size_t)(kept - masks->kept) * words;
+    if (kept->last_used && !memcmp(&kept->state, state, sizeof *state)) {
+        masks->counts.found++;
+    } else {
+        kept->state = *state;
+        kept->count = work_out(masks, state, set);
+    }
+    kept->last_used = ++masks->clock;
+    memcpy(bits, set, words * sizeof *bits);
+    return kept->count;
+}

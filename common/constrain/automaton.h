@@ -29,11 +29,14 @@ struct automaton_state {
     uint8_t need;      /* frames above this one that are enough to get to the end */
     uint8_t call_need; /* the same, if the call is taken */
     bool final;        /* may end and can't go on */
-    /* Plain characters (no control, quote, backslash): so many may come here whichever they are; and no more than so many,
-     * whichever they are. 0..AUTOMATON_PLAIN_MANY. */
-    uint8_t plain_all, plain_most;
-    bool plain_endless; /* any number may come, whichever they are */
-    uint32_t returns;   /* in return_to, where call is: a state for each label of the unit */
+    /* Plain characters (no control, quote, backslash), in groups (plain_group): any character of these may come, and behind it others
+     * of them, plain_all in all, or any number (plain_endless). */
+    uint8_t plain_all; /* 0..AUTOMATON_PLAIN_MANY */
+    bool plain_endless;
+    uint8_t plain_most; /* no more plain characters than so many may come, whichever they are */
+    uint64_t plain_groups;
+    uint64_t plain_maybe; /* groups of which some character may come */
+    uint32_t returns;     /* in return_to, where call is: a state for each label of the unit */
 };
 
 struct automaton {

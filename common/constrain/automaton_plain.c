@@ -104,38 +104,65 @@ static void add_called(const struct automaton *automaton, const struct automaton
     }
 }
 
-/* Where one plain character leads from the state. `all`: any does; `some`: at least one. */
+/* Where one character of the groups leads; a group is in only if each of its characters leads somewhere. */
 struct plain_step {
+    uint64_t groups;
     struct places places;
-    bool all, some;
+    bool some; /* at least one character leads somewhere, of any group */
 };
+
+static bool in_groups(uint64_t groups, uint32_t byte)
+{
+    return plain_byte((uint8_t)byte) && groups >> plain_group((uint8_t)byte) & 1;
+}
 
 static struct plain_step step_from(const struct automaton *automaton, uint32_t i,
                                    const struct characters *known)
 {
-    struct plain_step step = {.all = true};
+    struct plain_step step = {.groups = PLAIN_GROUPS};
     const struct automaton_state *state = &automaton->states[i];
     const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
+    const struct characters *called = state->call == AUTOMATON_NONE ? NULL : &known[state->call];
+    step.some = called != NULL; /* which may also take ASCII: a JSON value */
+    if (!called || !called->all)
+        step.groups &= ~(1ull << PLAIN_GROUP_LONG);
     for (uint32_t byte = 0x20; byte < 0x80; byte++) {
-        uint16_t next = row[automaton->class_of[byte]];
+        bool leads = row[automaton->class_of[byte]] != AUTOMATON_NONE;
         if (!plain_byte((uint8_t)byte))
             continue;
-        step.all = step.all && next != AUTOMATON_NONE;
-        if (next == AUTOMATON_NONE)
-            continue;
-        step.some = true;
-        add_place(&step.places, next);
+        step.some = step.some || leads;
+        if (!leads)
+            step.groups &= ~(1ull << plain_group((uint8_t)byte));
     }
-    if (state->call == AUTOMATON_NONE) {
-        step.all = false;
-        return step;
-    }
-    /* A call may also take ASCII: a JSON value. */
-    const struct characters *characters = &known[state->call];
-    step.all = step.all && characters->all;
-    step.some = true;
-    add_called(automaton, state, characters, &step.places);
+    for (uint32_t byte = 0x20; byte < 0x80; byte++)
+        if (in_groups(step.groups, byte))
+            add_place(&step.places, row[automaton->class_of[byte]]);
+    if (step.groups >> PLAIN_GROUP_LONG & 1)
+        add_called(automaton, state, called, &step.places);
+    if (step.places.over)
+        step.groups = 0;
     return step;
+}
+
+/* The groups that a state's own bytes are of. */
+static uint64_t groups_of_row(const struct automaton *automaton, uint32_t i)
+{
+    const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
+    uint64_t groups = 0;
+    for (uint32_t byte = 0x20; byte < 256; byte++)
+        if (plain_byte((uint8_t)byte) && row[automaton->class_of[byte]] != AUTOMATON_NONE)
+            groups |= 1ull << plain_group((uint8_t)byte);
+    return groups;
+}
+
+/* What may end here may go on with whatever its caller takes. */
+static uint64_t maybe_groups(const struct automaton *automaton, uint32_t i)
+{
+    const struct automaton_state *state = &automaton->states[i];
+    if (state->label != AUTOMATON_NO_LABEL)
+        return PLAIN_GROUPS;
+    uint64_t groups = groups_of_row(automaton, i);
+    return state->call == AUTOMATON_NONE ? groups : groups | groups_of_row(automaton, state->call);
 }
 
 static uint8_t one_more(uint8_t count)
@@ -148,13 +175,15 @@ static bool improve(struct automaton *automaton, uint32_t i, const struct plain_
 {
     uint8_t all = AUTOMATON_PLAIN_MANY, most = 0;
     bool endless = true;
+    struct automaton_state *state = &automaton->states[i];
     for (uint32_t p = 0; p < step->places.count; p++) {
         const struct automaton_state *next = &automaton->states[step->places.state[p]];
-        all = next->plain_all < all ? next->plain_all : all;
+        bool same = !(state->plain_groups & ~next->plain_groups);
+        uint8_t behind = same ? next->plain_all : 0;
+        all = behind < all ? behind : all;
         most = next->plain_most > most ? next->plain_most : most;
-        endless = endless && next->plain_endless;
+        endless = endless && same && next->plain_endless;
     }
-    struct automaton_state *state = &automaton->states[i];
     all = one_more(all);
     most = one_more(most);
     bool changed =
@@ -181,11 +210,14 @@ void automaton_find_plain(struct automaton *automaton)
     for (uint32_t i = 0; i < count; i++) {
         struct automaton_state *state = &automaton->states[i];
         steps[i] = step_from(automaton, i, known);
-        bool sure = steps[i].all && !steps[i].places.over;
-        state->plain_endless = sure;
-        state->plain_all = sure ? AUTOMATON_PLAIN_MANY : 0;
-        state->plain_most = sure || !steps[i].some ? 0 : AUTOMATON_PLAIN_MANY;
-        if (sure)
+        bool takes = steps[i].groups != 0;
+        state->plain_groups = steps[i].groups;
+        state->plain_maybe = maybe_groups(automaton, i);
+        state->plain_endless = takes;
+        state->plain_all = takes ? AUTOMATON_PLAIN_MANY : 0;
+        state->plain_most =
+            steps[i].groups == PLAIN_GROUPS || !steps[i].some ? 0 : AUTOMATON_PLAIN_MANY;
+        if (takes)
             open[open_count++] = i;
     }
     for (bool changed = true; changed;) {

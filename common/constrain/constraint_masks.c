@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "common/constrain/automaton_plain.h"
 #include "common/constrain/constraint_internal.h"
 
 #include <stdlib.h>
@@ -53,27 +54,71 @@ struct constraint_masks_counts constraint_masks_counts(const struct constraint_m
     return masks->counts;
 }
 
-/* All tokens of the tree that the automaton takes from the cursor on. */
-static void walk(struct constraint_masks *masks, const struct token_tree *tree, const uint32_t *ids,
-                 struct automaton_frame *pool, struct automaton_cursor start, uint32_t *bits)
+static inline void add_ids(const uint32_t *ids, uint32_t first, uint32_t end, uint32_t *bits)
+{
+    for (uint32_t i = first; i < end; i++)
+        bits[ids[i] / 32] |= 1u << ids[i] % 32;
+}
+
+/* Whether the state takes all that is below the node, whatever it is. */
+static inline bool takes_all(const struct automaton_state *state, const struct token_node *node)
+{
+    return !(node->groups & ~state->plain_groups) &&
+           (state->plain_endless || node->below <= state->plain_all);
+}
+
+/* As automaton_step, of which most are within a frame. */
+static inline bool step(const struct automaton *automaton, struct automaton_frame *pool,
+                        struct automaton_cursor *cursor, uint8_t byte)
+{
+    uint16_t next =
+        automaton->next[(size_t)cursor->top * automaton->class_count + automaton->class_of[byte]];
+    if (next == AUTOMATON_NONE || automaton->states[next].final ||
+        cursor->depth + automaton->states[next].need > automaton->max_depth)
+        return automaton_step(automaton, pool, cursor, byte);
+    cursor->top = next;
+    return true;
+}
+
+/* Nodes of one level that are still to be looked at, and where the walk is above them. */
+struct level {
+    const struct token_node *node, *end;
+    struct automaton_cursor at;
+};
+
+static void enter(struct level *level, const struct token_tree *tree,
+                  const struct token_node *parent, struct automaton_cursor at)
+{
+    level->node = tree->nodes + parent[0].child;
+    level->end = tree->nodes + parent[1].child;
+    level->at = at;
+}
+
+/* All tokens of the tree that the automaton takes from the cursor on. `plain`: of whole plain characters only. */
+static void walk(struct constraint_masks *masks, const struct token_tree *tree, bool plain,
+                 const uint32_t *ids, struct automaton_frame *pool, struct automaton_cursor start,
+                 uint32_t *bits)
 {
     const struct automaton *automaton = &masks->constraint->automaton;
-    struct automaton_cursor at[TOKEN_TRIE_MAX_BYTES + 1];
+    struct level levels[TOKEN_TRIE_MAX_BYTES + 1], *level = levels;
     uint64_t nodes = 0;
-    at[0] = start;
-    for (uint32_t i = 0; i < tree->node_count; nodes++) {
-        const struct token_node *node = &tree->nodes[i];
-        struct automaton_cursor cursor = at[node->depth - 1];
-        if (!automaton_step(automaton, pool, &cursor, node->byte)) {
-            i = node->end;
+    enter(level, tree, tree->nodes, start);
+    for (;; nodes++) {
+        while (level->node == level->end && level > levels)
+            level--;
+        if (level->node == level->end)
+            break;
+        const struct token_node *node = level->node++;
+        struct automaton_cursor cursor = level->at;
+        __builtin_prefetch(tree->nodes + node[1].child); /* of the next one */
+        if (!step(automaton, pool, &cursor, node->byte))
             continue;
-        }
-        at[node->depth] = cursor;
-        for (uint32_t k = 0; k < node->count; k++) {
-            uint32_t id = ids[node->first + k];
-            bits[id / 32] |= 1u << id % 32;
-        }
-        i++;
+        const struct automaton_state *state = &automaton->states[cursor.top];
+        bool all = plain && takes_all(state, node);
+        bool none = plain && !(node->groups & state->plain_maybe);
+        add_ids(ids, node->first, all ? node->last : node->first + node->count, bits);
+        if (!all && !none)
+            enter(++level, tree, node, cursor);
     }
     masks->counts.nodes += nodes;
 }
@@ -84,26 +129,28 @@ static void add_set(uint32_t *bits, const uint32_t *set, uint32_t words)
         bits[i] |= set[i];
 }
 
-/* Plain tokens: by the sets that are ready where the state takes any plain characters, else by walking. */
+/* Plain tokens: by the sets that are ready where the state takes any plain characters, else by walking. Where the stack is almost
+ * full, what a state takes is not all that counts. */
 static void add_plain(struct constraint_masks *masks, const struct token_forest *forest,
                       struct automaton_frame *pool, struct automaton_cursor cursor, uint32_t *bits)
 {
     const struct automaton *automaton = &masks->constraint->automaton;
     const struct automaton_state *state = &automaton->states[cursor.top];
-    uint32_t words = masks->trie->words;
     bool deep = cursor.depth + automaton->most_need > automaton->max_depth;
-    if (deep || (state->plain_all < state->plain_most && state->plain_all < TOKEN_TRIE_LEVELS)) {
-        walk(masks, &forest->plain, forest->ids, pool, cursor, bits);
-    } else if (state->plain_all <= TOKEN_TRIE_LEVELS) {
-        add_set(bits, forest->sets[state->plain_all], words);
-        if (state->plain_all < state->plain_most)
-            walk(masks, &forest->long_plain, forest->ids, pool, cursor, bits);
-    } else if (state->plain_endless) {
-        add_set(bits, forest->all_plain, words);
-    } else {
-        add_set(bits, forest->sets[TOKEN_TRIE_LEVELS], words);
-        walk(masks, &forest->long_plain, forest->ids, pool, cursor, bits);
+    uint8_t all = state->plain_groups == PLAIN_GROUPS ? state->plain_all : 0;
+    const struct token_tree *rest = &forest->plain;
+    if (!deep && all && state->plain_endless) {
+        add_set(bits, forest->all_plain, masks->trie->words);
+        return;
     }
+    if (!deep && all >= TOKEN_TRIE_LEVELS) {
+        add_set(bits, forest->sets[TOKEN_TRIE_LEVELS], masks->trie->words);
+        rest = &forest->long_plain;
+    } else if (!deep && all == state->plain_most) {
+        add_set(bits, forest->sets[all], masks->trie->words);
+        return;
+    }
+    walk(masks, rest, !deep, forest->ids, pool, cursor, bits);
 }
 
 static uint32_t count_bits(const uint32_t *bits, uint32_t words)
@@ -123,7 +170,7 @@ static uint32_t work_out(struct constraint_masks *masks, const struct constraint
         trie->has_first && !state->started ? &trie->first : &trie->inside;
     struct automaton_cursor cursor = constraint_state_open(state, pool);
     memset(bits, 0, trie->words * sizeof *bits);
-    walk(masks, &forest->other, forest->ids, pool, cursor, bits);
+    walk(masks, &forest->other, false, forest->ids, pool, cursor, bits);
     add_plain(masks, forest, pool, cursor, bits);
     bool may_end = automaton_accepts(&masks->constraint->automaton, pool, cursor);
     for (uint32_t i = 0; i < trie->end_count; i++) {

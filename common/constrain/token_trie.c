@@ -66,48 +66,83 @@ static int by_bytes(const void *a, const void *b)
     return (left->id > right->id) - (left->id < right->id);
 }
 
-/* A tree that is being made, from tokens in order. */
+/* A node while its tree is made: from tokens in order, so children follow their parents. */
+struct made_node {
+    struct token_node node;
+    uint32_t end; /* the node behind all that is below this one */
+};
+
 struct making {
-    struct token_tree *tree;
-    size_t capacity;
+    struct made_node *nodes;
+    size_t count, capacity;
     uint32_t open[TOKEN_TRIE_MAX_BYTES + 1]; /* nodes on the way to the last token, by depth */
     uint32_t depth;
 };
 
-static void close_to(struct making *m, uint32_t depth)
+static void add_node(struct making *m, uint8_t byte, uint32_t first)
 {
-    for (; m->depth > depth; m->depth--)
-        m->tree->nodes[m->open[m->depth]].end = m->tree->node_count;
+    m->nodes = grow(m->nodes, m->count, &m->capacity, sizeof *m->nodes);
+    m->nodes[m->count++] = (struct made_node){.node = {.byte = byte, .first = first}};
+}
+
+/* What is below a node is known when it is closed; its parent adds it to its own. */
+static void close_to(struct making *m, uint32_t depth, uint32_t used)
+{
+    for (; m->depth > depth; m->depth--) {
+        struct made_node *made = &m->nodes[m->open[m->depth]];
+        struct token_node *parent = &m->nodes[m->open[m->depth - 1]].node;
+        bool begins = (made->node.byte & 0xc0) != 0x80; /* a character */
+        uint32_t below = made->node.below + (uint32_t)begins;
+        made->end = (uint32_t)m->count;
+        made->node.last = used;
+        parent->groups |= made->node.groups | 1ull << plain_group(made->node.byte);
+        if (below > parent->below)
+            parent->below = (uint8_t)below;
+    }
 }
 
 static void add_token(struct making *m, const struct spelled *token, uint32_t index)
 {
     uint32_t shared = 0;
     while (shared < m->depth && shared < token->length &&
-           m->tree->nodes[m->open[shared + 1]].byte == (uint8_t)token->bytes[shared])
+           m->nodes[m->open[shared + 1]].node.byte == (uint8_t)token->bytes[shared])
         shared++;
-    close_to(m, shared);
+    close_to(m, shared, index);
     while (m->depth < token->length) {
         uint8_t byte = (uint8_t)token->bytes[m->depth];
-        m->tree->nodes =
-            grow(m->tree->nodes, m->tree->node_count, &m->capacity, sizeof *m->tree->nodes);
-        m->depth++;
-        m->tree->nodes[m->tree->node_count] =
-            (struct token_node){.byte = byte, .depth = (uint8_t)m->depth};
-        m->open[m->depth] = m->tree->node_count++;
+        m->open[++m->depth] = (uint32_t)m->count;
+        add_node(m, byte, index);
     }
-    struct token_node *node = &m->tree->nodes[m->open[m->depth]];
-    if (!node->count)
-        node->first = index;
+    struct token_node *node = &m->nodes[m->open[m->depth]].node;
     if (node->count < UINT16_MAX)
         node->count++;
+}
+
+/* Level by level: `order` are the nodes in their new places. */
+static void lay_out(const struct making *m, struct token_tree *tree)
+{
+    uint32_t *order = malloc(m->count * sizeof *order), placed = 1;
+    tree->node_count = (uint32_t)m->count;
+    tree->nodes = malloc((m->count + 1) * sizeof *tree->nodes);
+    ASSERT(order && tree->nodes);
+    order[0] = 0;
+    for (uint32_t i = 0; i < tree->node_count; i++) {
+        const struct made_node *made = &m->nodes[order[i]];
+        tree->nodes[i] = made->node;
+        tree->nodes[i].child = placed;
+        for (uint32_t child = order[i] + 1; child < made->end; child = m->nodes[child].end)
+            order[placed++] = child;
+    }
+    tree->nodes[tree->node_count] = (struct token_node){.child = placed};
+    free(order);
 }
 
 /* The tree of the tokens with this many characters; their ids go behind those that are there. */
 static void make_tree(const struct spelling *spelling, uint32_t least, uint32_t most,
                       struct token_forest *forest, uint32_t *used, struct token_tree *tree)
 {
-    struct making m = {.tree = tree};
+    struct making m = {.count = 0};
+    add_node(&m, 0, *used);
     for (uint32_t i = 0; i < spelling->count; i++) {
         const struct spelled *token = &spelling->tokens[i];
         if (token->characters < least || token->characters > most)
@@ -115,7 +150,11 @@ static void make_tree(const struct spelling *spelling, uint32_t least, uint32_t 
         forest->ids[*used] = token->id;
         add_token(&m, token, (*used)++);
     }
-    close_to(&m, 0);
+    close_to(&m, 0, *used);
+    m.nodes[0].node.last = *used;
+    m.nodes[0].end = (uint32_t)m.count;
+    lay_out(&m, tree);
+    free(m.nodes);
 }
 
 static void add_to_set(uint32_t *set, uint32_t id)

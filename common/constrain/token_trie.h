@@ -16,14 +16,18 @@
 #define TOKEN_TRIE_MAX_BYTES 255        /* of a token */
 #define TOKEN_TRIE_LEVELS    32         /* sets of plain tokens: of up to 1, 2, ... characters */
 
-/* In the order of a walk: a node's children follow it. */
+/* Level by level: the children of a node are neighbours, from `child` to the `child` of the node behind it. So looking at all of
+ * them, most of which don't match, reads one piece of memory. */
 struct token_node {
-    uint32_t end;   /* the node behind all that is below this one */
-    uint32_t first; /* of the tokens that end here: index in ids */
-    uint16_t count;
-    uint8_t byte, depth; /* depth: bytes up to here, 1.. */
+    uint64_t groups;      /* of plain characters below this node (automaton_plain.h) */
+    uint32_t child;       /* its first one */
+    uint32_t first, last; /* in ids: of the tokens that end here or below: first..last - 1 */
+    uint16_t count;       /* that end here: from `first` on */
+    uint8_t byte;
+    uint8_t below; /* characters below this node, at most */
 };
 
+/* nodes[0] is the root, which has no byte; behind the last node stands one whose `child` is the end. */
 struct token_tree {
     struct token_node *nodes;
     uint32_t node_count;

@@ -1,0 +1,330 @@
+/* Masks of tokens: equal to asking the automaton about each token, whatever the vocabulary, the state and what was kept; and the
+ * cache of constraints. */
+#include "common/base/rng.h"
+#include "common/constrain/constraint_cache.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_TOKENS 600
+#define END_ID     3
+
+/* A vocabulary of our own: each token by its bytes, and by those that it has at the start of an answer. */
+struct words {
+    char bytes[MAX_TOKENS][260];
+    size_t lengths[MAX_TOKENS];
+    uint32_t count;
+    bool strips; /* a space goes at the start of an answer */
+};
+
+static const char *bytes_of(const void *context, uint32_t id, bool first, size_t *length)
+{
+    const struct words *words = context;
+    const char *bytes = words->bytes[id];
+    *length = words->lengths[id];
+    if (first && words->strips && *length && *bytes == ' ') {
+        bytes++;
+        --*length;
+    }
+    return *length ? bytes : NULL;
+}
+
+static void add_word(struct words *words, const char *bytes, size_t length)
+{
+    assert_true(words->count < MAX_TOKENS && length <= sizeof words->bytes[0]);
+    memcpy(words->bytes[words->count], bytes, length);
+    words->lengths[words->count++] = length;
+}
+
+/* All single bytes but control characters, and pieces that JSON is made of; id 0 and the end id have no bytes. */
+static void make_words(struct words *words, uint64_t seed, bool strips)
+{
+    static const char *const parts[] = {"a",        "b",        "x",
+                                        "the",      " ",        "\"",
+                                        "{",        "}",        "[",
+                                        "]",        ",",        ":",
+                                        "1",        "20",       "\\",
+                                        "u00",      "n",        ".5",
+                                        "-",        "e3",       "true",
+                                        "null",     "id",       "name",
+                                        "_",        "\n",       "@",
+                                        "\"a",      "\":",      "\xc3\xa9",
+                                        "\xc3",     "\xa9",     "\xf0\x9f\x99\x82",
+                                        "\xf0\x9f", "\x99\x82", "\xff",
+                                        "}}",       "\", \""};
+    struct rng rng = rng_seeded(seed);
+    *words = (struct words){.strips = strips};
+    for (int i = 0; i < 256 - ' '; i++) {
+        char c = (char)(' ' + i);
+        add_word(words, &c, i == 0 || i == END_ID ? 0 : 1);
+    }
+    add_word(words, " ", 1);
+    add_word(words, "#", 1);
+    while (words->count < MAX_TOKENS - 2) {
+        char text[64] = "";
+        size_t count = 1 + rng_below(&rng, 4);
+        for (size_t i = 0; i < count; i++)
+            strcat(text, parts[rng_below(&rng, sizeof parts / sizeof *parts)]);
+        add_word(words, text, strlen(text));
+    }
+    char longest[256];
+    memset(longest, 'y', sizeof longest);
+    add_word(words, longest, 255);
+    add_word(words, longest, 256); /* too long ever to match */
+}
+
+static struct token_trie *trie_of(const struct words *words)
+{
+    static const uint32_t end_ids[] = {END_ID};
+    struct token_source source = {.bytes = bytes_of,
+                                  .context = words,
+                                  .count = words->count,
+                                  .end_ids = end_ids,
+                                  .end_count = 1};
+    struct token_trie *trie = NULL;
+    struct error err = {""};
+    if (token_trie_create(&source, &trie, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return trie;
+}
+
+static struct constraint *compiled(enum constraint_kind kind, const char *text)
+{
+    struct constraint *constraint = NULL;
+    struct error err = {""};
+    if (constraint_compile(kind, text, strlen(text), &constraint, &err) != STATUS_OK)
+        fail_msg("%s: %s", text, err.text);
+    return constraint;
+}
+
+static bool has(const uint32_t *bits, uint32_t id)
+{
+    return bits[id / 32] >> id % 32 & 1;
+}
+
+/* Asks about each token by itself. */
+static void check_mask(const struct constraint *constraint, const struct words *words,
+                       const struct constraint_state *state, const uint32_t *bits, uint32_t count)
+{
+    uint32_t found = 0;
+    for (uint32_t id = 0; id < words->count; id++) {
+        size_t length;
+        struct constraint_state next = *state;
+        const char *bytes = bytes_of(words, id, !state->started, &length);
+        bool allowed = bytes && length <= TOKEN_TRIE_MAX_BYTES &&
+                       constraint_state_take(constraint, &next, bytes, length);
+        if (id == END_ID)
+            allowed = constraint_state_may_end(constraint, state);
+        if (allowed != has(bits, id))
+            fail_msg("token %u (%.*s) is %s", id, (int)length, bytes ? bytes : "",
+                     allowed ? "allowed" : "not allowed");
+        found += allowed;
+    }
+    assert_int_equal(found, count);
+}
+
+static void check_walk(const struct constraint *constraint, const struct words *words,
+                       const struct token_trie *trie, struct constraint_masks *masks,
+                       struct constraint_masks *fresh, uint64_t seed)
+{
+    struct rng rng = rng_seeded(seed);
+    struct constraint_state state;
+    uint32_t bits[MAX_TOKENS / 32 + 1], again[MAX_TOKENS / 32 + 1];
+    constraint_state_init(constraint, &state);
+    for (int step = 0; step < 60; step++) {
+        uint32_t count = constraint_masks_find(masks, &state, bits);
+        check_mask(constraint, words, &state, bits, count);
+        assert_int_equal(constraint_masks_find(fresh, &state, again), count);
+        assert_memory_equal(bits, again, trie->words * sizeof *bits);
+        assert_true(count > 0);
+        uint32_t id = END_ID, skip = (uint32_t)rng_below(&rng, count);
+        for (uint32_t at = 0; at < words->count; at++)
+            if (has(bits, at) && skip-- == 0)
+                id = at;
+        if (id == END_ID)
+            return;
+        size_t length;
+        const char *bytes = bytes_of(words, id, !state.started, &length);
+        assert_true(constraint_state_take(constraint, &state, bytes, length));
+    }
+}
+
+static const struct {
+    enum constraint_kind kind;
+    const char *text;
+} constraints[] = {
+    {CONSTRAINT_JSON_OBJECT, ""},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\"}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":2,\"maxLength\":40}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":5}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"[0-9]{3}\",\"maxLength\":9}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^xe\\u00e9]*$\"}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"number\"}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"array\"}}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\"},"
+                             "\"name\":{\"type\":\"string\"}},"
+                             "\"additionalProperties\":true}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}}"
+                             ",\"required\":[\"a\"]},{\"type\":"
+                             "\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}}},{\"enum\":["
+                             "\"\xc3\xa9\xc3\xa9\",\"a\\nb\"]}]}"},
+    {CONSTRAINT_REGEX, "[a-z ]+(\xc3\xa9|[0-9]{2,4})*"},
+    {CONSTRAINT_REGEX, "(.|\\n)*"},
+    {CONSTRAINT_REGEX, ".{0,33}"},
+    {CONSTRAINT_CHOICE, "[\"the id\",\"the name\",\"x\"]"},
+};
+
+static void test_masks_are_what_each_token_says(void **state)
+{
+    (void)state;
+    static struct words words;
+    for (int strips = 0; strips < 2; strips++) {
+        make_words(&words, 7 + (uint64_t)strips, strips);
+        struct token_trie *trie = trie_of(&words);
+        assert_int_equal(trie->has_first, strips);
+        for (size_t i = 0; i < sizeof constraints / sizeof *constraints; i++) {
+            struct constraint *constraint = compiled(constraints[i].kind, constraints[i].text);
+            struct constraint_masks *masks = constraint_masks_create(constraint, trie, 5);
+            struct constraint_masks *fresh = constraint_masks_create(constraint, trie, 0);
+            for (uint64_t seed = 0; seed < 4; seed++)
+                check_walk(constraint, &words, trie, masks, fresh, seed);
+            assert_int_equal(constraint_masks_counts(fresh).found, 0);
+            constraint_masks_destroy(masks);
+            constraint_masks_destroy(fresh);
+            constraint_destroy(constraint);
+        }
+        token_trie_destroy(trie);
+    }
+}
+
+/* Where the stack is almost full, less is allowed than the state alone would say. */
+static void test_masks_near_the_depth_limit(void **state)
+{
+    (void)state;
+    static struct words words;
+    make_words(&words, 3, false);
+    struct token_trie *trie = trie_of(&words);
+    struct constraint *constraint = compiled(CONSTRAINT_JSON_OBJECT, "");
+    struct constraint_masks *masks = constraint_masks_create(constraint, trie, 8);
+    struct constraint_state at;
+    uint32_t bits[MAX_TOKENS / 32 + 1];
+    constraint_state_init(constraint, &at);
+    assert_true(constraint_state_take(constraint, &at, "{\"a\":", 5));
+    int depth = 0;
+    for (bool more = true; more; depth++) {
+        check_mask(constraint, &words, &at, bits, constraint_masks_find(masks, &at, bits));
+        more = constraint_state_take(constraint, &at, "[", 1);
+    }
+    assert_true(depth > CONSTRAINT_MAX_DEPTH - 4);
+    assert_true(constraint_state_take(constraint, &at, "],\"a", 4));
+    check_mask(constraint, &words, &at, bits, constraint_masks_find(masks, &at, bits));
+    constraint_masks_destroy(masks);
+    constraint_destroy(constraint);
+    token_trie_destroy(trie);
+}
+
+static void test_states_that_come_again_are_kept(void **state)
+{
+    (void)state;
+    static struct words words;
+    make_words(&words, 1, false);
+    struct token_trie *trie = trie_of(&words);
+    struct constraint *constraint = compiled(CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\"}");
+    struct constraint_masks *masks = constraint_masks_create(constraint, trie, 16);
+    struct constraint_state at;
+    uint32_t bits[MAX_TOKENS / 32 + 1];
+    constraint_state_init(constraint, &at);
+    assert_true(constraint_state_take(constraint, &at, "\"", 1));
+    for (int i = 0; i < 10; i++) {
+        constraint_masks_find(masks, &at, bits);
+        assert_true(constraint_state_take(constraint, &at, "x", 1));
+    }
+    assert_int_equal(constraint_masks_counts(masks).walked, 1);
+    assert_int_equal(constraint_masks_counts(masks).found, 9);
+    constraint_masks_destroy(masks);
+    constraint_destroy(constraint);
+    token_trie_destroy(trie);
+}
+
+static void test_vocabularies_that_are_refused(void **state)
+{
+    (void)state;
+    static struct words words;
+    make_words(&words, 1, false);
+    uint32_t end_id = words.count;
+    struct token_source source = {.bytes = bytes_of, .context = &words};
+    struct token_trie *trie = NULL;
+    struct error err = {""};
+    assert_int_equal(token_trie_create(&source, &trie, &err), STATUS_LIMIT);
+    source.count = TOKEN_TRIE_MAX_COUNT + 1;
+    assert_int_equal(token_trie_create(&source, &trie, &err), STATUS_LIMIT);
+    source.count = words.count;
+    source.end_ids = &end_id;
+    source.end_count = 1;
+    assert_int_equal(token_trie_create(&source, &trie, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "the end id 600 is not below the vocabulary's 600");
+}
+
+static const struct constraint_entry *taken(struct constraint_cache *cache, const char *text)
+{
+    const struct constraint_entry *entry = NULL;
+    struct error err = {""};
+    if (constraint_cache_take(cache, CONSTRAINT_REGEX, text, strlen(text), &entry, &err) !=
+        STATUS_OK)
+        fail_msg("%s", err.text);
+    return entry;
+}
+
+static void test_a_cache_shares_and_drops(void **state)
+{
+    (void)state;
+    static struct words words;
+    make_words(&words, 1, false);
+    struct token_trie *trie = trie_of(&words);
+    struct constraint_cache *cache =
+        constraint_cache_create(trie, (struct constraint_cache_limits){2, 1 << 20, 4});
+    const struct constraint_entry *a = taken(cache, "a"), *b = taken(cache, "b"), *none = NULL;
+    struct error err = {""};
+    assert_ptr_equal(taken(cache, "a"), a);
+    assert_int_equal(constraint_cache_take(cache, CONSTRAINT_REGEX, "c", 1, &none, &err),
+                     STATUS_LIMIT); /* both are held */
+    assert_int_equal(constraint_cache_take(cache, CONSTRAINT_REGEX, "(", 1, &none, &err),
+                     STATUS_INVALID);
+    constraint_cache_give(cache, a);
+    constraint_cache_give(cache, b);
+    const struct constraint_entry *c = taken(cache, "c"); /* a is still held once: b goes */
+    assert_ptr_equal(taken(cache, "a"), a);
+    struct constraint_cache_counts counts = constraint_cache_counts(cache);
+    assert_int_equal(counts.compiled, 3);
+    assert_int_equal(counts.found, 2);
+    assert_int_equal(counts.dropped, 1);
+    assert_int_equal(counts.entries, 2);
+    assert_true(counts.bytes > 0);
+    constraint_cache_give(cache, a);
+    constraint_cache_give(cache, a);
+    constraint_cache_give(cache, c);
+    constraint_cache_destroy(cache);
+    /* So small that nothing fits. */
+    cache = constraint_cache_create(trie, (struct constraint_cache_limits){2, 10, 4});
+    assert_int_equal(constraint_cache_take(cache, CONSTRAINT_REGEX, "a", 1, &none, &err),
+                     STATUS_LIMIT);
+    constraint_cache_destroy(cache);
+    token_trie_destroy(trie);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks_are_what_each_token_says),
+        cmocka_unit_test(test_masks_near_the_depth_limit),
+        cmocka_unit_test(test_states_that_come_again_are_kept),
+        cmocka_unit_test(test_vocabularies_that_are_refused),
+        cmocka_unit_test(test_a_cache_shares_and_drops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

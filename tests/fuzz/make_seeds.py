@@ -199,6 +199,21 @@ def chat_seeds():
     words("chat_request", [f'"{key}"' for key in ("messages", "role", "content", "system", "user", "assistant", "tool", "tool_calls", "function", "name", "arguments", "type", "text", "tools",
                            "documents", "chat_template_kwargs", "enable_thinking", "continue_final_message", "add_generation_prompt", "reasoning_content", "parameters")]
           + ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "[INST]"] + JSON_WORDS)
+def constraint_seeds():
+    schemas = (ROOT / "tests/constrain/schemas.jsonl").read_text(encoding="utf-8").splitlines()
+    for schema in schemas[::4]:
+        seed("constraint", b"\1" + piece(schema) + b"{\"name\": [1, true, \"x\"]}")
+    for pattern in ("a|bc*", "(?:ab){2,3}[^x-z]\\d+$", ".*\\u{1F642}", "^(a|b)*a(a|b){9}", "[\\w.-]+@(?<h>x)?", "(?=a)", "\u00e9{1,300}"):
+        seed("constraint", b"\2" + piece(pattern) + b"abab12")
+    seed("constraint", b"\3" + piece('["yes","no","not \\u00e9"]') + b"no")
+    seed("constraint", b"\0" + piece("") + b'{"a":[[1')
+    for schema in ('{"$ref":"#"}', '{"allOf":[{"$ref":"#/allOf/1"},{"anyOf":[true,false]}]}', '{"oneOf":[{"const":1},{"enum":[null]}]}',
+                   '{"type":"array","items":{"$ref":"#"},"minItems":2}', '{"type":"number","minimum":-1.5e-3,"exclusiveMaximum":1e17}'):
+        seed("constraint", b"\1" + piece(schema) + b"[1")
+    words("constraint", ['"type":"', '"object"', '"array"', '"string"', '"integer"', '"number"', '"properties":{', '"required":["', '"items":{', '"enum":[', '"const":', '"anyOf":[{',
+                         '"allOf":[{', '"oneOf":[{', '"$ref":"#/', '"$defs":{', '"pattern":"', '"format":"date"', '"minLength":', '"maxLength":', '"minItems":', '"maxItems":',
+                         '"minimum":', '"maximum":', '"multipleOf":', '"additionalProperties":', '"prefixItems":[', '"patternProperties":{', '"propertyNames":{', "(?:", "{1,3}",
+                         "[^", "\\\\d", "\\\\u{1F642}"] + JSON_WORDS)
 
 
 def setting_seeds():
@@ -560,7 +575,7 @@ def main():
     safetensors_seeds()
     config_seeds()
     text_seeds()
-    chat_seeds()
+    chat_seeds() constraint_seeds()
     setting_seeds()
     proto_seeds()
 

@@ -1,6 +1,8 @@
 /* Constraints: which answers each keyword of a schema, each construct of an expression takes, and what is refused, with which sentence. */
 #include "common/base/str.h"
+#include "common/constrain/automaton.h"
 #include "common/constrain/constraint.h"
+#include "common/constrain/text_automaton.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -559,6 +561,11 @@ static void test_limits(void **state)
                 "over the limit of 8192");
     check_limit(CONSTRAINT_JSON_SCHEMA, repeated("{\"anyOf\":[", "{\"const\":#}", 513, "]}"),
                 "#/anyOf: with the others");
+    check_limit(CONSTRAINT_JSON_SCHEMA,
+                repeated("{\"allOf\":[", "{\"pattern\":\"#\"}", TEXT_MAX_PARTS + 1, "]}"),
+                "#/allOf/16/pattern: more than 16");
+    check_limit(CONSTRAINT_JSON_SCHEMA, repeated("[", "1", CONSTRAINT_MAX_TEXT_BYTES / 2, "]"),
+                "131073 bytes are over the limit of 131072");
     char *nested = malloc(1000);
     memset(nested, '[', 500);
     nested[500] = '\0';
@@ -571,6 +578,29 @@ static void test_limits(void **state)
         CONSTRAINT_JSON_SCHEMA,
         repeated("{\"properties\":{", "\"p#\":{\"type\":\"string\",\"maxLength\":7#00}", 60, "}}"),
         "#/properties/p");
+}
+
+/* More rules open at once than a unit may have: each alternative's property is a value of its own. */
+static void test_alternatives_open_at_once(void **state)
+{
+    (void)state;
+    static const char part[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"const\":#}}}";
+    char *fits = repeated("{\"anyOf\":[", part, AUTOMATON_MAX_RULES - 1, "]}");
+    struct constraint *constraint = compiled(CONSTRAINT_JSON_SCHEMA, fits);
+    assert_true(takes(constraint, "{\"a\":62}", 8));
+    constraint_destroy(constraint);
+    free(fits);
+    check_limit(CONSTRAINT_JSON_SCHEMA,
+                repeated("{\"anyOf\":[", part, AUTOMATON_MAX_RULES + 1, "]}"),
+                "too many alternatives open at once");
+}
+
+/* Each property is looked for among those before it. */
+static void test_steps_are_limited(void **state)
+{
+    (void)state;
+    check_limit(CONSTRAINT_JSON_SCHEMA, repeated("{\"properties\":{", "\"p#\":{}", 8000, "}}"),
+                "or there are too many");
 }
 
 static void test_what_is_longer_than_limits_allow_is_shortened(void **state)
@@ -653,6 +683,8 @@ int main(void)
         cmocka_unit_test(test_expressions_that_are_refused),
         cmocka_unit_test(test_choices_that_are_refused),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_alternatives_open_at_once),
+        cmocka_unit_test(test_steps_are_limited),
         cmocka_unit_test(test_what_is_longer_than_limits_allow_is_shortened),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_a_refused_token_changes_nothing),

@@ -55,10 +55,11 @@ MAY_INCLUDE = {
 
 # Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.
 PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain",
-        *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route")), *(f"{module}.{kind}" module (
-        *(f"{module}.{kind}" for kind in "ch" for module in ( "router/request_life", "router/cache_feed", "common/transport/kv_frame", "decode_worker/lane_speed"))]
-            "router/request_life", "router/cache_feed", "common/transport/kv_frame", "decode_worker/lane_speed", "common/text/unicode"))] # A parsed document is a value like any other.
-PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template"} "common/constrain", "common/json"}
+        *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route")),
+        *(f"{module}.{kind}" for kind in "ch" for module in (
+            "router/request_life", "router/cache_feed", "common/transport/kv_frame", "decode_worker/lane_speed", "common/text/unicode"))]
+# A parsed document is a value like any other.
+PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain", "common/json"}
 IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h"}
 PURE_SYSTEM = {"math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "stdio.h", "inttypes.h", "limits.h",
                "float.h", "stdarg.h", "errno.h", "xxhash.h", "xxh_x86dispatch.h", "utf8proc.h"}

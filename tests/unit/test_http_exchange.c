@@ -323,7 +323,7 @@ static size_t write_until_full(struct http_exchange *exchange, const char *piece
         written += status == STATUS_OK ? count : 0;
         assert_true(status == STATUS_OK || status == STATUS_LIMIT);
         if (full)
-            poll(NULL, 0, 5);
+            poll(NULL, 0, 2);
     }
     return written;
 }
@@ -331,7 +331,7 @@ static size_t write_until_full(struct http_exchange *exchange, const char *piece
 static void test_a_slow_reader_reaches_its_limit(void **state)
 {
     (void)state;
-    enum { LIMIT = 100000, PIECE = 1000 };
+    enum { LIMIT = 1000000, PIECE = 1000 };
     http_server_stop(server);
     start_server((struct http_server_config){.max_unsent_bytes = LIMIT});
     static char piece[PIECE];

@@ -1,13 +1,14 @@
 """Tool calls over HTTP, both ways, in each published format: a router, and a worker that says what it is told to."""
 import json
 import shutil
+import threading
 import urllib.request
 
 import front
 import openai
 import pytest
 from bare import Bare
-from fake_worker import FakeWorker
+from fake_worker import FakeWorker, wp
 from harness import SHAKESPEARE, wait_until
 
 CONTEXT = VOCABULARY = 2048
@@ -42,6 +43,15 @@ class Scripted(FakeWorker):
                 if token.finish:
                     self.jobs.pop(token.request, None)
         return tokens
+
+
+class Held(FakeWorker):
+    """Says 5 tokens, and the rest when it is let."""
+
+    go_on = threading.Event()
+
+    def step(self):
+        return super().step() if self.go_on.is_set() or all(job[1] < 5 for job in self.jobs.values()) else wp.Tokens()
 
 
 def model_folder(path, template):
@@ -127,3 +137,19 @@ def test_a_client_that_goes_while_it_waits_is_forgotten(started):
     wait_until("it waits", lambda: queued(router) == 2, 10)
     connection.close()
     wait_until("it is forgotten", lambda: queued(router) == 0, 1)
+
+
+def test_a_draining_router_ends_its_streams(started, tmp_path):
+    router = Bare("baton-router", "--http-listen", "127.0.0.1:0", model=model_folder(tmp_path / "model", TEMPLATES["hermes"][0]))
+    started.append(router)
+    worker = Held(router.grpc, "model", CONTEXT, VOCABULARY)
+    started.append(worker)
+    connection = front.Front(router).connect()
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 50, "stream": True}))
+    answer = connection.getresponse()
+    first = answer.readline()
+    router.process.terminate()
+    wait_until("it drains", lambda: front.Front(router).ask("/ready").status == 503, 10)
+    assert front.Front(router).complete("a").error[:2] == (503, "draining")
+    worker.go_on.set()
+    assert first.startswith(b"data: ") and answer.read().endswith(b'"finish_reason":"length"}]}\n\ndata: [DONE]\n\n')

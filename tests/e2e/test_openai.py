@@ -139,6 +139,7 @@ def traps(door):
         reply = door.ask("/v1/completions", body)
         assert reply.error == (status, code, param), (body if len(str(body)) < 200 else "long", reply.body)
         assert reply.headers["x-should-retry"] == "false" and reply.headers["x-request-id"]
+    assert door.ask("/v1/completions", b"[" * ((9 << 20) + 1)).error == (413, "body_too_large", None)  # twice max-text, and 1 MiB
     for more in TAKEN:
         reply = door.ask("/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1, **more})
         assert reply.status == 200, (more, reply.body)

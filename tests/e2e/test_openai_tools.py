@@ -1,6 +1,7 @@
-"""Tool calls over HTTP, both ways, in each published format: a router, and a worker that says what it is told to."""
+"""Tool calls over HTTP, both ways, in each published format, and clients that go, wait or don't read: a router, and a worker that says what it is told to."""
 import json
 import shutil
+import socket
 import threading
 import urllib.request
 
@@ -124,9 +125,17 @@ def test_what_is_no_call_is_text(started, tmp_path):
     assert choice.message.content == text and choice.finish_reason == "stop"
 
 
-def queued(router):
+def metric(router, name):
     with urllib.request.urlopen(f"http://{router.http}/metrics", timeout=20) as answer:
-        return int(answer.read().decode().split('baton_router_requests{state="queued"} ')[1].split()[0])
+        return int(answer.read().decode().split(name + " ")[1].split()[0])
+
+
+def counted(router, status):
+    return metric(router, f'baton_router_requests_total{{status="{status}"}}')
+
+
+def queued(router):
+    return metric(router, 'baton_router_requests{state="queued"}')
 
 
 def test_a_client_that_goes_while_it_waits_is_forgotten(started):
@@ -153,3 +162,18 @@ def test_a_draining_router_ends_its_streams(started, tmp_path):
     assert front.Front(router).complete("a").error[:2] == (503, "draining")
     worker.go_on.set()
     assert first.startswith(b"data: ") and answer.read().endswith(b'"finish_reason":"length"}]}\n\ndata: [DONE]\n\n')
+
+
+def test_a_client_that_does_not_read_is_cut_off(started, tmp_path):
+    router = Bare("baton-router", "--http-listen", "127.0.0.1:0", "--client-buffer", "64KiB", model=model_folder(tmp_path / "model", TEMPLATES["hermes"][0]))
+    started.append(router)
+    started.append(FakeWorker(router.grpc, "model", CONTEXT, VOCABULARY))
+    host, port = router.front.rsplit(":", 1)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host, int(port)))
+        body = json.dumps({"prompt": ["a"] * 4, "n": 16, "max_tokens": 2000, "stream": True}).encode()
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        wait_until("it is cut off", lambda: counted(router, "slow_reader"), 60)
+    wait_until("nothing of it is left", lambda: not queued(router), 10)
+    assert front.Front(router).complete("a", max_tokens=2).status == 200

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #define BLANKS_HELD 256 /* of white space that may stand before a call */
+#define ID_HELD     256 /* from [CALL_ID] to the end of [ARGS] */
 
 static const char *const markers[] = {[TOOL_FORMAT_HERMES] = "<tool_call>",
                                       [TOOL_FORMAT_LLAMA3] = "<|python_tag|>",
@@ -221,10 +222,11 @@ static size_t step_name(struct tool_parser *parser, const char *text, size_t len
         return 0;
     size_t skipped = arguments == MATCH_YES ? strlen(mistral_arguments) : 0;
     if (id == MATCH_YES) { /* theirs: calls get ids of ours */
-        size_t end = before_marker(text, length, mistral_arguments);
-        if (length - end < strlen(mistral_arguments) && length < BLANKS_HELD)
+        size_t seen = length < ID_HELD ? length : ID_HELD;
+        size_t end = before_marker(text, seen, mistral_arguments) + strlen(mistral_arguments);
+        if (end > seen && length < ID_HELD)
             return 0;
-        skipped = length - end < strlen(mistral_arguments) ? 0 : end + strlen(mistral_arguments);
+        skipped = end > seen ? 0 : end;
     }
     bool is_call = skipped || *text == '{';
     str_append(&parser->held, text, skipped);
@@ -275,17 +277,20 @@ static size_t step_between(struct tool_parser *parser, const char *text, size_t 
 {
     const char *marker = markers[parser->config.format];
     size_t count = blanks(text, length);
-    if (count == length && count < BLANKS_HELD)
+    if (count >= BLANKS_HELD) {
+        parser->state = TOOL_STATE_TEXT;
+        return 0;
+    }
+    if (count == length)
         return 0;
     enum match found = match(text + count, length - count, marker);
-    if (count < length && found == MATCH_MAYBE)
+    if (found == MATCH_MAYBE)
         return 0;
-    if (count < length && found == MATCH_YES && parser->call_count < TOOL_MAX_CALLS) {
+    if (found == MATCH_YES && parser->call_count < TOOL_MAX_CALLS) {
         open_call(parser, text, count + strlen(marker));
         return count + strlen(marker);
     }
-    if (count < length && parser->config.format == TOOL_FORMAT_LLAMA3 && text[count] == '{' &&
-        !parser->call_count) {
+    if (parser->config.format == TOOL_FORMAT_LLAMA3 && text[count] == '{' && !parser->call_count) {
         open_call(parser, text, count);
         return count;
     }

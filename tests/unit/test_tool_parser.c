@@ -185,6 +185,30 @@ static void test_a_name_over_its_limit_is_no_call(void **state)
     str_deinit(&heard.text);
 }
 
+/* However it is cut, too. */
+static void test_what_is_far_away_is_no_marker(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tool_format format;
+        const char *before, *after;
+        char between;
+    } rows[] = {{MISTRAL, "[TOOL_CALLS]get[CALL_ID]", "[ARGS]{}", 'x'},
+                {LLAMA, "", "{\"name\":\"get\",\"parameters\":{}}", ' '}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[500] = "";
+        strcpy(text, rows[i].before);
+        memset(text + strlen(text), rows[i].between, 300);
+        strcat(text, rows[i].after);
+        for (size_t step = 0; step < 300; step += 7) {
+            struct heard heard;
+            parse(rows[i].format, text, step, &heard);
+            assert_string_equal(heard.text.data + 1, text);
+            str_deinit(&heard.text);
+        }
+    }
+}
+
 static void test_formats_of_templates(void **state)
 {
     (void)state;
@@ -203,6 +227,7 @@ int main(void)
         cmocka_unit_test(test_what_is_held_is_bounded),
         cmocka_unit_test(test_calls_are_bounded),
         cmocka_unit_test(test_a_name_over_its_limit_is_no_call),
+        cmocka_unit_test(test_what_is_far_away_is_no_marker),
         cmocka_unit_test(test_formats_of_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,7 +152,7 @@ struct value filter_truncate(struct run *run, struct value input, const struct c
     struct value values[4];
     if (!call_bind(run, call, "truncate", names, values, 4))
         return value_none();
-    struct value string = python_string_of(run, input);
+    struct value size = filter_length(run, input, &(struct call){0}), string = input;
     struct value end = values[2].kind == VALUE_STRING ? values[2] : value_literal("...");
     int64_t length = values[0].kind == VALUE_INT ? values[0].integer : 255;
     int64_t leeway = values[3].kind == VALUE_INT ? values[3].integer : 5;
@@ -162,8 +162,10 @@ struct value filter_truncate(struct run *run, struct value input, const struct c
     if (length < end_length || leeway < 0)
         return run_fail(run, "expected length >= %lld, got %lld", (long long)end_length,
                         (long long)length);
-    if ((int64_t)python_length(string) - leeway <= length)
-        return string;
+    if (size.integer - leeway <= length)
+        return input;
+    if (input.kind != VALUE_STRING)
+        return run_fail(run, "a %s can't be truncated", value_type_name(input));
     struct value kept = value_part(string, 0, python_offset(string, (size_t)(length - end_length)));
     return add(run, value_truth(values[1]) ? kept : without_last_word(kept), end);
 }

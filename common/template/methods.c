@@ -1,5 +1,6 @@
 #include "common/template/methods.h"
 
+#include "common/template/python_text.h"
 #include "common/template/text_methods.h"
 
 #include <string.h>
@@ -102,7 +103,13 @@ static struct value list_index(struct run *run, struct value self, const struct 
     for (size_t i = 0; i < self.sequence->count && !run_failed(run); i++)
         if (run_equal(run, self.sequence->items[i], wanted))
             return value_int((int64_t)i);
-    return run_fail(run, "the value is not in %s", value_type_name(self));
+    if (self.kind == VALUE_TUPLE)
+        return run_fail(run, "tuple.index(x): x not in tuple");
+    struct text_builder builder;
+    run_builder(run, &builder);
+    python_repr(run, &builder, wanted);
+    text_builder_literal(&builder, " is not in list");
+    return run_fail_with(run, run_finish(run, &builder));
 }
 
 /* ------------------------------------------------------------------------------------- loop */

@@ -110,7 +110,7 @@ struct value add(struct run *run, struct value left, struct value right)
         return add_sequences(run, left, right);
     bool sequence =
         left.kind == VALUE_STRING || left.kind == VALUE_LIST || left.kind == VALUE_TUPLE;
-    if (!sequence || right.kind == VALUE_UNDEFINED)
+    if (!sequence || left.is_markup || right.kind == VALUE_UNDEFINED)
         return unsupported(run, "+", left, right);
     const char *type = value_type_name(left);
     return run_fail(run, "can only concatenate %s (not \"%s\") to %s", type, value_type_name(right),
@@ -160,6 +160,19 @@ static struct value repeat(struct run *run, struct value left, struct value righ
     return (struct value){.kind = VALUE_ABSENT};
 }
 
+static bool repeats(struct value value)
+{
+    return value.kind == VALUE_STRING || value.kind == VALUE_LIST || value.kind == VALUE_TUPLE;
+}
+
+static struct value fail_repeat(struct run *run, struct value left, struct value right)
+{
+    if (left.kind == VALUE_UNDEFINED || right.kind == VALUE_UNDEFINED)
+        return unsupported(run, "*", left, right);
+    return run_fail(run, "can't multiply sequence by non-int of type '%s'",
+                    value_type_name(repeats(left) ? right : left));
+}
+
 static struct value float_arithmetic(struct run *run, enum node_operator sign, double a, double b)
 {
     double rest;
@@ -175,7 +188,9 @@ static struct value float_arithmetic(struct run *run, enum node_operator sign, d
             return run_fail(run, "float modulo");
         rest = fmod(a, b);
         return value_float(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
-    default: return value_float(pow(a, b));
+    default:
+        return a == 0 && b < 0 ? run_fail(run, "0.0 cannot be raised to a negative power")
+                               : value_float(pow(a, b));
     }
 }
 
@@ -226,6 +241,8 @@ struct value arithmetic(struct run *run, enum node_operator sign, struct value l
         struct value repeated = repeat(run, left, right);
         if (repeated.kind != VALUE_ABSENT)
             return repeated;
+        if (repeats(left) || repeats(right))
+            return fail_repeat(run, left, right);
     }
     if (sign == OPERATOR_MODULO && left.kind == VALUE_STRING)
         return run_fail(run, "formatting a string with %% is not supported");

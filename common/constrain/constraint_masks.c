@@ -89,20 +89,27 @@ struct level {
 static void enter(struct level *level, const struct token_tree *tree,
                   const struct token_node *parent, struct automaton_cursor at)
 {
-    level->node = tree->nodes + parent[0].child;
-    level->end = tree->nodes + parent[1].child;
+    level->node = tree->nodes + parent->child;
+    level->end = parent->child ? level->node + parent->last_child + 1 : level->node;
     level->at = at;
 }
 
-/* All tokens of the tree that the automaton takes from the cursor on. `plain`: of whole plain characters only. */
-static void walk(struct constraint_masks *masks, const struct token_tree *tree, bool plain,
-                 const uint32_t *ids, struct automaton_frame *pool, struct automaton_cursor start,
-                 uint32_t *bits)
+/* What a walk is over, and what is known before. */
+struct walked {
+    const struct token_tree *tree;
+    const uint32_t *ids;
+    bool plain;    /* whole plain characters only, and states say truly what they take of them */
+    uint32_t done; /* tokens of up to so many bytes are in the set already, if they are allowed */
+};
+
+/* All tokens of the tree that the automaton takes from the cursor on. */
+static void walk(struct constraint_masks *masks, struct walked w, struct automaton_frame *pool,
+                 struct automaton_cursor start, uint32_t *bits)
 {
     const struct automaton *automaton = &masks->constraint->automaton;
     struct level levels[TOKEN_TRIE_MAX_BYTES + 1], *level = levels;
     uint64_t nodes = 0;
-    enter(level, tree, tree->nodes, start);
+    enter(level, w.tree, w.tree->nodes, start);
     for (;; nodes++) {
         while (level->node == level->end && level > levels)
             level--;
@@ -110,15 +117,16 @@ static void walk(struct constraint_masks *masks, const struct token_tree *tree, 
             break;
         const struct token_node *node = level->node++;
         struct automaton_cursor cursor = level->at;
-        __builtin_prefetch(tree->nodes + node[1].child); /* of the next one */
         if (!step(automaton, pool, &cursor, node->byte))
             continue;
         const struct automaton_state *state = &automaton->states[cursor.top];
-        bool all = plain && takes_all(state, node);
-        bool none = plain && !(node->groups & state->plain_maybe);
-        add_ids(ids, node->first, all ? node->last : node->first + node->count, bits);
+        uint32_t depth = (uint32_t)(level - levels) + 1;
+        bool all = w.plain && takes_all(state, node);
+        bool none = w.plain && !(node->groups & state->plain_maybe);
+        if (depth + (all ? node->below : 0u) > w.done)
+            add_ids(w.ids, node->first, all ? node->last : node->first + node->count, bits);
         if (!all && !none)
-            enter(++level, tree, node, cursor);
+            enter(++level, w.tree, node, cursor);
     }
     masks->counts.nodes += nodes;
 }
@@ -137,20 +145,20 @@ static void add_plain(struct constraint_masks *masks, const struct token_forest 
     const struct automaton *automaton = &masks->constraint->automaton;
     const struct automaton_state *state = &automaton->states[cursor.top];
     bool deep = cursor.depth + automaton->most_need > automaton->max_depth;
-    uint8_t all = state->plain_groups == PLAIN_GROUPS ? state->plain_all : 0;
-    const struct token_tree *rest = &forest->plain;
-    if (!deep && all && state->plain_endless) {
+    uint32_t all = !deep && state->plain_groups == PLAIN_GROUPS ? state->plain_all : 0;
+    struct walked w = {.tree = &forest->plain, .ids = forest->ids, .plain = !deep};
+    if (all && state->plain_endless) {
         add_set(bits, forest->all_plain, masks->trie->words);
         return;
     }
-    if (!deep && all >= TOKEN_TRIE_LEVELS) {
-        add_set(bits, forest->sets[TOKEN_TRIE_LEVELS], masks->trie->words);
-        rest = &forest->long_plain;
-    } else if (!deep && all == state->plain_most) {
-        add_set(bits, forest->sets[all], masks->trie->words);
-        return;
+    if (all >= TOKEN_TRIE_LEVELS) {
+        all = TOKEN_TRIE_LEVELS;
+        w.tree = &forest->long_plain;
     }
-    walk(masks, rest, !deep, forest->ids, pool, cursor, bits);
+    add_set(bits, forest->sets[all], masks->trie->words);
+    w.done = all;
+    if (deep || all != state->plain_most)
+        walk(masks, w, pool, cursor, bits);
 }
 
 static uint32_t count_bits(const uint32_t *bits, uint32_t words)
@@ -170,7 +178,7 @@ static uint32_t work_out(struct constraint_masks *masks, const struct constraint
         trie->has_first && !state->started ? &trie->first : &trie->inside;
     struct automaton_cursor cursor = constraint_state_open(state, pool);
     memset(bits, 0, trie->words * sizeof *bits);
-    walk(masks, &forest->other, false, forest->ids, pool, cursor, bits);
+    walk(masks, (struct walked){.tree = &forest->other, .ids = forest->ids}, pool, cursor, bits);
     add_plain(masks, forest, pool, cursor, bits);
     bool may_end = automaton_accepts(&masks->constraint->automaton, pool, cursor);
     for (uint32_t i = 0; i < trie->end_count; i++) {

@@ -114,27 +114,33 @@ static void add_token(struct making *m, const struct spelled *token, uint32_t in
         add_node(m, byte, index);
     }
     struct token_node *node = &m->nodes[m->open[m->depth]].node;
-    if (node->count < UINT16_MAX)
+    if (node->count < TOKEN_TRIE_MAX_EQUAL)
         node->count++;
 }
 
-/* Level by level: `order` are the nodes in their new places. */
+/* Puts the children of the node, and all that is below them. Recursion takes a level a byte of a token. */
+static void lay_out_children(const struct making *m, uint32_t made, struct token_tree *tree,
+                             uint32_t at)
+{
+    uint32_t start = tree->node_count, end = m->nodes[made].end;
+    for (uint32_t child = made + 1; child < end; child = m->nodes[child].end)
+        tree->nodes[tree->node_count++] = m->nodes[child].node;
+    if (tree->node_count == start)
+        return;
+    tree->nodes[at].child = start;
+    tree->nodes[at].last_child = (uint8_t)(tree->node_count - start - 1);
+    for (uint32_t child = made + 1; child < end; child = m->nodes[child].end)
+        lay_out_children(m, child, tree, start++);
+}
+
 static void lay_out(const struct making *m, struct token_tree *tree)
 {
-    uint32_t *order = malloc(m->count * sizeof *order), placed = 1;
-    tree->node_count = (uint32_t)m->count;
-    tree->nodes = malloc((m->count + 1) * sizeof *tree->nodes);
-    ASSERT(order && tree->nodes);
-    order[0] = 0;
-    for (uint32_t i = 0; i < tree->node_count; i++) {
-        const struct made_node *made = &m->nodes[order[i]];
-        tree->nodes[i] = made->node;
-        tree->nodes[i].child = placed;
-        for (uint32_t child = order[i] + 1; child < made->end; child = m->nodes[child].end)
-            order[placed++] = child;
-    }
-    tree->nodes[tree->node_count] = (struct token_node){.child = placed};
-    free(order);
+    tree->nodes = malloc(m->count * sizeof *tree->nodes);
+    ASSERT(tree->nodes);
+    tree->nodes[0] = m->nodes[0].node;
+    tree->node_count = 1;
+    lay_out_children(m, 0, tree, 0);
+    ASSERT(tree->node_count == m->count);
 }
 
 /* The tree of the tokens with this many characters; their ids go behind those that are there. */

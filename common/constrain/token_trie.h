@@ -14,20 +14,22 @@
 
 #define TOKEN_TRIE_MAX_COUNT (1u << 20) /* ids */
 #define TOKEN_TRIE_MAX_BYTES 255        /* of a token */
+#define TOKEN_TRIE_MAX_EQUAL 255        /* tokens with the same bytes; others never match */
 #define TOKEN_TRIE_LEVELS    32         /* sets of plain tokens: of up to 1, 2, ... characters */
 
-/* Level by level: the children of a node are neighbours, from `child` to the `child` of the node behind it. So looking at all of
- * them, most of which don't match, reads one piece of memory. */
+/* The children of a node are neighbours, so that looking at all of them, most of which don't match, reads one piece of memory; and
+ * what is below them follows in the order of a walk, so that walking reads on and on. */
 struct token_node {
     uint64_t groups;      /* of plain characters below this node (automaton_plain.h) */
-    uint32_t child;       /* its first one */
+    uint32_t child;       /* its first one; 0: none */
     uint32_t first, last; /* in ids: of the tokens that end here or below: first..last - 1 */
-    uint16_t count;       /* that end here: from `first` on */
+    uint8_t count;        /* that end here: from `first` on; TOKEN_TRIE_MAX_EQUAL at most */
+    uint8_t last_child;   /* how many behind the first one */
     uint8_t byte;
     uint8_t below; /* characters below this node, at most */
 };
 
-/* nodes[0] is the root, which has no byte; behind the last node stands one whose `child` is the end. */
+/* nodes[0] is the root, which has no byte. */
 struct token_tree {
     struct token_node *nodes;
     uint32_t node_count;

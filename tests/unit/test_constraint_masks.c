@@ -251,6 +251,28 @@ static void test_states_that_come_again_are_kept(void **state)
     token_trie_destroy(trie);
 }
 
+/* Equal tokens are allowed together, up to a number. */
+static void test_tokens_with_equal_bytes(void **state)
+{
+    (void)state;
+    static struct words words;
+    words = (struct words){.count = 0};
+    for (int i = 0; i < TOKEN_TRIE_MAX_EQUAL + 10; i++)
+        add_word(&words, i == END_ID ? "" : "x", i != END_ID);
+    struct token_trie *trie = trie_of(&words);
+    struct constraint *constraint = compiled(CONSTRAINT_REGEX, "xy|xz");
+    struct constraint_masks *masks = constraint_masks_create(constraint, trie, 1);
+    struct constraint_state at;
+    uint32_t bits[MAX_TOKENS / 32 + 1];
+    constraint_state_init(constraint, &at);
+    assert_int_equal(constraint_masks_find(masks, &at, bits), TOKEN_TRIE_MAX_EQUAL);
+    assert_true(constraint_state_take(constraint, &at, "x", 1));
+    assert_int_equal(constraint_masks_find(masks, &at, bits), 0); /* the vocabulary has no y */
+    constraint_masks_destroy(masks);
+    constraint_destroy(constraint);
+    token_trie_destroy(trie);
+}
+
 static void test_vocabularies_that_are_refused(void **state)
 {
     (void)state;
@@ -323,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_masks_are_what_each_token_says),
         cmocka_unit_test(test_masks_near_the_depth_limit),
         cmocka_unit_test(test_states_that_come_again_are_kept),
+        cmocka_unit_test(test_tokens_with_equal_bytes),
         cmocka_unit_test(test_vocabularies_that_are_refused),
         cmocka_unit_test(test_a_cache_shares_and_drops),
     };

@@ -60,6 +60,14 @@ static inline void add_ids(const uint32_t *ids, uint32_t first, uint32_t end, ui
         bits[ids[i] / 32] |= 1u << ids[i] % 32;
 }
 
+/* Behind the ids of the tokens that end at the node. */
+static inline uint32_t own_end(const struct token_tree *tree, const struct token_node *node)
+{
+    if (node->count < TOKEN_NODE_MANY)
+        return node->first + node->count;
+    return node->child ? tree->nodes[node->child].first : node->last;
+}
+
 /* Whether the state takes all that is below the node, whatever it is. */
 static inline bool takes_all(const struct automaton_state *state, const struct token_node *node)
 {
@@ -124,7 +132,7 @@ static void walk(struct constraint_masks *masks, struct walked w, struct automat
         bool all = w.plain && takes_all(state, node);
         bool none = w.plain && !(node->groups & state->plain_maybe);
         if (depth + (all ? node->below : 0u) > w.done)
-            add_ids(w.ids, node->first, all ? node->last : node->first + node->count, bits);
+            add_ids(w.ids, node->first, all ? node->last : own_end(w.tree, node), bits);
         if (!all && !none)
             enter(++level, w.tree, node, cursor);
     }

@@ -114,7 +114,7 @@ static void add_token(struct making *m, const struct spelled *token, uint32_t in
         add_node(m, byte, index);
     }
     struct token_node *node = &m->nodes[m->open[m->depth]].node;
-    if (node->count < TOKEN_TRIE_MAX_EQUAL)
+    if (node->count < TOKEN_NODE_MANY)
         node->count++;
 }
 

@@ -14,7 +14,6 @@
 
 #define TOKEN_TRIE_MAX_COUNT (1u << 20) /* ids */
 #define TOKEN_TRIE_MAX_BYTES 255        /* of a token */
-#define TOKEN_TRIE_MAX_EQUAL 255        /* tokens with the same bytes; others never match */
 #define TOKEN_TRIE_LEVELS    32         /* sets of plain tokens: of up to 1, 2, ... characters */
 
 /* The children of a node are neighbours, so that looking at all of them, most of which don't match, reads one piece of memory; and
@@ -23,11 +22,13 @@ struct token_node {
     uint64_t groups;      /* of plain characters below this node (automaton_plain.h) */
     uint32_t child;       /* its first one; 0: none */
     uint32_t first, last; /* in ids: of the tokens that end here or below: first..last - 1 */
-    uint8_t count;        /* that end here: from `first` on; TOKEN_TRIE_MAX_EQUAL at most */
+    uint8_t count;        /* that end here: from `first` on; TOKEN_NODE_MANY: up to those below */
     uint8_t last_child;   /* how many behind the first one */
     uint8_t byte;
     uint8_t below; /* characters below this node, at most */
 };
+
+#define TOKEN_NODE_MANY UINT8_MAX
 
 /* nodes[0] is the root, which has no byte. */
 struct token_tree {

@@ -251,21 +251,26 @@ static void test_states_that_come_again_are_kept(void **state)
     token_trie_destroy(trie);
 }
 
-/* Equal tokens are allowed together, up to a number. */
+/* Equal tokens are allowed together, however many: with others below them, and without. */
 static void test_tokens_with_equal_bytes(void **state)
 {
     (void)state;
     static struct words words;
     words = (struct words){.count = 0};
-    for (int i = 0; i < TOKEN_TRIE_MAX_EQUAL + 10; i++)
+    for (int i = 0; i < 301; i++)
         add_word(&words, i == END_ID ? "" : "x", i != END_ID);
+    for (int i = 0; i < 280; i++)
+        add_word(&words, "xy!", 3);
     struct token_trie *trie = trie_of(&words);
-    struct constraint *constraint = compiled(CONSTRAINT_REGEX, "xy|xz");
+    struct constraint *constraint = compiled(CONSTRAINT_REGEX, "xz|(xy!){2}");
     struct constraint_masks *masks = constraint_masks_create(constraint, trie, 1);
     struct constraint_state at;
     uint32_t bits[MAX_TOKENS / 32 + 1];
     constraint_state_init(constraint, &at);
-    assert_int_equal(constraint_masks_find(masks, &at, bits), TOKEN_TRIE_MAX_EQUAL);
+    check_mask(constraint, &words, &at, bits, constraint_masks_find(masks, &at, bits));
+    assert_int_equal(constraint_masks_find(masks, &at, bits), 580);
+    assert_true(constraint_state_take(constraint, &at, "xy!", 3));
+    assert_int_equal(constraint_masks_find(masks, &at, bits), 580);
     assert_true(constraint_state_take(constraint, &at, "x", 1));
     assert_int_equal(constraint_masks_find(masks, &at, bits), 0); /* the vocabulary has no y */
     constraint_masks_destroy(masks);

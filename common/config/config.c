@@ -44,8 +44,12 @@ static void set_from(struct load *load, size_t index, const char *text, enum con
                      const char *where)
 {
     const struct config_setting *row = &load->program->settings[index];
+    bool again = row->repeats && source == CONFIG_FROM_FLAG &&
+                 load->result->sources[index] == CONFIG_FROM_FLAG;
     struct error why;
-    if (!config_value_set(row, load->settings, text, &why))
+    bool good = again ? config_value_add(row, load->settings, text, &why)
+                      : config_value_set(row, load->settings, text, &why);
+    if (!good)
         complain(load, "%s %s, but is '%.80s'", where, why.text, text);
     else if (row->check && *text && row->check(text, &why) != STATUS_OK)
         complain(load, "%s: %s", where, why.text);
@@ -336,7 +340,7 @@ static void help_row(const struct config_setting *row, struct str *out)
         snprintf(left + used, sizeof left - used, " %s", value_word(row->type));
     str_addf(out, "%-32s%s%s", left, strlen(left) >= 32 ? "\n                                " : "",
              row->help);
-    if (row->type == CONFIG_LIST)
+    if (row->type == CONFIG_LIST || row->repeats)
         str_add(out, "; may be repeated");
     if (row->flag_only)
         str_add(out, "; not from the environment");

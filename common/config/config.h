@@ -55,9 +55,11 @@ struct config_setting {
     const char *help;           /* one sentence without full stop */
     const char *const *choices; /* CONFIG_ENUM: NULL-terminated */
     bool required;              /* must be given by some source; a string not as an empty one */
-    bool flag_only;             /* the environment's name means something else in other programs */
-    bool hidden;                /* taken, but not of this program's matter: not in --help */
-    const char *value;          /* "HOST:PORT": what --help calls it; NULL: by its type */
+    bool
+        repeats; /* CONFIG_STRING: the flag may be given several times; the texts are joined by commas */
+    bool flag_only;    /* the environment's name means something else in other programs */
+    bool hidden;       /* taken, but not of this program's matter: not in --help */
+    const char *value; /* "HOST:PORT": what --help calls it; NULL: by its type */
     /* CONFIG_STRING: STATUS_OK, or what is wrong with a text that was given and isn't empty; NULL: any will do. */
     enum status (*check)(const char *text, struct error *err);
 };

@@ -223,6 +223,22 @@ bool config_value_set(const struct config_setting *row, void *settings, const ch
     return false;
 }
 
+bool config_value_add(const struct config_setting *row, void *settings, const char *text,
+                      struct error *why)
+{
+    char *field = (char *)settings + row->offset;
+    size_t used = strlen(field);
+    if (!used || !*text)
+        return set_string(row, field, text, why);
+    if (used + 1 + strlen(text) < row->size) {
+        field[used] = ',';
+        strcpy(field + used + 1, text);
+        return true;
+    }
+    error_set(why, STATUS_INVALID, "is longer than %zu bytes together", row->size - 1);
+    return false;
+}
+
 void config_value_format(const struct config_setting *row, const void *settings, struct str *out)
 {
     const void *field = (const char *)settings + row->offset;
@@ -267,6 +283,7 @@ void config_value_check_row(const struct config_setting *row)
            (row->type == CONFIG_STRING && row->size <= widest_field(row->type)));
     ASSERT(row->type != CONFIG_ENUM || row->choices);
     ASSERT(row->type != CONFIG_LIST || !row->default_text);
+    ASSERT(row->type == CONFIG_STRING || !row->repeats);
     ASSERT(row->type != CONFIG_LIST ||
            whole_bound(row, row->max, CONFIG_MAX_LIST) <= CONFIG_MAX_LIST);
 }

@@ -8,6 +8,9 @@
  * A CONFIG_LIST gains an item. */
 bool config_value_set(const struct config_setting *row, void *settings, const char *text,
                       struct error *why);
+/* Of a row that repeats: `text` behind what the field holds, and a comma. */
+bool config_value_add(const struct config_setting *row, void *settings, const char *text,
+                      struct error *why);
 void config_value_format(const struct config_setting *row, const void *settings, struct str *out);
 /* Asserts that default and bounds are values themselves and that the field has a size that fits its type. */
 void config_value_check_row(const struct config_setting *row);

@@ -126,6 +126,61 @@ static void test_flags_in_every_form(void **state)
     str_deinit(&got.mistakes);
 }
 
+struct repeated {
+    char models[12];
+};
+
+/* A text whose flag may be repeated: joined with commas, from one source, up to its field's end. */
+static void test_a_text_that_repeats(void **state)
+{
+    (void)state;
+    static const struct config_setting row[] = {
+        {"model", CONFIG_STRING, CONFIG_AT(struct repeated, models), .help = "Models",
+         .repeats = true, .required = true}};
+    static const struct config_program repeats = {
+        .name = "prog", .summary = "Does it.", .settings = row, .setting_count = 1};
+    static const struct {
+        const char *environment;
+        char *argv[6];
+        int argc;
+        const char *models, *mistake;
+    } cases[] = {
+        {NULL, {"prog", "--model", "a", "--model=b,c"}, 4, "a,b,c", NULL},
+        {"x,y", {"prog"}, 1, "x,y", NULL},
+        {"x,y", {"prog", "--model", "a"}, 3, "a", NULL},
+        {NULL, {"prog", "--model=12345", "--model=78901"}, 3, "12345,78901", NULL},
+        {NULL,
+         {"prog", "--model=12345", "--model=789012"},
+         3,
+         NULL,
+         "longer than 11 bytes together"},
+        {NULL, {"prog", "--model=a", "--model="}, 3, NULL, "--model must not be empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct repeated got = {{0}};
+        struct config_result result;
+        struct str mistakes;
+        str_init(&mistakes, 8192);
+        if (cases[i].environment)
+            setenv("BATON_MODEL", cases[i].environment, 1);
+        char *argv[6];
+        memcpy(argv, cases[i].argv, sizeof argv);
+        enum status status = config_load(&repeats, cases[i].argc, argv, &got, &result, &mistakes);
+        unsetenv("BATON_MODEL");
+        assert_int_equal(status, cases[i].mistake ? STATUS_INVALID : STATUS_OK);
+        if (cases[i].mistake)
+            assert_non_null(strstr(mistakes.data, cases[i].mistake));
+        else
+            assert_string_equal(got.models, cases[i].models);
+        str_deinit(&mistakes);
+    }
+    struct str help;
+    str_init(&help, 8192);
+    config_help(&repeats, &help);
+    assert_non_null(strstr(help.data, "Models; may be repeated"));
+    str_deinit(&help);
+}
+
 static void test_flag_beats_environment_beats_file_beats_default(void **state)
 {
     (void)state;
@@ -335,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_flags_in_every_form),
+        cmocka_unit_test(test_a_text_that_repeats),
         cmocka_unit_test(test_flag_beats_environment_beats_file_beats_default),
         cmocka_unit_test(test_all_mistakes_are_told_at_once),
         cmocka_unit_test(test_single_mistakes),

@@ -180,6 +180,12 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
     switch (request->lack) {
     case ROUTE_LACKS_NOTHING: *text = 0; break;
     case ROUTE_LACKS_DECODE: snprintf(text, size, "no decode worker is up (%s)", decode); break;
+    case ROUTE_LACKS_KIND:
+        snprintf(text, size,
+                 "the decode workers that are up (%s) have other weights or numerics than its "
+                 "answer began with",
+                 decode);
+        break;
     case ROUTE_LACKS_FIT:
         snprintf(text, size,
                  "no decode worker that is up (%s) fits a prefill worker (%s): model, KV layout "

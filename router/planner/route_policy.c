@@ -61,6 +61,14 @@ static bool pairs(const struct route_worker *prefill, const struct route_worker 
            prefill->numerics_id == decode->numerics_id;
 }
 
+/* A decode worker that its answer may come from; with it the prefill worker, for the two are a pair. */
+static bool of_kind(const struct route_request *request, const struct route_worker *decode)
+{
+    const struct route_kind *kind = request->kind;
+    return !kind ||
+           (kind->model_hash == decode->model_hash && kind->numerics_id == decode->numerics_id);
+}
+
 static bool holds_enough(const struct route_worker *worker)
 {
     return worker->max_requests && worker->requests >= worker->max_requests;
@@ -125,6 +133,8 @@ static enum route_lack lack_of(const struct route_worker *workers, size_t count,
                                const struct route_worker *decode, bool local,
                                const struct route_request *request)
 {
+    if (!of_kind(request, decode))
+        return ROUTE_LACKS_KIND;
     if (request->total_tokens > decode->capacity_tokens)
         return ROUTE_LACKS_SPACE;
     enum route_lack lack = local ? ROUTE_LACKS_NOTHING : ROUTE_LACKS_FIT;
@@ -183,7 +193,7 @@ struct route_choice route_request(const struct route_worker *workers, size_t cou
     struct seen seen = {0};
     bool local = request->local || !any_prefill(workers, count);
     for (size_t d = 0; d < count; d++) {
-        if (workers[d].role != ROLE_DECODE)
+        if (workers[d].role != ROLE_DECODE || !of_kind(request, &workers[d]))
             continue;
         if (local) {
             consider(&best, &seen, NULL, &workers[d], request);
@@ -197,7 +207,7 @@ struct route_choice route_request(const struct route_worker *workers, size_t cou
     bool alone = !local && !seen.ready;
     uint64_t longest_us = UINT64_MAX;
     for (size_t d = 0; alone && d < count; d++) {
-        if (workers[d].role != ROLE_DECODE)
+        if (workers[d].role != ROLE_DECODE || !of_kind(request, &workers[d]))
             continue;
         uint64_t since_us = away_since_us(workers, count, &workers[d], request);
         if (workers[d].ready && since_us < longest_us)

@@ -1,7 +1,8 @@
 /* Where a request goes: the pair (prefill, decode) with the least queued work, or a decode worker alone. PURE: a function of the
  * candidates, the request and the rules; the dispatcher counts, this decides.
  *
- * A pair must be of one model, one KV layout and one numerics id. Prompts are computed on a decode worker only where no
+ * The candidates are the workers of one model (route_pools.h). A pair must be of the same weights, one KV layout and one numerics id, and an answer that
+ * has begun goes on with the weights and numerics that it began with: other ones would end it as none of both would have written it. Prompts are computed on a decode worker only where no
  * prefill worker exists, where the one that it fits has been away for a while, or where the rules force it. Work is counted in tokens when it is placed, not when a worker reports it,
  * so that a burst spreads; what workers report is a lower bound (others may use them too).
  */
@@ -43,9 +44,15 @@ struct route_misfits {
 void route_misfits_note(struct route_misfits *misfits, struct route_misfit pair);
 void route_misfits_forget(struct route_misfits *misfits);
 
+/* What decides over an answer's bytes, of a worker. */
+struct route_kind {
+    uint64_t model_hash, numerics_id;
+};
+
 struct route_request {
-    uint64_t prompt_tokens; /* to be computed: prompt + emitted */
-    uint64_t total_tokens;  /* prompt + longest answer */
+    const struct route_kind *kind; /* its answer has begun with; NULL: it hasn't, any will do */
+    uint64_t prompt_tokens;        /* to be computed: prompt + emitted */
+    uint64_t total_tokens;         /* prompt + longest answer */
     uint64_t avoid_prefill,
         avoid_decode; /* just failed; taken only where nothing else is left. 0: none */
     bool local;       /* compute the prompt on the decode worker in any case */
@@ -76,6 +83,7 @@ enum route_outcome {
 enum route_lack {
     ROUTE_LACKS_NOTHING, /* another outcome */
     ROUTE_LACKS_DECODE,  /* no decode worker is ready */
+    ROUTE_LACKS_KIND,    /* none of the weights and numerics that its answer began with */
     ROUTE_LACKS_FIT, /* it fits no prefill worker: model, layout, numerics, or they refused each other */
     ROUTE_LACKS_SPACE, /* it, or each prefill worker that it fits, is too small; others, which are away, are not */
     ROUTE_LACKS_PREFILL, /* the prefill workers that it fits are away, and not long enough to do without them */

@@ -80,6 +80,46 @@ static void test_unlike_workers_are_never_paired(void **state)
     }
 }
 
+/* An answer that has begun goes on with its weights and numerics, or not at all. */
+static void test_a_begun_answer_keeps_its_kind(void **state)
+{
+    (void)state;
+    const struct route_kind kind = {.model_hash = 7, .numerics_id = 9};
+    struct route_request begun = small;
+    begun.kind = &kind;
+    for (int field = 0; field < 2; field++) {
+        struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 2),
+                                   worker(ROLE_PREFILL, 3), worker(ROLE_DECODE, 4)};
+        for (int i = 2; i < 4; i++) {
+            w[i].model_hash += field == 0;
+            w[i].numerics_id += field == 1;
+        }
+        w[1].work_tokens = 90;
+        assert_choice(route_request(w, COUNT(w), &small), ROUTE_PLACED, 3, 4);
+        assert_choice(route_request(w, COUNT(w), &begun), ROUTE_PLACED, 1, 2);
+        w[1].max_requests = w[1].requests = 1;
+        assert_choice(route_request(w, COUNT(w), &begun), ROUTE_FULL, 0, 0);
+        w[1].ready = false;
+        assert_choice(route_request(w, COUNT(w), &begun), ROUTE_NO_WORKER, 0, 0);
+        assert_int_equal(route_request(w, COUNT(w), &begun).lack, ROUTE_LACKS_KIND);
+        begun.local = true;
+        assert_choice(route_request(w, COUNT(w), &begun), ROUTE_NO_WORKER, 0, 0);
+        begun.local = false;
+        begun.local_away_us = 100; /* nor alone, when its prefill workers have been away */
+        w[2].ready = false;
+        w[2].away_since_us = 50;
+        assert_choice(route_request(w, COUNT(w), &small), ROUTE_NO_WORKER, 0, 0);
+        assert_choice(route_request(w, COUNT(w), &begun), ROUTE_NO_WORKER, 0, 0);
+        begun.kind = NULL;
+        assert_choice(route_request(w, COUNT(w), &begun), ROUTE_PLACED, 0, 4);
+        begun = small;
+        begun.kind = &kind;
+        /* Of nothing else it says that it lacks the kind. */
+        assert_choice(route_request(w, 3, &begun), ROUTE_NO_WORKER, 0, 0);
+        assert_int_equal(route_request(w, 3, &begun).lack, ROUTE_LACKS_DECODE);
+    }
+}
+
 static void test_unconfirmed_tokens_are_capped(void **state)
 {
     (void)state;
@@ -455,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_least_work_wins),
         cmocka_unit_test(test_ties_go_to_the_longest_unused),
         cmocka_unit_test(test_unlike_workers_are_never_paired),
+        cmocka_unit_test(test_a_begun_answer_keeps_its_kind),
         cmocka_unit_test(test_unconfirmed_tokens_are_capped),
         cmocka_unit_test(test_local_only_without_prefill_workers_or_by_force),
         cmocka_unit_test(test_local_where_the_prefill_workers_that_fit_have_been_away),

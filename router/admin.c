@@ -1,5 +1,6 @@
 #include "router/admin.h"
 
+#include "common/base/clock.h"
 #include "common/json/json_quote.h"
 
 #include <inttypes.h>
@@ -24,6 +25,7 @@ static void add_worker(struct str *out, const struct worker_status *worker)
 {
     str_add(out, "{");
     add_text(out, "name", worker->info.name);
+    add_text(out, "model", worker->info.model);
     add_text(out, "role", worker_role_name(worker->info.role));
     add_text(out, "address", worker->info.address);
     add_text(out, "metrics", worker->info.metrics_address);
@@ -46,30 +48,95 @@ static void add_worker(struct str *out, const struct worker_status *worker)
              worker->info.numerics_id);
 }
 
-static uint64_t alive(const struct admin *admin, enum request_state state)
+static uint64_t alive(const struct model_metrics *metrics, enum request_state state)
 {
-    return (uint64_t)gauge_value(admin->metrics->requests_by_state[state]);
+    return (uint64_t)gauge_value(metrics->requests_by_state[state]);
+}
+
+/* "queue": 1, "running": 2, "requests": {...}: of all these models together. */
+static void add_requests(struct str *out, const struct model_metrics *metrics, size_t count)
+{
+    uint64_t states[REQUEST_ENDED] = {0};
+    for (size_t i = 0; i < count; i++)
+        for (int state = 0; state < REQUEST_ENDED; state++)
+            states[state] += alive(&metrics[i], state);
+    str_addf(out, "\"queue\": %" PRIu64 ", \"running\": %" PRIu64 ", \"requests\": {",
+             states[REQUEST_QUEUED] + states[REQUEST_REGIVE],
+             states[REQUEST_PREFILL] + states[REQUEST_DECODE]);
+    for (int state = 0; state < REQUEST_ENDED; state++)
+        str_addf(out, "%s\"%s\": %" PRIu64, state ? ", " : "", request_state_name(state),
+                 states[state]);
+    str_add(out, "}");
+}
+
+/* Of the first of its workers; "": it has none. */
+static const char *numerics_of(const struct router_status *status, size_t model)
+{
+    for (size_t i = 0; i < status->worker_count; i++)
+        if (status->workers[i].model == model)
+            return status->workers[i].info.numerics_name;
+    return "";
+}
+
+static void add_model(struct str *out, const struct admin *admin,
+                      const struct router_status *status, size_t index)
+{
+    const struct served_model *model = &admin->models->items[index];
+    str_add(out, "{");
+    add_text(out, "name", model->name);
+    add_text(out, "numerics", numerics_of(status, index));
+    str_addf(out,
+             "\"context\": %u, \"vocab\": %u, \"tokenizer\": %s, \"prefill_workers\": %u, "
+             "\"decode_workers\": %u, ",
+             model->limits.context, model->limits.vocab,
+             model->limits.has_tokenizer ? "true" : "false", status->models[index].prefill,
+             status->models[index].decode);
+    add_requests(out, &admin->metrics->models[index], 1);
+    str_add(out, "}");
+}
+
+static void add_refused(struct str *out, const struct router_status *status, uint64_t now_us)
+{
+    bool first = true;
+    for (size_t i = 0; i < STATUS_MAX_REFUSED; i++) {
+        const struct refused_worker *refused = &status->refused[i];
+        if (!refused->at_us || now_us - refused->at_us > STATUS_REFUSED_SHOWN_US)
+            continue;
+        str_add(out, first ? "{" : ", {");
+        add_text(out, "name", refused->name);
+        add_text(out, "role", worker_role_name(refused->role));
+        add_text(out, "address", refused->address);
+        add_text(out, "model", refused->model);
+        add_text(out, "reason", reason_name(refused->reason));
+        add_text(out, "sentence", refused->sentence);
+        str_addf(out, "\"age_ms\": %" PRIu64 "}", (now_us - refused->at_us) / 1000);
+        first = false;
+    }
 }
 
 static void add_status(struct str *out, const struct admin *admin,
-                       const struct router_status *status)
+                       const struct router_status *status, uint64_t now_us)
 {
+    size_t count = admin->models->count;
     str_add(out, "{");
-    add_text(out, "model", admin->model->name);
-    add_text(out, "numerics", status->worker_count ? status->workers[0].info.numerics_name : "");
-    str_addf(out,
-             "\"draining\": %s, \"queue\": %" PRIu64 ", \"running\": %" PRIu64 ", \"requests\": {",
-             status->draining ? "true" : "false",
-             alive(admin, REQUEST_QUEUED) + alive(admin, REQUEST_REGIVE),
-             alive(admin, REQUEST_PREFILL) + alive(admin, REQUEST_DECODE));
-    for (int state = 0; state < REQUEST_ENDED; state++)
-        str_addf(out, "%s\"%s\": %" PRIu64, state ? ", " : "", request_state_name(state),
-                 alive(admin, state));
-    str_add(out, "}, \"workers\": [");
+    if (count == 1) { /* for who knows no others */
+        add_text(out, "model", admin->models->items[0].name);
+        add_text(out, "numerics", numerics_of(status, 0));
+    }
+    str_addf(out, "\"draining\": %s, ", status->draining ? "true" : "false");
+    add_requests(out, admin->metrics->models, count);
+    str_add(out, ", \"models\": [");
+    for (size_t i = 0; i < count; i++) {
+        str_add(out, i ? ", " : "");
+        add_model(out, admin, status, i);
+    }
+    str_add(out, "], \"workers\": [");
     for (size_t i = 0; i < status->worker_count; i++) {
         str_add(out, i ? ", " : "");
         add_worker(out, &status->workers[i]);
     }
+    str_add(out, "], \"refused\": [");
+    add_refused(out, status, now_us);
     str_add(out, "]}\n");
 }
 
@@ -84,7 +151,7 @@ static void on_status(void *context, struct http_exchange *exchange)
         status_board_read(admin->board, status);
         reply.status = 200;
         reply.content_type = "application/json";
-        add_status(&reply.body, admin, status);
+        add_status(&reply.body, admin, status, clock_now_us());
     }
     free(status);
     (void)http_exchange_reply(exchange, &reply);

@@ -4,19 +4,19 @@
 
 #include "common/http/http_server.h"
 #include "router/router_metrics.h"
-#include "router/served_model.h"
+#include "router/served_models.h"
 #include "router/status_board.h"
 
 struct admin {
     struct router_metrics *metrics;
     struct status_board *board;
-    const struct served_model *model;
+    const struct served_models *models;
 };
 
 /* What an http_server serves whose context is a struct admin.
  *   /metrics  Prometheus text
  *   /healthz  200 "ok", or 503 "draining"
- *   /status   JSON: model, requests by state, workers (common/cli/cluster_status.h reads it) */
+ *   /status   JSON: models, requests by state, workers, and who was refused (common/cli/cluster_status.h reads it) */
 #define ADMIN_ROUTES 3
 extern const struct http_route admin_routes[ADMIN_ROUTES];
 

@@ -11,6 +11,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+_Static_assert(ROUTE_MAX_POOLS == SERVED_MODELS_MAX, "a pool for each model");
+_Static_assert(ROUTE_MAX_WORKERS == WORKERS_MAX_SLOTS, "a candidate for each slot");
+
 #define LINK_MESSAGES_AT_ONCE 16384 /* unread, of all workers together */
 #define BATCH_MESSAGES        256   /* taken from the inbox before deltas leave */
 
@@ -18,9 +21,36 @@ enum reason dispatch_admit(struct dispatch *dispatch)
 {
     if (atomic_load(&dispatch->refusing))
         return REASON_DRAINING;
-    if (atomic_fetch_add(&dispatch->admitted, 1) < dispatch->config.max_requests)
+    if (atomic_fetch_add(&dispatch->admitted, 1) <
+        dispatch->config.max_requests + DISPATCH_MAX_AT_DOOR)
         return REASON_NONE;
     atomic_fetch_sub(&dispatch->admitted, 1);
+    return REASON_OVERLOADED;
+}
+
+static uint32_t reserve_of(const struct dispatch *dispatch)
+{
+    return route_pools_reserve(dispatch->config.max_requests, dispatch->config.models->count);
+}
+
+/* What a model has beyond its reserve, of all models together, is `admitted_beyond`: each counts up and down as its own count crosses. */
+static void leave_model(struct dispatch *dispatch, size_t model)
+{
+    if (atomic_fetch_sub(&dispatch->admitted_to[model], 1) > reserve_of(dispatch))
+        atomic_fetch_sub(&dispatch->admitted_beyond, 1);
+}
+
+enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model)
+{
+    uint32_t reserve = reserve_of(dispatch);
+    uint32_t beyond =
+        dispatch->config.max_requests - reserve * (uint32_t)dispatch->config.models->count;
+    if (atomic_fetch_add(&dispatch->admitted_to[model], 1) < reserve ||
+        atomic_fetch_add(&dispatch->admitted_beyond, 1) < beyond) {
+        gone->model = model + 1;
+        return REASON_NONE;
+    }
+    leave_model(dispatch, model);
     return REASON_OVERLOADED;
 }
 
@@ -71,6 +101,8 @@ static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
     struct request *request = gone->request ? map_get(dispatch->requests, gone->request) : NULL;
     if (request)
         request_client_gone(dispatch, request, gone->code);
+    if (gone->model)
+        leave_model(dispatch, gone->model - 1);
     gone->free(gone);
     atomic_fetch_sub(&dispatch->admitted, 1);
 }
@@ -127,16 +159,19 @@ static void show(struct dispatch *dispatch)
     if (!dispatch->board_changed)
         return;
     dispatch->board_changed = false;
-    int up[2] = {0}, known[2] = {0};
+    int up[SERVED_MODELS_MAX][2] = {0}, known[SERVED_MODELS_MAX][2] = {0};
     for (size_t i = 0; i < dispatch->workers.count; i++) {
         const struct worker *worker = dispatch->workers.items[i];
         bool decode = worker->info.role == ROLE_DECODE;
-        known[decode] += worker->state != WORKER_LEAVING;
-        up[decode] += worker->state == WORKER_UP;
+        known[worker->model][decode] += worker->state != WORKER_LEAVING;
+        up[worker->model][decode] += worker->state == WORKER_UP;
     }
-    for (int i = 0; i < 2; i++) {
-        gauge_set(dispatch->config.metrics->workers_up[i], up[i]);
-        gauge_set(dispatch->config.metrics->workers_known[i], known[i]);
+    for (size_t model = 0; model < dispatch->config.models->count; model++) {
+        const struct model_metrics *metrics = &dispatch->config.metrics->models[model];
+        for (int role = 0; role < 2; role++) {
+            gauge_set(metrics->workers_up[role], up[model][role]);
+            gauge_set(metrics->workers_known[role], known[model][role]);
+        }
     }
     status_board_post(dispatch->config.board, &dispatch->workers);
 }
@@ -187,13 +222,16 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
                 rng_entropy() | 1); /* apart from another router's, or an earlier life's */
     dispatch->due_us = dispatch->lapse_us = UINT64_MAX;
     TAILQ_INIT(&dispatch->all);
-    TAILQ_INIT(&dispatch->waiting);
-    TAILQ_INIT(&dispatch->regiving);
+    for (size_t i = 0; i < SERVED_MODELS_MAX; i++) {
+        TAILQ_INIT(&dispatch->queues[i].waiting);
+        TAILQ_INIT(&dispatch->queues[i].regiving);
+    }
     TAILQ_INIT(&dispatch->dirty);
     TAILQ_INIT(&dispatch->ended);
     TAILQ_INIT(&dispatch->closing);
 
-    size_t reserved = 2 * (size_t)config->max_requests + 2 * ROUTER_MAX_WORKERS + 3;
+    size_t reserved =
+        2 * (size_t)config->max_requests + DISPATCH_MAX_AT_DOOR + 2 * ROUTER_MAX_WORKERS + 3;
     enum status status = STATUS_LIMIT;
     dispatch->idle_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (dispatch->idle_fd < 0)
@@ -203,6 +241,7 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     if (map_create(config->max_requests, &dispatch->requests) != STATUS_OK)
         goto fail_inbox;
     dispatch->workers = (struct workers){.membership = config->membership,
+                                         .models = config->models,
                                          .runtime = config->runtime,
                                          .inbox = &dispatch->inbox,
                                          .keepalive_us = config->keepalive_us,

@@ -2,8 +2,9 @@
  * happens to request_life, executes the actions, asks route_policy for places, and sends deltas.
  *
  * rpc threads and main talk to it through its inbox; nothing of what it owns is seen by another thread, but for the status
- * board and the metrics. Limits: `max_requests` calls at once and `max_queue` requests without a place; one more is refused
- * as overloaded. A request that has ended keeps its place until its client has read the end, `linger_us` at most: then the call
+ * board and the metrics. Limits: `max_requests` calls at once, of which each model has a reserve (route_pools.h), and
+ * `max_queue` requests of a model without a place; one more is refused as overloaded. Each model has its own queue: none waits for
+ * what another lacks. A request that has ended keeps its place until its client has read the end, `linger_us` at most: then the call
  * is broken off.
  */
 #ifndef BATON_ROUTER_DISPATCH_H
@@ -14,6 +15,7 @@
 #include "router/inbox.h"
 #include "router/request.h"
 #include "router/router_metrics.h"
+#include "router/served_models.h"
 #include "router/status_board.h"
 
 struct dispatch;
@@ -23,8 +25,8 @@ struct dispatch_config {
     struct membership *membership;
     struct router_metrics *metrics;
     struct status_board *board;
-    uint32_t vocab; /* ids that workers may send are below it */
-    uint32_t max_requests, max_queue;
+    const struct served_models *models;
+    uint32_t max_requests, max_queue; /* the queue of each model */
     struct request_limits limits;
     uint64_t unconfirmed_tokens; /* at most, of one decode worker; 0: half of its pool */
     bool force_local_prefill;
@@ -37,8 +39,14 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
                            struct error *err) WARN_UNUSED;
 
 /* --- any thread --- */
+/* Calls that have a place at the door beyond max_requests, until they are over: to be told, once read, that their model has none. Who
+ * is refused for one model must not stand in the way of another's. */
+#define DISPATCH_MAX_AT_DOOR 256
 /* Room for one more call? Every REASON_NONE must be followed by one dispatch_client_gone. */
 enum reason dispatch_admit(struct dispatch *dispatch);
+/* Of an admitted call, whose message names that model, at most once: room for one more of it? */
+struct client_gone;
+enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model);
 /* Of an admitted call, at most once. The request is the dispatcher's; returns its id. */
 uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request);
 
@@ -46,6 +54,7 @@ uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request);
 struct client_gone {
     struct inbox_message message; /* first */
     uint64_t request;             /* 0: none was submitted */
+    size_t model;                 /* 1 + that of dispatch_admit_to; 0: none was admitted to */
     enum rpc_code code;
     void (*free)(struct client_gone *gone); /* called on the dispatch thread */
 };

@@ -78,7 +78,7 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     request->prefilled = request->confirmed = false;
     str_copy(request->timing.prefill_worker, sizeof request->timing.prefill_worker,
              worker->info.name);
-    counter_add(dispatch->config.metrics->prefill_runs, 1);
+    counter_add(dispatch->config.metrics->models[request->model].prefill_runs, 1);
     if (!FAILPOINT_FAILS("router.send_prefill"))
         send_command(worker, &command);
 }
@@ -103,7 +103,7 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
         decode.source_name = request->timing.prefill_worker;
     } else {
         *request->timing.prefill_worker = 0;
-        counter_add(dispatch->config.metrics->local_prefills, 1);
+        counter_add(dispatch->config.metrics->models[request->model].local_prefills, 1);
     }
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_DECODE;

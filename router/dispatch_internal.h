@@ -5,19 +5,21 @@
 
 #include "common/base/map.h"
 #include "router/dispatch.h"
-#include "router/planner/route_policy.h"
+#include "router/planner/route_pools.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 /* What the policy looks at: made once a placement pass, and kept up while the pass places. */
 struct candidates {
-    size_t count;
-    struct {
-        unsigned known, up, draining;
-    } roles[ROLE_DECODE + 1]; /* by worker_role */
-    struct route_worker items[WORKERS_MAX_SLOTS];
-    size_t of_slot[WORKERS_MAX_SLOTS]; /* index into items of the worker in that slot */
+    struct route_pools pools;                        /* one a served model */
+    struct route_worker *of_slot[WORKERS_MAX_SLOTS]; /* in pools; NULL: not a candidate */
+};
+
+/* What waits for workers of one model. */
+struct model_queue {
+    struct request_list waiting, regiving;
+    uint32_t count;
 };
 
 struct dispatch {
@@ -28,6 +30,8 @@ struct dispatch {
 
     /* Any thread. */
     atomic_uint admitted;
+    atomic_uint admitted_to[SERVED_MODELS_MAX]; /* of those, the calls for each model */
+    atomic_uint admitted_beyond; /* and the ones beyond the reserves of their models */
     atomic_uint_fast64_t next_id;
     atomic_bool refusing;           /* draining or stopping */
     atomic_bool membership_pending; /* the message below is in the inbox */
@@ -36,10 +40,11 @@ struct dispatch {
     /* The dispatch thread. */
     struct workers workers;
     struct map *requests;
-    struct request_list all, waiting, regiving, dirty;
+    struct request_list all, dirty;
     struct request_list ended;   /* in this batch of messages */
     struct request_list closing; /* before it; their calls are not over */
-    uint32_t waiting_count;
+    struct model_queue queues[SERVED_MODELS_MAX];
+    uint32_t waiting_count; /* in all queues */
     uint64_t placements;
     struct candidates candidates;
     struct route_misfits misfits; /* until membership changes */

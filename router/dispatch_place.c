@@ -7,9 +7,8 @@
 
 static struct route_worker *candidate(struct candidates *candidates, uint64_t key)
 {
-    size_t index = candidates->of_slot[key % WORKERS_MAX_SLOTS];
-    bool there = key && index < candidates->count && candidates->items[index].key == key;
-    return there ? &candidates->items[index] : NULL;
+    struct route_worker *found = key ? candidates->of_slot[key % WORKERS_MAX_SLOTS] : NULL;
+    return found && found->key == key ? found : NULL;
 }
 
 static uint64_t longest_tokens(const struct request *request)
@@ -42,43 +41,49 @@ static void add_work(struct candidates *candidates, const struct request *reques
         decode->unconfirmed_tokens += prompt_tokens(request);
 }
 
+static void add_candidate(const struct dispatch *dispatch, struct candidates *candidates,
+                          const struct worker *worker)
+{
+    const struct worker_info *info = &worker->info;
+    uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
+    uint64_t limit_tokens = dispatch->config.unconfirmed_tokens;
+    bool ready = worker_is_ready(worker);
+    const struct route_worker added = {
+        .key = worker->key,
+        .role = info->role,
+        .ready = ready,
+        .away_since_us = worker->away_since_us,
+        .model_hash = info->model_hash,
+        .layout_hash = info->layout_hash,
+        .numerics_id = info->numerics_id,
+        .capacity_tokens = pool_tokens < info->context ? pool_tokens : info->context,
+        .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
+        .max_requests = info->max_sequences,
+        .placed_at = worker->placed_at,
+    };
+    candidates->of_slot[worker->key % WORKERS_MAX_SLOTS] = route_pools_add(
+        &candidates->pools, worker->model, &added, worker->state == WORKER_UP && !ready);
+}
+
 static void count_work(const struct dispatch *dispatch, struct candidates *candidates)
 {
-    candidates->count = 0;
-    memset(candidates->roles, 0, sizeof candidates->roles);
-    for (size_t i = 0; i < dispatch->workers.count; i++) {
-        const struct worker *worker = dispatch->workers.items[i];
-        if (worker->state == WORKER_LEAVING)
-            continue;
-        const struct worker_info *info = &worker->info;
-        uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
-        uint64_t limit_tokens = dispatch->config.unconfirmed_tokens;
-        bool ready = worker_is_ready(worker);
-        candidates->roles[info->role].known++;
-        candidates->roles[info->role].up += ready;
-        candidates->roles[info->role].draining += worker->state == WORKER_UP && !ready;
-        candidates->of_slot[worker->key % WORKERS_MAX_SLOTS] = candidates->count;
-        candidates->items[candidates->count++] = (struct route_worker){
-            .key = worker->key,
-            .role = info->role,
-            .ready = ready,
-            .away_since_us = worker->away_since_us,
-            .model_hash = info->model_hash,
-            .layout_hash = info->layout_hash,
-            .numerics_id = info->numerics_id,
-            .capacity_tokens = pool_tokens < info->context ? pool_tokens : info->context,
-            .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
-            .max_requests = info->max_sequences,
-            .placed_at = worker->placed_at,
-        };
-    }
+    const struct workers *workers = &dispatch->workers;
+    size_t counts[SERVED_MODELS_MAX] = {0};
+    for (size_t i = 0; i < workers->count; i++)
+        counts[workers->items[i]->model] += workers->items[i]->state != WORKER_LEAVING;
+    route_pools_reset(&candidates->pools, dispatch->config.models->count, counts);
+    memset(candidates->of_slot, 0, sizeof candidates->of_slot);
+    for (size_t i = 0; i < workers->count; i++)
+        if (workers->items[i]->state != WORKER_LEAVING)
+            add_candidate(dispatch, candidates, workers->items[i]);
     const struct request *request;
     TAILQ_FOREACH(request, &dispatch->all, all_link)
     add_work(candidates, request);
-    for (size_t i = 0; i < candidates->count; i++) {
-        const struct worker *worker = workers_get(&dispatch->workers, candidates->items[i].key);
-        if (worker->load.queued_tokens > candidates->items[i].work_tokens)
-            candidates->items[i].work_tokens = worker->load.queued_tokens;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *worker = workers->items[i];
+        struct route_worker *counted = candidate(candidates, worker->key);
+        if (counted && worker->load.queued_tokens > counted->work_tokens)
+            counted->work_tokens = worker->load.queued_tokens;
     }
 }
 
@@ -87,7 +92,8 @@ static struct route_choice choose(const struct dispatch *dispatch,
                                   const struct request *request)
 {
     uint64_t wait_us = dispatch->config.limits.local_us;
-    struct route_request asked = {.prompt_tokens = prompt_tokens(request),
+    struct route_request asked = {.kind = request->emitted_count ? &request->kind : NULL,
+                                  .prompt_tokens = prompt_tokens(request),
                                   .total_tokens = longest_tokens(request),
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
@@ -97,12 +103,12 @@ static struct route_choice choose(const struct dispatch *dispatch,
                                   .misfits = dispatch->misfits.items,
                                   .misfit_count = dispatch->misfits.count};
     if (request->place.kind == LIFE_PLACE)
-        return route_request(candidates->items, candidates->count, &asked);
+        return route_pools_request(&candidates->pools, request->model, &asked);
     struct route_handle handle = {.prefill = request->life.prefill,
                                   .model_hash = request->handle.model_hash,
                                   .layout_hash = request->handle.layout_hash,
                                   .numerics_id = request->handle.numerics_id};
-    return route_handle(candidates->items, candidates->count, &asked, &handle);
+    return route_pools_handle(&candidates->pools, request->model, &asked, &handle);
 }
 
 static void mark_placed(struct dispatch *dispatch, struct candidates *candidates, uint64_t key)
@@ -127,6 +133,9 @@ static void place(struct dispatch *dispatch, struct candidates *candidates, stru
     dispatch->placements++;
     mark_placed(dispatch, candidates, choice.prefill);
     mark_placed(dispatch, candidates, choice.decode);
+    const struct route_worker *decode = candidate(candidates, choice.decode);
+    if (!request->emitted_count)
+        request->kind = (struct route_kind){decode->model_hash, decode->numerics_id};
     add_work(candidates, request);
 }
 
@@ -142,8 +151,9 @@ static void no_place(struct dispatch *dispatch, struct request *request, bool wo
 static void explain_too_long(const struct candidates *candidates, struct request *request)
 {
     uint64_t most[2] = {0};
-    for (size_t i = 0; i < candidates->count; i++) {
-        const struct route_worker *worker = &candidates->items[i];
+    const struct route_pool *pool = &candidates->pools.pools[request->model];
+    for (size_t i = 0; i < pool->count; i++) {
+        const struct route_worker *worker = &candidates->pools.workers[pool->first + i];
         uint64_t *role = &most[worker->role == ROLE_DECODE];
         *role = worker->capacity_tokens > *role ? worker->capacity_tokens : *role;
     }
@@ -157,11 +167,11 @@ static void explain_too_long(const struct candidates *candidates, struct request
 }
 
 /* "2 known, 1 down" */
-static void count_away(const struct candidates *candidates, enum worker_role role, char *text,
+static void count_away(const struct route_pool *pool, enum worker_role role, char *text,
                        size_t size)
 {
-    unsigned known = candidates->roles[role].known, draining = candidates->roles[role].draining;
-    unsigned down = known - candidates->roles[role].up - draining;
+    unsigned known = pool->roles[role].known, draining = pool->roles[role].draining;
+    unsigned down = known - pool->roles[role].up - draining;
     if (!known)
         snprintf(text, size, "none known");
     else if (!draining)
@@ -170,44 +180,59 @@ static void count_away(const struct candidates *candidates, enum worker_role rol
         snprintf(text, size, "%u known, %u down, %u draining", known, down, draining);
 }
 
+/* Where several models are served: whose workers these are. */
+static void name_model(const struct dispatch *dispatch, const struct request *request, char *text,
+                       size_t size)
+{
+    const struct served_models *models = dispatch->config.models;
+    snprintf(text, size, "%s%s%s", models->count > 1 ? " of model \"" : "",
+             models->count > 1 ? models->items[request->model].name : "",
+             models->count > 1 ? "\"" : "");
+}
+
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request)
 {
-    char decode[64], prefill[64];
+    char decode[64], prefill[64], model[160];
     char *text = request->refusal;
     size_t size = sizeof request->refusal;
-    count_away(&dispatch->candidates, ROLE_DECODE, decode, sizeof decode);
-    count_away(&dispatch->candidates, ROLE_PREFILL, prefill, sizeof prefill);
+    const struct route_pool *pool = &dispatch->candidates.pools.pools[request->model];
+    count_away(pool, ROLE_DECODE, decode, sizeof decode);
+    count_away(pool, ROLE_PREFILL, prefill, sizeof prefill);
+    name_model(dispatch, request, model, sizeof model);
     switch (request->lack) {
     case ROUTE_LACKS_NOTHING: *text = 0; break;
-    case ROUTE_LACKS_DECODE: snprintf(text, size, "no decode worker is up (%s)", decode); break;
+    case ROUTE_LACKS_DECODE:
+        snprintf(text, size, "no decode worker%s is up (%s)", model, decode);
+        break;
     case ROUTE_LACKS_KIND:
         snprintf(text, size,
-                 "the decode workers that are up (%s) have other weights or numerics than its "
+                 "the decode workers%s that are up (%s) have other weights or numerics than its "
                  "answer began with",
-                 decode);
+                 model, decode);
         break;
     case ROUTE_LACKS_FIT:
         snprintf(text, size,
-                 "no decode worker that is up (%s) fits a prefill worker (%s): model, KV layout "
+                 "no decode worker%s that is up (%s) fits a prefill worker (%s): model, KV layout "
                  "and numerics must be the same",
-                 decode, prefill);
+                 model, decode, prefill);
         break;
     case ROUTE_LACKS_SPACE:
-        snprintf(text, size,
-                 "the workers that are up (decode: %s; prefill: %s) are too small for its %" PRIu64
-                 " tokens, prompt and max_tokens",
-                 decode, prefill, longest_tokens(request));
+        snprintf(
+            text, size,
+            "the workers%s that are up (decode: %s; prefill: %s) are too small for its %" PRIu64
+            " tokens, prompt and max_tokens",
+            model, decode, prefill, longest_tokens(request));
         break;
     case ROUTE_LACKS_PREFILL:
         snprintf(text, size,
-                 "no prefill worker that could take it is up (%s), and local-prefill-wait is not "
+                 "no prefill worker%s that could take it is up (%s), and local-prefill-wait is not "
                  "over",
-                 prefill);
+                 model, prefill);
         break;
     }
 }
 
-/* First come, first served: behind one that all workers are too full for nobody passes, or large prompts would starve. */
+/* First come, first served, of one model: behind one that all workers are too full for nobody passes, or large prompts would starve. */
 static void place_list(struct dispatch *dispatch, struct candidates *candidates,
                        struct request_list *list)
 {
@@ -256,6 +281,8 @@ void dispatch_place(struct dispatch *dispatch)
         return;
     struct candidates *candidates = &dispatch->candidates;
     count_work(dispatch, candidates);
-    place_list(dispatch, candidates, &dispatch->regiving);
-    place_list(dispatch, candidates, &dispatch->waiting);
+    for (size_t i = 0; i < dispatch->config.models->count; i++) {
+        place_list(dispatch, candidates, &dispatch->queues[i].regiving);
+        place_list(dispatch, candidates, &dispatch->queues[i].waiting);
+    }
 }

@@ -9,10 +9,16 @@
 
 #define SLOW_LINGER_US 1000000u /* for the status of a reader that was cut off to reach it */
 
+static const struct model_metrics *metrics_of(const struct dispatch *dispatch,
+                                              const struct request *request)
+{
+    return &dispatch->config.metrics->models[request->model];
+}
+
 static void count_state(struct dispatch *dispatch, struct request *request)
 {
     enum request_state before = request->counted_state, after = request->life.state;
-    struct gauge *const *gauges = dispatch->config.metrics->requests_by_state;
+    struct gauge *const *gauges = metrics_of(dispatch, request)->requests_by_state;
     if (before == after)
         return;
     gauge_add(gauges[before], -1);
@@ -37,19 +43,21 @@ static void wait_for_place(struct dispatch *dispatch, struct request *request,
     ASSERT(!request->waiting);
     request->place = *action;
     request->waiting = true;
+    struct model_queue *queue = &dispatch->queues[request->model];
+    queue->count++;
     dispatch->waiting_count++;
     dispatch->place_needed = true;
     if (action->kind == LIFE_PLACE_DECODE) {
-        counter_add(dispatch->config.metrics->regives, 1);
-        TAILQ_INSERT_TAIL(&dispatch->regiving, request, waiting_link);
+        counter_add(metrics_of(dispatch, request)->regives, 1);
+        TAILQ_INSERT_TAIL(&queue->regiving, request, waiting_link);
     } else if (request->timing.dispatched_us) { /* it has waited once already */
-        counter_add(dispatch->config.metrics->retries, 1);
+        counter_add(metrics_of(dispatch, request)->retries, 1);
         log_warn_lifecycle(
             "dispatch", "req=%s attempt=%u runs=%u emitted=%u msg=\"prompt is computed again\"",
             request->name, request->life.attempt, request->life.runs, request->emitted_count);
-        TAILQ_INSERT_HEAD(&dispatch->waiting, request, waiting_link);
+        TAILQ_INSERT_HEAD(&queue->waiting, request, waiting_link);
     } else {
-        TAILQ_INSERT_TAIL(&dispatch->waiting, request, waiting_link);
+        TAILQ_INSERT_TAIL(&queue->waiting, request, waiting_link);
     }
 }
 
@@ -57,11 +65,13 @@ void request_stop_waiting(struct dispatch *dispatch, struct request *request)
 {
     if (!request->waiting)
         return;
+    struct model_queue *queue = &dispatch->queues[request->model];
     if (request->place.kind == LIFE_PLACE_DECODE)
-        TAILQ_REMOVE(&dispatch->regiving, request, waiting_link);
+        TAILQ_REMOVE(&queue->regiving, request, waiting_link);
     else
-        TAILQ_REMOVE(&dispatch->waiting, request, waiting_link);
+        TAILQ_REMOVE(&queue->waiting, request, waiting_link);
     request->waiting = false;
+    queue->count--;
     dispatch->waiting_count--;
 }
 
@@ -77,7 +87,7 @@ static void begin(struct dispatch *dispatch, struct request *request)
 {
     TAILQ_INSERT_TAIL(&dispatch->all, request, all_link);
     request->counted_state = REQUEST_QUEUED;
-    gauge_add(dispatch->config.metrics->requests_by_state[REQUEST_QUEUED], 1);
+    gauge_add(metrics_of(dispatch, request)->requests_by_state[REQUEST_QUEUED], 1);
     log_debug("dispatch",
               "req=%s id=%016" PRIx64 " choice=%u prompt_tokens=%u max_tokens=%u msg=\"arrived\"",
               request->name, request->id, request->sampling.choice, request->prompt_count,
@@ -120,15 +130,17 @@ static void deliver(struct dispatch *dispatch, struct request *request,
     request_execute(dispatch, request, &more);
 }
 
-static void log_end(const struct request *request, enum reason reason, uint64_t now_us)
+static void log_end(const struct request *request, const char *model, enum reason reason,
+                    uint64_t now_us)
 {
     log_debug("dispatch",
-              "req=%s id=%016" PRIx64 " status=%s why=%s prompt_tokens=%u tokens=%u prefills=%u "
+              "req=%s id=%016" PRIx64
+              " model=%s status=%s why=%s prompt_tokens=%u tokens=%u prefills=%u "
               "prefill=%s decode=%s lane=%s age_us=%" PRIu64 " msg=\"request ended\"",
-              request->name, request->id, reason ? reason_name(reason) : "ok", request->life.reason,
-              request->prompt_count, request->emitted_count, request->life.runs,
-              request->timing.prefill_worker, request->timing.decode_worker, request->timing.lane,
-              now_us - request->timing.arrival_us);
+              request->name, request->id, model, reason ? reason_name(reason) : "ok",
+              request->life.reason, request->prompt_count, request->emitted_count,
+              request->life.runs, request->timing.prefill_worker, request->timing.decode_worker,
+              request->timing.lane, now_us - request->timing.arrival_us);
 }
 
 /* Nothing of it is left to do. It stays where it is found until the call is put away. */
@@ -136,7 +148,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
 {
     counter_add(dispatch->config.metrics->dropped, request->life.dropped);
     count_state(dispatch, request);
-    log_end(request, reason, dispatch->now_us);
+    log_end(request, dispatch->config.models->items[request->model].name, reason, dispatch->now_us);
     request_stop_waiting(dispatch, request);
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
@@ -155,7 +167,7 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
         dispatch_explain_no_worker(dispatch, request);
     if (reason)
         request_sentence(request, reason, dispatch->now_us, &sentence);
-    router_metrics_ended(dispatch->config.metrics, reason);
+    router_metrics_ended(dispatch->config.metrics, first->model, reason);
     /* What a client doesn't read must not keep it from reading that. */
     if (reason == REASON_SLOW_READER)
         first->client.ops->drop_queued(first->client.handle);
@@ -217,7 +229,7 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 
 static void refuse(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
-    router_metrics_ended(dispatch->config.metrics, reason);
+    router_metrics_ended(dispatch->config.metrics, request->model, reason);
     request->client.ops->status(request, reason, reason_when(reason));
     request_destroy(request);
 }
@@ -244,7 +256,8 @@ void request_begin(struct dispatch *dispatch, struct request *request)
 {
     if (dispatch->draining)
         refuse(dispatch, request, REASON_DRAINING);
-    else if (dispatch->waiting_count + request->other_count >= dispatch->config.max_queue ||
+    else if (dispatch->queues[request->model].count + request->other_count >=
+                 dispatch->config.max_queue ||
              !make_known(dispatch, request))
         refuse(dispatch, request, REASON_OVERLOADED);
     else

@@ -96,12 +96,18 @@ static bool differs(struct dispatch *dispatch, const struct worker *worker, stru
     return true;
 }
 
-static bool read_logprobs(const struct dispatch *dispatch,
+/* Ids that workers may send for it are below. */
+static uint32_t vocab_of(const struct dispatch *dispatch, const struct request *request)
+{
+    return dispatch->config.models->items[request->model].limits.vocab;
+}
+
+static bool read_logprobs(const struct dispatch *dispatch, const struct request *request,
                           const Baton__Worker__V1__Logprobs *message, struct token_logprobs *out)
 {
     struct logprobs_lists lists = {message->drawn, message->top_ids, message->top,
                                    message->n_top_ids, message->n_top};
-    return token_logprobs_read(&lists, out) && token_logprobs_fit(out, dispatch->config.vocab);
+    return token_logprobs_read(&lists, out) && token_logprobs_fit(out, vocab_of(dispatch, request));
 }
 
 /* A part of a message; false: no worker sends it. */
@@ -110,7 +116,7 @@ static bool take_scores(struct dispatch *dispatch, struct request *request, uint
 {
     struct token_logprobs logprobs[SCORES_OF_A_PART];
     for (uint32_t i = 0; i < count; i++)
-        if (!read_logprobs(dispatch, messages[i], &logprobs[i]))
+        if (!read_logprobs(dispatch, request, messages[i], &logprobs[i]))
             return false;
     if (!prompt_out_take(&request->prompt_out, first, logprobs, count))
         return false;
@@ -149,12 +155,12 @@ static bool read_token(const struct dispatch *dispatch, const struct request *re
                        const Baton__Worker__V1__Token *said, struct token_logprobs *logprobs)
 {
     *logprobs = (struct token_logprobs){.given = false};
-    if (said->id >= dispatch->config.vocab || said->finish > FINISH_CONTEXT || !said->index)
+    if (said->id >= vocab_of(dispatch, request) || said->finish > FINISH_CONTEXT || !said->index)
         return false;
     if (said->attempt == request->life.attempt && prompt_out_waits(&request->prompt_out))
         return false;
     if (said->logprobs)
-        return read_logprobs(dispatch, said->logprobs, logprobs);
+        return read_logprobs(dispatch, request, said->logprobs, logprobs);
     return !request->sampling.logprobs;
 }
 

@@ -18,7 +18,8 @@
 struct client_call {
     struct client_gone gone; /* first */
     struct grpc_api *api;
-    bool once, admitted;
+    bool once, admitted, model_known;
+    size_t model; /* index of served_models, where it is known */
 };
 
 /* What an rpc thread makes of one message, and frees when it has been handled. */
@@ -28,11 +29,11 @@ struct reading {
     struct error err;
 };
 
-static void reading_init(struct reading *reading, const struct grpc_api *api, size_t bytes)
+static void reading_init(struct reading *reading, size_t bytes)
 {
     reading->err.text[0] = 0;
     arena_init(&reading->arena, proto_arena_bytes(bytes));
-    token_ids_init(&reading->prompt, (size_t)api->model->limits.context + 1);
+    token_ids_init(&reading->prompt, 0); /* the model says how many */
 }
 
 static void reading_deinit(struct reading *reading)
@@ -88,21 +89,42 @@ static uint64_t deadline_of(const struct grpc_api *api, const struct rpc_call *c
     return left_us > UINT64_MAX - now_us ? UINT64_MAX : now_us + left_us;
 }
 
+/* Which model the message asks for, and whether there is room for one more request of it: before the work of reading on. */
+static enum reason admit_to_model(struct client_call *client,
+                                  const Baton__V1__GenerateRequest *message,
+                                  struct reading *reading)
+{
+    struct grpc_api *api = client->api;
+    enum reason reason =
+        served_models_find(api->models, message->model, &client->model, &reading->err);
+    if (reason)
+        return reason;
+    client->model_known = true;
+    reason = dispatch_admit_to(api->dispatch, &client->gone, client->model);
+    if (reason)
+        served_models_say_full(api->models, client->model, &reading->err);
+    return reason;
+}
+
 /* A valid request, or the reason why there is none. */
 static enum reason read_request(struct client_call *client, struct rpc_call *call,
                                 struct rpc_bytes bytes, uint64_t arrival_us,
                                 struct reading *reading, struct request **request)
 {
-    const struct served_model *model = client->api->model;
     struct request_params params;
-    ProtobufCMessage *message;
+    ProtobufCMessage *message = NULL;
     enum reason reason =
         read_message(reading, &baton__v1__generate_request__descriptor, bytes, &message);
+    const Baton__V1__GenerateRequest *asked = (const Baton__V1__GenerateRequest *)message;
     if (!reason)
-        reason = request_parse((const Baton__V1__GenerateRequest *)message, &model->limits, &params,
-                               &reading->err);
+        reason = admit_to_model(client, asked, reading);
     if (reason)
         return reason;
+    const struct served_model *model = &client->api->models->items[client->model];
+    reason = request_parse(asked, &model->limits, &params, &reading->err);
+    if (reason)
+        return reason;
+    reading->prompt.limit_count = (size_t)model->limits.context + 1;
     const char *header_id = rpc_call_metadata(call, "x-request-id");
     if (!*params.id && request_id_valid(header_id))
         strcpy(params.id, header_id);
@@ -121,6 +143,7 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
     if (reason)
         return reason;
     struct request_source source = {.params = &params,
+                                    .model = client->model,
                                     .tokenizer = model->tokenizer,
                                     .prompt = prompt,
                                     .prompt_count = prompt_count,
@@ -144,7 +167,7 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
     uint64_t arrival_us = clock_now_us();
     struct reading reading;
     struct request *request = NULL;
-    reading_init(&reading, api, bytes.size);
+    reading_init(&reading, bytes.size);
     /* Before the work of reading: an overloaded router must refuse cheaply. */
     enum reason reason = dispatch_admit(api->dispatch);
     client->admitted = !reason;
@@ -159,7 +182,8 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
     } else {
         log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", reason_name(reason),
                   rpc_call_peer(call));
-        router_metrics_ended(api->metrics, reason);
+        router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
+                             reason);
         reply_status(call, reason, reading.err.text);
     }
     reading_deinit(&reading);
@@ -201,42 +225,51 @@ static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMes
         reply_answer(call, message, api->client_buffer_bytes);
 }
 
+static enum reason tokenize_message(const struct served_models *models,
+                                    const Baton__V1__TokenizeRequest *request,
+                                    struct token_ids *ids, struct error *err)
+{
+    size_t index;
+    enum reason reason = served_models_find(models, request->model, &index, err);
+    if (reason)
+        return reason;
+    const struct served_model *model = &models->items[index];
+    bool add_special = !request->add_special_tokens_presence_case || request->add_special_tokens;
+    /* Not of the context: counting is a use of this. No more than a token a byte, and the special ones. */
+    ids->limit_count = (size_t)model->limits.max_text_bytes + MAX_SPECIAL_TOKENS;
+    reason = request_check_text(&model->limits, request->text, err);
+    return reason ? reason : prompt_tokens_make(model, request->text, add_special, ids, err);
+}
+
 static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
 {
     const struct grpc_api *api = rpc_call_context(call);
     struct reading reading;
-    reading_init(&reading, api, bytes.size);
-    /* Not of the context: counting is a use of this. No more than a token a byte, and the special ones. */
-    reading.prompt.limit_count = (size_t)api->model->limits.max_text_bytes + MAX_SPECIAL_TOKENS;
+    reading_init(&reading, bytes.size);
     ProtobufCMessage *message;
     Baton__V1__TokenizeResponse response = BATON__V1__TOKENIZE_RESPONSE__INIT;
     enum reason reason =
         read_message(&reading, &baton__v1__tokenize_request__descriptor, bytes, &message);
-    if (!reason) {
-        const Baton__V1__TokenizeRequest *request = (const Baton__V1__TokenizeRequest *)message;
-        bool add_special =
-            !request->add_special_tokens_presence_case || request->add_special_tokens;
-        reason = request_check_model(&api->model->limits, request->model, &reading.err);
-        if (!reason)
-            reason = request_check_text(&api->model->limits, request->text, &reading.err);
-        if (!reason)
-            reason = prompt_tokens_make(api->model, request->text, add_special, &reading.prompt,
-                                        &reading.err);
-        response.n_ids = reading.prompt.count;
-        response.ids = reading.prompt.data;
-    }
+    if (!reason)
+        reason = tokenize_message(api->models, (const Baton__V1__TokenizeRequest *)message,
+                                  &reading.prompt, &reading.err);
+    response.n_ids = reading.prompt.count;
+    response.ids = reading.prompt.data;
     answer(call, reason, &response.base, reading.err.text);
     reading_deinit(&reading);
 }
 
-static enum reason detokenize(const struct served_model *model,
+static enum reason detokenize(const struct served_models *models,
                               const Baton__V1__DetokenizeRequest *request, struct str *text,
                               struct error *err)
 {
+    size_t index;
     bool skip_special = request->skip_special_tokens_presence_case && request->skip_special_tokens;
-    enum reason reason = request_check_model(&model->limits, request->model, err);
-    if (!reason)
-        reason = request_check_text(&model->limits, "", err);
+    enum reason reason = served_models_find(models, request->model, &index, err);
+    if (reason)
+        return reason;
+    const struct served_model *model = &models->items[index];
+    reason = request_check_text(&model->limits, "", err);
     if (reason)
         return reason;
     switch (detokenizer_decode(model->tokenizer, request->ids, request->n_ids, skip_special, text,
@@ -251,7 +284,7 @@ static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
 {
     const struct grpc_api *api = rpc_call_context(call);
     struct reading reading;
-    reading_init(&reading, api, bytes.size);
+    reading_init(&reading, bytes.size);
     struct str text;
     str_init(&text, MAX_DETOKENIZED_BYTES);
     ProtobufCMessage *message;
@@ -259,7 +292,7 @@ static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
     enum reason reason =
         read_message(&reading, &baton__v1__detokenize_request__descriptor, bytes, &message);
     if (!reason)
-        reason = detokenize(api->model, (const Baton__V1__DetokenizeRequest *)message, &text,
+        reason = detokenize(api->models, (const Baton__V1__DetokenizeRequest *)message, &text,
                             &reading.err);
     response.text = text.data;
     answer(call, reason, &response.base, reading.err.text);
@@ -271,15 +304,23 @@ static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
 {
     (void)bytes; /* an empty message; whatever else it holds is of a later version */
     const struct grpc_api *api = rpc_call_context(call);
-    Baton__V1__Model model = BATON__V1__MODEL__INIT;
-    model.name = (char *)api->model->name;
-    model.context = api->model->limits.context;
-    model.vocab = api->model->limits.vocab;
-    model.has_tokenizer = api->model->limits.has_tokenizer;
-    Baton__V1__Model *models[] = {&model};
+    struct model_workers workers[SERVED_MODELS_MAX];
+    Baton__V1__Model models[SERVED_MODELS_MAX], *list[SERVED_MODELS_MAX];
+    status_board_count_workers(api->board, workers);
+    for (size_t i = 0; i < api->models->count; i++) {
+        const struct served_model *model = &api->models->items[i];
+        baton__v1__model__init(&models[i]);
+        models[i].name = (char *)model->name;
+        models[i].context = model->limits.context;
+        models[i].vocab = model->limits.vocab;
+        models[i].has_tokenizer = model->limits.has_tokenizer;
+        models[i].prefill_workers = workers[i].prefill;
+        models[i].decode_workers = workers[i].decode;
+        list[i] = &models[i];
+    }
     Baton__V1__ListModelsResponse response = BATON__V1__LIST_MODELS_RESPONSE__INIT;
-    response.n_models = 1;
-    response.models = models;
+    response.n_models = api->models->count;
+    response.models = list;
     answer(call, REASON_NONE, &response.base, "");
 }
 

@@ -4,14 +4,15 @@
 #define BATON_ROUTER_GRPC_API_H
 
 #include "router/dispatch.h"
-#include "router/served_model.h"
+#include "router/served_models.h"
 
 #define GRPC_API_METHODS 5
 #define GRPC_API_SERVICE "baton.v1.Baton"
 
 struct grpc_api {
     struct dispatch *dispatch;
-    const struct served_model *model;
+    const struct served_models *models;
+    struct status_board *board;
     struct router_metrics *metrics;
     uint64_t default_deadline_us; /* of requests that come without one; 0: none */
     size_t client_buffer_bytes;   /* unsent bytes of a call */

@@ -21,7 +21,8 @@
       "something that is not offered")                                                             \
     X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \
       "prompt and max_tokens don't fit into the model's context, or into a worker's KV pool")      \
-    X(MODEL_NOT_FOUND, "model_not_found", NOT_FOUND, "not the model that is served")               \
+    X(MODEL_NOT_FOUND, "model_not_found", NOT_FOUND, "not a model that is served")                 \
+    X(MISSING_MODEL, "missing_model", INVALID_ARGUMENT, "no model named, and several are served")  \
     X(NO_TOKENIZER, "no_tokenizer", FAILED_PRECONDITION, "text for a model without tokenizer")     \
     X(NO_CHAT_TEMPLATE, "no_chat_template", FAILED_PRECONDITION,                                   \
       "a chat for a model without a chat template")                                                \

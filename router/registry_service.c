@@ -26,12 +26,28 @@ static bool same_file(uint64_t hash, uint64_t other)
     return !hash || !other || hash == other;
 }
 
+static enum reason no_folder(const struct served_models *models, const struct worker_info *info,
+                             struct error *err)
+{
+    char names[300];
+    served_models_names(models, names, sizeof names);
+    error_set(
+        err, STATUS_INVALID,
+        "worker %s serves model %s, for which this router has no folder: it serves %s; start "
+        "the router with --model NAME=DIR for it too, or the worker with another --model-name",
+        info->name, info->model, names);
+    return REASON_WRONG_MODEL;
+}
+
 /* The router turns text into ids and ids into text for whatever the workers compute with them. */
-static enum reason check_model(const struct served_model *model, const struct worker_info *info,
+static enum reason check_model(const struct served_models *models, const struct worker_info *info,
                                struct error *err)
 {
-    if (!strcmp(info->model, model->name) && info->vocab == model->limits.vocab &&
-        same_file(info->config_hash, model->config_hash) &&
+    size_t index = served_models_index(models, info->model);
+    if (index == models->count)
+        return no_folder(models, info, err);
+    const struct served_model *model = &models->items[index];
+    if (info->vocab == model->limits.vocab && same_file(info->config_hash, model->config_hash) &&
         same_file(info->tokenizer_hash, model->tokenizer_hash))
         return REASON_NONE;
     error_set(err, STATUS_INVALID,
@@ -41,6 +57,21 @@ static enum reason check_model(const struct served_model *model, const struct wo
               info->name, info->model, info->vocab, info->config_hash, info->tokenizer_hash,
               model->name, model->limits.vocab, model->config_hash, model->tokenizer_hash);
     return REASON_WRONG_MODEL;
+}
+
+static enum reason join(const struct registry_service *service, const struct worker_info *info,
+                        bool *held, struct error *err)
+{
+    enum reason reason = check_model(service->models, info, err);
+    if (reason)
+        return reason;
+    switch (membership_join(service->membership, info, clock_now_us(), err)) {
+    case STATUS_OK: break;
+    case STATUS_LIMIT: return REASON_TOO_MANY_WORKERS;
+    default: return REASON_NAME_IN_USE;
+    }
+    *held = membership_held(service->membership, info->name, info->incarnation);
+    return REASON_NONE;
 }
 
 static enum reason take_in(const struct registry_service *service,
@@ -59,16 +90,9 @@ static enum reason take_in(const struct registry_service *service,
         membership_leave(service->membership, info.name, info.incarnation);
         return REASON_NONE;
     }
-    enum reason reason = check_model(service->model, &info, err);
-    if (reason)
-        return reason;
-    switch (membership_join(service->membership, &info, clock_now_us(), err)) {
-    case STATUS_OK: break;
-    case STATUS_LIMIT: return REASON_TOO_MANY_WORKERS;
-    default: return REASON_NAME_IN_USE;
-    }
-    *held = membership_held(service->membership, info.name, info.incarnation);
-    return REASON_NONE;
+    enum reason reason = join(service, &info, held, err);
+    status_board_registered(service->board, &info, reason, reason ? err->text : "", clock_now_us());
+    return reason;
 }
 
 static void on_register(struct rpc_call *call, struct rpc_bytes bytes)

@@ -1,18 +1,20 @@
 /* baton.worker.v1.Registry on rpc: workers register here, and what they say of themselves goes into the membership. Workers of another
- * version or another model are refused with a sentence. */
+ * version, of a model that has no folder here, or with other files of one that has, are refused with a sentence. */
 #ifndef BATON_ROUTER_REGISTRY_SERVICE_H
 #define BATON_ROUTER_REGISTRY_SERVICE_H
 
 #include "common/membership/membership.h"
 #include "common/rpc/rpc.h"
-#include "router/served_model.h"
+#include "router/served_models.h"
+#include "router/status_board.h"
 
 #define REGISTRY_SERVICE "baton.worker.v1.Registry"
 
 struct registry_service {
     struct membership *membership;
-    const struct served_model *model;
-    uint64_t incarnation; /* of this router */
+    const struct served_models *models;
+    struct status_board *board; /* who was refused */
+    uint64_t incarnation;       /* of this router */
 };
 
 /* `service` must outlive the server. */

@@ -51,6 +51,7 @@ static struct request *create_choice(const struct request_source *source, struct
     }
     request->message.kind = INBOX_REQUEST;
     request->prompt_count = (uint32_t)source->prompt_count;
+    request->model = (uint32_t)source->model;
     request->sampling = params->sampling;
     request->sampling.choice = choice;
     request->priority = params->priority;

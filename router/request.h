@@ -30,6 +30,7 @@ struct request {
     uint64_t id;
     char name[REQUEST_MAX_ID_BYTES + 1];
     struct request_client client; /* a reference */
+    uint32_t model;               /* index of served_models */
     bool once;                    /* GenerateOnce: one message at the end */
     bool return_timing, return_logits_hash;
     uint32_t *prompt; /* and biases: of the first */
@@ -65,14 +66,16 @@ struct request {
     uint32_t opened_attempt;          /* its Opened waits for the prompt's logprobs; 0: none does */
     char source_address[128];         /* of the worker that holds it */
     enum route_lack lack;             /* why the last placement pass had no worker for it */
-    char refusal[256]; /* the sentence of the worker that refused it, or of the placement */
-    char failure[256]; /* that of the worker that could not compute a step of it */
+    struct route_kind kind; /* of the workers that were placed last before the first token came */
+    char refusal[448];      /* the sentence of the worker that refused it, or of the placement */
+    char failure[256];      /* that of the worker that could not compute a step of it */
     TAILQ_ENTRY(request) all_link, waiting_link, dirty_link, end_link;
 };
 TAILQ_HEAD(request_list, request);
 
 struct request_source {
     const struct request_params *params;
+    size_t model; /* index of served_models */
     const struct tokenizer *tokenizer;
     const uint32_t *prompt;
     size_t prompt_count;

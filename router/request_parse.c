@@ -27,15 +27,6 @@ bool request_id_valid(const char *id)
     return length <= REQUEST_MAX_ID_BYTES;
 }
 
-enum reason request_check_model(const struct request_model *model, const char *name,
-                                struct error *err)
-{
-    if (!*name || !strcmp(name, model->name))
-        return REASON_NONE;
-    return refuse(err, REASON_MODEL_NOT_FOUND, "model \"%.64s\" is not served here; \"%s\" is",
-                  name, model->name);
-}
-
 enum reason request_check_text(const struct request_model *model, const char *text,
                                struct error *err)
 {
@@ -248,9 +239,7 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
     parse_sampling(message->sampling, &model->defaults, &params);
     parse_output(message->output, &params);
 
-    enum reason reason = request_check_model(model, message->model, err);
-    if (!reason)
-        reason = parse_input(message, model, &params, err);
+    enum reason reason = parse_input(message, model, &params, err);
     if (!reason)
         reason = parse_stop(message->stop, model, &params, err);
     if (!reason)

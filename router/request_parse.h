@@ -22,7 +22,7 @@
 #define REQUEST_MAX_MESSAGE_BYTES (5u << 20)
 #define REQUEST_MORE_BYTES        (1u << 20)
 
-/* What a request is checked against. */
+/* What a request is checked against: the model that it names (served_models.h), which the caller has found. */
 struct request_model {
     const char *name;
     uint32_t context, vocab;
@@ -62,8 +62,6 @@ enum reason request_fit_once(size_t prompt_tokens, const struct request_params *
                              struct error *err) WARN_UNUSED;
 
 /* Of Tokenize and Detokenize too. */
-enum reason request_check_model(const struct request_model *model, const char *name,
-                                struct error *err) WARN_UNUSED;
 enum reason request_check_text(const struct request_model *model, const char *text,
                                struct error *err) WARN_UNUSED;
 enum reason request_check_ids(const struct request_model *model, const char *field,

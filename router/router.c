@@ -18,7 +18,7 @@
 struct router {
     uint64_t incarnation;
     struct router_config config;
-    struct served_model model;
+    struct served_models models;
     struct router_metrics metrics;
     struct status_board board;
     struct membership *membership;
@@ -51,7 +51,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .membership = router->membership,
         .metrics = &router->metrics,
         .board = &router->board,
-        .vocab = router->model.limits.vocab,
+        .models = &router->models,
         .max_requests = config->max_requests,
         .max_queue = config->max_queue,
         .limits = request_limits_default(),
@@ -85,12 +85,14 @@ static enum status start_server(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
     router->api = (struct grpc_api){.dispatch = router->dispatch,
-                                    .model = &router->model,
+                                    .models = &router->models,
+                                    .board = &router->board,
                                     .metrics = &router->metrics,
                                     .default_deadline_us = config->default_deadline_us,
                                     .client_buffer_bytes = config->client_buffer_bytes};
     router->registry = (struct registry_service){.membership = router->membership,
-                                                 .model = &router->model,
+                                                 .models = &router->models,
+                                                 .board = &router->board,
                                                  .incarnation = router->incarnation};
     grpc_api_methods(&router->api, router->methods);
     router->methods[GRPC_API_METHODS] = registry_service_method(&router->registry);
@@ -120,7 +122,7 @@ static enum status start_server(struct router *router, struct error *err)
 
 static enum status start_http(struct router *router, struct error *err)
 {
-    router->admin = (struct admin){&router->metrics, &router->board, &router->model};
+    router->admin = (struct admin){&router->metrics, &router->board, &router->models};
     struct http_server_config http = {.listen = router->config.metrics_listen,
                                       .routes = admin_routes,
                                       .route_count = ADMIN_ROUTES,
@@ -140,7 +142,7 @@ static enum status start_front(struct router *router, struct error *err)
     if (!*config->http_listen)
         return STATUS_OK;
     router->openai = (struct openai_api){.dispatch = router->dispatch,
-                                         .model = &router->model,
+                                         .models = &router->models,
                                          .metrics = &router->metrics,
                                          .board = &router->board,
                                          .default_deadline_us = config->default_deadline_us,
@@ -174,6 +176,23 @@ static void stop_dispatch(struct router *router)
     dispatch_destroy(router->dispatch);
 }
 
+static enum status open_models(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    struct model_list list;
+    TRY(model_list_parse(config->models, &list, err));
+    TRY(model_list_name(&list, config->model_name, err));
+    TRY(served_models_open(&list, &router->models, err));
+    for (size_t i = 0; i < router->models.count; i++) {
+        struct served_model *model = &router->models.items[i];
+        model->limits.max_text_bytes = config->max_text_bytes;
+        log_info("router", "model=%s context=%u vocab=%u tokenizer=%d chat=%d msg=\"model read\"",
+                 model->name, model->limits.context, model->limits.vocab,
+                 model->limits.has_tokenizer, model->chat != NULL);
+    }
+    return STATUS_OK;
+}
+
 enum status router_start(const struct router_config *config, struct router **out, struct error *err)
 {
     struct router *router = calloc(1, sizeof *router);
@@ -185,14 +204,12 @@ enum status router_start(const struct router_config *config, struct router **out
                                            .ttl_us = config->worker_ttl_us,
                                            .changed = on_membership_changed,
                                            .context = router};
-    enum status status =
-        served_model_open(config->model_dir, config->model_name, &router->model, err);
+    enum status status = open_models(router, err);
     if (status != STATUS_OK)
         goto fail_router;
-    router->model.limits.max_text_bytes = config->max_text_bytes;
-    status = router_metrics_create(&router->metrics);
+    status = router_metrics_create(&router->metrics, &router->models);
     if (status != STATUS_OK)
-        goto fail_model;
+        goto fail_models;
     status_board_init(&router->board);
     status = membership_create(&membership, &router->membership);
     if (status != STATUS_OK)
@@ -213,12 +230,8 @@ enum status router_start(const struct router_config *config, struct router **out
     if (status != STATUS_OK)
         goto fail_dispatch;
     rpc_server_set_serving(router->server, true);
-    log_info("router",
-             "model=%s context=%u vocab=%u tokenizer=%d chat=%d address=%s http=%s metrics=%s "
-             "msg=\"serving\"",
-             router->model.name, router->model.limits.context, router->model.limits.vocab,
-             router->model.limits.has_tokenizer, router->model.chat != NULL,
-             rpc_server_address(router->server), router_http_address(router),
+    log_info("router", "models=%zu address=%s http=%s metrics=%s msg=\"serving\"",
+             router->models.count, rpc_server_address(router->server), router_http_address(router),
              http_server_address(router->http));
     *out = router;
     return STATUS_OK;
@@ -232,8 +245,8 @@ fail_membership:
 fail_metrics:
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
-fail_model:
-    served_model_close(&router->model);
+fail_models:
+    served_models_close(&router->models);
 fail_router:
     free(router);
     return status;
@@ -279,6 +292,6 @@ void router_stop(struct router *router)
     membership_destroy(router->membership);
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
-    served_model_close(&router->model);
+    served_models_close(&router->models);
     free(router);
 }

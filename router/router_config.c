@@ -23,17 +23,18 @@ static const struct config_setting settings[] = {
      .help = "Threads that read HTTP requests and tokenize them"},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz and /status", .check = http_check_listen},
-    {"model", CONFIG_STRING, AT(model_dir), .required = true, .value = "DIR",
-     .help = "Folder with config.json, generation_config.json and tokenizer.json; no weights are "
-             "read"},
+    {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
+     .help = "Folder of each model with config.json, generation_config.json and tokenizer.json; no "
+             "weights are read",
+     .repeats = true, .check = model_list_check},
     {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
-     .help = "Name that clients use; empty: the folder's name"},
+     .help = "Name that clients use, of the only model; empty: the folder's name"},
     {"ready-fd", CONFIG_U64, AT(ready_fd), "0", "0", "1048576",
      .help = "File descriptor for one line of JSON once the router serves; 0: none"},
     {"max-requests", CONFIG_U64, AT(max_requests), "4096", "1", "1000000",
      .help = "Requests at once; one more is refused as overloaded"},
     {"max-queue", CONFIG_U64, AT(max_queue), "1024", "1", "1000000",
-     .help = "Requests that wait for a worker; one more is refused as overloaded"},
+     .help = "Requests of a model that wait for a worker; one more is refused as overloaded"},
     {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",
      .help = "Connections of clients and workers at once; one more is closed at once"},
     {"max-text", CONFIG_BYTES, AT(max_text_bytes), "4MiB", "1KiB", "256MiB",
@@ -85,7 +86,8 @@ const struct config_program router_program = {
     .summary =
         "Takes requests over gRPC, places each on a prefill and a decode worker, and streams "
         "the answer.\n"
-        "Workers register with it. SIGTERM drains; a second one stops at once.",
+        "Workers register with it, each for one of its models. SIGTERM drains; a second one stops "
+        "at once.",
     .settings = settings,
     .setting_count = sizeof settings / sizeof *settings,
 };

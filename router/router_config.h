@@ -3,12 +3,13 @@
 #define BATON_ROUTER_ROUTER_CONFIG_H
 
 #include "common/config/config.h"
+#include "common/model_config/model_list.h"
 
 struct router_config {
     char listen[128], metrics_listen[128];
     char http_listen[128]; /* "": none */
     uint32_t http_threads;
-    char model_dir[1024], model_name[128];
+    char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
     uint32_t ready_fd;                /* 0: none */
     uint32_t max_requests, max_queue; /* calls at once; of those, without a place */
     uint32_t max_connections;

@@ -13,53 +13,98 @@ static bool of_requests(enum reason reason)
     return reason < REASON_WRONG_VERSION;
 }
 
-static void create_requests(struct router_metrics *m)
+#define LABEL_BYTES 192
+#define OF_MODEL    "model=\"%s\","
+
+static void create_reasons(struct router_metrics *m, const char *model,
+                           struct counter *by_reason[REASON_COUNT])
 {
-    char labels[64];
+    char labels[LABEL_BYTES];
     for (int reason = 0; reason < REASON_COUNT; reason++) {
         if (!of_requests(reason))
             continue;
-        snprintf(labels, sizeof labels, "status=\"%s\"", reason ? reason_name(reason) : "ok");
-        m->requests_by_reason[reason] =
+        const char *name = reason ? reason_name(reason) : "ok";
+        if (model)
+            snprintf(labels, sizeof labels, OF_MODEL "status=\"%s\"", model, name);
+        else
+            snprintf(labels, sizeof labels, "status=\"%s\"", name);
+        by_reason[reason] =
             metrics_counter(m->metrics, "baton_router_requests_total",
                             "Requests that ended, by terminal status (ok or its reason)", labels);
     }
-    for (int state = 0; state < REQUEST_ENDED; state++) {
-        snprintf(labels, sizeof labels, "state=\"%s\"", request_state_name(state));
-        m->requests_by_state[state] = metrics_gauge(m->metrics, "baton_router_requests",
-                                                    "Requests that are alive, by state", labels);
-    }
-    m->prompt_tokens = metrics_counter(m->metrics, "baton_router_tokens_total",
-                                       "Tokens of answered requests", "kind=\"prompt\"");
-    m->completion_tokens = metrics_counter(m->metrics, "baton_router_tokens_total",
-                                           "Tokens of answered requests", "kind=\"completion\"");
 }
 
-static void create_work(struct router_metrics *m)
+static void create_requests(struct router_metrics *m, const char *model, struct model_metrics *of)
 {
-    m->prefill_runs = metrics_counter(m->metrics, "baton_router_prefills_total",
-                                      "Prompts sent to a prefill worker", NULL);
-    m->local_prefills =
+    char labels[LABEL_BYTES];
+    create_reasons(m, model, of->requests_by_reason);
+    for (int state = 0; state < REQUEST_ENDED; state++) {
+        snprintf(labels, sizeof labels, OF_MODEL "state=\"%s\"", model, request_state_name(state));
+        of->requests_by_state[state] = metrics_gauge(m->metrics, "baton_router_requests",
+                                                     "Requests that are alive, by state", labels);
+    }
+    struct counter **kinds[] = {&of->prompt_tokens, &of->completion_tokens};
+    for (int i = 0; i < 2; i++) {
+        snprintf(labels, sizeof labels, OF_MODEL "kind=\"%s\"", model, i ? "completion" : "prompt");
+        *kinds[i] = metrics_counter(m->metrics, "baton_router_tokens_total",
+                                    "Tokens of answered requests", labels);
+    }
+}
+
+static void create_work(struct router_metrics *m, const char *model, struct model_metrics *of)
+{
+    char labels[LABEL_BYTES];
+    snprintf(labels, sizeof labels, "model=\"%s\"", model);
+    of->prefill_runs = metrics_counter(m->metrics, "baton_router_prefills_total",
+                                       "Prompts sent to a prefill worker", labels);
+    of->local_prefills =
         metrics_counter(m->metrics, "baton_router_local_prefills_total",
-                        "Prompts sent to a decode worker to be computed there", NULL);
-    m->retries = metrics_counter(m->metrics, "baton_router_retries_total",
-                                 "Prompts computed again after a loss or a refusal", NULL);
-    m->regives = metrics_counter(m->metrics, "baton_router_regives_total",
-                                 "KV handles given to another decode worker", NULL);
+                        "Prompts sent to a decode worker to be computed there", labels);
+    of->retries = metrics_counter(m->metrics, "baton_router_retries_total",
+                                  "Prompts computed again after a loss or a refusal", labels);
+    of->regives = metrics_counter(m->metrics, "baton_router_regives_total",
+                                  "KV handles given to another decode worker", labels);
+    for (int i = 0; i < 2; i++) {
+        snprintf(labels, sizeof labels, OF_MODEL "role=\"%s\"", model, i ? "decode" : "prefill");
+        of->workers_up[i] =
+            metrics_gauge(m->metrics, "baton_router_workers_up", "Workers with a session", labels);
+        of->workers_known[i] = metrics_gauge(m->metrics, "baton_router_workers_known",
+                                             "Workers that registered", labels);
+    }
+}
+
+static struct histogram *seconds(struct router_metrics *m, const char *model, const char *name,
+                                 const char *help)
+{
+    char labels[LABEL_BYTES];
+    snprintf(labels, sizeof labels, "model=\"%s\"", model);
+    return metrics_histogram(m->metrics, name, help, labels, metrics_seconds_bounds,
+                             metrics_seconds_bound_count);
+}
+
+static void create_times(struct router_metrics *m, const char *model, struct model_metrics *of)
+{
+    of->queue_seconds =
+        seconds(m, model, "baton_router_queue_seconds", "Arrival to the first dispatch");
+    of->ttft_seconds = seconds(m, model, "baton_router_ttft_seconds", "Arrival to the first token");
+    of->tpot_seconds = seconds(m, model, "baton_router_tpot_seconds",
+                               "Mean time per token after the first, of one request");
+    of->token_1_to_2_seconds = seconds(m, model, "baton_router_token_1_to_2_seconds",
+                                       "First token to the second: what the handoff may show in");
+    of->request_seconds = seconds(m, model, "baton_router_request_seconds",
+                                  "Arrival to the last token of answered requests");
+}
+
+static void create_events(struct router_metrics *m)
+{
+    char labels[64];
+    create_reasons(m, NULL, m->without_model);
     m->dropped = metrics_counter(m->metrics, "baton_router_dropped_messages_total",
                                  "Messages of older attempts and tokens that came twice", NULL);
     m->sessions_lost = metrics_counter(m->metrics, "baton_router_sessions_lost_total",
                                        "Sessions to workers that were up and ended", NULL);
     m->late_messages = metrics_counter(m->metrics, "baton_router_late_messages_total",
                                        "Calls whose message did not come in time", NULL);
-    for (int i = 0; i < 2; i++) {
-        const char *labels = i ? "role=\"decode\"" : "role=\"prefill\"";
-        m->workers_up[i] =
-            metrics_gauge(m->metrics, "baton_router_workers_up", "Workers with a session", labels);
-        m->workers_known[i] = metrics_gauge(m->metrics, "baton_router_workers_known",
-                                            "Workers that registered", labels);
-    }
-    char labels[64];
     for (int i = 0; i < ROUTER_LANES; i++) {
         snprintf(labels, sizeof labels, "lane=\"%s\"", lanes[i]);
         m->kv_bytes[i] = metrics_counter(m->metrics, "baton_router_kv_bytes_total",
@@ -74,27 +119,17 @@ static void create_work(struct router_metrics *m)
     }
 }
 
-static struct histogram *seconds(struct router_metrics *m, const char *name, const char *help)
+enum status router_metrics_create(struct router_metrics *m, const struct served_models *models)
 {
-    return metrics_histogram(m->metrics, name, help, NULL, metrics_seconds_bounds,
-                             metrics_seconds_bound_count);
-}
-
-enum status router_metrics_create(struct router_metrics *m)
-{
-    *m = (struct router_metrics){.metrics = metrics_create()};
+    *m = (struct router_metrics){.metrics = metrics_create(), .model_count = models->count};
     if (!m->metrics)
         return STATUS_LIMIT;
-    create_requests(m);
-    create_work(m);
-    m->queue_seconds = seconds(m, "baton_router_queue_seconds", "Arrival to the first dispatch");
-    m->ttft_seconds = seconds(m, "baton_router_ttft_seconds", "Arrival to the first token");
-    m->tpot_seconds = seconds(m, "baton_router_tpot_seconds",
-                              "Mean time per token after the first, of one request");
-    m->token_1_to_2_seconds = seconds(m, "baton_router_token_1_to_2_seconds",
-                                      "First token to the second: what the handoff may show in");
-    m->request_seconds = seconds(m, "baton_router_request_seconds",
-                                 "Arrival to the last token of answered requests");
+    for (size_t i = 0; i < models->count; i++) {
+        create_requests(m, models->items[i].name, &m->models[i]);
+        create_work(m, models->items[i].name, &m->models[i]);
+        create_times(m, models->items[i].name, &m->models[i]);
+    }
+    create_events(m);
     return STATUS_OK;
 }
 
@@ -103,10 +138,13 @@ void router_metrics_destroy(struct router_metrics *m)
     metrics_destroy(m->metrics);
 }
 
-void router_metrics_ended(struct router_metrics *m, enum reason reason)
+void router_metrics_ended(struct router_metrics *m, size_t model, enum reason reason)
 {
     ASSERT(of_requests(reason));
-    counter_add(m->requests_by_reason[reason], 1);
+    ASSERT(model == ROUTER_NO_MODEL || model < m->model_count);
+    counter_add(model == ROUTER_NO_MODEL ? m->without_model[reason]
+                                         : m->models[model].requests_by_reason[reason],
+                1);
 }
 
 static double seconds_between(uint64_t from_us, uint64_t to_us)
@@ -117,17 +155,18 @@ static double seconds_between(uint64_t from_us, uint64_t to_us)
 void router_metrics_answered(struct router_metrics *m, const struct request *request)
 {
     const struct request_timing *t = &request->timing;
+    const struct model_metrics *of = &m->models[request->model];
     if (request->first == request)
-        counter_add(m->prompt_tokens, request->prompt_count);
-    counter_add(m->completion_tokens, request->emitted_count);
-    histogram_observe(m->queue_seconds, seconds_between(t->arrival_us, t->dispatched_us));
-    histogram_observe(m->ttft_seconds, seconds_between(t->arrival_us, t->first_us));
-    histogram_observe(m->request_seconds, seconds_between(t->arrival_us, t->last_us));
+        counter_add(of->prompt_tokens, request->prompt_count);
+    counter_add(of->completion_tokens, request->emitted_count);
+    histogram_observe(of->queue_seconds, seconds_between(t->arrival_us, t->dispatched_us));
+    histogram_observe(of->ttft_seconds, seconds_between(t->arrival_us, t->first_us));
+    histogram_observe(of->request_seconds, seconds_between(t->arrival_us, t->last_us));
     if (request->emitted_count < 2)
         return;
-    histogram_observe(m->tpot_seconds,
+    histogram_observe(of->tpot_seconds,
                       seconds_between(t->first_us, t->last_us) / (request->emitted_count - 1));
-    histogram_observe(m->token_1_to_2_seconds, seconds_between(t->first_us, t->second_us));
+    histogram_observe(of->token_1_to_2_seconds, seconds_between(t->first_us, t->second_us));
 }
 
 void router_metrics_cache(struct router_metrics *m, const uint64_t counts[CACHE_CHANGES])

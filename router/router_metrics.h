@@ -5,12 +5,13 @@
 #include "common/observe/metrics.h"
 #include "router/reasons.h"
 #include "router/request.h"
+#include "router/served_models.h"
 #include "router/workers.h"
 
 #define ROUTER_LANES 2
 
-struct router_metrics {
-    struct metrics *metrics;
+/* With the label model. */
+struct model_metrics {
     struct counter *requests_by_reason[REASON_COUNT]; /* REASON_NONE: ok; NULL: not of requests */
     struct gauge *requests_by_state[REQUEST_ENDED];
     struct counter *prompt_tokens, *completion_tokens;
@@ -18,21 +19,30 @@ struct router_metrics {
     struct counter *local_prefills; /* Decode commands without a handle */
     struct counter *retries;        /* prompts computed again after a loss or a refusal */
     struct counter *regives;        /* handles given to another decode worker */
-    struct counter *dropped;        /* messages of older attempts and tokens that came twice */
-    struct counter *sessions_lost;
-    struct counter *late_messages;                  /* calls that were opened, and nothing came */
     struct gauge *workers_up[2], *workers_known[2]; /* prefill, decode */
-    struct counter *kv_bytes[ROUTER_LANES];
-    struct counter *cache_changes[CACHE_CHANGES]; /* what workers told of their prefix caches */
     struct histogram *queue_seconds, *ttft_seconds, *tpot_seconds, *token_1_to_2_seconds,
         *request_seconds;
 };
 
-enum status router_metrics_create(struct router_metrics *metrics) WARN_UNUSED;
+struct router_metrics {
+    struct metrics *metrics;
+    size_t model_count;
+    struct model_metrics models[SERVED_MODELS_MAX];
+    struct counter *without_model[REASON_COUNT]; /* requests that ended before a model was known */
+    struct counter *dropped; /* messages of older attempts and tokens that came twice */
+    struct counter *sessions_lost;
+    struct counter *late_messages; /* calls that were opened, and nothing came */
+    struct counter *kv_bytes[ROUTER_LANES];
+    struct counter *cache_changes[CACHE_CHANGES]; /* what workers told of their prefix caches */
+};
+
+enum status router_metrics_create(struct router_metrics *metrics,
+                                  const struct served_models *models) WARN_UNUSED;
 void router_metrics_destroy(struct router_metrics *metrics);
 
-/* A request that ended; also one that never got as far as the dispatcher. */
-void router_metrics_ended(struct router_metrics *metrics, enum reason reason);
+#define ROUTER_NO_MODEL SIZE_MAX
+/* A request that ended; also one that never got as far as the dispatcher. `model`: index of served_models, or ROUTER_NO_MODEL. */
+void router_metrics_ended(struct router_metrics *metrics, size_t model, enum reason reason);
 /* Its times and tokens, when it was answered. */
 void router_metrics_answered(struct router_metrics *metrics, const struct request *request);
 /* What one message said of a worker's prefix cache. */

@@ -52,7 +52,7 @@ enum status served_model_open(const char *dir, const char *name, struct served_m
         if (*c <= ' ' || *c > '~' || *c == '"' || *c == '\\')
             return error_set(err, STATUS_INVALID,
                              "the model's name may hold only printable ASCII without blanks and "
-                             "quotes: give it one with --model-name");
+                             "quotes: give it one, --model NAME=DIR");
     struct model_config config;
     TRY(model_config_read(dir, &config, err));
     TRY(open_tokenizer(dir, &model.tokenizer, err));

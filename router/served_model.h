@@ -1,4 +1,4 @@
-/* The one model that this router serves, from its folder: config.json, generation_config.json and, where there is one,
+/* One model that this router serves, from its folder: config.json, generation_config.json and, where there is one,
  * tokenizer.json and a chat template. No weights. Immutable after opening; any thread. */
 #ifndef BATON_ROUTER_SERVED_MODEL_H
 #define BATON_ROUTER_SERVED_MODEL_H

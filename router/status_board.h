@@ -2,22 +2,41 @@
 #ifndef BATON_ROUTER_STATUS_BOARD_H
 #define BATON_ROUTER_STATUS_BOARD_H
 
+#include "router/reasons.h"
 #include "router/workers.h"
 
 #include <pthread.h>
 
 struct worker_status {
     struct worker_info info;
+    size_t model; /* index of served_models */
     enum worker_state state;
     struct worker_load load;
     char lane[16];
     uint64_t lane_bytes_per_second;
 };
 
+/* Those of one model that take work. */
+struct model_workers {
+    uint32_t prefill, decode;
+};
+
+/* A worker whose registration was refused lately: it goes on asking, every few seconds. */
+#define STATUS_MAX_REFUSED      16 /* the newest */
+#define STATUS_REFUSED_SHOWN_US 30000000u
+struct refused_worker {
+    char name[64], address[128], model[128], sentence[512];
+    enum worker_role role;
+    enum reason reason;
+    uint64_t at_us; /* 0: none */
+};
+
 struct router_status {
     bool draining;
     size_t worker_count;
     struct worker_status workers[ROUTER_MAX_WORKERS];
+    struct model_workers models[SERVED_MODELS_MAX];
+    struct refused_worker refused[STATUS_MAX_REFUSED];
 };
 
 struct status_board {
@@ -29,6 +48,11 @@ void status_board_init(struct status_board *board);
 void status_board_deinit(struct status_board *board);
 /* Either waits only for a copy, never for work. */
 void status_board_post(struct status_board *board, const struct workers *workers);
+void status_board_count_workers(struct status_board *board,
+                                struct model_workers workers[SERVED_MODELS_MAX]);
+/* Any thread: a registration of that name was refused, or (REASON_NONE) accepted, which forgets its refusals. */
+void status_board_registered(struct status_board *board, const struct worker_info *info,
+                             enum reason reason, const char *sentence, uint64_t now_us);
 void status_board_drain(struct status_board *board); /* from now on */
 bool status_board_draining(struct status_board *board);
 void status_board_read(struct status_board *board, struct router_status *status);

@@ -179,14 +179,35 @@ static void say_differences(const struct worker_info *a, const struct worker_inf
         memmove(text, text + 2, strlen(text + 2) + 1);
 }
 
-/* One that fits none of the others may look healthy, and never gets a request. */
-static void warn_of_misfit(const struct workers *workers, const struct worker_info *info)
+/* Both serve, each answer from one of them alone: right during an update, and else most likely a mistake. */
+static void warn_of_other_weights(const struct workers *workers, const struct worker *joined)
 {
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *worker = workers->items[i];
+        if (worker->model != joined->model || worker->state == WORKER_LEAVING ||
+            worker->info.model_hash == joined->info.model_hash)
+            continue;
+        log_warn_lifecycle(
+            "workers",
+            "worker=%s other=%s model=%s model_hash=%016" PRIx64 " other_hash=%016" PRIx64
+            " msg=\"two sets of weights serve under one name: which of them answers a "
+            "request is a matter of load\"",
+            joined->info.name, worker->info.name, joined->info.model, joined->info.model_hash,
+            worker->info.model_hash);
+        return;
+    }
+}
+
+/* One that fits none of the others may look healthy, and never gets a request. */
+static void warn_of_misfit(const struct workers *workers, const struct worker *joined)
+{
+    const struct worker_info *info = &joined->info;
     char differs[320] = "";
     const char *other = NULL;
     for (size_t i = 0; i < workers->count; i++) {
         const struct worker *worker = workers->items[i];
-        if (worker->info.role == info->role || worker->state == WORKER_LEAVING)
+        if (worker->info.role == info->role || worker->model != joined->model ||
+            worker->state == WORKER_LEAVING)
             continue;
         say_differences(info, &worker->info, differs, sizeof differs);
         other = worker->info.name;
@@ -207,6 +228,12 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
                          info->name);
         return; /* the next change of membership, at the latest its heartbeat's lapse, tries again */
     }
+    size_t model = served_models_index(workers->models, info->model);
+    if (model == workers->models->count) { /* the registry takes in no such */
+        log_error_limited("workers", "worker=%s model=%s msg=\"serves no model of this router\"",
+                          info->name, info->model);
+        return;
+    }
     struct worker *worker = calloc(1, sizeof *worker);
     if (!worker)
         return;
@@ -216,16 +243,18 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
     workers->slots[slot] = worker;
     worker->key = ++workers->generation * WORKERS_MAX_SLOTS + slot;
     worker->info = *info;
+    worker->model = model;
     worker->away_since_us = gone_take(workers, info->name);
     worker->backoff_us = FIRST_BACKOFF_US;
     workers->items[workers->count++] = worker;
     log_info_lifecycle("workers",
                        "worker=%s role=%s address=%s incarnation=%016" PRIx64
-                       " numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64
+                       " model=%s numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64
                        " msg=\"joined\"",
                        info->name, worker_role_name(info->role), info->address, info->incarnation,
-                       info->numerics_name, info->model_hash, info->layout_hash);
-    warn_of_misfit(workers, info);
+                       info->model, info->numerics_name, info->model_hash, info->layout_hash);
+    warn_of_misfit(workers, worker);
+    warn_of_other_weights(workers, worker);
     worker_dial(workers, worker, now_us);
 }
 
@@ -275,6 +304,9 @@ static enum status check_hello(const struct worker_info *expected,
     if (said.incarnation != expected->incarnation)
         return error_set(err, STATUS_NOT_FOUND, "it was restarted: incarnation %016" PRIx64,
                          said.incarnation);
+    if (strcmp(said.model, expected->model))
+        return error_set(err, STATUS_INVALID, "Hello names model %s, its registration %s",
+                         said.model, expected->model);
     if (said.model_hash != expected->model_hash || said.layout_hash != expected->layout_hash ||
         said.numerics_id != expected->numerics_id)
         return error_set(err, STATUS_INVALID,

@@ -10,6 +10,7 @@
 #include "common/domain/worker_info.h"
 #include "common/membership/membership.h"
 #include "router/cache_feed.h"
+#include "router/served_models.h"
 #include "router/worker_link.h"
 
 #define ROUTER_MAX_WORKERS CLUSTER_MAX_WORKERS
@@ -33,6 +34,7 @@ struct worker_load { /* as reported, 0 before the first report */
 struct worker {
     uint64_t key; /* never 0, never used again; key % WORKERS_MAX_SLOTS is its slot */
     struct worker_info info;
+    size_t model; /* index of served_models */
     enum worker_state state;
     struct worker_link *link; /* DIALLING, UP, LEAVING */
     uint64_t
@@ -55,6 +57,7 @@ struct worker_gone {
 
 struct workers {
     struct membership *membership;
+    const struct served_models *models;
     struct rpc_runtime *runtime;
     struct inbox *inbox;
     uint64_t keepalive_us;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define MAX_STATUS_BYTES (1u << 20)
+#define MAX_MODEL_WIDTH  32
 
 static enum status get_text(const struct json_value *object, const char *key, bool needed,
                             char *target, size_t size, struct error *err)
@@ -33,6 +34,7 @@ static enum status read_worker(const struct json_value *object, struct worker_st
                                struct error *err)
 {
     TRY(get_text(object, "name", true, worker->name, sizeof worker->name, err));
+    TRY(get_text(object, "model", false, worker->model, sizeof worker->model, err));
     TRY(get_text(object, "role", true, worker->role, sizeof worker->role, err));
     TRY(get_text(object, "address", true, worker->address, sizeof worker->address, err));
     TRY(get_text(object, "state", true, worker->state, sizeof worker->state, err));
@@ -58,12 +60,61 @@ static int by_role_and_name(const void *a, const void *b)
     return roles ? roles : strverscmp(left->name, right->name);
 }
 
+static enum status read_model(const struct json_value *object, const char *name,
+                              struct model_status *model, struct error *err)
+{
+    TRY(get_text(object, name, false, model->name, sizeof model->name, err));
+    TRY(get_text(object, "numerics", false, model->numerics, sizeof model->numerics, err));
+    TRY(get_count(object, "queue", &model->queue, err));
+    return get_count(object, "running", &model->running, err);
+}
+
+static enum status read_models(const struct json_value *root, struct cluster_status *status,
+                               struct error *err)
+{
+    const struct json_value *models;
+    if (!json_find(root, "models")) {
+        status->model_count = 1;
+        return read_model(root, "model", &status->models[0], err);
+    }
+    TRY(json_get_array(root, "models", &models, err));
+    status->model_count = json_count(models);
+    if (status->model_count > CLUSTER_STATUS_MAX_MODELS)
+        return error_set(err, STATUS_LIMIT, "more than %d models", CLUSTER_STATUS_MAX_MODELS);
+    for (size_t i = 0; i < status->model_count; i++)
+        TRY(read_model(json_at(models, i), "name", &status->models[i], err));
+    return STATUS_OK;
+}
+
+static enum status read_refused(const struct json_value *root, struct cluster_status *status,
+                                struct error *err)
+{
+    const struct json_value *refused;
+    if (!json_find(root, "refused"))
+        return STATUS_OK;
+    TRY(json_get_array(root, "refused", &refused, err));
+    size_t count = json_count(refused);
+    if (count > CLUSTER_STATUS_MAX_REFUSED)
+        return error_set(err, STATUS_LIMIT, "more than %d workers were refused",
+                         CLUSTER_STATUS_MAX_REFUSED);
+    for (size_t i = 0; i < count; i++) {
+        const struct json_value *object = json_at(refused, i);
+        struct refused_status *one = &status->refused[i];
+        TRY(get_text(object, "name", true, one->name, sizeof one->name, err));
+        TRY(get_text(object, "role", true, one->role, sizeof one->role, err));
+        TRY(get_text(object, "address", true, one->address, sizeof one->address, err));
+        TRY(get_text(object, "sentence", true, one->sentence, sizeof one->sentence, err));
+    }
+    status->refused_count = count;
+    return STATUS_OK;
+}
+
 static enum status read_root(const struct json_value *root, struct cluster_status *status,
                              struct error *err)
 {
     const struct json_value *workers;
-    TRY(get_text(root, "model", false, status->model, sizeof status->model, err));
-    TRY(get_text(root, "numerics", false, status->numerics, sizeof status->numerics, err));
+    TRY(read_models(root, status, err));
+    TRY(read_refused(root, status, err));
     TRY(get_count(root, "queue", &status->queue, err));
     TRY(get_count(root, "running", &status->running, err));
     TRY(json_get_array(root, "workers", &workers, err));
@@ -154,34 +205,76 @@ static void describe_speed(int64_t bytes_per_second, char *text, size_t size)
         snprintf(text, size, "-");
 }
 
-void cluster_status_print(const struct cluster_status *status, int64_t now_ms, struct str *out)
+/* One line a model: what waits and runs, and how many of its workers are up. */
+static void print_model(const struct cluster_status *status, const struct model_status *model,
+                        struct str *out)
 {
-    str_addf(out, "model %s", *status->model ? status->model : "-");
-    if (*status->numerics)
-        str_addf(out, "   numerics %s", status->numerics);
-    str_addf(out, "   queue %" PRId64 "   running %" PRId64 "   workers %zu of %zu up",
-             status->queue, status->running, cluster_status_up(status), status->count);
-    if (status->router_restarts > 0)
-        str_addf(out, "   router restarts %" PRId64, status->router_restarts);
-    str_addf(out, "\n\n%-14s %-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %11s %8s %8s %8s\n", "NAME",
-             "ROLE", "STATE", "ADDRESS", "AGE", "RESTARTS", "LANE", "GB/S", "QUEUE", "RUNNING",
-             "BLOCKS FREE", "CACHED", "PINNED", "LANDING");
+    size_t count = 0, up = 0;
+    bool only = status->model_count == 1;
     for (size_t i = 0; i < status->count; i++) {
         const struct worker_status *worker = &status->workers[i];
-        char age[24], restarts[24], speed[24];
-        describe_age(worker->started_ms, now_ms, age, sizeof age);
-        describe_restarts(worker->restarts, restarts, sizeof restarts);
-        describe_speed(worker->lane_bytes_per_second, speed, sizeof speed);
-        str_addf(out, "%-14s %-8s %-9s %-22s %4s %8s %-6s %6s ", worker->name, worker->role,
-                 worker->state, worker->address, age, restarts, *worker->lane ? worker->lane : "-",
-                 speed);
-        if (strcmp(worker->state, "down")) /* then it says nothing of itself */
-            str_addf(out,
-                     "%6" PRId64 " %8" PRId64 " %11" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64
-                     "\n",
-                     worker->queue, worker->running, worker->blocks_free, worker->blocks_cached,
-                     worker->blocks_pinned, worker->blocks_landing);
-        else
-            str_addf(out, "%6s %8s %11s %8s %8s %8s\n", "-", "-", "-", "-", "-", "-");
+        bool its = only || !strcmp(worker->model, model->name);
+        count += its;
+        up += its && !strcmp(worker->state, "up");
+    }
+    str_addf(out, "model %s", *model->name ? model->name : "-");
+    if (*model->numerics)
+        str_addf(out, "   numerics %s", model->numerics);
+    str_addf(out, "   queue %" PRId64 "   running %" PRId64 "   workers %zu of %zu up",
+             model->queue, model->running, up, count);
+}
+
+static void print_worker(const struct worker_status *worker, int model_width, int64_t now_ms,
+                         struct str *out)
+{
+    char age[24], restarts[24], speed[24];
+    describe_age(worker->started_ms, now_ms, age, sizeof age);
+    describe_restarts(worker->restarts, restarts, sizeof restarts);
+    describe_speed(worker->lane_bytes_per_second, speed, sizeof speed);
+    str_addf(out, "%-14s ", worker->name);
+    if (model_width)
+        str_addf(out, "%-*.*s ", model_width, model_width, worker->model);
+    str_addf(out, "%-8s %-9s %-22s %4s %8s %-6s %6s ", worker->role, worker->state, worker->address,
+             age, restarts, *worker->lane ? worker->lane : "-", speed);
+    if (strcmp(worker->state, "down")) /* then it says nothing of itself */
+        str_addf(out,
+                 "%6" PRId64 " %8" PRId64 " %11" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n",
+                 worker->queue, worker->running, worker->blocks_free, worker->blocks_cached,
+                 worker->blocks_pinned, worker->blocks_landing);
+    else
+        str_addf(out, "%6s %8s %11s %8s %8s %8s\n", "-", "-", "-", "-", "-", "-");
+}
+
+/* Of the column of models; 0: there is none, for all workers are of one. */
+static int model_width(const struct cluster_status *status)
+{
+    size_t longest = strlen("MODEL");
+    for (size_t i = 0; i < status->model_count; i++)
+        if (strlen(status->models[i].name) > longest)
+            longest = strlen(status->models[i].name);
+    return status->model_count < 2 ? 0 : longest > MAX_MODEL_WIDTH ? MAX_MODEL_WIDTH : (int)longest;
+}
+
+void cluster_status_print(const struct cluster_status *status, int64_t now_ms, struct str *out)
+{
+    int width = model_width(status);
+    for (size_t i = 0; i < status->model_count; i++) {
+        str_add(out, i ? "\n" : "");
+        print_model(status, &status->models[i], out);
+    }
+    if (status->router_restarts > 0)
+        str_addf(out, "   router restarts %" PRId64, status->router_restarts);
+    str_addf(out, "\n\n%-14s ", "NAME");
+    if (width)
+        str_addf(out, "%-*s ", width, "MODEL");
+    str_addf(out, "%-8s %-9s %-22s %4s %8s %-6s %6s %6s %8s %11s %8s %8s %8s\n", "ROLE", "STATE",
+             "ADDRESS", "AGE", "RESTARTS", "LANE", "GB/S", "QUEUE", "RUNNING", "BLOCKS FREE",
+             "CACHED", "PINNED", "LANDING");
+    for (size_t i = 0; i < status->count; i++)
+        print_worker(&status->workers[i], width, now_ms, out);
+    for (size_t i = 0; i < status->refused_count; i++) {
+        const struct refused_status *refused = &status->refused[i];
+        str_addf(out, "%srefused: %s (%s at %s): %s\n", i ? "" : "\n", refused->name, refused->role,
+                 refused->address, refused->sentence);
     }
 }

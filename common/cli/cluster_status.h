@@ -1,11 +1,12 @@
 /* What the router says of its cluster at GET /status:
  *
- *     {"model": "llama", "numerics": "...", "queue": 0, "running": 1, "workers": [
- *       {"name": "decode-0", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
- *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}]}
+ *     {"queue": 0, "running": 1, "models": [{"name": "llama", "numerics": "...", "queue": 0, "running": 1}], "workers": [
+ *       {"name": "decode-0", "model": "llama", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
+ *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}],
+ *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004", "sentence": "..."}]}
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there is no session). Every member
- * but name, role, address and state may be missing.
+ * but name, role, address and state may be missing; a router of one model tells its name and numerics as "model" and "numerics", too.
  */
 #ifndef BATON_CLI_CLUSTER_STATUS_H
 #define BATON_CLI_CLUSTER_STATUS_H
@@ -13,20 +14,36 @@
 #include "common/base/status.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_file.h"
+#include "common/model_config/model_list.h"
 
 #include <stdint.h>
 
 #define CLUSTER_STATUS_MAX_WORKERS 256 /* as many as a router shows */
+#define CLUSTER_STATUS_MAX_MODELS  MODEL_LIST_MAX
+#define CLUSTER_STATUS_MAX_REFUSED 16
 
 struct worker_status {
-    char name[64], role[16], address[128], state[16], lane[32], incarnation[24];
+    char name[64], model[128], role[16], address[128], state[16], lane[32], incarnation[24];
     int64_t queue, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     int64_t lane_bytes_per_second, started_ms; /* 0: not known */
     int64_t restarts;                          /* by `baton up`; -1: not known */
 };
 
+struct model_status {
+    char name[128], numerics[64]; /* numerics: of its first worker; "": it has none */
+    int64_t queue, running;
+};
+
+/* Registered lately, and not taken in. */
+struct refused_status {
+    char name[64], role[16], address[128], sentence[512];
+};
+
 struct cluster_status {
-    char model[128], numerics[64];
+    size_t model_count;
+    struct model_status models[CLUSTER_STATUS_MAX_MODELS];
+    size_t refused_count;
+    struct refused_status refused[CLUSTER_STATUS_MAX_REFUSED];
     int64_t queue, running, router_restarts; /* the last one: -1: not known */
     size_t count;
     struct worker_status workers[CLUSTER_STATUS_MAX_WORKERS];

@@ -6,6 +6,7 @@
 #include "common/cli/cluster.h"
 #include "common/cli/cluster_status.h"
 #include "common/cli/up_plan.h"
+#include "common/cli/up_ready.h"
 #include "common/config/config.h"
 #include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
@@ -30,12 +31,13 @@
 
 #define AT(field) CONFIG_AT(struct up_settings, field)
 static const struct config_setting settings_table[] = {
-    {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .help = "Prefill workers"},
-    {"decode", CONFIG_U64, AT(decode), "1", "1", "64", .help = "Decode workers"},
-    {"model", CONFIG_STRING, AT(model), .required = true, .value = "DIR",
-     .help = "Folder of the model, in Hugging Face's layout"},
+    {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .help = "Prefill workers of each model"},
+    {"decode", CONFIG_U64, AT(decode), "1", "1", "64", .help = "Decode workers of each model"},
+    {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
+     .help = "Folder of each model, in Hugging Face's layout", .repeats = true,
+     .check = model_list_check},
     {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
-     .help = "Name that clients use; empty: the folder's name"},
+     .help = "Name that clients use, of the only model; empty: the folder's name"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = up_compute_names,
      .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
     {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
@@ -79,11 +81,12 @@ static const struct config_setting settings_table[] = {
 };
 static const struct config_program program = {
     .name = "baton up",
-    .summary = "Starts one router, N prefill and M decode workers on this machine, all on "
-               "loopback, and stays until\n"
-               "Ctrl-C, which drains: running requests end first. A second Ctrl-C ends them at "
-               "once. A process "
-               "that dies is started again.",
+    .summary =
+        "Starts one router, N prefill and M decode workers of each model on this machine, all on "
+        "loopback, and stays until\n"
+        "Ctrl-C, which drains: running requests end first. A second Ctrl-C ends them at "
+        "once. A process "
+        "that dies is started again.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
 };
@@ -96,8 +99,8 @@ struct up {
     struct arena arena;
     struct cluster cluster;
     char bin_dir[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
-    bool own_log_dir;  /* made by us, removed after a clean end */
-    char numerics[64]; /* as the workers say: weights, keys and values */
+    bool own_log_dir;                           /* made by us, removed after a clean end */
+    struct model_status models[MODEL_LIST_MAX]; /* as the router tells them */
 };
 
 /* What a process would say in its own log, here where somebody reads it. */
@@ -168,7 +171,7 @@ static void remove_log_dir(const struct up *up)
 /* The workers dial the router; wait until it has a session with each of them. */
 static enum status wait_registered(struct up *up, uint64_t deadline_us, struct error *err)
 {
-    uint64_t wanted = up->settings.prefill + up->settings.decode;
+    uint64_t wanted = up_worker_count(&up->settings);
     const char *http = up->cluster.processes[0].member.metrics;
     for (;;) {
         struct cluster_status seen;
@@ -180,13 +183,14 @@ static enum status wait_registered(struct up *up, uint64_t deadline_us, struct e
             return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
         if (cluster_status_fetch(http, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
             cluster_status_up(&seen) == wanted) {
-            str_copy(up->numerics, sizeof up->numerics, seen.numerics);
+            memcpy(up->models, seen.models, sizeof up->models);
             return STATUS_OK;
         }
+        const char *cause = seen.refused_count ? seen.refused[0].sentence : why.text;
         if (clock_now_us() >= deadline_us)
             return error_set(err, STATUS_TIMEOUT,
                              "the router has a session with only %zu of %" PRIu64 " workers%s%s",
-                             cluster_status_up(&seen), wanted, *why.text ? ": " : "", why.text);
+                             cluster_status_up(&seen), wanted, *cause ? ": " : "", cause);
         cluster_turn(&up->cluster, REGISTER_POLL_US);
     }
 }
@@ -198,7 +202,7 @@ static enum status start_all(struct up *up, struct error *err)
     const struct process *router;
     TRY(cluster_start(&up->cluster, &plan, &router, err));
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
-    for (uint64_t i = 0; i < up->settings.prefill + up->settings.decode; i++) {
+    for (uint64_t i = 0; i < up_worker_count(&up->settings); i++) {
         plan = up_plan_worker(&up->context, i, router->member.address);
         TRY(cluster_start(&up->cluster, &plan, NULL, err));
     }
@@ -218,37 +222,14 @@ static struct cluster_file describe(const struct up *up)
     return file;
 }
 
-static bool has_tokenizer(const struct up_settings *settings)
-{
-    char path[CLUSTER_PATH_BYTES + sizeof "/tokenizer.json"];
-    snprintf(path, sizeof path, "%s/tokenizer.json", settings->model);
-    return access(path, F_OK) == 0;
-}
-
 static void print_ready_block(const struct up *up, const struct cluster_file *file)
 {
-    const struct up_settings *settings = &up->settings;
-    uint64_t threads = up_threads(settings, &up->cores);
-    printf("\nBaton serves %s: %" PRIu64 " prefill + %" PRIu64 " decode, %s, %" PRIu64
-           " thread%s each\n\n",
-           settings->model, settings->prefill, settings->decode,
-           up_compute_names[settings->compute], threads, threads == 1 ? "" : "s");
-    if (*up->numerics)
-        printf("  numerics   %s\n", up->numerics);
-    printf("  gRPC       %s\n  HTTP       http://%s/status, /metrics, /healthz\n", file->grpc,
-           file->http);
-    for (size_t i = 1; i < file->count; i++)
-        printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,
-               (int)file->members[i].pid);
-    if (*file->logs)
-        printf("  logs       %s%s\n", file->logs,
-               up->own_log_dir ? "  (removed after an end in order; --log-dir DIR keeps them)"
-                               : "");
-    printf("\nTry:\n\n  %s/baton generate --max-tokens 64 %s\n\nCtrl-C drains and stops.\n",
-           up->bin_dir,
-           has_tokenizer(settings) ? "\"Once upon a time\""
-                                   : "--prompt-ids 1,2,3   (the model has no tokenizer)");
-    fflush(stdout);
+    up_ready_print(&(struct up_ready){.settings = &up->settings,
+                                      .file = file,
+                                      .models = up->models,
+                                      .threads = up_threads(&up->settings, &up->cores),
+                                      .bin_dir = up->bin_dir,
+                                      .own_log_dir = up->own_log_dir});
 }
 
 /* Where scripts and the other commands look. */
@@ -323,7 +304,9 @@ static enum status check_ready_file(const char *path, struct error *err)
 static int run(struct up *up)
 {
     struct error err;
-    enum status status = up_check(&up->settings, &err);
+    enum status status = up_read_models(&up->settings, &err);
+    if (status == STATUS_OK)
+        status = up_check(&up->settings, &err);
     if (status == STATUS_OK)
         status = check_ready_file(up->settings.ready_file, &err);
     if (status == STATUS_OK)

@@ -14,16 +14,42 @@ const char *const up_compute_names[] = {"fast", "f32", NULL};
 const char *const up_transport_names[] = {"auto", "shm", "tcp", NULL};
 const char *const up_log_level_names[] = {"debug", "info", "warn", "error", NULL};
 
-static uint64_t worker_count(const struct up_settings *settings)
+enum status up_read_models(struct up_settings *settings, struct error *err)
 {
-    return settings->prefill + settings->decode;
+    TRY(model_list_parse(settings->models, &settings->list, err));
+    return model_list_name(&settings->list, settings->model_name, err);
+}
+
+static uint64_t prefill_count(const struct up_settings *settings)
+{
+    return settings->prefill * settings->list.count;
+}
+
+uint64_t up_worker_count(const struct up_settings *settings)
+{
+    return prefill_count(settings) + settings->decode * settings->list.count;
+}
+
+/* "prefill-0" */
+static void name_worker(const struct up_settings *settings, uint64_t index, char *name, size_t size)
+{
+    bool prefill = index < prefill_count(settings);
+    snprintf(name, size, "%s-%llu", prefill ? "prefill" : "decode",
+             (unsigned long long)(prefill ? index : index - prefill_count(settings)));
+}
+
+static const struct model_entry *model_of(const struct up_settings *settings, uint64_t index)
+{
+    uint64_t prefill = prefill_count(settings);
+    return &settings->list.items[index < prefill ? index / settings->prefill
+                                                 : (index - prefill) / settings->decode];
 }
 
 uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores)
 {
     if (settings->threads)
         return settings->threads;
-    uint64_t share = cores->count / worker_count(settings);
+    uint64_t share = cores->count / up_worker_count(settings);
     return share ? share : 1;
 }
 
@@ -32,10 +58,8 @@ static bool names_a_process(const struct up_settings *settings, const char *name
     char wanted[64];
     if (length == strlen("router") && !memcmp(name, "router", length))
         return true;
-    for (uint64_t i = 0; i < worker_count(settings); i++) {
-        bool prefill = i < settings->prefill;
-        snprintf(wanted, sizeof wanted, "%s-%llu", prefill ? "prefill" : "decode",
-                 (unsigned long long)(prefill ? i : i - settings->prefill));
+    for (uint64_t i = 0; i < up_worker_count(settings); i++) {
+        name_worker(settings, i, wanted, sizeof wanted);
         if (strlen(wanted) == length && !memcmp(wanted, name, length))
             return true;
     }
@@ -75,12 +99,12 @@ static enum status check_environment(const struct up_settings *settings, struct 
 
 enum status up_check(const struct up_settings *settings, struct error *err)
 {
-    if (!worker_count(settings))
+    if (!up_worker_count(settings))
         return error_set(err, STATUS_INVALID, "--prefill 0 --decode 0 leaves no worker");
     if (settings->prefill && !settings->decode)
         return error_set(err, STATUS_INVALID,
                          "--decode 0: prefill workers alone cannot answer a request");
-    if (worker_count(settings) > CLUSTER_MAX_PROCESSES - 1)
+    if (up_worker_count(settings) > CLUSTER_MAX_PROCESSES - 1)
         return error_set(err, STATUS_LIMIT, "more than %d workers", CLUSTER_MAX_PROCESSES - 1);
     return check_environment(settings, err);
 }
@@ -120,7 +144,7 @@ static void add_environment(const struct up_context *context, struct process_pla
 }
 
 static struct process_plan common_part(const struct up_context *context, const char *role,
-                                       const char *name)
+                                       const char *name, const char *model, const char *model_name)
 {
     const struct up_settings *settings = context->settings;
     struct process_plan plan = {.role = role};
@@ -128,9 +152,9 @@ static struct process_plan common_part(const struct up_context *context, const c
     if (context->log_dir)
         plan.log_path = keep(context, "%s/%s.log", context->log_dir, name);
     add(&plan, keep(context, "%s/baton-%s", context->bin_dir, role), NULL);
-    add(&plan, "--model", settings->model);
-    if (*settings->model_name)
-        add(&plan, "--model-name", settings->model_name);
+    add(&plan, "--model", model);
+    if (*model_name)
+        add(&plan, "--model-name", model_name);
     add(&plan, "--metrics-listen", "127.0.0.1:0");
     plan.metrics_at = plan.argc - 1;
     add(&plan, "--log-level", up_log_level_names[settings->log_level]);
@@ -142,8 +166,10 @@ static struct process_plan common_part(const struct up_context *context, const c
 
 struct process_plan up_plan_router(const struct up_context *context)
 {
-    struct process_plan plan = common_part(context, "router", "router");
-    add(&plan, "--listen", keep(context, "127.0.0.1:%u", context->settings->port));
+    const struct up_settings *settings = context->settings;
+    struct process_plan plan =
+        common_part(context, "router", "router", settings->models, settings->model_name);
+    add(&plan, "--listen", keep(context, "127.0.0.1:%u", settings->port));
     plan.listen_at = plan.argc - 1;
     plan.must_keep_address = true;
     return plan;
@@ -153,7 +179,7 @@ static void add_threads(const struct up_context *context, struct process_plan *p
 {
     uint64_t threads = up_threads(context->settings, context->cores);
     add(plan, "--threads", keep(context, "%llu", (unsigned long long)threads));
-    bool fits = threads * worker_count(context->settings) <= context->cores->count;
+    bool fits = threads * up_worker_count(context->settings) <= context->cores->count;
     if (!fits || !context->settings->pin) {
         add(plan, "--no-spin", NULL);
         return;
@@ -171,12 +197,11 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
                                    const char *router_address)
 {
     const struct up_settings *settings = context->settings;
-    bool prefill = index < settings->prefill;
-    const char *role = prefill ? "prefill" : "decode";
+    const char *role = index < prefill_count(settings) ? "prefill" : "decode";
+    const struct model_entry *model = model_of(settings, index);
     char name[64];
-    snprintf(name, sizeof name, "%s-%llu", role,
-             (unsigned long long)(prefill ? index : index - settings->prefill));
-    struct process_plan plan = common_part(context, role, name);
+    name_worker(settings, index, name, sizeof name);
+    struct process_plan plan = common_part(context, role, name, model->dir, model->name);
     add(&plan, "--name", keep(context, "%s", name));
     add(&plan, "--router", keep(context, "%s", router_address));
     add(&plan, "--listen", "127.0.0.1:0");

@@ -1,6 +1,7 @@
 /* What `baton up` starts: the command lines of the router and the workers, and which cores each worker gets. No action here.
  *
- * Cores: a worker takes cores / workers threads by default. Where all threads fit, each worker gets cores of its own, is
+ * Each model has prefill and decode workers of its own, as many as the settings say, and each worker a KV pool of its own.
+ * Cores: a worker takes cores / workers threads by default, all models' workers counted. Where all threads fit, each worker gets cores of its own, is
  * pinned to them and its idle threads may spin; where they don't, or `pin` is off (a machine that others use too), nobody is
  * pinned and nobody spins. */
 #ifndef BATON_CLI_UP_PLAN_H
@@ -9,6 +10,7 @@
 #include "common/base/arena.h"
 #include "common/cli/process.h"
 #include "common/config/config.h"
+#include "common/model_config/model_list.h"
 
 #include <stdint.h>
 
@@ -16,8 +18,10 @@
 #define UP_MAX_ENVIRONMENT 16 /* --env of one process */
 
 struct up_settings {
-    uint64_t prefill, decode;
-    char model[CLUSTER_PATH_BYTES], model_name[128], weight_cache[CLUSTER_PATH_BYTES];
+    uint64_t prefill, decode; /* of each model */
+    char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES],
+        weight_cache[CLUSTER_PATH_BYTES];
+    struct model_list list; /* of models and model_name, by up_read_models */
     int compute, weights, kv, isa, transport, log_level; /* indices into the tables below */
     uint32_t port;
     uint64_t threads; /* of each worker; 0: cores / workers */
@@ -43,12 +47,16 @@ struct up_context {
     struct arena *arena; /* holds the plans' strings */
 };
 
+enum status up_read_models(struct up_settings *settings, struct error *err) WARN_UNUSED;
+/* Of all models together. */
+uint64_t up_worker_count(const struct up_settings *settings);
 uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores);
 /* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE, or a KEY of one process twice;
  * STATUS_LIMIT: too many workers, or too many --env of one process. */
 enum status up_check(const struct up_settings *settings, struct error *err) WARN_UNUSED;
 struct process_plan up_plan_router(const struct up_context *context);
-/* index: prefill workers first, then decode workers. */
+/* index: prefill workers first, then decode workers; of each role those of the first model first. They are numbered through:
+ * with two prefill workers a model, prefill-2 is the first one of the second model. */
 struct process_plan up_plan_worker(const struct up_context *context, uint64_t index,
                                    const char *router_address);
 

@@ -16,7 +16,8 @@ enum status model_folder_name(const char *dir, char *name, size_t size, struct e
         return error_set(err, STATUS_NOT_FOUND, "%s: no such model folder", dir);
     const char *slash = strrchr(path, '/');
     if (!slash[1] || !str_copy(name, size, slash + 1))
-        return error_set(err, STATUS_INVALID, "%s: give the model a name with --model-name", dir);
+        return error_set(err, STATUS_INVALID,
+                         "%s: give the model a name, NAME=DIR or with --model-name", dir);
     return STATUS_OK;
 }
 

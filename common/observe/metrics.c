@@ -15,7 +15,7 @@
 
 #define MAX_NAME_BYTES  80
 #define MAX_HELP_BYTES  160
-#define MAX_LABEL_BYTES 128
+#define MAX_LABEL_BYTES 192
 
 enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 static const char *const kind_names[] = {"counter", "gauge", "histogram"};

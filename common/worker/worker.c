@@ -228,6 +228,7 @@ static enum status worker_up(struct worker_life *life, struct error *err)
         return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
     worker_metrics_init(&worker->metrics, worker->ops->role);
     TRY(worker_engine_info(worker, err));
+    worker_metrics_describe(&worker->metrics, &worker->info);
     worker->session = (struct session){.info = &worker->info,
                                        .handlers = &session_handlers,
                                        .role = worker,

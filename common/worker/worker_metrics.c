@@ -95,6 +95,25 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
     register_handoffs(m);
 }
 
+/* The name of a folder may hold what a label can't. */
+static void label_of(const char *text, char *label, size_t size)
+{
+    size_t used = 0;
+    for (; *text && used + 1 < size; text++)
+        label[used++] = *text <= ' ' || *text > '~' || *text == '"' || *text == '\\' ? '_' : *text;
+    label[used] = 0;
+}
+
+void worker_metrics_describe(struct worker_metrics *m, const struct worker_info *info)
+{
+    char model[sizeof info->model], labels[sizeof model + 40];
+    label_of(info->model, model, sizeof model);
+    snprintf(labels, sizeof labels, "model=\"%s\",role=\"%s\"", model,
+             worker_role_name(info->role));
+    gauge_set(metrics_gauge(m->metrics, "baton_worker_info", "1: what this worker serves", labels),
+              1);
+}
+
 void worker_metrics_transport(struct worker_metrics *m,
                               const struct kv_transport_counters *counters)
 {

@@ -31,6 +31,8 @@ struct worker_metrics {
 };
 
 void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
+/* At start, once the worker knows what it serves. */
+void worker_metrics_describe(struct worker_metrics *m, const struct worker_info *info);
 void worker_metrics_deinit(struct worker_metrics *m);
 /* HTTP thread, before it renders. */
 void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up);

@@ -9,11 +9,11 @@
 #include "common/http/http_server.h"
 #include "router/dispatch.h"
 #include "router/openai/openai_request.h"
-#include "router/served_model.h"
+#include "router/served_models.h"
 
 struct openai_api {
     struct dispatch *dispatch;
-    const struct served_model *model;
+    const struct served_models *models;
     struct router_metrics *metrics;
     struct status_board *board;
     uint64_t default_deadline_us; /* of requests that come without

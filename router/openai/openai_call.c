@@ -74,8 +74,10 @@ static bool take_memory(struct openai_call *call, const struct openai_request *r
 }
 
 struct openai_call *openai_call_create(struct openai_api *api, struct http_exchange *exchange,
-                                       const struct openai_request *request, const char *name)
+                                       const struct openai_request *request, size_t model,
+                                       const char *name)
 {
+    const struct served_model *served = &api->models->items[model];
     size_t names = 0;
     struct openai_call *call =
         calloc(1, sizeof *call + request->prompt_count * sizeof *call->prompts);
@@ -85,18 +87,19 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     }
     atomic_init(&call->references, 1);
     call->api = api;
+    call->model = model;
     call->exchange = exchange;
     http_exchange_keep(exchange);
     str_copy(call->name, sizeof call->name, name);
     call->stream = request->stream;
     call->answer = (struct openai_answer){.kind = request->kind,
                                           .request_id = call->name,
-                                          .model = api->model->name,
+                                          .model = served->name,
                                           .created_s = (uint64_t)time(NULL),
                                           .include_usage = request->include_usage,
                                           .continuous_usage = request->continuous_usage,
                                           .logprobs = request->logprobs,
-                                          .tools = call->has_parser ? openai_tool_format(api->model)
+                                          .tools = call->has_parser ? openai_tool_format(served)
                                                                     : TOOL_FORMAT_NONE};
     str_init(&call->frames, api->max_answer_bytes);
     init_prompts(call, request);
@@ -141,14 +144,22 @@ void openai_call_release(struct openai_call_prompt *prompt, uint64_t request, en
     dispatch_client_gone(prompt->call->api->dispatch, &prompt->gone);
 }
 
-enum reason openai_call_admit(struct openai_call *call)
+enum reason openai_call_admit(struct openai_call *call, struct error *err)
 {
     for (uint32_t i = 0; i < call->prompt_count; i++) {
+        struct openai_call_prompt *prompt = &call->prompts[i];
         enum reason reason = dispatch_admit(call->api->dispatch);
-        if (reason)
+        if (reason) {
+            error_set(err, STATUS_LIMIT, "%s", reason_when(reason));
             return reason;
+        }
         openai_call_ref(call);
-        atomic_store(&call->prompts[i].admitted, true);
+        atomic_store(&prompt->admitted, true);
+        reason = dispatch_admit_to(call->api->dispatch, &prompt->gone, call->model);
+        if (reason) {
+            served_models_say_full(call->api->models, call->model, err);
+            return reason;
+        }
     }
     return REASON_NONE;
 }

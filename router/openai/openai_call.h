@@ -36,6 +36,7 @@ struct openai_call {
     struct openai_api *api;
     struct http_exchange *exchange;
     struct openai_answer answer;
+    size_t model; /* index of served_models */
     char name[REQUEST_MAX_ID_BYTES + 1];
     bool stream, has_parser;
     atomic_bool client_left;
@@ -54,14 +55,15 @@ struct openai_call {
     struct openai_call_prompt prompts[];
 };
 
-/* For all prompts of the request. NULL: no memory. */
+/* For all prompts of the request. `model`: index of served_models. NULL: no memory. */
 struct openai_call *openai_call_create(struct openai_api *api, struct http_exchange *exchange,
-                                       const struct openai_request *request, const char *name);
+                                       const struct openai_request *request, size_t model,
+                                       const char *name);
 void openai_call_ref(struct openai_call *call);
 void openai_call_unref(struct openai_call *call);
 
 /* Room for every prompt at the dispatcher's, or none. */
-enum reason openai_call_admit(struct openai_call *call);
+enum reason openai_call_admit(struct openai_call *call, struct error *err);
 /* All that was admitted and isn't submitted yet, or is, goes: nothing was
  * begun, or the client left. */
 void openai_call_leave(struct openai_call *call, enum rpc_code code);

@@ -22,12 +22,14 @@ static void handle_chat(void *context, struct http_exchange *exchange)
 static void handle_models(void *context, struct http_exchange *exchange)
 {
     const struct openai_api *api = context;
-    const struct request_model *models[] = {&api->model->limits};
+    const struct request_model *models[SERVED_MODELS_MAX];
+    for (size_t i = 0; i < api->models->count; i++)
+        models[i] = &api->models->items[i].limits;
     char name[REQUEST_MAX_ID_BYTES + 1];
     struct str body;
     openai_request_name(exchange, name);
     str_init(&body, api->max_answer_bytes);
-    openai_models_json(&body, models, 1, api->created_s);
+    openai_models_json(&body, models, api->models->count, api->created_s);
     openai_reply_json(exchange, name, &body);
     str_deinit(&body);
 }
@@ -40,14 +42,15 @@ static void handle_model(void *context, struct http_exchange *exchange)
     struct error why;
     const char *asked = http_exchange_path(exchange) + strlen("/v1/models/");
     openai_request_name(exchange, name);
-    enum reason reason = request_check_model(&api->model->limits, asked, &why);
+    size_t index;
+    enum reason reason = served_models_find(api->models, asked, &index, &why);
     if (reason) {
         openai_reply_error(exchange, name, reason, "model", why.text);
         return;
     }
     struct str body;
     str_init(&body, api->max_answer_bytes);
-    openai_model_json(&body, &api->model->limits, api->created_s);
+    openai_model_json(&body, &api->models->items[index].limits, api->created_s);
     str_add(&body, "\n");
     openai_reply_json(exchange, name, &body);
     str_deinit(&body);
@@ -92,10 +95,13 @@ static void reply_text(struct http_exchange *exchange, int status, const char *t
     http_reply_deinit(&reply);
 }
 
-/* Somebody can decode, and we aren't on our way out. */
+/* Somebody can decode, whatever model, and we aren't on our way out. */
 static bool is_ready(struct openai_api *api)
 {
-    return !status_board_draining(api->board) && gauge_value(api->metrics->workers_up[1]) > 0;
+    bool decodes = false;
+    for (size_t i = 0; i < api->models->count; i++)
+        decodes |= gauge_value(api->metrics->models[i].workers_up[1]) > 0;
+    return decodes && !status_board_draining(api->board);
 }
 
 static void handle_live(void *context, struct http_exchange *exchange)

@@ -21,6 +21,7 @@ struct submission {
     struct openai_api *api;
     struct http_exchange *exchange;
     struct openai_request request;
+    size_t model; /* index of served_models; ROUTER_NO_MODEL: not known yet */
     struct openai_call *call;
     struct request **requests; /* [prompt_count], as far as they were made */
     size_t made;
@@ -49,11 +50,16 @@ static uint64_t deadline_of(const struct openai_api *api, struct http_exchange *
     return api->default_deadline_us ? now_us + api->default_deadline_us : UINT64_MAX;
 }
 
+static const struct served_model *model_of(const struct submission *s)
+{
+    return &s->api->models->items[s->model];
+}
+
 /* The request for one prompt, whose ids are known. */
 static enum reason make_request(struct submission *s, struct request_params *params,
                                 const uint32_t *ids, size_t count)
 {
-    const struct served_model *model = s->api->model;
+    const struct served_model *model = model_of(s);
     openai_request_fill(&s->request, &model->limits, count, params);
     enum reason reason = request_fit(&model->limits, count, params, &s->refusal.err);
     if (!reason && !s->request.stream)
@@ -64,6 +70,7 @@ static enum reason make_request(struct submission *s, struct request_params *par
                         (int)sizeof params->id)
         str_copy(params->id, sizeof params->id, s->name);
     struct request_source source = {.params = params,
+                                    .model = s->model,
                                     .tokenizer = model->tokenizer,
                                     .prompt = ids,
                                     .prompt_count = count,
@@ -82,7 +89,7 @@ static enum reason make_request(struct submission *s, struct request_params *par
 
 static enum reason make_prompt(struct submission *s, const struct openai_prompt *prompt)
 {
-    const struct served_model *model = s->api->model;
+    const struct served_model *model = model_of(s);
     struct request_params *params = malloc(sizeof *params);
     struct token_ids ids;
     if (!params)
@@ -105,8 +112,9 @@ static enum reason make_prompt(struct submission *s, const struct openai_prompt 
 static enum reason make_chat(struct submission *s)
 {
     struct token_ids ids;
-    token_ids_init(&ids, (size_t)s->api->model->limits.context + 1);
-    enum reason reason = openai_render(s->api->model, &s->request, &ids, &s->refusal.err);
+    const struct served_model *model = model_of(s);
+    token_ids_init(&ids, (size_t)model->limits.context + 1);
+    enum reason reason = openai_render(model, &s->request, &ids, &s->refusal.err);
     struct openai_prompt prompt = {.ids = ids.data, .id_count = ids.count};
     if (!reason)
         reason = make_prompt(s, &prompt);
@@ -114,9 +122,22 @@ static enum reason make_chat(struct submission *s)
     return reason;
 }
 
+static enum reason find_model(struct submission *s)
+{
+    size_t index;
+    enum reason reason =
+        served_models_find(s->api->models, s->request.message.model, &index, &s->refusal.err);
+    if (!reason)
+        s->model = index;
+    return reason;
+}
+
 static enum reason make_requests(struct submission *s)
 {
-    s->call = openai_call_create(s->api, s->exchange, &s->request, s->name);
+    enum reason reason = find_model(s);
+    if (reason)
+        return reason;
+    s->call = openai_call_create(s->api, s->exchange, &s->request, s->model, s->name);
     if (s->call)
         s->requests = calloc(s->call->prompt_count, sizeof *s->requests);
     if (!s->requests) {
@@ -124,11 +145,9 @@ static enum reason make_requests(struct submission *s)
         return REASON_INTERNAL;
     }
     /* Before the work of tokenizing: an overloaded router must refuse cheaply. */
-    enum reason reason = openai_call_admit(s->call);
-    if (reason) {
-        error_set(&s->refusal.err, STATUS_LIMIT, "%s", reason_when(reason));
+    reason = openai_call_admit(s->call, &s->refusal.err);
+    if (reason)
         return reason;
-    }
     if (s->request.kind == OPENAI_CHAT)
         return make_chat(s);
     for (size_t i = 0; i < s->request.prompt_count && !reason; i++)
@@ -153,7 +172,7 @@ static void refuse(struct submission *s, enum reason reason)
     if (!*refusal->param)
         openai_request_param(s->request.kind, reason, refusal->err.text, refusal->param);
     log_debug("openai", "req=%s reason=%s msg=\"refused\"", s->name, reason_name(reason));
-    router_metrics_ended(s->api->metrics, reason);
+    router_metrics_ended(s->api->metrics, s->model, reason);
     openai_reply_error(s->exchange, s->name, reason, refusal->param, refusal->err.text);
     for (size_t i = 0; i < s->made; i++)
         request_destroy(s->requests[i]);
@@ -163,7 +182,8 @@ static void refuse(struct submission *s, enum reason reason)
 
 void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind)
 {
-    struct submission s = {.api = api, .exchange = exchange, .arrival_us = clock_now_us()};
+    struct submission s = {
+        .api = api, .exchange = exchange, .model = ROUTER_NO_MODEL, .arrival_us = clock_now_us()};
     const struct str *body = http_exchange_body(exchange);
     openai_request_name(exchange, s.name);
     s.deadline_us = deadline_of(api, exchange, s.arrival_us);

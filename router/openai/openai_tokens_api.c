@@ -14,34 +14,50 @@ static const char *token_text(const void *context, uint32_t id, size_t *length)
     return tokenizer_token_bytes(context, id, length);
 }
 
-static enum reason make_tokens(const struct openai_api *api, const struct openai_tokenize *asked,
-                               struct token_ids *ids, struct error *err)
+/* NULL: the answer is a refusal, and is sent. */
+static const struct served_model *find_model(const struct openai_api *api,
+                                             struct http_exchange *exchange, const char *name,
+                                             const char *asked)
 {
-    const struct request_model *limits = &api->model->limits;
-    enum reason reason = request_check_model(limits, asked->model, err);
+    size_t index;
+    struct error err;
+    enum reason reason = served_models_find(api->models, asked, &index, &err);
     if (!reason)
-        reason = request_check_text(limits, asked->prompt ? asked->prompt : "", err);
+        return &api->models->items[index];
+    openai_reply_error(exchange, name, reason, "model", err.text);
+    return NULL;
+}
+
+static enum reason make_tokens(const struct served_model *model,
+                               const struct openai_tokenize *asked, struct token_ids *ids,
+                               struct error *err)
+{
+    enum reason reason =
+        request_check_text(&model->limits, asked->prompt ? asked->prompt : "", err);
     if (reason)
         return reason;
     if (!asked->prompt)
-        return openai_render(api->model, &asked->chat, ids, err);
-    return prompt_tokens_make(api->model, asked->prompt, asked->add_special_tokens, ids, err);
+        return openai_render(model, &asked->chat, ids, err);
+    return prompt_tokens_make(model, asked->prompt, asked->add_special_tokens, ids, err);
 }
 
 static void answer_tokenize(struct openai_api *api, struct http_exchange *exchange,
                             const char *name, const struct openai_tokenize *asked)
 {
+    const struct served_model *model = find_model(api, exchange, name, asked->model);
+    if (!model)
+        return;
     struct error err;
     struct token_ids ids;
     struct str body;
-    struct openai_token_strings strings = {token_text, api->model->tokenizer};
+    struct openai_token_strings strings = {token_text, model->tokenizer};
     /* Not of the context: counting is a use of this. No more than a token a byte,
    * and the special ones. */
-    token_ids_init(&ids, (size_t)api->model->limits.max_text_bytes + SPECIAL_TOKENS);
+    token_ids_init(&ids, (size_t)model->limits.max_text_bytes + SPECIAL_TOKENS);
     str_init(&body, api->max_answer_bytes);
-    enum reason reason = make_tokens(api, asked, &ids, &err);
+    enum reason reason = make_tokens(model, asked, &ids, &err);
     if (!reason) {
-        openai_tokenize_json(&body, ids.data, ids.count, api->model->limits.context,
+        openai_tokenize_json(&body, ids.data, ids.count, model->limits.context,
                              asked->token_strings ? &strings : NULL);
         reason = body.truncated ? REASON_ANSWER_TOO_LARGE : REASON_NONE;
         error_set(&err, STATUS_LIMIT,
@@ -71,16 +87,14 @@ void openai_handle_tokenize(void *context, struct http_exchange *exchange)
     openai_tokenize_deinit(&asked);
 }
 
-static enum reason make_text(const struct openai_api *api, const struct openai_detokenize *asked,
-                             struct str *text, struct error *err)
+static enum reason make_text(const struct served_model *model,
+                             const struct openai_detokenize *asked, struct str *text,
+                             struct error *err)
 {
-    enum reason reason = request_check_model(&api->model->limits, asked->model, err);
-    if (!reason)
-        reason = request_check_text(&api->model->limits, "", err);
+    enum reason reason = request_check_text(&model->limits, "", err);
     if (reason)
         return reason;
-    switch (
-        detokenizer_decode(api->model->tokenizer, asked->ids, asked->id_count, false, text, err)) {
+    switch (detokenizer_decode(model->tokenizer, asked->ids, asked->id_count, false, text, err)) {
     case STATUS_OK: return REASON_NONE;
     case STATUS_LIMIT: return REASON_ANSWER_TOO_LARGE;
     default: return REASON_INVALID_TOKEN_ID;
@@ -90,11 +104,14 @@ static enum reason make_text(const struct openai_api *api, const struct openai_d
 static void answer_detokenize(struct openai_api *api, struct http_exchange *exchange,
                               const char *name, const struct openai_detokenize *asked)
 {
+    const struct served_model *model = find_model(api, exchange, name, asked->model);
+    if (!model)
+        return;
     struct error err;
     struct str text, body;
     str_init(&text, api->max_answer_bytes);
     str_init(&body, api->max_answer_bytes);
-    enum reason reason = make_text(api, asked, &text, &err);
+    enum reason reason = make_text(model, asked, &text, &err);
     if (!reason) {
         openai_detokenize_json(&body, text.data, text.length);
         reason = body.truncated ? REASON_ANSWER_TOO_LARGE : REASON_NONE;

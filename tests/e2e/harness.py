@@ -56,7 +56,7 @@ class Failed(Exception):
 class Cluster:
     def __init__(self, folder, model=SHAKESPEARE, prefill=1, decode=1, compute="f32", transport="auto", settings=None,
                  process_environment=None, flags=(), restart=False, wait=True):
-        """settings: {"chunk-tokens": 16}, for every worker. process_environment: {"prefill-0": {"KEY": "VALUE"}}. restart: processes
+        """model: a folder, or several, each "NAME=DIR" or DIR. settings: {"chunk-tokens": 16}, for every worker. process_environment: {"prefill-0": {"KEY": "VALUE"}}. restart: processes
         that die are started again (`wait_back`); otherwise `baton up` reports them and ends with 1."""
         self.folder = folder
         self.expected_exit = 0
@@ -67,7 +67,8 @@ class Cluster:
         for name, value in (settings or {}).items():
             self.environment["BATON_" + name.upper().replace("-", "_")] = str(value)
         # Not pinned: other tests run on this machine at the same time.
-        command = ["setpriv", "--pdeathsig", "KILL", BATON, "up", "--no-pin", "--model", model,
+        models = model if isinstance(model, (list, tuple)) else [model]
+        command = ["setpriv", "--pdeathsig", "KILL", BATON, "up", "--no-pin", *(word for one in models for word in ("--model", one)),
                    "--prefill", prefill, "--decode", decode, "--compute", compute, "--transport", transport, "--ready-file", self.ready_file, "--log-dir", folder / "logs", "--restart" if restart else "--no-restart", *flags]
         for process, variables in (process_environment or {}).items():
             for key, value in variables.items():
@@ -129,9 +130,11 @@ class Cluster:
     def all_blocks(self):
         return {name: self.blocks(name) for name in self.processes if name != "router" and alive(self.pids[name])}
 
-    def total(self, process, metric):
-        """Sum of a metric over its labels."""
-        return sum(value for key, value in self.metrics(process).items() if key.split("{")[0] == metric)
+    def total(self, process, metric, **labels):
+        """Sum of a metric over its series, or over those that have these labels."""
+        wanted = {f'{label}="{value}"' for label, value in labels.items()}
+        return sum(value for key, value in self.metrics(process).items()
+                   if key.split("{")[0] == metric and wanted <= set(re.findall(r'\w+="[^"]*"', key)))
 
     # --- breaking ---
 

@@ -37,7 +37,7 @@ def test_a_session_at_the_terminal(start_cluster):
     assert failed.value.code == 1 and "NOT_FOUND (model_not_found)" in failed.value.text
     for name in cluster.processes:
         assert cluster.metrics(name)["process_start_time_seconds"] > 0
-    assert cluster.metrics("router")['baton_router_requests_total{status="ok"}'] == 2
+    assert cluster.total("router", "baton_router_requests_total", status="ok") == 2
 
 
 def test_it_says_which_weights_and_kv_it_serves(start_cluster):
@@ -165,7 +165,7 @@ def test_ctrl_c_cancels_a_generate(start_cluster):
     asking.send_signal(signal.SIGINT)
     _, error = asking.communicate(timeout=20)
     assert asking.returncode == 130 and b"cancelled" in error
-    wait_until("counted", lambda: cluster.metrics("router").get('baton_router_requests_total{status="cancelled"}') == 1, 10)
+    wait_until("counted", lambda: cluster.total("router", "baton_router_requests_total", status="cancelled") == 1, 10)
 
 
 def test_what_is_no_file_is_not_replaced_by_the_ready_file(tmp_path):

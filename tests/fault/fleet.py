@@ -207,7 +207,11 @@ class Fleet:
         return sum(value for key, value in self.metrics(process).items() if key.split("{")[0] == metric)
 
     def figure(self, process, metric):
-        return self.metrics(process).get(metric, 0.0)
+        """Of the series that have these labels, whatever other ones; together."""
+        name, _, labels = metric.partition("{")
+        wanted = set(re.findall(r'\w+="[^"]*"', labels))
+        return sum(value for key, value in self.metrics(process).items()
+                   if key.partition("{")[0] == name and wanted <= set(re.findall(r'\w+="[^"]*"', key)))
 
     @staticmethod
     def states(seen):

@@ -14,6 +14,14 @@
 #define CONTEXT 256
 #define VOCAB   600
 
+static struct served_models served = {
+    .count = 1,
+    .items = {
+        {.name = "tested",
+         .limits = {.name = "tested", .context = CONTEXT, .vocab = VOCAB, .has_tokenizer = true}}}};
+static struct router_metrics metrics;
+static struct status_board board;
+
 static bool refuse;
 static unsigned admitted, submitted;
 
@@ -23,6 +31,14 @@ enum reason dispatch_admit(struct dispatch *dispatch)
     if (refuse)
         return REASON_OVERLOADED;
     admitted++;
+    return REASON_NONE;
+}
+
+enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model)
+{
+    (void)dispatch;
+    (void)gone;
+    FUZZ_CHECK(admitted == 1 && model < served.count);
     return REASON_NONE;
 }
 
@@ -79,23 +95,19 @@ static void check_response(void *observer, struct rpc_call *call, struct rpc_byt
     arena_deinit(&arena);
 }
 
-static struct served_model served = {
-    .name = "tested",
-    .limits = {.name = "tested", .context = CONTEXT, .vocab = VOCAB, .has_tokenizer = true}};
-static struct router_metrics metrics;
-
 static void open_once(void)
 {
     fuzz_quiet();
     struct error err;
-    FUZZ_CHECK(tokenizer_open("tests/golden/tokenizers/llama3.json", &served.tokenizer, &err) ==
-               STATUS_OK);
-    FUZZ_CHECK(router_metrics_create(&metrics) == STATUS_OK);
+    FUZZ_CHECK(tokenizer_open("tests/golden/tokenizers/llama3.json", &served.items[0].tokenizer,
+                              &err) == STATUS_OK);
+    FUZZ_CHECK(router_metrics_create(&metrics, &served) == STATUS_OK);
+    status_board_init(&board);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (!served.tokenizer)
+    if (!served.items[0].tokenizer)
         open_once();
     struct fuzz_input input = {data, data + size};
     size_t method = fuzz_take_below(&input, GRPC_API_METHODS);
@@ -107,7 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fake_rpc.observer = &method;
     submitted = 0;
 
-    struct grpc_api api = {.model = &served, .metrics = &metrics};
+    struct grpc_api api = {.models = &served, .board = &board, .metrics = &metrics};
     struct rpc_method methods[GRPC_API_METHODS];
     grpc_api_methods(&api, methods);
     struct rpc_call *call = fake_call_open(&methods[method]);

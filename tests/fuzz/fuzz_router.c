@@ -26,9 +26,13 @@ struct world {
     struct rpc_method methods[GRPC_API_METHODS + 1]; /* the last is RegisterWorker */
 };
 
-static struct served_model served = {
-    .name = "tested",
-    .limits = {.name = "tested", .context = CONTEXT, .vocab = VOCAB, .has_tokenizer = true}};
+/* Two models, the second without a tokenizer and with fewer ids: workers and requests of both. */
+static struct served_models served = {
+    .count = 2,
+    .items = {
+        {.name = "tested",
+         .limits = {.name = "tested", .context = CONTEXT, .vocab = VOCAB, .has_tokenizer = true}},
+        {.name = "other", .limits = {.name = "other", .context = CONTEXT, .vocab = VOCAB - 1}}}};
 static struct router_metrics metrics;
 static struct status_board board;
 
@@ -36,9 +40,9 @@ static void open_once(void)
 {
     fuzz_quiet();
     struct error err;
-    FUZZ_CHECK(tokenizer_open("tests/golden/tokenizers/llama3.json", &served.tokenizer, &err) ==
-               STATUS_OK);
-    FUZZ_CHECK(router_metrics_create(&metrics) == STATUS_OK);
+    FUZZ_CHECK(tokenizer_open("tests/golden/tokenizers/llama3.json", &served.items[0].tokenizer,
+                              &err) == STATUS_OK);
+    FUZZ_CHECK(router_metrics_create(&metrics, &served) == STATUS_OK);
     status_board_init(&board);
 }
 
@@ -97,7 +101,7 @@ static void world_open(struct world *world)
     struct dispatch_config config = {.membership = world->membership,
                                      .metrics = &metrics,
                                      .board = &board,
-                                     .vocab = VOCAB,
+                                     .models = &served,
                                      .max_requests = 16,
                                      .max_queue = 8,
                                      .linger_us = 5000000,
@@ -105,9 +109,9 @@ static void world_open(struct world *world)
                                      .limits = request_limits_default()};
     FUZZ_CHECK(dispatch_create(&config, &world->dispatch, &err) == STATUS_OK);
     atomic_store(&world->dispatch->next_id, 1); /* so that inputs can name requests */
-    world->api = (struct grpc_api){world->dispatch, &served, &metrics, 0, 1u << 20};
+    world->api = (struct grpc_api){world->dispatch, &served, &board, &metrics, 0, 1u << 20};
     grpc_api_methods(&world->api, world->methods);
-    world->registry = (struct registry_service){world->membership, &served, 1};
+    world->registry = (struct registry_service){world->membership, &served, &board, 1};
     world->methods[GRPC_API_METHODS] = registry_service_method(&world->registry);
     fake_rpc.sent = check_sent;
     fake_rpc.full = false;
@@ -179,7 +183,7 @@ static void world_close(struct world *world)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (!served.tokenizer)
+    if (!served.items[0].tokenizer)
         open_once();
     struct fuzz_input input = {data, data + size};
     struct world world;

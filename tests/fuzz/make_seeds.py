@@ -419,24 +419,34 @@ def service_seeds():
     for tail in (struct.pack("<HH", 3, 2) + b"abcde", struct.pack("<HH", 0, 0), struct.pack("<HH", 9, 9)):
         seed("kv_address", b"\1" + header + tail + bytes(4))
         seed("kv_address", b"\0" + header + tail + bytes(4))
-    decode_info = INFO.replace(b"prefill-0", b"decode--0").replace(b"\x18\x01", b"\x18\x02", 1).replace(b":4001", b":5001")
-    seed("router", events((0, message((1, INFO))), (0, message((1, INFO), (2, 1)))))
-    prefill, decode = message((1, INFO)), message((1, decode_info))
-    hello = [(3, b"\0" + SESSION_UP["hello"]), (3, b"\1" + message((1, message((1, decode_info)))))]
-    start = [(0, prefill), (0, decode), *hello, (1, GENERATE[1])]
+    info = INFO.replace(message((13, 384)), message((13, 600)))  # the ids of fuzz_router.c's model
+    decode_info = info.replace(b"prefill-0", b"decode--0").replace(b"\x18\x01", b"\x18\x02", 1).replace(b":4001", b":5001")
+    seed("router", events((0, message((1, info))), (0, message((1, info), (2, 1)))))
+
+    def to(model, index):
+        return GENERATE[index] + message((2, model))
+    prefill, decode = message((1, info)), message((1, decode_info))
+    hello = [(3, b"\0" + message((1, message((1, info))))), (3, b"\1" + message((1, message((1, decode_info)))))]
+    start = [(0, prefill), (0, decode), *hello, (1, to("tested", 1))]
     up = {name: (3, b"\0" + body) for name, body in SESSION_UP.items()}
     down = {name: (3, b"\1" + body) for name, body in SESSION_UP.items()}
     seed("router", events(*start, up["load"], up["opened"], up["token"], down["pulled"], down["tokens"], (0, prefill)))
     seed("router", events(*start, up["opened"], down["lost"], (6, "x" * 30), up["opened"], (4, ""), (6, "x" * 100), (0, prefill), (0, decode), *hello))
-    seed("router", events(*start, up["refused"], (6, "x" * 9), up["draining"], (5, ""), (7, ""), (1, GENERATE[0]), (2, GENERATE[0]), (6, "x" * 400)))
+    seed("router", events(*start, up["refused"], (6, "x" * 9), up["draining"], (5, ""), (7, ""), (1, to("tested", 0)), (2, to("tested", 0)), (6, "x" * 400)))
     seed("router", events(*start, up["refused for ever"]))
-    seed("router", events(*start, (2, GENERATE[0]), up["opened"], down["token"], (7, ""), down["tokens"], (7, ""), down["tokens"]))
+    seed("router", events(*start, (2, to("tested", 0)), up["opened"], down["token"], (7, ""), down["tokens"], (7, ""), down["tokens"]))
     options = message((4, message((1, [1, 2, 3]))), (5, message((6, 1), (13, 2))), (7, message((5, 2), (6, 2), (7, 1))))
     told = [(0, prefill), (0, decode), *hello, (1, options), up["opened"], up["prompt logprobs"], up["token with logprobs"]]
     seed("router", events(*told, down["token with logprobs"], (7, ""), down["lost"], (6, "x" * 30)))
     seed("router", events(*told[:-2], up["prompt logprobs that are none"], (0, prefill), *hello, (2, options)))
     seed("router", events(*told[:-2], up["token with logprobs"], (1, GENERATE[6]), (1, GENERATE[7])))
     seed("router", events((0, b""), (0, b"\xff"), (3, b"\0\xff"), (0, decode), (3, b"\0" + SESSION_UP["load"]), (1, GENERATE[2]), (6, "x" * 2000)))
+    # Both models: a worker of the second, its requests before and after it comes, one that nobody serves, one without a name.
+    other_info = decode_info.replace(b"decode--0", b"decode--1").replace(b"tested", b"other", 1).replace(b"2\x06other", b"2\x05other").replace(message((13, 600)), message((13, 599)))
+    other = message((1, other_info))
+    seed("router", events(*start, (1, to("other", 1)), (0, other), (3, b"\2" + message((1, message((1, other_info))))), (2, to("other", 1)), (1, to("third", 1)), (1, GENERATE[1]),
+                          (3, b"\2" + SESSION_UP["tokens"]), up["opened"], (4, "xx"), (6, "x" * 400)))
+    seed("router", events((0, message((1, other_info.replace(b"other", b"third")))), (0, message((1, other_info.replace(message((13, 599)), message((13, 600)))))), (0, other)))
     words("router", [body for body in SESSION_UP.values() if len(body) < 60] + [b"\x09\1\0\0\0\0\0\0\0\x10\1", b"\x09\2\0\0\0\0\0\0\0\x10\1"])
 
 

@@ -69,7 +69,7 @@ struct ask {
     uint32_t priority;
     uint64_t deadline_us; /* none */
     uint32_t n;           /* 1 */
-    const char *request_id, *text, *stop;
+    const char *request_id, *text, *stop, *model;
     bool ids_with_hashes, logprobs, prompt_logprobs, echo;
 };
 
@@ -87,6 +87,7 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     prompt.n_ids = ask->prompt_tokens ? ask->prompt_tokens : 8;
     request.priority = (Baton__V1__Priority)ask->priority;
     request.request_id = (char *)(ask->request_id ? ask->request_id : "");
+    request.model = (char *)(ask->model ? ask->model : "");
     if (ask->text) {
         request.input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
         request.text = (char *)ask->text;

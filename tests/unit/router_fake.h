@@ -187,6 +187,7 @@ struct fake_plan {
     enum worker_role role;
     uint32_t context, vocab, block_count; /* 0: 2048, WORLD_VOCAB, 100 */
     const char *model;                    /* NULL: "tested" */
+    uint64_t model_hash;                  /* 0: 1 */
     struct rpc_runtime *runtime;
     const char *router_address;
 };
@@ -200,7 +201,7 @@ static inline void fake_start_as(struct fake *fake, const struct fake_plan *plan
     fake->router_address = plan->router_address;
     fake->info = (struct worker_info){.role = plan->role,
                                       .incarnation = ++incarnations,
-                                      .model_hash = 1,
+                                      .model_hash = plan->model_hash ? plan->model_hash : 1,
                                       .layout_hash = 2,
                                       .numerics_id = 3,
                                       .block_tokens = 32,

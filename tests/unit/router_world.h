@@ -14,7 +14,7 @@ struct world {
 static inline struct router_config world_config(void)
 {
     struct router_config config = router_config_default();
-    snprintf(config.model_dir, sizeof config.model_dir, "%s", WORLD_MODEL);
+    snprintf(config.models, sizeof config.models, "%s", WORLD_MODEL);
     snprintf(config.model_name, sizeof config.model_name, "tested");
     return config;
 }

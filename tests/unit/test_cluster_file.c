@@ -236,7 +236,7 @@ static void test_status(void **state)
         table.data,
         "model llama   numerics bf16-1/w-int4/kv-int8   queue 2   running 0   workers 1 of 3 up"));
     str_clear(&table);
-    *status.numerics = 0;
+    *status.models[0].numerics = 0;
     cluster_status_print(&status, 1000 + 130 * 1000, &table);
     assert_non_null(strstr(table.data, "model llama   queue 2   running 0   workers 1 of 3 up"));
     assert_non_null(strstr(
@@ -255,6 +255,76 @@ static void test_status(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_not_equal(cluster_status_parse(bad[i], strlen(bad[i]), &status, &err),
                              STATUS_OK);
+}
+
+static void test_status_of_two_models(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"queue\": 3, \"models\": [{\"name\": \"llama\", \"numerics\": \"f32\", \"queue\": 2}, "
+        "{\"name\": \"qwen-of-a-long-name-which-is-cut-off\", \"queue\": 1, \"running\": 4}], "
+        "\"workers\": ["
+        "{\"name\": \"decode-1\", \"model\": \"qwen-of-a-long-name-which-is-cut-off\", \"role\": "
+        "\"decode\", \"address\": \"127.0.0.1:5\", \"state\": \"down\"},"
+        "{\"name\": \"decode-0\", \"model\": \"llama\", \"role\": \"decode\", \"address\": "
+        "\"127.0.0.1:4\", \"state\": \"up\"}], "
+        "\"refused\": [{\"name\": \"decode-2\", \"role\": \"decode\", \"address\": "
+        "\"127.0.0.1:6\", \"sentence\": \"no folder\"}]}";
+    struct error err;
+    struct cluster_status status;
+    assert_int_equal(cluster_status_parse(text, strlen(text), &status, &err), STATUS_OK);
+    assert_int_equal(status.model_count, 2);
+    assert_int_equal(status.refused_count, 1);
+    struct str table;
+    str_init(&table, 4096);
+    cluster_status_print(&status, 0, &table);
+    assert_ptr_equal(strstr(table.data,
+                            "model llama   numerics f32   queue 2   running 0   workers 1 of 1 up\n"
+                            "model qwen-of-a-long-name-which-is-cut-off   queue 1   running 4   "
+                            "workers 0 of 1 up\n\n"
+                            "NAME           MODEL                            ROLE     STATE "),
+                     table.data);
+    assert_non_null(
+        strstr(table.data, "\ndecode-0       llama                            decode   up  "));
+    assert_non_null(
+        strstr(table.data, "\ndecode-1       qwen-of-a-long-name-which-is-cut decode   down"));
+    assert_non_null(
+        strstr(table.data, "\n\nrefused: decode-2 (decode at 127.0.0.1:6): no folder\n"));
+    str_deinit(&table);
+    static const char *const bad[] = {
+        "{\"models\": 1, \"workers\": []}", "{\"models\": [{\"name\": 1}], \"workers\": []}",
+        "{\"refused\": [{}], \"workers\": []}", "{\"refused\": {}, \"workers\": []}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_not_equal(cluster_status_parse(bad[i], strlen(bad[i]), &status, &err),
+                             STATUS_OK);
+}
+
+/* As many models and refused workers as a router tells of, and one more. */
+static void test_status_of_many_models(void **state)
+{
+    (void)state;
+    struct error err;
+    static struct cluster_status status;
+    static const struct {
+        const char *list, *item;
+        size_t limit;
+    } lists[] = {
+        {"models", "{\"name\": \"m\"}", CLUSTER_STATUS_MAX_MODELS},
+        {"refused", "{\"name\": \"m\", \"role\": \"\", \"address\": \"\", \"sentence\": \"\"}",
+         CLUSTER_STATUS_MAX_REFUSED},
+    };
+    for (size_t i = 0; i < 2 * sizeof lists / sizeof *lists; i++) {
+        size_t count = lists[i / 2].limit + i % 2;
+        struct str text;
+        str_init(&text, 1u << 16);
+        str_addf(&text, "{\"workers\": [], \"%s\": [", lists[i / 2].list);
+        for (size_t k = 0; k < count; k++)
+            str_addf(&text, "%s%s", k ? ", " : "", lists[i / 2].item);
+        str_add(&text, "]}");
+        assert_int_equal(cluster_status_parse(text.data, text.length, &status, &err),
+                         i % 2 ? STATUS_LIMIT : STATUS_OK);
+        str_deinit(&text);
+    }
 }
 
 /* As many as a router may know, which are more than one `baton up` starts. */
@@ -291,6 +361,8 @@ int main(void)
         cmocka_unit_test(test_a_folder_that_others_may_write),
         cmocka_unit_test(test_files_that_are_wrong),
         cmocka_unit_test(test_status),
+        cmocka_unit_test(test_status_of_two_models),
+        cmocka_unit_test(test_status_of_many_models),
         cmocka_unit_test(test_status_of_many_workers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

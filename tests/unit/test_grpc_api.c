@@ -9,7 +9,7 @@ static int start(void **state)
 {
     (void)state;
     struct router_config config = world_config();
-    snprintf(config.model_dir, sizeof config.model_dir, "deploy/local/tiny-shakespeare");
+    snprintf(config.models, sizeof config.models, "deploy/local/tiny-shakespeare");
     *config.model_name = 0; /* the folder's */
     world_start(&world, &config);
     return 0;

@@ -1,8 +1,6 @@
 /* request_parse: presence and defaults, every limit and one beyond it, reasons. */
 #include "router/request_parse.h"
 
-#include "common/base/utf8.h"
-
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,23 +112,6 @@ static void test_priorities(void **state)
 }
 
 /* The name comes back in the sentence: on one line, in whole characters. */
-static void test_a_foreign_model_name_is_quoted_safely(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_init(&f);
-    char name[] =
-        "\x1b["
-        "2J\nab\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
-        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
-        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9";
-    f.request.model = name;
-    assert_int_equal(parse(&f), REASON_MODEL_NOT_FOUND);
-    assert_true(utf8_valid(f.err.text, strlen(f.err.text), NULL));
-    for (const char *at = f.err.text; *at; at++)
-        assert_false((unsigned char)*at < ' ' || *at == 0x7f);
-}
-
 static void test_request_ids(void **state)
 {
     (void)state;
@@ -149,19 +130,6 @@ static void test_request_ids(void **state)
         f.request.request_id = bad[i];
         assert_int_equal(parse(&f), REASON_INVALID_REQUEST_ID);
     }
-}
-
-static void test_models(void **state)
-{
-    (void)state;
-    struct fixture f;
-    fixture_init(&f);
-    f.request.model = "tiny";
-    assert_int_equal(parse(&f), REASON_NONE);
-    f.request.model = "huge";
-    assert_int_equal(parse(&f), REASON_MODEL_NOT_FOUND);
-    assert_non_null(strstr(f.err.text, "\"tiny\" is"));
-    assert_int_equal(reason_code(REASON_MODEL_NOT_FOUND), RPC_NOT_FOUND);
 }
 
 static void test_inputs(void **state)
@@ -552,9 +520,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_model_defaults_lie_between),
         cmocka_unit_test(test_priorities),
-        cmocka_unit_test(test_a_foreign_model_name_is_quoted_safely),
         cmocka_unit_test(test_request_ids),
-        cmocka_unit_test(test_models),
         cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_sampling_ranges),
         cmocka_unit_test(test_penalties),

@@ -54,10 +54,10 @@ static void test_one_request(void **state)
     assert_string_equal(c.client.decode_worker, "decode-0");
     assert_string_equal(rpc_call_metadata(c.client.call, "x-request-id"), "call-7");
     const struct router_metrics *figures = router_figures(c.world.router);
-    assert_int_equal(counter_value(figures->requests_by_reason[REASON_NONE]), 1);
+    assert_int_equal(counter_value(figures->models[0].requests_by_reason[REASON_NONE]), 1);
     assert_int_equal(counter_value(figures->dropped),
                      0); /* the first token comes from both sides */
-    assert_int_equal(counter_value(figures->completion_tokens), 3);
+    assert_int_equal(counter_value(figures->models[0].completion_tokens), 3);
     cluster_release(&c, &decode);
     client_stop(&c.client);
     cluster_stop(&c);
@@ -184,7 +184,7 @@ static void test_decode_gives_up_on_a_dead_prefill(void **state)
     fake_tokens(&c.decode, &decode, 2, 2, FINISH_MAX_TOKENS);
     client_expect_answer(&c.client, 3);
     assert_int_equal(c.client.prefills, 2);
-    assert_true(counter_value(router_figures(c.world.router)->retries) >= 1);
+    assert_true(counter_value(router_figures(c.world.router)->models[0].retries) >= 1);
     client_stop(&c.client);
     fake_stop(&second);
     cluster_stop(&c);

@@ -149,7 +149,8 @@ static void test_prompts_are_computed_on_decode_only_where_they_must(void **stat
         fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
         client_expect_answer(&c.client, 2);
         assert_string_equal(c.client.prefill_worker, "");
-        assert_int_equal(counter_value(router_figures(c.world.router)->local_prefills), 1);
+        assert_int_equal(counter_value(router_figures(c.world.router)->models[0].local_prefills),
+                         1);
         client_stop(&c.client);
         if (forced)
             fake_stop(&c.prefill);
@@ -202,7 +203,7 @@ static void test_stop_strings_end_the_work(void **state)
     (void)state;
     struct cluster c;
     struct router_config config = world_config();
-    snprintf(config.model_dir, sizeof config.model_dir, "deploy/local/tiny-shakespeare");
+    snprintf(config.models, sizeof config.models, "deploy/local/tiny-shakespeare");
     struct error err;
     struct tokenizer *tokenizer;
     struct token_ids ids;
@@ -406,7 +407,8 @@ static void test_status_page(void **state)
     assert_non_null(strstr(body.data, "\"blocks_free\": 77, \"blocks_cached\": 78"));
     assert_non_null(strstr(body.data, "\"lane\": \"shm\""));
     assert_int_equal(http_status_of(&c.world, "/metrics", &body), STATUS_OK);
-    assert_non_null(strstr(body.data, "baton_router_workers_up{role=\"decode\"} 1"));
+    assert_non_null(
+        strstr(body.data, "baton_router_workers_up{model=\"tested\",role=\"decode\"} 1"));
     client_stop(&c.client);
     cluster_stop(&c);
     str_deinit(&body);

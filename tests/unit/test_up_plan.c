@@ -20,7 +20,9 @@ struct fixture {
 static struct fixture fixture_of(uint64_t prefill, uint64_t decode, uint32_t cores)
 {
     struct fixture fixture = {
-        .settings = {.prefill = prefill, .decode = decode, .model = "/m", .pin = true}};
+        .settings = {.prefill = prefill, .decode = decode, .models = "/m", .pin = true}};
+    struct error err;
+    assert_int_equal(up_read_models(&fixture.settings, &err), STATUS_OK);
     for (uint32_t i = 0; i < cores; i++)
         fixture.cores.ids[i] = i + 4; /* not from 0: a cpuset */
     fixture.cores.count = cores;
@@ -155,6 +157,44 @@ static void test_numbers_of_workers(void **state)
     assert_int_equal(up_check(&fixture.settings, &err), STATUS_LIMIT);
 }
 
+/* Each model has its own workers, numbered through, and all share the cores. */
+static void test_two_models(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_of(2, 1, 6);
+    struct error err;
+    char text[1024];
+    strcpy(fixture.settings.models, "/m,other=/n");
+    assert_int_equal(up_read_models(&fixture.settings, &err), STATUS_OK);
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_OK);
+    assert_int_equal(up_worker_count(&fixture.settings), 6);
+    assert_int_equal(up_threads(&fixture.settings, &fixture.cores), 1);
+    static const char *const begins[] = {
+        "/b/baton-prefill --model /m --metrics-listen",
+        "/b/baton-prefill --model /m --metrics-listen",
+        "/b/baton-prefill --model /n --model-name other --metrics-listen",
+        "/b/baton-prefill --model /n --model-name other --metrics-listen",
+        "/b/baton-decode --model /m --metrics-listen",
+        "/b/baton-decode --model /n --model-name other --metrics-listen"};
+    static const char *const names[] = {"--name prefill-0 ", "--name prefill-1 ",
+                                        "--name prefill-2 ", "--name prefill-3 ",
+                                        "--name decode-0 ",  "--name decode-1 "};
+    for (uint64_t i = 0; i < 6; i++) {
+        assert_ptr_equal(strstr(command_of(&fixture, i, text, sizeof text), begins[i]), text);
+        assert_non_null(strstr(text, names[i]));
+    }
+    assert_non_null(strstr(text, "--threads 1 --cpus 9 --spin"));
+    struct process_plan router = up_plan_router(&fixture.context);
+    assert_string_equal(router.argv[2], "/m,other=/n");
+    fixture.settings.environment = (struct config_list){{"decode-1:A=1"}, 1};
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_OK);
+    fixture.settings.environment = (struct config_list){{"decode-2:A=1"}, 1};
+    assert_int_equal(up_check(&fixture.settings, &err), STATUS_INVALID);
+    strcpy(fixture.settings.model_name, "one");
+    assert_int_equal(up_read_models(&fixture.settings, &err), STATUS_INVALID);
+    arena_deinit(&fixture.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_environment_goes_to_the_process_it_names),
         cmocka_unit_test(test_a_variable_of_a_process_is_given_once),
         cmocka_unit_test(test_numbers_of_workers),
+        cmocka_unit_test(test_two_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

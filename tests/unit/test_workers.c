@@ -13,6 +13,9 @@
 
 #include <cmocka.h>
 
+static const struct served_models models = {.count = 2,
+                                            .items = {{.name = "tested"}, {.name = "other"}}};
+
 struct world {
     struct inbox inbox;
     struct workers workers;
@@ -24,7 +27,7 @@ static void setup(struct world *world)
     *world = (struct world){0};
     assert_int_equal(inbox_init(&world->inbox, 16, 64), STATUS_OK);
     struct membership_config config = {.ttl_us = 1000, .limit = ROUTER_MAX_WORKERS};
-    world->workers = (struct workers){.inbox = &world->inbox};
+    world->workers = (struct workers){.inbox = &world->inbox, .models = &models};
     assert_int_equal(membership_create(&config, &world->workers.membership), STATUS_OK);
     assert_int_equal(rpc_runtime_create(1, &world->workers.runtime, &err), STATUS_OK);
 }
@@ -47,8 +50,10 @@ static void teardown(struct world *world)
 static void comes(struct world *world, const char *name, uint64_t incarnation, uint64_t now_us)
 {
     struct error err;
-    struct worker_info info = {
-        .role = ROLE_PREFILL, .incarnation = incarnation, .address = "127.0.0.1:1"};
+    struct worker_info info = {.role = ROLE_PREFILL,
+                               .incarnation = incarnation,
+                               .address = "127.0.0.1:1",
+                               .model = "tested"};
     snprintf(info.name, sizeof info.name, "%s", name);
     assert_int_equal(membership_join(world->workers.membership, &info, now_us, &err), STATUS_OK);
     workers_sync(&world->workers, now_us);
@@ -150,12 +155,14 @@ static void test_pauses_between_dials_double_up_to_their_limit(void **state)
 }
 
 static void joins(struct world *world, const char *name, enum worker_role role,
-                  uint32_t block_tokens, uint64_t numerics_id)
+                  uint32_t block_tokens, uint64_t numerics_id, uint64_t model_hash)
 {
     struct error err;
     struct worker_info info = {.role = role,
                                .incarnation = 1,
                                .address = "127.0.0.1:1",
+                               .model = "tested",
+                               .model_hash = model_hash,
                                .block_tokens = block_tokens,
                                .layout_hash = block_tokens,
                                .numerics_id = numerics_id};
@@ -163,6 +170,44 @@ static void joins(struct world *world, const char *name, enum worker_role role,
     snprintf(info.numerics_name, sizeof info.numerics_name, "n%d", (int)numerics_id);
     assert_int_equal(membership_join(world->workers.membership, &info, 1000, &err), STATUS_OK);
     workers_sync(&world->workers, 1000);
+}
+
+/* Workers of another model are no reason to warn; other weights under one name are. */
+static void test_other_weights_under_one_name_are_warned_of(void **state)
+{
+    (void)state;
+    struct world world;
+    char path[] = "/tmp/test_workers_XXXXXX", text[8192];
+    int file = mkstemp(path), kept = dup(STDERR_FILENO);
+    setup(&world);
+    dup2(file, STDERR_FILENO);
+    log_init("test", LOG_WARN);
+    joins(&world, "decode-0", ROLE_DECODE, 64, 1, 7);
+    joins(&world, "decode-1", ROLE_DECODE, 64, 1, 7);
+    joins(&world, "decode-2", ROLE_DECODE, 64, 1, 8);
+    struct error err;
+    struct worker_info other = {.name = "decode-3",
+                                .role = ROLE_DECODE,
+                                .incarnation = 1,
+                                .address = "127.0.0.1:1",
+                                .model = "other",
+                                .model_hash = 9};
+    assert_int_equal(membership_join(world.workers.membership, &other, 1000, &err), STATUS_OK);
+    workers_sync(&world.workers, 1500);
+    dup2(kept, STDERR_FILENO);
+    log_init("test", LOG_ERROR);
+    ssize_t length = pread(file, text, sizeof text - 1, 0);
+    assert_true(length > 0);
+    text[length] = 0;
+    const char *first = strstr(text, "worker=decode-2 other=decode-0 model=tested "
+                                     "model_hash=0000000000000008 other_hash=0000000000000007");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "worker=decode-3 other="));
+    assert_null(strstr(text, "worker=decode-1 other="));
+    close(file);
+    close(kept);
+    unlink(path);
+    teardown(&world);
 }
 
 static void test_one_that_fits_nobody_is_warned_of(void **state)
@@ -174,11 +219,11 @@ static void test_one_that_fits_nobody_is_warned_of(void **state)
     setup(&world);
     dup2(file, STDERR_FILENO);
     log_init("test", LOG_WARN);
-    joins(&world, "prefill-0", ROLE_PREFILL, 64, 1); /* nobody is there yet */
-    joins(&world, "decode-0", ROLE_DECODE, 64, 1);
-    joins(&world, "decode-1", ROLE_DECODE, 16, 2);
-    joins(&world, "prefill-1", ROLE_PREFILL, 16, 2); /* fits one of them */
-    joins(&world, "prefill-2", ROLE_PREFILL, 64, 2);
+    joins(&world, "prefill-0", ROLE_PREFILL, 64, 1, 7); /* nobody is there yet */
+    joins(&world, "decode-0", ROLE_DECODE, 64, 1, 7);
+    joins(&world, "decode-1", ROLE_DECODE, 16, 2, 7);
+    joins(&world, "prefill-1", ROLE_PREFILL, 16, 2, 7); /* fits one of them */
+    joins(&world, "prefill-2", ROLE_PREFILL, 64, 2, 7);
     workers_sync(&world.workers, 1500);
     dup2(kept, STDERR_FILENO);
     log_init("test", LOG_ERROR);
@@ -210,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_away_counts_anew_for_one_that_was_ready),
         cmocka_unit_test(test_names_that_left_are_bounded),
         cmocka_unit_test(test_one_that_fits_nobody_is_warned_of),
+        cmocka_unit_test(test_other_weights_under_one_name_are_warned_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

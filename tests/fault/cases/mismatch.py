@@ -41,11 +41,11 @@ def never_paired(run, key):
     return f"served by the one that fits, prefills {seen}; then no_workers"
 
 
-@case("mismatch.model", "layouts or models differ", MODELS, name="llama-wide")
-@case("mismatch.name", "layouts or models differ", NAMES, name="llama")
-def never_taken_in(run, name):
-    sentence = rf"worker decode-0 serves model {name} \(384 ids, config.json (\w{{16}}).*but this router serves llama-wide .*(?!\1)\w{{16}}"
-    run.wait("it was refused", lambda: re.search(sentence, run.fleet.log_text("router")))
+@case("mismatch.model", "layouts or models differ", MODELS,
+      sentence=r"model llama-wide \(384 ids, config.json (\w{16}).*but this router serves llama-wide .*(?!\1)\w{16}")
+@case("mismatch.name", "layouts or models differ", NAMES, sentence=r'model llama, for which this router has no folder: it serves \\?"llama-wide')
+def never_taken_in(run, sentence):
+    run.wait("it was refused", lambda: re.search("worker decode-0 serves " + sentence, run.fleet.log_text("router")))
     run.prove(run.fleet.figure("decode-0", "baton_session_up") == 0, "it has a session")
     run.same(run.start(run.ask(0)), [1])
     return "registration refused with both named"

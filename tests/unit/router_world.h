@@ -57,6 +57,23 @@ static inline void client_start(struct world *world, struct client *client, cons
     client_start_at(world->channel, client, "/baton.v1.Baton/Generate", ask);
 }
 
+/* A worker asks to be taken in, by a version of the protocol that is `newer` than ours; what it is told comes to `client`. */
+static inline void register_start(struct world *world, struct client *client,
+                                  const struct worker_info *info, uint32_t newer)
+{
+    Baton__Worker__V1__WorkerInfo message = worker_message_of(info);
+    Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
+    request.info = &message;
+    message.version += newer;
+    memset(client, 0, sizeof *client);
+    assert_int_equal(ring_create(16, &client->events), STATUS_OK);
+    assert_int_equal(rpc_call_start(world->channel, "/baton.worker.v1.Registry/RegisterWorker",
+                                    &client_handlers, client, 0, true, &client->call),
+                     STATUS_OK);
+    assert_int_equal(rpc_call_send_message(client->call, &request.base), STATUS_OK);
+    rpc_call_half_close(client->call);
+}
+
 /* One prefill and one decode worker, and a client that has asked. */
 struct cluster {
     struct world world;

@@ -323,17 +323,8 @@ static void test_a_worker_of_another_model_is_refused(void **state)
                                    .config_hash = cases[i].config_hash,
                                    .tokenizer_hash = cases[i].tokenizer_hash};
         snprintf(info.model, sizeof info.model, "%s", cases[i].model);
-        Baton__Worker__V1__WorkerInfo message = worker_message_of(&info);
-        Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
-        request.info = &message;
-        message.version += cases[i].newer;
-        struct client client = {0};
-        assert_int_equal(ring_create(16, &client.events), STATUS_OK);
-        assert_int_equal(rpc_call_start(world.channel, "/baton.worker.v1.Registry/RegisterWorker",
-                                        &client_handlers, &client, 0, true, &client.call),
-                         STATUS_OK);
-        assert_int_equal(rpc_call_send_message(client.call, &request.base), STATUS_OK);
-        rpc_call_half_close(client.call);
+        struct client client;
+        register_start(&world, &client, &info, cases[i].newer);
         client_wait_end(&client, cases[i].code, cases[i].reason);
         assert_non_null(strstr(client.sentence, cases[i].sentence));
         client_stop(&client);

@@ -281,16 +281,8 @@ static void ask_in(struct world *world, const char *name, const char *model, con
                                .address = "127.0.0.1:1"};
     snprintf(info.name, sizeof info.name, "%s", name);
     snprintf(info.model, sizeof info.model, "%s", model);
-    Baton__Worker__V1__WorkerInfo message = worker_message_of(&info);
-    Baton__Worker__V1__RegisterRequest request = BATON__WORKER__V1__REGISTER_REQUEST__INIT;
-    request.info = &message;
-    struct client client = {0};
-    assert_int_equal(ring_create(16, &client.events), STATUS_OK);
-    assert_int_equal(rpc_call_start(world->channel, "/baton.worker.v1.Registry/RegisterWorker",
-                                    &client_handlers, &client, 0, true, &client.call),
-                     STATUS_OK);
-    assert_int_equal(rpc_call_send_message(client.call, &request.base), STATUS_OK);
-    rpc_call_half_close(client.call);
+    struct client client;
+    register_start(world, &client, &info, 0);
     struct client_event *event;
     do { /* the answer's message, where there is one, is of no interest */
         event = ring_wait(client.events, WORLD_LIMIT_US);

@@ -172,16 +172,42 @@ static void joins(struct world *world, const char *name, enum worker_role role,
     workers_sync(&world->workers, 1000);
 }
 
+/* What is logged between the two calls, warnings at least. */
+struct kept_log {
+    char path[32], text[8192];
+    int file, before;
+};
+
+static void log_keep(struct kept_log *log)
+{
+    strcpy(log->path, "/tmp/test_workers_XXXXXX");
+    log->file = mkstemp(log->path);
+    log->before = dup(STDERR_FILENO);
+    dup2(log->file, STDERR_FILENO);
+    log_init("test", LOG_WARN);
+}
+
+static const char *log_give(struct kept_log *log)
+{
+    dup2(log->before, STDERR_FILENO);
+    log_init("test", LOG_ERROR);
+    ssize_t length = pread(log->file, log->text, sizeof log->text - 1, 0);
+    assert_true(length > 0);
+    log->text[length] = 0;
+    close(log->file);
+    close(log->before);
+    unlink(log->path);
+    return log->text;
+}
+
 /* Workers of another model are no reason to warn; other weights under one name are. */
 static void test_other_weights_under_one_name_are_warned_of(void **state)
 {
     (void)state;
     struct world world;
-    char path[] = "/tmp/test_workers_XXXXXX", text[8192];
-    int file = mkstemp(path), kept = dup(STDERR_FILENO);
+    struct kept_log log;
     setup(&world);
-    dup2(file, STDERR_FILENO);
-    log_init("test", LOG_WARN);
+    log_keep(&log);
     joins(&world, "decode-0", ROLE_DECODE, 64, 1, 7);
     joins(&world, "decode-1", ROLE_DECODE, 64, 1, 7);
     joins(&world, "decode-2", ROLE_DECODE, 64, 1, 8);
@@ -194,19 +220,12 @@ static void test_other_weights_under_one_name_are_warned_of(void **state)
                                 .model_hash = 9};
     assert_int_equal(membership_join(world.workers.membership, &other, 1000, &err), STATUS_OK);
     workers_sync(&world.workers, 1500);
-    dup2(kept, STDERR_FILENO);
-    log_init("test", LOG_ERROR);
-    ssize_t length = pread(file, text, sizeof text - 1, 0);
-    assert_true(length > 0);
-    text[length] = 0;
+    const char *text = log_give(&log);
     const char *first = strstr(text, "worker=decode-2 other=decode-0 model=tested "
                                      "model_hash=0000000000000008 other_hash=0000000000000007");
     assert_non_null(first);
     assert_null(strstr(first + 1, "worker=decode-3 other="));
     assert_null(strstr(text, "worker=decode-1 other="));
-    close(file);
-    close(kept);
-    unlink(path);
     teardown(&world);
 }
 
@@ -214,22 +233,16 @@ static void test_one_that_fits_nobody_is_warned_of(void **state)
 {
     (void)state;
     struct world world;
-    char path[] = "/tmp/test_workers_XXXXXX", text[8192];
-    int file = mkstemp(path), kept = dup(STDERR_FILENO);
+    struct kept_log log;
     setup(&world);
-    dup2(file, STDERR_FILENO);
-    log_init("test", LOG_WARN);
+    log_keep(&log);
     joins(&world, "prefill-0", ROLE_PREFILL, 64, 1, 7); /* nobody is there yet */
     joins(&world, "decode-0", ROLE_DECODE, 64, 1, 7);
     joins(&world, "decode-1", ROLE_DECODE, 16, 2, 7);
     joins(&world, "prefill-1", ROLE_PREFILL, 16, 2, 7); /* fits one of them */
     joins(&world, "prefill-2", ROLE_PREFILL, 64, 2, 7);
     workers_sync(&world.workers, 1500);
-    dup2(kept, STDERR_FILENO);
-    log_init("test", LOG_ERROR);
-    ssize_t length = pread(file, text, sizeof text - 1, 0);
-    assert_true(length > 0);
-    text[length] = 0;
+    const char *text = log_give(&log);
     const char *first = strstr(text, "worker=decode-1 role=decode other=prefill-0 "
                                      "differs=\"block-tokens 16, not 64; numerics n2, not n1\" "
                                      "msg=\"fits no worker of the other role");
@@ -241,9 +254,6 @@ static void test_one_that_fits_nobody_is_warned_of(void **state)
     assert_null(strstr(text, "worker=prefill-1"));
     assert_null(strstr(strchr(second, '\n') + 1, "fits no worker")); /* once each */
     teardown(&world);
-    close(kept);
-    close(file);
-    unlink(path);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
 """Tool calls over HTTP, both ways, in each published format, and clients that go, wait or don't read: a router, and a worker that says what it is told to."""
 import json
+import re
 import shutil
 import socket
 import threading
@@ -125,17 +126,18 @@ def test_what_is_no_call_is_text(started, tmp_path):
     assert choice.message.content == text and choice.finish_reason == "stop"
 
 
-def metric(router, name):
+def metric(router, name, label):
+    """Of the only model."""
     with urllib.request.urlopen(f"http://{router.http}/metrics", timeout=20) as answer:
-        return int(answer.read().decode().split(name + " ")[1].split()[0])
+        return int(re.search(rf'^{name}{{model="[^"]*",{label}}} (\d+)$', answer.read().decode(), re.M).group(1))
 
 
 def counted(router, status):
-    return metric(router, f'baton_router_requests_total{{status="{status}"}}')
+    return metric(router, "baton_router_requests_total", f'status="{status}"')
 
 
 def queued(router):
-    return metric(router, 'baton_router_requests{state="queued"}')
+    return metric(router, "baton_router_requests", 'state="queued"')
 
 
 def test_a_client_that_goes_while_it_waits_is_forgotten(started):

@@ -47,7 +47,7 @@ static void test_two_choices(void **state)
     assert_int_equal(t.c.client.usages, 1);
     assert_int_equal(t.c.client.prompt_tokens, 8);
     assert_int_equal(t.c.client.completion_tokens, 6);
-    const struct router_metrics *figures = router_figures(t.c.world.router);
+    const struct model_metrics *figures = &router_figures(t.c.world.router)->models[0];
     assert_int_equal(counter_value(figures->requests_by_reason[REASON_NONE]), 1);
     assert_int_equal(counter_value(figures->prompt_tokens), 8);
     assert_int_equal(counter_value(figures->completion_tokens), 6);
@@ -68,7 +68,7 @@ static void test_one_that_fails(void **state)
             struct seen seen = fake_expect(&t.c.decode, SEEN_RELEASE);
             released[seen.request == t.decodes[1].request] = true;
         }
-        const struct router_metrics *figures = router_figures(t.c.world.router);
+        const struct model_metrics *figures = &router_figures(t.c.world.router)->models[0];
         assert_int_equal(counter_value(figures->requests_by_reason[REASON_REFUSED]), 1);
         two_stop(&t);
     }

@@ -4,7 +4,8 @@
  *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT]]]
  *
  * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). KEPT: sets that are kept
- * for each constraint (default 256; 0: each is worked out). Times are this thread's CPU time, so that other programs count for less. */
+ * for each constraint (default 256; 0: each is worked out). Times are this thread's CPU time, and sets
+ * that took long are timed again: other programs on the machine count for less. */
 #include "tests/constrain/generate.h"
 
 #include <stdio.h>
@@ -53,10 +54,23 @@ static void print(const char *what, struct times *times)
            times->us[times->count * 99 / 100], times->us[times->count - 1]);
 }
 
-/* As generate(), with a clock. */
+/* A set that took long is worked out again: the least of some times is the work, the rest other programs. */
+static double time_again(struct constraint_masks *fresh, const struct constraint_state *state,
+                         uint32_t *bits, double us)
+{
+    for (int i = 0; i < 8 && us > 300; i++) {
+        double start_us = thread_cpu_us();
+        constraint_masks_find(fresh, state, bits);
+        double again_us = thread_cpu_us() - start_us;
+        us = again_us < us ? again_us : us;
+    }
+    return us;
+}
+
+/* As generate(), with a clock. `fresh` keeps no sets. */
 static void time_answer(const struct vocabulary_source *source, const struct constraint *constraint,
-                        struct constraint_masks *masks, uint64_t seed, struct times *steps,
-                        struct times *takes)
+                        struct constraint_masks *masks, struct constraint_masks *fresh,
+                        uint64_t seed, struct times *steps, struct times *takes)
 {
     struct constraint_state state;
     struct rng rng = rng_seeded(seed);
@@ -67,7 +81,7 @@ static void time_answer(const struct vocabulary_source *source, const struct con
         uint64_t nodes = constraint_masks_counts(masks).nodes;
         double start_us = thread_cpu_us();
         uint32_t count = constraint_masks_find(masks, &state, bits);
-        double us = thread_cpu_us() - start_us;
+        double us = time_again(fresh, &state, bits, thread_cpu_us() - start_us);
         add_time(steps, us);
         if (us > steps->most_us) {
             steps->most_us = us;
@@ -124,11 +138,13 @@ int main(int argc, char **argv)
         }
         add_time(&builds, thread_cpu_us() - start_us);
         struct constraint_masks *masks = constraint_masks_create(constraint, source.trie, kept);
+        struct constraint_masks *fresh = constraint_masks_create(constraint, source.trie, 0);
         for (uint64_t seed = 0; seed < seeds; seed++)
-            time_answer(&source, constraint, masks, line * 1000 + seed, &steps, &takes);
+            time_answer(&source, constraint, masks, fresh, line * 1000 + seed, &steps, &takes);
         walked += constraint_masks_counts(masks).walked;
         nodes += constraint_masks_counts(masks).nodes;
         constraint_masks_destroy(masks);
+        constraint_masks_destroy(fresh);
         constraint_destroy(constraint);
     }
     print("compile", &builds);

@@ -192,6 +192,12 @@ uint32_t schema_put_separator(struct schema_compiler *compiler, uint32_t from, c
     return ready;
 }
 
+bool schema_is_false(const struct json_value *value)
+{
+    bool flag = true;
+    return json_kind(value) == JSON_BOOL && json_as_bool(value, &flag, NULL) == STATUS_OK && !flag;
+}
+
 bool schema_member(const struct json_value *object, const char *key,
                    const struct json_value **value)
 {

@@ -20,12 +20,6 @@ static const struct json_value *prefix_of(const struct json_value *schema, const
     return json_kind(prefix) == JSON_ARRAY ? prefix : NULL;
 }
 
-static bool is_false(const struct json_value *value)
-{
-    bool flag = true;
-    return json_kind(value) == JSON_BOOL && json_as_bool(value, &flag, NULL) == STATUS_OK && !flag;
-}
-
 static enum status find_prefix(struct array *array)
 {
     for (size_t i = 0; i < array->facts->parts->count; i++) {
@@ -60,7 +54,7 @@ static bool parts_of_item(struct array *array, size_t at, struct schema_parts *p
         } else {
             schema = json_at(prefix, at);
         }
-        if (is_false(schema))
+        if (schema_is_false(schema))
             return false;
         *path = schema_path_key(array->compiler, part->path, keyword);
         if (in_prefix)

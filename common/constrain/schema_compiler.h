@@ -137,6 +137,7 @@ enum status schema_exclusive(struct schema_compiler *compiler, const struct sche
 
 /* ',' or ':' and maybe one space. */
 uint32_t schema_put_separator(struct schema_compiler *compiler, uint32_t from, char separator);
+bool schema_is_false(const struct json_value *value);
 /* Whether the member is there; then *value, which is NULL for null. */
 bool schema_member(const struct json_value *object, const char *key,
                    const struct json_value **value);

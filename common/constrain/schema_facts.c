@@ -17,12 +17,6 @@ static const char *const refused[] = {
     "disallow",
 };
 
-static bool is_false(const struct json_value *value)
-{
-    bool flag = true;
-    return json_kind(value) == JSON_BOOL && json_as_bool(value, &flag, NULL) == STATUS_OK && !flag;
-}
-
 enum status schema_check_keyword(struct schema_compiler *compiler, const char *keyword,
                                  const struct json_value *value, uint32_t path)
 {
@@ -30,10 +24,10 @@ enum status schema_check_keyword(struct schema_compiler *compiler, const char *k
         if (!strcmp(keyword, refused[i]))
             return schema_fail(compiler, path, keyword, STATUS_UNSUPPORTED,
                                "this keyword isn't supported");
-    if (!strcmp(keyword, "uniqueItems") && !is_false(value))
+    if (!strcmp(keyword, "uniqueItems") && !schema_is_false(value))
         return schema_fail(compiler, path, keyword, STATUS_UNSUPPORTED,
                            "no automaton can remember which items there were: leave it out");
-    if (!strcmp(keyword, "nullable") && !is_false(value))
+    if (!strcmp(keyword, "nullable") && !schema_is_false(value))
         return schema_fail(compiler, path, keyword, STATUS_UNSUPPORTED,
                            "this is no keyword of JSON Schema: write \"type\": [..., \"null\"]");
     return STATUS_OK;
@@ -346,7 +340,7 @@ static enum status gather_member(struct gathering *g)
 static enum status gather_part(struct schema_compiler *compiler, struct schema_facts *facts,
                                const struct schema_part *part)
 {
-    if (is_false(part->schema))
+    if (schema_is_false(part->schema))
         facts->types = 0;
     for (struct json_member m = {0}; json_next(part->schema, &m); compiler->steps++) {
         struct gathering g = {compiler, facts, part, m.key, m.value};

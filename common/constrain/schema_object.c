@@ -39,12 +39,6 @@ static struct property *find(struct object *object, const char *name)
     return NULL;
 }
 
-static bool is_false(const struct json_value *value)
-{
-    bool flag = true;
-    return json_kind(value) == JSON_BOOL && json_as_bool(value, &flag, NULL) == STATUS_OK && !flag;
-}
-
 /* All that applies to the property of this name, and in NULL's case to those that no schema names. False where one forbids it. */
 static bool parts_of_property(struct object *object, const char *name, struct schema_parts *parts,
                               uint32_t *path)
@@ -61,7 +55,7 @@ static bool parts_of_property(struct object *object, const char *name, struct sc
             if (!schema_member(part->schema, keyword, &schema))
                 continue;
         }
-        if (is_false(schema))
+        if (schema_is_false(schema))
             return false;
         uint32_t at = schema_path_key(object->compiler, part->path, keyword);
         if (named)
@@ -144,8 +138,8 @@ static enum status decide_open(struct object *object)
         const struct schema_part *part = &object->facts->parts->list[i];
         const struct json_value *value;
         if (schema_member(part->schema, "additionalProperties", &value)) {
-            asked = asked || !is_false(value);
-            closed = closed || is_false(value);
+            asked = asked || !schema_is_false(value);
+            closed = closed || schema_is_false(value);
         }
         names_some = names_some || json_count(member(part->schema, "properties")) > 0;
     }
@@ -178,8 +172,8 @@ static enum status read_pattern_properties(struct object *object, const struct s
 {
     struct json_member pattern = {0};
     const struct json_value *additional;
-    bool only =
-        schema_member(part->schema, "additionalProperties", &additional) && is_false(additional);
+    bool only = schema_member(part->schema, "additionalProperties", &additional) &&
+                schema_is_false(additional);
     if (json_kind(value) == JSON_OBJECT && json_count(value) == 0)
         return STATUS_OK;
     if (json_kind(value) != JSON_OBJECT || json_count(value) != 1 || object->count ||

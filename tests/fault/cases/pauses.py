@@ -41,7 +41,7 @@ def stopped_past_the_lease(run, point, more="", reasons=frozenset({"gone", "sile
     if more:
         run.prove_hits("prefill.send_gone", 1)
     assert fleet.figure("decode-0", LOST) == lost + 1, "decode-0 didn't report the loss"
-    seen_reasons = set(re.findall(r'worker=decode-0 .* why="(\w+)" .*msg="handoff is lost"', fleet.log_text("router")[told:]))
+    seen_reasons = set(re.findall(r'worker=decode-0 .* why="(\w+)[:"] .*msg="handoff is lost"', fleet.log_text("router")[told:]))
     assert seen_reasons and seen_reasons <= reasons, seen_reasons  # told so, or noticed first that it had heard nothing for a lease
     return f"lost ({'/'.join(sorted(seen_reasons))}), equal, prefills {seen}"
 
@@ -84,7 +84,7 @@ def prefill_stopped(run):
     # Both were its own, or the one that was had not told of its first chunk yet, which then counts as none.
     seen = run.all_same(calls, [[1, 2], [2, 2], [1, 1]])
     assert 'msg="prompt is computed again"' in fleet.log_text("router")[told:], "nothing was lost"
-    reasons = set(re.findall(r'prefill=prefill-0 why="(\w+)"', fleet.log_text("router")[told:]))
+    reasons = set(re.findall(r'prefill=prefill-0 why="(\w+)[:"]', fleet.log_text("router")[told:]))
     unpaired = not all('peer=prefill-0 lane=' in fleet.log_text(name) for name in ("decode-0", "decode-1"))
     allowed = {"silent"} | ({"read"} if run.lane == "tcp" else set()) | ({"peer_down"} if unpaired else set())
     assert reasons <= allowed and (reasons or seen == [1, 1]), reasons

@@ -9,7 +9,11 @@
 #define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
 #define SCALE_BOUND 16.0 /* all together: above, the start-up numbers were of another machine */
 
-#define SATURATION 10.0 /* arithmetic, in times of reading the weights */
+/* Arithmetic, in times of reading the weights. Chosen, not measured: by the roofline model (Williams et al., 2009) reading bounds a step
+ * below 1, and above it can hide behind arithmetic; at 10 it adds a tenth to a step at the very most, where nothing of it is hidden: about
+ * what kernels miss of the peak anyway. `baton bench engine --prefill ...` (docs/operations.md, "Prompt rows of a step") shows what a
+ * machine gains from longer steps. */
+#define SATURATION 10.0
 
 struct cost_model cost_model_default(void)
 {

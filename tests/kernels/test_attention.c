@@ -6,7 +6,7 @@
 
 /* heads, kv heads, head_dim, block_tokens, context, window, int8: groups of 1 to 12, and one that a slice can't hold; one and
  * several segments; windows of one token, inside a segment, of exactly one, across several, and wider than the context; heads that
- * don't fill vectors. */
+ * don't fill vectors, one of them with int8 tokens that lie at odd halves of words. */
 static const struct attention_case cases[] = {
     {1, 1, 16, 8, 1, 0, false},      {4, 4, 32, 16, 37, 0, false},
     {8, 2, 16, 16, 300, 0, false},   {8, 1, 64, 32, 257, 0, false},
@@ -21,6 +21,7 @@ static const struct attention_case cases[] = {
     {7, 1, 256, 32, 34, 0, true},    {4, 1, 16, 32, 560, 290, true},
     {12, 1, 32, 8, 270, 0, false},   {11, 1, 32, 8, 23, 0, true},
     {10, 1, 64, 8, 19, 7, false},    {9, 1, 32, 16, 33, 0, true},
+    {2, 1, 18, 8, 40, 0, true},
 };
 
 static size_t out_count(const struct attention_case *shape)

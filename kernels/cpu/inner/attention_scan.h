@@ -6,6 +6,8 @@
 #include "kernels/cpu/inner/attention.h"
 #include "kernels/cpu/inner/vector.h"
 
+#include <string.h>
+
 ALWAYS_INLINE const char *token_at(const struct attention_tokens *tokens, uint32_t t)
 {
     return tokens->runs[t / RUN_TOKENS] + tokens->offset + t % RUN_TOKENS * tokens->token_bytes;
@@ -40,7 +42,9 @@ ALWAYS_INLINE words load_quarters(const char *const runs[VECTOR_RUNS], size_t st
 #elif defined(__AVX2__)
     return (words)_mm256_inserti128_si256(_mm256_castsi128_si256(QUARTER(0)), QUARTER(1), 1);
 #else
-    return *(const words *)(runs[0] + i * stride);
+    words quarter; /* int8 tokens may lie at any even address */
+    memcpy(&quarter, runs[0] + i * stride, sizeof quarter);
+    return quarter;
 #endif
 #undef QUARTER
 }

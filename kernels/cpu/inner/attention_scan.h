@@ -4,6 +4,7 @@
 #define BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_H
 
 #include "kernels/cpu/inner/attention.h"
+#include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
 
 #include <string.h>
@@ -29,6 +30,8 @@ ALWAYS_INLINE void find_tokens(const struct attention_tokens *tokens, uint32_t t
     for (uint32_t i = 0; i < VECTOR_RUNS; i++)
         runs[i] = token_at(tokens, t + i * RUN_TOKENS);
 }
+
+_Static_assert(RUN_TOKENS == 8, "a run is two quarters, of four tokens each");
 
 /* Four words of every fourth token, from number i on. Few addresses are at hand: the others are a multiple of the stride away. */
 ALWAYS_INLINE words load_quarters(const char *const runs[VECTOR_RUNS], size_t stride, size_t i)
@@ -83,12 +86,15 @@ ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
     return at + bytes;
 }
 
-/* Tokens, in vectors, that few rows take at once: a sum waits for the one before, and eight sums keep the multipliers waiting. */
+/* Tokens, in vectors, that rows take at once. Few take two: a sum waits for the one before, and fewer than eight sums leave multipliers
+ * idle. More than eight rows are enough sums by themselves, and there are no registers for two: 24 sums of 12 rows leave 8 of 32, which
+ * the words of the keys alone would fill. */
 #if defined(__AVX512F__)
 #define KEY_VECTORS(ROWS) ((ROWS) > 8 ? 1 : 2)
 #else
 #define KEY_VECTORS(ROWS) 1 /* there are registers for no more */
 #endif
+_Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behind a whole panel");
 
 /* `count` and `int8` are constants at every call, so that the sums live in registers. */
 ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t, uint32_t first,
@@ -233,7 +239,8 @@ static inline uint32_t rows_at_once(uint32_t left)
 static void scan_keys(const struct attention_scan *scan)
 {
     for (uint32_t r = 0; r < scan->count; r += SUM_ROWS)
-        for (uint32_t at = 0; at < scan->token_count; at += KEY_VECTORS(scan->count - r) * VECTOR)
+        for (uint32_t at = 0; at < scan->token_count;
+             at += KEY_VECTORS(rows_at_once(scan->count - r)) * VECTOR)
             switch (rows_at_once(scan->count - r)) {
                 SCAN_CASES
             }

@@ -104,11 +104,13 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
     const float *rows = scan->rows + first * ATTENTION_STRIDE;
     const size_t stride = scan->tokens->token_bytes;
     const char *runs[2][VECTOR_RUNS];
+#pragma GCC unroll 2
     for (uint32_t v = 0; v < vectors; v++)
         find_tokens(scan->tokens, t + v * VECTOR, runs[v]);
     floats sum[SUM_ROWS][2];
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
+#pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++)
             sum[r][v] = (floats){0};
     /* The block brings in as many tokens of what comes next, run by run: one is `left` bytes long. */
@@ -123,6 +125,7 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
         next = prefetch(next, step_bytes);
         left -= step_bytes;
         words four[2][4];
+#pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++)
             take_words(runs[v], stride, four[v]);
 #pragma GCC unroll 4
@@ -132,11 +135,13 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
                 uint32_t odd_first = i ^ 1;
                 const float *row = rows - i + odd_first;
                 floats numbers[2];
+#pragma GCC unroll 2
                 for (uint32_t v = 0; v < vectors; v++)
                     numbers[v] = widen_number(four[v][j], odd_first, int8);
 #pragma GCC unroll 12
                 for (uint32_t r = 0; r < count; r++) {
                     floats x = in_turn(broadcast(row[r * ATTENTION_STRIDE]));
+#pragma GCC unroll 2
                     for (uint32_t v = 0; v < vectors; v++)
                         add_in_place(&sum[r][v], x, numbers[v]);
                 }
@@ -144,6 +149,7 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
     }
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
+#pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++)
             *((floats *)(scan->out + (first + r) * scan->out_stride + t) + v) = sum[r][v];
 }

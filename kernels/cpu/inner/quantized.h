@@ -52,7 +52,8 @@ struct quantized_inner {
     uint32_t words;   /* of 32 bits that hold four inputs of a row in a tile */
     bool widens_int4; /* knows `wide` and parts of all steps */
 
-    /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile. */
+    /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile. The rows that a caller has for it next are best neighbours of
+     * these, k floats apart: what would lie there is prefetched, and never read. */
     void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, bool int4, void *tile);
     void (*multiply_int8)(const struct quantized_product *product);
     void (*multiply_int4)(const struct quantized_product *product);

@@ -46,7 +46,7 @@ static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uin
         int8_t numbers[PACK_ROWS][QUANTIZED_GROUP] = {{0}};
         for (uint32_t r = 0; r < rows; r++) {
             const float *row = in[first + r] + begin;
-            /* of the rows behind these, whose maximum is looked for next */
+            /* of the rows behind these, whose maximum is looked for next, if rows are neighbours (quantized.h) */
             for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
                 __builtin_prefetch(row + (size_t)rows * k + i, 0, 2);
             quantize(row, width, scale[r].inverse, numbers[r]);

@@ -21,8 +21,10 @@ def perplexity(*arguments):
     (["--compute", "f32"], "f32/w-f32", 0.01),
     (["--threads", "2"], "bf16-", 0.1),
     (["--weights", "int8"], "/w-int8", 0.5),
+    (["--kv", "int8"], "/w-bf16/kv-int8/", 0.5),
     (["--weights", "int8", "--kv", "int8"], "/w-int8/kv-int8/", 0.5),
     (["--weights", "int4"], "/w-int4", 3),
+    (["--weights", "int4", "--kv", "int8"], "/w-int4/kv-int8/", 3),
 ])
 def test_perplexity_is_the_reference_s(flags, numerics, percent):
     done = perplexity("--model", MODEL, *flags, "--json", HERE / "part.txt")

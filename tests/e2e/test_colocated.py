@@ -50,12 +50,12 @@ def first_difference(requests, answers, others):
     return None
 
 
-@pytest.mark.parametrize("total,weights,swap,kind", [(200, "bf16", "1", "swap"), (60, "int8", "0", "recompute")])
-def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect, total, weights, swap, kind):
+@pytest.mark.parametrize("total,weights,kv,swap,kind", [(200, "bf16", "auto", "1", "swap"), (60, "int8", "int8", "0", "recompute")])
+def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect, total, weights, kv, swap, kind):
     requests = requests_for(total)
-    settings = {"weights": weights, "swap-share": swap}
+    settings = {"weights": weights, "kv": kv, "swap-share": swap}
 
-    colocated = start_cluster(model=GOLDEN / "llama-wide", compute="fast", prefill=0, decode=2, settings=settings | {"chunk-tokens": 64})
+    colocated = start_cluster(model=GOLDEN / "llama-scan", compute="fast", prefill=0, decode=2, settings=settings | {"chunk-tokens": 64})
     answers, timings = serve(connect(colocated), requests)
     assert {timing.decode_worker for timing in timings} == {"decode-0", "decode-1"}
     assert {timing.prefill_worker for timing in timings} == {""}
@@ -64,7 +64,7 @@ def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect,
     colocated.stop()
     assert len({tuple(hashes) for _, hashes, _ in answers}) > total * 0.9, "the requests differ"
 
-    disaggregated = start_cluster(model=GOLDEN / "llama-wide", compute="fast", transport="tcp", flags=["--threads", 2],
+    disaggregated = start_cluster(model=GOLDEN / "llama-scan", compute="fast", transport="tcp", flags=["--threads", 2],
                                   settings=settings | {"chunk-tokens": 48, "block-tokens": 8}, process_environment=SCARCE)
     others, timings = serve(connect(disaggregated), requests)
     assert {(timing.prefill_worker, timing.decode_worker) for timing in timings} == {("prefill-0", "decode-0")}

@@ -34,7 +34,7 @@ def asked_for(prompt, i):
 
 def quiet(start_cluster, connect, requests):
     """Each alone, with room for all."""
-    cluster = start_cluster(model=GOLDEN / "llama", compute="fast", prefill=0, settings={"context": CONTEXT})
+    cluster = start_cluster(model=GOLDEN / "qwen3", compute="fast", prefill=0, settings={"context": CONTEXT})
     client = connect(cluster)
     answers = [outcome(prompt, client.generate(prompt, **asked)) for prompt, asked in requests]
     assert cluster.total("decode-0", "baton_preemptions_total") == 0
@@ -47,7 +47,7 @@ def test_64_to_the_context_limit_in_too_little_memory(start_cluster, connect):
     expected = quiet(start_cluster, connect, requests)
     preempted = 0
     for prefill in (1, 0):
-        cluster = start_cluster(model=GOLDEN / "llama", compute="fast", prefill=prefill, settings={"context": CONTEXT, "kv-tokens": POOL})
+        cluster = start_cluster(model=GOLDEN / "qwen3", compute="fast", prefill=prefill, settings={"context": CONTEXT, "kv-tokens": POOL})
         answers = connect(cluster).generate_all(requests)
         assert [outcome(prompt, answer) for (prompt, _), answer in zip(requests, answers)] == expected
         assert {answer.timing.prefill_worker for answer in answers} == {"prefill-0" if prefill else ""}
@@ -68,7 +68,7 @@ def refusal(client, prompt, **asked):
 def test_the_last_token_that_fits_and_the_first_that_does_not(start_cluster, connect):
     """At the model's own limit, and where the pool is smaller than that."""
     prompt, limit = [5 + i % 300 for i in range(2048)], 2048
-    cluster = start_cluster(model=GOLDEN / "llama", compute="fast")
+    cluster = start_cluster(model=GOLDEN / "qwen3", compute="fast")
     client = connect(cluster)
     answer = client.generate(prompt[:limit - 20], max_tokens=20, **ASKED, seed=1)
     assert len(answer.ids) == 20
@@ -79,7 +79,7 @@ def test_the_last_token_that_fits_and_the_first_that_does_not(start_cluster, con
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
     cluster.stop()
 
-    cluster = start_cluster(model=GOLDEN / "llama", compute="fast", process_environment={"decode-0": {"BATON_KV_TOKENS": "1024"}})
+    cluster = start_cluster(model=GOLDEN / "qwen3", compute="fast", process_environment={"decode-0": {"BATON_KV_TOKENS": "1024"}})
     client = connect(cluster)
     assert refusal(client, prompt[:1000], max_tokens=25) == numbers.format(1000, 25, 1025) + "one request may have 1024 on a decode worker"
     assert len(client.generate(prompt[:1000], max_tokens=24, ignore_eos=True).ids) == 24

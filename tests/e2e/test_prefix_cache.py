@@ -25,9 +25,10 @@ def outcome(answer):
     return answer.ids, answer.hashes
 
 
-def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, connect):
+@pytest.mark.parametrize("compute", ["f32", "fast"])
+def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, connect, compute):
     """The same prompt, and one that goes on where its answer ended: decode has those blocks, prefill the prompt's."""
-    cluster = start_cluster(model=GOLDEN / "llama-wide")
+    cluster = start_cluster(model=GOLDEN / "qwen3", compute=compute)
     client = connect(cluster)
     first, again = client.generate(PROMPT, **ASKED), client.generate(PROMPT, **ASKED)
     assert outcome(again) == outcome(first)
@@ -44,7 +45,7 @@ def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, con
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)
     wait_until("the router was told of all that is cached", lambda: router_knows_what_is_cached(cluster), 15)
     cluster.stop()
-    cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=0, settings={"prefix-cache": "false"})
+    cluster = start_cluster(model=GOLDEN / "qwen3", compute=compute, prefill=0, settings={"prefix-cache": "false"})
     client = connect(cluster)
     assert outcome(client.generate(PROMPT, **ASKED)) == outcome(first)
     assert outcome(client.generate(longer, **ASKED)) == outcome(followed)
@@ -55,7 +56,7 @@ def test_what_came_before_is_neither_computed_nor_moved_again(start_cluster, con
 def test_requests_that_run_out_of_blocks_go_on_as_if_nothing_had_happened(start_cluster, connect, swap, kind, kv):
     """Four at once on a decode worker that holds one and a half of them at their ends."""
     requests = [(PROMPT[i:i + 60], dict(ASKED, seed=i, max_tokens=260)) for i in range(4)]
-    cluster = start_cluster(model=GOLDEN / "llama", flags=["--kv", kv], settings={"swap-share": swap},
+    cluster = start_cluster(model=GOLDEN / "qwen3", compute="fast", flags=["--kv", kv], settings={"swap-share": swap},
                             process_environment={"decode-0": {"BATON_KV_TOKENS": "512"}})
     client = connect(cluster)
     together = [outcome(answer) for answer in client.generate_all(requests)]

@@ -29,7 +29,7 @@ struct answer {
 
 static void open_side(struct side *side, uint32_t blocks, uint32_t swap_blocks)
 {
-    side_open(side, &(struct side_config){.model = "tests/golden/models/llama",
+    side_open(side, &(struct side_config){.model = "tests/golden/models/qwen3",
                                           .threads = 1,
                                           .chunk = CHUNK,
                                           .sequences = REQUESTS,

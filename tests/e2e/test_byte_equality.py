@@ -1,5 +1,6 @@
 """The same request gives the same bytes: hashes of each step's fp32 logits, alone and in company, over every lane, however the
 prompt is cut into chunks and however many threads compute."""
+import json
 import random
 
 import pytest
@@ -73,13 +74,18 @@ def test_families_over_a_handoff_and_without(start_cluster, connect, model):
     assert run(0, 64, company=True) == handed_over
 
 
-def test_int8_keys_and_values_over_either_lane_and_without(start_cluster, connect):
-    """Blocks of 32 tokens in 3 layers, keys and values of 2 heads: 16 bytes and a scale of 4 each. None may be another at the other end."""
-    requests = requests_for(380, 8)
-    to_move = sum(-(-len(prompt) // 32) for prompt, _ in requests) * 32 * 3 * 2 * 2 * (16 + 4)
+@pytest.mark.parametrize("folder,vocabulary,head_dim", [(GOLDEN / "qwen2", 380, 16), (GOLDEN / "qwen3", 380, 32), (SHAKESPEARE, 2048, 64)],
+                         ids=["qwen2", "qwen3", "shakespeare"])
+def test_int8_keys_and_values_over_either_lane_and_without(start_cluster, connect, folder, vocabulary, head_dim):
+    """Blocks of 32 tokens, keys and values of 2 heads in each layer: a byte for each number and a scale of 4. None may be another at the other
+    end. From a head_dim of 32 on, decode reads them where they lie."""
+    config = json.loads((folder / "config.json").read_text())
+    assert (config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]), config["num_key_value_heads"]) == (head_dim, 2)
+    requests = requests_for(vocabulary, 8)
+    to_move = sum(-(-len(prompt) // 32) for prompt, _ in requests) * 32 * config["num_hidden_layers"] * 2 * 2 * (head_dim + 4)
 
     def run(chunk, prefill=1, transport="auto"):
-        cluster = start_cluster(model=GOLDEN / "qwen2", compute="fast", prefill=prefill, transport=transport, flags=["--kv", "int8"],
+        cluster = start_cluster(model=folder, compute="fast", prefill=prefill, transport=transport, flags=["--kv", "int8"],
                                 settings={"chunk-tokens": chunk})
         numerics = {worker["numerics"] for worker in cluster.status()["workers"]}
         assert len(numerics) == 1 and "/kv-int8/" in numerics.pop()

@@ -165,6 +165,7 @@ static void test_shipped_model(void **state)
     (void)state;
     check_model("deploy/local/tiny-shakespeare", 100, true, KV_CHOICE_AUTO);
     check_model("deploy/local/tiny-shakespeare", 100, false, KV_CHOICE_AUTO);
+    check_model("deploy/local/tiny-shakespeare", 300, false, KV_CHOICE_INT8);
 }
 
 /* Several attention segments, and a sum of several K segments. */

@@ -78,6 +78,7 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     request->prefilled = request->confirmed = false;
     str_copy(request->timing.prefill_worker, sizeof request->timing.prefill_worker,
              worker->info.name);
+    request_trace_prefill_sent(&request->trace, worker->info.name);
     counter_add(dispatch->config.metrics->models[request->model].prefill_runs, 1);
     if (!FAILPOINT_FAILS("router.send_prefill"))
         send_command(worker, &command);
@@ -112,6 +113,8 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
     request->confirmed = false;
     str_copy(request->timing.decode_worker, sizeof request->timing.decode_worker,
              worker->info.name);
+    request_trace_decode_sent(&request->trace, worker->info.name, !action->with_handle,
+                              dispatch->now_us);
     if (!FAILPOINT_FAILS("router.send_decode"))
         send_command(worker, &command);
 }

@@ -5,6 +5,7 @@
 #include "common/text/detokenizer.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
+#include "router/access_log.h"
 #include "router/prompt_tokens.h"
 #include "router/reply.h"
 
@@ -148,6 +149,9 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
                                     .prompt = prompt,
                                     .prompt_count = prompt_count,
                                     .client = reply_client(call),
+                                    .model_name = model->name,
+                                    .peer = rpc_call_peer(call),
+                                    .traceparent = rpc_call_metadata(call, "traceparent"),
                                     .once = client->once,
                                     .arrival_us = arrival_us,
                                     .deadline_us = deadline_of(client->api, call, arrival_us)};
@@ -156,6 +160,21 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
         return REASON_NONE;
     error_set(&reading->err, STATUS_LIMIT, "out of memory");
     return REASON_INTERNAL;
+}
+
+static void note_refused(const struct client_call *client, const struct rpc_call *call,
+                         enum reason reason)
+{
+    const struct grpc_api *api = client->api;
+    struct access_line_refusal refusal = {.reason = reason_name(reason),
+                                          .name = rpc_call_metadata(call, "x-request-id"),
+                                          .peer = rpc_call_peer(call)};
+    if (client->model_known)
+        refusal.model = api->models->items[client->model].name;
+    log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", refusal.reason, refusal.peer);
+    access_log_refused(api->access_log, &refusal);
+    router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
+                         reason);
 }
 
 static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
@@ -180,10 +199,7 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
         (void)!rpc_call_add_metadata(call, "x-request-id", request->name);
         client->gone.request = dispatch_submit(api->dispatch, request);
     } else {
-        log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", reason_name(reason),
-                  rpc_call_peer(call));
-        router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
-                             reason);
+        note_refused(client, call, reason);
         reply_status(call, reason, reading.err.text);
     }
     reading_deinit(&reading);

@@ -16,6 +16,7 @@ struct grpc_api {
     struct router_metrics *metrics;
     uint64_t default_deadline_us; /* of requests that come without one; 0: none */
     size_t client_buffer_bytes;   /* unsent bytes of a call */
+    struct access_log *access_log; /* NULL: none */
 };
 
 /* Fills methods[0 .. GRPC_API_METHODS); `api` must outlive the server. */

@@ -105,11 +105,28 @@ static bool create_others(struct request *first, const struct request_source *so
     return true;
 }
 
+static void begin_trace(struct request *request, const struct request_source *source)
+{
+    struct trace_arrival arrival = {.name = request->name,
+                                    .model = source->model_name,
+                                    .peer = source->peer,
+                                    .traceparent = source->traceparent,
+                                    .choice = request->sampling.choice,
+                                    .prompt_tokens = request->prompt_count,
+                                    .max_tokens = request->sampling.max_tokens,
+                                    .arrival_us = source->arrival_us};
+    request_trace_begin(&request->trace, &arrival);
+}
+
 struct request *request_create(const struct request_source *source)
 {
     struct request *request = create_choice(source, NULL, 0);
-    if (request && copy_shared(request, source) && create_others(request, source))
+    if (request && copy_shared(request, source) && create_others(request, source)) {
+        begin_trace(request, source);
+        for (uint32_t i = 0; i < request->other_count; i++)
+            begin_trace(request->others[i], source);
         return request;
+    }
     if (request)
         request_destroy(request);
     return NULL;

@@ -12,6 +12,7 @@
 #include "router/request_client.h"
 #include "router/request_life.h"
 #include "router/request_parse.h"
+#include "router/request_trace.h"
 #include "router/stream_out.h"
 
 #include <sys/queue.h>
@@ -51,6 +52,7 @@ struct request {
 
     /* From here on of the dispatch thread alone. */
     struct request_life life;
+    struct request_trace trace;
     struct life_action place; /* PLACE or PLACE_DECODE that waits for a worker */
     enum request_state counted_state;
     bool waiting, dirty, ended, released;
@@ -80,6 +82,7 @@ struct request_source {
     const uint32_t *prompt;
     size_t prompt_count;
     struct request_client client; /* a reference is taken */
+    const char *model_name, *peer, *traceparent; /* of its trace; NULL: not known */
     bool once;
     uint64_t arrival_us, deadline_us;
 };

@@ -8,8 +8,10 @@
 #include "router/grpc_api.h"
 #include "router/openai/openai_api.h"
 #include "router/registry_service.h"
+#include "router/request_views.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define STOP_GRACE_US 1000000u /* for statuses to reach clients */
@@ -21,6 +23,8 @@ struct router {
     struct served_models models;
     struct router_metrics metrics;
     struct status_board board;
+    struct phase_metrics phases[SERVED_MODELS_MAX];
+    struct request_views views;
     struct membership *membership;
     struct rpc_runtime *runtime;
     struct dispatch *dispatch;
@@ -43,6 +47,37 @@ static void on_membership_changed(void *context)
     dispatch_membership_changed(router->dispatch);
 }
 
+static void close_views(struct router *router)
+{
+    access_log_close(router->views.access);
+    otlp_stop(router->views.otlp);
+    recent_times_destroy(router->views.recent);
+    trace_ring_destroy(router->views.traces);
+}
+
+static enum status open_views(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    const struct router_metrics *metrics = &router->metrics;
+    struct request_views *views = &router->views;
+    for (size_t i = 0; i < router->models.count; i++)
+        phase_metrics_create(&router->phases[i], metrics->metrics, router->models.items[i].name);
+    *views = (struct request_views){.phases = router->phases};
+    enum status status = trace_ring_create(config->trace_requests, &views->traces);
+    if (status == STATUS_OK)
+        status = recent_times_create(&views->recent);
+    if (status != STATUS_OK)
+        error_set(err, status, "no memory for the traces of %u requests (trace-requests)",
+                  config->trace_requests);
+    else if (strcmp(config->access_log, "off"))
+        status = access_log_open(config->access_log, metrics->access_lost, &views->access, err);
+    if (status == STATUS_OK && *config->otlp_endpoint)
+        status = otlp_start(config->otlp_endpoint, metrics->spans_lost, &views->otlp, err);
+    if (status != STATUS_OK)
+        close_views(router);
+    return status;
+}
+
 static enum status start_dispatch(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
@@ -51,6 +86,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .membership = router->membership,
         .metrics = &router->metrics,
         .board = &router->board,
+        .views = router->views,
         .models = &router->models,
         .max_requests = config->max_requests,
         .max_queue = config->max_queue,
@@ -88,6 +124,7 @@ static enum status start_server(struct router *router, struct error *err)
                                     .models = &router->models,
                                     .board = &router->board,
                                     .metrics = &router->metrics,
+                                    .access_log = router->views.access,
                                     .default_deadline_us = config->default_deadline_us,
                                     .client_buffer_bytes = config->client_buffer_bytes};
     router->registry = (struct registry_service){.membership = router->membership,
@@ -122,7 +159,11 @@ static enum status start_server(struct router *router, struct error *err)
 
 static enum status start_http(struct router *router, struct error *err)
 {
-    router->admin = (struct admin){&router->metrics, &router->board, &router->models};
+    router->admin = (struct admin){.metrics = &router->metrics,
+                                   .board = &router->board,
+                                   .models = &router->models,
+                                   .traces = router->views.traces,
+                                   .recent = router->views.recent};
     struct http_server_config http = {.listen = router->config.metrics_listen,
                                       .routes = admin_routes,
                                       .route_count = ADMIN_ROUTES,
@@ -145,6 +186,7 @@ static enum status start_front(struct router *router, struct error *err)
                                          .models = &router->models,
                                          .metrics = &router->metrics,
                                          .board = &router->board,
+                                         .access_log = router->views.access,
                                          .default_deadline_us = config->default_deadline_us,
                                          .max_body_bytes = body_limit(config),
                                          .max_answer_bytes = config->client_buffer_bytes,
@@ -211,9 +253,12 @@ enum status router_start(const struct router_config *config, struct router **out
     if (status != STATUS_OK)
         goto fail_models;
     status_board_init(&router->board);
-    status = membership_create(&membership, &router->membership);
+    status = open_views(router, err);
     if (status != STATUS_OK)
         goto fail_metrics;
+    status = membership_create(&membership, &router->membership);
+    if (status != STATUS_OK)
+        goto fail_views;
     status = rpc_runtime_create(config->rpc_threads, &router->runtime, err);
     if (status != STATUS_OK)
         goto fail_membership;
@@ -242,6 +287,8 @@ fail_runtime:
     rpc_runtime_destroy(router->runtime);
 fail_membership:
     membership_destroy(router->membership);
+fail_views:
+    close_views(router);
 fail_metrics:
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
@@ -278,6 +325,17 @@ void router_drain(struct router *router)
     dispatch_drain(router->dispatch);
 }
 
+bool router_has_log_file(const struct router *router)
+{
+    return router->views.access && strcmp(router->config.access_log, "stderr");
+}
+
+void router_reopen_logs(struct router *router)
+{
+    if (router->views.access)
+        access_log_reopen(router->views.access);
+}
+
 int router_idle_fd(const struct router *router)
 {
     return dispatch_idle_fd(router->dispatch);
@@ -290,6 +348,7 @@ void router_stop(struct router *router)
     http_server_stop(router->http);
     rpc_runtime_destroy(router->runtime);
     membership_destroy(router->membership);
+    close_views(router);
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
     served_models_close(&router->models);

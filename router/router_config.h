@@ -30,6 +30,9 @@ struct router_config {
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
     bool force_local_prefill;
+    uint32_t trace_requests;
+    char access_log[1024];
+    char otlp_endpoint[128];
     int log_level;
 };
 

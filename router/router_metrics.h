@@ -10,7 +10,7 @@
 
 #define ROUTER_LANES 2
 
-/* With the label model. */
+/* With the label model_name. */
 struct model_metrics {
     struct counter *requests_by_reason[REASON_COUNT]; /* REASON_NONE: ok; NULL: not of requests */
     struct gauge *requests_by_state[REQUEST_ENDED];
@@ -34,6 +34,7 @@ struct router_metrics {
     struct counter *late_messages; /* calls that were opened, and nothing came */
     struct counter *kv_bytes[ROUTER_LANES];
     struct counter *cache_changes[CACHE_CHANGES]; /* what workers told of their prefix caches */
+    struct counter *access_lost, *spans_lost; /* lines of the access log; requests without spans */
 };
 
 enum status router_metrics_create(struct router_metrics *metrics,

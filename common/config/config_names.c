@@ -14,6 +14,7 @@
 /* Of all programs together, since `baton up` hands its environment to all of them. tests/unit/test_settings.py holds the list
  * against their tables. */
 static const char *const known[] = {
+    "BATON_ACCESS_LOG",
     "BATON_ADVERTISE",
     "BATON_BATCH",
     "BATON_BATCH_POLICY",
@@ -81,6 +82,7 @@ static const char *const known[] = {
     "BATON_MODEL",
     "BATON_MODEL_NAME",
     "BATON_NAME",
+    "BATON_OTLP_ENDPOINT",
     "BATON_OUT",
     "BATON_OVERTAKE_LIMIT",
     "BATON_PEER_TIMEOUT",
@@ -122,6 +124,7 @@ static const char *const known[] = {
     "BATON_TOKENIZER",
     "BATON_TOP_K",
     "BATON_TOP_P",
+    "BATON_TRACE_REQUESTS",
     "BATON_TRANSPORT",
     "BATON_TYPE",
     "BATON_UNCONFIRMED_TOKENS",

@@ -10,7 +10,7 @@
 
 struct worker_metrics {
     struct metrics *metrics;
-    struct gauge *blocks[KV_BLOCK_STATES], *waiting, *running, *session_up;
+    struct gauge *blocks[KV_BLOCK_STATES], *kv_usage, *waiting, *running, *session_up;
     struct gauge *preempted, *swapped_blocks;
     struct counter *prompt_rows, *decode_rows, *steps;
     struct counter *step_us[STEP_TIMES];

@@ -16,6 +16,7 @@ struct openai_api {
     const struct served_models *models;
     struct router_metrics *metrics;
     struct status_board *board;
+    struct access_log *access_log; /* NULL: none */
     uint64_t default_deadline_us; /* of requests that come without
                                    x-request-timeout-ms; 0: none */
     size_t max_body_bytes;

@@ -1,4 +1,5 @@
 #include "common/base/str.h"
+#include "router/access_log.h"
 #include "router/openai/openai_api.h"
 #include "router/openai/openai_models.h"
 #include "router/openai/openai_reply.h"
@@ -174,8 +175,12 @@ static const char *type_of(int status)
 void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply)
 {
-    (void)context;
-    (void)exchange;
+    const struct openai_api *api = context;
+    char peer[HTTP_PEER_BYTES] = "";
+    if (exchange)
+        http_exchange_peer(exchange, peer);
+    access_log_refused(api->access_log,
+                       &(struct access_line_refusal){.reason = refusal->code, .peer = peer});
     reply->content_type = "application/json";
     openai_error_json_of(&reply->body, type_of(refusal->status), refusal->code, refusal->why.text);
     str_add(&reply->body, "\n");

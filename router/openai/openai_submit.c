@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
+#include "router/access_log.h"
 #include "router/openai/openai_call.h"
 #include "router/openai/openai_render.h"
 #include "router/openai/openai_reply.h"
@@ -60,6 +61,8 @@ static enum reason make_request(struct submission *s, struct request_params *par
                                 const uint32_t *ids, size_t count)
 {
     const struct served_model *model = model_of(s);
+    char peer[HTTP_PEER_BYTES];
+    http_exchange_peer(s->exchange, peer);
     openai_request_fill(&s->request, &model->limits, count, params);
     enum reason reason = request_fit(&model->limits, count, params, &s->refusal.err);
     if (!reason && !s->request.stream)
@@ -75,6 +78,9 @@ static enum reason make_request(struct submission *s, struct request_params *par
                                     .prompt = ids,
                                     .prompt_count = count,
                                     .client = openai_call_client(s->call, (uint32_t)s->made),
+                                    .model_name = model->name,
+                                    .peer = peer,
+                                    .traceparent = http_exchange_header(s->exchange, "traceparent"),
                                     .once = !s->request.stream,
                                     .arrival_us = s->arrival_us,
                                     .deadline_us = s->deadline_us};
@@ -166,13 +172,25 @@ static void submit(struct submission *s)
         openai_call_leave(call, RPC_CANCELLED);
 }
 
+static void note_refused(const struct submission *s, enum reason reason)
+{
+    char peer[HTTP_PEER_BYTES];
+    http_exchange_peer(s->exchange, peer);
+    struct access_line_refusal refusal = {
+        .reason = reason_name(reason), .name = s->name, .peer = peer};
+    if (s->model != ROUTER_NO_MODEL)
+        refusal.model = model_of(s)->name;
+    log_debug("openai", "req=%s reason=%s msg=\"refused\"", s->name, refusal.reason);
+    access_log_refused(s->api->access_log, &refusal);
+    router_metrics_ended(s->api->metrics, s->model, reason);
+}
+
 static void refuse(struct submission *s, enum reason reason)
 {
     struct openai_refusal *refusal = &s->refusal;
     if (!*refusal->param)
         openai_request_param(s->request.kind, reason, refusal->err.text, refusal->param);
-    log_debug("openai", "req=%s reason=%s msg=\"refused\"", s->name, reason_name(reason));
-    router_metrics_ended(s->api->metrics, s->model, reason);
+    note_refused(s, reason);
     openai_reply_error(s->exchange, s->name, reason, refusal->param, refusal->err.text);
     for (size_t i = 0; i < s->made; i++)
         request_destroy(s->requests[i]);

@@ -5,12 +5,15 @@
 #include "common/cli/cmd_bench_prefix_cache.h"
 #include "common/cli/cmd_bench_schedule.h"
 #include "common/cli/cmd_bench_transfer.h"
+#include "common/cli/cmd_chat.h"
 #include "common/cli/cmd_chat_template.h"
 #include "common/cli/cmd_generate.h"
 #include "common/cli/cmd_perplexity.h"
 #include "common/cli/cmd_quantize.h"
 #include "common/cli/cmd_status.h"
 #include "common/cli/cmd_tokenize.h"
+#include "common/cli/cmd_top.h"
+#include "common/cli/cmd_trace.h"
 #include "common/cli/cmd_up.h"
 
 #include <stdio.h>
@@ -26,7 +29,10 @@ static int cmd_bench(int argc, char **argv);
 static const struct command commands[] = {
     {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
     {"generate", "ask the cluster for text", cmd_generate},
+    {"chat", "talk with the cluster's model", cmd_chat},
     {"status", "show the cluster's workers", cmd_status},
+    {"top", "watch workers, queues, tokens a second, TTFT and TPOT", cmd_top},
+    {"trace", "show where one request spent its time", cmd_trace},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
     {"chat-template", "the prompt that a chat request becomes", cmd_chat_template},

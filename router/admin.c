@@ -206,11 +206,8 @@ static void on_trace(void *context, struct http_exchange *exchange)
 }
 
 const struct http_route admin_routes[ADMIN_ROUTES] = {
-    {"/metrics", HTTP_GET, on_metrics},
-    {"/healthz", HTTP_GET, on_health},
-    {"/status", HTTP_GET, on_status},
-    {"/", HTTP_GET, on_page},
-    {"/traces", HTTP_GET, on_traces},
-    {"/trace", HTTP_GET, on_trace},
+    {"/metrics", HTTP_GET, on_metrics}, {"/healthz", HTTP_GET, on_health},
+    {"/status", HTTP_GET, on_status},   {"/", HTTP_GET, on_page},
+    {"/traces", HTTP_GET, on_traces},   {"/trace", HTTP_GET, on_trace},
     {"/trace/*", HTTP_GET, on_trace},
 };

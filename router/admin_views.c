@@ -54,7 +54,8 @@ void admin_views_trace(struct trace_ring *traces, struct http_exchange *exchange
     struct http_reply reply;
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
     const char *path = http_exchange_path(exchange);
-    const char *id = strncmp(path, TRACE_PATH, strlen(TRACE_PATH)) ? NULL : path + strlen(TRACE_PATH);
+    const char *id =
+        strncmp(path, TRACE_PATH, strlen(TRACE_PATH)) ? NULL : path + strlen(TRACE_PATH);
     struct request_trace *trace = malloc(sizeof *trace);
     bool known = trace && (id ? trace_ring_find(traces, id, asked_choice(exchange), trace)
                               : trace_ring_newest(traces, trace, 1) == 1);

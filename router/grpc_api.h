@@ -14,8 +14,8 @@ struct grpc_api {
     const struct served_models *models;
     struct status_board *board;
     struct router_metrics *metrics;
-    uint64_t default_deadline_us; /* of requests that come without one; 0: none */
-    size_t client_buffer_bytes;   /* unsent bytes of a call */
+    uint64_t default_deadline_us;  /* of requests that come without one; 0: none */
+    size_t client_buffer_bytes;    /* unsent bytes of a call */
     struct access_log *access_log; /* NULL: none */
 };
 

@@ -81,7 +81,7 @@ struct request_source {
     const struct tokenizer *tokenizer;
     const uint32_t *prompt;
     size_t prompt_count;
-    struct request_client client; /* a reference is taken */
+    struct request_client client;                /* a reference is taken */
     const char *model_name, *peer, *traceparent; /* of its trace; NULL: not known */
     bool once;
     uint64_t arrival_us, deadline_us;

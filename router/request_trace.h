@@ -55,7 +55,8 @@ struct request_trace {
     char name[129];       /* the client's request_id, or the one minted for it */
     char traceparent[56]; /* the client's, as it came: of a trace that this request is a part of */
     char model[128], tenant[TRACE_NAME_BYTES], peer[TRACE_NAME_BYTES];
-    uint32_t choice; /* of the answers that were asked for, from 0 on: each has a trace of its own */
+    uint32_t
+        choice; /* of the answers that were asked for, from 0 on: each has a trace of its own */
     uint32_t prompt_tokens, max_tokens, tokens;
     uint32_t prefills; /* times that its prompt was computed */
     uint64_t arrival_us, dispatched_us, first_us, second_us, last_us, ended_us;

@@ -85,7 +85,8 @@ static void create_times(struct router_metrics *m, const char *model, struct mod
 {
     of->queue_seconds =
         seconds(m, model, "baton_request_queue_time_seconds", "Arrival to the first dispatch");
-    of->ttft_seconds = seconds(m, model, "baton_time_to_first_token_seconds", "Arrival to the first token");
+    of->ttft_seconds =
+        seconds(m, model, "baton_time_to_first_token_seconds", "Arrival to the first token");
     of->tpot_seconds = seconds(m, model, "baton_request_time_per_output_token_seconds",
                                "Mean time per token after the first, of one request");
     of->token_1_to_2_seconds = seconds(m, model, "baton_router_token_1_to_2_seconds",

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/domain/sampling.h"
+#include "common/json/json_quote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +28,13 @@ void chat_init(struct chat *chat)
 {
     memset(chat, 0, sizeof *chat);
     str_init(&chat->transcript, CHAT_MAX_TRANSCRIPT_BYTES);
+    str_init(&chat->system, CHAT_MAX_SYSTEM_BYTES);
 }
 
 void chat_deinit(struct chat *chat)
 {
     str_deinit(&chat->transcript);
+    str_deinit(&chat->system);
 }
 
 /* --- options --- */
@@ -102,10 +105,11 @@ static void help(struct chat *chat, const char *rest, struct str *say)
     (void)chat;
     (void)rest;
     str_add(say, "  /help         this\n"
-                 "  /show         the transcript: what the model is given next, to the byte\n"
+                 "  /show         the transcript\n"
                  "  /reset        forget the transcript\n"
                  "  /undo         forget the last turn\n"
                  "  /retry        forget the last answer, and ask for it again\n"
+                 "  /system TEXT  what the model is told before all turns; without TEXT: nothing\n"
                  "  /set          what the next answer is drawn with:\n");
     for (int i = 0; i < CHAT_OPTIONS; i++)
         str_addf(say, "  /%-12s NUMBER   %s\n", options[i].name, options[i].help);
@@ -147,6 +151,23 @@ static void show(struct chat *chat, const char *rest, struct str *say)
         str_add(say, chat->transcript.length ? "\n" : "The transcript is empty.\n");
 }
 
+static void set_system(struct chat *chat, const char *rest, struct str *say)
+{
+    if (!chat->templated) {
+        str_add(say, "/system is for models with a chat template: here the transcript is all.\n");
+        return;
+    }
+    str_clear(&chat->system);
+    str_add(&chat->system, rest);
+    if (chat->system.truncated) {
+        str_clear(&chat->system);
+        str_addf(say, "A system text has at most %u bytes; there is none now.\n",
+                 CHAT_MAX_SYSTEM_BYTES);
+    } else {
+        str_add(say, *rest ? "The system text is set.\n" : "There is no system text now.\n");
+    }
+}
+
 static void set(struct chat *chat, const char *rest, struct str *say)
 {
     (void)rest;
@@ -169,8 +190,8 @@ static void stop(struct chat *chat, const char *rest, struct str *say)
 static const struct {
     const char *name;
     void (*run)(struct chat *chat, const char *rest, struct str *say);
-} commands[] = {{"help", help}, {"reset", reset}, {"undo", undo},
-                {"show", show}, {"set", set},     {"stop", stop}};
+} commands[] = {{"help", help}, {"reset", reset}, {"undo", undo},        {"show", show},
+                {"set", set},   {"stop", stop},   {"system", set_system}};
 
 static void run_option(struct chat *chat, enum chat_option option, const char *rest,
                        struct str *say)
@@ -274,6 +295,43 @@ void chat_take_failure(struct chat *chat)
 
 /* --- the request --- */
 
+static void add_message(struct str *json, const char *role, const char *text, size_t length)
+{
+    bool first = json->data[json->length - 1] == '[';
+    str_addf(json, "%s{\"role\": \"%s\", \"content\": ", first ? "" : ", ", role);
+    json_quote(json, text, length);
+    str_add(json, "}");
+}
+
+/* From `begin` to `end`, without the blanks around it. */
+static void add_answer(struct str *json, const char *begin, const char *end)
+{
+    while (begin < end && strchr(" \t\r\n", *begin))
+        begin++;
+    while (end > begin && strchr(" \t\r\n", end[-1]))
+        end--;
+    add_message(json, "assistant", begin, (size_t)(end - begin));
+}
+
+void chat_messages(const struct chat *chat, struct str *json)
+{
+    const char *text = chat->transcript.data;
+    str_add(json, "{\"messages\": [");
+    if (chat->system.length)
+        add_message(json, "system", chat->system.data, chat->system.length);
+    for (size_t i = 0; i < chat->turn_count; i++) {
+        bool last = i + 1 == chat->turn_count;
+        const char *begin = text + chat->turns[i];
+        const char *end = text + (last ? chat->transcript.length : chat->turns[i + 1]);
+        const char *feed = memchr(begin, '\n', (size_t)(end - begin));
+        ASSERT(feed); /* of the line that began the turn */
+        add_message(json, "user", begin, (size_t)(feed - begin));
+        if (!last || feed + 1 < end)
+            add_answer(json, feed + 1, end);
+    }
+    str_add(json, "]}");
+}
+
 #define SET(option, field, type, PRESENCE)                                                         \
     do {                                                                                           \
         if (chat->given[option]) {                                                                 \
@@ -296,7 +354,24 @@ static Baton__V1__Sampling *make_sampling(const struct chat *chat, struct arena 
     return sampling;
 }
 
-Baton__V1__GenerateRequest *chat_request(struct chat *chat, struct arena *arena)
+static void set_input(Baton__V1__GenerateRequest *request, const struct chat *chat, uint32_t *ids,
+                      size_t id_count, struct arena *arena)
+{
+    if (!ids) {
+        request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
+        request->text = chat->transcript.data;
+        return;
+    }
+    request->token_ids = arena_take(arena, sizeof *request->token_ids);
+    ASSERT(request->token_ids);
+    baton__v1__token_ids__init(request->token_ids);
+    request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
+    request->token_ids->ids = ids;
+    request->token_ids->n_ids = id_count;
+}
+
+Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_t id_count,
+                                         struct arena *arena)
 {
     Baton__V1__GenerateRequest *request = arena_take(arena, sizeof *request);
     Baton__V1__Stop *stops = arena_take(arena, sizeof *stops);
@@ -313,8 +388,7 @@ Baton__V1__GenerateRequest *chat_request(struct chat *chat, struct arena *arena)
     output->return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
     output->return_timing = true;
     request->model = chat->model;
-    request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
-    request->text = chat->transcript.data;
+    set_input(request, chat, ids, id_count, arena);
     request->sampling = make_sampling(chat, arena);
     request->stop = stops;
     request->output = output;

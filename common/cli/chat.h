@@ -1,7 +1,8 @@
 /* A conversation with a model: what is said, what the next request is made of, and the /commands. PURE.
  *
- * Without a chat template the transcript is plain text, and nothing but what is seen: each line of the user and its line feed, and behind it the
- * model's continuation, as the model gave it. The whole of it is the prompt of the next turn. */
+ * The transcript is plain text, and nothing but what is seen: each line of the user and its line feed, and behind it the model's answer, as
+ * the model gave it. Without a chat template the whole of it is the prompt of the next turn; with one (chat_render.h) its turns are
+ * messages. */
 #ifndef BATON_CLI_CHAT_H
 #define BATON_CLI_CHAT_H
 
@@ -13,6 +14,7 @@
 
 #define CHAT_MAX_TRANSCRIPT_BYTES (4u << 20) /* as the server takes text */
 #define CHAT_MAX_TURNS            1000
+#define CHAT_MAX_SYSTEM_BYTES     16384
 #define CHAT_MAX_STOPS            4
 #define CHAT_MAX_STOP_BYTES       64
 
@@ -27,6 +29,8 @@ enum chat_option {
 };
 
 struct chat {
+    bool templated;    /* set by the owner, before the first line */
+    struct str system; /* text; only with a template */
     struct str transcript;
     size_t turn_count;
     size_t turns[CHAT_MAX_TURNS]; /* where each begins in the transcript */
@@ -58,7 +62,12 @@ void chat_take_answer(struct chat *chat, const char *text, size_t length);
 /* There was none: the turn is taken back. */
 void chat_take_failure(struct chat *chat);
 
-/* The next request; its memory is the arena's, and the chat's. */
-Baton__V1__GenerateRequest *chat_request(struct chat *chat, struct arena *arena);
+/* {"messages": [...]}: the system's text, and the turns; of each answer without the blanks around it. The last turn is the user's, where an
+ * answer is due. */
+void chat_messages(const struct chat *chat, struct str *json);
+
+/* The next request; its memory is the arena's, the chat's and that of `ids`: the prompt, or NULL: the transcript is. */
+Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_t id_count,
+                                         struct arena *arena);
 
 #endif

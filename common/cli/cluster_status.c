@@ -69,7 +69,9 @@ static enum status read_model(const struct json_value *object, const char *name,
     TRY(get_text(object, name, false, model->name, sizeof model->name, err));
     TRY(get_text(object, "numerics", false, model->numerics, sizeof model->numerics, err));
     TRY(get_count(object, "queue", &model->queue, err));
-    return get_count(object, "running", &model->running, err);
+    TRY(get_count(object, "running", &model->running, err));
+    TRY(get_count(object, "prompt_tokens", &model->prompt_tokens, err));
+    return get_count(object, "tokens", &model->tokens, err);
 }
 
 static enum status read_models(const struct json_value *root, struct cluster_status *status,

@@ -38,7 +38,8 @@ struct status_figure {
 
 struct model_status {
     char name[128], numerics[64]; /* numerics: of its first worker; "": it has none */
-    int64_t queue, running;
+    int64_t queue, running, prompt_tokens,
+        tokens; /* tokens: of all its requests since the router started */
 };
 
 /* Registered lately, and not taken in. */

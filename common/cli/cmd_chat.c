@@ -2,7 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
-#include "common/cli/chat.h"
+#include "common/cli/chat_render.h"
 #include "common/cli/cluster_file.h"
 #include "common/cli/generate_answer.h"
 #include "common/cli/generate_call.h"
@@ -23,7 +23,8 @@
 #define MAX_SAY_BYTES     (5u << 20)
 
 struct settings {
-    char server[128], model[128];
+    char server[128], model[128], model_dir[1024];
+    bool plain;
     struct config_list stop;
     uint32_t max_tokens;
     uint64_t seed, timeout_us;
@@ -36,6 +37,11 @@ static const struct config_setting settings_table[] = {
      .check = rpc_check_target},
     {"model", CONFIG_STRING, AT(model), "", .value = "NAME",
      .help = "Name of the model; empty: the only one", .flag_only = true},
+    {"model-dir", CONFIG_STRING, AT(model_dir), "", .value = "DIR",
+     .help = "Folder of the model, whose chat template and tokenizer make the prompts; empty: "
+             "the one that `baton up` was given"},
+    {"plain", CONFIG_BOOL, AT(plain), "false",
+     .help = "No chat template: the model goes on from the transcript as it stands"},
     {"max-tokens", CONFIG_U64, AT(max_tokens), "128", "1", "1048576", .unit = "tokens",
      .help = "Length of an answer at most"},
     {"seed", CONFIG_U64, AT(seed), NULL,
@@ -56,6 +62,8 @@ static const struct config_program program = {
 struct talk {
     struct settings settings;
     struct chat chat;
+    struct chat_render render; /* of chat.templated */
+    struct token_ids prompt;
     struct line_reader input;
     struct str say;
     int signal_fd;
@@ -161,15 +169,25 @@ static void follow(struct talk *talk, struct turn *turn)
     }
 }
 
+static enum status send_turn(struct talk *talk, struct turn *turn, struct error *err)
+{
+    bool templated = talk->chat.templated;
+    talk->prompt.count = 0;
+    if (templated)
+        TRY(chat_render_prompt(&talk->render, &talk->chat, &talk->prompt, err));
+    Baton__V1__GenerateRequest *request = chat_request(
+        &talk->chat, templated ? talk->prompt.data : NULL, talk->prompt.count, &turn->arena);
+    return generate_call_open(talk->settings.server, request, talk->settings.timeout_us,
+                              &turn->call, err);
+}
+
 static void ask(struct talk *talk)
 {
     struct turn turn = {0};
     struct error err;
     arena_init(&turn.arena, MAX_REQUEST_BYTES);
     generate_answer_init(&turn.answer);
-    enum status status =
-        generate_call_open(talk->settings.server, chat_request(&talk->chat, &turn.arena),
-                           talk->settings.timeout_us, &turn.call, &err);
+    enum status status = send_turn(talk, &turn, &err);
     if (status == STATUS_OK) {
         follow(talk, &turn);
         generate_call_close(turn.call);
@@ -247,6 +265,23 @@ static void converse(struct talk *talk)
     }
 }
 
+/* The folder that was named must have a template; one that the cluster was started with may. */
+static enum status open_template(struct talk *talk, const struct cluster_file *cluster,
+                                 struct error *err)
+{
+    const char *named = talk->settings.model_dir;
+    const char *folder = *named ? named : cluster_file_model_dir(cluster, talk->settings.model);
+    if (!*folder)
+        return STATUS_OK;
+    enum status status = chat_render_open(folder, &talk->render, err);
+    talk->chat.templated = status == STATUS_OK;
+    if (status == STATUS_OK || *named)
+        return status;
+    if (status != STATUS_NOT_FOUND)
+        fprintf(stderr, "baton chat: no chat template is used: %s\n", err->text);
+    return STATUS_OK;
+}
+
 static enum status apply_settings(struct talk *talk, const struct config_result *result,
                                   struct error *err)
 {
@@ -258,12 +293,12 @@ static enum status apply_settings(struct talk *talk, const struct config_result 
         TRY(chat_set(chat, CHAT_SEED, (double)settings->seed, err));
     for (size_t i = 0; i < settings->stop.count; i++)
         TRY(chat_add_stop(chat, settings->stop.items[i], err));
-    if (*settings->server)
-        return STATUS_OK;
-    struct cluster_file cluster;
-    TRY(cluster_file_find("--server", &cluster, err));
-    str_copy(talk->settings.server, sizeof talk->settings.server, cluster.grpc);
-    return STATUS_OK;
+    struct cluster_file cluster = {0};
+    if (!*settings->server) {
+        TRY(cluster_file_find("--server", &cluster, err));
+        str_copy(talk->settings.server, sizeof talk->settings.server, cluster.grpc);
+    }
+    return settings->plain ? STATUS_OK : open_template(talk, &cluster, err);
 }
 
 /* Before threads start, so that none of them takes one. */
@@ -283,10 +318,14 @@ static enum status take_signals(struct talk *talk, struct error *err)
 
 static void greet(const struct talk *talk)
 {
-    if (talk->interactive)
+    if (!talk->interactive)
+        return;
+    if (talk->chat.templated)
+        printf("Prompts are made by the model's chat template (--plain: none).");
+    else
         printf("No chat template is used: the model goes on from the transcript, which is your "
-               "lines and its answers\nas they stand (/show). /help lists commands, Ctrl-C stops "
-               "an answer, Ctrl-D ends.\n");
+               "lines and its answers\nas they stand (/show).");
+    printf(" /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n");
 }
 
 int cmd_chat(int argc, char **argv)
@@ -304,6 +343,7 @@ int cmd_chat(int argc, char **argv)
     talk->interactive = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     talk->color = terminal_color();
     chat_init(&talk->chat);
+    token_ids_init(&talk->prompt, CHAT_RENDER_MAX_IDS);
     line_reader_init(&talk->input, STDIN_FILENO);
     str_init(&talk->say, MAX_SAY_BYTES);
     enum status status = apply_settings(talk, &result, &err);
@@ -320,6 +360,8 @@ int cmd_chat(int argc, char **argv)
         close(talk->signal_fd);
     str_deinit(&talk->say);
     line_reader_deinit(&talk->input);
+    chat_render_close(&talk->render);
+    token_ids_deinit(&talk->prompt);
     chat_deinit(&talk->chat);
     free(talk);
     return code;

@@ -18,7 +18,7 @@
 struct settings {
     char http[128];
     bool json, last;
-    uint32_t columns;
+    uint32_t choice, columns;
     uint64_t timeout_us;
 };
 
@@ -29,6 +29,8 @@ static const struct config_setting settings_table[] = {
      .check = rpc_check_target},
     {"last", CONFIG_BOOL, AT(last), "false",
      .help = "The request that came last, not one by its id"},
+    {"choice", CONFIG_U64, AT(choice), "0", "0", "15",
+     .help = "Which of the answers, where the request asked for several: 1 is the second"},
     {"json", CONFIG_BOOL, AT(json), "false",
      .help = "The router's own JSON instead of the timeline"},
     {"columns", CONFIG_U64, AT(columns), "0", "0", "400",
@@ -46,7 +48,7 @@ static const struct config_program program = {
     .max_positionals = 1,
 };
 
-static void make_path(const char *id, struct str *path)
+static void make_path(const char *id, uint32_t choice, struct str *path)
 {
     str_add(path, id ? "/trace/" : "/trace");
     for (; id && *id; id++) {
@@ -54,6 +56,8 @@ static void make_path(const char *id, struct str *path)
                      (*id >= '0' && *id <= '9') || strchr("-_.", *id);
         str_addf(path, plain ? "%c" : "%%%02X", (unsigned char)*id);
     }
+    if (choice)
+        str_addf(path, "?choice=%u", choice);
 }
 
 static enum status fetch(const struct settings *settings, const char *id, struct str *text,
@@ -66,7 +70,7 @@ static enum status fetch(const struct settings *settings, const char *id, struct
         TRY(cluster_file_find("--http", &file, err));
     struct str path;
     str_init(&path, MAX_TARGET_BYTES);
-    make_path(id, &path);
+    make_path(id, settings->choice, &path);
     enum status status = path.truncated
                              ? error_set(err, STATUS_NOT_FOUND, "no request has so long an id")
                              : http_get(file.http, path.data, settings->timeout_us, text, err);

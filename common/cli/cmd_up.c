@@ -210,6 +210,20 @@ static enum status start_all(struct up *up, struct error *err)
     return wait_registered(up, deadline_us, err);
 }
 
+/* Other commands run in other folders. A path that has no room is left out. */
+static void describe_models(const struct up *up, struct model_list *models)
+{
+    const struct model_list *list = &up->settings.list;
+    models->count = list->count;
+    for (size_t i = 0; i < list->count; i++) {
+        char *path = realpath(list->items[i].dir, NULL);
+        str_copy(models->items[i].name, sizeof models->items[i].name, up->models[i].name);
+        if (!path || !str_copy(models->items[i].dir, sizeof models->items[i].dir, path))
+            *models->items[i].dir = 0;
+        free(path);
+    }
+}
+
 static struct cluster_file describe(const struct up *up)
 {
     const struct cluster_member *router = &up->cluster.processes[0].member;
@@ -219,6 +233,7 @@ static struct cluster_file describe(const struct up *up)
     str_copy(file.logs, sizeof file.logs, up->log_dir);
     for (size_t i = 0; i < up->cluster.count; i++)
         file.members[i] = up->cluster.processes[i].member;
+    describe_models(up, &file.models);
     return file;
 }
 

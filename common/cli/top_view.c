@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HEAD_LINES  7
+#define HEAD_LINES  7 /* and the last one, of those that have no room */
 #define BAR_COLUMNS 10
 
 /* A second of what was counted between two looks; "-": not known (the counter began anew). */
@@ -38,14 +38,19 @@ static const struct worker_status *same_worker(const struct top_look *before,
 static void print_head(const struct top_look *before, const struct top_look *now, struct str *out)
 {
     const struct cluster_status *status = &now->status;
-    char model[128], in[24], generated[24];
-    terminal_word(*status->model ? status->model : "-", model, sizeof model);
+    char model[128] = "", in[24], generated[24];
     describe_rate(before, now, before ? before->status.prompt_tokens : 0, status->prompt_tokens, in,
                   sizeof in);
     describe_rate(before, now, before ? before->status.tokens : 0, status->tokens, generated,
                   sizeof generated);
-    str_addf(out, "model %.28s   workers %zu of %zu up   queue %" PRId64 "   running %" PRId64 "\n",
-             model, cluster_status_up(status), status->count, status->queue, status->running);
+    if (status->model_count == 1)
+        terminal_word(status->models[0].name, model, sizeof model);
+    if (status->model_count > 1)
+        str_addf(out, "models %zu", status->model_count);
+    else
+        str_addf(out, "model %.28s", *model ? model : "-");
+    str_addf(out, "   workers %zu of %zu up   queue %" PRId64 "   running %" PRId64 "\n",
+             cluster_status_up(status), status->count, status->queue, status->running);
     str_addf(out, "tokens/s   prompt %s   generated %s\n", in, generated);
 }
 
@@ -111,20 +116,56 @@ static void print_worker(const struct top_look *before, const struct top_look *n
     str_addf(out, " %7.7s %7.7s %.5s\n", in, generated, lane);
 }
 
+/* A line for each of several, above its workers and in their columns. */
+static void print_model(const struct top_look *before, const struct top_look *now, size_t index,
+                        struct str *out)
+{
+    const struct model_status *model = &now->status.models[index];
+    const struct model_status *was = before ? &before->status.models[index] : NULL;
+    char name[128], in[24], generated[24];
+    bool same = was && !strcmp(was->name, model->name);
+    terminal_word(model->name, name, sizeof name);
+    describe_rate(same ? before : NULL, now, same ? was->prompt_tokens : 0, model->prompt_tokens,
+                  in, sizeof in);
+    describe_rate(same ? before : NULL, now, same ? was->tokens : 0, model->tokens, generated,
+                  sizeof generated);
+    str_addf(out, "%-31.31s %5" PRId64 " %4" PRId64 " %*s %7.7s %7.7s\n", name, model->queue,
+             model->running, BAR_COLUMNS + 5, "", in, generated);
+}
+
+/* The workers of one model, or all. Shown ones are counted, to `room` at most. */
+static void print_workers(const struct top_look *before, const struct top_look *now,
+                          const char *model, size_t room, size_t *shown, bool color,
+                          struct str *out)
+{
+    for (size_t i = 0; i < now->status.count && *shown < room; i++) {
+        const struct worker_status *worker = &now->status.workers[i];
+        if (model && strcmp(worker->model, model))
+            continue;
+        print_worker(before, now, worker, color, out);
+        ++*shown;
+    }
+}
+
 void top_view_print(const struct top_look *before, const struct top_look *now, unsigned lines,
                     bool color, struct str *out)
 {
     const struct cluster_status *status = &now->status;
+    size_t several = status->model_count > 1 ? status->model_count : 0, shown = 0;
+    size_t taken = HEAD_LINES + several, room = !lines          ? SIZE_MAX
+                                                : lines > taken ? lines - taken
+                                                                : 1;
     print_head(before, now, out);
     print_window(status, out);
     str_addf(out, "%s%-14s %-7s %-8s %5s %4s %-15s %7s %7s %s%s\n", color ? "\033[1m" : "",
              "WORKER", "ROLE", "STATE", "QUEUE", "RUN", "KV BLOCKS HELD", "IN/S", "OUT/S", "LANE",
              color ? "\033[0m" : "");
-    size_t shown = status->count, room = lines > HEAD_LINES ? lines - HEAD_LINES : 1;
-    if (lines && shown > room)
-        shown = room;
-    for (size_t i = 0; i < shown; i++)
-        print_worker(before, now, &status->workers[i], color, out);
+    for (size_t i = 0; i < several; i++) {
+        print_model(before, now, i, out);
+        print_workers(before, now, status->models[i].name, room, &shown, color, out);
+    }
+    if (!several)
+        print_workers(before, now, NULL, room, &shown, color, out);
     if (shown < status->count)
         str_addf(out, "and %zu more\n", status->count - shown);
 }

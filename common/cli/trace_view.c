@@ -198,6 +198,7 @@ static enum status read_root(struct trace_view *view, const struct json_value *r
     TRY(read_count(root, "tokens", &view->tokens, err));
     TRY(read_count(root, "attempt_count", &view->attempts, err));
     TRY(read_count(root, "prefills", &view->prefills, err));
+    TRY(read_count(root, "choice", &view->choice, err));
     return read_times(view, root, err);
 }
 
@@ -222,7 +223,10 @@ static void print_head(const struct trace_view *view, struct str *out)
     struct tm utc;
     gmtime_r(&seconds, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &utc);
-    str_addf(out, "request %s\n", view->id);
+    str_addf(out, "request %s", view->id);
+    if (view->choice)
+        str_addf(out, ", choice %" PRId64, view->choice);
+    str_add(out, "\n");
     str_addf(out, "  %s%s%s   %" PRId64 " + %" PRId64 " tokens", view->status,
              *view->finish ? ", " : "", view->finish, view->prompt_tokens, view->tokens);
     str_addf(out, "   model %s\n  arrived %s.%03" PRId64 " UTC", *view->model ? view->model : "-",

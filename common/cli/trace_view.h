@@ -22,7 +22,7 @@ struct trace_bar {
 
 struct trace_view {
     char id[160], model[128], tenant[64], peer[64], status[40], finish[24];
-    int64_t arrived_unix_ms, prompt_tokens, tokens, attempts, prefills;
+    int64_t arrived_unix_ms, prompt_tokens, tokens, attempts, prefills, choice;
     double ttft_ms, second_ms, tpot_ms, longest_gap_ms, total_ms; /* below 0: not there */
     int64_t longest_gap_token;
     size_t bar_count;

@@ -44,15 +44,18 @@ static void print_examples(const struct up_ready *ready)
                    ? "\"Once upon a time\""
                    : "--prompt-ids 1,2,3   (the model has no tokenizer)");
     }
-    printf("\nCtrl-C drains and stops.\n");
+    printf("  %s/baton chat%s%s\n  %s/baton top\n\nCtrl-C drains and stops.\n", ready->bin_dir,
+           list->count > 1 ? " --model " : "", list->count > 1 ? ready->models[0].name : "",
+           ready->bin_dir);
 }
 
 void up_ready_print(const struct up_ready *ready)
 {
     const struct cluster_file *file = ready->file;
     print_models(ready);
-    printf("  gRPC       %s\n  HTTP       http://%s/status, /metrics, /healthz\n", file->grpc,
-           file->http);
+    printf("  gRPC       %s\n  HTTP       http://%s/  (status page; /status, /traces, /metrics, "
+           "/healthz)\n",
+           file->grpc, file->http);
     for (size_t i = 1; i < file->count; i++)
         printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,
                (int)file->members[i].pid);

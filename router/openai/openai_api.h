@@ -17,7 +17,7 @@ struct openai_api {
     struct router_metrics *metrics;
     struct status_board *board;
     struct access_log *access_log; /* NULL: none */
-    uint64_t default_deadline_us; /* of requests that come without
+    uint64_t default_deadline_us;  /* of requests that come without
                                    x-request-timeout-ms; 0: none */
     size_t max_body_bytes;
     size_t max_answer_bytes; /* of one object */

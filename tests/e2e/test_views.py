@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 
+import front
 from client import request
 from harness import BATON, GOLDEN, SHAKESPEARE, TOP, failpoint, wait_until
 
@@ -112,6 +113,36 @@ def test_what_is_refused_is_logged_and_the_file_is_opened_again(start_cluster, c
     assert "prompt=" not in log.read_text()
 
 
+def logged(log, count):
+    """The lines of an access log, once there are that many, as dictionaries."""
+    lines = wait_until(f"{count} lines are logged", lambda: (lambda found: found if len(found) >= count else None)(log.read_text().splitlines()), 10)
+    return [dict(word.split("=", 1) for word in line.split(" ")) for line in lines]
+
+
+def test_requests_of_the_http_door_are_seen_as_well(start_cluster, tmp_path):
+    log = tmp_path / "access.log"
+    cluster = start_cluster(model=SHAKESPEARE, settings={**front.SETTINGS, "access-log": log})
+    door = front.Front(cluster)
+    answer = door.complete("ROMEO:", {"X-Request-Id": "o1"}, max_tokens=4, n=2, stream=True, ignore_eos=True)
+    assert answer.status == 200 and answer.frames
+    for choice in (0, 1):
+        trace = ended_trace(cluster, f"o1?choice={choice}")
+        assert (trace["id"], trace["choice"], trace["status"], trace["tokens"], trace["model"]) == ("o1", choice, "ok", 4, cluster.status()["model"])
+        assert trace["attempts"][-1]["decode_worker"] == "decode-0" and re.fullmatch(r"127\.0\.0\.1:\d+", trace["peer"])
+    assert "request o1, choice 1" in cluster.command("trace", "o1", "--choice", "1").stdout
+    assert cluster.command("trace", "o1", "--choice", "2").returncode == 1
+    assert [(line["req"], line.get("choice"), line["status"], line["tokens"]) for line in sorted(logged(log, 2), key=lambda line: line.get("choice", ""))] == \
+        [("o1", None, "ok", "4"), ("o1", "1", "ok", "4")]
+    assert cluster.total("router", "baton_prompt_tokens_total") == trace["prompt_tokens"], "it is one prompt"
+
+    assert door.complete("a", {"X-Request-Id": "o2"}, max_tokens=-1).status == 400
+    assert door.complete("a", {"X-Request-Id": "o3"}, model="nobody").status == 404
+    assert door.ask("/nowhere").status == 404
+    refused = logged(log, 5)[2:]
+    assert [(line.get("req"), line["status"]) for line in refused] == [("o2", refused[0]["status"]), ("o3", "model_not_found"), (None, "not_found")]
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+", line["peer"]) for line in refused) and "model" not in refused[1]
+
+
 # ---------------------------------------------------------------------------------------------------------------- figures
 
 
@@ -135,23 +166,40 @@ def test_every_metric_of_the_dashboard_and_the_rules_is_there(start_cluster, con
         assert all(re.search(rf"^# HELP {name} \S", page, re.M) for name, _ in families)
 
 
+def workers_pages(cluster):
+    return [urllib.request.urlopen(f"http://{p['metrics']}/metrics", timeout=10).read().decode() for p in cluster.processes.values() if p["role"] != "router"]
+
+
 def test_the_figures_of_requests(start_cluster, connect):
     cluster = start_cluster(model=GOLDEN / "llama-wide")
     client = connect(cluster)
     for _ in range(3):
         client.generate(PROMPT, max_tokens=5, ignore_eos=True)
-    seen = wait_until("all have ended", lambda: (lambda m: m if m["baton_request_generation_tokens_count"] == 3 else None)(cluster.metrics("router")), 10)
-    assert seen["baton_prompt_tokens_total"] == 300 and seen["baton_generation_tokens_total"] == 15
-    assert seen["baton_inter_token_latency_seconds_count"] == 12
-    assert seen['baton_request_success_total{finished_reason="max_tokens"}'] == 3
-    assert seen["baton_time_to_first_token_seconds_count"] == seen["baton_request_queue_time_seconds_count"] == 3
-    assert seen["baton_request_prompt_tokens_sum"] == 300
+    figure = lambda name, **labels: cluster.total("router", name, model_name="llama-wide", **labels)  # noqa: E731
+    wait_until("all have ended", lambda: figure("baton_request_generation_tokens_count") == 3, 10)
+    assert figure("baton_prompt_tokens_total") == 300 and figure("baton_generation_tokens_total") == 15
+    assert figure("baton_inter_token_latency_seconds_count") == 12
+    assert figure("baton_request_success_total", finished_reason="max_tokens") == 3
+    assert figure("baton_time_to_first_token_seconds_count") == figure("baton_request_queue_time_seconds_count") == 3
+    assert figure("baton_request_prompt_tokens_sum") == 300
     usage = cluster.metrics("decode-0")["baton_kv_cache_usage_perc"]
     assert 0 <= usage <= 1
     status = cluster.status()
     assert status["tokens"] == 15 and status["window"]["ttft"]["count"] == 3 and status["window"]["ttft"]["p50_ms"] > 0
     workers = lambda: cluster.status()["workers"]  # noqa: E731: they are shown with the next report of load
     wait_until("both tell what they did", lambda: sum(w["tokens"] for w in workers()) == 15 and sum(w["prompt_tokens"] for w in workers()) == 300, 10)
+
+
+def test_each_of_several_models_has_its_figures(start_cluster, connect):
+    cluster = start_cluster(model=["words=" + str(SHAKESPEARE), GOLDEN / "llama-wide"])
+    connect(cluster).generate(PROMPT, model="llama-wide", max_tokens=5, ignore_eos=True)
+    count = lambda name: cluster.total("router", "baton_request_prompt_tokens_count", model_name=name)  # noqa: E731
+    wait_until("it has ended", lambda: (count("llama-wide"), count("words")) == (1, 0), 10)
+    assert [(m["name"], m["prompt_tokens"], m["tokens"]) for m in cluster.status()["models"]] == [("words", 0, 0), ("llama-wide", 100, 5)]
+    assert json.loads(get(cluster, "/trace")[1])["model"] == "llama-wide"
+    shown = cluster.command("top", "--once", "--interval", "100ms").stdout
+    assert "models 2   workers 4 of 4 up" in shown and re.search(r"^words .*^llama-wide ", shown, re.M | re.S), shown
+    assert {re.search(r'^baton_worker_info{model_name="(.*?)"', page, re.M).group(1) for page in workers_pages(cluster)} == {"words", "llama-wide"}
 
 
 def test_top_once(start_cluster, connect):
@@ -187,7 +235,7 @@ def test_the_status_page_is_one_file(start_cluster):
 def test_chat_without_a_terminal(start_cluster):
     cluster = start_cluster(model=SHAKESPEARE)
     script = "/temperature 0\n/max_tokens 12\nROMEO:\n/show\nand then\n/reset\nROMEO:\n/quit\nnever read\n"
-    done = subprocess.run([str(BATON), "chat"], input=script, env=cluster.environment, text=True, capture_output=True, timeout=120)
+    done = subprocess.run([str(BATON), "chat", "--plain"], input=script, env=cluster.environment, text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == ["temperature is 0 from now on.", "max_tokens is 12 from now on."] and ">" not in lines[2]
@@ -196,6 +244,24 @@ def test_chat_without_a_terminal(start_cluster):
     assert "ROMEO:\n" + alone.rstrip("\n") in done.stdout and "never read" not in done.stdout
     broken = subprocess.run([str(BATON), "chat", "--server", "127.0.0.1:1"], input="x\n", env=cluster.environment, text=True, capture_output=True, timeout=120)
     assert broken.returncode == 1 and "cannot reach a router at 127.0.0.1:1" in broken.stderr
+
+
+def test_chat_by_the_models_template(start_cluster):
+    """The prompt is what the HTTP door makes of the same messages."""
+    cluster = start_cluster(model=["words=" + str(SHAKESPEARE), GOLDEN / "llama"], settings=front.SETTINGS)
+    script = "/system Be brief.\n/temperature 0\n/max_tokens 12\nSpeak.\nAnd then?\n"
+    talk = lambda *flags: subprocess.run([str(BATON), "chat", *flags], input=script, env=cluster.environment, text=True, capture_output=True, timeout=120)  # noqa: E731
+    done = talk("--model", "words")
+    assert done.returncode == 0, done.stderr
+    messages = [{"role": "system", "content": "Be brief."}]
+    for said in ("Speak.", "And then?"):
+        messages.append({"role": "user", "content": said})
+        answer = front.Front(cluster).ask("/v1/chat/completions", {"model": "words", "messages": messages, "temperature": 0, "max_tokens": 12}).json["choices"][0]["message"]["content"]
+        assert answer.strip() in done.stdout, done.stdout
+        messages.append({"role": "assistant", "content": answer.strip()})
+    assert talk("--model", "words", "--server", cluster.grpc, "--model-dir", SHAKESPEARE).stdout == done.stdout, "the folder may be named"
+    wrong = talk("--model", "words", "--model-dir", GOLDEN / "llama")
+    assert wrong.returncode == 1 and "no chat template, neither" in wrong.stderr, wrong.stderr
 
 
 class Terminal:
@@ -219,7 +285,7 @@ class Terminal:
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):
     cluster = start_cluster(model=SHAKESPEARE)
-    terminal = Terminal(cluster, "chat", "--max-tokens", "1900")
+    terminal = Terminal(cluster, "chat", "--plain", "--max-tokens", "1900")
     terminal.read_until(r"/help lists commands.*> $")
     terminal.type("KING RICHARD:\n")
     terminal.read_until(r"KING RICHARD:\s+\S+ ")

@@ -1,5 +1,5 @@
 /* chat: the transcript to the byte, commands, options, and the request that they make. */
-#include "common/cli/chat.h"
+#include "common/cli/chat_render.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,7 +138,7 @@ static void test_the_request(void **state)
     assert_int_equal(line(f, "x"), CHAT_ASK);
     line(f, "/temperature 0.25");
     line(f, "/stop two words");
-    Baton__V1__GenerateRequest *request = chat_request(&f->chat, &arena);
+    Baton__V1__GenerateRequest *request = chat_request(&f->chat, NULL, 0, &arena);
     assert_string_equal(request->text, "x\n");
     assert_true(request->sampling->temperature == 0.25f);
     assert_int_equal(request->sampling->top_p_presence_case, 0);
@@ -157,6 +157,85 @@ static void test_the_request(void **state)
     assert_int_equal(chat_add_stop(&f->chat, longest, &err), STATUS_INVALID);
     assert_int_equal(chat_add_stop(&f->chat, longest + 1, &err), STATUS_OK);
     arena_deinit(&arena);
+}
+
+static void expect_messages(const struct fixture *f, const char *messages)
+{
+    struct str json;
+    str_init(&json, 1u << 20);
+    chat_messages(&f->chat, &json);
+    assert_string_equal(json.data, messages);
+    str_deinit(&json);
+}
+
+static void test_messages_for_a_template(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t ids[] = {7, 8};
+    struct arena arena;
+    expect_messages(f, "{\"messages\": []}");
+    assert_int_equal(line(f, "/system be brief"), CHAT_GO_ON);
+    expect_said(f, "/system is for models with a chat template");
+    f->chat.templated = true;
+    line(f, "/system be \"brief\"");
+    expect_said(f, "The system text is set.");
+    assert_int_equal(line(f, "who?"), CHAT_ASK);
+    expect_messages(f, "{\"messages\": [{\"role\": \"system\", \"content\": \"be \\\"brief\\\"\"}, "
+                       "{\"role\": \"user\", \"content\": \"who?\"}]}");
+    answer(f, "\n I, \n Romeo. \n");
+    assert_int_equal(line(f, ""), CHAT_ASK);
+    line(f, "/system");
+    expect_said(f, "There is no system text now.");
+    expect_messages(f, "{\"messages\": [{\"role\": \"user\", \"content\": \"who?\"}, {\"role\": "
+                       "\"assistant\", \"content\": \"I, \\n Romeo.\"}, {\"role\": \"user\", "
+                       "\"content\": \"\"}]}");
+    arena_init(&arena, 1u << 16);
+    const Baton__V1__GenerateRequest *request = chat_request(&f->chat, ids, 2, &arena);
+    assert_int_equal(request->input_case, BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS);
+    assert_int_equal(request->token_ids->n_ids, 2);
+    assert_int_equal(request->token_ids->ids[1], 8);
+    arena_deinit(&arena);
+}
+
+static void test_a_system_text_that_is_too_long(void **state)
+{
+    struct fixture *f = *state;
+    char text[CHAT_MAX_SYSTEM_BYTES + 16] = "/system ";
+    f->chat.templated = true;
+    memset(text + 8, 'x', CHAT_MAX_SYSTEM_BYTES);
+    line(f, text);
+    expect_said(f, "is set");
+    text[8 + CHAT_MAX_SYSTEM_BYTES] = 'x';
+    line(f, text);
+    expect_said(f, "A system text has at most 16384 bytes; there is none now.");
+    assert_int_equal(f->chat.system.length, 0);
+}
+
+/* The template alone: the shipped model's. */
+static void test_the_prompt_of_a_template(void **state)
+{
+    struct fixture *f = *state;
+    struct chat_render render = {0};
+    struct token_ids ids;
+    struct error err;
+    assert_int_equal(chat_render_open("tests/golden/models/llama", &render, &err),
+                     STATUS_NOT_FOUND);
+    if (chat_render_open("deploy/local/tiny-shakespeare", &render, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    f->chat.templated = true;
+    token_ids_init(&ids, 64);
+    assert_int_equal(line(f, "Speak."), CHAT_ASK);
+    assert_int_equal(chat_render_prompt(&render, &f->chat, &ids, &err), STATUS_OK);
+    assert_true(ids.count > 4);
+    ids.count = 0;
+    ids.limit_count = 3;
+    assert_int_equal(chat_render_prompt(&render, &f->chat, &ids, &err), STATUS_LIMIT);
+    chat_take_failure(&f->chat);
+    assert_int_equal(line(f, "\xff"), CHAT_ASK);
+    assert_int_not_equal(chat_render_prompt(&render, &f->chat, &ids, &err), STATUS_OK);
+    assert_non_null(strstr(err.text, "what was typed"));
+    token_ids_deinit(&ids);
+    chat_render_close(&render);
 }
 
 static void test_a_conversation_that_is_too_long(void **state)
@@ -186,6 +265,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_commands, begin, end),
         cmocka_unit_test_setup_teardown(test_options, begin, end),
         cmocka_unit_test_setup_teardown(test_the_request, begin, end),
+        cmocka_unit_test_setup_teardown(test_messages_for_a_template, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_system_text_that_is_too_long, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_prompt_of_a_template, begin, end),
         cmocka_unit_test_setup_teardown(test_a_conversation_that_is_too_long, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,6 +164,14 @@ static void test_the_ring_keeps_the_newest(void **state)
     assert_string_equal(newest[0].name, "r4");
     assert_string_equal(newest[2].name, "r2");
     assert_int_equal(trace_ring_newest(ring, newest, 2), 2);
+    struct request_trace other = begun("r4");
+    other.choice = 1;
+    trace_ring_put(ring, &other);
+    assert_true(trace_ring_find(ring, "r4", 0, &found));
+    assert_int_equal(found.choice, 0);
+    assert_true(trace_ring_find(ring, "r4", 1, &found));
+    assert_int_equal(found.choice, 1);
+    assert_false(trace_ring_find(ring, "r4", 2, &found));
     trace_ring_destroy(ring);
 }
 
@@ -276,12 +284,14 @@ static void test_a_line(void **state)
 {
     (void)state;
     struct request_trace trace = answered("r1");
+    trace.choice = 2;
     struct str line;
     str_init(&line, ACCESS_LINE_MAX_BYTES);
     access_line_ended(&trace, 1709210096789000u, &line); /* of a leap day */
     assert_string_equal(
         line.data,
-        "ts=2024-02-29T12:34:56.789Z req=r1 model=llama tenant= peer=ipv4:127.0.0.1:4242 status=ok "
+        "ts=2024-02-29T12:34:56.789Z req=r1 choice=2 model=llama tenant= peer=ipv4:127.0.0.1:4242 "
+        "status=ok "
         "finish=max_tokens prompt_tokens=12 tokens=3 queue_ms=0.100 prefill_ms=9.400 ttft_ms=9.500 "
         "tpot_ms=2.000 token_1_to_2_ms=3.000 longest_gap_ms=3.000 decode_ms=4.000 total_ms=13.600 "
         "attempts=1 prefills=1 cached_tokens=4 chunks=2 handoff_ms=5.000 lane=shm kv_bytes=4096 "
@@ -307,6 +317,15 @@ static void test_a_line_of_one_that_was_never_placed(void **state)
         1000000, &line);
     assert_string_equal(line.data,
                         "ts=1970-01-01T00:00:01.000Z peer=ipv4:1.2.3.4:5 status=malformed\n");
+    str_clear(&line);
+    access_line_refused(&(struct access_line_refusal){.reason = "overloaded",
+                                                      .name = "r 1",
+                                                      .model = "llama",
+                                                      .tenant = "a",
+                                                      .peer = "1.2.3.4:5"},
+                        1000000, &line);
+    assert_string_equal(line.data, "ts=1970-01-01T00:00:01.000Z req=r?1 model=llama tenant=a "
+                                   "peer=1.2.3.4:5 status=overloaded\n");
     str_deinit(&line);
 }
 

@@ -85,7 +85,7 @@ static void test_a_timeline(void **state)
 static void test_a_request_that_waits(void **state)
 {
     (void)state;
-    static const char waits[] = "{\"id\": \"r\\u001b[2J\", \"status\": \"running\", "
+    static const char waits[] = "{\"id\": \"r\\u001b[2J\", \"choice\": 2, \"status\": \"running\", "
                                 "\"arrived_unix_ms\": 0, \"age_ms\": 7.5, "
                                 "\"attempts\": []}";
     struct trace_view *view = malloc(sizeof *view);
@@ -95,7 +95,7 @@ static void test_a_request_that_waits(void **state)
     str_init(&out, 1u << 20);
     assert_int_equal(trace_view_parse(waits, strlen(waits), view, &err), STATUS_OK);
     trace_view_print(view, 80, false, &out);
-    expect_text(&out, "request r?[2J\n");
+    expect_text(&out, "request r?[2J, choice 2\n");
     expect_text(&out, "queue        router            0.00      7.50 |....");
     str_deinit(&out);
     free(view);
@@ -200,6 +200,42 @@ static void test_top(void **state)
     str_clear(&out);
     top_view_print(NULL, now, 8, true, &out); /* the first look, a small window */
     expect_text(&out, "generated -\n");
+    expect_text(&out, "and 1 more\n");
+    str_deinit(&out);
+    free(before);
+    free(now);
+}
+
+/* A line of each, in the workers' columns, with its workers below it. */
+static void test_top_of_several_models(void **state)
+{
+    (void)state;
+    struct top_look *before = look_at(1000000, 1000), *now = look_at(2000000, 1250);
+    struct str out;
+    str_init(&out, 1u << 20);
+    for (int i = 0; i < 2; i++) {
+        struct top_look *look = i ? now : before;
+        look->status.model_count = 2;
+        look->status.models[0] = (struct model_status){.name = "words", .tokens = 10};
+        look->status.models[1] = (struct model_status){
+            .name = "llama", .queue = 3, .running = 4, .tokens = i ? 1230 : 980};
+        set_worker(look, 1, "decode-1", 0);
+        str_copy(look->status.workers[0].model, 128, "llama");
+        str_copy(look->status.workers[1].model, 128, "words");
+    }
+    top_view_print(before, now, 0, false, &out);
+    expect_widths(out.data, 80);
+    expect_text(&out, "models 2   workers 2 of 2 up");
+    expect_text(&out,
+                "\nwords                               0    0                     0.0     0.0\n"
+                "decode-1 ");
+    expect_text(&out,
+                "\nllama                               3    4                     0.0     250\n"
+                "decode-0 ");
+    str_clear(&out);
+    top_view_print(NULL, now, 10, false, &out); /* room for one worker */
+    expect_text(&out, "\ndecode-1 ");
+    assert_null(strstr(out.data, "decode-0"));
     expect_text(&out, "and 1 more\n");
     str_deinit(&out);
     free(before);
@@ -337,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_traces_that_are_none),
         cmocka_unit_test(test_more_lines_than_a_timeline_has),
         cmocka_unit_test(test_top),
+        cmocka_unit_test(test_top_of_several_models),
         cmocka_unit_test(test_top_after_a_restart),
         cmocka_unit_test(test_status_with_figures),
         cmocka_unit_test(test_words_for_a_terminal),

@@ -53,7 +53,7 @@ enum status chat_render_prompt(const struct chat_render *render, const struct ch
     enum status status = json_parse(text.data, text.length, limits, &json, err);
     str_deinit(&text);
     if (status != STATUS_OK)
-        return error_prefix(err, status, "what was typed");
+        return status;
     status = render_json(render, json_root(json), ids, err);
     json_destroy(json);
     return status;

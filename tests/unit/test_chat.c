@@ -230,10 +230,6 @@ static void test_the_prompt_of_a_template(void **state)
     ids.count = 0;
     ids.limit_count = 3;
     assert_int_equal(chat_render_prompt(&render, &f->chat, &ids, &err), STATUS_LIMIT);
-    chat_take_failure(&f->chat);
-    assert_int_equal(line(f, "\xff"), CHAT_ASK);
-    assert_int_not_equal(chat_render_prompt(&render, &f->chat, &ids, &err), STATUS_OK);
-    assert_non_null(strstr(err.text, "what was typed"));
     token_ids_deinit(&ids);
     chat_render_close(&render);
 }

@@ -174,6 +174,17 @@ enum status rpc_call_add_metadata(struct rpc_call *call, const char *key, const 
     return status;
 }
 
+enum status rpc_call_add_trailer(struct rpc_call *call, const char *key, const char *value)
+{
+    ASSERT(call->is_server);
+    pthread_mutex_lock(&call->lock);
+    enum status status = call->end_wanted || call->terminal || !call->core
+                             ? STATUS_CANCELLED
+                             : header_list_add(&call->trailers, key, value);
+    pthread_mutex_unlock(&call->lock);
+    return status;
+}
+
 void rpc_call_half_close(struct rpc_call *call)
 {
     ASSERT(!call->is_server);

@@ -2,6 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/base/rng.h"
+#include "common/crypto/certificates.h"
 #include "proto/descriptors.h"
 #include "router/admin.h"
 #include "router/dispatch.h"
@@ -21,6 +22,8 @@ struct router {
     struct served_models models;
     struct router_metrics metrics;
     struct status_board board;
+    struct rpc_tls client_tls, internal_tls; /* of clients' connections, of those to workers */
+    struct access *access;
     struct membership *membership;
     struct rpc_runtime *runtime;
     struct dispatch *dispatch;
@@ -30,6 +33,7 @@ struct router {
     struct rpc_method methods[GRPC_API_METHODS + 1];
     struct rpc_bytes descriptors[2];
     struct rpc_server *server;
+    struct rpc_server *registry_server; /* NULL: `server` takes registrations */
     struct http_server *http;
     struct openai_api openai;
     struct http_server *front; /* of clients; NULL: none was asked for */
@@ -41,6 +45,41 @@ static void on_membership_changed(void *context)
 {
     const struct router *router = context;
     dispatch_membership_changed(router->dispatch);
+}
+
+/* What clients show, and what the cluster's own processes do. */
+static enum status open_access(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    const struct certificates_config tls = {
+        .name = "tls",
+        .paths = {config->tls_cert, config->tls_key, config->tls_client_ca},
+        .required = true,
+    };
+    if (*config->internal_tls.cert && !*config->registry_listen)
+        return error_set(
+            err, STATUS_INVALID,
+            "--registry-listen is missing: with --internal-tls-cert workers register at "
+            "an address of their own, apart from clients");
+    if (*config->tls_cert || *config->tls_key || *config->tls_client_ca)
+        TRY(certificates_open(&tls, &router->client_tls.certificates, err));
+    TRY(link_tls_open(&config->internal_tls, &router->internal_tls, err));
+    router_metrics_watch(&router->metrics, router->client_tls.certificates, "for=\"tls\"");
+    router_metrics_watch(&router->metrics, router->internal_tls.certificates,
+                         "for=\"internal-tls\"");
+    TRY(access_open(config->api_keys, 0, &router->access, err));
+    if (router->access && !*config->registry_listen)
+        log_warn("router",
+                 "msg=\"clients need keys, but anybody who reaches them may register as a "
+                 "worker: set registry-listen\"");
+    return STATUS_OK;
+}
+
+static void close_access(struct router *router)
+{
+    access_close(router->access);
+    link_tls_close(&router->internal_tls);
+    link_tls_close(&router->client_tls);
 }
 
 static enum status start_dispatch(struct router *router, struct error *err)
@@ -58,6 +97,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .unconfirmed_tokens = config->unconfirmed_tokens,
         .force_local_prefill = config->force_local_prefill,
         .linger_us = config->client_linger_us,
+        .tls = router->internal_tls,
         .keepalive_us = config->worker_keepalive_us,
         .incarnation = router->incarnation,
     };
@@ -81,10 +121,36 @@ static void on_late_message(void *context)
     counter_add(((struct router_metrics *)context)->late_messages, 1);
 }
 
+/* For workers alone: what clients may be told and may send has nothing to do with it. */
+static enum status start_registry(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    struct rpc_server_config server = {
+        .listen = config->registry_listen,
+        .tls = router->internal_tls,
+        .max_receive_memory_bytes = config->receive_memory_bytes,
+        .max_calls = MORE_CALLS,
+        .max_connections = MORE_CALLS,
+        .keepalive_us = config->worker_keepalive_us,
+        .first_message_us = config->message_timeout_us,
+        .late = on_late_message,
+        .late_context = &router->metrics,
+        .methods = &router->methods[GRPC_API_METHODS],
+        .method_count = 1,
+        .services = &services[1],
+        .service_count = 1,
+        .descriptors = &router->descriptors[1],
+        .descriptor_count = 1,
+    };
+    return rpc_server_start(router->runtime, &server, &router->registry_server, err);
+}
+
 static enum status start_server(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
+    bool apart = *config->registry_listen;
     router->api = (struct grpc_api){.dispatch = router->dispatch,
+                                    .access = router->access,
                                     .models = &router->models,
                                     .board = &router->board,
                                     .metrics = &router->metrics,
@@ -100,6 +166,7 @@ static enum status start_server(struct router *router, struct error *err)
     router->descriptors[1] = (struct rpc_bytes){worker_descriptors, worker_descriptors_size};
     struct rpc_server_config server = {
         .listen = config->listen,
+        .tls = router->client_tls,
         .max_message_bytes = message_limit(config),
         .max_queued_bytes = config->client_buffer_bytes,
         .max_receive_memory_bytes = config->receive_memory_bytes,
@@ -111,13 +178,14 @@ static enum status start_server(struct router *router, struct error *err)
         .late = on_late_message,
         .late_context = &router->metrics,
         .methods = router->methods,
-        .method_count = GRPC_API_METHODS + 1,
+        .method_count = GRPC_API_METHODS + !apart,
         .services = services,
-        .service_count = sizeof services / sizeof *services,
+        .service_count = 2 - apart,
         .descriptors = router->descriptors,
-        .descriptor_count = 2,
+        .descriptor_count = 2 - apart,
     };
-    return rpc_server_start(router->runtime, &server, &router->server, err);
+    TRY(rpc_server_start(router->runtime, &server, &router->server, err));
+    return apart ? start_registry(router, err) : STATUS_OK;
 }
 
 static enum status start_http(struct router *router, struct error *err)
@@ -169,6 +237,8 @@ static void stop_dispatch(struct router *router)
     dispatch_stop(router->dispatch);
     if (router->server)
         rpc_server_stop(router->server, STOP_GRACE_US);
+    if (router->registry_server)
+        rpc_server_stop(router->registry_server, STOP_GRACE_US);
     /* Its exchanges tell the dispatcher when they are over. */
     if (router->front)
         http_server_drain(router->front, STOP_GRACE_US);
@@ -211,6 +281,9 @@ enum status router_start(const struct router_config *config, struct router **out
     if (status != STATUS_OK)
         goto fail_models;
     status_board_init(&router->board);
+    status = open_access(router, err);
+    if (status != STATUS_OK)
+        goto fail_metrics;
     status = membership_create(&membership, &router->membership);
     if (status != STATUS_OK)
         goto fail_metrics;
@@ -230,9 +303,15 @@ enum status router_start(const struct router_config *config, struct router **out
     if (status != STATUS_OK)
         goto fail_dispatch;
     rpc_server_set_serving(router->server, true);
-    log_info("router", "models=%zu address=%s http=%s metrics=%s msg=\"serving\"",
-             router->models.count, rpc_server_address(router->server), router_http_address(router),
-             http_server_address(router->http));
+    if (router->registry_server)
+        rpc_server_set_serving(router->registry_server, true);
+    log_info("router",
+             "models=%zu address=%s registry=%s http=%s metrics=%s tls=%d internal_tls=%d "
+             "api_keys=%d msg=\"serving\"",
+             router->models.count, rpc_server_address(router->server),
+             router_registry_address(router), router_http_address(router),
+             http_server_address(router->http), router->client_tls.certificates != NULL,
+             router->internal_tls.certificates != NULL, router->access != NULL);
     *out = router;
     return STATUS_OK;
 
@@ -243,6 +322,7 @@ fail_runtime:
 fail_membership:
     membership_destroy(router->membership);
 fail_metrics:
+    close_access(router);
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
 fail_models:
@@ -255,6 +335,11 @@ fail_router:
 const char *router_address(const struct router *router)
 {
     return rpc_server_address(router->server);
+}
+
+const char *router_registry_address(const struct router *router)
+{
+    return rpc_server_address(router->registry_server ? router->registry_server : router->server);
 }
 
 const char *router_http_address(const struct router *router)
@@ -290,6 +375,7 @@ void router_stop(struct router *router)
     http_server_stop(router->http);
     rpc_runtime_destroy(router->runtime);
     membership_destroy(router->membership);
+    close_access(router);
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
     served_models_close(&router->models);

@@ -20,6 +20,7 @@
 
 struct cluster_member {
     char name[64], role[16], address[128], metrics[128];
+    char registry[128]; /* router: where workers register; not in the file */
     pid_t pid;
     uint32_t restarts; /* times that it was started again */
 };

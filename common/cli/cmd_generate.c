@@ -6,6 +6,7 @@
 #include "common/cli/generate_answer.h"
 #include "common/cli/generate_call.h"
 #include "common/cli/generate_request.h"
+#include "common/crypto/certificates.h"
 #include "proto/proto_unpack.h"
 
 #include <errno.h>
@@ -25,7 +26,9 @@
 struct run {
     struct generate_settings settings;
     struct config_result result;
-    struct arena arena; /* holds the request */
+    struct arena arena;                /* holds the request */
+    struct certificates *certificates; /* NULL: in the clear */
+    char api_key[GENERATE_MAX_KEY_BYTES + 1];
     struct generate_call *call;
     struct generate_answer answer;
     int signal_fd;
@@ -68,6 +71,41 @@ static enum status find_server(struct run *run, struct error *err)
     return STATUS_OK;
 }
 
+/* One line. */
+static enum status read_api_key(struct run *run, struct error *err)
+{
+    const char *path = run->settings.api_key_file;
+    if (!*path)
+        return STATUS_OK;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return error_set(err, STATUS_IO, "--api-key-file %s: %s", path, strerror(errno));
+    size_t length = fread(run->api_key, 1, sizeof run->api_key, file);
+    fclose(file);
+    while (length && length < sizeof run->api_key && strchr("\r\n", run->api_key[length - 1]))
+        length--;
+    if (length == sizeof run->api_key)
+        return error_set(err, STATUS_LIMIT, "--api-key-file %s holds over %d bytes: is it a key?",
+                         path, GENERATE_MAX_KEY_BYTES);
+    run->api_key[length] = 0;
+    return *run->api_key ? STATUS_OK
+                         : error_set(err, STATUS_INVALID, "--api-key-file %s holds no key", path);
+}
+
+static enum status read_credentials(struct run *run, struct error *err)
+{
+    const struct generate_settings *settings = &run->settings;
+    const struct certificates_config config = {
+        .name = "tls", .paths = {settings->tls_cert, settings->tls_key, settings->tls_ca}};
+    TRY(read_api_key(run, err));
+    if (*settings->tls_ca)
+        return certificates_open(&config, &run->certificates, err);
+    if (*settings->tls_cert || *settings->tls_key || *settings->tls_name)
+        return error_set(err, STATUS_INVALID,
+                         "--tls-ca is missing: without it nothing is encrypted");
+    return STATUS_OK;
+}
+
 /* SIGINT and SIGTERM become readable; before threads start, so that none of them takes one. */
 static enum status take_signals(struct run *run, struct error *err)
 {
@@ -90,8 +128,10 @@ static enum status start(struct run *run, struct error *err)
     TRY(generate_request_build(&run->settings, &run->result, prompt, &run->arena, &request, err));
     TRY(find_server(run, err));
     TRY(take_signals(run, err));
-    return generate_call_open(run->settings.server, request, run->settings.timeout_us, &run->call,
-                              err);
+    TRY(read_credentials(run, err));
+    const struct generate_target target = {
+        run->settings.server, {run->certificates, run->settings.tls_name}, run->api_key};
+    return generate_call_open(&target, request, run->settings.timeout_us, &run->call, err);
 }
 
 /* --- the answer --- */
@@ -211,6 +251,8 @@ int cmd_generate(int argc, char **argv)
         fprintf(stderr, "baton generate: %s\n", err.text);
         run.exit_code = status == STATUS_INVALID ? 2 : 1;
     }
+    certificates_close(run.certificates);
+    explicit_bzero(run.api_key, sizeof run.api_key);
     if (run.signal_fd >= 0)
         close(run.signal_fd);
     generate_answer_deinit(&run.answer);

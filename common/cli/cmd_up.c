@@ -53,6 +53,15 @@ static const struct config_setting settings_table[] = {
      .help = "Lane of the KV bytes"},
     {"port", CONFIG_U64, AT(port), "0", "0", "65535",
      .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
+    {"tls-cert", CONFIG_STRING, AT(tls_cert), "", .value = "FILE",
+     .help = "Certificate for clients (PEM): they are served over TLS only"},
+    {"tls-key", CONFIG_STRING, AT(tls_key), "", .value = "FILE",
+     .help = "Its private key (PEM, without a password)"},
+    {"tls-client-ca", CONFIG_STRING, AT(tls_client_ca), "", .value = "FILE",
+     .help = "Clients must show a certificate that one of these CAs (PEM) has signed"},
+    LINK_TLS_ROWS(struct up_settings, internal_tls),
+    {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
+     .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
      .help = "Compute threads of each worker; 0: cores / workers"},
     {"pin", CONFIG_BOOL, AT(pin), "true",
@@ -203,7 +212,7 @@ static enum status start_all(struct up *up, struct error *err)
     TRY(cluster_start(&up->cluster, &plan, &router, err));
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
     for (uint64_t i = 0; i < up_worker_count(&up->settings); i++) {
-        plan = up_plan_worker(&up->context, i, router->member.address);
+        plan = up_plan_worker(&up->context, i, router->member.registry);
         TRY(cluster_start(&up->cluster, &plan, NULL, err));
     }
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));

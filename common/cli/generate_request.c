@@ -13,6 +13,18 @@ static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "", .value = "HOST:PORT",
      .help = "gRPC address of the router; empty: the cluster started here last",
      .check = rpc_check_target},
+    {"tls-ca", CONFIG_STRING, AT(tls_ca), "", .value = "FILE",
+     .help = "Speak TLS: the router's certificate must be signed by one of these CAs (PEM); "
+             "\"system\": by one of this machine's"},
+    {"tls-name", CONFIG_STRING, AT(tls_name), "", .value = "NAME",
+     .help = "Name that the router's certificate holds; empty: the host of --server"},
+    /* To `baton up` and the router these are the server's own. */
+    {"tls-cert", CONFIG_STRING, AT(tls_cert), "", .value = "FILE", .flag_only = true,
+     .help = "Certificate (PEM) to show to a router that asks for one"},
+    {"tls-key", CONFIG_STRING, AT(tls_key), "", .value = "FILE", .flag_only = true,
+     .help = "Its private key (PEM)"},
+    {"api-key-file", CONFIG_STRING, AT(api_key_file), "", .value = "FILE",
+     .help = "File that holds the API key (a flag would show it to everybody on this machine)"},
     /* To `baton up` BATON_MODEL is a folder. */
     {"model", CONFIG_STRING, AT(model), "", .value = "NAME",
      .help = "Name of the model; empty: the only one", .flag_only = true},

@@ -10,6 +10,7 @@
 
 struct generate_settings {
     char server[128], model[128], request_id[160];
+    char tls_ca[1024], tls_cert[1024], tls_key[1024], tls_name[256], api_key_file[1024];
     struct config_list prompt_ids, stop, stop_ids, logit_bias;
     float temperature, top_p, min_p;
     float presence_penalty, frequency_penalty, repetition_penalty;

@@ -21,6 +21,7 @@ struct worker {
     struct kv_transport *transport;
     uint32_t block_count, swap_blocks;
     size_t block_bytes;
+    struct rpc_tls tls; /* of all its links; zeroed: in the clear */
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;
     struct step_loop *steps;

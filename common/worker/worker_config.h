@@ -9,6 +9,7 @@
 #include "common/engine/model/weight_types.h"
 #include "common/engine/sched/scheduler.h"
 #include "common/membership/advertise.h"
+#include "common/rpc/link_tls.h"
 #include "common/transport/kv_transport.h"
 #include "kernels/kernels.h"
 
@@ -39,6 +40,7 @@ struct worker_config {
     uint32_t ready_fd; /* 0: none */
     bool spin;
     char advertise[128];
+    struct link_tls_settings internal_tls;
     /* Where others dial this machine, for every lane and server: from `advertise`, `listen` or the way to the router; filled
      * by worker_main before anything is opened. */
     struct advertise advertised;

@@ -1,5 +1,7 @@
 #include "common/worker/worker_metrics.h"
 
+#include "common/crypto/certificates.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -139,6 +141,15 @@ void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t to
     *seen = total;
 }
 
+void worker_metrics_watch(struct worker_metrics *m, struct certificates *certificates)
+{
+    m->certificates = certificates;
+    if (certificates)
+        m->certificate_ends = metrics_gauge(
+            m->metrics, "baton_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate ends, in seconds since 1970", "for=\"internal-tls\"");
+}
+
 void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up)
 {
     for (int i = 0; i < KV_BLOCK_STATES; i++)
@@ -146,6 +157,8 @@ void worker_metrics_update(struct worker_metrics *m, const struct step_load *loa
     gauge_set(m->waiting, atomic_load(&load->waiting));
     gauge_set(m->running, atomic_load(&load->running));
     gauge_set(m->session_up, session_up);
+    if (m->certificates)
+        gauge_set(m->certificate_ends, (double)certificates_expiry_unix_s(m->certificates));
     worker_metrics_advance(m->prompt_rows, &m->seen_prompt_rows, atomic_load(&load->prompt_rows));
     worker_metrics_advance(m->decode_rows, &m->seen_decode_rows, atomic_load(&load->decode_rows));
     worker_metrics_advance(m->steps, &m->seen_steps, atomic_load(&load->steps));

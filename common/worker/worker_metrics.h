@@ -12,6 +12,8 @@ struct worker_metrics {
     struct metrics *metrics;
     struct gauge *blocks[KV_BLOCK_STATES], *waiting, *running, *session_up;
     struct gauge *preempted, *swapped_blocks;
+    struct certificates *certificates; /* NULL: it has none */
+    struct gauge *certificate_ends;
     struct counter *prompt_rows, *decode_rows, *steps;
     struct counter *step_us[STEP_TIMES];
     struct counter *preemptions[STEP_PREEMPTIONS], *dropped_rows;
@@ -34,6 +36,8 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
 /* At start, once the worker knows what it serves. */
 void worker_metrics_describe(struct worker_metrics *m, const struct worker_info *info);
 void worker_metrics_deinit(struct worker_metrics *m);
+/* Shows when they end; NULL: nothing to show. */
+void worker_metrics_watch(struct worker_metrics *m, struct certificates *certificates);
 /* HTTP thread, before it renders. */
 void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up);
 /* Transfer thread. */

@@ -123,6 +123,7 @@ static void handle_metrics(void *context, struct http_exchange *exchange)
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
     reply.status = 200;
     reply.content_type = METRICS_CONTENT_TYPE;
+    router_metrics_update(api->metrics);
     metrics_render(api->metrics->metrics, &reply.body);
     (void)!http_exchange_reply(exchange, &reply);
     http_reply_deinit(&reply);

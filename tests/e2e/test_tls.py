@@ -1,0 +1,230 @@
+"""TLS on every gRPC link of a cluster: who gets in, who doesn't, which versions are spoken, and certificates that change under load."""
+import re
+import socket
+import subprocess
+import threading
+import time
+
+import grpc
+import pytest
+from certificates import Authority
+from client import Client, pb, pb_grpc
+from harness import wait_until
+
+PROMPT = list(range(10, 80))
+SHORT = dict(max_tokens=8, temperature=0, ignore_eos=True)
+
+
+class World:
+    """A CA for clients and one for the cluster, with a cluster that uses them."""
+
+    def __init__(self, folder, start_cluster, of_clients=True, **options):
+        self.public, self.internal = Authority(folder / "public"), Authority(folder / "internal")
+        self.cert, self.key = self.public.issue("router", "DNS:router.test,IP:127.0.0.1")
+        self.client_cert, self.client_key = self.public.issue("client", "DNS:client.test")
+        cert, key = self.internal.issue("member", "DNS:baton.test")
+        flags = ["--tls-cert", self.cert, "--tls-key", self.key, "--internal-tls-cert", cert, "--internal-tls-key", key,
+                 "--internal-tls-ca", self.internal.cert, "--internal-tls-name", "baton.test"]
+        if of_clients:
+            flags += ["--tls-client-ca", self.public.cert]
+        self.cluster = start_cluster(flags=flags, **options)
+        log = (self.cluster.folder / "logs/router.log").read_text()
+        self.registry = re.search(r"registry=(\S+)", log)[1]
+
+    def flags(self):
+        return dict(tls_ca=self.public.cert, tls_cert=self.client_cert, tls_key=self.client_key)
+
+    def channel(self, address=None, ca=None, cert=None, key=None):
+        credentials = grpc.ssl_channel_credentials((ca or self.public.cert).read_bytes(), key and key.read_bytes(), cert and cert.read_bytes())
+        return grpc.secure_channel(address or self.cluster.grpc, credentials, options=[("grpc.use_local_subchannel_pool", 1)])
+
+    def client(self):
+        client = Client(self.cluster.grpc)
+        client.channel.close()
+        client.channel = self.channel(cert=self.client_cert, key=self.client_key)
+        client.stub = pb_grpc.BatonStub(client.channel)
+        return client
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One cluster with TLS and client certificates on all links, for the tests that only knock."""
+    from harness import Cluster
+    clusters = []
+
+    def start(**options):
+        clusters.append(Cluster(tmp_path_factory.mktemp("cluster"), **options))
+        return clusters[-1]
+
+    yield World(tmp_path_factory.mktemp("certificates"), start)
+    for cluster in clusters:
+        cluster.stop()
+
+
+def test_a_whole_cluster_over_tls(shared, start_cluster):
+    """The same bytes as in the clear, by the command and by a client of Python's."""
+    plain = start_cluster().generate(PROMPT, max_tokens=20, seed=5, temperature=1)
+    secured = shared.cluster.generate(PROMPT, max_tokens=20, seed=5, temperature=1, **shared.flags())
+    assert secured["text"] == plain["text"] and secured["kv_bytes"] > 0
+    client = shared.client()
+    assert len(client.generate(PROMPT, **SHORT).ids) == 8
+    client.close()
+    log = (shared.cluster.folder / "logs/router.log").read_text()
+    assert "tls=1 internal_tls=1" in log
+
+
+def refused(channel):
+    with pytest.raises(grpc.RpcError) as caught:
+        pb_grpc.BatonStub(channel).Tokenize(pb.TokenizeRequest(text="x"), timeout=20)
+    channel.close()
+    return caught.value
+
+
+@pytest.mark.parametrize("which", ["no certificate", "another CA's certificate", "a server that another CA signed", "in the clear"])
+def test_a_stranger_is_refused_by_every_server(shared, tmp_path, which):
+    """The router's listener for clients, that of registrations, and those of both workers."""
+    other = Authority(tmp_path / "other")
+    cert, key = other.issue("client", "DNS:baton.test")
+    cluster = shared.cluster
+    servers = [(cluster.grpc, shared.public)] + [(address, shared.internal) for address in (shared.registry, cluster.processes["prefill-0"]["address"], cluster.processes["decode-0"]["address"])]
+    for address, authority in servers:
+        own = authority.issue("knocking", "DNS:baton.test")
+        channel = {
+            "no certificate": lambda: shared.channel(address, authority.cert),
+            "another CA's certificate": lambda: shared.channel(address, authority.cert, cert, key),
+            "a server that another CA signed": lambda: shared.channel(address, other.cert, *own),
+            "in the clear": lambda: grpc.insecure_channel(address),
+        }[which]()
+        assert refused(channel).code() == grpc.StatusCode.UNAVAILABLE, (address, which)
+    assert shared.cluster.generate(PROMPT, max_tokens=3, **shared.flags())["text"]
+
+
+def test_a_member_of_another_name_is_refused(shared):
+    """Signed by the cluster's CA, but for something else."""
+    cert, key = shared.internal.issue("else", "DNS:grafana.test")
+    for address in (shared.registry, shared.cluster.processes["prefill-0"]["address"], shared.cluster.processes["decode-0"]["address"]):
+        credentials = grpc.ssl_channel_credentials(shared.internal.cert.read_bytes(), key.read_bytes(), cert.read_bytes())
+        error = refused(grpc.secure_channel(address, credentials, options=[("grpc.ssl_target_name_override", "baton.test")]))
+        assert error.code() == grpc.StatusCode.UNAUTHENTICATED, error
+        assert dict(error.trailing_metadata())["baton-reason"] == "wrong_peer"
+
+
+def test_registrations_are_not_taken_where_clients_are(shared):
+    channel = shared.channel(cert=shared.client_cert, key=shared.client_key)
+    register = channel.unary_unary("/baton.worker.v1.Registry/RegisterWorker")
+    with pytest.raises(grpc.RpcError) as caught:
+        register(b"", timeout=20)
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    channel.close()
+
+
+def handshake(shared, address, authority, *arguments):
+    host, cert = address, authority.issue("prober", "DNS:baton.test")
+    return subprocess.run(["openssl", "s_client", "-connect", host, "-CAfile", str(authority.cert), "-cert", str(cert[0]), "-key", str(cert[1]),
+                           "-alpn", "h2", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
+
+
+@pytest.mark.parametrize("version", ["-tls1", "-tls1_1", "-tls1_2", "-tls1_3"])
+def test_versions_of_tls(shared, version):
+    """Those before 1.2 are refused, also by a client that would take them (security level 0)."""
+    old = version in ("-tls1", "-tls1_1")
+    for address, authority in ((shared.cluster.grpc, shared.public), (shared.registry, shared.internal),
+                               (shared.cluster.processes["prefill-0"]["address"], shared.internal)):
+        done = handshake(shared, address, authority, version, "-cipher", "ALL:@SECLEVEL=0")
+        if old:  # the same command with another version is served
+            assert done.returncode and "Cipher is (NONE)" in done.stdout, done.stdout + done.stderr
+        else:
+            assert "Cipher is (NONE)" not in done.stdout and "ALPN protocol: h2" in done.stdout, done.stdout + done.stderr
+            assert "Verify return code: 0 (ok)" in done.stdout, done.stdout
+
+
+def test_weak_ciphers_are_refused(shared):
+    for cipher in ("eNULL", "aNULL", "3DES", "RC4", "DES", "EXPORT", "MD5"):
+        done = handshake(shared, shared.cluster.grpc, shared.public, "-tls1_2", "-cipher", f"{cipher}:@SECLEVEL=0")
+        assert "Cipher is (NONE)" in done.stdout or "no cipher" in done.stderr or "no ciphers" in done.stderr, (cipher, done.stdout)
+
+
+def test_a_handshake_that_is_never_made(shared):
+    """Closed after 10 s; others are served meanwhile."""
+    host, port = shared.cluster.grpc.rsplit(":", 1)
+    silent = [socket.create_connection((host, int(port))) for _ in range(5)]
+    started = time.monotonic()
+    assert shared.cluster.generate(PROMPT, max_tokens=3, **shared.flags())["text"]
+    for connection in silent:
+        connection.settimeout(30)
+        assert connection.recv(1) == b""
+        connection.close()
+    assert 8 < time.monotonic() - started < 25
+
+
+def test_what_generate_says(shared):
+    failed = shared.cluster.command("generate", "--prompt-ids", "1,2,3", "--tls-ca", shared.internal.cert)
+    assert failed.returncode == 1 and "cannot reach a router" in failed.stderr, failed.stderr
+    failed = shared.cluster.command("generate", "--prompt-ids", "1,2,3", "--tls-name", "x")
+    assert failed.returncode == 2 and "--tls-ca is missing" in failed.stderr, failed.stderr
+    failed = shared.cluster.command("generate", "--prompt-ids", "1,2,3", "--tls-ca", "/nowhere")
+    assert failed.returncode == 1 and "cannot read /nowhere" in failed.stderr, failed.stderr
+    done = shared.cluster.generate([1, 2, 3], max_tokens=3, tls_name="router.test", **shared.flags())
+    assert done["text"] is not None
+
+
+def test_certificates_change_under_load(tmp_path, start_cluster):
+    """Every certificate and key twice, by the same CAs, while clients ask and dial: no request fails, and new connections see the new
+    one."""
+    world = World(tmp_path / "certificates", start_cluster, of_clients=True, restart=True)
+    stop, errors, answers = threading.Event(), [], []
+
+    def ask():
+        while not stop.is_set():
+            client = world.client()
+            try:
+                for _ in range(3):
+                    answers.append(client.generate(PROMPT, **SHORT).ids)
+            except Exception as error:
+                errors.append(error)
+            finally:
+                client.close()
+
+    def versions(name):
+        path = world.cluster.folder / f"logs/{name}.log"
+        return {(m[1], int(m[2])) for m in re.finditer(r"for=(\S+) version=(\d+)", path.read_text())}
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for version in (2, 3):
+            world.public.issue("router", "DNS:router.test,IP:127.0.0.1")
+            world.internal.issue("member", "DNS:baton.test")
+            wait_until("the router has both", lambda: {("tls", version), ("internal-tls", version)} <= versions("router"), 20)
+            for name in ("prefill-0", "decode-0"):
+                wait_until(f"{name} has it", lambda: ("internal-tls", version) in versions(name), 20)
+            before = len(answers)
+            wait_until("it serves on", lambda: len(answers) > before + 10 or errors, 60)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not errors, errors
+    assert all(ids == answers[0] for ids in answers)
+    # A worker that comes anew, and all that dial it, use the new ones.
+    world.cluster.kill("decode-0")
+    world.cluster.wait_back("decode-0")
+    assert world.cluster.generate(PROMPT, max_tokens=3, **world.flags())["kv_bytes"] > 0
+    shown = subprocess.run(["openssl", "s_client", "-connect", world.cluster.grpc, "-alpn", "h2", "-cert", str(world.client_cert), "-key", str(world.client_key)],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30).stdout
+    wanted = subprocess.run(["openssl", "x509", "-in", str(world.cert), "-noout", "-pubkey"], capture_output=True, text=True).stdout
+    leaf = subprocess.run(["openssl", "x509", "-noout", "-pubkey"], input=shown, capture_output=True, text=True).stdout
+    assert leaf and leaf == wanted
+
+
+def test_files_that_cannot_be_used_change_nothing(tmp_path, start_cluster):
+    world = World(tmp_path / "certificates", start_cluster)
+    world.cert.write_text("no certificate")
+    log = world.cluster.folder / "logs/router.log"
+    wait_until("it is said", lambda: "those before stay" in log.read_text(), 20)
+    assert "certificate 1 is not readable PEM" in log.read_text()
+    assert world.cluster.generate(PROMPT, max_tokens=3, **world.flags())["text"]
+    world.public.issue("router", "DNS:router.test,IP:127.0.0.1")
+    wait_until("it is read", lambda: "for=tls version=2" in log.read_text(), 20)
+    assert world.cluster.generate(PROMPT, max_tokens=3, **world.flags())["text"]

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from certificates import Authority
 from client import Client, pb, pb_grpc
-from harness import wait_until
+from harness import BUILD, SHAKESPEARE, wait_until
 
 PROMPT = list(range(10, 80))
 SHORT = dict(max_tokens=8, temperature=0, ignore_eos=True)
@@ -116,6 +116,28 @@ def test_registrations_are_not_taken_where_clients_are(shared):
         register(b"", timeout=20)
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
     channel.close()
+
+
+def test_metrics_say_when_certificates_end(shared):
+    """Two days from now, of all processes; the router's for clients, too."""
+    for name, links in (("router", ["tls", "internal-tls"]), ("prefill-0", ["internal-tls"]), ("decode-0", ["internal-tls"])):
+        seen = {key: value for key, value in shared.cluster.metrics(name).items() if key.startswith("baton_tls_certificate_expiry_timestamp_seconds")}
+        assert set(seen) == {f'baton_tls_certificate_expiry_timestamp_seconds{{for="{link}"}}' for link in links}
+        assert all(1.9 < (value - time.time()) / 86400 < 2.1 for value in seen.values()), seen
+
+
+@pytest.mark.parametrize("flags,told", [
+    (["--tls-cert", "CERT"], "--tls-cert is given without --tls-key: both or neither"),
+    (["--tls-client-ca", "CA"], "--tls-cert and --tls-key are needed"),
+    (["--tls-cert", "CERT", "--tls-key", "CA"], "is no readable private key in PEM"),
+    (["--internal-tls-cert", "CERT", "--internal-tls-key", "KEY", "--internal-tls-ca", "CA"], "--registry-listen is missing"),
+    (["--internal-tls-name", "x", "--registry-listen", "127.0.0.1:0"], "--internal-tls-ca is missing"),
+    (["--internal-tls-ca", "CA", "--registry-listen", "127.0.0.1:0"], "--internal-tls-cert and --internal-tls-key are needed"),
+])
+def test_settings_that_say_too_little(shared, flags, told):
+    files = {"CERT": shared.client_cert, "KEY": shared.client_key, "CA": shared.public.cert}
+    done = subprocess.run([BUILD / "bin/baton-router", "--model", SHAKESPEARE, *(files.get(word, word) for word in flags)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and told in done.stderr, done.stderr
 
 
 def handshake(shared, address, authority, *arguments):

@@ -2,6 +2,7 @@
 
 #include <grpc/grpc_security_constants.h>
 
+#include <stdatomic.h>
 #include <string.h>
 #include <strings.h>
 
@@ -56,11 +57,11 @@ static grpc_ssl_certificate_config_reload_status fetch(void *context,
                                                        grpc_ssl_server_certificate_config **config)
 {
     struct tls_door *door = context;
-    if (door->version == certificates_version(door->certificates))
+    if (atomic_load(&door->version) == certificates_version(door->certificates))
         return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const struct certificate_set *set = certificates_take(door->certificates);
     *config = server_config(set);
-    door->version = set->version;
+    atomic_store(&door->version, set->version);
     certificate_set_give(set);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }

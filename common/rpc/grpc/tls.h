@@ -19,8 +19,8 @@
 /* What a server's connections go through. Zeroed by the owner; outlives the core server. */
 struct tls_door {
     struct certificates *certificates;
-    uint64_t version; /* of the set that core was given last */
-    void *handler;    /* core's object; of the core server */
+    _Atomic uint64_t version; /* of the set that core was given last */
+    void *handler;            /* core's object; of the core server */
 };
 
 /* Before the core server is made: adds what core fills. */

@@ -64,8 +64,8 @@ static enum status read_text(const char *path, char **text, size_t *size, struct
 
 static enum status read_keys(const char *path, struct access_keys *keys, struct error *err)
 {
-    char *text;
-    size_t size;
+    char *text = NULL;
+    size_t size = 0;
     TRY(read_text(path, &text, &size, err));
     enum status status = access_keys_parse(text, size, keys, err);
     free(text);

@@ -39,7 +39,6 @@ static int set_up(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
-    log_init("test", LOG_ERROR + 1);
     strcpy(world->path, "/tmp/baton-keys-XXXXXX");
     close(mkstemp(world->path));
     write_keys(world, "id=a sha256=" HASH_TEST " tenant=acme requests=3 tokens=1000 running=2\n"
@@ -252,6 +251,7 @@ static void test_a_changed_file(void **state)
 
 int main(void)
 {
+    log_init("test", LOG_ERROR + 1);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_a_file_everybody_may),

@@ -18,7 +18,6 @@ static int set_up(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
-    log_init("test", LOG_ERROR + 1);
     world->authority = authority_create("ours");
     world->other = authority_create("another's");
     folder_create(&world->folder);
@@ -236,6 +235,7 @@ static void test_files_that_cannot_be_used_change_nothing(void **state)
 
 int main(void)
 {
+    log_init("test", LOG_ERROR + 1);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         CASE(test_a_set_is_read),

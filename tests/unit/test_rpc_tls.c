@@ -38,7 +38,6 @@ static int set_up_world(void **state)
 {
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
-    log_init("test", LOG_ERROR + 1);
     struct error err;
     world->authority = authority_create("ours");
     world->other = authority_create("another's");
@@ -120,6 +119,16 @@ static void echo(struct world *world, enum rpc_code code)
         assert_string_equal(world->client.last, "hello");
 }
 
+/* The server's last call, with a reference. */
+static struct rpc_call *server_call(void)
+{
+    pthread_mutex_lock(&server_probe.lock);
+    struct rpc_call *call = server_probe.call;
+    rpc_call_ref(call);
+    pthread_mutex_unlock(&server_probe.lock);
+    return call;
+}
+
 static void test_a_server_with_a_certificate(void **state)
 {
     struct world *world = *state;
@@ -127,7 +136,9 @@ static void test_a_server_with_a_certificate(void **state)
     dial(world, open_files(&world->client_folder, false, true),
          NULL); /* by the dialled 127.0.0.1 */
     echo(world, RPC_OK);
-    assert_true(!strncmp(rpc_call_peer(server_probe.call), "ipv4:127.0.0.1:", 15));
+    struct rpc_call *call = server_call();
+    assert_true(!strncmp(rpc_call_peer(call), "ipv4:127.0.0.1:", 15));
+    rpc_call_unref(call);
 }
 
 static void test_names_of_servers(void **state)
@@ -221,8 +232,7 @@ static void test_certificates_change_under_calls(void **state)
     struct rpc_call *running = probe_start(&held, world->channel, "/test.Test/Hold", 0);
     assert_int_equal(rpc_call_send(running, "x", 1), STATUS_OK);
     probe_wait(&server_probe, &server_probe.messages, 1);
-    struct rpc_call *serving = server_probe.call;
-    rpc_call_ref(serving);
+    struct rpc_call *serving = server_call();
 
     const struct leaf_plan plan = {.by = &world->other, .names = "DNS:baton"};
     folder_fill(&world->server_folder, &plan);
@@ -280,6 +290,7 @@ static void test_many_connections_while_certificates_change(void **state)
 
 int main(void)
 {
+    log_init("test", LOG_ERROR + 1);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_world, tear_down_world)
     const struct CMUnitTest tests[] = {
         CASE(test_a_server_with_a_certificate),

@@ -39,7 +39,8 @@ struct access_grant {
     struct access *access;
     struct holder *holder;
     char id[ACCESS_MAX_NAME_BYTES + 1], tenant[ACCESS_MAX_NAME_BYTES + 1];
-    uint64_t reserved; /* tokens */
+    uint32_t shares;         /* that are to be settled; with the access's lock */
+    uint64_t reserved, used; /* tokens */
 };
 
 /* ------------------------------------------------------------------------------------- the file */
@@ -254,6 +255,7 @@ static struct access_grant *grant_create(struct access *access, struct holder *h
     ASSERT(grant);
     grant->access = access;
     grant->holder = holder;
+    grant->shares = 1;
     holder->references++;
     str_copy(grant->id, sizeof grant->id, holder->key.id);
     str_copy(grant->tenant, sizeof grant->tenant, holder->key.tenant);
@@ -312,6 +314,16 @@ enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum pri
     return reason;
 }
 
+struct access_grant *access_share(struct access_grant *grant)
+{
+    if (!grant)
+        return NULL;
+    pthread_mutex_lock(&grant->access->lock);
+    grant->shares++;
+    pthread_mutex_unlock(&grant->access->lock);
+    return grant;
+}
+
 void access_settle(struct access_grant *grant, uint64_t used_tokens, uint64_t now_us)
 {
     if (!grant)
@@ -319,10 +331,15 @@ void access_settle(struct access_grant *grant, uint64_t used_tokens, uint64_t no
     struct access *access = grant->access;
     struct holder *holder = grant->holder;
     pthread_mutex_lock(&access->lock);
-    quota_end(&holder->quota, &holder->key.limits, grant->reserved, used_tokens, now_us);
-    let_go(holder);
+    grant->used += used_tokens;
+    bool last = !--grant->shares;
+    if (last) {
+        quota_end(&holder->quota, &holder->key.limits, grant->reserved, grant->used, now_us);
+        let_go(holder);
+    }
     pthread_mutex_unlock(&access->lock);
-    free(grant);
+    if (last)
+        free(grant);
 }
 
 size_t access_salt(const struct access_grant *grant, uint8_t salt[ACCESS_SALT_BYTES])

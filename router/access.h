@@ -2,7 +2,7 @@
  *
  *     reason = access_check(access, token, now_us, &grant, &refusal);              a call comes, with what stands behind "Bearer "
  *     reason = access_reserve(grant, tokens, priority, now_us, &refusal);          once the prompt's length is known
- *     access_settle(grant, used_tokens, now_us);                                   its end, once
+ *     access_settle(grant, used_tokens, now_us);                                   its end, once (and once for each share)
  *
  * Without a keys file (`access` is NULL) everybody may call: the grant is NULL, and all of the above take that.
  * The file is watched; one that can't be used is refused with a line in the log, and the keys before stay. A key that is there again
@@ -36,7 +36,10 @@ void access_close(struct access *access);
 /* REASON_NONE, REASON_INVALID_API_KEY, or REASON_RATE_LIMITED (requests a minute, or at once); the grant is NULL unless NONE. */
 enum reason access_check(struct access *access, const char *token, uint64_t now_us,
                          struct access_grant **grant, struct access_refusal *refusal);
-/* REASON_NONE, REASON_PRIORITY_NOT_ALLOWED, REASON_RATE_LIMITED (tokens a minute), or REASON_QUOTA (more than the key may ever use at
+/* For a call of several parts that end by themselves: the same grant, to be settled once more. What they used is added up, and the last
+ * one is the call's end. */
+struct access_grant *access_share(struct access_grant *grant);
+/* Once, of the whole call. REASON_NONE, REASON_PRIORITY_NOT_ALLOWED, REASON_RATE_LIMITED (tokens a minute), or REASON_QUOTA (more than the key may ever use at
  * once). The grant stays to be settled. */
 enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum priority priority,
                            uint64_t now_us, struct access_refusal *refusal);

@@ -2,7 +2,6 @@
 
 #include "common/base/log.h"
 #include "common/base/rng.h"
-#include "common/crypto/certificates.h"
 #include "proto/descriptors.h"
 #include "router/admin.h"
 #include "router/dispatch.h"
@@ -23,6 +22,7 @@ struct router {
     struct router_metrics metrics;
     struct status_board board;
     struct rpc_tls client_tls, internal_tls; /* of clients' connections, of those to workers */
+    struct certificates *metrics_tls;        /* NULL: its listener speaks no TLS */
     struct access *access;
     struct membership *membership;
     struct rpc_runtime *runtime;
@@ -51,22 +51,18 @@ static void on_membership_changed(void *context)
 static enum status open_access(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
-    const struct certificates_config tls = {
-        .name = "tls",
-        .paths = {config->tls_cert, config->tls_key, config->tls_client_ca},
-        .required = true,
-    };
     if (*config->internal_tls.cert && !*config->registry_listen)
         return error_set(
             err, STATUS_INVALID,
             "--registry-listen is missing: with --internal-tls-cert workers register at "
             "an address of their own, apart from clients");
-    if (*config->tls_cert || *config->tls_key || *config->tls_client_ca)
-        TRY(certificates_open(&tls, &router->client_tls.certificates, err));
+    TRY(tls_settings_open(&config->tls, "tls", &router->client_tls.certificates, err));
+    TRY(tls_settings_open(&config->metrics_tls, "metrics-tls", &router->metrics_tls, err));
     TRY(link_tls_open(&config->internal_tls, &router->internal_tls, err));
     router_metrics_watch(&router->metrics, router->client_tls.certificates, "for=\"tls\"");
     router_metrics_watch(&router->metrics, router->internal_tls.certificates,
                          "for=\"internal-tls\"");
+    router_metrics_watch(&router->metrics, router->metrics_tls, "for=\"metrics-tls\"");
     TRY(access_open(config->api_keys, 0, &router->access, err));
     if (router->access && !*config->registry_listen)
         log_warn("router",
@@ -80,6 +76,7 @@ static void close_access(struct router *router)
     access_close(router->access);
     link_tls_close(&router->internal_tls);
     link_tls_close(&router->client_tls);
+    certificates_close(router->metrics_tls);
 }
 
 static enum status start_dispatch(struct router *router, struct error *err)
@@ -194,7 +191,8 @@ static enum status start_http(struct router *router, struct error *err)
     struct http_server_config http = {.listen = router->config.metrics_listen,
                                       .routes = admin_routes,
                                       .route_count = ADMIN_ROUTES,
-                                      .context = &router->admin};
+                                      .context = &router->admin,
+                                      .certificates = router->metrics_tls};
     return http_server_start(&http, &router->http, err);
 }
 
@@ -210,6 +208,7 @@ static enum status start_front(struct router *router, struct error *err)
     if (!*config->http_listen)
         return STATUS_OK;
     router->openai = (struct openai_api){.dispatch = router->dispatch,
+                                         .access = router->access,
                                          .models = &router->models,
                                          .metrics = &router->metrics,
                                          .board = &router->board,
@@ -219,6 +218,8 @@ static enum status start_front(struct router *router, struct error *err)
                                          .created_s = (uint64_t)time(NULL)};
     struct http_server_config http = {.listen = config->http_listen,
                                       .context = &router->openai,
+                                      .admit = openai_admit,
+                                      .certificates = router->client_tls.certificates,
                                       .refuse = openai_refused,
                                       .threads = config->http_threads,
                                       .max_connections = config->max_connections,

@@ -23,17 +23,12 @@ static const struct config_setting settings[] = {
      .help = "Threads that read HTTP requests and tokenize them"},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz and /status", .check = http_check_listen},
+    TLS_SETTINGS_ROWS(struct router_config, metrics_tls, "metrics-tls", "those who ask there"),
     {"registry-listen", CONFIG_STRING, AT(registry_listen), "", .value = "HOST:PORT",
      .help = "Address at which workers register, apart from clients; empty: --listen. Needed with "
              "--internal-tls-cert",
      .check = rpc_check_listen},
-    {"tls-cert", CONFIG_STRING, AT(tls_cert), "", .value = "FILE",
-     .help = "Certificate (PEM, leaf first) for clients: they are served over TLS 1.2 or 1.3 only; "
-             "read again when it changes, as all of these files"},
-    {"tls-key", CONFIG_STRING, AT(tls_key), "", .value = "FILE",
-     .help = "Its private key (PEM, without a password)"},
-    {"tls-client-ca", CONFIG_STRING, AT(tls_client_ca), "", .value = "FILE",
-     .help = "Clients must show a certificate that one of these CAs (PEM) has signed"},
+    TLS_SETTINGS_ROWS(struct router_config, tls, "tls", "clients, of gRPC and HTTP"),
     LINK_TLS_ROWS(struct router_config, internal_tls),
     {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
      .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it): every "

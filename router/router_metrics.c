@@ -144,8 +144,10 @@ void router_metrics_watch(struct router_metrics *m, struct certificates *certifi
 {
     if (!certificates)
         return;
-    size_t place = m->expiries[0].certificates != NULL;
-    ASSERT(!m->expiries[place].certificates);
+    size_t place = 0;
+    while (place < ROUTER_CERTIFICATES && m->expiries[place].certificates)
+        place++;
+    ASSERT(place < ROUTER_CERTIFICATES);
     m->expiries[place].certificates = certificates;
     m->expiries[place].ends =
         metrics_gauge(m->metrics, "baton_tls_certificate_expiry_timestamp_seconds",
@@ -154,7 +156,7 @@ void router_metrics_watch(struct router_metrics *m, struct certificates *certifi
 
 void router_metrics_update(struct router_metrics *m)
 {
-    for (size_t i = 0; i < 2 && m->expiries[i].certificates; i++)
+    for (size_t i = 0; i < ROUTER_CERTIFICATES && m->expiries[i].certificates; i++)
         gauge_set(m->expiries[i].ends,
                   (double)certificates_expiry_unix_s(m->expiries[i].certificates));
 }

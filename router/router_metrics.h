@@ -8,7 +8,8 @@
 #include "router/served_models.h"
 #include "router/workers.h"
 
-#define ROUTER_LANES 2
+#define ROUTER_LANES        2
+#define ROUTER_CERTIFICATES 3 /* tls, internal-tls, metrics-tls */
 
 /* With the label model. */
 struct model_metrics {
@@ -38,14 +39,14 @@ struct router_metrics {
     struct {
         struct certificates *certificates;
         struct gauge *ends;
-    } expiries[2];
+    } expiries[ROUTER_CERTIFICATES];
 };
 
 enum status router_metrics_create(struct router_metrics *metrics,
                                   const struct served_models *models) WARN_UNUSED;
 void router_metrics_destroy(struct router_metrics *metrics);
 
-/* Before the first is rendered; at most two. `label`: "for=\"tls\"". NULL certificates: nothing to show. */
+/* Before the first is rendered; at most ROUTER_CERTIFICATES. `label`: "for=\"tls\"". NULL certificates: nothing to show. */
 void router_metrics_watch(struct router_metrics *metrics, struct certificates *certificates,
                           const char *label);
 /* HTTP threads, before they render. */

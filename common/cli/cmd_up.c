@@ -53,12 +53,9 @@ static const struct config_setting settings_table[] = {
      .help = "Lane of the KV bytes"},
     {"port", CONFIG_U64, AT(port), "0", "0", "65535",
      .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
-    {"tls-cert", CONFIG_STRING, AT(tls_cert), "", .value = "FILE",
-     .help = "Certificate for clients (PEM): they are served over TLS only"},
-    {"tls-key", CONFIG_STRING, AT(tls_key), "", .value = "FILE",
-     .help = "Its private key (PEM, without a password)"},
-    {"tls-client-ca", CONFIG_STRING, AT(tls_client_ca), "", .value = "FILE",
-     .help = "Clients must show a certificate that one of these CAs (PEM) has signed"},
+    {"http-listen", CONFIG_STRING, AT(http_listen), "127.0.0.1:0", .value = "HOST:PORT",
+     .help = "Address of the OpenAI-compatible HTTP server; empty: none"},
+    TLS_SETTINGS_ROWS(struct up_settings, tls, "tls", "clients, of gRPC and HTTP"),
     LINK_TLS_ROWS(struct up_settings, internal_tls),
     {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
      .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
@@ -225,6 +222,7 @@ static struct cluster_file describe(const struct up *up)
     struct cluster_file file = {.pid = getpid(), .count = up->cluster.count};
     str_copy(file.grpc, sizeof file.grpc, router->address);
     str_copy(file.http, sizeof file.http, router->metrics);
+    str_copy(file.openai, sizeof file.openai, router->front);
     str_copy(file.logs, sizeof file.logs, up->log_dir);
     for (size_t i = 0; i < up->cluster.count; i++)
         file.members[i] = up->cluster.processes[i].member;

@@ -181,12 +181,12 @@ static void add_internal_tls(const struct up_settings *settings, struct process_
 /* Workers register apart from clients where either side is to be known. */
 static void add_access(const struct up_settings *settings, struct process_plan *plan)
 {
-    add_if_given(plan, "--tls-cert", settings->tls_cert);
-    add_if_given(plan, "--tls-key", settings->tls_key);
-    add_if_given(plan, "--tls-client-ca", settings->tls_client_ca);
+    add_if_given(plan, "--tls-cert", settings->tls.cert);
+    add_if_given(plan, "--tls-key", settings->tls.key);
+    add_if_given(plan, "--tls-client-ca", settings->tls.client_ca);
     add_if_given(plan, "--api-keys", settings->api_keys);
     add_internal_tls(settings, plan);
-    if (!*settings->internal_tls.cert && !*settings->tls_cert && !*settings->api_keys)
+    if (!*settings->internal_tls.cert && !*settings->tls.cert && !*settings->api_keys)
         return;
     add(plan, "--registry-listen", "127.0.0.1:0");
     plan->registry_at = plan->argc - 1;
@@ -197,6 +197,9 @@ struct process_plan up_plan_router(const struct up_context *context)
     const struct up_settings *settings = context->settings;
     struct process_plan plan =
         common_part(context, "router", "router", settings->models, settings->model_name);
+    add(&plan, "--http-listen", settings->http_listen);
+    if (*settings->http_listen)
+        plan.front_at = plan.argc - 1;
     add(&plan, "--listen", keep(context, "127.0.0.1:%u", settings->port));
     plan.listen_at = plan.argc - 1;
     plan.must_keep_address = true;

@@ -10,6 +10,7 @@
 #include "common/base/arena.h"
 #include "common/cli/process.h"
 #include "common/config/config.h"
+#include "common/crypto/tls_settings.h"
 #include "common/model_config/model_list.h"
 #include "common/rpc/link_tls.h"
 
@@ -25,7 +26,9 @@ struct up_settings {
     struct model_list list; /* of models and model_name, by up_read_models */
     int compute, weights, kv, isa, transport, log_level; /* indices into the tables below */
     uint32_t port;
-    char tls_cert[1024], tls_key[1024], tls_client_ca[1024], api_keys[1024];
+    char http_listen[128]; /* "": none */
+    struct tls_settings tls;
+    char api_keys[1024];
     struct link_tls_settings internal_tls;
     uint64_t threads; /* of each worker; 0: cores / workers */
     bool pin;

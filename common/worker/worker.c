@@ -226,12 +226,14 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     TRY(advertise_find(worker->config.advertise, worker->config.listen, worker->config.router,
                        &worker->config.advertised, err));
     TRY(link_tls_open(&worker->config.internal_tls, &worker->tls, err));
+    TRY(tls_settings_open(&worker->config.metrics_tls, "metrics-tls", &worker->metrics_tls, err));
     TRY(worker_engine_open(worker, err));
     TRY(rpc_runtime_create(RPC_THREADS, &worker->runtime, err));
     if (transfer_loop_create(&worker->loop) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
     worker_metrics_init(&worker->metrics, worker->ops->role);
-    worker_metrics_watch(&worker->metrics, worker->tls.certificates);
+    worker_metrics_watch(&worker->metrics, worker->tls.certificates, "for=\"internal-tls\"");
+    worker_metrics_watch(&worker->metrics, worker->metrics_tls, "for=\"metrics-tls\"");
     TRY(worker_engine_info(worker, err));
     worker_metrics_describe(&worker->metrics, &worker->info);
     worker->session = (struct session){.info = &worker->info,
@@ -244,7 +246,8 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     struct http_server_config http = {.listen = worker->config.metrics_listen,
                                       .routes = http_routes,
                                       .route_count = sizeof http_routes / sizeof *http_routes,
-                                      .context = worker};
+                                      .context = worker,
+                                      .certificates = worker->metrics_tls};
     TRY(http_server_start(&http, &life->http, err));
     name_metrics_address(worker, http_server_address(life->http));
     TRY(start_server(life, err));
@@ -315,6 +318,7 @@ static void worker_down(struct worker_life *life)
     if (worker->runtime)
         rpc_runtime_destroy(worker->runtime);
     link_tls_close(&worker->tls);
+    certificates_close(worker->metrics_tls);
     close(worker->idle_fd);
 }
 

@@ -72,6 +72,7 @@ static const struct config_setting settings[] = {
      .value = "HOST:PORT",
      .help = "Address of /metrics and /healthz",
      .check = http_check_listen},
+    TLS_SETTINGS_ROWS(struct worker_config, metrics_tls, "metrics-tls", "those who ask there"),
     {.name = "compute",
      .type = CONFIG_ENUM,
      AT(compute),

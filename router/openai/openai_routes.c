@@ -1,4 +1,6 @@
+#include "common/base/clock.h"
 #include "common/base/str.h"
+#include "router/openai/openai_admit.h"
 #include "router/openai/openai_api.h"
 #include "router/openai/openai_models.h"
 #include "router/openai/openai_reply.h"
@@ -176,8 +178,13 @@ void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply)
 {
     (void)context;
-    (void)exchange;
     reply->content_type = "application/json";
+    if (exchange) {
+        char name[REQUEST_MAX_ID_BYTES + 1];
+        access_settle(openai_take_grant(exchange), 0, clock_now_us());
+        openai_request_name(exchange, name);
+        (void)!http_reply_add_header(reply, "x-request-id", name); /* there is room */
+    }
     openai_error_json_of(&reply->body, type_of(refusal->status), refusal->code, refusal->why.text);
     str_add(&reply->body, "\n");
 }

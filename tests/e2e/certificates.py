@@ -26,3 +26,17 @@ class Authority:
         os.rename(f"{beside}.pem", self.folder / f"{name}.pem")
         os.rename(f"{beside}.key", self.folder / f"{name}.key")
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+
+def key_of(cert):
+    """The public key of a certificate's file, in PEM."""
+    return subprocess.run(["openssl", "x509", "-in", str(cert), "-noout", "-pubkey"], capture_output=True, text=True).stdout
+
+
+def s_client(address, *arguments, said=""):
+    return subprocess.run(["openssl", "s_client", "-connect", address, *map(str, arguments)], input=said, capture_output=True, text=True, errors="replace", timeout=30)
+
+
+def shown_by(address, *arguments):
+    """The public key that a server shows."""
+    return subprocess.run(["openssl", "x509", "-noout", "-pubkey"], input=s_client(address, *arguments).stdout, capture_output=True, text=True).stdout

@@ -9,33 +9,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from client import Client, pb, pb_grpc, reason_of, request
-from harness import BATON, BUILD, SHAKESPEARE, failpoint, wait_until
+from client import pb, pb_grpc, reason_of, request
+from harness import BUILD, SHAKESPEARE, failpoint, wait_until
+from keys import Keyed, command, new_key
 
 SHORT = dict(max_tokens=4, temperature=0, ignore_eos=True)
-
-
-def new_key(cluster_or_command, name, **flags):
-    """(key, line), as `baton key new` gives them."""
-    arguments = [word for flag, value in flags.items() for word in ("--" + flag.replace("_", "-"), value)]
-    done = cluster_or_command("key", "new", "--id", name, *arguments)
-    assert done.returncode == 0, done.stderr
-    return re.fullmatch(r"key  (\S+)\nline (.*)\n", done.stdout).groups()
-
-
-def command(*arguments):
-    return subprocess.run([str(BATON), *map(str, arguments)], capture_output=True, text=True, timeout=60)
-
-
-class Keyed(Client):
-    """A client that sends a key with every call."""
-
-    def __init__(self, address, key):
-        super().__init__(address)
-        self.metadata = (("authorization", f"Bearer {key}"),)
-
-    def start(self, prompt, timeout=120, **options):
-        return self.stub.Generate(request(prompt, **options), timeout=timeout, metadata=self.metadata)
 
 
 @pytest.fixture
@@ -44,7 +22,7 @@ def doors(tmp_path, start_cluster):
     clients = []
 
     def make(keys, **options):
-        made = {name: new_key(command, name, **flags) for name, flags in keys.items()}
+        made = {name: new_key(name, **flags) for name, flags in keys.items()}
         path = tmp_path / "keys"
         path.write_text("# of the test\n" + "".join(line + "\n" for _, line in made.values()))
         cluster = start_cluster(flags=["--api-keys", path, "--log-level", "debug"], **options)
@@ -110,7 +88,7 @@ def test_a_file_that_changes(doors):
     cluster.keys_path.write_text("id=a sha256=short tenant=b\n")
     wait_until("it is said", lambda: "line 1: sha256= must be 64 hex digits" in log.read_text(), 20)
     ours.generate("To be", **SHORT)
-    key, line = new_key(command, "theirs")
+    key, line = new_key("theirs")
     cluster.keys_path.write_text(line + "\n")
     theirs = Keyed(cluster.grpc, key)
 
@@ -245,7 +223,7 @@ def test_a_file_that_cannot_be_used_is_no_start(tmp_path):
 
 
 def test_keys_are_made_of_256_random_bits():
-    keys = {new_key(command, "k") for _ in range(5)}
+    keys = {new_key("k") for _ in range(5)}
     assert len(keys) == 5 and all(re.fullmatch(r"baton_[0-9a-f]{64}", key) for key, _ in keys)
     for key, line in keys:
         assert f"sha256={hashlib.sha256(key.encode()).hexdigest()} " in line and key not in line

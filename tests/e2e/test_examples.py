@@ -113,18 +113,23 @@ def test_a_cluster_with_certificates_and_keys_by_hand(tmp_path):
     files["keys"].write_text(line + "\n")
     files["my.key"].write_text(key + "\n")
     block = block_of("docs/operations.md", "--registry-listen").replace("\\\n", " ").replace("0.0.0.0", "127.0.0.1").replace("router.example", "127.0.0.1")
-    for port in ("50051", "50052"):
+    for port in ("50051", "50052", "8000"):
         block = block.replace(port, free_port())
-    *started, asked = [[str(BATON.parent / program), *(str(files.get(word, word)) for word in rest)] for program, *rest in map(shlex.split, block.splitlines())]
+    *lines, curl = block.splitlines()
+    *started, asked = [[str(BATON.parent / program), *(str(files.get(word, word)) for word in rest)] for program, *rest in map(shlex.split, lines)]
+    for name in ("ca.crt", "my.key"):
+        curl = curl.replace(name, str(files[name]))
     log = tmp_path / "log"
     with open(log, "wb") as output:
         processes = [subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdout=output, stderr=output) for words in started]
         try:
             wait_until("the router has a session", lambda: "session is up" in log.read_text(errors="replace"), 120)
             done = subprocess.run(asked, text=True, capture_output=True, timeout=120)
+            models = subprocess.run(["sh", "-c", f"{curl} -s --fail-with-body"], text=True, capture_output=True, timeout=60)
         finally:
             for process in processes:
                 process.terminate()
             codes = [process.wait(60) for process in processes]
     assert done.returncode == 0 and done.stdout.strip(), done.stderr + log.read_text(errors="replace")
+    assert models.returncode == 0 and '"object":"list"' in models.stdout, models.stdout + models.stderr
     assert codes == [0, 0]

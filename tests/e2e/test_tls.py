@@ -1,4 +1,5 @@
 """TLS on every gRPC link of a cluster: who gets in, who doesn't, which versions are spoken, and certificates that change under load."""
+import json
 import re
 import socket
 import subprocess
@@ -7,43 +8,14 @@ import time
 
 import grpc
 import pytest
-from certificates import Authority
-from client import Client, pb, pb_grpc
+from certificates import Authority, key_of, shown_by
+from client import pb, pb_grpc
+from front import Front, Reply
 from harness import BUILD, SHAKESPEARE, wait_until
+from tls_world import World
 
 PROMPT = list(range(10, 80))
 SHORT = dict(max_tokens=8, temperature=0, ignore_eos=True)
-
-
-class World:
-    """A CA for clients and one for the cluster, with a cluster that uses them."""
-
-    def __init__(self, folder, start_cluster, of_clients=True, **options):
-        self.public, self.internal = Authority(folder / "public"), Authority(folder / "internal")
-        self.cert, self.key = self.public.issue("router", "DNS:router.test,IP:127.0.0.1")
-        self.client_cert, self.client_key = self.public.issue("client", "DNS:client.test")
-        cert, key = self.internal.issue("member", "DNS:baton.test")
-        flags = ["--tls-cert", self.cert, "--tls-key", self.key, "--internal-tls-cert", cert, "--internal-tls-key", key,
-                 "--internal-tls-ca", self.internal.cert, "--internal-tls-name", "baton.test"]
-        if of_clients:
-            flags += ["--tls-client-ca", self.public.cert]
-        self.cluster = start_cluster(flags=flags, **options)
-        log = (self.cluster.folder / "logs/router.log").read_text()
-        self.registry = re.search(r"registry=(\S+)", log)[1]
-
-    def flags(self):
-        return dict(tls_ca=self.public.cert, tls_cert=self.client_cert, tls_key=self.client_key)
-
-    def channel(self, address=None, ca=None, cert=None, key=None):
-        credentials = grpc.ssl_channel_credentials((ca or self.public.cert).read_bytes(), key and key.read_bytes(), cert and cert.read_bytes())
-        return grpc.secure_channel(address or self.cluster.grpc, credentials, options=[("grpc.use_local_subchannel_pool", 1)])
-
-    def client(self):
-        client = Client(self.cluster.grpc)
-        client.channel.close()
-        client.channel = self.channel(cert=self.client_cert, key=self.client_key)
-        client.stub = pb_grpc.BatonStub(client.channel)
-        return client
 
 
 @pytest.fixture(scope="module")
@@ -191,10 +163,28 @@ def test_what_generate_says(shared):
 
 
 def test_certificates_change_under_load(tmp_path, start_cluster):
-    """Every certificate and key twice, by the same CAs, while clients ask and dial: no request fails, and new connections see the new
-    one."""
+    """Every certificate and key twice, by the same CAs, while clients ask and dial at both doors: no request fails, and new connections see
+    the new one."""
     world = World(tmp_path / "certificates", start_cluster, of_clients=True, restart=True)
-    stop, errors, answers = threading.Event(), [], []
+    stop, errors, answers, texts = threading.Event(), [], [], []
+    door = Front(world.cluster, tls=world.https(world.client_cert, world.client_key))
+    body = json.dumps({"prompt": PROMPT, **SHORT}).encode()
+
+    def ask_http():
+        """A new connection each, and one that stays."""
+        kept = door.connect()
+        while not stop.is_set():
+            try:
+                fresh = door.connect()
+                for connection in (fresh, kept):
+                    connection.request("POST", "/v1/completions", body)
+                    reply = Reply(connection.getresponse())
+                    assert reply.status == 200, reply.body
+                    texts.append(reply.json["choices"][0]["text"])
+                fresh.close()
+            except Exception as error:
+                errors.append(error)
+        kept.close()
 
     def ask():
         while not stop.is_set():
@@ -211,7 +201,7 @@ def test_certificates_change_under_load(tmp_path, start_cluster):
         path = world.cluster.folder / f"logs/{name}.log"
         return {(m[1], int(m[2])) for m in re.finditer(r"for=(\S+) version=(\d+)", path.read_text())}
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=work) for work in (ask, ask, ask_http, ask_http)]
     for thread in threads:
         thread.start()
     try:
@@ -221,23 +211,21 @@ def test_certificates_change_under_load(tmp_path, start_cluster):
             wait_until("the router has both", lambda: {("tls", version), ("internal-tls", version)} <= versions("router"), 20)
             for name in ("prefill-0", "decode-0"):
                 wait_until(f"{name} has it", lambda: ("internal-tls", version) in versions(name), 20)
-            before = len(answers)
-            wait_until("it serves on", lambda: len(answers) > before + 10 or errors, 60)
+            before = len(answers), len(texts)
+            wait_until("it serves on", lambda: len(answers) > before[0] + 10 and len(texts) > before[1] + 10 or errors, 60)
+            assert shown_by(door.address, "-cert", world.client_cert, "-key", world.client_key) == key_of(world.cert)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
     assert not errors, errors
-    assert all(ids == answers[0] for ids in answers)
+    assert all(ids == answers[0] for ids in answers) and all(text == texts[0] for text in texts)
     # A worker that comes anew, and all that dial it, use the new ones.
     world.cluster.kill("decode-0")
     world.cluster.wait_back("decode-0")
     assert world.cluster.generate(PROMPT, max_tokens=3, **world.flags())["kv_bytes"] > 0
-    shown = subprocess.run(["openssl", "s_client", "-connect", world.cluster.grpc, "-alpn", "h2", "-cert", str(world.client_cert), "-key", str(world.client_key)],
-                           stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30).stdout
-    wanted = subprocess.run(["openssl", "x509", "-in", str(world.cert), "-noout", "-pubkey"], capture_output=True, text=True).stdout
-    leaf = subprocess.run(["openssl", "x509", "-noout", "-pubkey"], input=shown, capture_output=True, text=True).stdout
-    assert leaf and leaf == wanted
+    leaf = shown_by(world.cluster.grpc, "-alpn", "h2", "-cert", world.client_cert, "-key", world.client_key)
+    assert leaf and leaf == key_of(world.cert)
 
 
 def test_files_that_cannot_be_used_change_nothing(tmp_path, start_cluster):

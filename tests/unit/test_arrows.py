@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "common/domain": BASE,
     "common/crypto": BASE,
     "common/json": BASE,
-    "common/http": BASE,
+    "common/http": BASE | {"common/crypto"},
     "common/config": BASE,
     "common/observe": BASE,
     "common/text": BASE | {"common/json"},

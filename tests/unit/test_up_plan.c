@@ -112,8 +112,8 @@ static void test_certificates_go_to_whom_they_are_for(void **state)
     char text[1024];
     command_of(&fixture, 0, text, sizeof text);
     assert_int_equal(up_plan_router(&fixture.context).registry_at, 0);
-    strcpy(settings->tls_cert, "c");
-    strcpy(settings->tls_key, "k");
+    strcpy(settings->tls.cert, "c");
+    strcpy(settings->tls.key, "k");
     strcpy(settings->internal_tls.cert, "ic");
     strcpy(settings->internal_tls.key, "ik");
     strcpy(settings->internal_tls.ca, "ia");
@@ -130,7 +130,7 @@ static void test_certificates_go_to_whom_they_are_for(void **state)
         given += !strcmp(router.argv[i], "--tls-cert") && !strcmp(router.argv[i + 1], "c");
     assert_int_equal(given, 1);
     settings->internal_tls = (struct link_tls_settings){.name = ""};
-    *settings->tls_cert = *settings->tls_key = 0;
+    *settings->tls.cert = *settings->tls.key = 0;
     strcpy(settings->api_keys, "keys"); /* who needs no key must not register */
     router = up_plan_router(&fixture.context);
     assert_string_equal(router.argv[router.registry_at - 1], "--registry-listen");

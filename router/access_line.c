@@ -83,6 +83,7 @@ void access_line_ended(const struct request_trace *trace, uint64_t unix_us, stru
         add_count(line, "choice", trace->choice);
     add_word(line, "model", trace->model);
     add_word(line, "tenant", trace->tenant);
+    add_word(line, "key", trace->key);
     add_word(line, "peer", trace->peer);
     add_word(line, "status", trace->reason);
     if (*trace->finish)
@@ -119,6 +120,7 @@ void access_line_refused(const struct access_line_refusal *refusal, uint64_t uni
     add_known(line, "req", refusal->name);
     add_known(line, "model", refusal->model);
     add_known(line, "tenant", refusal->tenant);
+    add_known(line, "key", refusal->key);
     add_known(line, "peer", refusal->peer);
     add_word(line, "status", refusal->reason);
     end_line(line);

@@ -182,6 +182,7 @@ static void on_metrics(void *context, struct http_exchange *exchange)
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
     reply.status = 200;
     reply.content_type = METRICS_CONTENT_TYPE;
+    router_metrics_update(admin->metrics);
     metrics_render(admin->metrics->metrics, &reply.body);
     (void)http_exchange_reply(exchange, &reply);
     http_reply_deinit(&reply);

@@ -33,6 +33,7 @@ struct dispatch_config {
     uint64_t unconfirmed_tokens; /* at most, of one decode worker; 0: half of its pool */
     bool force_local_prefill;
     uint64_t linger_us;
+    struct rpc_tls tls;    /* of Sessions */
     uint64_t keepalive_us; /* of Sessions */
     uint64_t incarnation;  /* of this router, random at its start */
 };

@@ -186,6 +186,7 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
     if (reason)
         request_sentence(request, reason, dispatch->now_us, &sentence);
     router_metrics_ended(dispatch->config.metrics, first->model, reason);
+    request_settle(first);
     /* What a client doesn't read must not keep it from reading that. */
     if (reason == REASON_SLOW_READER)
         first->client.ops->drop_queued(first->client.handle);
@@ -205,6 +206,8 @@ static void finish(struct dispatch *dispatch, struct request *request,
     bool last = first->open_count == 1;
     ASSERT(!request->ended);
     FAILPOINT("router.ended");
+    if (last)
+        request_settle(first);
     if (!reason && !first->over) {
         enum status status = request->client.ops->choice(request, action->finish);
         if (last && status != STATUS_LIMIT)
@@ -249,6 +252,7 @@ static void refuse(struct dispatch *dispatch, struct request *request, enum reas
 {
     router_metrics_ended(dispatch->config.metrics, request->model, reason);
     request_views_ended(&dispatch->config.views, request, reason, FINISH_NONE, dispatch->now_us);
+    request_settle(request);
     request->client.ops->status(request, reason, reason_when(reason));
     request_destroy(request);
 }

@@ -224,8 +224,9 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
         log_quote(lost->message, sentence, sizeof sentence),
         step_failed ? "a step failed" : "handoff is lost");
     if (step_failed)
-        snprintf(request->failure, sizeof request->failure, "%s could not compute a step: %s",
-                 worker->info.name, lost->message);
+        snprintf(request->failure, sizeof request->failure,
+                 "a %s worker could not compute a step: %s", worker_role_name(worker->info.role),
+                 lost->message);
     struct life_actions actions;
     request_life_on_lost(&request->life, worker->key, lost->attempt, step_failed, &actions);
     if (actions.count)

@@ -3,6 +3,7 @@
 #ifndef BATON_ROUTER_GRPC_API_H
 #define BATON_ROUTER_GRPC_API_H
 
+#include "router/access.h"
 #include "router/dispatch.h"
 #include "router/served_models.h"
 
@@ -11,6 +12,7 @@
 
 struct grpc_api {
     struct dispatch *dispatch;
+    struct access *access; /* NULL: no call needs a key */
     const struct served_models *models;
     struct status_board *board;
     struct router_metrics *metrics;

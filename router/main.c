@@ -17,11 +17,11 @@ static void tell_ready(const struct router *router, uint32_t fd)
 {
     if (!fd)
         return;
-    dprintf(
-        (int)fd,
-        "{\"role\":\"router\",\"pid\":%d,\"address\":\"%s\",\"metrics\":\"%s\",\"http\":\"%s\"}\n",
-        (int)getpid(), router_address(router), router_metrics_address(router),
-        router_http_address(router));
+    dprintf((int)fd,
+            "{\"role\":\"router\",\"pid\":%d,\"address\":\"%s\",\"registry\":\"%s\","
+            "\"metrics\":\"%s\",\"http\":\"%s\"}\n",
+            (int)getpid(), router_address(router), router_registry_address(router),
+            router_metrics_address(router), router_http_address(router));
     close((int)fd);
 }
 

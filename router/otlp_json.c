@@ -170,6 +170,10 @@ static void add_root(struct str *out, const struct ids *ids, const struct reques
     add_text(out, "gen_ai.request.model", trace->model);
     add_text(out, "baton.request_id", trace->name);
     add_count(out, "baton.choice", trace->choice);
+    if (*trace->key) {
+        add_text(out, "baton.tenant", trace->tenant);
+        add_text(out, "baton.key", trace->key);
+    }
     add_text(out, "baton.status", trace->reason);
     add_text(out, "gen_ai.response.finish_reason", trace->finish);
     add_count(out, "gen_ai.usage.input_tokens", trace->prompt_tokens);

@@ -18,6 +18,7 @@ void request_trace_begin(struct request_trace *trace, const struct trace_arrival
     copy(trace->name, sizeof trace->name, arrival->name);
     copy(trace->model, sizeof trace->model, arrival->model);
     copy(trace->tenant, sizeof trace->tenant, arrival->tenant);
+    copy(trace->key, sizeof trace->key, arrival->key);
     copy(trace->peer, sizeof trace->peer, arrival->peer);
     copy(trace->traceparent, sizeof trace->traceparent, arrival->traceparent);
 }

@@ -15,6 +15,7 @@
 #define TRACE_MAX_ATTEMPTS 4
 #define TRACE_MAX_CHUNKS   16
 #define TRACE_NAME_BYTES   64
+#define TRACE_OWNER_BYTES  65 /* of a tenant, or of a key's id */
 
 /* By the worker that computed the prompt. */
 struct trace_prefill {
@@ -54,7 +55,9 @@ struct request_trace {
     uint64_t serial;      /* its place in the ring, trace_ring.h's own */
     char name[129];       /* the client's request_id, or the one minted for it */
     char traceparent[56]; /* the client's, as it came: of a trace that this request is a part of */
-    char model[128], tenant[TRACE_NAME_BYTES], peer[TRACE_NAME_BYTES];
+    char model[128], peer[TRACE_NAME_BYTES];
+    char tenant[TRACE_OWNER_BYTES],
+        key[TRACE_OWNER_BYTES]; /* of its API key, which is named by its id; "": none */
     uint32_t
         choice; /* of the answers that were asked for, from 0 on: each has a trace of its own */
     uint32_t prompt_tokens, max_tokens, tokens;
@@ -69,7 +72,7 @@ struct request_trace {
 };
 
 struct trace_arrival {
-    const char *name, *model, *tenant, *peer,
+    const char *name, *model, *tenant, *key, *peer,
         *traceparent; /* cut where they are too long; NULL: "" */
     uint32_t choice, prompt_tokens, max_tokens;
     uint64_t arrival_us;

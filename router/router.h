@@ -13,9 +13,10 @@ struct router;
 
 enum status router_start(const struct router_config *config, struct router **router,
                          struct error *err) WARN_UNUSED;
-const char *router_address(const struct router *router);         /* of gRPC */
-const char *router_http_address(const struct router *router);    /* "": none */
-const char *router_metrics_address(const struct router *router); /* of HTTP */
+const char *router_address(const struct router *router);          /* of gRPC */
+const char *router_registry_address(const struct router *router); /* where workers register */
+const char *router_http_address(const struct router *router);     /* "": none */
+const char *router_metrics_address(const struct router *router);  /* of HTTP */
 const struct router_metrics *router_figures(const struct router *router);
 
 /* Whether it writes a file that may be moved away, and then is to be opened again. */

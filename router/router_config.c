@@ -24,6 +24,16 @@ static const struct config_setting settings[] = {
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz, /status, /traces and the status page",
      .check = http_check_listen},
+    TLS_SETTINGS_ROWS(struct router_config, metrics_tls, "metrics-tls", "those who ask there"),
+    {"registry-listen", CONFIG_STRING, AT(registry_listen), "", .value = "HOST:PORT",
+     .help = "Address at which workers register, apart from clients; empty: --listen. Needed with "
+             "--internal-tls-cert",
+     .check = rpc_check_listen},
+    TLS_SETTINGS_ROWS(struct router_config, tls, "tls", "clients, of gRPC and HTTP"),
+    LINK_TLS_ROWS(struct router_config, internal_tls),
+    {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
+     .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it): every "
+             "call needs one; empty: no call does"},
     {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
      .help = "Folder of each model with config.json, generation_config.json and tokenizer.json; no "
              "weights are read",

@@ -1,6 +1,7 @@
 #include "router/router_metrics.h"
 
 #include "common/base/assert.h"
+#include "common/crypto/certificates.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -142,6 +143,28 @@ enum status router_metrics_create(struct router_metrics *m, const struct served_
 void router_metrics_destroy(struct router_metrics *m)
 {
     metrics_destroy(m->metrics);
+}
+
+void router_metrics_watch(struct router_metrics *m, struct certificates *certificates,
+                          const char *label)
+{
+    if (!certificates)
+        return;
+    size_t place = 0;
+    while (place < ROUTER_CERTIFICATES && m->expiries[place].certificates)
+        place++;
+    ASSERT(place < ROUTER_CERTIFICATES);
+    m->expiries[place].certificates = certificates;
+    m->expiries[place].ends =
+        metrics_gauge(m->metrics, "baton_tls_certificate_expiry_timestamp_seconds",
+                      "When the certificate ends, in seconds since 1970", label);
+}
+
+void router_metrics_update(struct router_metrics *m)
+{
+    for (size_t i = 0; i < ROUTER_CERTIFICATES && m->expiries[i].certificates; i++)
+        gauge_set(m->expiries[i].ends,
+                  (double)certificates_expiry_unix_s(m->expiries[i].certificates));
 }
 
 void router_metrics_ended(struct router_metrics *m, size_t model, enum reason reason)

@@ -114,6 +114,7 @@ void trace_json(const struct request_trace *trace, uint64_t now_us, uint64_t uni
     str_addf(out, "\"choice\": %" PRIu32 ", ", trace->choice);
     add_text(out, "model", trace->model);
     add_text(out, "tenant", trace->tenant);
+    add_text(out, "key", trace->key);
     add_text(out, "peer", trace->peer);
     add_text(out, "status", *trace->reason ? trace->reason : "running");
     add_text(out, "finish", trace->finish);

@@ -61,6 +61,7 @@ struct workers {
     const struct served_models *models;
     struct rpc_runtime *runtime;
     struct inbox *inbox;
+    struct rpc_tls tls; /* of Sessions */
     uint64_t keepalive_us;
     uint64_t router_incarnation; /* said to every worker */
     uint64_t generation;         /* counts the workers that ever were */

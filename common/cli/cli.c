@@ -8,6 +8,7 @@
 #include "common/cli/cmd_chat.h"
 #include "common/cli/cmd_chat_template.h"
 #include "common/cli/cmd_generate.h"
+#include "common/cli/cmd_key.h"
 #include "common/cli/cmd_perplexity.h"
 #include "common/cli/cmd_quantize.h"
 #include "common/cli/cmd_status.h"
@@ -25,6 +26,7 @@ struct command {
 };
 
 static int cmd_bench(int argc, char **argv);
+static int cmd_key(int argc, char **argv);
 
 static const struct command commands[] = {
     {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
@@ -38,7 +40,11 @@ static const struct command commands[] = {
     {"chat-template", "the prompt that a chat request becomes", cmd_chat_template},
     {"quantize", "a model folder with int8 or int4 weights", cmd_quantize},
     {"perplexity", "how well a model foretells a text", cmd_perplexity},
+    {"key", "make API keys", cmd_key},
     {"bench", "measure this machine", cmd_bench},
+};
+static const struct command key_commands[] = {
+    {"new", "a key for a client, and the line for the router's file of keys", cmd_key_new},
 };
 static const struct command bench_commands[] = {
     {"engine", "prefill and decode of a model, without a server", cmd_bench_engine},
@@ -78,6 +84,11 @@ static int run_command(const char *program, const struct command *table, size_t 
         fprintf(stderr, "%s: unknown command '%s'\n", program, word);
     print_commands(stderr, program, table, count);
     return 2;
+}
+
+static int cmd_key(int argc, char **argv)
+{
+    return run_command("baton key", key_commands, COUNT(key_commands), argc, argv);
 }
 
 static int cmd_bench(int argc, char **argv)

@@ -49,6 +49,7 @@ static void format(const struct cluster_file *file, struct str *out)
     str_addf(out, "{\"pid\": %d", (int)file->pid);
     add_field(out, ", ", "grpc", file->grpc);
     add_field(out, ", ", "http", file->http);
+    add_field(out, ", ", "openai", file->openai);
     add_field(out, ", ", "logs", file->logs);
     str_add(out, ", \"processes\": [");
     for (size_t i = 0; i < file->count; i++) {
@@ -146,6 +147,7 @@ static enum status read_root(const struct json_value *root, struct cluster_file 
     TRY(get_pid(root, &file->pid, err));
     TRY(copy_field(root, "grpc", file->grpc, sizeof file->grpc, err));
     TRY(copy_field(root, "http", file->http, sizeof file->http, err));
+    TRY(copy_field(root, "openai", file->openai, sizeof file->openai, err));
     TRY(copy_field(root, "logs", file->logs, sizeof file->logs, err));
     TRY(json_get_array(root, "processes", &processes, err));
     file->count = json_count(processes);

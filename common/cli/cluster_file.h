@@ -1,7 +1,7 @@
 /* What `baton up` writes down of the cluster it started: for scripts (--ready-file), and, at a place that every command of
  * this user knows, for `baton generate` and `baton status`.
  *
- *     {"pid": 1, "grpc": "127.0.0.1:4001", "http": "127.0.0.1:4002", "logs": "/tmp/...",
+ *     {"pid": 1, "grpc": "127.0.0.1:4001", "http": "127.0.0.1:4002", "openai": "127.0.0.1:4004", "logs": "/tmp/...",
  *      "processes": [{"name": "prefill-0", "role": "prefill", "pid": 2, "address": "127.0.0.1:4003", "metrics": "...",
  *                     "restarts": 0}], "models": [{"name": "llama", "dir": "/models/llama"}]}
  *
@@ -21,13 +21,15 @@
 
 struct cluster_member {
     char name[64], role[16], address[128], metrics[128];
+    /* Of the router, not in the file: where workers register, where clients are served over HTTP ("": nowhere). */
+    char registry[128], front[128];
     pid_t pid;
     uint32_t restarts; /* times that it was started again */
 };
 
 struct cluster_file {
-    pid_t pid; /* of `baton up` */
-    char grpc[128], http[128], logs[CLUSTER_PATH_BYTES];
+    pid_t pid;                                                        /* of `baton up` */
+    char grpc[128], http[128], openai[128], logs[CLUSTER_PATH_BYTES]; /* openai "": none */
     size_t count;
     struct cluster_member members[CLUSTER_MAX_PROCESSES];
     struct model_list models; /* by the names that clients use; folders are absolute */

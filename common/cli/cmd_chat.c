@@ -2,6 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
+#include "common/cli/call_credentials.h"
 #include "common/cli/chat_render.h"
 #include "common/cli/cluster_file.h"
 #include "common/cli/generate_answer.h"
@@ -25,6 +26,7 @@
 struct settings {
     char server[128], model[128], model_dir[1024];
     bool plain;
+    struct credential_settings credentials;
     struct config_list stop;
     uint32_t max_tokens;
     uint64_t seed, timeout_us;
@@ -35,6 +37,7 @@ static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "", .value = "HOST:PORT",
      .help = "gRPC address of the router; empty: the cluster started here last",
      .check = rpc_check_target},
+    CREDENTIAL_ROWS(struct settings, credentials),
     {"model", CONFIG_STRING, AT(model), "", .value = "NAME",
      .help = "Name of the model; empty: the only one", .flag_only = true},
     {"model-dir", CONFIG_STRING, AT(model_dir), "", .value = "DIR",
@@ -63,6 +66,7 @@ struct talk {
     struct settings settings;
     struct chat chat;
     struct chat_render render; /* of chat.templated */
+    struct call_credentials credentials;
     struct token_ids prompt;
     struct line_reader input;
     struct str say;
@@ -177,8 +181,9 @@ static enum status send_turn(struct talk *talk, struct turn *turn, struct error 
         TRY(chat_render_prompt(&talk->render, &talk->chat, &talk->prompt, err));
     Baton__V1__GenerateRequest *request = chat_request(
         &talk->chat, templated ? talk->prompt.data : NULL, talk->prompt.count, &turn->arena);
-    return generate_call_open(talk->settings.server, request, talk->settings.timeout_us,
-                              &turn->call, err);
+    const struct generate_target target =
+        call_credentials_target(&talk->credentials, talk->settings.server);
+    return generate_call_open(&target, request, talk->settings.timeout_us, &turn->call, err);
 }
 
 static void ask(struct talk *talk)
@@ -349,6 +354,8 @@ int cmd_chat(int argc, char **argv)
     enum status status = apply_settings(talk, &result, &err);
     if (status == STATUS_OK)
         status = take_signals(talk, &err);
+    if (status == STATUS_OK)
+        status = call_credentials_open(&talk->settings.credentials, &talk->credentials, &err);
     if (status == STATUS_OK) {
         greet(talk);
         converse(talk);
@@ -361,6 +368,7 @@ int cmd_chat(int argc, char **argv)
     str_deinit(&talk->say);
     line_reader_deinit(&talk->input);
     chat_render_close(&talk->render);
+    call_credentials_close(&talk->credentials);
     token_ids_deinit(&talk->prompt);
     chat_deinit(&talk->chat);
     free(talk);

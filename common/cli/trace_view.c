@@ -189,6 +189,7 @@ static enum status read_root(struct trace_view *view, const struct json_value *r
     TRY(read_text(root, "id", view->id, sizeof view->id, err));
     TRY(read_text(root, "model", view->model, sizeof view->model, err));
     TRY(read_text(root, "tenant", view->tenant, sizeof view->tenant, err));
+    TRY(read_text(root, "key", view->key, sizeof view->key, err));
     TRY(read_text(root, "peer", view->peer, sizeof view->peer, err));
     TRY(read_text(root, "status", view->status, sizeof view->status, err));
     TRY(read_text(root, "finish", view->finish, sizeof view->finish, err));
@@ -233,8 +234,8 @@ static void print_head(const struct trace_view *view, struct str *out)
              stamp, view->arrived_unix_ms % 1000);
     if (*view->peer)
         str_addf(out, "   from %s", view->peer);
-    if (*view->tenant)
-        str_addf(out, "   tenant %s", view->tenant);
+    if (*view->key)
+        str_addf(out, "\n  key %s of tenant %s", view->key, view->tenant);
     str_add(out, "\n\n");
 }
 

@@ -21,7 +21,7 @@ struct trace_bar {
 };
 
 struct trace_view {
-    char id[160], model[128], tenant[64], peer[64], status[40], finish[24];
+    char id[160], model[128], tenant[65], key[65], peer[64], status[40], finish[24];
     int64_t arrived_unix_ms, prompt_tokens, tokens, attempts, prefills, choice;
     double ttft_ms, second_ms, tpot_ms, longest_gap_ms, total_ms; /* below 0: not there */
     int64_t longest_gap_token;

@@ -1,5 +1,8 @@
 #include "common/worker/worker_metrics.h"
 
+#include "common/base/assert.h"
+#include "common/crypto/certificates.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -142,6 +145,19 @@ void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t to
     *seen = total;
 }
 
+void worker_metrics_watch(struct worker_metrics *m, struct certificates *certificates,
+                          const char *label)
+{
+    if (!certificates)
+        return;
+    size_t place = m->expiries[0].certificates != NULL;
+    ASSERT(!m->expiries[place].certificates);
+    m->expiries[place].certificates = certificates;
+    m->expiries[place].ends =
+        metrics_gauge(m->metrics, "baton_tls_certificate_expiry_timestamp_seconds",
+                      "When the certificate ends, in seconds since 1970", label);
+}
+
 /* What is cached is anybody's who needs room. */
 static double kv_usage(const struct step_load *load)
 {
@@ -162,6 +178,9 @@ void worker_metrics_update(struct worker_metrics *m, const struct step_load *loa
     gauge_set(m->waiting, atomic_load(&load->waiting));
     gauge_set(m->running, atomic_load(&load->running));
     gauge_set(m->session_up, session_up);
+    for (size_t i = 0; i < WORKER_CERTIFICATES && m->expiries[i].certificates; i++)
+        gauge_set(m->expiries[i].ends,
+                  (double)certificates_expiry_unix_s(m->expiries[i].certificates));
     worker_metrics_advance(m->prompt_rows, &m->seen_prompt_rows, atomic_load(&load->prompt_rows));
     worker_metrics_advance(m->decode_rows, &m->seen_decode_rows, atomic_load(&load->decode_rows));
     worker_metrics_advance(m->steps, &m->seen_steps, atomic_load(&load->steps));

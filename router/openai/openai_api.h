@@ -7,12 +7,14 @@
 #define BATON_ROUTER_OPENAI_OPENAI_API_H
 
 #include "common/http/http_server.h"
+#include "router/access.h"
 #include "router/dispatch.h"
 #include "router/openai/openai_request.h"
 #include "router/served_models.h"
 
 struct openai_api {
     struct dispatch *dispatch;
+    struct access *access; /* NULL: no request needs a key */
     const struct served_models *models;
     struct router_metrics *metrics;
     struct status_board *board;
@@ -26,6 +28,7 @@ struct openai_api {
 
 /* For http_server_config, whose context is the api. */
 const struct http_route *openai_routes(size_t *count);
+bool openai_admit(void *context, struct http_exchange *exchange, struct http_reply *reply);
 void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply);
 

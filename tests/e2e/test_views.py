@@ -16,6 +16,7 @@ import urllib.request
 import front
 from client import request
 from harness import BATON, GOLDEN, SHAKESPEARE, TOP, failpoint, wait_until
+from keys import Keyed, new_key
 
 PROMPT = [20 + i for i in range(100)]
 GRAFANA = TOP / "deploy/grafana"
@@ -141,6 +142,30 @@ def test_requests_of_the_http_door_are_seen_as_well(start_cluster, tmp_path):
     refused = logged(log, 5)[2:]
     assert [(line.get("req"), line["status"]) for line in refused] == [("o2", refused[0]["status"]), ("o3", "model_not_found"), (None, "not_found")]
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", line["peer"]) for line in refused) and "model" not in refused[1]
+
+
+def test_whose_request_it_was(start_cluster, tmp_path):
+    """Keys by their ids, with their tenants, at both doors; a key itself is nowhere."""
+    log, keys, secret = tmp_path / "access.log", tmp_path / "keys", tmp_path / "key"
+    key, line = new_key("k1", tenant="ours", requests_per_minute=3)
+    keys.write_text(line + "\n")
+    secret.write_text(key + "\n")
+    cluster = start_cluster(model=SHAKESPEARE, flags=["--api-keys", keys], settings={**front.SETTINGS, "access-log": log})
+    client = Keyed(cluster.grpc, key)
+    assert list(client.start("ROMEO:", request_id="r1", max_tokens=2))
+    assert front.Front(cluster, key).complete("ROMEO:", {"X-Request-Id": "o1"}, max_tokens=2).status == 200
+    talk = subprocess.run([str(BATON), "chat", "--plain", "--max-tokens", "2", "--api-key-file", secret], input="x\n", env=cluster.environment, text=True, capture_output=True, timeout=120)
+    assert talk.returncode == 0, talk.stderr
+    assert front.Front(cluster, key).complete("ROMEO:", {"X-Request-Id": "o2"}, max_tokens=2).status == 429
+    assert front.Front(cluster, "wrong").complete("ROMEO:", {"X-Request-Id": "o3"}, max_tokens=2).status == 401
+    assert subprocess.run([str(BATON), "chat", "--plain"], input="x\n", env=cluster.environment, text=True, capture_output=True, timeout=120).returncode == 1
+    lines = logged(log, 6)
+    assert [(line["status"], line.get("key"), line.get("tenant")) for line in lines] == [("ok", "k1", "ours")] * 3 + [("rate_limited", None, None)] + [("invalid_api_key", None, None)] * 2
+    assert [line.get("req") for line in lines][:5] == ["r1", "o1", lines[2]["req"], "o2", "o3"]
+    assert (trace_of(cluster, "o1")["key"], trace_of(cluster, "o1")["tenant"]) == ("k1", "ours")
+    assert "key k1 of tenant ours" in cluster.command("trace", "r1").stdout
+    for text in (log.read_text(), get(cluster, "/traces")[1], cluster.logs(limit=10 ** 7)):
+        assert key not in text
 
 
 # ---------------------------------------------------------------------------------------------------------------- figures

@@ -10,7 +10,7 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
 PROGRAMS = ["baton-router", "baton-prefill", "baton-decode", "baton up", "baton generate", "baton chat", "baton status", "baton top", "baton trace", "baton tokenize",
-            "baton detokenize", "baton quantize", "baton perplexity", "baton bench engine",
+            "baton detokenize", "baton quantize", "baton key new", "baton perplexity", "baton bench engine",
             "baton bench prefix-cache", "baton bench schedule", "baton bench transfer"]
 NO_SETTINGS = {"BATON_FAILPOINTS", "BATON_FAILPOINT_LOG", "BATON_FAILPOINTS_ALLOW"}
 
@@ -74,7 +74,7 @@ def test_a_flag_of_another_program_is_told_as_such():
     assert (done.returncode, done.stderr) == (2, told)
 
 
-WORDS = {"HOST:PORT": {"listen", "metrics-listen", "router", "server", "http"}, "DIR": {"model", "log-dir"}, "FILE": {"tokenizer", "ready-file", "config"},
+WORDS = {"HOST:PORT": {"listen", "metrics-listen", "registry-listen", "router", "server", "http"}, "DIR": {"model", "log-dir"}, "FILE": {"tokenizer", "ready-file", "config"},
          "debug|info|warn|error": {"log-level"}}
 
 

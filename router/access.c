@@ -284,6 +284,10 @@ enum reason access_check(struct access *access, const char *token, uint64_t now_
         *grant = grant_create(access, holder);
     enum reason reason =
         holder ? refuse_use(&holder->key, verdict, retry_us, refusal) : REASON_INVALID_API_KEY;
+    if (holder) {
+        str_copy(refusal->key, sizeof refusal->key, holder->key.id);
+        str_copy(refusal->tenant, sizeof refusal->tenant, holder->key.tenant);
+    }
     pthread_mutex_unlock(&access->lock);
     return holder ? reason : refuse_key(refusal, false);
 }

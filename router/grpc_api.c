@@ -68,6 +68,8 @@ static bool may_call(const struct grpc_api *api, struct rpc_call *call, struct a
     access_log_refused(api->access_log, &(struct access_line_refusal){
                                             .reason = reason_name(*reason),
                                             .name = rpc_call_metadata(call, "x-request-id"),
+                                            .tenant = refusal.tenant,
+                                            .key = refusal.key,
                                             .peer = rpc_call_peer(call)});
     reply_refusal(call, *reason, refusal.why.text, refusal.retry_after_s);
     return false;

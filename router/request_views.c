@@ -2,6 +2,49 @@
 
 #include "common/base/str.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+void request_views_close(struct request_views *views)
+{
+    access_log_close(views->access);
+    otlp_stop(views->otlp);
+    recent_times_destroy(views->recent);
+    trace_ring_destroy(views->traces);
+    free(views->phases);
+    *views = (struct request_views){0};
+}
+
+static enum status keep_traces(const struct request_views_config *config,
+                               struct request_views *views, struct error *err)
+{
+    const struct served_models *models = config->models;
+    views->phases = calloc(models->count, sizeof *views->phases);
+    for (size_t i = 0; views->phases && i < models->count; i++)
+        phase_metrics_create(&views->phases[i], config->metrics->metrics, models->items[i].name);
+    if (!views->phases || trace_ring_create(config->trace_requests, &views->traces) != STATUS_OK ||
+        recent_times_create(&views->recent) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT,
+                         "no memory for the traces of %u requests (trace-requests)",
+                         config->trace_requests);
+    return STATUS_OK;
+}
+
+enum status request_views_open(const struct request_views_config *config,
+                               struct request_views *views, struct error *err)
+{
+    const struct router_metrics *metrics = config->metrics;
+    *views = (struct request_views){0};
+    enum status status = keep_traces(config, views, err);
+    if (status == STATUS_OK && strcmp(config->access_log, "off"))
+        status = access_log_open(config->access_log, metrics->access_lost, &views->access, err);
+    if (status == STATUS_OK && *config->otlp_endpoint)
+        status = otlp_start(config->otlp_endpoint, metrics->spans_lost, &views->otlp, err);
+    if (status != STATUS_OK)
+        request_views_close(views);
+    return status;
+}
+
 static void show(const struct request_views *views, struct request *request)
 {
     if (views->traces)

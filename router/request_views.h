@@ -11,7 +11,16 @@
 #include "router/reasons.h"
 #include "router/recent_times.h"
 #include "router/request.h"
+#include "router/router_metrics.h"
 #include "router/trace_ring.h"
+
+struct request_views_config {
+    uint32_t trace_requests;   /* how many traces are kept */
+    const char *access_log;    /* "off", "stderr" or a path */
+    const char *otlp_endpoint; /* "": none */
+    const struct served_models *models;
+    const struct router_metrics *metrics;
+};
 
 struct request_views {
     struct trace_ring *traces;
@@ -20,6 +29,11 @@ struct request_views {
     struct access_log *access;
     struct otlp *otlp;
 };
+
+/* Of a router; its parts live until they are closed, which comes after the dispatch thread's end. */
+enum status request_views_open(const struct request_views_config *config,
+                               struct request_views *views, struct error *err) WARN_UNUSED;
+void request_views_close(struct request_views *views);
 
 /* A choice of a call that isn't the first arrives when its turn comes. */
 void request_views_arrived(const struct request_views *views, struct request *request);

@@ -23,7 +23,6 @@ struct router {
     struct served_models models;
     struct router_metrics metrics;
     struct status_board board;
-    struct phase_metrics phases[SERVED_MODELS_MAX];
     struct request_views views;
     struct rpc_tls client_tls, internal_tls; /* of clients' connections, of those to workers */
     struct certificates *metrics_tls;        /* NULL: its listener speaks no TLS */
@@ -49,37 +48,6 @@ static void on_membership_changed(void *context)
 {
     const struct router *router = context;
     dispatch_membership_changed(router->dispatch);
-}
-
-static void close_views(struct router *router)
-{
-    access_log_close(router->views.access);
-    otlp_stop(router->views.otlp);
-    recent_times_destroy(router->views.recent);
-    trace_ring_destroy(router->views.traces);
-}
-
-static enum status open_views(struct router *router, struct error *err)
-{
-    const struct router_config *config = &router->config;
-    const struct router_metrics *metrics = &router->metrics;
-    struct request_views *views = &router->views;
-    for (size_t i = 0; i < router->models.count; i++)
-        phase_metrics_create(&router->phases[i], metrics->metrics, router->models.items[i].name);
-    *views = (struct request_views){.phases = router->phases};
-    enum status status = trace_ring_create(config->trace_requests, &views->traces);
-    if (status == STATUS_OK)
-        status = recent_times_create(&views->recent);
-    if (status != STATUS_OK)
-        error_set(err, status, "no memory for the traces of %u requests (trace-requests)",
-                  config->trace_requests);
-    else if (strcmp(config->access_log, "off"))
-        status = access_log_open(config->access_log, metrics->access_lost, &views->access, err);
-    if (status == STATUS_OK && *config->otlp_endpoint)
-        status = otlp_start(config->otlp_endpoint, metrics->spans_lost, &views->otlp, err);
-    if (status != STATUS_OK)
-        close_views(router);
-    return status;
 }
 
 /* What clients show, and what the cluster's own processes do. */
@@ -317,6 +285,11 @@ enum status router_start(const struct router_config *config, struct router **out
                                            .ttl_us = config->worker_ttl_us,
                                            .changed = on_membership_changed,
                                            .context = router};
+    const struct request_views_config views = {.trace_requests = config->trace_requests,
+                                               .access_log = config->access_log,
+                                               .otlp_endpoint = config->otlp_endpoint,
+                                               .models = &router->models,
+                                               .metrics = &router->metrics};
     enum status status = open_models(router, err);
     if (status != STATUS_OK)
         goto fail_router;
@@ -327,7 +300,7 @@ enum status router_start(const struct router_config *config, struct router **out
     status = open_access(router, err);
     if (status != STATUS_OK)
         goto fail_metrics;
-    status = open_views(router, err);
+    status = request_views_open(&views, &router->views, err);
     if (status != STATUS_OK)
         goto fail_metrics;
     status = membership_create(&membership, &router->membership);
@@ -368,7 +341,7 @@ fail_runtime:
 fail_membership:
     membership_destroy(router->membership);
 fail_views:
-    close_views(router);
+    request_views_close(&router->views);
 fail_metrics:
     close_access(router);
     status_board_deinit(&router->board);
@@ -434,7 +407,7 @@ void router_stop(struct router *router)
     http_server_stop(router->http);
     rpc_runtime_destroy(router->runtime);
     membership_destroy(router->membership);
-    close_views(router);
+    request_views_close(&router->views);
     close_access(router);
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);

@@ -34,9 +34,11 @@ static void refuse(struct openai_api *api, struct http_exchange *exchange, enum 
     http_exchange_peer(exchange, peer);
     log_debug("openai", "req=%s reason=%s peer=%s msg=\"refused\"", name, reason_name(reason),
               peer);
-    access_log_refused(
-        api->access_log,
-        &(struct access_line_refusal){.reason = reason_name(reason), .name = name, .peer = peer});
+    access_log_refused(api->access_log, &(struct access_line_refusal){.reason = reason_name(reason),
+                                                                      .name = name,
+                                                                      .tenant = refusal->tenant,
+                                                                      .key = refusal->key,
+                                                                      .peer = peer});
     openai_fill_refusal(reply, name,
                         &(struct openai_why){.reason = reason,
                                              .sentence = refusal->why.text,

@@ -160,7 +160,7 @@ def test_whose_request_it_was(start_cluster, tmp_path):
     assert front.Front(cluster, "wrong").complete("ROMEO:", {"X-Request-Id": "o3"}, max_tokens=2).status == 401
     assert subprocess.run([str(BATON), "chat", "--plain"], input="x\n", env=cluster.environment, text=True, capture_output=True, timeout=120).returncode == 1
     lines = logged(log, 6)
-    assert [(line["status"], line.get("key"), line.get("tenant")) for line in lines] == [("ok", "k1", "ours")] * 3 + [("rate_limited", None, None)] + [("invalid_api_key", None, None)] * 2
+    assert [(line["status"], line.get("key"), line.get("tenant")) for line in lines] == [("ok", "k1", "ours")] * 3 + [("rate_limited", "k1", "ours")] + [("invalid_api_key", None, None)] * 2
     assert [line.get("req") for line in lines][:5] == ["r1", "o1", lines[2]["req"], "o2", "o3"]
     assert (trace_of(cluster, "o1")["key"], trace_of(cluster, "o1")["tenant"]) == ("k1", "ours")
     assert "key k1 of tenant ours" in cluster.command("trace", "r1").stdout

@@ -133,6 +133,7 @@ static void test_keys_that_are_none(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(turned_away(world, wrong[i], NOW_US, &refusal), REASON_INVALID_API_KEY);
         assert_int_equal(refusal.retry_after_s, 0);
+        assert_string_equal(refusal.key, "");
         assert_non_null(
             strstr(refusal.why.text, i ? "is not known here" : "authorization: Bearer"));
     }
@@ -148,6 +149,8 @@ static void test_a_key_has_its_limits_and_another_its_own(void **state)
     assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
     assert_int_equal(refusal.retry_after_s, 1);
     assert_non_null(strstr(refusal.why.text, "may have 2 requests running at once"));
+    assert_string_equal(refusal.key, "a");
+    assert_string_equal(refusal.tenant, "acme");
     access_settle(two, 0, NOW_US);
     two = let_in(world, "test", NOW_US);
     access_settle(two, 0, NOW_US);

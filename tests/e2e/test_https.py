@@ -123,7 +123,7 @@ def test_what_openssl_is_not_told(shared):
     """No downgrade that says so is taken (SCSV), no certificate but our own is shown, and its key is the one that the file holds."""
     for address, protocol in servers(shared):
         done = knock(shared, address, protocol, "-tls1_2", "-fallback_scsv")
-        assert "inappropriate fallback" in done.stderr, (address, done.stderr)
+        assert done.returncode and "Cipher is (NONE)" in done.stdout, (address, done.stdout, done.stderr)
         shown = knock(shared, address, protocol).stdout
         assert shown.count("BEGIN CERTIFICATE") == 1
         leaf = subprocess.run(["openssl", "x509", "-noout", "-pubkey"], input=shown, capture_output=True, text=True).stdout
@@ -162,7 +162,7 @@ def test_up_prints_a_url_and_a_curl_that_works(tmp_path, start_cluster):
 @pytest.mark.parametrize("program,flags,told", [
     ("baton-router", ["--metrics-tls-cert", "CERT"], "--metrics-tls-cert is given without --metrics-tls-key: both or neither"),
     ("baton-router", ["--metrics-tls-client-ca", "CA"], "--metrics-tls-cert and --metrics-tls-key are needed"),
-    ("baton-prefill", ["--router", "127.0.0.1:1", "--metrics-tls-cert", "CERT"], "--metrics-tls-cert is given without --metrics-tls-key: both or neither"),
+    ("baton-prefill", ["--name", "a", "--router", "127.0.0.1:1", "--metrics-tls-cert", "CERT"], "--metrics-tls-cert is given without --metrics-tls-key: both or neither"),
 ])
 def test_settings_that_say_too_little(shared, program, flags, told):
     files = {"CERT": shared.client_cert, "CA": shared.public.cert}

@@ -19,7 +19,7 @@
 #define LINEAR_PART 128
 
 /* The same of int4, in groups. */
-#define LINEAR_PART_GROUPS 4
+#define LINEAR_PART_GROUPS 8
 
 /* One thread's scratch for a linear layer: of one panel. */
 struct linear_scratch {

@@ -166,7 +166,7 @@ struct block {
     struct linear_scratch *scratch; /* [threads] */
     size_t row_bytes;               /* of a packed row */
     uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
-    bool wide;            /* parts are widened first */
+    bool wide;            /* the first tile's products widen a part for the others' */
     uint32_t rows, tile_count;
     bool accumulate;
 };
@@ -239,8 +239,6 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
         end < block->steps ? weights_at(block, panel, end) : weights_at(block, panel + 1, 0);
     const uint8_t *next = block->tile_count == 1 ? weights + STREAM_AHEAD : after;
     size_t bytes = (size_t)(after - weights);
-    if (block->wide)
-        block->inner->widen_int4(weights, end - step, scratch->wide_int4);
     for (uint32_t tile = 0; tile < block->tile_count; tile++) {
         uint32_t row = tile_row(block, tile), rows = tile_row(block, tile + 1) - row;
         struct quantized_product product = {.panel = weights,
@@ -250,6 +248,7 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
                                             .first_step = step,
                                             .end_step = end,
                                             .wide = block->wide ? scratch->wide_int4 : NULL,
+                                            .widen = tile == 0,
                                             .add = block->accumulate,
                                             .out = block->out + (size_t)row * linear->n +
                                                    (size_t)panel * PANEL,
@@ -302,7 +301,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
         uint32_t first = (uint32_t)((uint64_t)rows * b / blocks);
         uint32_t count = (uint32_t)((uint64_t)rows * (b + 1) / blocks) - first;
         uint32_t tile_count = divide_up(count, TILE_ROWS);
-        bool wide = inner->widen_int4 && linear->type == WEIGHT_INT4 && tile_count > 2;
+        bool wide = inner->widens_int4 && linear->type == WEIGHT_INT4 && tile_count > 2;
         struct block block = {.inner = inner,
                               .linear = linear,
                               .in = in + (size_t)first * linear->k,

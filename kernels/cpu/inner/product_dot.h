@@ -18,8 +18,7 @@ static inline void row_words(const float *restrict row, uint32_t k, uint32_t *re
 #define DOT(SUM, W, X) __asm__("vdpbf16ps %2, %1, %0" : "+v"(SUM) : "v"(W), "v"(X))
 
 /* `rows` is a constant at every call, so that the sums live in registers. */
-static inline __attribute__((always_inline)) void multiply_rows(const struct tile_product *product,
-                                                                const uint32_t rows)
+ALWAYS_INLINE void multiply_rows(const struct tile_product *product, const uint32_t rows)
 {
     const uint32_t *panel = product->panel, *tile = product->tile;
     __m512 sum[TILE_ROWS][2];
@@ -27,16 +26,21 @@ static inline __attribute__((always_inline)) void multiply_rows(const struct til
     for (uint32_t r = 0; r < rows; r++)
         sum[r][0] = sum[r][1] = _mm512_setzero_ps();
     const char *next = product->next ? product->next : (const char *)panel;
-    for (uint32_t p = 0; p < product->pairs;
-         p++, panel += PANEL, tile += rows, next += product->next_step) {
-        __builtin_prefetch(next, 0, 2); /* into the second level */
-        __builtin_prefetch(next + 64, 0, 2);
-        __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
+    const uint32_t shares = ROW_SHARES(rows);
+    for (uint32_t share = 0, p = 0; share < shares; share++) {
+        prefetch_rows(product->out, product->out_stride, rows * share / shares,
+                      rows * (share + 1) / shares);
+        for (uint32_t end = product->pairs * (share + 1) / shares; p < end;
+             p++, panel += PANEL, tile += rows, next += product->next_step) {
+            __builtin_prefetch(next, 0, 2); /* into the second level */
+            __builtin_prefetch(next + 64, 0, 2);
+            __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
 #pragma GCC unroll 12
-        for (uint32_t r = 0; r < rows; r++) {
-            floats x = in_turn((floats)_mm512_set1_epi32((int)tile[r]));
-            DOT(sum[r][0], w0, x);
-            DOT(sum[r][1], w1, x);
+            for (uint32_t r = 0; r < rows; r++) {
+                floats x = in_turn((floats)_mm512_set1_epi32((int)tile[r]));
+                DOT(sum[r][0], w0, x);
+                DOT(sum[r][1], w1, x);
+            }
         }
     }
 #pragma GCC unroll 12

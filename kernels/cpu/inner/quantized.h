@@ -31,28 +31,29 @@ struct quantized_product {
     const void *tile;
     uint32_t rows;  /* 1 .. TILE_ROWS */
     uint32_t steps; /* ceil(k / QUANTIZED_STEP) */
-    /* int4: the steps to be added, whole groups. Products of all steps, in ascending order, are one product; of sets that
-     * have `widen_int4` only, others add all at once. */
+    /* int4: the steps to be added, whole groups. Products of all steps, in ascending order, are one product; a set without
+     * widens_int4 adds all at once. */
     uint32_t first_step, end_step;
-    const uint8_t *wide; /* what `widen_int4` makes of these steps, read instead; NULL: `panel` */
-    bool add;            /* out += product, rather than out = product */
+    /* int4: room for these steps, wide, for the tiles that share them: for each group PANEL f32 scales, then its numbers in the
+     * form of int8, but + 8. The product that has `widen` reads the panel and writes it, others read it; NULL: `panel`. */
+    uint8_t *wide;
+    bool widen;
+    bool add; /* out += product, rather than out = product */
     float *out;
     size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
     float *partial;    /* int4: [rows][PANEL], the sum of the steps so far */
-    /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 where `wide` is read). */
+    /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). */
     const void *next;
     size_t next_step;
 };
 
 struct quantized_inner {
     const char *name;
-    uint32_t words; /* of 32 bits that hold four inputs of a row in a tile */
+    uint32_t words;   /* of 32 bits that hold four inputs of a row in a tile */
+    bool widens_int4; /* knows `wide` and parts of all steps */
 
     /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile. */
     void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, bool int4, void *tile);
-    /* Steps of a panel, whole groups, once for many tiles: for each group PANEL f32 scales, then its numbers in the form of
-     * int8, but + 8. NULL: this set has none. */
-    void (*widen_int4)(const uint8_t *panel, uint32_t steps, uint8_t *wide);
     void (*multiply_int8)(const struct quantized_product *product);
     void (*multiply_int4)(const struct quantized_product *product);
 };

@@ -182,23 +182,12 @@ ALWAYS_INLINE struct quads wide_step(const uint8_t *step)
     };
 }
 
-static void widen_int4(const uint8_t *panel, uint32_t steps, uint8_t *wide)
+ALWAYS_INLINE void keep_step(const struct quads *quads, uint8_t *step)
 {
-    for (uint32_t step = 0; step < steps; wide += INT4_WIDE_BYTES) {
-        uint8_t *to = wide + (size_t)PANEL * 4;
-        for (uint32_t end = group_end(step, steps); step < end; step++) {
-            struct quads quads = split_step(panel);
-            _mm512_storeu_si512(to, quads.even[0]);
-            _mm512_storeu_si512(to + 64, quads.even[1]);
-            _mm512_storeu_si512(to + 128, quads.odd[0]);
-            _mm512_storeu_si512(to + 192, quads.odd[1]);
-            panel += QUANTIZED_STEP_BYTES;
-            to += 2 * QUANTIZED_STEP_BYTES;
-        }
-        for (uint32_t n = 0; n < PANEL; n += VECTOR)
-            *(floats *)(wide + (size_t)n * 4) = widen_bf16((const uint16_t *)panel + n);
-        panel += INT4_SCALE_BYTES;
-    }
+    _mm512_storeu_si512(step, quads->even[0]);
+    _mm512_storeu_si512(step + 64, quads->even[1]);
+    _mm512_storeu_si512(step + 128, quads->odd[0]);
+    _mm512_storeu_si512(step + 192, quads->odd[1]);
 }
 
 /* partial = value, plus partial in the lanes of `known`. */
@@ -225,14 +214,19 @@ ALWAYS_INLINE void end_group(struct sums *sums, __m512i w0, __m512i w1, const ui
     }
 }
 
+/* Where weights come from: the panel; the panel, and they are kept wide for the products of further tiles; from there. */
+enum int4_source { INT4_PACKED, INT4_WIDENED, INT4_WIDE };
+
 ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint32_t rows,
-                             const bool is_wide)
+                             const enum int4_source source)
 {
+    const bool is_wide = source == INT4_WIDE;
     const uint32_t step_bytes = is_wide ? 2 * QUANTIZED_STEP_BYTES : QUANTIZED_STEP_BYTES;
     const uint32_t *tile = tile_words(product, group_count(product->steps));
     tile += (size_t)product->first_step * 2 * rows;
     const int32_t *inputs = tile_sums(product) + product->first_step / STEPS_OF_GROUP * rows;
     const uint8_t *group = is_wide ? product->wide : product->panel;
+    uint8_t *kept = product->wide;
     const char *next = product->next;
     /* The outputs' lines, with the last groups of all: shared out over those of this call. */
     uint32_t asked = product->end_step == product->steps ? 0 : rows;
@@ -241,6 +235,7 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
     for (uint32_t step = product->first_step; step < product->end_step; inputs += rows) {
         bool first = step == 0;
         const uint8_t *at = is_wide ? group + (size_t)PANEL * 4 : group;
+        uint8_t *keep = source == INT4_WIDENED ? kept + (size_t)PANEL * 4 : NULL;
         struct quads quads;
         struct sums sums;
         begin_sums(&sums, inputs, rows);
@@ -252,12 +247,17 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
         }
         for (uint32_t end = group_end(step, product->steps);; at += step_bytes, tile += 2 * rows) {
             __builtin_prefetch(next, 0, 2);
-            if (!is_wide)
+            if (source ==
+                INT4_PACKED) /* else one line a step is enough, the panel being gone past more than twice */
                 __builtin_prefetch(next + 64, 0, 2);
-            if (!is_wide && rows == 1)
+            if (source == INT4_PACKED && rows == 1)
                 bring_near(at, QUANTIZED_STEP_BYTES);
             next += product->next_step;
             quads = is_wide ? wide_step(at) : split_step(at);
+            if (source == INT4_WIDENED) {
+                keep_step(&quads, keep);
+                keep += 2 * QUANTIZED_STEP_BYTES;
+            }
             add_quad(&sums, quads.even[0], quads.even[1], tile, 0, rows);
             if (++step == end)
                 break;
@@ -277,6 +277,11 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
             scale1 = widen_bf16((const uint16_t *)at + VECTOR);
             group = at + INT4_SCALE_BYTES;
         }
+        if (source == INT4_WIDENED) {
+            ((floats *)kept)[0] = scale0;
+            ((floats *)kept)[1] = scale1;
+            kept += INT4_WIDE_BYTES;
+        }
         end_group(&sums, quads.odd[0], quads.odd[1], tile + rows, scale0, scale1, first,
                   product->partial, rows);
         tile += 2 * rows;
@@ -285,12 +290,17 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
 
 ALWAYS_INLINE void int4_packed_rows(const struct quantized_product *product, const uint32_t rows)
 {
-    int4_rows(product, rows, false);
+    int4_rows(product, rows, INT4_PACKED);
+}
+
+ALWAYS_INLINE void int4_widened_rows(const struct quantized_product *product, const uint32_t rows)
+{
+    int4_rows(product, rows, INT4_WIDENED);
 }
 
 ALWAYS_INLINE void int4_wide_rows(const struct quantized_product *product, const uint32_t rows)
 {
-    int4_rows(product, rows, true);
+    int4_rows(product, rows, INT4_WIDE);
 }
 
 #define ROWS_CASE(MULTIPLY, ROWS)                                                                  \
@@ -321,7 +331,9 @@ static void multiply_int8(const struct quantized_product *product)
 
 static void multiply_int4(const struct quantized_product *product)
 {
-    if (product->wide)
+    if (product->wide && product->widen)
+        ROWS_CASES(int4_widened_rows)
+    else if (product->wide)
         ROWS_CASES(int4_wide_rows)
     else
         ROWS_CASES(int4_packed_rows)
@@ -332,7 +344,7 @@ const struct quantized_inner quantized_avx512vnni = {
     .name = "avx512vnni",
     .words = TILE_WORDS,
     .pack_tile = pack_tile,
-    .widen_int4 = widen_int4,
+    .widens_int4 = true,
     .multiply_int8 = multiply_int8,
     .multiply_int4 = multiply_int4,
 };

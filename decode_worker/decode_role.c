@@ -174,8 +174,22 @@ static void on_kv_event(void *context, const struct kv_event *event)
 
 /* ---------------------------------------------------------------- the step thread's events */
 
+/* Of a prompt that was computed here: when, told before its first token. */
+static void send_prefilled(struct decode_role *role, struct sequence_key key, uint64_t now_us)
+{
+    Baton__Worker__V1__Prefilled prefilled;
+    struct request_times *times = &role->runner.times;
+    if (!times->untold)
+        return;
+    request_times_chunk(times, key, now_us);
+    if (request_times_prefilled(times, key, &prefilled))
+        session_send_prefilled(&role->worker->session, &prefilled);
+}
+
 static void on_tokens(struct decode_role *role, const struct step_event *event)
 {
+    for (uint32_t i = 0; i < event->token_count; i++)
+        send_prefilled(role, event->tokens[i].key, event->at_us);
     session_send_tokens(&role->worker->session, event->tokens, event->token_count);
     FAILPOINT("decode.after_tokens");
     for (uint32_t i = 0; i < event->token_count; i++) {
@@ -207,6 +221,7 @@ static void on_step_event(void *context, const struct step_event *event)
     switch (event->kind) {
     case STEP_RESERVED:
         FAILPOINT("decode.reserved");
+        request_times_reserved(&role->runner.times, event->key, event->cached_tokens, event->at_us);
         sink_on_reserved(role->runner.sinks, clock_now_us(), event->key.request, event->key.attempt,
                          event->blocks, event->block_count,
                          event->cached_tokens / role->worker->info.block_tokens,

@@ -154,6 +154,7 @@ enum status kv_import_connect(struct kv_import *imports, uint64_t id)
         rpc_channel_destroy(peer->channel);
     peer->channel = NULL;
     struct rpc_channel_config config = {.target = peer->address,
+                                        .tls = imports->worker->tls,
                                         .max_message_bytes = MAX_MESSAGE_BYTES,
                                         .max_queued_bytes = MAX_QUEUED_BYTES,
                                         .keepalive_us = KEEPALIVE_US};

@@ -37,6 +37,8 @@ enum status sink_runner_init(struct sink_runner *runner, struct worker *worker,
     if (status == STATUS_OK)
         status = request_names_init(&runner->names, config->max_sinks);
     if (status == STATUS_OK)
+        status = request_times_init(&runner->times, config->max_sinks);
+    if (status == STATUS_OK)
         runner->outcomes = calloc(runner->actions.capacity, sizeof *runner->outcomes);
     if (runner->outcomes)
         return STATUS_OK;
@@ -47,6 +49,7 @@ enum status sink_runner_init(struct sink_runner *runner, struct worker *worker,
 void sink_runner_deinit(struct sink_runner *runner)
 {
     request_names_deinit(&runner->names);
+    request_times_deinit(&runner->times);
     free(runner->outcomes);
     sink_actions_deinit(&runner->actions);
     sink_table_destroy(runner->sinks);
@@ -55,6 +58,7 @@ void sink_runner_deinit(struct sink_runner *runner)
 
 void sink_runner_log_end(struct sink_runner *runner, struct sequence_key key, const char *how)
 {
+    request_times_drop(&runner->times, key);
     if (!request_names_has(&runner->names, key))
         return; /* told already: the step thread was not the first to end it */
     log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"sequence ended\"",
@@ -73,6 +77,7 @@ static void reserve(struct sink_runner *runner, struct sequence_key key)
     ASSERT(runner->pending.tokens); /* a sink reserves as an answer to its Decode, once */
     runner->pending.key = key;
     request_names_put(&runner->names, key, runner->pending_name);
+    request_times_begin(&runner->times, key, runner->pending.plan == PLAN_LOCAL, clock_now_us());
     log_debug(MODULE,
               "req=%s id=%016" PRIx64 " attempt=%u tokens=%u plan=%s msg=\"sequence begins\"",
               request_names_get(&runner->names, key), key.request, key.attempt,
@@ -100,6 +105,8 @@ static void pair(struct sink_runner *runner, uint64_t peer)
 static void read_blocks(struct sink_runner *runner, const struct sink_action *action)
 {
     FAILPOINT("decode.reading");
+    request_times_read(&runner->times, (struct sequence_key){action->request, action->attempt},
+                       clock_now_us());
     enum status status = kv_import_read(runner->imports, action->peer, action->remote,
                                         action->local, action->block_count, action->cookie);
     if (status == STATUS_OK && FAILPOINT_FAILS("decode.lane_lose"))
@@ -160,6 +167,8 @@ static void send_pulled(struct sink_runner *runner, const struct sink_action *ac
     pulled.lane_bytes_per_second = kv_import_lane_speed(runner->imports, action->peer);
     pulled.bytes = action->pulled_bytes;
     pulled.bytes_before_complete = action->early_bytes;
+    request_times_pulled(&runner->times, (struct sequence_key){action->request, action->attempt},
+                         clock_now_us(), &pulled);
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_PULLED;
     up.pulled = &pulled;

@@ -6,6 +6,7 @@
 
 #include "common/handoff/sink.h"
 #include "common/worker/request_names.h"
+#include "common/worker/request_times.h"
 #include "common/worker/worker.h"
 #include "decode_worker/kv_import.h"
 
@@ -15,6 +16,7 @@ struct sink_runner {
     struct sink_table *sinks;
     struct sink_actions actions;
     struct request_names names;
+    struct request_times times;    /* of the same requests */
     struct sink_outcome *outcomes; /* [actions.capacity]: not told yet */
     uint32_t outcome_count;
 

@@ -4,6 +4,7 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/worker/request_names.h"
+#include "common/worker/request_times.h"
 #include "common/worker/wire.h"
 #include "prefill_worker/kv_export.h"
 
@@ -22,7 +23,8 @@ struct prefill_role {
     struct sequence_spec pending; /* of the Prefill command under way: what SOURCE_START starts */
     const char *pending_name;     /* likewise, what its client calls it */
     struct request_names names;
-    const char *sentence; /* of the failure under way, for a SEND_REFUSED; NULL: none */
+    struct request_times times; /* of the same requests */
+    const char *sentence;       /* of the failure under way, for a SEND_REFUSED; NULL: none */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -83,6 +85,7 @@ static void run_actions(struct prefill_role *role)
         case SOURCE_START:
             role->pending.key = key;
             request_names_put(&role->names, key, role->pending_name);
+            request_times_begin(&role->times, key, true, clock_now_us());
             log_debug(MODULE,
                       "req=%s id=%016" PRIx64 " attempt=%u tokens=%u msg=\"prefill begins\"",
                       request_names_get(&role->names, key), key.request, key.attempt,
@@ -96,6 +99,7 @@ static void run_actions(struct prefill_role *role)
                       request_names_get(&role->names, key), key.request, key.attempt,
                       source_end_name(action->end));
             request_names_drop(&role->names, key);
+            request_times_drop(&role->times, key);
             kv_export_remove(role->exports, key);
             step_loop_remove(role->worker->steps, key);
             count_end(role, action->end);
@@ -210,6 +214,7 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
 {
     FAILPOINT("prefill.reserved");
     struct sequence_key key = event->key;
+    request_times_reserved(&role->times, key, event->cached_tokens, event->at_us);
     source_on_reserved(role->sources, clock_now_us(), key.request, key.attempt, event->blocks,
                        event->block_count, &role->actions);
     if (role->actions.count == 0)
@@ -223,6 +228,7 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
 static void on_ready(struct prefill_role *role, const struct step_event *event)
 {
     FAILPOINT("prefill.after_chunk");
+    request_times_chunk(&role->times, event->key, event->at_us);
     publish_ready(role, event->key, event->ready_tokens);
 }
 
@@ -243,17 +249,24 @@ static void on_first_token(struct prefill_role *role, const struct step_token *t
     run_actions(role);
 }
 
+static void on_tokens(struct prefill_role *role, const struct step_event *event)
+{
+    Baton__Worker__V1__Prefilled prefilled;
+    for (uint32_t i = 0; i < event->token_count; i++)
+        if (request_times_prefilled(&role->times, event->tokens[i].key, &prefilled))
+            session_send_prefilled(&role->worker->session, &prefilled);
+    session_send_tokens(&role->worker->session, event->tokens, event->token_count);
+    for (uint32_t i = 0; i < event->token_count; i++)
+        on_first_token(role, &event->tokens[i]);
+}
+
 static void on_step_event(void *context, const struct step_event *event)
 {
     struct prefill_role *role = context;
     switch (event->kind) {
     case STEP_RESERVED: on_reserved(role, event); break;
     case STEP_READY: on_ready(role, event); break;
-    case STEP_TOKENS:
-        session_send_tokens(&role->worker->session, event->tokens, event->token_count);
-        for (uint32_t i = 0; i < event->token_count; i++)
-            on_first_token(role, &event->tokens[i]);
-        break;
+    case STEP_TOKENS: on_tokens(role, event); break;
     case STEP_REFUSED:
     case STEP_FAILED:
         request_names_log_failed(&role->names, MODULE, event);
@@ -301,6 +314,7 @@ static void destroy(void *context)
     source_actions_deinit(&role->actions);
     source_table_destroy(role->sources);
     request_names_deinit(&role->names);
+    request_times_deinit(&role->times);
     free(role);
 }
 
@@ -326,6 +340,7 @@ static enum status create_parts(struct prefill_role *role, struct error *err)
     TRY(source_table_create(&config, &role->sources, err));
     if (source_actions_init(&role->actions, role->sources) == STATUS_OK &&
         request_names_init(&role->names, worker->config.max_sequences) == STATUS_OK &&
+        request_times_init(&role->times, worker->config.max_sequences) == STATUS_OK &&
         kv_export_create(role->worker, &export_handlers, role, &role->exports) == STATUS_OK)
         return STATUS_OK;
     return error_set(err, STATUS_LIMIT, "out of memory for the prefill role");

@@ -2,6 +2,7 @@
 
 #include "common/base/clock.h"
 #include "common/json/json_quote.h"
+#include "router/admin_views.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,10 +38,12 @@ static void add_worker(struct str *out, const struct worker_status *worker)
     str_addf(out,
              "\"pid\": %u, \"queue\": %u, \"running\": %u, \"queued_tokens\": %" PRIu64
              ", \"blocks\": %u, \"blocks_free\": %u, \"blocks_cached\": %u, "
-             "\"blocks_pinned\": %u, \"blocks_landing\": %u, ",
+             "\"blocks_pinned\": %u, \"blocks_landing\": %u, \"prompt_tokens\": %" PRIu64
+             ", \"tokens\": %" PRIu64 ", ",
              worker->info.process_id, worker->load.queued_requests, worker->load.running,
              worker->load.queued_tokens, worker->info.block_count, worker->load.blocks_free,
-             worker->load.blocks_cached, worker->load.blocks_pinned, worker->load.blocks_landing);
+             worker->load.blocks_cached, worker->load.blocks_pinned, worker->load.blocks_landing,
+             worker->prompt_tokens, worker->tokens);
     str_addf(out,
              "\"incarnation\": \"%016" PRIx64 "\", \"model_hash\": \"%016" PRIx64
              "\", \"layout_hash\": \"%016" PRIx64 "\", \"numerics_id\": \"%016" PRIx64 "\"}",
@@ -53,16 +56,21 @@ static uint64_t alive(const struct model_metrics *metrics, enum request_state st
     return (uint64_t)gauge_value(metrics->requests_by_state[state]);
 }
 
-/* "queue": 1, "running": 2, "requests": {...}: of all these models together. */
+/* "queue": 1, "running": 2, "prompt_tokens": 3, "tokens": 4, "requests": {...}: of all these models together. */
 static void add_requests(struct str *out, const struct model_metrics *metrics, size_t count)
 {
-    uint64_t states[REQUEST_ENDED] = {0};
-    for (size_t i = 0; i < count; i++)
+    uint64_t states[REQUEST_ENDED] = {0}, prompt_tokens = 0, tokens = 0;
+    for (size_t i = 0; i < count; i++) {
         for (int state = 0; state < REQUEST_ENDED; state++)
             states[state] += alive(&metrics[i], state);
-    str_addf(out, "\"queue\": %" PRIu64 ", \"running\": %" PRIu64 ", \"requests\": {",
+        prompt_tokens += counter_value(metrics[i].prompt_tokens);
+        tokens += counter_value(metrics[i].completion_tokens);
+    }
+    str_addf(out,
+             "\"queue\": %" PRIu64 ", \"running\": %" PRIu64 ", \"prompt_tokens\": %" PRIu64
+             ", \"tokens\": %" PRIu64 ", \"requests\": {",
              states[REQUEST_QUEUED] + states[REQUEST_REGIVE],
-             states[REQUEST_PREFILL] + states[REQUEST_DECODE]);
+             states[REQUEST_PREFILL] + states[REQUEST_DECODE], prompt_tokens, tokens);
     for (int state = 0; state < REQUEST_ENDED; state++)
         str_addf(out, "%s\"%s\": %" PRIu64, state ? ", " : "", request_state_name(state),
                  states[state]);
@@ -125,6 +133,8 @@ static void add_status(struct str *out, const struct admin *admin,
     }
     str_addf(out, "\"draining\": %s, ", status->draining ? "true" : "false");
     add_requests(out, admin->metrics->models, count);
+    str_add(out, ", ");
+    admin_views_add_window(admin->recent, out);
     str_add(out, ", \"models\": [");
     for (size_t i = 0; i < count; i++) {
         str_add(out, i ? ", " : "");
@@ -172,13 +182,33 @@ static void on_metrics(void *context, struct http_exchange *exchange)
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
     reply.status = 200;
     reply.content_type = METRICS_CONTENT_TYPE;
+    router_metrics_update(admin->metrics);
     metrics_render(admin->metrics->metrics, &reply.body);
     (void)http_exchange_reply(exchange, &reply);
     http_reply_deinit(&reply);
 }
 
+static void on_page(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    admin_views_page(exchange);
+}
+
+static void on_traces(void *context, struct http_exchange *exchange)
+{
+    const struct admin *admin = context;
+    admin_views_traces(admin->traces, exchange);
+}
+
+static void on_trace(void *context, struct http_exchange *exchange)
+{
+    const struct admin *admin = context;
+    admin_views_trace(admin->traces, exchange);
+}
+
 const struct http_route admin_routes[ADMIN_ROUTES] = {
-    {"/metrics", HTTP_GET, on_metrics},
-    {"/healthz", HTTP_GET, on_health},
-    {"/status", HTTP_GET, on_status},
+    {"/metrics", HTTP_GET, on_metrics}, {"/healthz", HTTP_GET, on_health},
+    {"/status", HTTP_GET, on_status},   {"/", HTTP_GET, on_page},
+    {"/traces", HTTP_GET, on_traces},   {"/trace", HTTP_GET, on_trace},
+    {"/trace/*", HTTP_GET, on_trace},
 };

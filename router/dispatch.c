@@ -244,6 +244,7 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
                                          .models = config->models,
                                          .runtime = config->runtime,
                                          .inbox = &dispatch->inbox,
+                                         .tls = config->tls,
                                          .keepalive_us = config->keepalive_us,
                                          .router_incarnation = config->incarnation};
     *out = dispatch;

@@ -14,6 +14,7 @@
 #include "common/rpc/rpc.h"
 #include "router/inbox.h"
 #include "router/request.h"
+#include "router/request_views.h"
 #include "router/router_metrics.h"
 #include "router/served_models.h"
 #include "router/status_board.h"
@@ -25,12 +26,14 @@ struct dispatch_config {
     struct membership *membership;
     struct router_metrics *metrics;
     struct status_board *board;
+    struct request_views views;
     const struct served_models *models;
     uint32_t max_requests, max_queue; /* the queue of each model */
     struct request_limits limits;
     uint64_t unconfirmed_tokens; /* at most, of one decode worker; 0: half of its pool */
     bool force_local_prefill;
     uint64_t linger_us;
+    struct rpc_tls tls;    /* of Sessions */
     uint64_t keepalive_us; /* of Sessions */
     uint64_t incarnation;  /* of this router, random at its start */
 };

@@ -46,6 +46,12 @@ static Baton__Worker__V1__Sampling *sampling_message(const struct request *reque
     return message;
 }
 
+/* Packing only reads. */
+static ProtobufCBinaryData salt_of(const struct request *request)
+{
+    return (ProtobufCBinaryData){request->cache_salt_bytes, (uint8_t *)request->cache_salt};
+}
+
 /* What can't be sent is not lost: the stream ends, and the loss of the session tells request_life. */
 static void send_command(struct worker *worker, const Baton__Worker__V1__SessionDown *command)
 {
@@ -70,6 +76,7 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     prefill.emitted = request->emitted;
     prefill.sampling = sampling_message(request, &room);
     prefill.request_name = request->name;
+    prefill.cache_salt = salt_of(request);
     prefill.priority = (Baton__Worker__V1__Priority)request->priority;
     Baton__Worker__V1__SessionDown command = BATON__WORKER__V1__SESSION_DOWN__INIT;
     command.command_case = BATON__WORKER__V1__SESSION_DOWN__COMMAND_PREFILL;
@@ -78,6 +85,7 @@ static void send_prefill(struct dispatch *dispatch, struct request *request, str
     request->prefilled = request->confirmed = false;
     str_copy(request->timing.prefill_worker, sizeof request->timing.prefill_worker,
              worker->info.name);
+    request_trace_prefill_sent(&request->trace, worker->info.name);
     counter_add(dispatch->config.metrics->models[request->model].prefill_runs, 1);
     if (!FAILPOINT_FAILS("router.send_prefill"))
         send_command(worker, &command);
@@ -96,6 +104,7 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
     decode.emitted = request->emitted;
     decode.sampling = sampling_message(request, &room);
     decode.request_name = request->name;
+    decode.cache_salt = salt_of(request);
     decode.priority = (Baton__Worker__V1__Priority)request->priority;
     if (action->with_handle) {
         decode.handle = &request->handle;
@@ -112,6 +121,8 @@ static void send_decode(struct dispatch *dispatch, struct request *request, stru
     request->confirmed = false;
     str_copy(request->timing.decode_worker, sizeof request->timing.decode_worker,
              worker->info.name);
+    request_trace_decode_sent(&request->trace, worker->info.name, !action->with_handle,
+                              dispatch->now_us);
     if (!FAILPOINT_FAILS("router.send_decode"))
         send_command(worker, &command);
 }

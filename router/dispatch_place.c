@@ -127,9 +127,12 @@ static void place(struct dispatch *dispatch, struct candidates *candidates, stru
     FAILPOINT("router.placed");
     if (!request->timing.dispatched_us)
         request->timing.dispatched_us = dispatch->now_us;
+    request_trace_placed(&request->trace, request->life.attempt,
+                         request->place.kind == LIFE_PLACE_DECODE, dispatch->now_us);
     request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, choice.decode,
                            &actions);
     request_execute(dispatch, request, &actions);
+    request_views_moved(&dispatch->config.views, request);
     dispatch->placements++;
     mark_placed(dispatch, candidates, choice.prefill);
     mark_placed(dispatch, candidates, choice.decode);

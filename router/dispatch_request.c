@@ -41,6 +41,7 @@ static void wait_for_place(struct dispatch *dispatch, struct request *request,
                            const struct life_action *action)
 {
     ASSERT(!request->waiting);
+    request_trace_again(&request->trace, dispatch->now_us);
     request->place = *action;
     request->waiting = true;
     struct model_queue *queue = &dispatch->queues[request->model];
@@ -101,8 +102,19 @@ static void begin(struct dispatch *dispatch, struct request *request)
 /* The prompt is computed: they find it cached. */
 static void begin_others(struct dispatch *dispatch, struct request *request)
 {
-    for (uint32_t i = 0; i < request->other_count; i++)
+    for (uint32_t i = 0; i < request->other_count; i++) {
+        request_views_arrived(&dispatch->config.views, request->others[i]);
         begin(dispatch, request->others[i]);
+    }
+}
+
+/* Of all requests, whatever becomes of them: rates are to be read from these. */
+static void count_token(const struct dispatch *dispatch, const struct request *request)
+{
+    const struct model_metrics *metrics = metrics_of(dispatch, request);
+    if (request->trace.tokens == 1 && request->first == request)
+        counter_add(metrics->prompt_tokens, request->prompt_count);
+    counter_add(metrics->completion_tokens, 1);
 }
 
 static void deliver(struct dispatch *dispatch, struct request *request,
@@ -118,6 +130,8 @@ static void deliver(struct dispatch *dispatch, struct request *request,
         timing->first_us = dispatch->now_us;
     else if (action->index == 2)
         timing->second_us = dispatch->now_us;
+    request_views_token(&dispatch->config.views, request, dispatch->now_us);
+    count_token(dispatch, request);
     request_add_emitted(request, action->id);
     mark_dirty(dispatch, request);
     if (action->index == 1)
@@ -144,11 +158,15 @@ static void log_end(const struct request *request, const char *model, enum reaso
 }
 
 /* Nothing of it is left to do. It stays where it is found until the call is put away. */
-static void close_choice(struct dispatch *dispatch, struct request *request, enum reason reason)
+static void close_choice(struct dispatch *dispatch, struct request *request, enum reason reason,
+                         enum finish_reason finish)
 {
     counter_add(dispatch->config.metrics->dropped, request->life.dropped);
     count_state(dispatch, request);
     log_end(request, dispatch->config.models->items[request->model].name, reason, dispatch->now_us);
+    if (stream_out_stop(&request->out, &(size_t){0}))
+        finish = FINISH_STOP_STRING;
+    request_views_ended(&dispatch->config.views, request, reason, finish, dispatch->now_us);
     request_stop_waiting(dispatch, request);
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
@@ -168,6 +186,7 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
     if (reason)
         request_sentence(request, reason, dispatch->now_us, &sentence);
     router_metrics_ended(dispatch->config.metrics, first->model, reason);
+    request_settle(first);
     /* What a client doesn't read must not keep it from reading that. */
     if (reason == REASON_SLOW_READER)
         first->client.ops->drop_queued(first->client.handle);
@@ -187,6 +206,8 @@ static void finish(struct dispatch *dispatch, struct request *request,
     bool last = first->open_count == 1;
     ASSERT(!request->ended);
     FAILPOINT("router.ended");
+    if (last)
+        request_settle(first);
     if (!reason && !first->over) {
         enum status status = request->client.ops->choice(request, action->finish);
         if (last && status != STATUS_LIMIT)
@@ -196,7 +217,7 @@ static void finish(struct dispatch *dispatch, struct request *request,
         else
             router_metrics_answered(dispatch->config.metrics, request);
     }
-    close_choice(dispatch, request, reason);
+    close_choice(dispatch, request, reason, action->finish);
     if (!first->over && (last || reason))
         end_call(dispatch, request, reason);
 }
@@ -230,6 +251,8 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 static void refuse(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
     router_metrics_ended(dispatch->config.metrics, request->model, reason);
+    request_views_ended(&dispatch->config.views, request, reason, FINISH_NONE, dispatch->now_us);
+    request_settle(request);
     request->client.ops->status(request, reason, reason_when(reason));
     request_destroy(request);
 }
@@ -254,6 +277,7 @@ static bool make_known(struct dispatch *dispatch, struct request *first)
 
 void request_begin(struct dispatch *dispatch, struct request *request)
 {
+    request_views_arrived(&dispatch->config.views, request);
     if (dispatch->draining)
         refuse(dispatch, request, REASON_DRAINING);
     else if (dispatch->queues[request->model].count + request->other_count >=

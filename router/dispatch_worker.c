@@ -34,8 +34,10 @@ static void take_opened(struct dispatch *dispatch, struct worker *worker, struct
         if (!request_keep_handle(request, handle))
             request_life_on_fail(&request->life, TERMINAL_INTERNAL, "memory", &actions);
         str_copy(request->source_address, sizeof request->source_address, worker->info.address);
+        request_trace_opened(&request->trace, opened->attempt, dispatch->now_us);
     }
     request_execute(dispatch, request, &actions);
+    request_views_moved(&dispatch->config.views, request);
 }
 
 /* Logprobs of the prompt come before the answer. The prefill worker sends them before its first token, but nothing orders them before
@@ -190,7 +192,9 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
                                .logprobs = &logprobs,
                                .finish = (enum finish_reason)said->finish};
     struct life_actions actions;
+    uint32_t delivered = request->life.delivered;
     request_life_on_token(&request->life, &token, &actions);
+    worker->tokens += request->life.delivered - delivered;
     if (request->life.from_decode && !request->confirmed) {
         request->confirmed = true;
         dispatch->place_needed = true;
@@ -220,10 +224,13 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
         log_quote(lost->message, sentence, sizeof sentence),
         step_failed ? "a step failed" : "handoff is lost");
     if (step_failed)
-        snprintf(request->failure, sizeof request->failure, "%s could not compute a step: %s",
-                 worker->info.name, lost->message);
+        snprintf(request->failure, sizeof request->failure,
+                 "a %s worker could not compute a step: %s", worker_role_name(worker->info.role),
+                 lost->message);
     struct life_actions actions;
     request_life_on_lost(&request->life, worker->key, lost->attempt, step_failed, &actions);
+    if (actions.count)
+        request_trace_why(&request->trace, lost->attempt, lost->reason);
     request_execute(dispatch, request, &actions);
 }
 
@@ -265,6 +272,8 @@ static void on_refused(struct dispatch *dispatch, struct worker *worker,
     struct life_actions actions;
     request_life_on_refused(&request->life, worker->key, refused->attempt, refused->retry,
                             &actions);
+    if (actions.count)
+        request_trace_why(&request->trace, refused->attempt, refused->reason);
     request_execute(dispatch, request, &actions);
 }
 
@@ -293,8 +302,20 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
     str_copy(timing->lane, sizeof timing->lane, pulled->lane);
     timing->kv_bytes = pulled->bytes;
     timing->kv_bytes_before_complete = pulled->bytes_before_complete;
+    request_views_pulled(&dispatch->config.views, request, pulled, dispatch->now_us);
     request->confirmed = true;
     dispatch->place_needed = true;
+}
+
+/* Who computed a prompt tells when. */
+static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
+                         const Baton__Worker__V1__Prefilled *prefilled)
+{
+    struct request *request = find(dispatch, prefilled->request);
+    if (!request || prefilled->attempt != request->life.attempt)
+        return;
+    worker->prompt_tokens += (uint64_t)request->prompt_count + request->life.handle_emitted;
+    request_views_prefilled(&dispatch->config.views, request, prefilled);
 }
 
 static void on_load(struct dispatch *dispatch, struct worker *worker,
@@ -343,6 +364,9 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_LOAD: on_load(dispatch, worker, up->load); break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_CACHE: on_cache(dispatch, worker, up->cache); break;
+    case BATON__WORKER__V1__SESSION_UP__EVENT_PREFILLED:
+        on_prefilled(dispatch, worker, up->prefilled);
+        break;
     default: misbehaved(worker, "event");
     }
 }
@@ -368,7 +392,10 @@ static void session_lost(struct dispatch *dispatch, uint64_t key)
     for (struct request *request = TAILQ_FIRST(&dispatch->all); request; request = next) {
         next = TAILQ_NEXT(request, all_link);
         struct life_actions actions;
+        uint32_t attempt = request->life.attempt;
         request_life_on_session_lost(&request->life, key, &actions);
+        if (actions.count)
+            request_trace_why(&request->trace, attempt, "session_lost");
         request_execute(dispatch, request, &actions);
     }
 }

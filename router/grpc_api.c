@@ -5,6 +5,7 @@
 #include "common/text/detokenizer.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
+#include "router/access_log.h"
 #include "router/prompt_tokens.h"
 #include "router/reply.h"
 
@@ -19,7 +20,8 @@ struct client_call {
     struct client_gone gone; /* first */
     struct grpc_api *api;
     bool once, admitted, model_known;
-    size_t model; /* index of served_models, where it is known */
+    size_t model;               /* index of served_models, where it is known */
+    struct access_grant *grant; /* until a request has it */
 };
 
 /* What an rpc thread makes of one message, and frees when it has been handled. */
@@ -27,11 +29,13 @@ struct reading {
     struct arena arena;
     struct token_ids prompt;
     struct error err;
+    uint32_t retry_after_s; /* of a refusal; 0: it doesn't help */
 };
 
 static void reading_init(struct reading *reading, size_t bytes)
 {
     reading->err.text[0] = 0;
+    reading->retry_after_s = 0;
     arena_init(&reading->arena, proto_arena_bytes(bytes));
     token_ids_init(&reading->prompt, 0); /* the model says how many */
 }
@@ -50,6 +54,27 @@ static enum reason read_message(struct reading *reading, const ProtobufCMessageD
     return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
 }
 
+/* Whose call it is. One that may not be made ends here, before anything of it is read. */
+static bool may_call(const struct grpc_api *api, struct rpc_call *call, struct access_grant **grant,
+                     enum reason *reason)
+{
+    struct access_refusal refusal;
+    const char *token = access_token(rpc_call_metadata(call, "authorization"));
+    *reason = access_check(api->access, token, clock_now_us(), grant, &refusal);
+    if (!*reason)
+        return true;
+    log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", reason_name(*reason),
+              rpc_call_peer(call));
+    access_log_refused(api->access_log, &(struct access_line_refusal){
+                                            .reason = reason_name(*reason),
+                                            .name = rpc_call_metadata(call, "x-request-id"),
+                                            .tenant = refusal.tenant,
+                                            .key = refusal.key,
+                                            .peer = rpc_call_peer(call)});
+    reply_refusal(call, *reason, refusal.why.text, refusal.retry_after_s);
+    return false;
+}
+
 /* ------------------------------------------------------------------------------------ generating */
 
 static void client_call_free(struct client_gone *gone)
@@ -59,14 +84,23 @@ static void client_call_free(struct client_gone *gone)
 
 static void generate_open(struct rpc_call *call, void *service, bool once)
 {
+    struct grpc_api *api = service;
+    struct access_grant *grant;
+    enum reason reason;
+    if (!may_call(api, call, &grant, &reason)) {
+        router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
+        return;
+    }
     struct client_call *client = calloc(1, sizeof *client);
     if (!client) {
+        access_settle(grant, 0, clock_now_us());
         reply_status(call, REASON_INTERNAL, "out of memory");
         return;
     }
     client->gone.free = client_call_free;
-    client->api = service;
+    client->api = api;
     client->once = once;
+    client->grant = grant;
     rpc_call_set_context(call, client);
 }
 
@@ -111,6 +145,7 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
                                 struct rpc_bytes bytes, uint64_t arrival_us,
                                 struct reading *reading, struct request **request)
 {
+    struct access_refusal refusal;
     struct request_params params;
     ProtobufCMessage *message = NULL;
     enum reason reason =
@@ -142,20 +177,51 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
         reason = request_fit_once(prompt_count, &params, &reading->err);
     if (reason)
         return reason;
+    reason =
+        access_reserve(client->grant, request_most_tokens(&model->limits, prompt_count, &params),
+                       params.priority, arrival_us, &refusal);
+    if (reason) {
+        reading->err = refusal.why;
+        reading->retry_after_s = refusal.retry_after_s;
+        return reason;
+    }
     struct request_source source = {.params = &params,
                                     .model = client->model,
                                     .tokenizer = model->tokenizer,
                                     .prompt = prompt,
                                     .prompt_count = prompt_count,
                                     .client = reply_client(call),
+                                    .model_name = model->name,
+                                    .peer = rpc_call_peer(call),
+                                    .traceparent = rpc_call_metadata(call, "traceparent"),
+                                    .grant = client->grant,
                                     .once = client->once,
                                     .arrival_us = arrival_us,
                                     .deadline_us = deadline_of(client->api, call, arrival_us)};
     *request = request_create(&source);
-    if (*request)
+    if (*request) {
+        client->grant = NULL;
         return REASON_NONE;
+    }
     error_set(&reading->err, STATUS_LIMIT, "out of memory");
     return REASON_INTERNAL;
+}
+
+static void note_refused(const struct client_call *client, const struct rpc_call *call,
+                         enum reason reason)
+{
+    const struct grpc_api *api = client->api;
+    struct access_line_refusal refusal = {.reason = reason_name(reason),
+                                          .name = rpc_call_metadata(call, "x-request-id"),
+                                          .tenant = access_tenant(client->grant),
+                                          .key = access_key_id(client->grant),
+                                          .peer = rpc_call_peer(call)};
+    if (client->model_known)
+        refusal.model = api->models->items[client->model].name;
+    log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", refusal.reason, refusal.peer);
+    access_log_refused(api->access_log, &refusal);
+    router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
+                         reason);
 }
 
 static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
@@ -180,11 +246,10 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
         (void)!rpc_call_add_metadata(call, "x-request-id", request->name);
         client->gone.request = dispatch_submit(api->dispatch, request);
     } else {
-        log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", reason_name(reason),
-                  rpc_call_peer(call));
-        router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
-                             reason);
-        reply_status(call, reason, reading.err.text);
+        note_refused(client, call, reason);
+        access_settle(client->grant, 0, clock_now_us());
+        client->grant = NULL;
+        reply_refusal(call, reason, reading.err.text, reading.retry_after_s);
     }
     reading_deinit(&reading);
 }
@@ -195,6 +260,7 @@ static void on_generate_closed(struct rpc_call *call, const struct rpc_end *end)
     if (!client)
         return;
     client->gone.code = end->code;
+    access_settle(client->grant, 0, clock_now_us());
     if (client->admitted)
         dispatch_client_gone(client->api->dispatch, &client->gone);
     else
@@ -205,7 +271,11 @@ static void on_generate_closed(struct rpc_call *call, const struct rpc_end *end)
 
 static void on_simple_open(struct rpc_call *call, void *service)
 {
+    struct access_grant *grant;
+    enum reason reason;
     rpc_call_set_context(call, service);
+    if (may_call(service, call, &grant, &reason))
+        access_settle(grant, 0, clock_now_us()); /* a request of the minute, and done at once */
 }
 
 static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)

@@ -3,6 +3,7 @@
 #ifndef BATON_ROUTER_GRPC_API_H
 #define BATON_ROUTER_GRPC_API_H
 
+#include "router/access.h"
 #include "router/dispatch.h"
 #include "router/served_models.h"
 
@@ -11,11 +12,13 @@
 
 struct grpc_api {
     struct dispatch *dispatch;
+    struct access *access; /* NULL: no call needs a key */
     const struct served_models *models;
     struct status_board *board;
     struct router_metrics *metrics;
-    uint64_t default_deadline_us; /* of requests that come without one; 0: none */
-    size_t client_buffer_bytes;   /* unsent bytes of a call */
+    uint64_t default_deadline_us;  /* of requests that come without one; 0: none */
+    size_t client_buffer_bytes;    /* unsent bytes of a call */
+    struct access_log *access_log; /* NULL: none */
 };
 
 /* Fills methods[0 .. GRPC_API_METHODS); `api` must outlive the server. */

@@ -17,20 +17,30 @@ static void tell_ready(const struct router *router, uint32_t fd)
 {
     if (!fd)
         return;
-    dprintf(
-        (int)fd,
-        "{\"role\":\"router\",\"pid\":%d,\"address\":\"%s\",\"metrics\":\"%s\",\"http\":\"%s\"}\n",
-        (int)getpid(), router_address(router), router_metrics_address(router),
-        router_http_address(router));
+    dprintf((int)fd,
+            "{\"role\":\"router\",\"pid\":%d,\"address\":\"%s\",\"registry\":\"%s\","
+            "\"metrics\":\"%s\",\"http\":\"%s\"}\n",
+            (int)getpid(), router_address(router), router_registry_address(router),
+            router_metrics_address(router), router_http_address(router));
     close((int)fd);
 }
 
-static void wait_for_wish(struct stop_signals *signals)
+/* True: one more wish to stop. A hang-up is none where there is a file to open again. */
+static bool take_signals(struct router *router, struct stop_signals *signals)
+{
+    bool wish = stop_signals_take(signals, clock_now_us());
+    if (signals->hung_up)
+        router_reopen_logs(router);
+    signals->hung_up = false;
+    return wish;
+}
+
+static void wait_for_wish(struct router *router, struct stop_signals *signals)
 {
     struct pollfd asked = {.fd = signals->fd, .events = POLLIN};
     do
         poll(&asked, 1, -1);
-    while (!stop_signals_take(signals, clock_now_us()));
+    while (!take_signals(router, signals));
     log_info("main", "msg=\"asked to stop\"");
 }
 
@@ -51,7 +61,7 @@ static void drain(struct router *router, struct stop_signals *signals, uint64_t 
             log_info("main", "msg=\"drained\"");
             return;
         }
-        bool again = ready > 0 && fds[1].revents && stop_signals_take(signals, clock_now_us());
+        bool again = ready > 0 && fds[1].revents && take_signals(router, signals);
         if (again || clock_now_us() >= end_us) {
             log_warn("main", "why=\"%s\" msg=\"stopping with requests still running\"",
                      again ? "asked a second time" : "the drain's time is over");
@@ -80,7 +90,8 @@ int main(int argc, char **argv)
         return 1;
     }
     tell_ready(router, config.ready_fd);
-    wait_for_wish(&signals);
+    signals.hangup_apart = router_has_log_file(router);
+    wait_for_wish(router, &signals);
     drain(router, &signals, config.drain_timeout_us);
     router_stop(router);
     stop_signals_close(&signals);

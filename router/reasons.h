@@ -28,6 +28,13 @@
       "a chat for a model without a chat template")                                                \
     X(CHAT_REFUSED, "chat_refused", INVALID_ARGUMENT,                                              \
       "the model's chat template does not take this conversation")                                 \
+    X(INVALID_API_KEY, "invalid_api_key", UNAUTHENTICATED, "no API key, or an unknown one")        \
+    X(PRIORITY_NOT_ALLOWED, "priority_not_allowed", PERMISSION_DENIED,                             \
+      "a priority that the API key may not ask for")                                               \
+    X(RATE_LIMITED, "rate_limited", RESOURCE_EXHAUSTED,                                            \
+      "the API key has used up its requests or tokens of this minute, or its requests at once")    \
+    X(QUOTA, "quota", RESOURCE_EXHAUSTED,                                                          \
+      "more tokens than the API key may use in a whole minute")                                    \
     X(REFUSED, "refused", INVALID_ARGUMENT, "a worker can't serve this request")                   \
     X(OVERLOADED, "overloaded", RESOURCE_EXHAUSTED, "the queue is full; try again later")          \
     X(SLOW_READER, "slow_reader", RESOURCE_EXHAUSTED, "the client doesn't read its stream")        \

@@ -4,6 +4,7 @@
 #include "proto/baton.pb-c.h"
 #include "router/reply_logprobs.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static enum status send_event(struct request *request, const Baton__V1__GenerateResponse *response)
@@ -341,4 +342,14 @@ void reply_answer(struct rpc_call *call, const ProtobufCMessage *message, size_t
 void reply_status(struct rpc_call *call, enum reason reason, const char *sentence)
 {
     rpc_call_finish(call, reason_code(reason), reason_name(reason), reason ? sentence : NULL);
+}
+
+void reply_refusal(struct rpc_call *call, enum reason reason, const char *sentence,
+                   uint32_t retry_after_s)
+{
+    char seconds[16];
+    snprintf(seconds, sizeof seconds, "%u", retry_after_s);
+    if (retry_after_s)
+        (void)!rpc_call_add_trailer(call, "retry-after", seconds); /* fails for one that is over */
+    reply_status(call, reason, sentence);
 }

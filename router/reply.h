@@ -16,5 +16,8 @@ void reply_answer(struct rpc_call *call, const ProtobufCMessage *message, size_t
 
 /* Ends a call: OK for REASON_NONE, which has no sentence. */
 void reply_status(struct rpc_call *call, enum reason reason, const char *sentence);
+/* The same, with the trailing metadata `retry-after` where waiting so many seconds helps. */
+void reply_refusal(struct rpc_call *call, enum reason reason, const char *sentence,
+                   uint32_t retry_after_s);
 
 #endif

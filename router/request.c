@@ -1,6 +1,7 @@
 #include "router/request.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
 
@@ -60,6 +61,7 @@ static struct request *create_choice(const struct request_source *source, struct
     request->return_logits_hash = params->return_logits_hash;
     request->timing.arrival_us = source->arrival_us;
     request->deadline_us = source->deadline_us;
+    request->cache_salt_bytes = access_salt(source->grant, request->cache_salt);
     baton__worker__v1__handle__init(&request->handle);
     request->client = source->client;
     request->client.ops->ref(request->client.handle);
@@ -105,20 +107,58 @@ static bool create_others(struct request *first, const struct request_source *so
     return true;
 }
 
+static void begin_trace(struct request *request, const struct request_source *source)
+{
+    struct trace_arrival arrival = {.name = request->name,
+                                    .model = source->model_name,
+                                    .tenant = access_tenant(source->grant),
+                                    .key = access_key_id(source->grant),
+                                    .peer = source->peer,
+                                    .traceparent = source->traceparent,
+                                    .choice = request->sampling.choice,
+                                    .prompt_tokens = request->prompt_count,
+                                    .max_tokens = request->sampling.max_tokens,
+                                    .arrival_us = source->arrival_us};
+    request_trace_begin(&request->trace, &arrival);
+}
+
 struct request *request_create(const struct request_source *source)
 {
     struct request *request = create_choice(source, NULL, 0);
-    if (request && copy_shared(request, source) && create_others(request, source))
+    if (request && copy_shared(request, source) && create_others(request, source)) {
+        begin_trace(request, source);
+        for (uint32_t i = 0; i < request->other_count; i++)
+            begin_trace(request->others[i], source);
+        request->grant = source->grant;
         return request;
+    }
     if (request)
         request_destroy(request);
     return NULL;
+}
+
+/* Of all its choices. */
+static uint64_t used_tokens(const struct request *first)
+{
+    uint64_t used = first->prompt_count + first->emitted_count;
+    for (uint32_t i = 0; i < first->other_count; i++)
+        used += first->others[i]->emitted_count;
+    return first->timing.dispatched_us ? used : 0;
+}
+
+void request_settle(struct request *first)
+{
+    if (!first->grant)
+        return;
+    access_settle(first->grant, used_tokens(first), clock_now_us());
+    first->grant = NULL;
 }
 
 void request_release(struct request *request)
 {
     if (request->released)
         return;
+    request_settle(request);
     request->released = true;
     stream_out_deinit(&request->out);
     prompt_out_deinit(&request->prompt_out);
@@ -132,6 +172,7 @@ void request_release(struct request *request)
 
 void request_destroy(struct request *request)
 {
+    request_settle(request);
     for (uint32_t i = 0; i < request->other_count; i++)
         request_destroy(request->others[i]);
     request->client.ops->unref(request->client.handle);

@@ -6,12 +6,14 @@
 #define BATON_ROUTER_REQUEST_H
 
 #include "proto/worker.pb-c.h"
+#include "router/access.h"
 #include "router/inbox.h"
 #include "router/planner/route_policy.h"
 #include "router/prompt_out.h"
 #include "router/request_client.h"
 #include "router/request_life.h"
 #include "router/request_parse.h"
+#include "router/request_trace.h"
 #include "router/stream_out.h"
 
 #include <sys/queue.h>
@@ -42,8 +44,11 @@ struct request {
     struct stream_out out;
     struct request_timing timing;
     uint64_t deadline_us;
+    uint8_t cache_salt[ACCESS_SALT_BYTES];
+    size_t cache_salt_bytes;
 
     /* Of the first alone: */
+    struct access_grant *grant; /* of all its choices, until request_settle; NULL: nobody's key */
     struct request *others[REQUEST_MAX_CHOICES - 1];
     uint32_t other_count, open_count; /* the latter of all, that have not ended */
     uint32_t completion_tokens;       /* of those that have */
@@ -51,6 +56,7 @@ struct request {
 
     /* From here on of the dispatch thread alone. */
     struct request_life life;
+    struct request_trace trace;
     struct life_action place; /* PLACE or PLACE_DECODE that waits for a worker */
     enum request_state counted_state;
     bool waiting, dirty, ended, released;
@@ -80,6 +86,8 @@ struct request_source {
     const uint32_t *prompt;
     size_t prompt_count;
     struct request_client client; /* a reference is taken */
+    struct access_grant *grant;   /* the request's once it is made; NULL: nobody's key */
+    const char *model_name, *peer, *traceparent; /* of its trace; NULL: not known */
     bool once;
     uint64_t arrival_us, deadline_us;
 };
@@ -89,6 +97,9 @@ struct request *request_create(const struct request_source *source);
 void request_destroy(struct request *request);
 /* Of a request that has ended: frees all but what its call's end needs. */
 void request_release(struct request *request);
+
+/* The key gets back what the first and its choices have not used: before the client can know of the end, so that it may ask again at once. */
+void request_settle(struct request *first);
 
 void request_add_emitted(struct request *request, uint32_t id);
 /* False: no memory. */

@@ -275,6 +275,13 @@ enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
     return REASON_NONE;
 }
 
+uint64_t request_most_tokens(const struct request_model *model, size_t prompt_tokens,
+                             const struct request_params *params)
+{
+    uint64_t room = model->context - prompt_tokens, most = params->sampling.max_tokens;
+    return prompt_tokens + params->choices * (most < room ? most : room);
+}
+
 enum reason request_fit_once(size_t prompt_tokens, const struct request_params *params,
                              struct error *err)
 {

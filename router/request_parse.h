@@ -57,6 +57,10 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
 enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
                         struct request_params *params, struct error *err) WARN_UNUSED;
 
+/* Of one that fits: as many tokens as it may use, its prompt and all its answers. */
+uint64_t request_most_tokens(const struct request_model *model, size_t prompt_tokens,
+                             const struct request_params *params);
+
 /* Of a request that is answered in one message: what is kept for that is bounded. */
 enum reason request_fit_once(size_t prompt_tokens, const struct request_params *params,
                              struct error *err) WARN_UNUSED;

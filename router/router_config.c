@@ -22,7 +22,18 @@ static const struct config_setting settings[] = {
     {"http-threads", CONFIG_U64, AT(http_threads), "2", "1", "16",
      .help = "Threads that read HTTP requests and tokenize them"},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
-     .help = "Address of /metrics, /healthz and /status", .check = http_check_listen},
+     .help = "Address of /metrics, /healthz, /status, /traces and the status page",
+     .check = http_check_listen},
+    TLS_SETTINGS_ROWS(struct router_config, metrics_tls, "metrics-tls", "those who ask there"),
+    {"registry-listen", CONFIG_STRING, AT(registry_listen), "", .value = "HOST:PORT",
+     .help = "Address at which workers register, apart from clients; empty: --listen. Needed with "
+             "--internal-tls-cert",
+     .check = rpc_check_listen},
+    TLS_SETTINGS_ROWS(struct router_config, tls, "tls", "clients, of gRPC and HTTP"),
+    LINK_TLS_ROWS(struct router_config, internal_tls),
+    {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
+     .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it): every "
+             "call needs one; empty: no call does"},
     {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
      .help = "Folder of each model with config.json, generation_config.json and tokenizer.json; no "
              "weights are read",
@@ -77,6 +88,14 @@ static const struct config_setting settings[] = {
      .help = "Threads that read and write calls, and tokenize"},
     {"force-local-prefill", CONFIG_BOOL, AT(force_local_prefill), "false",
      .help = "Compute every prompt on the decode worker, although there are prefill workers"},
+    {"trace-requests", CONFIG_U64, AT(trace_requests), "10000", "0", "1000000",
+     .help = "Newest requests of which baton trace and the status page know, about 2.5 KB each"},
+    {"access-log", CONFIG_STRING, AT(access_log), "off", .value = "WHERE",
+     .help = "A line at each request's end: off, stderr, or a file, which SIGHUP opens again"},
+    {"otlp-endpoint", CONFIG_STRING, AT(otlp_endpoint), "", .value = "HOST:PORT",
+     .help = "Spans of requests go there, to /v1/traces, as OpenTelemetry's JSON over HTTP; empty: "
+             "nowhere",
+     .check = rpc_check_target},
     {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = log_levels,
      .help = "Least level that is logged"},
 };

@@ -3,12 +3,18 @@
 #define BATON_ROUTER_ROUTER_CONFIG_H
 
 #include "common/config/config.h"
+#include "common/crypto/tls_settings.h"
 #include "common/model_config/model_list.h"
+#include "common/rpc/link_tls.h"
 
 struct router_config {
-    char listen[128], metrics_listen[128];
+    char listen[128], metrics_listen[128], registry_listen[128];
     char http_listen[128]; /* "": none */
     uint32_t http_threads;
+    struct tls_settings tls; /* of clients' connections, gRPC and HTTP */
+    struct tls_settings metrics_tls;
+    struct link_tls_settings internal_tls;
+    char api_keys[1024];
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
     uint32_t ready_fd;                /* 0: none */
     uint32_t max_requests, max_queue; /* calls at once; of those, without a place */
@@ -30,6 +36,9 @@ struct router_config {
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
     bool force_local_prefill;
+    uint32_t trace_requests;
+    char access_log[1024];
+    char otlp_endpoint[128];
     int log_level;
 };
 

@@ -1,6 +1,7 @@
 #include "router/router_metrics.h"
 
 #include "common/base/assert.h"
+#include "common/crypto/certificates.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static bool of_requests(enum reason reason)
 }
 
 #define LABEL_BYTES 192
-#define OF_MODEL    "model=\"%s\","
+#define OF_MODEL    "model_name=\"%s\","
 
 static void create_reasons(struct router_metrics *m, const char *model,
                            struct counter *by_reason[REASON_COUNT])
@@ -43,18 +44,17 @@ static void create_requests(struct router_metrics *m, const char *model, struct 
         of->requests_by_state[state] = metrics_gauge(m->metrics, "baton_router_requests",
                                                      "Requests that are alive, by state", labels);
     }
-    struct counter **kinds[] = {&of->prompt_tokens, &of->completion_tokens};
-    for (int i = 0; i < 2; i++) {
-        snprintf(labels, sizeof labels, OF_MODEL "kind=\"%s\"", model, i ? "completion" : "prompt");
-        *kinds[i] = metrics_counter(m->metrics, "baton_router_tokens_total",
-                                    "Tokens of answered requests", labels);
-    }
+    snprintf(labels, sizeof labels, "model_name=\"%s\"", model);
+    of->prompt_tokens = metrics_counter(m->metrics, "baton_prompt_tokens_total",
+                                        "Prompt tokens that were computed, or were cached", labels);
+    of->completion_tokens = metrics_counter(m->metrics, "baton_generation_tokens_total",
+                                            "Tokens of answers, as they come", labels);
 }
 
 static void create_work(struct router_metrics *m, const char *model, struct model_metrics *of)
 {
     char labels[LABEL_BYTES];
-    snprintf(labels, sizeof labels, "model=\"%s\"", model);
+    snprintf(labels, sizeof labels, "model_name=\"%s\"", model);
     of->prefill_runs = metrics_counter(m->metrics, "baton_router_prefills_total",
                                        "Prompts sent to a prefill worker", labels);
     of->local_prefills =
@@ -77,7 +77,7 @@ static struct histogram *seconds(struct router_metrics *m, const char *model, co
                                  const char *help)
 {
     char labels[LABEL_BYTES];
-    snprintf(labels, sizeof labels, "model=\"%s\"", model);
+    snprintf(labels, sizeof labels, "model_name=\"%s\"", model);
     return metrics_histogram(m->metrics, name, help, labels, metrics_seconds_bounds,
                              metrics_seconds_bound_count);
 }
@@ -85,13 +85,14 @@ static struct histogram *seconds(struct router_metrics *m, const char *model, co
 static void create_times(struct router_metrics *m, const char *model, struct model_metrics *of)
 {
     of->queue_seconds =
-        seconds(m, model, "baton_router_queue_seconds", "Arrival to the first dispatch");
-    of->ttft_seconds = seconds(m, model, "baton_router_ttft_seconds", "Arrival to the first token");
-    of->tpot_seconds = seconds(m, model, "baton_router_tpot_seconds",
+        seconds(m, model, "baton_request_queue_time_seconds", "Arrival to the first dispatch");
+    of->ttft_seconds =
+        seconds(m, model, "baton_time_to_first_token_seconds", "Arrival to the first token");
+    of->tpot_seconds = seconds(m, model, "baton_request_time_per_output_token_seconds",
                                "Mean time per token after the first, of one request");
     of->token_1_to_2_seconds = seconds(m, model, "baton_router_token_1_to_2_seconds",
                                        "First token to the second: what the handoff may show in");
-    of->request_seconds = seconds(m, model, "baton_router_request_seconds",
+    of->request_seconds = seconds(m, model, "baton_e2e_request_latency_seconds",
                                   "Arrival to the last token of answered requests");
 }
 
@@ -105,6 +106,12 @@ static void create_events(struct router_metrics *m)
                                        "Sessions to workers that were up and ended", NULL);
     m->late_messages = metrics_counter(m->metrics, "baton_router_late_messages_total",
                                        "Calls whose message did not come in time", NULL);
+    m->access_lost =
+        metrics_counter(m->metrics, "baton_access_log_lines_lost_total",
+                        "Lines of the access log that could not be written, or queued", NULL);
+    m->spans_lost =
+        metrics_counter(m->metrics, "baton_otlp_dropped_requests_total",
+                        "Requests whose spans the collector did not take in time", NULL);
     for (int i = 0; i < ROUTER_LANES; i++) {
         snprintf(labels, sizeof labels, "lane=\"%s\"", lanes[i]);
         m->kv_bytes[i] = metrics_counter(m->metrics, "baton_router_kv_bytes_total",
@@ -138,6 +145,28 @@ void router_metrics_destroy(struct router_metrics *m)
     metrics_destroy(m->metrics);
 }
 
+void router_metrics_watch(struct router_metrics *m, struct certificates *certificates,
+                          const char *label)
+{
+    if (!certificates)
+        return;
+    size_t place = 0;
+    while (place < ROUTER_CERTIFICATES && m->expiries[place].certificates)
+        place++;
+    ASSERT(place < ROUTER_CERTIFICATES);
+    m->expiries[place].certificates = certificates;
+    m->expiries[place].ends =
+        metrics_gauge(m->metrics, "baton_tls_certificate_expiry_timestamp_seconds",
+                      "When the certificate ends, in seconds since 1970", label);
+}
+
+void router_metrics_update(struct router_metrics *m)
+{
+    for (size_t i = 0; i < ROUTER_CERTIFICATES && m->expiries[i].certificates; i++)
+        gauge_set(m->expiries[i].ends,
+                  (double)certificates_expiry_unix_s(m->expiries[i].certificates));
+}
+
 void router_metrics_ended(struct router_metrics *m, size_t model, enum reason reason)
 {
     ASSERT(of_requests(reason));
@@ -156,9 +185,6 @@ void router_metrics_answered(struct router_metrics *m, const struct request *req
 {
     const struct request_timing *t = &request->timing;
     const struct model_metrics *of = &m->models[request->model];
-    if (request->first == request)
-        counter_add(of->prompt_tokens, request->prompt_count);
-    counter_add(of->completion_tokens, request->emitted_count);
     histogram_observe(of->queue_seconds, seconds_between(t->arrival_us, t->dispatched_us));
     histogram_observe(of->ttft_seconds, seconds_between(t->arrival_us, t->first_us));
     histogram_observe(of->request_seconds, seconds_between(t->arrival_us, t->last_us));

@@ -8,9 +8,10 @@
 #include "router/served_models.h"
 #include "router/workers.h"
 
-#define ROUTER_LANES 2
+#define ROUTER_LANES        2
+#define ROUTER_CERTIFICATES 3 /* tls, internal-tls, metrics-tls */
 
-/* With the label model. */
+/* With the label model_name. */
 struct model_metrics {
     struct counter *requests_by_reason[REASON_COUNT]; /* REASON_NONE: ok; NULL: not of requests */
     struct gauge *requests_by_state[REQUEST_ENDED];
@@ -34,11 +35,23 @@ struct router_metrics {
     struct counter *late_messages; /* calls that were opened, and nothing came */
     struct counter *kv_bytes[ROUTER_LANES];
     struct counter *cache_changes[CACHE_CHANGES]; /* what workers told of their prefix caches */
+    struct counter *access_lost, *spans_lost; /* lines of the access log; requests without spans */
+    /* Watched certificates, and when each ends. */
+    struct {
+        struct certificates *certificates;
+        struct gauge *ends;
+    } expiries[ROUTER_CERTIFICATES];
 };
 
 enum status router_metrics_create(struct router_metrics *metrics,
                                   const struct served_models *models) WARN_UNUSED;
 void router_metrics_destroy(struct router_metrics *metrics);
+
+/* Before the first is rendered; at most ROUTER_CERTIFICATES. `label`: "for=\"tls\"". NULL certificates: nothing to show. */
+void router_metrics_watch(struct router_metrics *metrics, struct certificates *certificates,
+                          const char *label);
+/* HTTP threads, before they render. */
+void router_metrics_update(struct router_metrics *metrics);
 
 #define ROUTER_NO_MODEL SIZE_MAX
 /* A request that ended; also one that never got as far as the dispatcher. `model`: index of served_models, or ROUTER_NO_MODEL. */

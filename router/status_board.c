@@ -29,6 +29,8 @@ void status_board_post(struct status_board *board, const struct workers *workers
         shown->state = worker->state;
         shown->load = worker->load;
         shown->lane_bytes_per_second = worker->lane_bytes_per_second;
+        shown->prompt_tokens = worker->prompt_tokens;
+        shown->tokens = worker->tokens;
         str_copy(shown->lane, sizeof shown->lane, worker->lane);
         struct model_workers *taking = &status->models[worker->model];
         taking->prefill += worker->info.role == ROLE_PREFILL && worker_is_ready(worker);

@@ -14,6 +14,7 @@ struct worker_status {
     struct worker_load load;
     char lane[16];
     uint64_t lane_bytes_per_second;
+    uint64_t prompt_tokens, tokens; /* since its session is up */
 };
 
 /* Those of one model that take work. */

@@ -84,6 +84,7 @@ enum status worker_link_open(const struct worker_link_config *config, struct wor
     link->worker = config->worker;
     link->inbox = config->inbox;
     struct rpc_channel_config channel = {.target = config->address,
+                                         .tls = config->tls,
                                          .max_message_bytes = WORKER_LINK_MAX_UP_BYTES,
                                          .max_queued_bytes = WORKER_LINK_MAX_QUEUED_BYTES,
                                          .keepalive_us = config->keepalive_us};

@@ -45,6 +45,7 @@ struct worker_link_config {
     struct inbox *inbox;
     const char *address;
     uint64_t worker;
+    struct rpc_tls tls;
     uint64_t keepalive_us;
     /* Said first: who speaks, and to whom. */
     uint64_t router_incarnation, worker_incarnation;

@@ -107,6 +107,7 @@ static void worker_dial(struct workers *workers, struct worker *worker, uint64_t
                                         .inbox = workers->inbox,
                                         .address = worker->info.address,
                                         .worker = worker->key,
+                                        .tls = workers->tls,
                                         .keepalive_us = workers->keepalive_us,
                                         .router_incarnation = workers->router_incarnation,
                                         .worker_name = worker->info.name,

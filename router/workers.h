@@ -43,6 +43,7 @@ struct worker {
     uint64_t complained_us; /* when a failed dial was last worth a warning; 0: never */
     struct worker_load load;
     struct cache_feed cache;        /* of the stream that is up */
+    uint64_t prompt_tokens, tokens; /* that it has computed, and that were the next of an answer */
     uint64_t placed_at;             /* count of placements when it last got one */
     uint64_t lane_bytes_per_second; /* 0: not known */
     char lane[16]; /* of the last handoff that it pulled, or that was pulled from it */
@@ -60,6 +61,7 @@ struct workers {
     const struct served_models *models;
     struct rpc_runtime *runtime;
     struct inbox *inbox;
+    struct rpc_tls tls; /* of Sessions */
     uint64_t keepalive_us;
     uint64_t router_incarnation; /* said to every worker */
     uint64_t generation;         /* counts the workers that ever were */

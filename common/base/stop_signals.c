@@ -32,8 +32,11 @@ bool stop_signals_take(struct stop_signals *signals, uint64_t now_us)
 {
     struct signalfd_siginfo info;
     bool came = false;
-    while (read(signals->fd, &info, sizeof info) == sizeof info)
-        came = true;
+    while (read(signals->fd, &info, sizeof info) == sizeof info) {
+        bool apart = signals->hangup_apart && info.ssi_signo == SIGHUP;
+        signals->hung_up |= apart;
+        came |= !apart;
+    }
     if (!came || (signals->wishes && now_us - signals->counted_us < STOP_SIGNALS_ONE_US))
         return false;
     signals->wishes++;

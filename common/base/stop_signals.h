@@ -18,6 +18,9 @@ struct stop_signals {
     int fd; /* readable: stop_signals_take has something to look at */
     uint32_t wishes;
     uint64_t counted_us; /* when the last wish was counted */
+    bool
+        hangup_apart; /* SIGHUP is no wish, but sets hung_up; both are the owner's to set and clear */
+    bool hung_up;
 };
 
 /* Blocks the signals in this thread, and in those that it starts from now on: call it before any thread starts. */

@@ -5,12 +5,16 @@
 #include "common/cli/cmd_bench_prefix_cache.h"
 #include "common/cli/cmd_bench_schedule.h"
 #include "common/cli/cmd_bench_transfer.h"
+#include "common/cli/cmd_chat.h"
 #include "common/cli/cmd_chat_template.h"
 #include "common/cli/cmd_generate.h"
+#include "common/cli/cmd_key.h"
 #include "common/cli/cmd_perplexity.h"
 #include "common/cli/cmd_quantize.h"
 #include "common/cli/cmd_status.h"
 #include "common/cli/cmd_tokenize.h"
+#include "common/cli/cmd_top.h"
+#include "common/cli/cmd_trace.h"
 #include "common/cli/cmd_up.h"
 
 #include <stdio.h>
@@ -22,17 +26,25 @@ struct command {
 };
 
 static int cmd_bench(int argc, char **argv);
+static int cmd_key(int argc, char **argv);
 
 static const struct command commands[] = {
     {"up", "start a cluster on this machine, and stop it with Ctrl-C", cmd_up},
     {"generate", "ask the cluster for text", cmd_generate},
+    {"chat", "talk with the cluster's model", cmd_chat},
     {"status", "show the cluster's workers", cmd_status},
+    {"top", "watch workers, queues, tokens a second, TTFT and TPOT", cmd_top},
+    {"trace", "show where one request spent its time", cmd_trace},
     {"tokenize", "text to token ids", cmd_tokenize},
     {"detokenize", "token ids to text", cmd_detokenize},
     {"chat-template", "the prompt that a chat request becomes", cmd_chat_template},
     {"quantize", "a model folder with int8 or int4 weights", cmd_quantize},
     {"perplexity", "how well a model foretells a text", cmd_perplexity},
+    {"key", "make API keys", cmd_key},
     {"bench", "measure this machine", cmd_bench},
+};
+static const struct command key_commands[] = {
+    {"new", "a key for a client, and the line for the router's file of keys", cmd_key_new},
 };
 static const struct command bench_commands[] = {
     {"engine", "prefill and decode of a model, without a server", cmd_bench_engine},
@@ -72,6 +84,11 @@ static int run_command(const char *program, const struct command *table, size_t 
         fprintf(stderr, "%s: unknown command '%s'\n", program, word);
     print_commands(stderr, program, table, count);
     return 2;
+}
+
+static int cmd_key(int argc, char **argv)
+{
+    return run_command("baton key", key_commands, COUNT(key_commands), argc, argv);
 }
 
 static int cmd_bench(int argc, char **argv)

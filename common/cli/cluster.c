@@ -187,6 +187,10 @@ static struct process_plan plan_again(const struct cluster_care *care,
     struct process_plan plan = care->plan;
     if (plan.listen_at && *last->address && (plan.must_keep_address || !care->any_address))
         plan.argv[plan.listen_at] = last->address;
+    if (plan.registry_at && *last->registry)
+        plan.argv[plan.registry_at] = last->registry;
+    if (plan.front_at && *last->front)
+        plan.argv[plan.front_at] = last->front;
     if (plan.metrics_at && *last->metrics && !care->any_address)
         plan.argv[plan.metrics_at] = last->metrics;
     drop_failpoints(&plan);
@@ -207,6 +211,8 @@ static void start_again(struct cluster *cluster, size_t index)
         /* Until its ready line: where it is expected. */
         str_copy(process->member.address, sizeof process->member.address, last.address);
         str_copy(process->member.metrics, sizeof process->member.metrics, last.metrics);
+        str_copy(process->member.registry, sizeof process->member.registry, last.registry);
+        str_copy(process->member.front, sizeof process->member.front, last.front);
         process->member.restarts = care->restart.count;
         return;
     }

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_FILE_BYTES   65536
+#define MAX_FILE_BYTES   262144
 #define KEPT_LOG_FOLDERS 8 /* of clusters that are no more */
 
 enum status cluster_folder(char path[CLUSTER_PATH_BYTES], struct error *err)
@@ -49,6 +49,7 @@ static void format(const struct cluster_file *file, struct str *out)
     str_addf(out, "{\"pid\": %d", (int)file->pid);
     add_field(out, ", ", "grpc", file->grpc);
     add_field(out, ", ", "http", file->http);
+    add_field(out, ", ", "openai", file->openai);
     add_field(out, ", ", "logs", file->logs);
     str_add(out, ", \"processes\": [");
     for (size_t i = 0; i < file->count; i++) {
@@ -59,6 +60,12 @@ static void format(const struct cluster_file *file, struct str *out)
         add_field(out, ", ", "address", member->address);
         add_field(out, ", ", "metrics", member->metrics);
         str_addf(out, ", \"restarts\": %u}", member->restarts);
+    }
+    str_add(out, "], \"models\": [");
+    for (size_t i = 0; i < file->models.count; i++) {
+        add_field(out, i ? ", {" : "{", "name", file->models.items[i].name);
+        add_field(out, ", ", "dir", file->models.items[i].dir);
+        str_add(out, "}");
     }
     str_add(out, "]}\n");
 }
@@ -115,6 +122,24 @@ static enum status read_member(const struct json_value *object, struct cluster_m
     return get_pid(object, &member->pid, err);
 }
 
+static enum status read_models(const struct json_value *root, struct model_list *models,
+                               struct error *err)
+{
+    const struct json_value *array;
+    if (!json_find(root, "models"))
+        return STATUS_OK;
+    TRY(json_get_array(root, "models", &array, err));
+    models->count = json_count(array);
+    if (models->count > MODEL_LIST_MAX)
+        return error_set(err, STATUS_LIMIT, "more than %d models", MODEL_LIST_MAX);
+    for (size_t i = 0; i < models->count; i++) {
+        struct model_entry *model = &models->items[i];
+        TRY(copy_field(json_at(array, i), "name", model->name, sizeof model->name, err));
+        TRY(copy_field(json_at(array, i), "dir", model->dir, sizeof model->dir, err));
+    }
+    return STATUS_OK;
+}
+
 static enum status read_root(const struct json_value *root, struct cluster_file *file,
                              struct error *err)
 {
@@ -122,6 +147,7 @@ static enum status read_root(const struct json_value *root, struct cluster_file 
     TRY(get_pid(root, &file->pid, err));
     TRY(copy_field(root, "grpc", file->grpc, sizeof file->grpc, err));
     TRY(copy_field(root, "http", file->http, sizeof file->http, err));
+    TRY(copy_field(root, "openai", file->openai, sizeof file->openai, err));
     TRY(copy_field(root, "logs", file->logs, sizeof file->logs, err));
     TRY(json_get_array(root, "processes", &processes, err));
     file->count = json_count(processes);
@@ -129,7 +155,7 @@ static enum status read_root(const struct json_value *root, struct cluster_file 
         return error_set(err, STATUS_LIMIT, "more than %d processes", CLUSTER_MAX_PROCESSES);
     for (size_t i = 0; i < file->count; i++)
         TRY(read_member(json_at(processes, i), &file->members[i], err));
-    return STATUS_OK;
+    return read_models(root, &file->models, err);
 }
 
 enum status cluster_file_read(const char *path, struct cluster_file *file, struct error *err)
@@ -223,6 +249,14 @@ void cluster_file_withdraw(pid_t pid)
     struct error err;
     if (path_of(pid, path, &err) == STATUS_OK)
         unlink(path);
+}
+
+const char *cluster_file_model_dir(const struct cluster_file *file, const char *name)
+{
+    for (size_t i = 0; i < file->models.count; i++)
+        if (*name ? !strcmp(file->models.items[i].name, name) : file->models.count == 1)
+            return file->models.items[i].dir;
+    return "";
 }
 
 /* --- sweeping --- */

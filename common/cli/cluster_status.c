@@ -46,6 +46,9 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     TRY(get_count(object, "started_ms", &worker->started_ms, err));
     TRY(get_count(object, "queue", &worker->queue, err));
     TRY(get_count(object, "running", &worker->running, err));
+    TRY(get_count(object, "blocks", &worker->blocks, err));
+    TRY(get_count(object, "prompt_tokens", &worker->prompt_tokens, err));
+    TRY(get_count(object, "tokens", &worker->tokens, err));
     TRY(get_count(object, "blocks_free", &worker->blocks_free, err));
     TRY(get_count(object, "blocks_cached", &worker->blocks_cached, err));
     TRY(get_count(object, "blocks_pinned", &worker->blocks_pinned, err));
@@ -66,7 +69,9 @@ static enum status read_model(const struct json_value *object, const char *name,
     TRY(get_text(object, name, false, model->name, sizeof model->name, err));
     TRY(get_text(object, "numerics", false, model->numerics, sizeof model->numerics, err));
     TRY(get_count(object, "queue", &model->queue, err));
-    return get_count(object, "running", &model->running, err);
+    TRY(get_count(object, "running", &model->running, err));
+    TRY(get_count(object, "prompt_tokens", &model->prompt_tokens, err));
+    return get_count(object, "tokens", &model->tokens, err);
 }
 
 static enum status read_models(const struct json_value *root, struct cluster_status *status,
@@ -109,6 +114,28 @@ static enum status read_refused(const struct json_value *root, struct cluster_st
     return STATUS_OK;
 }
 
+static enum status read_figure(const struct json_value *window, const char *key,
+                               struct status_figure *figure, struct error *err)
+{
+    const struct json_value *object = json_find(window, key);
+    if (!object)
+        return STATUS_OK;
+    TRY(get_count(object, "count", &figure->count, err));
+    TRY(json_get_double(object, "p50_ms", 0, 1e15, &figure->p50_ms, err));
+    return json_get_double(object, "p99_ms", 0, 1e15, &figure->p99_ms, err);
+}
+
+static enum status read_window(const struct json_value *root, struct cluster_status *status,
+                               struct error *err)
+{
+    const struct json_value *window = json_find(root, "window");
+    TRY(get_count(window, "seconds", &status->window_s, err));
+    TRY(read_figure(window, "queue", &status->queue_time, err));
+    TRY(read_figure(window, "ttft", &status->ttft, err));
+    TRY(read_figure(window, "tpot", &status->tpot, err));
+    return read_figure(window, "e2e", &status->e2e, err);
+}
+
 static enum status read_root(const struct json_value *root, struct cluster_status *status,
                              struct error *err)
 {
@@ -117,6 +144,9 @@ static enum status read_root(const struct json_value *root, struct cluster_statu
     TRY(read_refused(root, status, err));
     TRY(get_count(root, "queue", &status->queue, err));
     TRY(get_count(root, "running", &status->running, err));
+    TRY(get_count(root, "prompt_tokens", &status->prompt_tokens, err));
+    TRY(get_count(root, "tokens", &status->tokens, err));
+    TRY(read_window(root, status, err));
     TRY(json_get_array(root, "workers", &workers, err));
     size_t count = json_count(workers);
     if (count > CLUSTER_STATUS_MAX_WORKERS)

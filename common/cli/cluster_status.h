@@ -24,14 +24,22 @@
 
 struct worker_status {
     char name[64], model[128], role[16], address[128], state[16], lane[32], incarnation[24];
-    int64_t queue, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
+    int64_t queue, running, blocks, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     int64_t lane_bytes_per_second, started_ms; /* 0: not known */
-    int64_t restarts;                          /* by `baton up`; -1: not known */
+    int64_t prompt_tokens, tokens; /* computed, and generated, since its session is up */
+    int64_t restarts;              /* by `baton up`; -1: not known */
+};
+
+/* Of the requests that ended in the last minute. */
+struct status_figure {
+    int64_t count;
+    double p50_ms, p99_ms;
 };
 
 struct model_status {
     char name[128], numerics[64]; /* numerics: of its first worker; "": it has none */
-    int64_t queue, running;
+    int64_t queue, running, prompt_tokens,
+        tokens; /* tokens: of all its requests since the router started */
 };
 
 /* Registered lately, and not taken in. */
@@ -45,6 +53,9 @@ struct cluster_status {
     size_t refused_count;
     struct refused_status refused[CLUSTER_STATUS_MAX_REFUSED];
     int64_t queue, running, router_restarts; /* the last one: -1: not known */
+    int64_t prompt_tokens, tokens;           /* of all requests since the router started */
+    int64_t window_s;                        /* 0: the router tells no figures */
+    struct status_figure queue_time, ttft, tpot, e2e;
     size_t count;
     struct worker_status workers[CLUSTER_STATUS_MAX_WORKERS];
 };

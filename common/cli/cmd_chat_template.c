@@ -3,6 +3,7 @@
 #include "common/base/standard_output.h"
 #include "common/chat/chat_encode.h"
 #include "common/chat/chat_request.h"
+#include "common/chat/chat_time.h"
 #include "common/cli/input_lines.h"
 #include "common/config/config.h"
 #include "common/json/json_quote.h"
@@ -75,21 +76,6 @@ static bool parse_time(const char *text, struct template_time *time)
     return time->year >= 1 && time->month >= 1 && time->month <= 12 && time->day >= 1 &&
            time->day <= days_of(time->year, time->month) && time->hour >= 0 && time->hour < 24 &&
            time->minute >= 0 && time->minute < 60 && time->second >= 0 && time->second < 60;
-}
-
-static struct template_time local_time(void)
-{
-    struct timespec now;
-    struct tm local;
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &local);
-    return (struct template_time){.year = local.tm_year + 1900,
-                                  .month = local.tm_mon + 1,
-                                  .day = local.tm_mday,
-                                  .hour = local.tm_hour,
-                                  .minute = local.tm_min,
-                                  .second = local.tm_sec,
-                                  .microsecond = (int)(now.tv_nsec / 1000)};
 }
 
 /* ------------------------------------------------------------------------------------- requests */
@@ -275,7 +261,7 @@ int cmd_chat_template(int argc, char **argv)
         return 2;
     }
     if (!*settings.now) {
-        now = local_time();
+        now = chat_time_now();
     } else if (!parse_time(settings.now, &now)) {
         fprintf(stderr, "%s: --now must be as 2026-07-26 or 2026-07-26T10:20:30\n", program.name);
         return 2;

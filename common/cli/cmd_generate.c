@@ -26,6 +26,7 @@ struct run {
     struct generate_settings settings;
     struct config_result result;
     struct arena arena; /* holds the request */
+    struct call_credentials credentials;
     struct generate_call *call;
     struct generate_answer answer;
     int signal_fd;
@@ -90,8 +91,10 @@ static enum status start(struct run *run, struct error *err)
     TRY(generate_request_build(&run->settings, &run->result, prompt, &run->arena, &request, err));
     TRY(find_server(run, err));
     TRY(take_signals(run, err));
-    return generate_call_open(run->settings.server, request, run->settings.timeout_us, &run->call,
-                              err);
+    TRY(call_credentials_open(&run->settings.credentials, &run->credentials, err));
+    const struct generate_target target =
+        call_credentials_target(&run->credentials, run->settings.server);
+    return generate_call_open(&target, request, run->settings.timeout_us, &run->call, err);
 }
 
 /* --- the answer --- */
@@ -211,6 +214,7 @@ int cmd_generate(int argc, char **argv)
         fprintf(stderr, "baton generate: %s\n", err.text);
         run.exit_code = status == STATUS_INVALID ? 2 : 1;
     }
+    call_credentials_close(&run.credentials);
     if (run.signal_fd >= 0)
         close(run.signal_fd);
     generate_answer_deinit(&run.answer);

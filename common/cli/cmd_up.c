@@ -53,6 +53,12 @@ static const struct config_setting settings_table[] = {
      .help = "Lane of the KV bytes"},
     {"port", CONFIG_U64, AT(port), "0", "0", "65535",
      .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
+    {"http-listen", CONFIG_STRING, AT(http_listen), "127.0.0.1:0", .value = "HOST:PORT",
+     .help = "Address of the OpenAI-compatible HTTP server; empty: none"},
+    TLS_SETTINGS_ROWS(struct up_settings, tls, "tls", "clients, of gRPC and HTTP"),
+    LINK_TLS_ROWS(struct up_settings, internal_tls),
+    {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
+     .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
      .help = "Compute threads of each worker; 0: cores / workers"},
     {"pin", CONFIG_BOOL, AT(pin), "true",
@@ -203,11 +209,25 @@ static enum status start_all(struct up *up, struct error *err)
     TRY(cluster_start(&up->cluster, &plan, &router, err));
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
     for (uint64_t i = 0; i < up_worker_count(&up->settings); i++) {
-        plan = up_plan_worker(&up->context, i, router->member.address);
+        plan = up_plan_worker(&up->context, i, router->member.registry);
         TRY(cluster_start(&up->cluster, &plan, NULL, err));
     }
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
     return wait_registered(up, deadline_us, err);
+}
+
+/* Other commands run in other folders. A path that has no room is left out. */
+static void describe_models(const struct up *up, struct model_list *models)
+{
+    const struct model_list *list = &up->settings.list;
+    models->count = list->count;
+    for (size_t i = 0; i < list->count; i++) {
+        char *path = realpath(list->items[i].dir, NULL);
+        str_copy(models->items[i].name, sizeof models->items[i].name, up->models[i].name);
+        if (!path || !str_copy(models->items[i].dir, sizeof models->items[i].dir, path))
+            *models->items[i].dir = 0;
+        free(path);
+    }
 }
 
 static struct cluster_file describe(const struct up *up)
@@ -216,9 +236,11 @@ static struct cluster_file describe(const struct up *up)
     struct cluster_file file = {.pid = getpid(), .count = up->cluster.count};
     str_copy(file.grpc, sizeof file.grpc, router->address);
     str_copy(file.http, sizeof file.http, router->metrics);
+    str_copy(file.openai, sizeof file.openai, router->front);
     str_copy(file.logs, sizeof file.logs, up->log_dir);
     for (size_t i = 0; i < up->cluster.count; i++)
         file.members[i] = up->cluster.processes[i].member;
+    describe_models(up, &file.models);
     return file;
 }
 

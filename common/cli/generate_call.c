@@ -4,6 +4,7 @@
 #include "common/base/ring.h"
 #include "common/base/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,15 +73,40 @@ static enum status send_request(struct rpc_call *rpc, const Baton__V1__GenerateR
                : error_set(err, status, "the request of %zu bytes is too large", size);
 }
 
-enum status generate_call_open(const char *server, const Baton__V1__GenerateRequest *request,
-                               uint64_t timeout_us, struct generate_call **out, struct error *err)
+static enum status start_call(struct generate_call *call, const struct generate_target *target,
+                              uint64_t timeout_us, struct error *err)
+{
+    char bearer[GENERATE_MAX_KEY_BYTES + sizeof "Bearer "];
+    snprintf(bearer, sizeof bearer, "Bearer %s", target->api_key ? target->api_key : "");
+    const struct rpc_metadata key = {"authorization", bearer};
+    const struct rpc_call_options options = {
+        .path = METHOD,
+        .handlers = {.message = on_message, .closed = on_closed},
+        .context = call,
+        .deadline_us = timeout_us,
+        .metadata = &key,
+        .metadata_count = target->api_key && *target->api_key ? 1 : 0,
+    };
+    enum status status = rpc_call_start_with(call->channel, &options, &call->call);
+    explicit_bzero(bearer, sizeof bearer);
+    return status == STATUS_OK ? status
+           : status == STATUS_INVALID
+               ? error_set(err, status,
+                           "the API key holds what no header can: blanks at its ends, "
+                           "or something else than printable ASCII")
+               : error_set(err, status, "cannot start a call to %s", target->server);
+}
+
+enum status generate_call_open(const struct generate_target *target,
+                               const Baton__V1__GenerateRequest *request, uint64_t timeout_us,
+                               struct generate_call **out, struct error *err)
 {
     struct generate_call *call = calloc(1, sizeof *call);
     ASSERT(call);
     const struct rpc_channel_config channel = {
-        .target = server, /* which says what is too long */
+        .tls = target->tls,
+        .target = target->server, /* which says what is too long */
         .max_queued_bytes = baton__v1__generate_request__get_packed_size(request) + CALL_BYTES};
-    static const struct rpc_handlers handlers = {.message = on_message, .closed = on_closed};
     enum status status = ring_create(RING_CAPACITY, &call->ring);
     if (status != STATUS_OK)
         error_set(err, status, "no memory for the answer");
@@ -88,12 +114,8 @@ enum status generate_call_open(const char *server, const Baton__V1__GenerateRequ
         status = rpc_runtime_create(1, &call->runtime, err);
     if (status == STATUS_OK)
         status = rpc_channel_create(call->runtime, &channel, &call->channel, err);
-    if (status == STATUS_OK) {
-        status =
-            rpc_call_start(call->channel, METHOD, &handlers, call, timeout_us, false, &call->call);
-        if (status != STATUS_OK)
-            error_set(err, status, "cannot start a call to %s", server);
-    }
+    if (status == STATUS_OK)
+        status = start_call(call, target, timeout_us, err);
     if (status == STATUS_OK)
         status = send_request(call->call, request, err);
     if (status != STATUS_OK) {

@@ -6,6 +6,8 @@
 #include "common/rpc/rpc.h"
 #include "proto/baton.pb-c.h"
 
+#define GENERATE_MAX_KEY_BYTES 512
+
 struct generate_call;
 
 struct generate_event {
@@ -17,10 +19,17 @@ struct generate_event {
     unsigned char data[];
 };
 
+/* Where to, and who asks. */
+struct generate_target {
+    const char *server;  /* host:port */
+    struct rpc_tls tls;  /* zeroed: in the clear; outlives the call */
+    const char *api_key; /* "" or NULL: none */
+};
+
 /* Blocks no signals; call before others start threads. */
-enum status generate_call_open(const char *server, const Baton__V1__GenerateRequest *request,
-                               uint64_t timeout_us, struct generate_call **call,
-                               struct error *err) WARN_UNUSED;
+enum status generate_call_open(const struct generate_target *target,
+                               const Baton__V1__GenerateRequest *request, uint64_t timeout_us,
+                               struct generate_call **call, struct error *err) WARN_UNUSED;
 /* For poll(): readable when generate_call_next has an event. */
 int generate_call_fd(const struct generate_call *call);
 /* The next event, to be freed; NULL when there is none yet. Nothing comes after the one that `ended`. */

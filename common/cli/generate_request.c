@@ -13,6 +13,7 @@ static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "", .value = "HOST:PORT",
      .help = "gRPC address of the router; empty: the cluster started here last",
      .check = rpc_check_target},
+    CREDENTIAL_ROWS(struct generate_settings, credentials),
     /* To `baton up` BATON_MODEL is a folder. */
     {"model", CONFIG_STRING, AT(model), "", .value = "NAME",
      .help = "Name of the model; empty: the only one", .flag_only = true},

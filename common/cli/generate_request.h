@@ -4,12 +4,14 @@
 #define BATON_CLI_GENERATE_REQUEST_H
 
 #include "common/base/arena.h"
+#include "common/cli/call_credentials.h"
 #include "common/config/config.h"
 #include "common/domain/priority.h"
 #include "proto/baton.pb-c.h"
 
 struct generate_settings {
     char server[128], model[128], request_id[160];
+    struct credential_settings credentials;
     struct config_list prompt_ids, stop, stop_ids, logit_bias;
     float temperature, top_p, min_p;
     float presence_penalty, frequency_penalty, repetition_penalty;

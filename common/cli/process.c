@@ -127,15 +127,23 @@ static enum status understand(struct process *process, struct error *err)
 {
     struct json *json;
     const struct json_limits limits = {.max_bytes = sizeof process->line, .max_depth = 4};
-    const char *address, *metrics;
+    const char *address, *metrics, *registry = "", *front = "";
     TRY(json_parse(process->line, process->line_length, limits, &json, err));
     const struct json_value *root = json_root(json);
     enum status status = json_get_string(root, "address", &address, NULL, err);
     if (status == STATUS_OK)
         status = json_get_string(root, "metrics", &metrics, NULL, err);
+    if (status == STATUS_OK && json_find(root, "registry"))
+        status = json_get_string(root, "registry", &registry, NULL, err);
+    else if (status == STATUS_OK)
+        registry = address;
+    if (status == STATUS_OK && json_find(root, "http"))
+        status = json_get_string(root, "http", &front, NULL, err);
     struct cluster_member *member = &process->member;
-    if (status == STATUS_OK && (!str_copy(member->address, sizeof member->address, address) ||
-                                !str_copy(member->metrics, sizeof member->metrics, metrics)))
+    if (status == STATUS_OK && (!str_copy(member->front, sizeof member->front, front) ||
+                                !str_copy(member->address, sizeof member->address, address) ||
+                                !str_copy(member->metrics, sizeof member->metrics, metrics) ||
+                                !str_copy(member->registry, sizeof member->registry, registry)))
         status = error_set(err, STATUS_LIMIT, "an address is too long");
     if (status == STATUS_OK) {
         process->state = PROCESS_READY;

@@ -2,7 +2,7 @@
  *
  * The child is in a process group of its own (the terminal's Ctrl-C is for the parent, which drains), gets SIGKILL when its
  * parent dies, and inherits no descriptor but standard ones and the pipe. `--ready-fd N` is appended to its arguments; it must
- * write one JSON line {"role", "pid", "address", "metrics"} there once it serves.
+ * write one JSON line {"role", "pid", "address", "metrics"}, the router's with its "registry" and "http", there once it serves.
  */
 #ifndef BATON_CLI_PROCESS_H
 #define BATON_CLI_PROCESS_H
@@ -21,8 +21,9 @@ struct process_plan {
     const char *role;
     const char *argv[PROCESS_MAX_ARGUMENTS]; /* argv[0]: the program's path */
     size_t argc;
-    size_t listen_at, metrics_at; /* where argv has the addresses to listen on; 0: nowhere */
-    bool must_keep_address;       /* others know its address, and only that */
+    size_t listen_at, metrics_at, registry_at,
+        front_at;           /* where argv has the addresses to listen on; 0: nowhere */
+    bool must_keep_address; /* others know its address, and only that */
     const char *environment[PROCESS_MAX_ENVIRONMENT]; /* "KEY=VALUE", on top of ours */
     size_t environment_count;
     const char *log_path; /* standard error goes there (appended); NULL: to ours */

@@ -164,14 +164,46 @@ static struct process_plan common_part(const struct up_context *context, const c
     return plan;
 }
 
+static void add_if_given(struct process_plan *plan, const char *flag, const char *value)
+{
+    if (*value)
+        add(plan, flag, value);
+}
+
+static void add_internal_tls(const struct up_settings *settings, struct process_plan *plan)
+{
+    add_if_given(plan, "--internal-tls-cert", settings->internal_tls.cert);
+    add_if_given(plan, "--internal-tls-key", settings->internal_tls.key);
+    add_if_given(plan, "--internal-tls-ca", settings->internal_tls.ca);
+    add_if_given(plan, "--internal-tls-name", settings->internal_tls.name);
+}
+
+/* Workers register apart from clients where either side is to be known. */
+static void add_access(const struct up_settings *settings, struct process_plan *plan)
+{
+    add_if_given(plan, "--tls-cert", settings->tls.cert);
+    add_if_given(plan, "--tls-key", settings->tls.key);
+    add_if_given(plan, "--tls-client-ca", settings->tls.client_ca);
+    add_if_given(plan, "--api-keys", settings->api_keys);
+    add_internal_tls(settings, plan);
+    if (!*settings->internal_tls.cert && !*settings->tls.cert && !*settings->api_keys)
+        return;
+    add(plan, "--registry-listen", "127.0.0.1:0");
+    plan->registry_at = plan->argc - 1;
+}
+
 struct process_plan up_plan_router(const struct up_context *context)
 {
     const struct up_settings *settings = context->settings;
     struct process_plan plan =
         common_part(context, "router", "router", settings->models, settings->model_name);
+    add(&plan, "--http-listen", settings->http_listen);
+    if (*settings->http_listen)
+        plan.front_at = plan.argc - 1;
     add(&plan, "--listen", keep(context, "127.0.0.1:%u", settings->port));
     plan.listen_at = plan.argc - 1;
     plan.must_keep_address = true;
+    add_access(context->settings, &plan);
     return plan;
 }
 
@@ -206,6 +238,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--router", keep(context, "%s", router_address));
     add(&plan, "--listen", "127.0.0.1:0");
     plan.listen_at = plan.argc - 1;
+    add_internal_tls(settings, &plan);
     add(&plan, "--compute", up_compute_names[settings->compute]);
     add(&plan, "--weights", weight_choice_names[settings->weights]);
     add(&plan, "--weight-cache", settings->weight_cache);

@@ -10,7 +10,9 @@
 #include "common/base/arena.h"
 #include "common/cli/process.h"
 #include "common/config/config.h"
+#include "common/crypto/tls_settings.h"
 #include "common/model_config/model_list.h"
+#include "common/rpc/link_tls.h"
 
 #include <stdint.h>
 
@@ -24,6 +26,10 @@ struct up_settings {
     struct model_list list; /* of models and model_name, by up_read_models */
     int compute, weights, kv, isa, transport, log_level; /* indices into the tables below */
     uint32_t port;
+    char http_listen[128]; /* "": none */
+    struct tls_settings tls;
+    char api_keys[1024];
+    struct link_tls_settings internal_tls;
     uint64_t threads; /* of each worker; 0: cores / workers */
     bool pin;
     char ready_file[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];

@@ -31,27 +31,60 @@ static void print_models(const struct up_ready *ready)
     }
 }
 
+/* The same by HTTP, of the first model. */
+static void print_curl(const struct up_ready *ready)
+{
+    const struct up_settings *settings = ready->settings;
+    if (!*ready->file->openai)
+        return;
+    printf("  curl -s %s%s%s://%s/v1/completions -H 'Content-Type: application/json' \\\n"
+           "    -d '{\"model\": \"%s\", \"max_tokens\": 64, \"prompt\": %s}'\n",
+           *settings->tls.cert ? "--cacert FILE " : "",
+           *settings->api_keys ? "-H \"Authorization: Bearer $KEY\" " : "",
+           *settings->tls.cert ? "https" : "http", ready->file->openai, ready->models[0].name,
+           has_tokenizer(&settings->list.items[0]) ? "\"Once upon a time\"" : "[1, 2, 3]");
+}
+
+static void print_more(const struct up_ready *ready)
+{
+    const struct up_settings *settings = ready->settings;
+    bool several = settings->list.count > 1;
+    printf("  %s/baton chat%s%s%s%s\n  %s/baton top\n\nCtrl-C drains and stops.\n", ready->bin_dir,
+           *settings->tls.cert ? " --tls-ca FILE" : "",
+           *settings->api_keys ? " --api-key-file FILE" : "", several ? " --model " : "",
+           several ? ready->models[0].name : "", ready->bin_dir);
+}
+
 static void print_examples(const struct up_ready *ready)
 {
-    const struct model_list *list = &ready->settings->list;
+    const struct up_settings *settings = ready->settings;
+    const struct model_list *list = &settings->list;
     printf("\nTry:\n\n");
     for (size_t i = 0; i < list->count; i++) {
         char model[160] = "";
         if (list->count > 1)
             snprintf(model, sizeof model, "--model %s ", ready->models[i].name);
-        printf("  %s/baton generate %s--max-tokens 64 %s\n", ready->bin_dir, model,
+        printf("  %s/baton generate %s%s%s--max-tokens 64 %s\n", ready->bin_dir,
+               *settings->tls.cert ? "--tls-ca FILE " : "",
+               *settings->api_keys ? "--api-key-file FILE " : "", model,
                has_tokenizer(&list->items[i])
                    ? "\"Once upon a time\""
                    : "--prompt-ids 1,2,3   (the model has no tokenizer)");
     }
-    printf("\nCtrl-C drains and stops.\n");
+    print_curl(ready);
+    print_more(ready);
 }
 
 void up_ready_print(const struct up_ready *ready)
 {
     const struct cluster_file *file = ready->file;
     print_models(ready);
-    printf("  gRPC       %s\n  HTTP       http://%s/status, /metrics, /healthz\n", file->grpc,
+    printf("  gRPC       %s\n", file->grpc);
+    if (*file->openai)
+        printf("  OpenAI     %s://%s/v1\n", *ready->settings->tls.cert ? "https" : "http",
+               file->openai);
+    printf("  HTTP       http://%s/  (status page; /status, /traces, /metrics, "
+           "/healthz)\n",
            file->http);
     for (size_t i = 1; i < file->count; i++)
         printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,

@@ -10,7 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MAX_HEAD_BYTES 16384
+#define MAX_HEAD_BYTES        16384
+#define MAX_POST_ANSWER_BYTES 65536
 
 struct exchange {
     const char *address;
@@ -78,24 +79,35 @@ static enum status connect_to(struct exchange *exchange, struct error *err)
     return STATUS_OK;
 }
 
-static enum status send_request(const struct exchange *exchange, const char *path,
-                                struct error *err)
+static enum status send_all(const struct exchange *exchange, const char *bytes, size_t count,
+                            struct error *err)
 {
-    char request[512];
-    int length = snprintf(request, sizeof request,
-                          "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path,
-                          exchange->address);
-    if (length >= (int)sizeof request)
-        return error_set(err, STATUS_LIMIT, "path '%.64s...' is too long", path);
-    for (int sent = 0; sent < length;) {
+    for (size_t sent = 0; sent < count;) {
         TRY(wait_for(exchange, POLLOUT, err));
-        ssize_t count = send(exchange->fd, request + sent, (size_t)(length - sent), MSG_NOSIGNAL);
-        if (count < 0 && errno != EAGAIN && errno != EINTR)
+        ssize_t now = send(exchange->fd, bytes + sent, count - sent, MSG_NOSIGNAL);
+        if (now < 0 && errno != EAGAIN && errno != EINTR)
             return error_set(err, STATUS_UNAVAILABLE, "sending to %s: %s", exchange->address,
                              strerror(errno));
-        sent += count > 0 ? (int)count : 0;
+        sent += now > 0 ? (size_t)now : 0;
     }
     return STATUS_OK;
+}
+
+/* `body` NULL: a GET. */
+static enum status send_request(const struct exchange *exchange, const char *path,
+                                const char *content_type, const struct str *body, struct error *err)
+{
+    char request[512], of_body[160] = "";
+    if (body)
+        snprintf(of_body, sizeof of_body, "Content-Type: %s\r\nContent-Length: %zu\r\n",
+                 content_type, body->length);
+    int length = snprintf(request, sizeof request,
+                          "%s %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n",
+                          body ? "POST" : "GET", path, exchange->address, of_body);
+    if (length >= (int)sizeof request)
+        return error_set(err, STATUS_LIMIT, "path '%.64s...' is too long", path);
+    TRY(send_all(exchange, request, (size_t)length, err));
+    return body ? send_all(exchange, body->data, body->length, err) : STATUS_OK;
 }
 
 static enum status receive_all(struct exchange *exchange, struct error *err)
@@ -123,8 +135,9 @@ static enum status take_body(const struct exchange *exchange, struct str *body, 
     if (strncmp(text, "HTTP/1.", 7) || strlen(text) < 12 || !end)
         return error_set(err, STATUS_INVALID, "%s does not speak HTTP", exchange->address);
     if (strncmp(text + 8, " 200", 4))
-        return error_set(err, STATUS_INVALID, "%s answered %.*s", exchange->address,
-                         (int)strcspn(text + 9, "\r\n"), text + 9);
+        return error_set(err, strncmp(text + 8, " 404", 4) ? STATUS_INVALID : STATUS_NOT_FOUND,
+                         "%s answered %.*s", exchange->address, (int)strcspn(text + 9, "\r\n"),
+                         text + 9);
     end += 4;
     str_append(body, end, exchange->received.length - (size_t)(end - text));
     return body->truncated
@@ -140,11 +153,34 @@ enum status http_get(const char *address, const char *path, uint64_t timeout_us,
     str_init(&exchange.received, body->limit + MAX_HEAD_BYTES);
     enum status status = connect_to(&exchange, err);
     if (status == STATUS_OK)
-        status = send_request(&exchange, path, err);
+        status = send_request(&exchange, path, "", NULL, err);
     if (status == STATUS_OK)
         status = receive_all(&exchange, err);
     if (status == STATUS_OK)
         status = take_body(&exchange, body, err);
+    if (exchange.fd >= 0)
+        close(exchange.fd);
+    str_deinit(&exchange.received);
+    return status;
+}
+
+enum status http_post(const char *address, const char *path, const char *content_type,
+                      const struct str *body, uint64_t timeout_us, struct error *err)
+{
+    struct exchange exchange = {
+        .address = address, .fd = -1, .deadline_us = clock_now_us() + timeout_us};
+    str_init(&exchange.received, MAX_POST_ANSWER_BYTES);
+    enum status status = connect_to(&exchange, err);
+    if (status == STATUS_OK)
+        status = send_request(&exchange, path, content_type, body, err);
+    if (status == STATUS_OK)
+        status = receive_all(&exchange, err);
+    const char *text = exchange.received.data;
+    if (status == STATUS_OK && (strncmp(text, "HTTP/1.", 7) || strlen(text) < 12))
+        status = error_set(err, STATUS_INVALID, "%s does not speak HTTP", address);
+    else if (status == STATUS_OK && strncmp(text + 8, " 2", 2))
+        status = error_set(err, STATUS_INVALID, "%s answered %.*s", address,
+                           (int)strcspn(text + 9, "\r\n"), text + 9);
     if (exchange.fd >= 0)
         close(exchange.fd);
     str_deinit(&exchange.received);

@@ -1,6 +1,5 @@
 #include "common/http/http_door.h"
 
-#include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 
@@ -13,8 +12,7 @@
 
 #define MOD            "http"
 #define LISTEN_BACKLOG 4096
-#define PAUSE_US       100000  /* of the door, where it is full inside or no descriptor is left */
-#define LOOK_US        1000000 /* at TLS files, where nobody says how often */
+#define PAUSE_US       100000 /* of the door, where it is full inside or no descriptor is left */
 /* Who is silent for the first, and doesn't answer probes, the second apart, has lost his machine or his network. */
 #define ALIVE_AFTER_S 30
 #define ALIVE_EVERY_S 10
@@ -109,14 +107,6 @@ static void on_accept_failed(struct evconnlistener *listener, void *context)
     shut_for_a_moment(context, strerrordesc_np(EVUTIL_SOCKET_ERROR()));
 }
 
-static void on_look(evutil_socket_t fd, short events, void *context)
-{
-    (void)fd;
-    (void)events;
-    struct http_door *door = context;
-    http_tls_look(door->tls, clock_now_us());
-}
-
 static enum status listen_on(struct http_door *door, struct error *err)
 {
     struct http_peer at;
@@ -142,22 +132,13 @@ static enum status listen_on(struct http_door *door, struct error *err)
 enum status http_door_open(struct http_door *door, struct http_service *service,
                            struct http_loop **loops, struct error *err)
 {
-    const struct http_tls_config *tls = &service->config.tls;
     *door = (struct http_door){
         .service = service, .loops = loops, .loop_count = service->config.threads};
-    if ((tls->certificate && *tls->certificate) || (tls->key && *tls->key) ||
-        (tls->client_ca && *tls->client_ca))
-        TRY(http_tls_open(tls, &door->tls, err));
+    if (service->config.certificates)
+        TRY(http_tls_open(service->config.certificates, &door->tls, err));
     TRY(listen_on(door, err));
     door->open_event = evtimer_new(loops[0]->base, on_open_again, door);
     if (!door->open_event)
-        return error_set(err, STATUS_IO, "cannot set up the HTTP server's events");
-    if (!door->tls)
-        return STATUS_OK;
-    uint64_t look_us = tls->look_us ? tls->look_us : LOOK_US;
-    struct timeval look = {(time_t)(look_us / 1000000u), (suseconds_t)(look_us % 1000000u)};
-    door->look_event = event_new(loops[0]->base, -1, EV_PERSIST, on_look, door);
-    if (!door->look_event || event_add(door->look_event, &look))
         return error_set(err, STATUS_IO, "cannot set up the HTTP server's events");
     return STATUS_OK;
 }
@@ -174,8 +155,6 @@ void http_door_close(struct http_door *door)
     http_door_stop(door);
     if (door->open_event)
         event_free(door->open_event);
-    if (door->look_event)
-        event_free(door->look_event);
     http_tls_close(door->tls);
     *door = (struct http_door){0};
 }

@@ -18,8 +18,8 @@ struct http_door {
     unsigned loop_count, next_loop;
     struct http_tls *tls; /* NULL: none is spoken */
     struct evconnlistener *listener;
-    struct event *open_event, *look_event; /* to open again; to look at TLS files */
-    bool complained; /* since the last connection that came in and left room */
+    struct event *open_event; /* to open again */
+    bool complained;          /* since the last connection that came in and left room */
     char address[HTTP_ADDRESS_BYTES];
 };
 

@@ -39,6 +39,8 @@ void http_exchange_release(struct http_exchange *exchange)
 {
     if (atomic_fetch_sub(&exchange->references, 1) > 1)
         return;
+    if (exchange->attached)
+        exchange->drop_attached(exchange->attached);
     if (exchange->pending)
         evbuffer_free(exchange->pending);
     pthread_mutex_destroy(&exchange->lock);
@@ -123,6 +125,20 @@ void http_exchange_peer(const struct http_exchange *exchange, char text[HTTP_PEE
 uint64_t http_exchange_arrived_us(const struct http_exchange *exchange)
 {
     return exchange->arrived_us;
+}
+
+void http_exchange_attach(struct http_exchange *exchange, void *thing, void (*drop)(void *thing))
+{
+    ASSERT(!exchange->attached);
+    exchange->attached = thing;
+    exchange->drop_attached = drop;
+}
+
+void *http_exchange_take_attached(struct http_exchange *exchange)
+{
+    void *thing = exchange->attached;
+    exchange->attached = NULL;
+    return thing;
 }
 
 bool http_exchange_watch(struct http_exchange *exchange,

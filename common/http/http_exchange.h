@@ -47,6 +47,11 @@ void http_exchange_take_body(struct http_exchange *exchange, struct str *body);
 void http_exchange_peer(const struct http_exchange *exchange, char text[HTTP_PEER_BYTES]);
 uint64_t http_exchange_arrived_us(const struct http_exchange *exchange); /* the head was whole */
 
+/* Something of its own that the admit hook leaves for the handler: dropped with the exchange, if nobody took it. One, on the loop's thread. */
+void http_exchange_attach(struct http_exchange *exchange, void *thing, void (*drop)(void *thing));
+/* NULL: nothing was attached, or it was taken. */
+void *http_exchange_take_attached(struct http_exchange *exchange);
+
 /* --- the answer --- */
 
 /* A whole one. The reply's memory stays the caller's. STATUS_INVALID: it is truncated: a 500 goes out in its stead.

@@ -30,6 +30,8 @@ struct http_exchange {
     struct http_framing framing;
     struct http_peer peer;
     uint64_t arrived_us;
+    void *attached; /* NULL: nothing */
+    void (*drop_attached)(void *thing);
     struct http_connection *connection; /* the loop's; NULL: over */
     struct http_exchange *next;         /* in the loop's queue, under the loop's lock */
 

@@ -25,16 +25,8 @@
 #define HTTP_FAIR_UNSENT_BYTES                                                                     \
     (64u << 10) /* who has no more may go on when all together have too much */
 
+struct certificates;
 struct http_server;
-
-/* Paths of PEM files, which are taken over when they change; NULL or "": none. */
-struct http_tls_config {
-    const char *
-        certificate; /* with those that lead to the root, behind it; without one no TLS is spoken */
-    const char *key;
-    const char *client_ca; /* only clients with a certificate of these are served */
-    uint64_t look_us;      /* how often the files are looked at; 0: each second */
-};
 
 /* What is 0 or NULL has the default. Texts and routes must live as long as the server. */
 struct http_server_config {
@@ -50,7 +42,8 @@ struct http_server_config {
     void (*refuse)(void *context, struct http_exchange *exchange,
                    const struct http_refusal *refusal, struct http_reply *reply);
 
-    struct http_tls_config tls;
+    /* TLS by these (certificates.h), which outlive the server; where they hold CAs only clients with a certificate of them are served. NULL: no TLS. */
+    struct certificates *certificates;
     unsigned threads;       /* 1 .. HTTP_MAX_THREADS; 1 */
     size_t max_connections; /* HTTP_MAX_CONNECTIONS */
     bool

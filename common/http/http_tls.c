@@ -2,10 +2,12 @@
 
 #include "common/base/assert.h"
 #include "common/base/failpoint.h"
-#include "common/base/file_watch.h"
 #include "common/base/log.h"
+#include "common/crypto/certificates.h"
 
+#include <inttypes.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +17,9 @@
 #define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 struct http_tls {
-    struct http_tls_config config;
+    struct certificates *certificates;
+    uint64_t version; /* of the set that was looked at last */
     SSL_CTX *in_force;
-    struct file_watch watch;
 };
 
 /* struct http_tls_session is an SSL. */
@@ -27,12 +29,12 @@ static SSL *ssl_of(struct http_tls_session *session)
 }
 
 /* Takes OpenSSL's errors of this thread, of which the first tells most. */
-static enum status refuse(struct error *err, const char *what, const char *path)
+static enum status refuse(struct error *err, const char *what)
 {
     unsigned long code = ERR_get_error();
     const char *reason = code ? ERR_reason_error_string(code) : NULL;
     ERR_clear_error();
-    return error_set(err, STATUS_INVALID, "%s %s can't be used for TLS: %s", what, path,
+    return error_set(err, STATUS_INVALID, "%s can't be used for TLS of HTTP: %s", what,
                      reason ? reason : "it is not what it should be");
 }
 
@@ -72,39 +74,74 @@ static int no_passphrase(char *buffer, int size, int writing, void *context)
     return 0;
 }
 
-static enum status demand_clients(SSL_CTX *context, const char *path, struct error *err)
+/* Calls `take` with each certificate of the text, until it fails. */
+static bool each_certificate(const char *text, bool (*take)(SSL_CTX *context, X509 *one),
+                             SSL_CTX *context)
 {
-    STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(path);
-    if (!names || SSL_CTX_load_verify_locations(context, path, NULL) != 1) {
-        sk_X509_NAME_pop_free(names, X509_NAME_free);
-        return refuse(err, "the clients' CA", path);
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    ASSERT(bio);
+    bool fine = true;
+    for (X509 *one; fine && (one = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL));) {
+        fine = take(context, one);
+        X509_free(one);
     }
-    SSL_CTX_set_client_CA_list(context, names);
+    BIO_free(bio);
+    if (fine)
+        ERR_clear_error(); /* there are no more: that is one, too */
+    return fine;
+}
+
+/* The leaf comes first. */
+static bool take_own(SSL_CTX *context, X509 *one)
+{
+    return SSL_CTX_get0_certificate(context) ? SSL_CTX_add1_chain_cert(context, one)
+                                             : SSL_CTX_use_certificate(context, one);
+}
+
+/* Clients are told of it, so that they can choose what to show. */
+static bool take_ca(SSL_CTX *context, X509 *one)
+{
+    return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) &&
+           SSL_CTX_add_client_CA(context, one);
+}
+
+static bool use_key(SSL_CTX *context, const char *text)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    ASSERT(bio);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
+    bool used = key && SSL_CTX_use_PrivateKey(context, key) && SSL_CTX_check_private_key(context);
+    EVP_PKEY_free(key);
+    BIO_free(bio);
+    return used;
+}
+
+static enum status use_set(SSL_CTX *context, const struct certificate_set *set, struct error *err)
+{
+    if (FAILPOINT_FAILS("http.tls_files") || !set->cert ||
+        !each_certificate(set->cert, take_own, context))
+        return refuse(err, "the certificate");
+    if (!use_key(context, set->key))
+        return refuse(err, "the key");
+    if (!set->ca)
+        return STATUS_OK;
+    if (!each_certificate(set->ca, take_ca, context))
+        return refuse(err, "the clients' CA");
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     return STATUS_OK;
 }
 
-static enum status read_files(SSL_CTX *context, const struct http_tls_config *config,
-                              struct error *err)
+/* Of the set that there is now. */
+static enum status make_context(struct http_tls *tls, SSL_CTX **out, struct error *err)
 {
-    SSL_CTX_set_default_passwd_cb(context, no_passphrase);
-    if (FAILPOINT_FAILS("http.tls_files") ||
-        SSL_CTX_use_certificate_chain_file(context, config->certificate) != 1)
-        return refuse(err, "the certificate", config->certificate);
-    if (SSL_CTX_use_PrivateKey_file(context, config->key, SSL_FILETYPE_PEM) != 1 ||
-        SSL_CTX_check_private_key(context) != 1)
-        return refuse(err, "the key", config->key);
-    return config->client_ca ? demand_clients(context, config->client_ca, err) : STATUS_OK;
-}
-
-static enum status make_context(const struct http_tls_config *config, SSL_CTX **out,
-                                struct error *err)
-{
+    const struct certificate_set *set = certificates_take(tls->certificates);
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
     ASSERT(context);
     ERR_clear_error();
     set_rules(context);
-    enum status status = read_files(context, config, err);
+    tls->version = set->version;
+    enum status status = use_set(context, set, err);
+    certificate_set_give(set);
     if (status == STATUS_OK)
         *out = context;
     else
@@ -112,29 +149,13 @@ static enum status make_context(const struct http_tls_config *config, SSL_CTX **
     return status;
 }
 
-static const char *given(const char *path)
-{
-    return path && *path ? path : NULL;
-}
-
-enum status http_tls_open(const struct http_tls_config *config, struct http_tls **out,
+enum status http_tls_open(struct certificates *certificates, struct http_tls **out,
                           struct error *err)
 {
-    if (!given(config->certificate) || !given(config->key))
-        return error_set(err, STATUS_INVALID,
-                         "TLS for HTTP needs a certificate and its key: give the paths of both");
     struct http_tls *tls = calloc(1, sizeof *tls);
     ASSERT(tls);
-    tls->config = *config;
-    tls->config.client_ca = given(config->client_ca);
-    file_watch_init(&tls->watch, 0);
-    enum status status = file_watch_add(&tls->watch, config->certificate, err);
-    if (status == STATUS_OK)
-        status = file_watch_add(&tls->watch, config->key, err);
-    if (status == STATUS_OK && tls->config.client_ca)
-        status = file_watch_add(&tls->watch, config->client_ca, err);
-    if (status == STATUS_OK)
-        status = make_context(&tls->config, &tls->in_force, err);
+    tls->certificates = certificates;
+    enum status status = make_context(tls, &tls->in_force, err);
     if (status == STATUS_OK)
         *out = tls;
     else
@@ -150,28 +171,28 @@ void http_tls_close(struct http_tls *tls)
     free(tls);
 }
 
-void http_tls_look(struct http_tls *tls, uint64_t now_us)
+static void take_over(struct http_tls *tls)
 {
-    if (!file_watch_changed(&tls->watch, now_us))
-        return;
     SSL_CTX *fresh;
     struct error err;
     char quoted[640];
-    if (make_context(&tls->config, &fresh, &err) != STATUS_OK) {
-        log_warn_limited(MOD, "error=%s msg=\"TLS goes on with the files that it had\"",
+    if (make_context(tls, &fresh, &err) != STATUS_OK) {
+        log_warn_limited(MOD, "error=%s msg=\"TLS goes on with the certificate that it had\"",
                          log_quote(err.text, quoted, sizeof quoted));
         return;
     }
     SSL_CTX_free(tls->in_force);
     tls->in_force = fresh;
-    log_info(MOD, "certificate=%s msg=\"TLS files that changed were taken over\"",
-             log_quote(tls->config.certificate, quoted, sizeof quoted));
+    log_info(MOD, "version=%" PRIu64 " msg=\"TLS took over a certificate that changed\"",
+             tls->version);
 }
 
 /* --- one connection --- */
 
 struct http_tls_session *http_tls_begin(struct http_tls *tls, int fd)
 {
+    if (certificates_version(tls->certificates) != tls->version)
+        take_over(tls);
     SSL *ssl = SSL_new(tls->in_force);
     if (ssl && SSL_set_fd(ssl, fd) == 1) {
         SSL_set_accept_state(ssl);

@@ -1,6 +1,6 @@
-/* TLS of a server's connections: 1.2 and 1.3, ALPN http/1.1, certificates of clients where a CA for them is named. OpenSSL is known to http_tls.c only. The files are
- * looked at again and again, and taken over when they changed: connections that are open keep what they began with, and a set of files that can't be used is told
- * of and leaves the old one in force. No session is resumed: each connection shows what is in force now, and nothing is kept of those that ended.
+/* TLS of a server's connections: 1.2 and 1.3, ALPN http/1.1, certificates of clients where the set of certificates holds CAs. OpenSSL is known to http_tls.c only.
+ * Each connection begins with the set that there is (certificates.h reads changed files again); those that are open keep what they began with. No session is
+ * resumed: each connection shows what is in force now, and nothing is kept of those that ended.
  *
  * `http_tls` belongs to the thread that accepts, a session to that of its connection. Internal to this folder. */
 #ifndef BATON_HTTP_HTTP_TLS_H
@@ -18,14 +18,11 @@ enum http_io {
     HTTP_IO_CLOSED,     /* by the other end, or an error: nothing more comes or goes */
 };
 
-/* STATUS_INVALID: the files can't be used; the sentence says which, and why. */
-enum status http_tls_open(const struct http_tls_config *config, struct http_tls **tls,
+/* The certificates must outlive it. STATUS_INVALID: they can't be used; the sentence says which, and why. */
+enum status http_tls_open(struct certificates *certificates, struct http_tls **tls,
                           struct error *err) WARN_UNUSED;
 void http_tls_close(struct http_tls *tls); /* NULL is fine; sessions may outlive it */
-/* Takes over files that changed. now_us: clock_now_us. */
-void http_tls_look(struct http_tls *tls, uint64_t now_us);
-
-/* NULL: out of memory. */
+/* By the set that there is now. NULL: out of memory. */
 struct http_tls_session *http_tls_begin(struct http_tls *tls, int fd);
 enum http_io http_tls_receive(struct http_tls_session *session, void *bytes, size_t size,
                               size_t *count);

@@ -205,6 +205,7 @@ enum status registrar_start(const struct registrar_config *config, struct regist
     pthread_condattr_destroy(&monotonic);
 
     struct rpc_channel_config channel = {.target = registrar->router_address,
+                                         .tls = config->tls,
                                          .max_message_bytes = MESSAGE_MAX_BYTES,
                                          .max_queued_bytes = MESSAGE_MAX_BYTES};
     enum status status = registrar_pack(registrar, false, &registrar->joining);

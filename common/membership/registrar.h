@@ -15,9 +15,10 @@ struct registrar;
 struct registrar_config {
     struct rpc_runtime *runtime;
     const char *router_address; /* host:port */
-    struct worker_info info;    /* what the worker says of itself */
-    uint64_t heartbeat_us;      /* between accepted registrations while no Session is up; 0: 1 s */
-    uint64_t max_backoff_us;    /* between failed ones, from 100 ms doubling; 0: 2 s */
+    struct rpc_tls tls;
+    struct worker_info info; /* what the worker says of itself */
+    uint64_t heartbeat_us;   /* between accepted registrations while no Session is up; 0: 1 s */
+    uint64_t max_backoff_us; /* between failed ones, from 100 ms doubling; 0: 2 s */
 };
 
 /* Everything is copied. Unreachable routers are no failure. */

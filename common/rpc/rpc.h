@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct certificates; /* common/crypto/certificates.h */
 struct rpc_runtime;
 struct rpc_server;
 struct rpc_channel;
@@ -88,6 +89,16 @@ struct rpc_metadata {
     const char *key, *value; /* lower-case key, printable ASCII value */
 };
 
+/* How the connections of a server or channel are encrypted: TLS 1.2 or 1.3, with the files' current content each time that one is
+ * made. Connections that are open go on with what they have. Zeroed: in the clear. */
+struct rpc_tls {
+    /* Outlives the server or channel. A server needs a certificate, and with a CA it insists on one of the client's that the CA has
+     * signed. A channel's CA (none: the machine's own) is what the server's certificate must be signed by. */
+    struct certificates *certificates;
+    /* DNS name that the other side's certificate must hold. "" or NULL: of a channel, the host of `target`; of a server, any. */
+    const char *peer_name;
+};
+
 /* --- runtime --- */
 /* 1 to 64 threads. A call stays with one of them. STATUS_INVALID otherwise; STATUS_IO: no thread to be had. */
 enum status rpc_runtime_create(uint32_t threads, struct rpc_runtime **runtime,
@@ -102,6 +113,9 @@ void rpc_runtime_destroy(struct rpc_runtime *runtime);
     16384 /* request headers of a call; more end it with RESOURCE_EXHAUSTED */
 struct rpc_server_config {
     const char *listen; /* "host:port"; port 0: any free one */
+    struct rpc_tls
+        tls; /* a client without the right certificate gets no further than the handshake; one whose certificate has
+                         * another name: UNAUTHENTICATED, `wrong_peer` */
     size_t
         max_message_bytes; /* of a received message; a larger one ends the call with RESOURCE_EXHAUSTED,
                                * `message_too_large` (from twice the size on without a reason, and unread). 0: 4 MiB */
@@ -148,7 +162,8 @@ enum status rpc_check_listen(const char *listen, struct error *err) WARN_UNUSED;
 enum status rpc_check_target(const char *target, struct error *err) WARN_UNUSED;
 
 struct rpc_channel_config {
-    const char *target;                         /* "host:port" */
+    const char *target; /* "host:port" */
+    struct rpc_tls tls;
     size_t max_message_bytes, max_queued_bytes; /* as in rpc_server_config */
     uint64_t keepalive_us; /* 0: off; a silent peer is found after keepalive + 2 s */
 };
@@ -214,6 +229,9 @@ void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *reas
 void rpc_call_break(struct rpc_call *call, enum rpc_code code, const char *message);
 /* Server: drops what is queued but not on its way, as before a finish with an error. */
 void rpc_call_drop_queued(struct rpc_call *call);
+/* Server, before finish: adds a header that goes with the status. Fails as rpc_call_add_metadata does. */
+enum status rpc_call_add_trailer(struct rpc_call *call, const char *key,
+                                 const char *value) WARN_UNUSED;
 /* Remaining time until the call's deadline (UINT64_MAX: none), the peer's address ("ipv4:127.0.0.1:4321"; "" on a
  * client), and one metadata value ("" if absent; lower-case key; valid as long as the call). Metadata on a server: request
  * headers; on a client: response headers, from the first message or `closed` on. */

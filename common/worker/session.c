@@ -256,6 +256,14 @@ void session_send_lost(struct session *session, struct sequence_key key, const c
     session_send(session, &up);
 }
 
+void session_send_prefilled(struct session *session, Baton__Worker__V1__Prefilled *prefilled)
+{
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_PREFILLED;
+    up.prefilled = prefilled;
+    session_send(session, &up);
+}
+
 void session_send_load(struct session *session, const struct step_load *load, uint64_t now_us)
 {
     if (!session->stream || now_us - session->last_load_us < LOAD_INTERVAL_US)

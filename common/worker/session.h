@@ -48,6 +48,8 @@ void session_send_refused(struct session *session, struct sequence_key key, cons
                           const char *message, bool retry);
 void session_send_lost(struct session *session, struct sequence_key key, const char *reason,
                        const char *message);
+/* To be sent before the tokens that it is about. */
+void session_send_prefilled(struct session *session, Baton__Worker__V1__Prefilled *prefilled);
 void session_send_cache(struct session *session, const struct prefix_event *events, uint32_t count);
 void session_send(struct session *session, Baton__Worker__V1__SessionUp *up);
 /* A load report, at most every 100 ms. */

@@ -1,6 +1,7 @@
 #include "common/worker/step_events.h"
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 
 #include <stdlib.h>
 
@@ -48,6 +49,7 @@ struct step_event *step_events_take(struct step_events *events, enum step_event_
 
 void step_events_post(struct step_events *events, struct step_event *event)
 {
+    event->at_us = clock_now_us();
     enum status status = ring_push(events->posted, event);
     ASSERT(status == STATUS_OK); /* the ring holds the whole pool */
 }

@@ -37,6 +37,7 @@ struct step_token {
 struct step_event {
     enum step_event_kind kind;
     struct sequence_key key; /* not for STEP_TOKENS and STEP_CACHE */
+    uint64_t at_us;          /* when it was posted */
     enum sequence_plan plan;
     const uint32_t *blocks; /* STEP_RESERVED */
     uint32_t block_count, cached_tokens, ready_tokens;

@@ -7,6 +7,7 @@
 #include "common/base/stop_signals.h"
 #include "common/http/http_server.h"
 #include "common/membership/registrar.h"
+#include "common/rpc/link_tls.h"
 #include "common/worker/worker_engine.h"
 #include "proto/descriptors.h"
 
@@ -175,6 +176,7 @@ static enum status start_server(struct worker_life *life, struct error *err)
     struct rpc_bytes descriptors = {worker_descriptors, worker_descriptors_size};
     struct rpc_server_config config = {
         .listen = worker->config.listen,
+        .tls = worker->tls,
         .max_message_bytes = MAX_MESSAGE_BYTES,
         .max_queued_bytes = MAX_QUEUED_BYTES,
         .keepalive_us = KEEPALIVE_US,
@@ -212,6 +214,7 @@ static enum status start_registrar(struct worker_life *life, struct error *err)
 {
     struct registrar_config config = {.runtime = life->worker.runtime,
                                       .router_address = life->worker.config.router,
+                                      .tls = life->worker.tls,
                                       .info = life->worker.info};
     return registrar_start(&config, &life->registrar, err);
 }
@@ -222,11 +225,15 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     struct worker *worker = &life->worker;
     TRY(advertise_find(worker->config.advertise, worker->config.listen, worker->config.router,
                        &worker->config.advertised, err));
+    TRY(link_tls_open(&worker->config.internal_tls, &worker->tls, err));
+    TRY(tls_settings_open(&worker->config.metrics_tls, "metrics-tls", &worker->metrics_tls, err));
     TRY(worker_engine_open(worker, err));
     TRY(rpc_runtime_create(RPC_THREADS, &worker->runtime, err));
     if (transfer_loop_create(&worker->loop) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for the transfer thread's inbox");
     worker_metrics_init(&worker->metrics, worker->ops->role);
+    worker_metrics_watch(&worker->metrics, worker->tls.certificates, "for=\"internal-tls\"");
+    worker_metrics_watch(&worker->metrics, worker->metrics_tls, "for=\"metrics-tls\"");
     TRY(worker_engine_info(worker, err));
     worker_metrics_describe(&worker->metrics, &worker->info);
     worker->session = (struct session){.info = &worker->info,
@@ -239,7 +246,8 @@ static enum status worker_up(struct worker_life *life, struct error *err)
     struct http_server_config http = {.listen = worker->config.metrics_listen,
                                       .routes = http_routes,
                                       .route_count = sizeof http_routes / sizeof *http_routes,
-                                      .context = worker};
+                                      .context = worker,
+                                      .certificates = worker->metrics_tls};
     TRY(http_server_start(&http, &life->http, err));
     name_metrics_address(worker, http_server_address(life->http));
     TRY(start_server(life, err));
@@ -309,6 +317,8 @@ static void worker_down(struct worker_life *life)
         kv_transport_close(worker->transport);
     if (worker->runtime)
         rpc_runtime_destroy(worker->runtime);
+    link_tls_close(&worker->tls);
+    certificates_close(worker->metrics_tls);
     close(worker->idle_fd);
 }
 

@@ -21,6 +21,8 @@ struct worker {
     struct kv_transport *transport;
     uint32_t block_count, swap_blocks;
     size_t block_bytes;
+    struct rpc_tls tls;               /* of all its links; zeroed: in the clear */
+    struct certificates *metrics_tls; /* NULL: its HTTP listener speaks no TLS */
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;
     struct step_loop *steps;

@@ -64,6 +64,7 @@ static const struct config_setting settings[] = {
      .help = "HOST or HOST:PORT that the router and peers dial instead; empty: the address of "
              "--listen, or, where that is every interface, this machine's on the way to the "
              "router"},
+    LINK_TLS_ROWS(struct worker_config, internal_tls),
     {.name = "metrics-listen",
      .type = CONFIG_STRING,
      AT(metrics_listen),
@@ -71,6 +72,7 @@ static const struct config_setting settings[] = {
      .value = "HOST:PORT",
      .help = "Address of /metrics and /healthz",
      .check = http_check_listen},
+    TLS_SETTINGS_ROWS(struct worker_config, metrics_tls, "metrics-tls", "those who ask there"),
     {.name = "compute",
      .type = CONFIG_ENUM,
      AT(compute),

@@ -4,11 +4,13 @@
 #define BATON_WORKER_WORKER_CONFIG_H
 
 #include "common/config/config.h"
+#include "common/crypto/tls_settings.h"
 #include "common/domain/worker_info.h"
 #include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 #include "common/engine/sched/scheduler.h"
 #include "common/membership/advertise.h"
+#include "common/rpc/link_tls.h"
 #include "common/transport/kv_transport.h"
 #include "kernels/kernels.h"
 
@@ -39,6 +41,8 @@ struct worker_config {
     uint32_t ready_fd; /* 0: none */
     bool spin;
     char advertise[128];
+    struct link_tls_settings internal_tls;
+    struct tls_settings metrics_tls;
     /* Where others dial this machine, for every lane and server: from `advertise`, `listen` or the way to the router; filled
      * by worker_main before anything is opened. */
     struct advertise advertised;

@@ -1,5 +1,8 @@
 #include "common/worker/worker_metrics.h"
 
+#include "common/base/assert.h"
+#include "common/crypto/certificates.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -13,9 +16,12 @@ static void register_steps(struct worker_metrics *m, enum worker_role role)
         m->blocks[i] =
             metrics_gauge(all, "baton_kv_blocks", "KV blocks by what they are for", label);
     }
+    m->kv_usage = metrics_gauge(all, "baton_kv_cache_usage_perc",
+                                "Share of the KV blocks that somebody holds, 0 .. 1", NULL);
     m->waiting =
-        metrics_gauge(all, "baton_queue_requests", "Requests that wait for KV blocks", NULL);
-    m->running = metrics_gauge(all, "baton_running_requests", "Requests that are computed", NULL);
+        metrics_gauge(all, "baton_num_requests_waiting", "Requests that wait for KV blocks", NULL);
+    m->running =
+        metrics_gauge(all, "baton_num_requests_running", "Requests that are computed", NULL);
     const char *role_label = role == ROLE_PREFILL ? "role=\"prefill\"" : "role=\"decode\"";
     m->prompt_rows = metrics_counter(all, "baton_prompt_tokens_computed_total",
                                      "Prompt rows that went through the model here", role_label);
@@ -33,10 +39,10 @@ static void register_steps(struct worker_metrics *m, enum worker_role role)
         metrics_counter(all, "baton_preemptions_total", preemptions, "kind=\"recompute\"");
     m->dropped_rows = metrics_counter(all, "baton_preempted_tokens_dropped_total",
                                       "Rows that preemptions threw away", NULL);
-    m->prefix_asked = metrics_counter(all, "baton_prefix_cache_asked_tokens_total",
+    m->prefix_asked = metrics_counter(all, "baton_prefix_cache_queries_total",
                                       "Prompt tokens in whole blocks that were looked for", NULL);
     m->prefix_hits =
-        metrics_counter(all, "baton_prefix_cache_hit_tokens_total",
+        metrics_counter(all, "baton_prefix_cache_hits_total",
                         "Of those, the ones that were here and are not computed or read", NULL);
     m->prefix_evicted = metrics_counter(all, "baton_prefix_cache_evicted_blocks_total",
                                         "Cached KV blocks that were given up for others", NULL);
@@ -108,7 +114,7 @@ void worker_metrics_describe(struct worker_metrics *m, const struct worker_info 
 {
     char model[sizeof info->model], labels[sizeof model + 40];
     label_of(info->model, model, sizeof model);
-    snprintf(labels, sizeof labels, "model=\"%s\",role=\"%s\"", model,
+    snprintf(labels, sizeof labels, "model_name=\"%s\",role=\"%s\"", model,
              worker_role_name(info->role));
     gauge_set(metrics_gauge(m->metrics, "baton_worker_info", "1: what this worker serves", labels),
               1);
@@ -139,13 +145,42 @@ void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t to
     *seen = total;
 }
 
+void worker_metrics_watch(struct worker_metrics *m, struct certificates *certificates,
+                          const char *label)
+{
+    if (!certificates)
+        return;
+    size_t place = m->expiries[0].certificates != NULL;
+    ASSERT(!m->expiries[place].certificates);
+    m->expiries[place].certificates = certificates;
+    m->expiries[place].ends =
+        metrics_gauge(m->metrics, "baton_tls_certificate_expiry_timestamp_seconds",
+                      "When the certificate ends, in seconds since 1970", label);
+}
+
+/* What is cached is anybody's who needs room. */
+static double kv_usage(const struct step_load *load)
+{
+    double all = 0, idle = 0;
+    for (int i = 0; i < KV_BLOCK_STATES; i++) {
+        double count = atomic_load(&load->blocks[i]);
+        all += count;
+        idle += i == KV_BLOCK_FREE || i == KV_BLOCK_CACHED ? count : 0;
+    }
+    return all > 0 ? (all - idle) / all : 0;
+}
+
 void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up)
 {
     for (int i = 0; i < KV_BLOCK_STATES; i++)
         gauge_set(m->blocks[i], atomic_load(&load->blocks[i]));
+    gauge_set(m->kv_usage, kv_usage(load));
     gauge_set(m->waiting, atomic_load(&load->waiting));
     gauge_set(m->running, atomic_load(&load->running));
     gauge_set(m->session_up, session_up);
+    for (size_t i = 0; i < WORKER_CERTIFICATES && m->expiries[i].certificates; i++)
+        gauge_set(m->expiries[i].ends,
+                  (double)certificates_expiry_unix_s(m->expiries[i].certificates));
     worker_metrics_advance(m->prompt_rows, &m->seen_prompt_rows, atomic_load(&load->prompt_rows));
     worker_metrics_advance(m->decode_rows, &m->seen_decode_rows, atomic_load(&load->decode_rows));
     worker_metrics_advance(m->steps, &m->seen_steps, atomic_load(&load->steps));

@@ -8,10 +8,17 @@
 #include "common/transport/kv_transport.h"
 #include "common/worker/step_loop.h"
 
+#define WORKER_CERTIFICATES 2 /* internal-tls, metrics-tls */
+
 struct worker_metrics {
     struct metrics *metrics;
-    struct gauge *blocks[KV_BLOCK_STATES], *waiting, *running, *session_up;
+    struct gauge *blocks[KV_BLOCK_STATES], *kv_usage, *waiting, *running, *session_up;
     struct gauge *preempted, *swapped_blocks;
+    /* Watched certificates, and when each ends. */
+    struct {
+        struct certificates *certificates;
+        struct gauge *ends;
+    } expiries[WORKER_CERTIFICATES];
     struct counter *prompt_rows, *decode_rows, *steps;
     struct counter *step_us[STEP_TIMES];
     struct counter *preemptions[STEP_PREEMPTIONS], *dropped_rows;
@@ -34,6 +41,9 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
 /* At start, once the worker knows what it serves. */
 void worker_metrics_describe(struct worker_metrics *m, const struct worker_info *info);
 void worker_metrics_deinit(struct worker_metrics *m);
+/* Shows when they end; at most WORKER_CERTIFICATES. `label`: "for=\"internal-tls\"". NULL certificates: nothing to show. */
+void worker_metrics_watch(struct worker_metrics *m, struct certificates *certificates,
+                          const char *label);
 /* HTTP thread, before it renders. */
 void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up);
 /* Transfer thread. */

@@ -7,16 +7,19 @@
 #define BATON_ROUTER_OPENAI_OPENAI_API_H
 
 #include "common/http/http_server.h"
+#include "router/access.h"
 #include "router/dispatch.h"
 #include "router/openai/openai_request.h"
 #include "router/served_models.h"
 
 struct openai_api {
     struct dispatch *dispatch;
+    struct access *access; /* NULL: no request needs a key */
     const struct served_models *models;
     struct router_metrics *metrics;
     struct status_board *board;
-    uint64_t default_deadline_us; /* of requests that come without
+    struct access_log *access_log; /* NULL: none */
+    uint64_t default_deadline_us;  /* of requests that come without
                                    x-request-timeout-ms; 0: none */
     size_t max_body_bytes;
     size_t max_answer_bytes; /* of one object */
@@ -25,6 +28,7 @@ struct openai_api {
 
 /* For http_server_config, whose context is the api. */
 const struct http_route *openai_routes(size_t *count);
+bool openai_admit(void *context, struct http_exchange *exchange, struct http_reply *reply);
 void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply);
 

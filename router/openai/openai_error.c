@@ -41,10 +41,20 @@ struct openai_status openai_status_of(enum reason reason)
     /* The answer would be the same, and as large. */
     case REASON_ANSWER_TOO_LARGE:
     case REASON_SLOW_READER: return (struct openai_status){400, "invalid_request_error", false, 0};
+    /* Waiting doesn't help. */
+    case REASON_QUOTA: return (struct openai_status){429, "rate_limit_error", false, 0};
     case REASON_TEXT_TOO_LONG:
         return (struct openai_status){413, "invalid_request_error", false, 0};
     default: return status_of_code(reason_code(reason));
     }
+}
+
+struct openai_status openai_status_after(enum reason reason, uint32_t retry_after_s)
+{
+    struct openai_status status = openai_status_of(reason);
+    if (retry_after_s)
+        status.retry_after_ms = retry_after_s * 1000;
+    return status;
 }
 
 static void add_member(struct str *out, const char *key, const char *value)

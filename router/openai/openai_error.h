@@ -28,6 +28,8 @@ struct openai_status {
 
 /* Not of REASON_NONE. */
 struct openai_status openai_status_of(enum reason reason);
+/* The same of a refusal that knows when to try again: after `retry_after_s`; 0: it doesn't know. */
+struct openai_status openai_status_after(enum reason reason, uint32_t retry_after_s);
 
 /* {"error":{...}}; `param` may be "" or NULL. Not cut: the sentence is bounded. */
 void openai_error_json(struct str *out, enum reason reason, const char *param,

@@ -2,31 +2,14 @@
 
 #include "common/chat/chat_encode.h"
 #include "common/chat/chat_request.h"
+#include "common/chat/chat_time.h"
 #include "router/openai/openai_record.h"
-
-#include <sys/time.h>
-#include <time.h>
 
 #define RECORD_BYTES (64u << 20) /* bodies are bounded before */
 
 enum tool_format openai_tool_format(const struct served_model *model)
 {
     return model->chat ? tool_format_of(chat_template_source(model->chat)) : TOOL_FORMAT_NONE;
-}
-
-static struct template_time local_time(void)
-{
-    struct timeval now;
-    struct tm tm;
-    gettimeofday(&now, NULL);
-    localtime_r(&now.tv_sec, &tm);
-    return (struct template_time){.year = tm.tm_year + 1900,
-                                  .month = tm.tm_mon + 1,
-                                  .day = tm.tm_mday,
-                                  .hour = tm.tm_hour,
-                                  .minute = tm.tm_min,
-                                  .second = tm.tm_sec,
-                                  .microsecond = (int)now.tv_usec};
 }
 
 static enum reason encode(const struct served_model *model, const struct chat_prompt *prompt,
@@ -51,7 +34,7 @@ static enum reason encode(const struct served_model *model, const struct chat_pr
 static enum reason render(const struct served_model *model, const struct json_value *record,
                           struct token_ids *ids, struct error *err)
 {
-    struct chat_request request = {.openai = true, .now = local_time()};
+    struct chat_request request = {.openai = true, .now = chat_time_now()};
     struct chat_prompt prompt;
     enum status status = chat_request_read(record, &request, err);
     if (status != STATUS_OK)

@@ -183,6 +183,7 @@ void openai_request_param(enum openai_kind kind, enum reason reason, const char 
     case REASON_MISSING_MODEL:
     case REASON_MODEL_NOT_FOUND: str_copy(param, OPENAI_PARAM_BYTES, "model"); break;
     case REASON_INVALID_STOP: str_copy(param, OPENAI_PARAM_BYTES, "stop"); break;
+    case REASON_PRIORITY_NOT_ALLOWED:
     case REASON_INVALID_PRIORITY: str_copy(param, OPENAI_PARAM_BYTES, "priority"); break;
     case REASON_INVALID_SAMPLING: /* its sentences begin with it */
         if (length < OPENAI_PARAM_BYTES && sentence[length] == ' ') {

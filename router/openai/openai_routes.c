@@ -1,4 +1,7 @@
+#include "common/base/clock.h"
 #include "common/base/str.h"
+#include "router/access_log.h"
+#include "router/openai/openai_admit.h"
 #include "router/openai/openai_api.h"
 #include "router/openai/openai_models.h"
 #include "router/openai/openai_reply.h"
@@ -123,6 +126,7 @@ static void handle_metrics(void *context, struct http_exchange *exchange)
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
     reply.status = 200;
     reply.content_type = METRICS_CONTENT_TYPE;
+    router_metrics_update(api->metrics);
     metrics_render(api->metrics->metrics, &reply.body);
     (void)!http_exchange_reply(exchange, &reply);
     http_reply_deinit(&reply);
@@ -174,9 +178,22 @@ static const char *type_of(int status)
 void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply)
 {
-    (void)context;
-    (void)exchange;
+    const struct openai_api *api = context;
+    struct access_grant *grant = exchange ? openai_take_grant(exchange) : NULL;
+    char name[REQUEST_MAX_ID_BYTES + 1] = "", peer[HTTP_PEER_BYTES] = "";
     reply->content_type = "application/json";
+    if (exchange) {
+        openai_request_name(exchange, name);
+        http_exchange_peer(exchange, peer);
+        (void)!http_reply_add_header(reply, "x-request-id", name); /* there is room */
+    }
+    access_log_refused(api->access_log,
+                       &(struct access_line_refusal){.reason = refusal->code,
+                                                     .name = name,
+                                                     .tenant = access_tenant(grant),
+                                                     .key = access_key_id(grant),
+                                                     .peer = peer});
+    access_settle(grant, 0, clock_now_us());
     openai_error_json_of(&reply->body, type_of(refusal->status), refusal->code, refusal->why.text);
     str_add(&reply->body, "\n");
 }

@@ -4,6 +4,8 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
+#include "router/access_log.h"
+#include "router/openai/openai_admit.h"
 #include "router/openai/openai_call.h"
 #include "router/openai/openai_render.h"
 #include "router/openai/openai_reply.h"
@@ -25,6 +27,11 @@ struct submission {
     struct openai_call *call;
     struct request **requests; /* [prompt_count], as far as they were made */
     size_t made;
+    struct access_grant
+        *grant; /* a share of its own, until there is an answer, or somebody else to give it */
+    enum priority priority;
+    uint64_t most_tokens; /* of all of them */
+    uint32_t retry_after_s;
     uint64_t arrival_us, deadline_us;
     char name[REQUEST_MAX_ID_BYTES + 1];
     struct openai_refusal refusal;
@@ -60,6 +67,8 @@ static enum reason make_request(struct submission *s, struct request_params *par
                                 const uint32_t *ids, size_t count)
 {
     const struct served_model *model = model_of(s);
+    char peer[HTTP_PEER_BYTES];
+    http_exchange_peer(s->exchange, peer);
     openai_request_fill(&s->request, &model->limits, count, params);
     enum reason reason = request_fit(&model->limits, count, params, &s->refusal.err);
     if (!reason && !s->request.stream)
@@ -75,14 +84,21 @@ static enum reason make_request(struct submission *s, struct request_params *par
                                     .prompt = ids,
                                     .prompt_count = count,
                                     .client = openai_call_client(s->call, (uint32_t)s->made),
+                                    .model_name = model->name,
+                                    .peer = peer,
+                                    .traceparent = http_exchange_header(s->exchange, "traceparent"),
+                                    .grant = access_share(s->grant),
                                     .once = !s->request.stream,
                                     .arrival_us = s->arrival_us,
                                     .deadline_us = s->deadline_us};
     s->requests[s->made] = request_create(&source);
     if (s->requests[s->made]) {
         s->made++;
+        s->priority = params->priority;
+        s->most_tokens += request_most_tokens(&model->limits, count, params);
         return REASON_NONE;
     }
+    access_settle(source.grant, 0, s->arrival_us);
     error_set(&s->refusal.err, STATUS_LIMIT, "out of memory");
     return REASON_INTERNAL;
 }
@@ -132,6 +148,19 @@ static enum reason find_model(struct submission *s)
     return reason;
 }
 
+/* What all prompts together may use, which is known when they are tokens. */
+static enum reason reserve(struct submission *s)
+{
+    struct access_refusal refusal;
+    enum reason reason =
+        access_reserve(s->grant, s->most_tokens, s->priority, s->arrival_us, &refusal);
+    if (reason) {
+        s->refusal.err = refusal.why;
+        s->retry_after_s = refusal.retry_after_s;
+    }
+    return reason;
+}
+
 static enum reason make_requests(struct submission *s)
 {
     enum reason reason = find_model(s);
@@ -149,10 +178,18 @@ static enum reason make_requests(struct submission *s)
     if (reason)
         return reason;
     if (s->request.kind == OPENAI_CHAT)
-        return make_chat(s);
-    for (size_t i = 0; i < s->request.prompt_count && !reason; i++)
+        reason = make_chat(s);
+    for (size_t i = 0; s->request.kind != OPENAI_CHAT && i < s->request.prompt_count && !reason;
+         i++)
         reason = make_prompt(s, &s->request.prompts[i]);
-    return reason;
+    return reason ? reason : reserve(s);
+}
+
+/* The answer may come at once then: the key must have its place back before. */
+static void settle(struct submission *s)
+{
+    access_settle(s->grant, 0, clock_now_us());
+    s->grant = NULL;
 }
 
 /* All of them, or none. */
@@ -160,10 +197,27 @@ static void submit(struct submission *s)
 {
     struct openai_call *call = s->call;
     bool watched = openai_call_watch(call);
+    settle(s); /* the requests have their shares */
     for (size_t i = 0; i < s->made; i++)
         call->prompts[i].request = dispatch_submit(s->api->dispatch, s->requests[i]);
     if (!watched)
         openai_call_leave(call, RPC_CANCELLED);
+}
+
+static void note_refused(const struct submission *s, enum reason reason)
+{
+    char peer[HTTP_PEER_BYTES];
+    http_exchange_peer(s->exchange, peer);
+    struct access_line_refusal refusal = {.reason = reason_name(reason),
+                                          .name = s->name,
+                                          .tenant = access_tenant(s->grant),
+                                          .key = access_key_id(s->grant),
+                                          .peer = peer};
+    if (s->model != ROUTER_NO_MODEL)
+        refusal.model = model_of(s)->name;
+    log_debug("openai", "req=%s reason=%s msg=\"refused\"", s->name, refusal.reason);
+    access_log_refused(s->api->access_log, &refusal);
+    router_metrics_ended(s->api->metrics, s->model, reason);
 }
 
 static void refuse(struct submission *s, enum reason reason)
@@ -171,19 +225,26 @@ static void refuse(struct submission *s, enum reason reason)
     struct openai_refusal *refusal = &s->refusal;
     if (!*refusal->param)
         openai_request_param(s->request.kind, reason, refusal->err.text, refusal->param);
-    log_debug("openai", "req=%s reason=%s msg=\"refused\"", s->name, reason_name(reason));
-    router_metrics_ended(s->api->metrics, s->model, reason);
-    openai_reply_error(s->exchange, s->name, reason, refusal->param, refusal->err.text);
+    note_refused(s, reason);
     for (size_t i = 0; i < s->made; i++)
         request_destroy(s->requests[i]);
+    settle(s);
+    openai_reply_refusal(s->exchange, s->name,
+                         &(struct openai_why){.reason = reason,
+                                              .param = refusal->param,
+                                              .sentence = refusal->err.text,
+                                              .retry_after_s = s->retry_after_s});
     if (s->call)
         openai_call_leave(s->call, RPC_OK);
 }
 
 void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind)
 {
-    struct submission s = {
-        .api = api, .exchange = exchange, .model = ROUTER_NO_MODEL, .arrival_us = clock_now_us()};
+    struct submission s = {.api = api,
+                           .exchange = exchange,
+                           .model = ROUTER_NO_MODEL,
+                           .grant = openai_take_grant(exchange),
+                           .arrival_us = clock_now_us()};
     const struct str *body = http_exchange_body(exchange);
     openai_request_name(exchange, s.name);
     s.deadline_us = deadline_of(api, exchange, s.arrival_us);

@@ -18,7 +18,7 @@ sys.path.insert(0, _generated.name)
 import worker_pb2 as wp  # noqa: E402
 import worker_pb2_grpc as wp_grpc  # noqa: E402
 
-VERSION = 1
+VERSION = 2
 MAX_TOKENS_FINISH = 4
 
 

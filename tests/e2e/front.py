@@ -39,10 +39,14 @@ class Reply:
 
 
 class Front:
-    def __init__(self, cluster):
-        self.address = address(cluster)
+    def __init__(self, cluster, key=None, tls=None):
+        """key: sent with every request; tls: an ssl.SSLContext."""
+        self.address, self.tls = address(cluster), tls
+        self.headers = {"authorization": f"Bearer {key}"} if key else {}
 
     def connect(self, timeout=60):
+        if self.tls:
+            return http.client.HTTPSConnection(self.address, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection(self.address, timeout=timeout)
 
     def ask(self, path, body=None, headers=()):
@@ -50,7 +54,7 @@ class Front:
         connection = self.connect()
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
-        connection.request("GET" if body is None else "POST", path, body, dict(headers))
+        connection.request("GET" if body is None else "POST", path, body, {**self.headers, **dict(headers)})
         reply = Reply(connection.getresponse())
         connection.close()
         return reply

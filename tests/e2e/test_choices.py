@@ -9,7 +9,7 @@ from harness import GOLDEN, failpoint, wait_until
 
 PROMPT = [random.Random(5).randrange(3, 380) for _ in range(200)]
 ASKED = dict(temperature=1, seed=6, max_tokens=24, ignore_eos=True, logits_hash=True, logprobs=3)
-HITS = "baton_prefix_cache_hit_tokens_total"
+HITS = "baton_prefix_cache_hits_total"
 
 
 def choices_of(call, n):

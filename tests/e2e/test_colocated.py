@@ -9,7 +9,7 @@ from harness import GOLDEN
 AT_ONCE, VOCABULARY = 24, 380
 LONGEST = 300  # in a second segment of attention
 SCARCE = {"decode-0": {"BATON_KV_TOKENS": "512"}}
-HITS, PREEMPTIONS = "baton_prefix_cache_hit_tokens_total", 'baton_preemptions_total{{kind="{}"}}'
+HITS, PREEMPTIONS = "baton_prefix_cache_hits_total", 'baton_preemptions_total{{kind="{}"}}'
 
 
 def requests_for(total, seed=8):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from certificates import Authority
 from client import pb
 from google.protobuf import json_format
 from harness import BATON, SHAKESPEARE, TOP, wait_until
@@ -32,7 +33,7 @@ class ByHand:
     def __init__(self, folder):
         self.folder, self.processes = folder, []
         self.ports = {"50051": free_port(), "50080": free_port()}
-        lines = block_of("docs/operations.md", "baton-router").splitlines()
+        lines = block_of("docs/operations.md", "baton status --http").splitlines()
         self.started, self.asked = lines[:3], lines[3:]
 
     def here(self, text):
@@ -99,3 +100,36 @@ def test_the_grpcurl_example_asks_what_there_is():
     assert request.text and request.sampling.max_tokens
     service, method = words[-1].split("/")
     assert method in pb.DESCRIPTOR.services_by_name["Baton"].methods_by_name and service == pb.DESCRIPTOR.services_by_name["Baton"].full_name
+
+
+def test_a_cluster_with_certificates_and_keys_by_hand(tmp_path):
+    """docs/operations.md's commands of "Security", with files as they are named there; on loopback."""
+    public, internal = Authority(tmp_path / "public"), Authority(tmp_path / "internal")
+    files = dict(zip(("tls.crt", "tls.key"), public.issue("router", "IP:127.0.0.1")))
+    files |= dict(zip(("member.crt", "member.key"), internal.issue("member", "DNS:baton.internal")))
+    made = subprocess.run([BATON, "key", "new", "--id", "ci"], text=True, capture_output=True, timeout=60).stdout
+    key, line = re.fullmatch(r"key  (\S+)\nline (.*)\n", made).groups()
+    files |= {"ca.crt": public.cert, "cluster-ca.crt": internal.cert, "keys": tmp_path / "keys", "my.key": tmp_path / "my.key", "DIR": SHAKESPEARE}
+    files["keys"].write_text(line + "\n")
+    files["my.key"].write_text(key + "\n")
+    block = block_of("docs/operations.md", "--registry-listen").replace("\\\n", " ").replace("0.0.0.0", "127.0.0.1").replace("router.example", "127.0.0.1")
+    for port in ("50051", "50052", "8000"):
+        block = block.replace(port, free_port())
+    *lines, curl = block.splitlines()
+    *started, asked = [[str(BATON.parent / program), *(str(files.get(word, word)) for word in rest)] for program, *rest in map(shlex.split, lines)]
+    for name in ("ca.crt", "my.key"):
+        curl = curl.replace(name, str(files[name]))
+    log = tmp_path / "log"
+    with open(log, "wb") as output:
+        processes = [subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdout=output, stderr=output) for words in started]
+        try:
+            wait_until("the router has a session", lambda: "session is up" in log.read_text(errors="replace"), 120)
+            done = subprocess.run(asked, text=True, capture_output=True, timeout=120)
+            models = subprocess.run(["sh", "-c", f"{curl} -s --fail-with-body"], text=True, capture_output=True, timeout=60)
+        finally:
+            for process in processes:
+                process.terminate()
+            codes = [process.wait(60) for process in processes]
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr + log.read_text(errors="replace")
+    assert models.returncode == 0 and '"object":"list"' in models.stdout, models.stdout + models.stderr
+    assert codes == [0, 0]

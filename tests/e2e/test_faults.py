@@ -149,7 +149,7 @@ def test_logits_that_are_no_numbers_are_told_as_such(start_cluster, connect, tmp
         client.generate([20, POISON], max_tokens=4)
     assert (failed.value.code(), reason_of(failed.value)) == (grpc.StatusCode.INTERNAL, "step_failed")
     worker = "prefill-0" if prefill else "decode-0"
-    assert failed.value.details().startswith(f"{worker} could not compute a step: the model gave a logit that is not a number at position ")
+    assert failed.value.details().startswith(f"a {worker[:-2]} worker could not compute a step: the model gave a logit that is not a number at position ")
     assert "and 3 prefills)" in failed.value.details()
     assert len(client.generate([20, 21], max_tokens=4, ignore_eos=True).ids) == 4, "another request is served as ever"
     wait_until("all blocks are free", lambda: nothing_held(cluster), 15)

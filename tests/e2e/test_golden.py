@@ -28,7 +28,7 @@ def test_greedy_ids(start_cluster, connect, model):
     assert cluster.total("decode-0", "baton_prompt_tokens_computed_total") == 0
     assert cluster.total("decode-0", "baton_decode_tokens_computed_total") == sum(len(p["greedy"]) - 1 for p in golden(model))
     assert cluster.total("prefill-0", "baton_decode_tokens_computed_total") == 0
-    computed, cached = (cluster.total("prefill-0", name) for name in ("baton_prompt_tokens_computed_total", "baton_prefix_cache_hit_tokens_total"))
+    computed, cached = (cluster.total("prefill-0", name) for name in ("baton_prompt_tokens_computed_total", "baton_prefix_cache_hits_total"))
     assert computed + cached == sum(len(p["ids"]) for p in golden(model))
 
 

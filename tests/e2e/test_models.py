@@ -48,8 +48,8 @@ def test_each_answers_as_it_does_alone(start_cluster, connect):
             pool = list(expected).index(name)
             assert (answer.timing.prefill_worker, answer.timing.decode_worker) == (f"prefill-{pool}", f"decode-{pool}")
     for name in expected:
-        assert cluster.total("router", "baton_router_requests_total", model=name, status="ok") == 2 * len(asked(name))
-        assert cluster.total("router", "baton_router_ttft_seconds_count", model=name) == 2 * len(asked(name))
+        assert cluster.total("router", "baton_router_requests_total", model_name=name, status="ok") == 2 * len(asked(name))
+        assert cluster.total("router", "baton_time_to_first_token_seconds_count", model_name=name) == 2 * len(asked(name))
 
 
 def test_what_a_client_is_told(start_cluster, connect):
@@ -131,8 +131,8 @@ def test_one_pool_killed(start_cluster, connect):
         assert reason_of(failed.value) == "no_workers"
     listed = client.stub.ListModels(pb.ListModelsRequest(), timeout=20).models
     assert [(m.name, m.decode_workers) for m in listed] == [("words", 0), ("llama", 1)], "it may come back, and stays listed"
-    assert cluster.total("router", "baton_router_requests_total", model="llama") == 3
-    assert cluster.total("router", "baton_router_requests_total", model="words", status="no_workers") == 9
+    assert cluster.total("router", "baton_router_requests_total", model_name="llama") == 3
+    assert cluster.total("router", "baton_router_requests_total", model_name="words", status="no_workers") == 9
 
 
 def test_one_pool_frozen_and_flooded(start_cluster, connect):
@@ -145,8 +145,8 @@ def test_one_pool_frozen_and_flooded(start_cluster, connect):
         cluster.kill(name, signal.SIGSTOP)
     try:
         flood = [client.start(TEXT, model="words", max_tokens=4, ignore_eos=True) for _ in range(12)]
-        wait_until("the flood has all that it may", lambda: cluster.total("router", "baton_router_requests_total", model="words", status="overloaded") == 6, 20)
-        assert cluster.total("router", "baton_router_requests", model="words") == 6, "2 of its own and 4 for whoever comes first, of 8"
+        wait_until("the flood has all that it may", lambda: cluster.total("router", "baton_router_requests_total", model_name="words", status="overloaded") == 6, 20)
+        assert cluster.total("router", "baton_router_requests", model_name="words") == 6, "2 of its own and 4 for whoever comes first, of 8"
         answers = client.generate_all([([3, 1, 4], ask)] * 2)
         assert [answer.ids for answer in answers] == [alone] * 2
     finally:

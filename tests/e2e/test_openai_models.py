@@ -23,7 +23,7 @@ def test_each_is_asked_for_by_name(start_cluster, connect):
         assert answer["model"] == model and answer["usage"]["completion_tokens"] == 8
         if model == "words":
             assert answer["choices"][0]["text"] == grpc.generate(prompt, ignore_eos=True, **more).text
-    assert cluster.total("router", "baton_router_requests_total", model="llama", status="ok") == 1
+    assert cluster.total("router", "baton_router_requests_total", model_name="llama", status="ok") == 1
 
     for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/chat/completions", {"messages": CHAT}),
                        ("/tokenize", {"prompt": "a"}), ("/tokenize", {"messages": CHAT}), ("/detokenize", {"tokens": [5]})):
@@ -34,7 +34,7 @@ def test_each_is_asked_for_by_name(start_cluster, connect):
     assert door.complete("a", model="llama").error[:2] == (400, "no_tokenizer")
     assert door.chat("a", model="llama").error[:2] == (400, "no_chat_template")
     assert door.complete([384], model="llama").error[1] == "invalid_token_id" and door.complete([384], model="words", max_tokens=1).status == 200
-    assert cluster.total("router", "baton_router_requests_total", model="llama", status="no_tokenizer") == 1
+    assert cluster.total("router", "baton_router_requests_total", model_name="llama", status="no_tokenizer") == 1
 
 
 def test_each_has_its_own_template(tmp_path):

@@ -129,7 +129,7 @@ def test_what_is_no_call_is_text(started, tmp_path):
 def metric(router, name, label):
     """Of the only model."""
     with urllib.request.urlopen(f"http://{router.http}/metrics", timeout=20) as answer:
-        return int(re.search(rf'^{name}{{model="[^"]*",{label}}} (\d+)$', answer.read().decode(), re.M).group(1))
+        return int(re.search(rf'^{name}{{model_name="[^"]*",{label}}} (\d+)$', answer.read().decode(), re.M).group(1))
 
 
 def counted(router, status):

@@ -7,7 +7,7 @@ from harness import GOLDEN, wait_until
 BLOCK = 32
 PROMPT = [random.Random(4).randrange(10, 380) for _ in range(300)]
 ASKED = dict(temperature=1, seed=9, max_tokens=40, ignore_eos=True, logits_hash=True)
-COMPUTED, HITS = "baton_prompt_tokens_computed_total", "baton_prefix_cache_hit_tokens_total"
+COMPUTED, HITS = "baton_prompt_tokens_computed_total", "baton_prefix_cache_hits_total"
 
 
 def nothing_held(cluster):

@@ -236,7 +236,7 @@ class Fleet:
                     count += blocks
                 elif state == "free" and name in self.totals and blocks != self.totals[name]:
                     notes.append(f"{name} free {blocks} of {self.totals[name]}")
-            for metric in ("baton_queue_requests", "baton_running_requests"):
+            for metric in ("baton_num_requests_waiting", "baton_num_requests_running"):
                 if seen[metric]:
                     notes.append(f"{name} {metric} {seen[metric]:.0f}")
         if self.processes["router"].alive:

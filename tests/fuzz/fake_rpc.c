@@ -292,6 +292,11 @@ const char *rpc_call_metadata(const struct rpc_call *call, const char *key)
     return fake_rpc.header ? fake_rpc.header : "";
 }
 
+enum status rpc_call_add_trailer(struct rpc_call *call, const char *key, const char *value)
+{
+    return rpc_call_add_metadata(call, key, value);
+}
+
 enum status rpc_call_add_metadata(struct rpc_call *call, const char *key, const char *value)
 {
     (void)key;

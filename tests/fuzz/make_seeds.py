@@ -559,6 +559,15 @@ def worker_seeds():
     words("kv_faults", ["seed=", "first=", "limit=", "drop=", "delay=", "duplicate=", "corrupt=", "reorder=", "lost=", ":20ms", "1e-300", ","])
 
 
+def key_seeds():
+    hashes = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
+    good = f"# ours\n\n  id=ci sha256={hashes[0]} tenant=acme requests=60 tokens=100000 running=8 priorities=high,normal\r\nid=b sha256={hashes[1]} tenant=b.c_D-9"
+    for text in (good, good.replace(hashes[1], hashes[0]), good.replace("id=b", "id=ci"), good.replace("requests", "request"), good.replace("=60", "=0"), good.replace("high", "hugh"),
+                 good.replace("id=ci ", ""), good.replace("acme", "a/c"), "id=a id=b", "baton_1\n", "=", "\n\n#\n", ""):
+        seed("access_keys", text)
+    words("access_keys", ["id=", "sha256=", "tenant=", "requests=", "tokens=", "running=", "priorities=", "normal", "high", "offline", ",", "\n", "#", *hashes, "1000000000"])
+
+
 def packed_seeds():
     """Two layers, as fuzz_packed_header.c plans them: three pieces. Its plan_hash is the target's own; one word holds it."""
     data = 8192 + (16 << 20) + 4096
@@ -573,6 +582,7 @@ def packed_seeds():
 
 def main():
     packed_seeds()
+    key_seeds()
     http_seeds()
     http_head_seeds()
     http_body_seeds()

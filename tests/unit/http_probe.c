@@ -1,6 +1,7 @@
 /* A server for the clients of test_http_tls.py: `http_probe [CERTIFICATE KEY [CLIENT_CA]]` prints its address, and ends with its standard input. */
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/crypto/certificates.h"
 #include "common/http/http_server.h"
 
 #include <stdio.h>
@@ -53,16 +54,19 @@ int main(int argc, char **argv)
         .routes = routes,
         .route_count = sizeof routes / sizeof *routes,
         .max_body_bytes = 16u << 20,
-        .tls = {.certificate = argc > 1 ? argv[1] : NULL,
-                .key = argc > 2 ? argv[2] : NULL,
-                .client_ca = argc > 3 ? argv[3] : NULL,
-                .look_us = 20000},
         .threads = 2,
+    };
+    struct certificates_config certificates = {
+        .name = "tls",
+        .paths = {argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL},
+        .required = true,
+        .watch_interval_us = 20000,
     };
     struct http_server *server;
     struct error err;
     log_init("http_probe", LOG_INFO);
     if (failpoint_init("http_probe", &err) != STATUS_OK ||
+        (argc > 1 && certificates_open(&certificates, &config.certificates, &err) != STATUS_OK) ||
         http_server_start(&config, &server, &err) != STATUS_OK) {
         fprintf(stderr, "http_probe: %s\n", err.text);
         return 1;
@@ -73,5 +77,6 @@ int main(int argc, char **argv)
     while (read(STDIN_FILENO, &byte, 1) > 0)
         ;
     http_server_stop(server);
+    certificates_close(config.certificates);
     return 0;
 }

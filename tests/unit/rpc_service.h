@@ -106,7 +106,7 @@ static struct rpc_method methods[] = {
 };
 enum { METHOD_COUNT = sizeof methods / sizeof *methods, CHAT = 2 };
 
-static struct rpc_server *start_server(struct rpc_runtime *runtime, const char *listen)
+static inline struct rpc_server *start_server(struct rpc_runtime *runtime, const char *listen)
 {
     methods[CHAT].client_streams = true;
     static const char *const services[] = {"test.Test"};
@@ -134,8 +134,8 @@ struct fixture {
     struct probe client;
 };
 
-static struct rpc_channel *open_channel(struct fixture *f, const char *target,
-                                        uint64_t keepalive_us)
+static inline struct rpc_channel *open_channel(struct fixture *f, const char *target,
+                                               uint64_t keepalive_us)
 {
     const struct rpc_channel_config config = {.target = target,
                                               .max_message_bytes = MESSAGE_LIMIT,
@@ -147,7 +147,7 @@ static struct rpc_channel *open_channel(struct fixture *f, const char *target,
     return channel;
 }
 
-static int set_up(void **state)
+static inline int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
@@ -162,7 +162,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+static inline int tear_down(void **state)
 {
     struct fixture *f = *state;
     if (f->channel)

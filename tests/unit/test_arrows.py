@@ -11,7 +11,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 
 BASE = {"common/base"}
 DOMAIN = BASE | {"common/domain"}
-PLUMBING = DOMAIN | {"common/json", "common/http", "common/config", "common/observe"}
+PLUMBING = DOMAIN | {"common/crypto", "common/json", "common/http", "common/config", "common/observe"}
 RPC = PLUMBING | {"common/rpc", "proto"}
 ENGINE = {"common/engine", "common/engine/sched", "common/engine/model", "kernels", "common/model_config"}
 WORKER = RPC | ENGINE | {"common/rpc/grpc", "common/membership", "common/transport", "common/handoff", "common/worker"}
@@ -20,8 +20,9 @@ WORKER = RPC | ENGINE | {"common/rpc/grpc", "common/membership", "common/transpo
 MAY_INCLUDE = {
     "common/base": set(),
     "common/domain": BASE,
+    "common/crypto": BASE,
     "common/json": BASE,
-    "common/http": BASE,
+    "common/http": BASE | {"common/crypto"},
     "common/config": BASE,
     "common/observe": BASE,
     "common/text": BASE | {"common/json"},
@@ -30,8 +31,8 @@ MAY_INCLUDE = {
     "common/constrain": BASE | {"common/json"},
     "common/model_config": DOMAIN | {"common/json"},
     "proto": BASE,
-    "common/rpc": BASE,
-    "common/rpc/grpc": BASE | {"common/rpc", "proto"},
+    "common/rpc": BASE | {"common/crypto"},
+    "common/rpc/grpc": BASE | {"common/rpc", "common/crypto", "proto"},
     "common/membership": DOMAIN | {"common/rpc", "proto"},
     "common/transport": BASE,
     "common/handoff": DOMAIN,
@@ -57,10 +58,12 @@ MAY_INCLUDE = {
 PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain",
         *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
-            "router/request_life", "router/cache_feed", "common/transport/kv_frame", "decode_worker/lane_speed", "common/text/unicode"))]
+            "router/request_life", "router/request_trace", "router/access_line", "router/cache_feed", "router/quota", "common/cli/chat", "common/transport/kv_frame", "decode_worker/lane_speed",
+            "common/text/unicode"))]
 # A parsed document is a value like any other.
 PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain", "common/json"}
-IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h"}
+IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h", "common/base/file_watch.h",
+               "common/base/reload.h"}
 PURE_SYSTEM = {"math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "stdio.h", "inttypes.h", "limits.h",
                "float.h", "stdarg.h", "errno.h", "xxhash.h", "xxh_x86dispatch.h", "utf8proc.h"}
 IMPURE_CALLS = re.compile(r"\b(f?printf|fopen|puts|getenv|rand|time|clock_gettime|rng_entropy|open|read|write)\s*\(")
@@ -75,7 +78,7 @@ LIBRARIES = {
     r"(json-c/.*|json\.h|json_\w+\.h)": r"common/json/json\.c",
     r"cyaml/": r"common/config/config_file\.c",
     r"event2/": r"common/http/http_\w+\.[ch]",
-    r"openssl/": r"common/http/http_tls\.c",
+    r"openssl/": r"common/(crypto/\w+|http/http_tls)\.c",
     r"isa-l": r"common/transport/kv_checksum\.c",
     r"xxh(ash|_x86dispatch)\.h": r"common/domain/(prefix|content)_hash\.c",
     r"cuda|nccl": r"kernels/cuda/",

@@ -47,7 +47,10 @@ static struct cluster_file example(pid_t pid)
                                               .role = "decode",
                                               .address = "127.0.0.1:3",
                                               .metrics = "",
-                                              .pid = 8}}};
+                                              .pid = 8}},
+                                 .models = {.count = 2,
+                                            .items = {{.name = "llama", .dir = "/models/a b"},
+                                                      {.name = "words", .dir = ""}}}};
 }
 
 static void test_publish_find_withdraw(void **state)
@@ -61,6 +64,12 @@ static void test_publish_find_withdraw(void **state)
     assert_int_equal(cluster_file_publish(&written, &err), STATUS_OK);
     assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     assert_memory_equal(&found, &written, sizeof found);
+    assert_string_equal(cluster_file_model_dir(&found, "llama"), "/models/a b");
+    assert_string_equal(cluster_file_model_dir(&found, "words"), "");
+    assert_string_equal(cluster_file_model_dir(&found, ""), ""); /* which one? */
+    found.models.count = 1;
+    assert_string_equal(cluster_file_model_dir(&found, ""), "/models/a b");
+    assert_string_equal(cluster_file_model_dir(&found, "gpt-5"), "");
     cluster_file_withdraw(getpid() + 1); /* another cluster's: stays */
     assert_int_equal(cluster_file_find("--http", &found, &err), STATUS_OK);
     cluster_file_withdraw(getpid());
@@ -181,8 +190,15 @@ static void test_files_that_are_wrong(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "", "{}", "[]", "{\"pid\": 0}",
-        "{\"pid\": 1, \"grpc\": \"a\", \"http\": \"b\", \"logs\": \"c\", \"processes\": [{}]}"};
+        "",
+        "{}",
+        "[]",
+        "{\"pid\": 0}",
+        "{\"pid\": 1, \"grpc\": \"a\", \"http\": \"b\", \"logs\": \"c\", \"processes\": [{}]}",
+        "{\"pid\": 1, \"grpc\": \"a\", \"http\": \"b\", \"logs\": \"c\", \"processes\": [], "
+        "\"models\": [{\"name\": \"a\"}]}",
+        "{\"pid\": 1, \"grpc\": \"a\", \"http\": \"b\", \"logs\": \"c\", \"processes\": [], "
+        "\"models\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}"};
     char path[CLUSTER_PATH_BYTES];
     snprintf(path, sizeof path, "%s/bad.json", folder);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

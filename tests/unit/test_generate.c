@@ -269,7 +269,8 @@ static struct outcome ask(const char *prompt, bool cancel)
     struct error err;
     generate_answer_init(&outcome.answer);
     assert_int_equal(
-        generate_call_open(rpc_server_address(server), got.request, 20 * SECOND_US, &call, &err),
+        generate_call_open(&(struct generate_target){.server = rpc_server_address(server)},
+                           got.request, 20 * SECOND_US, &call, &err),
         STATUS_OK);
     if (cancel)
         generate_call_cancel(call);
@@ -360,7 +361,8 @@ static void test_an_answer_that_is_not_taken(void **state)
     struct error err;
     unsigned messages = 0;
     assert_int_equal(
-        generate_call_open(rpc_server_address(server), got.request, 60 * SECOND_US, &call, &err),
+        generate_call_open(&(struct generate_target){.server = rpc_server_address(server)},
+                           got.request, 60 * SECOND_US, &call, &err),
         STATUS_OK);
     sem_wait(&flood_ended);
     for (bool ended = false; !ended;) {
@@ -390,7 +392,8 @@ static void test_the_longest_text_is_sent(void **state)
     assert_int_equal(got.status, STATUS_OK);
     struct generate_call *call;
     struct error err = {""};
-    if (generate_call_open("127.0.0.1:1", got.request, SECOND_US, &call, &err) != STATUS_OK)
+    if (generate_call_open(&(struct generate_target){.server = "127.0.0.1:1"}, got.request,
+                           SECOND_US, &call, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     generate_call_close(call);
     arena_deinit(&got.arena);

@@ -88,7 +88,7 @@ static void test_get(void **state)
     str_clear(&body);
     assert_int_equal(http_get(address, "/%6detrics", SECOND_US, &body, &err), STATUS_OK);
     str_clear(&body);
-    assert_int_equal(http_get(address, "/none", SECOND_US, &body, &err), STATUS_INVALID);
+    assert_int_equal(http_get(address, "/none", SECOND_US, &body, &err), STATUS_NOT_FOUND);
     assert_non_null(strstr(err.text, "404"));
     assert_int_equal(http_get(address, "/wait", SECOND_US, &body, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "503"));

@@ -303,8 +303,9 @@ static void test_steps_that_fail(void **state)
     cluster_to_decode(&c, &(struct ask){.max_tokens = 3}, &prefill, &decode);
     fake_step_failed(&c.prefill, &prefill, "the model gave no number");
     client_wait_end(&c.client, RPC_INTERNAL, "step_failed");
-    assert_non_null(strstr(c.client.sentence,
-                           "prefill-0 could not compute a step: the model gave no number (after "));
+    assert_non_null(
+        strstr(c.client.sentence,
+               "a prefill worker could not compute a step: the model gave no number (after "));
     cluster_release(&c, &decode);
     client_stop(&c.client);
     cluster_stop(&c);

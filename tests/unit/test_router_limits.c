@@ -399,7 +399,7 @@ static void test_status_page(void **state)
     assert_non_null(strstr(body.data, "\"lane\": \"shm\""));
     assert_int_equal(http_status_of(&c.world, "/metrics", &body), STATUS_OK);
     assert_non_null(
-        strstr(body.data, "baton_router_workers_up{model=\"tested\",role=\"decode\"} 1"));
+        strstr(body.data, "baton_router_workers_up{model_name=\"tested\",role=\"decode\"} 1"));
     client_stop(&c.client);
     cluster_stop(&c);
     str_deinit(&body);

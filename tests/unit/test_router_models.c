@@ -334,11 +334,11 @@ static void test_status_tells_models_and_who_was_refused(void **state)
     assert_non_null(strstr(body.data, "{\"name\": \"stranger-15\", \"role\": "));
     get(&c.world, "/metrics", &body);
     assert_non_null(
-        strstr(body.data, "baton_router_workers_up{model=\"tested\",role=\"decode\"} 1\n"));
+        strstr(body.data, "baton_router_workers_up{model_name=\"tested\",role=\"decode\"} 1\n"));
     assert_non_null(
-        strstr(body.data, "baton_router_workers_up{model=\"other\",role=\"decode\"} 0\n"));
+        strstr(body.data, "baton_router_workers_up{model_name=\"other\",role=\"decode\"} 0\n"));
     assert_non_null(
-        strstr(body.data, "baton_router_requests{model=\"tested\",state=\"decode\"} 1\n"));
+        strstr(body.data, "baton_router_requests{model_name=\"tested\",state=\"decode\"} 1\n"));
     client_stop(&c.client);
     cluster_stop(&c);
     str_deinit(&body);

@@ -9,8 +9,8 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug"))
-PROGRAMS = ["baton-router", "baton-prefill", "baton-decode", "baton up", "baton generate", "baton status", "baton tokenize",
-            "baton detokenize", "baton quantize", "baton perplexity", "baton bench engine",
+PROGRAMS = ["baton-router", "baton-prefill", "baton-decode", "baton up", "baton generate", "baton chat", "baton status", "baton top", "baton trace", "baton tokenize",
+            "baton detokenize", "baton quantize", "baton key new", "baton perplexity", "baton bench engine",
             "baton bench prefix-cache", "baton bench schedule", "baton bench transfer"]
 NO_SETTINGS = {"BATON_FAILPOINTS", "BATON_FAILPOINT_LOG", "BATON_FAILPOINTS_ALLOW"}
 
@@ -74,7 +74,7 @@ def test_a_flag_of_another_program_is_told_as_such():
     assert (done.returncode, done.stderr) == (2, told)
 
 
-WORDS = {"HOST:PORT": {"listen", "metrics-listen", "router", "server", "http"}, "DIR": {"model", "log-dir"}, "FILE": {"tokenizer", "ready-file", "config"},
+WORDS = {"HOST:PORT": {"listen", "metrics-listen", "registry-listen", "router", "server", "http"}, "DIR": {"model", "log-dir"}, "FILE": {"tokenizer", "ready-file", "config"},
          "debug|info|warn|error": {"log-level"}}
 
 
@@ -82,7 +82,7 @@ WORDS = {"HOST:PORT": {"listen", "metrics-listen", "router", "server", "http"}, 
 def test_help_says_what_kind_of_value_is_meant(program):
     """The same in all programs, but for --model where it is a name, or folders of several."""
     shown = rows(program)
-    other = {("baton generate", "model"): "NAME", **{(several, "model"): "[NAME=]DIR,..." for several in ("baton-router", "baton up")}}
+    other = {("baton generate", "model"): "NAME", ("baton chat", "model"): "NAME", **{(several, "model"): "[NAME=]DIR,..." for several in ("baton-router", "baton up")}}
     untrue = [line.splitlines()[0] for word, names in WORDS.items() for name, line in shown.items()
               if name in names and line.split()[1] != other.get((program, name), word)]
     assert not untrue, untrue

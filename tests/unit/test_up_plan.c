@@ -104,6 +104,40 @@ static void test_a_workers_command_line(void **state)
     arena_deinit(&fixture.arena);
 }
 
+static void test_certificates_go_to_whom_they_are_for(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_of(1, 1, 2);
+    struct up_settings *settings = &fixture.settings;
+    char text[1024];
+    command_of(&fixture, 0, text, sizeof text);
+    assert_int_equal(up_plan_router(&fixture.context).registry_at, 0);
+    strcpy(settings->tls.cert, "c");
+    strcpy(settings->tls.key, "k");
+    strcpy(settings->internal_tls.cert, "ic");
+    strcpy(settings->internal_tls.key, "ik");
+    strcpy(settings->internal_tls.ca, "ia");
+    strcpy(settings->internal_tls.name, "in");
+    static const char internal[] =
+        "--internal-tls-cert ic --internal-tls-key ik --internal-tls-ca ia --internal-tls-name in";
+    command_of(&fixture, 0, text, sizeof text);
+    assert_non_null(strstr(text, internal));
+    assert_null(strstr(text, "--tls-cert"));
+    struct process_plan router = up_plan_router(&fixture.context);
+    assert_string_equal(router.argv[router.registry_at - 1], "--registry-listen");
+    size_t given = 0;
+    for (size_t i = 0; i + 1 < router.argc; i++)
+        given += !strcmp(router.argv[i], "--tls-cert") && !strcmp(router.argv[i + 1], "c");
+    assert_int_equal(given, 1);
+    settings->internal_tls = (struct link_tls_settings){.name = ""};
+    *settings->tls.cert = *settings->tls.key = 0;
+    strcpy(settings->api_keys, "keys"); /* who needs no key must not register */
+    router = up_plan_router(&fixture.context);
+    assert_string_equal(router.argv[router.registry_at - 1], "--registry-listen");
+    assert_null(strstr(command_of(&fixture, 0, text, sizeof text), "keys"));
+    arena_deinit(&fixture.arena);
+}
+
 static void test_environment_goes_to_the_process_it_names(void **state)
 {
     (void)state;
@@ -200,6 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cores_are_shared_out),
         cmocka_unit_test(test_a_workers_command_line),
+        cmocka_unit_test(test_certificates_go_to_whom_they_are_for),
         cmocka_unit_test(test_environment_goes_to_the_process_it_names),
         cmocka_unit_test(test_a_variable_of_a_process_is_given_once),
         cmocka_unit_test(test_numbers_of_workers),

@@ -69,7 +69,7 @@ struct rpc_call {
     bool end_wanted, end_sent;      /* client: half-close; server: the status */
     bool status_accepted;           /* server: the status entered the connection */
     struct header_list own_headers; /* to be sent first */
-    struct header_list trailers;    /* server: baton-reason */
+    struct header_list trailers;    /* server: baton-reason, and what was added */
     struct outgoing *first, *last;  /* unsent messages */
     size_t queued_bytes, in_flight_bytes;
     size_t aside_bytes;     /* received, and not worked off yet */

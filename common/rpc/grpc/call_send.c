@@ -163,13 +163,30 @@ size_t rpc_call_queued_bytes(struct rpc_call *call)
     return queued_bytes;
 }
 
-enum status rpc_call_add_metadata(struct rpc_call *call, const char *key, const char *value)
+/* `late`: what the header belongs to has left. With call->lock held. */
+static enum status add_header(const struct rpc_call *call, bool late, struct header_list *list,
+                              const struct rpc_metadata *header)
 {
     ASSERT(call->is_server);
+    return late || call->terminal || !call->core
+               ? STATUS_CANCELLED
+               : header_list_add(list, header->key, header->value);
+}
+
+enum status rpc_call_add_metadata(struct rpc_call *call, const char *key, const char *value)
+{
     pthread_mutex_lock(&call->lock);
-    enum status status = call->headers_sent || call->terminal || !call->core
-                             ? STATUS_CANCELLED
-                             : header_list_add(&call->own_headers, key, value);
+    enum status status = add_header(call, call->headers_sent, &call->own_headers,
+                                    &(struct rpc_metadata){key, value});
+    pthread_mutex_unlock(&call->lock);
+    return status;
+}
+
+enum status rpc_call_add_trailer(struct rpc_call *call, const char *key, const char *value)
+{
+    pthread_mutex_lock(&call->lock);
+    enum status status =
+        add_header(call, call->end_wanted, &call->trailers, &(struct rpc_metadata){key, value});
     pthread_mutex_unlock(&call->lock);
     return status;
 }

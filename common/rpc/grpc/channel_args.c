@@ -16,6 +16,13 @@ void channel_args_add(struct channel_args *args, const char *key, int value)
         (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
+void channel_args_add_string(struct channel_args *args, const char *key, const char *value)
+{
+    ASSERT(args->count < sizeof args->items / sizeof *args->items);
+    args->items[args->count++] =
+        (grpc_arg){.type = GRPC_ARG_STRING, .key = (char *)key, .value.string = (char *)value};
+}
+
 void channel_args_add_pointer(struct channel_args *args, const char *key, void *pointer,
                               const grpc_arg_pointer_vtable *vtable)
 {

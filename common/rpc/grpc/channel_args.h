@@ -12,6 +12,8 @@ struct channel_args {
 };
 
 void channel_args_add(struct channel_args *args, const char *key, int value);
+/* The text is used until the args were used. */
+void channel_args_add_string(struct channel_args *args, const char *key, const char *value);
 /* The pointer is used until the args were used. */
 void channel_args_add_pointer(struct channel_args *args, const char *key, void *pointer,
                               const grpc_arg_pointer_vtable *vtable);

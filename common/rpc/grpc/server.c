@@ -9,6 +9,7 @@
 #include "common/rpc/grpc/reflection.h"
 #include "common/rpc/grpc/runtime.h"
 #include "common/rpc/grpc/server_core.h"
+#include "common/rpc/grpc/tls.h"
 
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
@@ -41,7 +42,9 @@ struct acceptor {
 struct rpc_server {
     struct rpc_runtime *runtime;
     grpc_server *core;
-    grpc_server_credentials *credentials;
+    grpc_server_credentials *plain; /* NULL: connections come in through the door */
+    struct tls_door door;
+    char peer_name[256]; /* "": any that the CA has signed */
     struct listener *listener;
     char address[300];
     size_t max_message_bytes, max_queued_bytes, max_calls;
@@ -148,6 +151,11 @@ static void refuse(struct rpc_call *call, enum rpc_code code, const char *reason
     rpc_call_finish(call, code, reason, message);
 }
 
+static bool is_stranger(const struct rpc_server *server, grpc_call *core)
+{
+    return *server->peer_name && !tls_peer_has_name(core, server->peer_name);
+}
+
 static void on_accepted(struct tag *tag, bool ok)
 {
     struct acceptor *acceptor = CONTAINER_OF(tag, struct acceptor, tag);
@@ -163,6 +171,7 @@ static void on_accepted(struct tag *tag, bool ok)
     char path[MAX_PATH_BYTES];
     copy_path(acceptor->details.method, path);
     const struct rpc_method *method = find_method(server, path);
+    bool stranger = is_stranger(server, acceptor->core);
     struct rpc_call *call = take_call(acceptor, method);
     acceptor_clear(acceptor);
     bool full = call_set_add(&server->calls, call) > server->max_calls;
@@ -175,6 +184,9 @@ static void on_accepted(struct tag *tag, bool ok)
     } else if (full) {
         refuse(call, RPC_RESOURCE_EXHAUSTED, "too_many_calls",
                "the server's limit of calls at once is reached");
+    } else if (stranger) {
+        refuse(call, RPC_UNAUTHENTICATED, "wrong_peer",
+               "the certificate of this client is another's than may call here");
     } else if (!method) {
         char message[MAX_PATH_BYTES + 32];
         snprintf(message, sizeof message, "unknown method %s", path);
@@ -199,7 +211,10 @@ static void on_shutdown(struct tag *tag, bool ok)
 static void on_connection(void *context, int fd)
 {
     struct rpc_server *server = context;
-    grpc_server_add_channel_from_fd(server->core, fd, server->credentials);
+    if (server->plain)
+        grpc_server_add_channel_from_fd(server->core, fd, server->plain);
+    else
+        tls_door_enter(&server->door, fd);
 }
 
 static void end_if_silent(void *context, struct rpc_call *call)
@@ -225,6 +240,22 @@ static uint64_t look_every_us(const struct rpc_server_config *config)
     return quarter_us < LOOK_EVERY_US ? quarter_us : LOOK_EVERY_US;
 }
 
+/* How connections are taken in: through TLS, or in the clear. */
+static enum status secure(struct rpc_server *server, const struct rpc_server_config *config,
+                          struct error *err)
+{
+    const struct rpc_tls *tls = &config->tls;
+    if (!tls->certificates) {
+        server->plain = grpc_insecure_server_credentials_create();
+        return STATUS_OK;
+    }
+    if (!str_copy(server->peer_name, sizeof server->peer_name,
+                  tls->peer_name ? tls->peer_name : ""))
+        return error_set(err, STATUS_INVALID, "the name of peers' certificates is too long");
+    server->door.certificates = tls->certificates;
+    return tls_door_open(&server->door, server->core, err);
+}
+
 static enum status listen_on(struct rpc_server *server, const struct rpc_server_config *config,
                              struct error *err)
 {
@@ -241,7 +272,7 @@ static enum status listen_on(struct rpc_server *server, const struct rpc_server_
         return error_prefix(err, status, "can't listen on %s", config->listen);
     snprintf(server->address, sizeof server->address, address.bracketed ? "[%s]:%d" : "%s:%d",
              address.host, listener_port(server->listener));
-    if (!address_is_loopback(&address))
+    if (server->plain && !address_is_loopback(&address))
         log_warn("rpc_server",
                  "msg=\"listening without TLS on an address that other machines reach\" address=%s",
                  server->address);
@@ -278,7 +309,8 @@ static void post_acceptors(struct rpc_server *server)
 static void server_free(struct rpc_server *server)
 {
     grpc_server_destroy(server->core);
-    grpc_server_credentials_release(server->credentials);
+    if (server->plain)
+        grpc_server_credentials_release(server->plain);
     health_destroy(server->health);
     reflection_destroy(server->reflection);
     call_set_deinit(&server->calls);
@@ -349,13 +381,15 @@ enum status rpc_server_start(struct rpc_runtime *runtime, const struct rpc_serve
         .max_calls = made->max_calls,
         .max_receive_memory_bytes = config->max_receive_memory_bytes,
         .keepalive_us = config->keepalive_us,
+        .door = config->tls.certificates ? &made->door : NULL,
     };
     made->core = server_core_create(runtime, &limits);
-    made->credentials = grpc_insecure_server_credentials_create();
     made->health = health_create(config->services, config->service_count);
     made->reflection = reflection_create(config);
     add_methods(made, config);
-    enum status status = listen_on(made, config, err);
+    enum status status = secure(made, config, err);
+    if (status == STATUS_OK)
+        status = listen_on(made, config, err);
     if (status == STATUS_OK) {
         grpc_server_start(made->core);
         post_acceptors(made);

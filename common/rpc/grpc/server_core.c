@@ -36,6 +36,10 @@ grpc_server *server_core_create(struct rpc_runtime *runtime,
     channel_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT,
                      0); /* on, two servers share a port silently */
     channel_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+    if (limits->door)
+        tls_door_prepare(limits->door, &args);
+    if (limits->door)
+        tls_door_prepare(limits->door, &args);
     grpc_resource_quota *quota = memory_quota(limits->max_receive_memory_bytes, &args);
     grpc_channel_args core_args = {args.count, args.items};
     grpc_server *core = grpc_server_create(&core_args, NULL);

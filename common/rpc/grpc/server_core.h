@@ -2,6 +2,7 @@
 #ifndef BATON_RPC_GRPC_SERVER_CORE_H
 #define BATON_RPC_GRPC_SERVER_CORE_H
 
+#include "common/rpc/grpc/tls.h"
 #include "common/rpc/rpc.h"
 
 #include <grpc/grpc.h>
@@ -11,6 +12,7 @@ struct server_core_limits {
     size_t max_message_bytes, max_calls;
     size_t max_receive_memory_bytes; /* 0: a default */
     uint64_t keepalive_us;           /* 0: none */
+    struct tls_door *door;           /* to be prepared; NULL: in the clear */
 };
 
 /* Listens nowhere yet; its calls come to the runtime's queues. The caller shuts it down, then destroys it. */

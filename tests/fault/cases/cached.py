@@ -8,7 +8,7 @@ from .shapes import WORKERS
 ROW = "a fault where a prefix is cached"
 CACHED = Shape("cached", workers=WORKERS | {"prefix-cache": "true"})
 PREFIX_TOKENS = 128
-HITS = "baton_prefix_cache_hit_tokens_total"
+HITS = "baton_prefix_cache_hits_total"
 
 
 def warmed(run):

@@ -21,7 +21,7 @@ def prefill_is_full(run):
     fleet.go("prefill.before_complete")
     waited = 0
     while not all(call.ended.is_set() for call in calls):
-        waited = max(waited, fleet.figure("prefill-0", "baton_queue_requests"))
+        waited = max(waited, fleet.figure("prefill-0", "baton_num_requests_waiting"))
     run.prove(waited > 0, "none waited")
     seen = run.all_same(calls, [[1] * 4])
     return f"waited, equal, prefills {seen}"
@@ -35,7 +35,7 @@ def decode_is_full(run):
     calls = [run.start(ask) for ask in asks]
     waited = 0
     while not all(call.ended.is_set() for call in calls):
-        waited = max(waited, fleet.figure("decode-0", "baton_queue_requests"), fleet.figure("router", 'baton_router_requests{state="queued"}'))
+        waited = max(waited, fleet.figure("decode-0", "baton_num_requests_waiting"), fleet.figure("router", 'baton_router_requests{state="queued"}'))
     run.prove(waited > 0, "none waited")
     seen = run.all_same(calls, [[1] * 4])
     return f"waited, equal, prefills {seen}"

@@ -1,0 +1,396 @@
+#include "common/cli/chat.h"
+
+#include "common/base/assert.h"
+#include "common/domain/sampling.h"
+#include "common/json/json_quote.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
+
+static const struct {
+    const char *name, *help;
+    double most;
+    bool whole;
+} options[CHAT_OPTIONS] = {
+    [CHAT_TEMPERATURE] = {"temperature", "0 .. 100; 0: the likeliest token, always", 100, false},
+    [CHAT_TOP_P] = {"top_p", "draw among the likeliest that make up this share; 1: off", 1, false},
+    [CHAT_TOP_K] = {"top_k", "draw among the k likeliest; 0: off", 4294967295.0, true},
+    [CHAT_MIN_P] = {"min_p", "draw among those at least this share as likely as the likeliest", 1,
+                    false},
+    [CHAT_SEED] = {"seed", "the same seed and transcript give the same answer", MAX_WHOLE, true},
+    [CHAT_MAX_TOKENS] = {"max_tokens", "length of an answer at most", SAMPLING_MAX_TOKENS_LIMIT,
+                         true},
+};
+
+void chat_init(struct chat *chat)
+{
+    memset(chat, 0, sizeof *chat);
+    str_init(&chat->transcript, CHAT_MAX_TRANSCRIPT_BYTES);
+    str_init(&chat->system, CHAT_MAX_SYSTEM_BYTES);
+}
+
+void chat_deinit(struct chat *chat)
+{
+    str_deinit(&chat->transcript);
+    str_deinit(&chat->system);
+}
+
+/* --- options --- */
+
+static enum status check(const struct chat *chat, struct error *err)
+{
+    struct sampling sampling = sampling_default();
+    sampling.max_tokens = SAMPLING_MAX_TOKENS_LIMIT;
+    if (chat->given[CHAT_TEMPERATURE])
+        sampling.temperature = (float)chat->values[CHAT_TEMPERATURE];
+    if (chat->given[CHAT_TOP_P])
+        sampling.top_p = (float)chat->values[CHAT_TOP_P];
+    if (chat->given[CHAT_MIN_P])
+        sampling.min_p = (float)chat->values[CHAT_MIN_P];
+    if (chat->given[CHAT_MAX_TOKENS])
+        sampling.max_tokens = (uint32_t)chat->values[CHAT_MAX_TOKENS];
+    return sampling_validate(&sampling, err);
+}
+
+enum status chat_set(struct chat *chat, enum chat_option option, double value, struct error *err)
+{
+    bool in_range = value >= 0 && value <= options[option].most;
+    if (!in_range || (options[option].whole && value != (double)(uint64_t)value))
+        return error_set(err, STATUS_INVALID, "%s: a%s number from 0 to %.10g is wanted",
+                         options[option].name, options[option].whole ? " whole" : "",
+                         options[option].most);
+    bool given = chat->given[option];
+    double before = chat->values[option];
+    chat->given[option] = true;
+    chat->values[option] = value;
+    enum status status = check(chat, err);
+    if (status != STATUS_OK) {
+        chat->given[option] = given;
+        chat->values[option] = before;
+    }
+    return status;
+}
+
+enum status chat_add_stop(struct chat *chat, const char *text, struct error *err)
+{
+    if (chat->stop_count == CHAT_MAX_STOPS)
+        return error_set(err, STATUS_LIMIT, "stop: there are %d already; /stop alone drops them",
+                         CHAT_MAX_STOPS);
+    if (!*text || strlen(text) > CHAT_MAX_STOP_BYTES)
+        return error_set(err, STATUS_INVALID, "stop: 1 to %d bytes are wanted",
+                         CHAT_MAX_STOP_BYTES);
+    str_copy(chat->stops[chat->stop_count++], sizeof chat->stops[0], text);
+    return STATUS_OK;
+}
+
+static void show_options(const struct chat *chat, struct str *say)
+{
+    for (int i = 0; i < CHAT_OPTIONS; i++) {
+        str_addf(say, "  /%-12s ", options[i].name);
+        if (chat->given[i])
+            str_addf(say, "%.16g\n", chat->values[i]);
+        else
+            str_add(say, "(the server's default)\n");
+    }
+    for (size_t i = 0; i < chat->stop_count; i++)
+        str_addf(say, "  /stop         %s\n", chat->stops[i]);
+}
+
+/* --- commands --- */
+
+static void help(struct chat *chat, const char *rest, struct str *say)
+{
+    (void)chat;
+    (void)rest;
+    str_add(say, "  /help         this\n"
+                 "  /show         the transcript\n"
+                 "  /reset        forget the transcript\n"
+                 "  /undo         forget the last turn\n"
+                 "  /retry        forget the last answer, and ask for it again\n"
+                 "  /system TEXT  what the model is told before all turns; without TEXT: nothing\n"
+                 "  /set          what the next answer is drawn with:\n");
+    for (int i = 0; i < CHAT_OPTIONS; i++)
+        str_addf(say, "  /%-12s NUMBER   %s\n", options[i].name, options[i].help);
+    str_add(say, "  /stop TEXT    end answers before this text, too; without TEXT: drop them\n"
+                 "  /quit         the end, as Ctrl-D\n"
+                 "Ctrl-C stops an answer. A line that is to begin with a slash: write two.\n");
+}
+
+static void reset(struct chat *chat, const char *rest, struct str *say)
+{
+    (void)rest;
+    str_clear(&chat->transcript);
+    chat->turn_count = 0;
+    str_add(say, "The transcript is empty.\n");
+}
+
+static void cut_to(struct chat *chat, size_t length)
+{
+    chat->transcript.data[chat->transcript.length = length] = 0;
+    chat->transcript.truncated = false;
+}
+
+static void undo(struct chat *chat, const char *rest, struct str *say)
+{
+    (void)rest;
+    if (!chat->turn_count) {
+        str_add(say, "There is nothing to take back.\n");
+        return;
+    }
+    cut_to(chat, chat->turns[--chat->turn_count]);
+    str_addf(say, "The last turn is forgotten; %zu are left.\n", chat->turn_count);
+}
+
+static void show(struct chat *chat, const char *rest, struct str *say)
+{
+    (void)rest;
+    str_append(say, chat->transcript.data, chat->transcript.length);
+    if (!chat->transcript.length || chat->transcript.data[chat->transcript.length - 1] != '\n')
+        str_add(say, chat->transcript.length ? "\n" : "The transcript is empty.\n");
+}
+
+static void set_system(struct chat *chat, const char *rest, struct str *say)
+{
+    if (!chat->templated) {
+        str_add(say, "/system is for models with a chat template: here the transcript is all.\n");
+        return;
+    }
+    str_clear(&chat->system);
+    str_add(&chat->system, rest);
+    if (chat->system.truncated) {
+        str_clear(&chat->system);
+        str_addf(say, "A system text has at most %u bytes; there is none now.\n",
+                 CHAT_MAX_SYSTEM_BYTES);
+    } else {
+        str_add(say, *rest ? "The system text is set.\n" : "There is no system text now.\n");
+    }
+}
+
+static void set(struct chat *chat, const char *rest, struct str *say)
+{
+    (void)rest;
+    show_options(chat, say);
+}
+
+static void stop(struct chat *chat, const char *rest, struct str *say)
+{
+    struct error err;
+    if (!*rest) {
+        chat->stop_count = 0;
+        str_add(say, "Answers end at no text of yours.\n");
+    } else if (chat_add_stop(chat, rest, &err) == STATUS_OK) {
+        str_addf(say, "Answers end before \"%s\".\n", rest);
+    } else {
+        str_addf(say, "%s\n", err.text);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct chat *chat, const char *rest, struct str *say);
+} commands[] = {{"help", help}, {"reset", reset}, {"undo", undo},        {"show", show},
+                {"set", set},   {"stop", stop},   {"system", set_system}};
+
+static void run_option(struct chat *chat, enum chat_option option, const char *rest,
+                       struct str *say)
+{
+    struct error err;
+    double value;
+    if (!*rest)
+        show_options(chat, say);
+    else if (!str_to_double(rest, 0, MAX_WHOLE, &value))
+        str_addf(say, "/%s wants a number\n", options[option].name);
+    else if (chat_set(chat, option, value, &err) != STATUS_OK)
+        str_addf(say, "%s\n", err.text);
+    else
+        str_addf(say, "%s is %.16g from now on.\n", options[option].name, value);
+}
+
+/* Back to where the user's last line ends. */
+static enum chat_act retry(struct chat *chat, struct str *say)
+{
+    if (!chat->turn_count) {
+        str_add(say, "There is nothing to ask again.\n");
+        return CHAT_GO_ON;
+    }
+    size_t begin = chat->turns[chat->turn_count - 1];
+    const char *end = memchr(chat->transcript.data + begin, '\n', chat->transcript.length - begin);
+    ASSERT(end); /* of the line that began the turn */
+    cut_to(chat, (size_t)(end - chat->transcript.data) + 1);
+    return CHAT_ASK;
+}
+
+static enum chat_act run_command(struct chat *chat, const char *line, struct str *say)
+{
+    size_t length = strcspn(line, " \t");
+    const char *rest = line + length + strspn(line + length, " \t");
+#define IS(word) (strlen(word) == length && !strncmp(line, word, length))
+    if (IS("quit") || IS("exit"))
+        return CHAT_QUIT;
+    if (IS("retry"))
+        return retry(chat, say);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (IS(commands[i].name)) {
+            commands[i].run(chat, rest, say);
+            return CHAT_GO_ON;
+        }
+    }
+    for (int i = 0; i < CHAT_OPTIONS; i++) {
+        if (IS(options[i].name)) {
+            run_option(chat, (enum chat_option)i, rest, say);
+            return CHAT_GO_ON;
+        }
+    }
+#undef IS
+    str_addf(say, "/%.*s is no command; /help lists them\n", (int)(length < 40 ? length : 40),
+             line);
+    return CHAT_GO_ON;
+}
+
+/* --- turns --- */
+
+/* A line begins a turn; the answer before it may have ended without a line feed. */
+static enum chat_act begin_turn(struct chat *chat, const char *line, struct str *say)
+{
+    struct str *transcript = &chat->transcript;
+    size_t begin = transcript->length;
+    if (chat->turn_count == CHAT_MAX_TURNS) {
+        str_addf(say, "There are %d turns: /reset begins anew\n", CHAT_MAX_TURNS);
+        return CHAT_GO_ON;
+    }
+    if (begin && transcript->data[begin - 1] != '\n')
+        str_add(transcript, "\n");
+    size_t own = transcript->length;
+    str_add(transcript, line);
+    str_add(transcript, "\n");
+    if (transcript->truncated) {
+        cut_to(chat, begin);
+        str_addf(say, "The transcript would have over %u bytes: /reset begins anew\n",
+                 CHAT_MAX_TRANSCRIPT_BYTES);
+        return CHAT_GO_ON;
+    }
+    chat->turns[chat->turn_count++] = own;
+    return CHAT_ASK;
+}
+
+enum chat_act chat_take_line(struct chat *chat, const char *line, struct str *say)
+{
+    if (*line == '/' && line[1] != '/')
+        return run_command(chat, line + 1, say);
+    return begin_turn(chat, *line == '/' ? line + 1 : line, say);
+}
+
+void chat_take_answer(struct chat *chat, const char *text, size_t length)
+{
+    str_append(&chat->transcript, text, length);
+}
+
+void chat_take_failure(struct chat *chat)
+{
+    ASSERT(chat->turn_count);
+    cut_to(chat, chat->turns[--chat->turn_count]);
+}
+
+/* --- the request --- */
+
+static void add_message(struct str *json, const char *role, const char *text, size_t length)
+{
+    bool first = json->data[json->length - 1] == '[';
+    str_addf(json, "%s{\"role\": \"%s\", \"content\": ", first ? "" : ", ", role);
+    json_quote(json, text, length);
+    str_add(json, "}");
+}
+
+/* From `begin` to `end`, without the blanks around it. */
+static void add_answer(struct str *json, const char *begin, const char *end)
+{
+    while (begin < end && strchr(" \t\r\n", *begin))
+        begin++;
+    while (end > begin && strchr(" \t\r\n", end[-1]))
+        end--;
+    add_message(json, "assistant", begin, (size_t)(end - begin));
+}
+
+void chat_messages(const struct chat *chat, struct str *json)
+{
+    const char *text = chat->transcript.data;
+    str_add(json, "{\"messages\": [");
+    if (chat->system.length)
+        add_message(json, "system", chat->system.data, chat->system.length);
+    for (size_t i = 0; i < chat->turn_count; i++) {
+        bool last = i + 1 == chat->turn_count;
+        const char *begin = text + chat->turns[i];
+        const char *end = text + (last ? chat->transcript.length : chat->turns[i + 1]);
+        const char *feed = memchr(begin, '\n', (size_t)(end - begin));
+        ASSERT(feed); /* of the line that began the turn */
+        add_message(json, "user", begin, (size_t)(feed - begin));
+        if (!last || feed + 1 < end)
+            add_answer(json, feed + 1, end);
+    }
+    str_add(json, "]}");
+}
+
+#define SET(option, field, type, PRESENCE)                                                         \
+    do {                                                                                           \
+        if (chat->given[option]) {                                                                 \
+            sampling->field##_presence_case = BATON__V1__SAMPLING__##PRESENCE;                     \
+            sampling->field = (type)chat->values[option];                                          \
+        }                                                                                          \
+    } while (0)
+
+static Baton__V1__Sampling *make_sampling(const struct chat *chat, struct arena *arena)
+{
+    Baton__V1__Sampling *sampling = arena_take(arena, sizeof *sampling);
+    ASSERT(sampling);
+    baton__v1__sampling__init(sampling);
+    SET(CHAT_TEMPERATURE, temperature, float, TEMPERATURE_PRESENCE_TEMPERATURE);
+    SET(CHAT_TOP_P, top_p, float, TOP_P_PRESENCE_TOP_P);
+    SET(CHAT_TOP_K, top_k, uint32_t, TOP_K_PRESENCE_TOP_K);
+    SET(CHAT_MIN_P, min_p, float, MIN_P_PRESENCE_MIN_P);
+    SET(CHAT_SEED, seed, uint64_t, SEED_PRESENCE_SEED);
+    SET(CHAT_MAX_TOKENS, max_tokens, uint32_t, MAX_TOKENS_PRESENCE_MAX_TOKENS);
+    return sampling;
+}
+
+static void set_input(Baton__V1__GenerateRequest *request, const struct chat *chat, uint32_t *ids,
+                      size_t id_count, struct arena *arena)
+{
+    if (!ids) {
+        request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
+        request->text = chat->transcript.data;
+        return;
+    }
+    request->token_ids = arena_take(arena, sizeof *request->token_ids);
+    ASSERT(request->token_ids);
+    baton__v1__token_ids__init(request->token_ids);
+    request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
+    request->token_ids->ids = ids;
+    request->token_ids->n_ids = id_count;
+}
+
+Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_t id_count,
+                                         struct arena *arena)
+{
+    Baton__V1__GenerateRequest *request = arena_take(arena, sizeof *request);
+    Baton__V1__Stop *stops = arena_take(arena, sizeof *stops);
+    Baton__V1__Output *output = arena_take(arena, sizeof *output);
+    char **texts = arena_take(arena, CHAT_MAX_STOPS * sizeof *texts);
+    ASSERT(request && stops && output && texts);
+    baton__v1__generate_request__init(request);
+    baton__v1__stop__init(stops);
+    baton__v1__output__init(output);
+    for (size_t i = 0; i < chat->stop_count; i++)
+        texts[i] = chat->stops[i];
+    stops->n_strings = chat->stop_count;
+    stops->strings = texts;
+    output->return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
+    output->return_timing = true;
+    request->model = chat->model;
+    set_input(request, chat, ids, id_count, arena);
+    request->sampling = make_sampling(chat, arena);
+    request->stop = stops;
+    request->output = output;
+    return request;
+}

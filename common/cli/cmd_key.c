@@ -1,0 +1,100 @@
+#include "common/cli/cmd_key.h"
+
+#include "common/config/config.h"
+#include "common/crypto/digest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KEY_PREFIX "baton_" /* so that people and scanners of leaked keys know what it is */
+
+struct settings {
+    char id[65], tenant[65], priorities[64];
+    uint64_t requests, tokens, running;
+};
+
+/* What a name or a list may be, so that the line is one that the router takes (router/access_keys.h). */
+static enum status check_name(const char *text, struct error *err)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    return text[strspn(text, letters)]
+               ? error_set(err, STATUS_INVALID, "must be letters, digits, '-', '_' and '.'")
+               : STATUS_OK;
+}
+
+static enum status check_priorities(const char *text, struct error *err)
+{
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        bool known = (length == 4 && !memcmp(at, "high", 4)) ||
+                     (length == 6 && !memcmp(at, "normal", 6)) ||
+                     (length == 7 && !memcmp(at, "offline", 7));
+        if (!known)
+            return error_set(err, STATUS_INVALID,
+                             "must be some of normal, high, offline, with commas");
+        at += length;
+        if (!*at)
+            return STATUS_OK;
+    }
+}
+
+#define AT(field) CONFIG_AT(struct settings, field)
+static const struct config_setting table[] = {
+    {"id", CONFIG_STRING, AT(id), .required = true, .value = "NAME",
+     .help = "What the router's logs call the key", .check = check_name},
+    {"tenant", CONFIG_STRING, AT(tenant), "", .value = "NAME",
+     .help = "Whose it is: keys of one tenant share cached prompts; empty: the id",
+     .check = check_name},
+    {"requests-per-minute", CONFIG_U64, AT(requests), "0", "0", "1000000000",
+     .help = "Requests a minute; 0: no limit"},
+    {"tokens-per-minute", CONFIG_U64, AT(tokens), "0", "0", "1000000000", .unit = "tokens",
+     .help = "Prompt and answer a minute; 0: no limit"},
+    {"running", CONFIG_U64, AT(running), "0", "0", "1000000",
+     .help = "Requests at once; 0: no limit"},
+    {"priorities", CONFIG_STRING, AT(priorities), "normal,offline", .value = "NAME,...",
+     .help = "Priorities that its requests may ask for, of normal, high and offline",
+     .check = check_priorities},
+};
+static const struct config_program program = {
+    .name = "baton key new",
+    .summary = "Makes an API key. The key is shown once, for the client; the line is for the "
+               "router's file of\nkeys (--api-keys), which holds only a hash of it.",
+    .settings = table,
+    .setting_count = sizeof table / sizeof *table,
+};
+
+static void print_line(const struct settings *settings, const struct digest *digest)
+{
+    char hex[DIGEST_HEX_BYTES];
+    digest_to_hex(digest, hex);
+    printf("line id=%s sha256=%s tenant=%s", settings->id, hex,
+           *settings->tenant ? settings->tenant : settings->id);
+    if (settings->requests)
+        printf(" requests=%" PRIu64, settings->requests);
+    if (settings->tokens)
+        printf(" tokens=%" PRIu64, settings->tokens);
+    if (settings->running)
+        printf(" running=%" PRIu64, settings->running);
+    printf(" priorities=%s\n", settings->priorities);
+}
+
+int cmd_key_new(int argc, char **argv)
+{
+    struct settings settings = {.id = ""};
+    struct config_result result;
+    struct error err;
+    struct digest secret; /* as many random bytes as a digest has: 256 bits */
+    config_load_or_exit(&program, argc, argv, &settings, &result);
+    if (random_bytes(secret.bytes, sizeof secret.bytes, &err) != STATUS_OK) {
+        fprintf(stderr, "baton key new: %s\n", err.text);
+        return 1;
+    }
+    char key[sizeof KEY_PREFIX + DIGEST_HEX_BYTES] = KEY_PREFIX;
+    digest_to_hex(&secret, key + strlen(KEY_PREFIX));
+    struct digest digest = digest_of(key, strlen(key));
+    printf("key  %s\n", key);
+    print_line(&settings, &digest);
+    return 0;
+}

@@ -1,0 +1,140 @@
+#include "common/cli/cmd_top.h"
+
+#include "common/base/clock.h"
+#include "common/base/standard_output.h"
+#include "common/base/stop_signals.h"
+#include "common/cli/terminal.h"
+#include "common/cli/top_view.h"
+#include "common/config/config.h"
+#include "common/rpc/rpc.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_OUTPUT_BYTES (1u << 20)
+
+struct settings {
+    char http[128];
+    bool once;
+    uint64_t interval_us, timeout_us;
+};
+
+#define AT(field) CONFIG_AT(struct settings, field)
+static const struct config_setting settings_table[] = {
+    {"http", CONFIG_STRING, AT(http), "", .value = "HOST:PORT",
+     .help = "HTTP address of the router; empty: the cluster started here last",
+     .check = rpc_check_target},
+    {"interval", CONFIG_DURATION, AT(interval_us), "1s", "100ms", "1h",
+     .help = "From one look to the next: what rates are of"},
+    {"once", CONFIG_BOOL, AT(once), "false",
+     .help = "Two looks, one table, and the end; also where standard output is no terminal"},
+    {"timeout", CONFIG_DURATION, AT(timeout_us), "5s", "1ms", "10m",
+     .help = "Give up a look after that"},
+};
+static const struct config_program program = {
+    .name = "baton top",
+    .summary = "Shows workers, queues, KV use, tokens a second, TTFT and TPOT, until Ctrl-C.",
+    .settings = settings_table,
+    .setting_count = sizeof settings_table / sizeof *settings_table,
+};
+
+struct watch {
+    struct settings settings;
+    struct cluster_file file;
+    struct stop_signals signals;
+    struct top_look looks[3]; /* shown now, before it, and the next one */
+    struct str out;
+};
+
+static enum status look(struct watch *watch, struct top_look *now, struct error *err)
+{
+    enum status status =
+        cluster_status_fetch(watch->file.http, watch->settings.timeout_us, &now->status, err);
+    now->at_us = clock_now_us();
+    return status;
+}
+
+/* False: asked to stop. */
+static bool wait_for_next(struct watch *watch)
+{
+    uint64_t due_us = clock_now_us() + watch->settings.interval_us;
+    for (uint64_t now_us; (now_us = clock_now_us()) < due_us;) {
+        struct pollfd asked = {.fd = watch->signals.fd, .events = POLLIN};
+        uint64_t left_ms = (due_us - now_us + 999) / 1000;
+        poll(&asked, 1, left_ms > 60000 ? 60000 : (int)left_ms);
+        if (asked.revents && stop_signals_take(&watch->signals, clock_now_us()))
+            return false;
+    }
+    return true;
+}
+
+/* A look that failed leaves the figures of the one before it, and says why: the router may come back. */
+static enum status show(struct watch *watch, const struct top_look *before,
+                        const struct top_look *now, const char *why, struct error *err)
+{
+    bool live = !watch->settings.once;
+    str_clear(&watch->out);
+    if (live)
+        str_add(&watch->out, "\033[H\033[2J");
+    top_view_print(before, now, live ? terminal_lines() : 0, terminal_color(), &watch->out);
+    if (*why)
+        str_addf(&watch->out, "\n%s\n", why);
+    fputs(watch->out.data, stdout);
+    return standard_output_flush(err);
+}
+
+static enum status run(struct watch *watch, struct error *err)
+{
+    struct top_look *before = NULL, *now = &watch->looks[0], *next = &watch->looks[1],
+                    *spare = &watch->looks[2];
+    char why[sizeof err->text] = "";
+    TRY(look(watch, now, err));
+    for (;;) {
+        if (!watch->settings.once)
+            TRY(show(watch, before, now, why, err));
+        if (!wait_for_next(watch))
+            return STATUS_OK;
+        *why = 0;
+        enum status status = look(watch, next, err);
+        if (status != STATUS_OK && watch->settings.once)
+            return status;
+        if (status != STATUS_OK) {
+            str_copy(why, sizeof why, err->text);
+            continue;
+        }
+        if (watch->settings.once)
+            return show(watch, now, next, "", err);
+        struct top_look *oldest = before ? before : spare;
+        before = now;
+        now = next;
+        next = oldest;
+    }
+}
+
+int cmd_top(int argc, char **argv)
+{
+    struct watch *watch = calloc(1, sizeof *watch);
+    struct config_result result;
+    struct error err = {"out of memory"};
+    if (!watch) {
+        fprintf(stderr, "baton top: %s\n", err.text);
+        return 1;
+    }
+    config_load_or_exit(&program, argc, argv, &watch->settings, &result);
+    watch->settings.once |= !terminal_is_one();
+    str_init(&watch->out, MAX_OUTPUT_BYTES);
+    enum status status = stop_signals_open(&watch->signals, &err);
+    if (status == STATUS_OK && *watch->settings.http)
+        str_copy(watch->file.http, sizeof watch->file.http, watch->settings.http);
+    else if (status == STATUS_OK)
+        status = cluster_file_find("--http", &watch->file, &err);
+    if (status == STATUS_OK)
+        status = run(watch, &err);
+    if (status != STATUS_OK)
+        fprintf(stderr, "baton top: %s\n", err.text);
+    stop_signals_close(&watch->signals);
+    str_deinit(&watch->out);
+    free(watch);
+    return status == STATUS_OK ? 0 : 1;
+}

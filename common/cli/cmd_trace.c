@@ -1,0 +1,124 @@
+#include "common/cli/cmd_trace.h"
+
+#include "common/base/str.h"
+#include "common/cli/cluster_file.h"
+#include "common/cli/terminal.h"
+#include "common/cli/trace_view.h"
+#include "common/config/config.h"
+#include "common/http/http_client.h"
+#include "common/rpc/rpc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_OUTPUT_BYTES (1u << 20)
+#define MAX_TARGET_BYTES 400 /* each byte of an id may take three */
+
+struct settings {
+    char http[128];
+    bool json, last;
+    uint32_t choice, columns;
+    uint64_t timeout_us;
+};
+
+#define AT(field) CONFIG_AT(struct settings, field)
+static const struct config_setting settings_table[] = {
+    {"http", CONFIG_STRING, AT(http), "", .value = "HOST:PORT",
+     .help = "HTTP address of the router; empty: the cluster started here last",
+     .check = rpc_check_target},
+    {"last", CONFIG_BOOL, AT(last), "false",
+     .help = "The request that came last, not one by its id"},
+    {"choice", CONFIG_U64, AT(choice), "0", "0", "15",
+     .help = "Which of the answers, where the request asked for several: 1 is the second"},
+    {"json", CONFIG_BOOL, AT(json), "false",
+     .help = "The router's own JSON instead of the timeline"},
+    {"columns", CONFIG_U64, AT(columns), "0", "0", "400",
+     .help = "Width of the output; 0: the terminal's"},
+    {"timeout", CONFIG_DURATION, AT(timeout_us), "5s", "1ms", "10m", .help = "Give up after that"},
+};
+static const struct config_program program = {
+    .name = "baton trace",
+    .summary = "Shows the timeline of one request: queue, prefill, handoff and decode, with its "
+               "workers and attempts.\n"
+               "REQUEST_ID is the client's request_id, or the one that the answer names.",
+    .usage = "[REQUEST_ID]",
+    .settings = settings_table,
+    .setting_count = sizeof settings_table / sizeof *settings_table,
+    .max_positionals = 1,
+};
+
+static void make_path(const char *id, uint32_t choice, struct str *path)
+{
+    str_add(path, id ? "/trace/" : "/trace");
+    for (; id && *id; id++) {
+        bool plain = (*id >= 'a' && *id <= 'z') || (*id >= 'A' && *id <= 'Z') ||
+                     (*id >= '0' && *id <= '9') || strchr("-_.", *id);
+        str_addf(path, plain ? "%c" : "%%%02X", (unsigned char)*id);
+    }
+    if (choice)
+        str_addf(path, "?choice=%u", choice);
+}
+
+static enum status fetch(const struct settings *settings, const char *id, struct str *text,
+                         struct error *err)
+{
+    struct cluster_file file = {0};
+    if (*settings->http)
+        str_copy(file.http, sizeof file.http, settings->http);
+    else
+        TRY(cluster_file_find("--http", &file, err));
+    struct str path;
+    str_init(&path, MAX_TARGET_BYTES);
+    make_path(id, settings->choice, &path);
+    enum status status = path.truncated
+                             ? error_set(err, STATUS_NOT_FOUND, "no request has so long an id")
+                             : http_get(file.http, path.data, settings->timeout_us, text, err);
+    if (status == STATUS_NOT_FOUND && id)
+        error_set(err, status,
+                  "the router at %s knows no request %.140s: it keeps the newest ones "
+                  "(trace-requests), since it started",
+                  file.http, id);
+    else if (status == STATUS_NOT_FOUND)
+        error_set(err, status, "the router at %s has had no request yet", file.http);
+    str_deinit(&path);
+    return status;
+}
+
+static enum status show(const struct settings *settings, const char *id, struct error *err)
+{
+    struct str text, out;
+    str_init(&text, MAX_OUTPUT_BYTES);
+    str_init(&out, MAX_OUTPUT_BYTES);
+    struct trace_view *view = malloc(sizeof *view);
+    enum status status =
+        view ? fetch(settings, id, &text, err) : error_set(err, STATUS_LIMIT, "out of memory");
+    if (status == STATUS_OK && !settings->json)
+        status = trace_view_parse(text.data, text.length, view, err);
+    if (status == STATUS_OK && !settings->json)
+        trace_view_print(view, settings->columns ? settings->columns : terminal_columns(),
+                         terminal_color(), &out);
+    if (status == STATUS_OK)
+        fputs(settings->json ? text.data : out.data, stdout);
+    free(view);
+    str_deinit(&out);
+    str_deinit(&text);
+    return status;
+}
+
+int cmd_trace(int argc, char **argv)
+{
+    struct settings settings;
+    struct config_result result;
+    config_load_or_exit(&program, argc, argv, &settings, &result);
+    const char *id = result.positional_count ? result.positionals[0] : NULL;
+    struct error err;
+    if ((id != NULL) == settings.last) {
+        fprintf(stderr, "baton trace: give either REQUEST_ID or --last\n");
+        return 2;
+    }
+    if (show(&settings, id, &err) == STATUS_OK)
+        return 0;
+    fprintf(stderr, "baton trace: %s\n", err.text);
+    return 1;
+}

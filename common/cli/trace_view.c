@@ -1,0 +1,308 @@
+#include "common/cli/trace_view.h"
+
+#include "common/cli/terminal.h"
+#include "common/json/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_TRACE_BYTES (1u << 20)
+#define MAX_MS          1e15
+#define FIXED_COLUMNS   48 /* label, worker, two times and the edges */
+#define NOTE_COLUMNS    11 /* of those, where notes may stand: behind the first time */
+
+/* --- reading --- */
+
+static enum status read_text(const struct json_value *object, const char *key, char *target,
+                             size_t size, struct error *err)
+{
+    const char *text;
+    if (!json_find(object, key))
+        return STATUS_OK;
+    TRY(json_get_string(object, key, &text, NULL, err));
+    terminal_word(text, target, size);
+    return STATUS_OK;
+}
+
+/* -1 where it is not. */
+static enum status read_ms(const struct json_value *object, const char *key, double *ms,
+                           struct error *err)
+{
+    *ms = -1;
+    return json_find(object, key) ? json_get_double(object, key, 0, MAX_MS, ms, err) : STATUS_OK;
+}
+
+static enum status read_count(const struct json_value *object, const char *key, int64_t *count,
+                              struct error *err)
+{
+    *count = 0;
+    return json_find(object, key) ? json_get_i64(object, key, 0, INT64_MAX, count, err) : STATUS_OK;
+}
+
+/* One more line; NULL: it starts or ends where nothing was told, or there is no room. */
+static struct trace_bar *add_bar(struct trace_view *view, const char *label, const char *worker,
+                                 double begin_ms, double end_ms)
+{
+    if (begin_ms < 0 || end_ms < 0 || view->bar_count == TRACE_VIEW_MAX_BARS)
+        return NULL;
+    struct trace_bar *bar = &view->bars[view->bar_count++];
+    *bar =
+        (struct trace_bar){.begin_ms = begin_ms, .end_ms = fmax(begin_ms, end_ms), .fill = *label};
+    str_copy(bar->label, sizeof bar->label, label);
+    str_copy(bar->worker, sizeof bar->worker, worker);
+    return bar;
+}
+
+static enum status read_chunks(struct trace_view *view, const struct json_value *prefill,
+                               double begin_ms, struct error *err)
+{
+    const struct json_value *ends = json_find(prefill, "chunk_end_ms");
+    int64_t chunks;
+    TRY(read_count(prefill, "chunks", &chunks, err));
+    size_t kept = json_count(ends);
+    for (size_t i = 0; i < kept && kept > 1; i++) {
+        double end_ms;
+        char label[24];
+        TRY(json_as_double(json_at(ends, i), 0, MAX_MS, &end_ms, err));
+        snprintf(label, sizeof label, "  chunk %" PRId64, i + 1 == kept ? chunks : (int64_t)i + 1);
+        struct trace_bar *bar = add_bar(view, label, "", begin_ms, end_ms);
+        if (bar)
+            bar->fill = 'p';
+        begin_ms = end_ms;
+    }
+    return STATUS_OK;
+}
+
+/* `until_ms`: its first token, or the end, or now. */
+static enum status read_prefill(struct trace_view *view, const struct json_value *attempt,
+                                double until_ms, struct error *err)
+{
+    const struct json_value *prefill = json_find(attempt, "prefill");
+    char worker[64] = "";
+    double sent_ms, begin_ms, end_ms;
+    int64_t cached;
+    TRY(read_text(prefill, "worker", worker, sizeof worker, err));
+    TRY(read_ms(prefill, "sent_ms", &sent_ms, err));
+    TRY(read_ms(prefill, "begin_ms", &begin_ms, err));
+    TRY(read_ms(prefill, "end_ms", &end_ms, err));
+    TRY(read_count(prefill, "cached_tokens", &cached, err));
+    if (begin_ms < 0) { /* the worker told nothing: what is seen from the router */
+        add_bar(view, "prefill", worker, sent_ms, until_ms);
+        return STATUS_OK;
+    }
+    add_bar(view, "wait for KV", worker, sent_ms, begin_ms);
+    struct trace_bar *bar = add_bar(view, "prefill", worker, begin_ms, end_ms);
+    if (bar && cached)
+        snprintf(bar->note, sizeof bar->note, "%" PRId64 " tokens cached", cached);
+    return read_chunks(view, prefill, begin_ms, err);
+}
+
+static enum status read_handoff(struct trace_view *view, const struct json_value *attempt,
+                                const char *worker, struct error *err)
+{
+    const struct json_value *handoff = json_find(attempt, "handoff");
+    double sent_ms, begin_ms, end_ms;
+    int64_t bytes, early;
+    char lane[24] = "";
+    TRY(read_ms(handoff, "sent_ms", &sent_ms, err));
+    TRY(read_ms(handoff, "begin_ms", &begin_ms, err));
+    TRY(read_ms(handoff, "end_ms", &end_ms, err));
+    TRY(read_count(handoff, "bytes", &bytes, err));
+    TRY(read_count(handoff, "bytes_before_complete", &early, err));
+    TRY(read_text(handoff, "lane", lane, sizeof lane, err));
+    struct trace_bar *bar =
+        add_bar(view, "handoff", worker, begin_ms < 0 ? sent_ms : begin_ms, end_ms);
+    if (bar)
+        snprintf(bar->note, sizeof bar->note, "%.1f KiB over %s, %.0f%% during prefill",
+                 (double)bytes / 1024, *lane ? lane : "-",
+                 bytes ? 100 * (double)early / (double)bytes : 0);
+    return STATUS_OK;
+}
+
+static enum status read_attempt(struct trace_view *view, const struct json_value *attempt,
+                                double last_ms, struct error *err)
+{
+    char prefill[64] = "", decode[64] = "", why[48] = "";
+    double placed_ms, first_ms, decode_ms, ended_ms;
+    int64_t number;
+    TRY(read_text(attempt, "prefill_worker", prefill, sizeof prefill, err));
+    TRY(read_text(attempt, "decode_worker", decode, sizeof decode, err));
+    TRY(read_text(attempt, "why", why, sizeof why, err));
+    TRY(read_ms(attempt, "placed_ms", &placed_ms, err));
+    TRY(read_ms(attempt, "first_token_ms", &first_ms, err));
+    TRY(read_ms(attempt, "first_decode_token_ms", &decode_ms, err));
+    TRY(read_ms(attempt, "ended_ms", &ended_ms, err));
+    TRY(read_count(attempt, "number", &number, err));
+    if (view->attempts > 1) {
+        char label[24];
+        snprintf(label, sizeof label, "attempt %" PRId64, number);
+        struct trace_bar *bar = add_bar(view, label, "", placed_ms, placed_ms);
+        if (bar) {
+            bar->end_ms = -1;
+            snprintf(bar->note, sizeof bar->note, "%s -> %s, ended: %s", *prefill ? prefill : "-",
+                     *decode ? decode : "-", *why ? why : "not yet");
+        }
+    }
+    if (json_find(attempt, "prefill"))
+        TRY(read_prefill(view, attempt,
+                         first_ms < 0 ? fmin(last_ms, ended_ms < 0 ? last_ms : ended_ms) : first_ms,
+                         err));
+    if (json_find(attempt, "handoff"))
+        TRY(read_handoff(view, attempt, decode, err));
+    double end_ms = ended_ms < 0 || ended_ms > last_ms ? last_ms : ended_ms;
+    add_bar(view, "decode", decode, decode_ms < 0 ? -1 : fmin(first_ms, decode_ms), end_ms);
+    return STATUS_OK;
+}
+
+static enum status read_times(struct trace_view *view, const struct json_value *root,
+                              struct error *err)
+{
+    double dispatched_ms, last_ms;
+    TRY(read_ms(root, "dispatched_ms", &dispatched_ms, err));
+    TRY(read_ms(root, "first_token_ms", &view->ttft_ms, err));
+    TRY(read_ms(root, "second_token_ms", &view->second_ms, err));
+    TRY(read_ms(root, "last_token_ms", &last_ms, err));
+    TRY(read_ms(root, "tpot_ms", &view->tpot_ms, err));
+    TRY(read_ms(root, "longest_gap_ms", &view->longest_gap_ms, err));
+    TRY(read_count(root, "longest_gap_token", &view->longest_gap_token, err));
+    TRY(read_ms(root, "ended_ms", &view->total_ms, err));
+    double age_ms, end_ms = view->total_ms;
+    TRY(read_ms(root, "age_ms", &age_ms, err));
+    if (end_ms < 0)
+        end_ms = age_ms;
+    add_bar(view, "queue", "router", 0, dispatched_ms < 0 ? end_ms : dispatched_ms);
+    const struct json_value *attempts;
+    TRY(json_get_array(root, "attempts", &attempts, err));
+    for (size_t i = 0; i < json_count(attempts); i++)
+        TRY(read_attempt(view, json_at(attempts, i),
+                         last_ms < 0 || view->total_ms < 0 ? end_ms : last_ms, err));
+    return STATUS_OK;
+}
+
+static enum status read_root(struct trace_view *view, const struct json_value *root,
+                             struct error *err)
+{
+    double arrived_ms;
+    TRY(read_text(root, "id", view->id, sizeof view->id, err));
+    TRY(read_text(root, "model", view->model, sizeof view->model, err));
+    TRY(read_text(root, "tenant", view->tenant, sizeof view->tenant, err));
+    TRY(read_text(root, "key", view->key, sizeof view->key, err));
+    TRY(read_text(root, "peer", view->peer, sizeof view->peer, err));
+    TRY(read_text(root, "status", view->status, sizeof view->status, err));
+    TRY(read_text(root, "finish", view->finish, sizeof view->finish, err));
+    TRY(json_get_double(root, "arrived_unix_ms", 0, MAX_MS, &arrived_ms, err));
+    view->arrived_unix_ms = (int64_t)arrived_ms;
+    TRY(read_count(root, "prompt_tokens", &view->prompt_tokens, err));
+    TRY(read_count(root, "tokens", &view->tokens, err));
+    TRY(read_count(root, "attempt_count", &view->attempts, err));
+    TRY(read_count(root, "prefills", &view->prefills, err));
+    TRY(read_count(root, "choice", &view->choice, err));
+    return read_times(view, root, err);
+}
+
+enum status trace_view_parse(const char *text, size_t length, struct trace_view *view,
+                             struct error *err)
+{
+    struct json *json;
+    const struct json_limits limits = {.max_bytes = MAX_TRACE_BYTES, .max_depth = 8};
+    TRY(json_parse(text, length, limits, &json, err));
+    *view = (struct trace_view){0};
+    enum status status = read_root(view, json_root(json), err);
+    json_destroy(json);
+    return status;
+}
+
+/* --- showing --- */
+
+static void print_head(const struct trace_view *view, struct str *out)
+{
+    char stamp[32];
+    time_t seconds = (time_t)(view->arrived_unix_ms / 1000);
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &utc);
+    str_addf(out, "request %s", view->id);
+    if (view->choice)
+        str_addf(out, ", choice %" PRId64, view->choice);
+    str_add(out, "\n");
+    str_addf(out, "  %s%s%s   %" PRId64 " + %" PRId64 " tokens", view->status,
+             *view->finish ? ", " : "", view->finish, view->prompt_tokens, view->tokens);
+    str_addf(out, "   model %s\n  arrived %s.%03" PRId64 " UTC", *view->model ? view->model : "-",
+             stamp, view->arrived_unix_ms % 1000);
+    if (*view->peer)
+        str_addf(out, "   from %s", view->peer);
+    if (*view->key)
+        str_addf(out, "\n  key %s of tenant %s", view->key, view->tenant);
+    str_add(out, "\n\n");
+}
+
+static const char *color_of(char fill)
+{
+    switch (fill) {
+    case 'q': return "33";
+    case 'w': return "33";
+    case 'p': return "34";
+    case 'h': return "35";
+    case 'd': return "32";
+    default: return "0";
+    }
+}
+
+static void print_bar(const struct trace_bar *bar, double scale_ms, unsigned width, bool color,
+                      struct str *out)
+{
+    str_addf(out, "%-12.12s %-12.12s ", bar->label, bar->worker);
+    if (bar->end_ms < bar->begin_ms) {
+        str_addf(out, "%9.2f  %.*s\n", bar->begin_ms, (int)width + NOTE_COLUMNS, bar->note);
+        return;
+    }
+    unsigned begin = (unsigned)(bar->begin_ms / scale_ms * width),
+             end = (unsigned)ceil(bar->end_ms / scale_ms * width);
+    begin = begin < width ? begin : width - 1;
+    end = end <= begin ? begin + 1 : end > width ? width : end;
+    str_addf(out, "%9.2f %9.2f |%*s", bar->begin_ms, bar->end_ms - bar->begin_ms, (int)begin, "");
+    if (color)
+        str_addf(out, "\033[%sm", color_of(bar->fill));
+    for (unsigned i = begin; i < end; i++)
+        str_add(out, bar->fill == 'q' || bar->fill == 'w' ? "." : "#");
+    str_addf(out, "%s%*s|\n", color ? "\033[0m" : "", (int)(width - end), "");
+    if (*bar->note)
+        str_addf(out, "%37s%.*s\n", "", (int)width + NOTE_COLUMNS, bar->note);
+}
+
+static void print_figures(const struct trace_view *view, struct str *out)
+{
+    if (view->ttft_ms >= 0)
+        str_addf(out, "\nTTFT %.2f ms", view->ttft_ms);
+    if (view->second_ms >= 0)
+        str_addf(out, "   token 1 to 2 %.2f ms", view->second_ms - view->ttft_ms);
+    if (view->tpot_ms >= 0)
+        str_addf(out, "   TPOT %.2f ms", view->tpot_ms);
+    if (view->longest_gap_ms >= 0)
+        str_addf(out, "\nlongest gap %.2f ms, before token %" PRId64, view->longest_gap_ms,
+                 view->longest_gap_token);
+    if (view->total_ms >= 0)
+        str_addf(out, "%stotal %.2f ms", view->longest_gap_ms >= 0 ? "   " : "\n", view->total_ms);
+    str_add(out, "\n");
+}
+
+void trace_view_print(const struct trace_view *view, unsigned columns, bool color, struct str *out)
+{
+    columns = columns < TRACE_VIEW_MIN_COLUMNS   ? TRACE_VIEW_MIN_COLUMNS
+              : columns > TRACE_VIEW_MAX_COLUMNS ? TRACE_VIEW_MAX_COLUMNS
+                                                 : columns;
+    double scale_ms = view->total_ms;
+    for (size_t i = 0; i < view->bar_count; i++)
+        scale_ms = fmax(scale_ms, view->bars[i].end_ms);
+    scale_ms = fmax(scale_ms, 0.001);
+    print_head(view, out);
+    unsigned width = columns - FIXED_COLUMNS;
+    str_addf(out, "%-12s %-12s %9s %9s  0%*.0f ms\n", "", "", "BEGIN MS", "TOOK MS", (int)width - 4,
+             scale_ms);
+    for (size_t i = 0; i < view->bar_count; i++)
+        print_bar(&view->bars[i], scale_ms, width, color, out);
+    print_figures(view, out);
+}

@@ -1,0 +1,37 @@
+/* The three settings of a listener that speaks TLS: certificate, its key, and the CA whose certificates its clients must show. Router and workers have them for
+ * each kind of listener. */
+#ifndef BATON_CRYPTO_TLS_SETTINGS_H
+#define BATON_CRYPTO_TLS_SETTINGS_H
+
+#include "common/crypto/certificates.h"
+
+struct tls_settings {
+    char cert[1024], key[1024], client_ca[1024]; /* "": not given */
+};
+
+/* Their rows of a program's table of settings. `field`: the struct above in that of the program, `owner`; `prefix`: "tls"; `whom`: "clients". */
+#define TLS_SETTINGS_ROWS(owner, field, prefix, whom)                                              \
+    {.name = prefix "-cert",                                                                       \
+     .type = CONFIG_STRING,                                                                        \
+     CONFIG_AT(owner, field.cert),                                                                 \
+     .default_text = "",                                                                           \
+     .value = "FILE",                                                                              \
+     .help = "Certificate (PEM, leaf first) for " whom ": they are served over TLS 1.2 or 1.3 "    \
+             "only; read again when it changes, as all of these files"},                           \
+        {.name = prefix "-key",                                                                    \
+         .type = CONFIG_STRING,                                                                    \
+         CONFIG_AT(owner, field.key),                                                              \
+         .default_text = "",                                                                       \
+         .value = "FILE",                                                                          \
+         .help = "Its private key (PEM, without a password)"},                                     \
+    {                                                                                              \
+        .name = prefix "-client-ca", .type = CONFIG_STRING, CONFIG_AT(owner, field.client_ca),     \
+        .default_text = "", .value = "FILE",                                                       \
+        .help = "They must show a certificate that one of these CAs (PEM) has signed"              \
+    }
+
+/* `name`: the prefix above. Nothing given: *certificates is NULL. STATUS_INVALID: a part is missing; else as certificates_open. */
+enum status tls_settings_open(const struct tls_settings *settings, const char *name,
+                              struct certificates **certificates, struct error *err) WARN_UNUSED;
+
+#endif

@@ -1,0 +1,27 @@
+/* Sends the spans of requests that have ended to a collector of OpenTelemetry, by POST to http://HOST:PORT/v1/traces (OTLP, JSON).
+ *
+ * Never waits: traces go through a bounded queue to a thread of its own, which sends up to OTLP_MAX_BATCH at once. Where the collector is slow or
+ * away they are dropped, and counted; there is no second try. The dispatch thread gives, one thread closes. */
+#ifndef BATON_ROUTER_OTLP_H
+#define BATON_ROUTER_OTLP_H
+
+#include "common/base/status.h"
+#include "common/observe/metrics.h"
+#include "router/request_trace.h"
+
+#define OTLP_MAX_WAITING    2048
+#define OTLP_MAX_BATCH      64
+#define OTLP_MAX_POST_BYTES (4u << 20)
+#define OTLP_TIMEOUT_US     5000000u
+
+struct otlp;
+
+/* `endpoint`: "host:port". */
+enum status otlp_start(const char *endpoint, struct counter *dropped, struct otlp **otlp,
+                       struct error *err) WARN_UNUSED;
+/* Sends what waits, in one more post at most. NULL is fine. */
+void otlp_stop(struct otlp *otlp);
+
+void otlp_ended(struct otlp *otlp, const struct request_trace *trace);
+
+#endif

@@ -1,0 +1,197 @@
+"""API keys at the HTTP door: who may ask, how much, what a refusal looks like to OpenAI's clients, and whose cached prompts are hit."""
+import random
+import socket
+
+import openai
+import pytest
+from client import request
+from front import Front
+from harness import wait_until
+from keys import Keyed, new_key
+
+MODEL = "tiny-shakespeare"
+SHORT = dict(max_tokens=4, temperature=0, ignore_eos=True)
+PROMPT = list(range(10, 60))
+
+
+@pytest.fixture
+def doors(tmp_path, start_cluster):
+    """make({"a": {flags}, ...}): a cluster that knows these keys, and the door of each; .cluster and .key are theirs."""
+    def make(keys):
+        made = {name: new_key(name, **flags) for name, flags in keys.items()}
+        path = tmp_path / "keys"
+        path.write_text("".join(line + "\n" for _, line in made.values()))
+        cluster = start_cluster(flags=["--api-keys", path, "--log-level", "debug"])
+        fronts = []
+        for key, _ in made.values():
+            fronts.append(Front(cluster, key))
+            fronts[-1].cluster, fronts[-1].key = cluster, key
+        return fronts
+    return make
+
+
+def package(door, key=None):
+    return openai.OpenAI(base_url=f"http://{door.address}/v1", api_key=key or door.key, max_retries=0)
+
+
+def test_what_needs_a_key(doors):
+    ours, = doors({"ours": {}})
+    nobody, wrong = Front(ours.cluster), Front(ours.cluster, "a-secret-of-somebody")
+    posts = {"/v1/completions": {"prompt": "To be", **SHORT}, "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
+             "/tokenize": {"prompt": "x"}, "/detokenize": {"tokens": [1]}}
+    gets = ["/v1/models", f"/v1/models/{MODEL}", "/metrics"]
+    for path in [*posts, *gets]:
+        for door in (nobody, wrong):
+            reply = door.ask(path, posts.get(path), {"x-request-id": "mine"})
+            assert reply.error == (401, "invalid_api_key", None) and reply.json["error"]["type"] == "authentication_error", path
+            assert reply.headers["www-authenticate"] == "Bearer" and reply.headers["x-should-retry"] == "false" and reply.headers["x-request-id"] == "mine"
+        assert ours.ask(path, posts.get(path)).status == 200, path
+    for path in ("/health", "/ready", "/live", "/version"):
+        assert nobody.ask(path).status == 200, path
+    for bad in ({"authorization": ours.key}, {"authorization": "Basic " + ours.key}, {"authorization": "Bearer " + ours.key[:-1]}, {"authorization": "Bearer " + "x" * 4000}):
+        assert nobody.ask("/v1/models", headers=bad).status == 401, bad
+    assert nobody.ask("/v1/models", headers={"authorization": "bearer  " + ours.key}).status == 200
+    with pytest.raises(openai.AuthenticationError) as caught:
+        package(ours, "wrong").models.list()
+    assert caught.value.code == "invalid_api_key"
+    log = ours.cluster.logs(limit=10 ** 7)
+    assert ours.key not in log and "a-secret-of-somebody" not in log
+
+
+def test_who_has_no_key_sends_no_body(doors):
+    """A body that is asked for by 100-continue is not asked for, and one of any length is not kept."""
+    ours, = doors({"ours": {}})
+    host, port = ours.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(64).startswith(b"HTTP/1.1 401 ")
+
+
+def test_requests_of_a_minute(doors):
+    few, many = doors({"few": {"requests_per_minute": 3}, "many": {}})
+    assert few.complete("To be", **SHORT).status == 200 and few.ask("/v1/models").status == 200
+    assert few.ask("/v1/completions", b"no JSON").status == 400
+    reply = few.complete("To be", **SHORT)
+    assert reply.error == (429, "rate_limited", None) and reply.json["error"]["type"] == "rate_limit_error" and "3 requests a minute" in reply.json["error"]["message"]
+    seconds = int(reply.headers["retry-after"])
+    assert 1 <= seconds <= 20 and reply.headers["retry-after-ms"] == str(seconds * 1000) and reply.headers["x-should-retry"] == "true" and reply.headers["x-request-id"]
+    with pytest.raises(openai.RateLimitError):
+        package(few).completions.create(model=MODEL, prompt="To be")
+    assert many.complete("To be", **SHORT).status == 200
+    assert few.ask("/health").status == 200
+
+
+def test_tokens_of_a_minute(doors):
+    """Reserved are all prompts, and max_tokens of all their answers; what was not used is given back at the end."""
+    ours, = doors({"ours": {"tokens_per_minute": 300}})
+    for body in (dict(prompt=PROMPT, max_tokens=251), dict(prompt=PROMPT, max_tokens=126, n=2), dict(prompt=[PROMPT, PROMPT], max_tokens=101)):
+        reply = ours.ask("/v1/completions", body)
+        assert reply.error[:2] == (429, "quota") and "300 tokens a minute" in reply.json["error"]["message"], body
+        assert "retry-after" not in reply.headers and reply.headers["x-should-retry"] == "false"
+    stop = ours.ask("/v1/completions", {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "ignore_eos": True, "logprobs": 0, "return_token_ids": True}).json
+    first = ours.ask("/tokenize", {"prompt": stop["choices"][0]["logprobs"]["tokens"][0], "add_special_tokens": False}).json["tokens"]
+    assert len(first) == 1
+    # 53 are used. Two prompts with 60 each reserve 220; of these 102 are used, since each answer ends at its first token: so two with 20 each still fit.
+    for most in (60, 20):
+        reply = ours.ask("/v1/completions", {"prompt": [PROMPT, PROMPT], "max_tokens": most, "temperature": 0, "stop_token_ids": first})
+        assert reply.status == 200 and reply.json["usage"]["completion_tokens"] == 2, reply.body
+    reply = ours.ask("/v1/completions", {"prompt": PROMPT, "max_tokens": 200})
+    assert reply.error[:2] == (429, "rate_limited") and 1 <= int(reply.headers["retry-after"]) <= 60
+
+
+def test_requests_at_once(doors):
+    """Two streams take both places, until one of their clients leaves; by gRPC the key has the same two."""
+    ours, other = doors({"ours": {"running": 2}, "other": {}})
+    streams = []
+    for _ in range(2):
+        streams.append(package(ours).completions.create(model=MODEL, prompt="To be", max_tokens=400, temperature=1, stream=True, extra_body={"ignore_eos": True}))
+        next(iter(streams[-1]))
+    reply = ours.complete("To be", **SHORT)
+    assert reply.error[:2] == (429, "rate_limited") and "2 requests running at once" in reply.json["error"]["message"] and reply.headers["retry-after"] == "1"
+    by_grpc = Keyed(ours.cluster.grpc, ours.key)
+    with pytest.raises(Exception, match="2 requests running at once"):
+        list(by_grpc.start("To be"))
+    by_grpc.close()
+    assert other.complete("To be", **SHORT).status == 200
+    streams[0].close()
+    wait_until("its place is free", lambda: ours.complete("To be", **SHORT).status == 200, 20)
+    streams[1].close()
+
+
+def test_one_after_the_other_is_never_more_than_one(doors):
+    """The end gives the place back before its client can know of it, whatever the end is."""
+    ours, = doors({"ours": {"running": 1}})
+    bodies = [({"prompt": "To be", **SHORT}, 200), ({"prompt": ["To be", "or not"], "n": 2, "seed": 1, "max_tokens": 4}, 200), (b"no JSON", 400), ({"prompt": "x", "model": "none"}, 404),
+              ({"prompt": PROMPT, "max_tokens": 10 ** 6}, 400), ({"prompt": "To be", "stream": True, **SHORT}, 200), (b"x" * (10 << 20), 413)]
+    for round_ in range(5):
+        for body, status in bodies:
+            reply = ours.ask("/v1/completions", body)
+            assert reply.status == status, (round_, reply.status, reply.body)
+
+
+def test_a_body_that_never_comes_gives_its_place_back(doors):
+    ours, = doors({"ours": {"running": 1}})
+    host, port = ours.address.rsplit(":", 1)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ours.key}\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(64).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"{")
+        assert ours.complete("To be", **SHORT).status == 429
+    wait_until("its place is free", lambda: ours.complete("To be", **SHORT).status == 200, 20)
+
+
+def test_priorities(doors):
+    ours, chosen = doors({"ours": {}, "chosen": {"priorities": "high,normal"}})
+    reply = ours.complete("To be", priority=-1, **SHORT)
+    assert reply.error == (403, "priority_not_allowed", "priority") and reply.json["error"]["type"] == "permission_error"
+    assert ours.complete("To be", priority=1, **SHORT).status == 200
+    assert chosen.complete("To be", priority="high", **SHORT).status == 200
+    with pytest.raises(openai.PermissionDeniedError):
+        package(chosen).completions.create(model=MODEL, prompt="To be", extra_body={"priority": "offline"})
+
+
+def test_a_tenant_hits_its_own_prompts_only(doors):
+    """By both doors: keys of one tenant share what is cached; another tenant's prompt is computed anew, and its answer is the same."""
+    first, second, other = doors({"first": {"tenant": "acme"}, "second": {"tenant": "acme"}, "other": {"tenant": "other"}})
+    prompt = [random.Random(3).randrange(10, 60) for _ in range(256)]
+
+    def ask(door):
+        def hits():
+            return sum(door.cluster.total(name, "baton_prefix_cache_hit_tokens_total") for name in ("prefill-0", "decode-0"))
+        before = hits()
+        reply = door.ask("/v1/completions", {"prompt": prompt, "seed": 4, "temperature": 1, "max_tokens": 12, "ignore_eos": True})
+        assert reply.status == 200, reply.body
+        return reply.json["choices"][0]["text"], hits() - before
+    text, gained = ask(first)
+    assert gained == 0
+    shared, gained = ask(second)
+    assert shared == text and gained > 0
+    apart, gained = ask(other)
+    assert apart == text and gained == 0
+    by_grpc = Keyed(first.cluster.grpc, first.key)
+    before = first.cluster.total("prefill-0", "baton_prefix_cache_hit_tokens_total")
+    assert by_grpc.generate(prompt, seed=4, temperature=1, max_tokens=12, ignore_eos=True).text == text
+    assert first.cluster.total("prefill-0", "baton_prefix_cache_hit_tokens_total") > before
+    by_grpc.close()
+
+
+def test_request_ids(doors):
+    """One that a client sends comes back, on answers and on refusals of every kind, and is in the log; another is made up where it sends none, or none that is one."""
+    ours, = doors({"ours": {}})
+    asked = [("/v1/completions", {"prompt": "To be", **SHORT}, 200), ("/v1/completions", {"prompt": "To be", "stream": True, **SHORT}, 200), ("/v1/completions", b"no JSON", 400),
+             ("/v1/models", None, 200), ("/v1/nothing", None, 404), ("/v1/completions", None, 405), ("/v1/completions", b"x" * (10 << 20), 413), ("/tokenize", {"prompt": "x"}, 200)]
+    for index, (path, body, status) in enumerate(asked):
+        name = f"trace-{index}"
+        reply = ours.ask(path, body, {"x-request-id": name})
+        assert (reply.status, reply.headers["x-request-id"]) == (status, name), path
+        made = {ours.ask(path, body, headers).headers["x-request-id"] for headers in ({}, {"x-request-id": "two words"}, {"x-request-id": "x" * 129})}
+        assert len(made) == 3 and all(len(name) == 32 for name in made), made
+    text = ours.ask("/v1/completions", {"prompt": "To be", "n": 2, **SHORT}, {"x-request-id": "known"})
+    assert text.json["id"] == "cmpl-known"
+    assert "req=known" in ours.cluster.logs(limit=10 ** 7)
+    calls = Keyed(ours.cluster.grpc, ours.key)
+    call = calls.stub.Generate(request("To be", **SHORT), metadata=(*calls.metadata, ("x-request-id", "by-grpc")))
+    list(call)
+    assert dict(call.initial_metadata())["x-request-id"] == "by-grpc"
+    calls.close()

@@ -1,0 +1,149 @@
+/* For tests of TLS: CAs and certificates of a test's own, as files in a folder that goes with it. */
+#ifndef BATON_TESTS_CERTIFICATE_FIXTURE_H
+#define BATON_TESTS_CERTIFICATE_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+#define DAY_S 86400
+
+struct authority {
+    EVP_PKEY *key;
+    X509 *cert;
+};
+
+struct leaf_plan {
+    const struct authority *by;
+    const char *names;    /* "DNS:baton,IP:127.0.0.1" */
+    long from_s, until_s; /* from now; both 0: a day around it */
+};
+
+static inline void add_extension(X509 *cert, X509 *issuer, int kind, const char *value)
+{
+    X509V3_CTX context;
+    X509V3_set_ctx(&context, issuer, cert, NULL, NULL, 0);
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, &context, kind, value);
+    assert_non_null(extension);
+    assert_int_equal(X509_add_ext(cert, extension, -1), 1);
+    X509_EXTENSION_free(extension);
+}
+
+static inline X509 *blank_certificate(EVP_PKEY *key, const char *name, long from_s, long until_s)
+{
+    static long serial = 1;
+    X509 *cert = X509_new();
+    assert_non_null(cert);
+    X509_set_version(cert, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(cert), serial++);
+    X509_gmtime_adj(X509_getm_notBefore(cert), from_s);
+    X509_gmtime_adj(X509_getm_notAfter(cert), until_s);
+    X509_set_pubkey(cert, key);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
+                               (const unsigned char *)name, -1, -1, 0);
+    return cert;
+}
+
+static inline struct authority authority_create(const char *name)
+{
+    struct authority made = {.key = EVP_EC_gen("P-256")};
+    made.cert = blank_certificate(made.key, name, -DAY_S, DAY_S);
+    X509_set_issuer_name(made.cert, X509_get_subject_name(made.cert));
+    add_extension(made.cert, made.cert, NID_basic_constraints, "critical,CA:TRUE");
+    assert_true(X509_sign(made.cert, made.key, EVP_sha256()) > 0);
+    return made;
+}
+
+static inline void authority_destroy(struct authority *authority)
+{
+    EVP_PKEY_free(authority->key);
+    X509_free(authority->cert);
+}
+
+/* A file is replaced as a whole, as whoever renews certificates does it. */
+static inline void replace_file(const char *path, const void *bytes, size_t size)
+{
+    char beside[600];
+    snprintf(beside, sizeof beside, "%s.new", path);
+    FILE *file = fopen(beside, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+    assert_int_equal(rename(beside, path), 0);
+}
+
+static inline void write_pem(const char *path, X509 *cert, EVP_PKEY *key)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    char *bytes;
+    if (cert)
+        PEM_write_bio_X509(bio, cert);
+    if (key)
+        PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL);
+    long size = BIO_get_mem_data(bio, &bytes);
+    replace_file(path, bytes, (size_t)size);
+    BIO_free(bio);
+}
+
+/* A new key, and a certificate for it, to the two files; either may be NULL. */
+static inline void write_leaf(const struct leaf_plan *plan, const char *cert_path,
+                              const char *key_path)
+{
+    bool times = plan->from_s || plan->until_s;
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *cert = blank_certificate(key, "leaf", times ? plan->from_s : -DAY_S,
+                                   times ? plan->until_s : DAY_S);
+    X509_set_issuer_name(cert, X509_get_subject_name(plan->by->cert));
+    add_extension(cert, plan->by->cert, NID_subject_alt_name, plan->names);
+    assert_true(X509_sign(cert, plan->by->key, EVP_sha256()) > 0);
+    if (cert_path)
+        write_pem(cert_path, cert, NULL);
+    if (key_path)
+        write_pem(key_path, NULL, key);
+    X509_free(cert);
+    EVP_PKEY_free(key);
+}
+
+struct folder {
+    char path[64], cert[128], key[128], ca[128], more[128];
+};
+
+static inline void folder_create(struct folder *folder)
+{
+    strcpy(folder->path, "/tmp/baton-tls-XXXXXX");
+    assert_non_null(mkdtemp(folder->path));
+    snprintf(folder->cert, sizeof folder->cert, "%s/cert.pem", folder->path);
+    snprintf(folder->key, sizeof folder->key, "%s/key.pem", folder->path);
+    snprintf(folder->ca, sizeof folder->ca, "%s/ca.pem", folder->path);
+    snprintf(folder->more, sizeof folder->more, "%s/more.pem", folder->path);
+}
+
+static inline void folder_remove(const struct folder *folder)
+{
+    unlink(folder->cert);
+    unlink(folder->key);
+    unlink(folder->ca);
+    unlink(folder->more);
+    rmdir(folder->path);
+}
+
+/* Certificate, key and the CA's own certificate. */
+static inline void folder_fill(const struct folder *folder, const struct leaf_plan *plan)
+{
+    write_leaf(plan, folder->cert, folder->key);
+    write_pem(folder->ca, plan->by->cert, NULL);
+}
+
+#endif

@@ -1,0 +1,308 @@
+/* rpc over TLS: who is let in and who is not, on both sides; and certificates that change under calls. */
+#include "certificate_fixture.h"
+#include "tests/unit/rpc_service.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/crypto/certificates.h"
+
+#include <poll.h>
+
+#define LOOK_US 5000u
+
+struct world {
+    struct authority authority, other;
+    struct folder server_folder, client_folder;
+    struct certificates *server_certificates, *client_certificates;
+    struct rpc_runtime *server_runtime, *client_runtime;
+    struct rpc_server *server;
+    struct rpc_channel *channel;
+    struct probe client;
+};
+
+static struct certificates *open_files(const struct folder *folder, bool with_own, bool with_ca)
+{
+    const struct certificates_config config = {.name = "tls",
+                                               .paths = {with_own ? folder->cert : "",
+                                                         with_own ? folder->key : "",
+                                                         with_ca ? folder->ca : ""},
+                                               .watch_interval_us = LOOK_US};
+    struct certificates *certificates;
+    struct error err;
+    if (certificates_open(&config, &certificates, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return certificates;
+}
+
+static int set_up_world(void **state)
+{
+    struct world *world = calloc(1, sizeof *world);
+    assert_non_null(world);
+    struct error err;
+    world->authority = authority_create("ours");
+    world->other = authority_create("another's");
+    folder_create(&world->server_folder);
+    folder_create(&world->client_folder);
+    const struct leaf_plan server = {.by = &world->authority,
+                                     .names = "DNS:server.baton,DNS:baton,IP:127.0.0.1"};
+    const struct leaf_plan client = {.by = &world->authority, .names = "DNS:baton"};
+    folder_fill(&world->server_folder, &server);
+    folder_fill(&world->client_folder, &client);
+    assert_int_equal(rpc_runtime_create(2, &world->server_runtime, &err), STATUS_OK);
+    assert_int_equal(rpc_runtime_create(2, &world->client_runtime, &err), STATUS_OK);
+    probe_init(&server_probe);
+    probe_init(&world->client);
+    *state = world;
+    return 0;
+}
+
+static int tear_down_world(void **state)
+{
+    struct world *world = *state;
+    if (world->channel)
+        rpc_channel_destroy(world->channel);
+    rpc_server_stop(world->server, 0);
+    assert_int_equal(server_probe.opened, server_probe.closed);
+    rpc_runtime_destroy(world->client_runtime);
+    rpc_runtime_destroy(world->server_runtime);
+    certificates_close(world->client_certificates);
+    certificates_close(world->server_certificates);
+    probe_deinit(&world->client);
+    probe_deinit(&server_probe);
+    folder_remove(&world->server_folder);
+    folder_remove(&world->client_folder);
+    authority_destroy(&world->authority);
+    authority_destroy(&world->other);
+    free(world);
+    return 0;
+}
+
+static void serve(struct world *world, bool of_clients, const char *peer_name)
+{
+    methods[CHAT].client_streams = true;
+    world->server_certificates = open_files(&world->server_folder, true, of_clients);
+    const struct rpc_server_config config = {.listen = "127.0.0.1:0",
+                                             .tls = {world->server_certificates, peer_name},
+                                             .max_message_bytes = MESSAGE_LIMIT,
+                                             .max_queued_bytes = QUEUE_LIMIT,
+                                             .max_calls = 64,
+                                             .methods = methods,
+                                             .method_count = METHOD_COUNT};
+    struct error err;
+    if (rpc_server_start(world->server_runtime, &config, &world->server, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+}
+
+/* `certificates` NULL: in the clear. */
+static void dial(struct world *world, struct certificates *certificates, const char *peer_name)
+{
+    const struct rpc_channel_config config = {.target = rpc_server_address(world->server),
+                                              .tls = {certificates, peer_name},
+                                              .max_message_bytes = MESSAGE_LIMIT,
+                                              .max_queued_bytes = QUEUE_LIMIT};
+    struct error err;
+    if (world->channel)
+        rpc_channel_destroy(world->channel);
+    world->client_certificates = certificates;
+    assert_int_equal(rpc_channel_create(world->client_runtime, &config, &world->channel, &err),
+                     STATUS_OK);
+}
+
+static void echo(struct world *world, enum rpc_code code)
+{
+    probe_deinit(&world->client);
+    probe_init(&world->client);
+    probe_unary(&world->client, world->channel, "/test.Test/Echo", "hello", 5);
+    if (world->client.end.code != code)
+        fail_msg("%s (%s)", rpc_code_name(world->client.end.code), world->client.sentence);
+    if (code == RPC_OK)
+        assert_string_equal(world->client.last, "hello");
+}
+
+/* The server's last call, with a reference. */
+static struct rpc_call *server_call(void)
+{
+    pthread_mutex_lock(&server_probe.lock);
+    struct rpc_call *call = server_probe.call;
+    rpc_call_ref(call);
+    pthread_mutex_unlock(&server_probe.lock);
+    return call;
+}
+
+static void test_a_server_with_a_certificate(void **state)
+{
+    struct world *world = *state;
+    serve(world, false, NULL);
+    dial(world, open_files(&world->client_folder, false, true),
+         NULL); /* by the dialled 127.0.0.1 */
+    echo(world, RPC_OK);
+    struct rpc_call *call = server_call();
+    assert_true(!strncmp(rpc_call_peer(call), "ipv4:127.0.0.1:", 15));
+    rpc_call_unref(call);
+}
+
+static void test_names_of_servers(void **state)
+{
+    struct world *world = *state;
+    serve(world, false, NULL);
+    struct certificates *certificates = open_files(&world->client_folder, false, true);
+    dial(world, certificates, "server.baton");
+    echo(world, RPC_OK);
+    dial(world, certificates, "another.baton");
+    echo(world, RPC_UNAVAILABLE);
+}
+
+static void test_another_ca_and_no_tls_at_all(void **state)
+{
+    struct world *world = *state;
+    serve(world, false, NULL);
+    dial(world, NULL, NULL);
+    echo(world, RPC_UNAVAILABLE);
+    write_pem(world->client_folder.ca, world->other.cert, NULL);
+    dial(world, open_files(&world->client_folder, false, true), NULL);
+    echo(world, RPC_UNAVAILABLE);
+    assert_int_equal(server_probe.opened, 0);
+}
+
+static void test_clients_show_certificates(void **state)
+{
+    struct world *world = *state;
+    serve(world, true, NULL);
+    dial(world, open_files(&world->client_folder, true, true), NULL);
+    echo(world, RPC_OK);
+}
+
+static void test_a_client_without_a_certificate(void **state)
+{
+    struct world *world = *state;
+    serve(world, true, NULL);
+    dial(world, open_files(&world->client_folder, false, true), NULL);
+    echo(world, RPC_UNAVAILABLE);
+    assert_int_equal(server_probe.opened, 0);
+}
+
+static void test_a_client_with_anothers_certificate(void **state)
+{
+    struct world *world = *state;
+    serve(world, true, NULL);
+    write_leaf(&(struct leaf_plan){.by = &world->other, .names = "DNS:baton"},
+               world->client_folder.cert, world->client_folder.key);
+    dial(world, open_files(&world->client_folder, true, true), NULL);
+    echo(world, RPC_UNAVAILABLE);
+    assert_int_equal(server_probe.opened, 0);
+}
+
+static void test_names_of_clients(void **state)
+{
+    struct world *world = *state;
+    serve(world, true, "BATON"); /* names of DNS have no case */
+    dial(world, open_files(&world->client_folder, true, true), "baton");
+    echo(world, RPC_OK);
+}
+
+static void test_a_client_of_another_name(void **state)
+{
+    struct world *world = *state;
+    serve(world, true, "baton");
+    write_leaf(&(struct leaf_plan){.by = &world->authority, .names = "DNS:baton.example"},
+               world->client_folder.cert, world->client_folder.key);
+    dial(world, open_files(&world->client_folder, true, true), NULL);
+    echo(world, RPC_UNAUTHENTICATED);
+    assert_string_equal(world->client.reason, "wrong_peer");
+    assert_int_equal(server_probe.opened, 0);
+}
+
+static void wait_version(const struct certificates *certificates, uint64_t version)
+{
+    uint64_t end_us = clock_now_us() + 20000000;
+    while (certificates_version(certificates) != version) {
+        assert_true(clock_now_us() < end_us);
+        poll(NULL, 0, 1);
+    }
+}
+
+/* Both sides change their CA and certificate while a stream runs: it goes on, and what is dialled anew is met with the new ones. */
+static void test_certificates_change_under_calls(void **state)
+{
+    struct world *world = *state;
+    serve(world, true, NULL);
+    dial(world, open_files(&world->client_folder, true, true), "baton");
+    struct probe held;
+    probe_init(&held);
+    struct rpc_call *running = probe_start(&held, world->channel, "/test.Test/Hold", 0);
+    assert_int_equal(rpc_call_send(running, "x", 1), STATUS_OK);
+    probe_wait(&server_probe, &server_probe.messages, 1);
+    struct rpc_call *serving = server_call();
+
+    const struct leaf_plan plan = {.by = &world->other, .names = "DNS:baton"};
+    folder_fill(&world->server_folder, &plan);
+    wait_version(world->server_certificates, 2);
+    folder_fill(&world->client_folder, &plan);
+    wait_version(world->client_certificates, 2);
+    echo(world, RPC_OK); /* a new connection */
+    assert_int_equal(rpc_call_send(serving, "late", 4), STATUS_OK);
+    rpc_call_finish(serving, RPC_OK, NULL, NULL);
+    probe_wait(&held, &held.closed, 1);
+    assert_int_equal(held.end.code, RPC_OK);
+    assert_int_equal(held.messages, 1);
+    rpc_call_unref(serving);
+    rpc_call_unref(running);
+    probe_deinit(&held);
+
+    struct folder old;
+    folder_create(&old);
+    folder_fill(&old, &(struct leaf_plan){.by = &world->authority, .names = "DNS:baton"});
+    struct certificates *current = world->client_certificates,
+                        *before = open_files(&old, true, true);
+    dial(world, before, "baton");
+    echo(world, RPC_UNAVAILABLE); /* the CA of before is none any more */
+    rpc_channel_destroy(world->channel);
+    world->channel = NULL;
+    certificates_close(before);
+    folder_remove(&old);
+    dial(world, current, "baton");
+    echo(world, RPC_OK);
+}
+
+static void test_many_connections_while_certificates_change(void **state)
+{
+    struct world *world = *state;
+    enum { ROUNDS = 30 };
+    serve(world, true, "baton");
+    dial(world, open_files(&world->client_folder, true, true), "baton");
+    const struct leaf_plan plan = {.by = &world->authority, .names = "DNS:baton"};
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i % 3 == 0)
+            write_leaf(&plan, world->server_folder.cert, world->server_folder.key);
+        if (i % 3 == 1)
+            write_leaf(&plan, world->client_folder.cert, world->client_folder.key);
+        dial(world, world->client_certificates, "baton");
+        echo(world, RPC_OK);
+    }
+    /* All of them within a few looks of the watch: the last ones come through, too. */
+    uint64_t server = certificates_version(world->server_certificates);
+    write_leaf(&plan, world->server_folder.cert, world->server_folder.key);
+    uint64_t end_us = clock_now_us() + 20000000;
+    while (certificates_version(world->server_certificates) == server)
+        assert_true(clock_now_us() < end_us && poll(NULL, 0, 1) == 0);
+    echo(world, RPC_OK);
+}
+
+int main(void)
+{
+    log_init("test", LOG_ERROR + 1);
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up_world, tear_down_world)
+    const struct CMUnitTest tests[] = {
+        CASE(test_a_server_with_a_certificate),
+        CASE(test_names_of_servers),
+        CASE(test_another_ca_and_no_tls_at_all),
+        CASE(test_clients_show_certificates),
+        CASE(test_a_client_without_a_certificate),
+        CASE(test_a_client_with_anothers_certificate),
+        CASE(test_names_of_clients),
+        CASE(test_a_client_of_another_name),
+        CASE(test_certificates_change_under_calls),
+        CASE(test_many_connections_while_certificates_change),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -7,6 +7,7 @@
 #include "proto/proto_unpack.h"
 #include "router/prompt_tokens.h"
 #include "router/reply.h"
+#include "router/request_constraint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,14 @@ struct client_call {
 struct reading {
     struct arena arena;
     struct token_ids prompt;
+    struct constraint_source *constraint;
     struct error err;
 };
 
 static void reading_init(struct reading *reading, size_t bytes)
 {
     reading->err.text[0] = 0;
+    reading->constraint = NULL;
     arena_init(&reading->arena, proto_arena_bytes(bytes));
     token_ids_init(&reading->prompt, 0); /* the model says how many */
 }
@@ -40,6 +43,7 @@ static void reading_deinit(struct reading *reading)
 {
     arena_deinit(&reading->arena);
     token_ids_deinit(&reading->prompt);
+    free(reading->constraint);
 }
 
 static enum reason read_message(struct reading *reading, const ProtobufCMessageDescriptor *type,
@@ -122,6 +126,9 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
         return reason;
     const struct served_model *model = &client->api->models->items[client->model];
     reason = request_parse(asked, &model->limits, &params, &reading->err);
+    if (!reason)
+        reason = request_constraint_read(client->api->checks, asked->constraint, &model->limits,
+                                         &reading->constraint, &reading->err);
     if (reason)
         return reason;
     reading->prompt.limit_count = (size_t)model->limits.context + 1;
@@ -147,6 +154,7 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
                                     .tokenizer = model->tokenizer,
                                     .prompt = prompt,
                                     .prompt_count = prompt_count,
+                                    .constraint = reading->constraint,
                                     .client = reply_client(call),
                                     .once = client->once,
                                     .arrival_us = arrival_us,

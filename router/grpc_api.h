@@ -12,6 +12,7 @@
 struct grpc_api {
     struct dispatch *dispatch;
     const struct served_models *models;
+    struct constraint_checks *checks;
     struct status_board *board;
     struct router_metrics *metrics;
     uint64_t default_deadline_us; /* of requests that come without one; 0: none */

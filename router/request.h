@@ -5,6 +5,7 @@
 #ifndef BATON_ROUTER_REQUEST_H
 #define BATON_ROUTER_REQUEST_H
 
+#include "common/domain/constraint_source.h"
 #include "proto/worker.pb-c.h"
 #include "router/inbox.h"
 #include "router/planner/route_policy.h"
@@ -33,10 +34,11 @@ struct request {
     uint32_t model;               /* index of served_models */
     bool once;                    /* GenerateOnce: one message at the end */
     bool return_timing, return_logits_hash;
-    uint32_t *prompt; /* and biases: of the first */
+    uint32_t *prompt; /* and biases, constraint: of the first */
     uint32_t prompt_count;
     struct sampling sampling;
-    struct logit_bias *biases; /* of it; NULL: none */
+    struct logit_bias *biases;            /* of it; NULL: none */
+    struct constraint_source *constraint; /* likewise */
     enum priority priority;
     struct prompt_out prompt_out;
     struct stream_out out;
@@ -79,7 +81,8 @@ struct request_source {
     const struct tokenizer *tokenizer;
     const uint32_t *prompt;
     size_t prompt_count;
-    struct request_client client; /* a reference is taken */
+    const struct constraint_source *constraint; /* NULL: none */
+    struct request_client client;               /* a reference is taken */
     bool once;
     uint64_t arrival_us, deadline_us;
 };

@@ -8,6 +8,7 @@
 #include "router/grpc_api.h"
 #include "router/openai/openai_api.h"
 #include "router/registry_service.h"
+#include "router/request_constraint.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -24,6 +25,7 @@ struct router {
     struct membership *membership;
     struct rpc_runtime *runtime;
     struct dispatch *dispatch;
+    struct constraint_checks *checks;
     struct grpc_api api;
     struct registry_service registry;
     struct admin admin;
@@ -86,6 +88,7 @@ static enum status start_server(struct router *router, struct error *err)
     const struct router_config *config = &router->config;
     router->api = (struct grpc_api){.dispatch = router->dispatch,
                                     .models = &router->models,
+                                    .checks = router->checks,
                                     .board = &router->board,
                                     .metrics = &router->metrics,
                                     .default_deadline_us = config->default_deadline_us,
@@ -143,6 +146,7 @@ static enum status start_front(struct router *router, struct error *err)
         return STATUS_OK;
     router->openai = (struct openai_api){.dispatch = router->dispatch,
                                          .models = &router->models,
+                                         .checks = router->checks,
                                          .metrics = &router->metrics,
                                          .board = &router->board,
                                          .default_deadline_us = config->default_deadline_us,
@@ -199,7 +203,8 @@ enum status router_start(const struct router_config *config, struct router **out
     if (!router)
         return error_set(err, STATUS_LIMIT, "out of memory");
     router->config = *config;
-    router->incarnation = rng_entropy() | 1; /* never 0 */
+    router->incarnation = rng_entropy() | 1;     /* never 0 */
+    router->checks = constraint_checks_create(); /* without it nothing is remembered */
     struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
                                            .ttl_us = config->worker_ttl_us,
                                            .changed = on_membership_changed,
@@ -248,6 +253,7 @@ fail_metrics:
 fail_models:
     served_models_close(&router->models);
 fail_router:
+    constraint_checks_destroy(router->checks);
     free(router);
     return status;
 }
@@ -293,5 +299,6 @@ void router_stop(struct router *router)
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
     served_models_close(&router->models);
+    constraint_checks_destroy(router->checks);
     free(router);
 }

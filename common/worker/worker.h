@@ -23,6 +23,7 @@ struct worker {
     size_t block_bytes;
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;
+    struct constraint_host *constraints;
     struct step_loop *steps;
     struct session session;           /* transfer thread */
     struct cache_report cache_report; /* likewise */

@@ -14,6 +14,7 @@
 struct openai_api {
     struct dispatch *dispatch;
     const struct served_models *models;
+    struct constraint_checks *checks;
     struct router_metrics *metrics;
     struct status_board *board;
     uint64_t default_deadline_us; /* of requests that come without

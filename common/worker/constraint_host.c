@@ -71,8 +71,9 @@ static void open_and_log(struct constraint_host *host)
         log_info(MODULE, "msg=\"the vocabulary is laid out\" ids=%u took_us=%" PRIu64, host->vocab,
                  clock_now_us() - begun_us);
     else
-        log_warn(MODULE, "status=%s why=%s msg=\"requests with a constraint will be refused\"",
-                 status_name(host->status), log_quote(host->err.text, quoted, sizeof quoted));
+        log_write(host->status == STATUS_UNSUPPORTED ? LOG_INFO : LOG_WARN, MODULE,
+                  "status=%s why=%s msg=\"requests with a constraint will be refused\"",
+                  status_name(host->status), log_quote(host->err.text, quoted, sizeof quoted));
 }
 
 static enum status compile(struct constraint_host *host, struct constraint_lease *lease)

@@ -89,8 +89,10 @@ static void draw_failed(struct step_run *run, struct sequence *sequence, enum st
     struct error err;
     distrust(run, status);
     error_set(&err, status,
-              status == STATUS_INVALID
-                  ? "no token may be drawn at position %u: every one is banned or not allowed"
+              status == STATUS_INVALID && sequence->constraint
+                  ? "every token that the constraint allows is banned at position %u"
+              : status == STATUS_INVALID
+                  ? "every token is banned at position %u"
                   : "the model gave a logit that is not a number at position %u",
               sequence->computed);
     sequence_failed(run, sequence, status, &err);

@@ -27,6 +27,7 @@ static const char *const known[] = {
     "BATON_CLIENT_LINGER",
     "BATON_COMPUTE",
     "BATON_CONFIG",
+    "BATON_CONSTRAINT_MEMORY",
     "BATON_CONTEXT",
     "BATON_CPUS",
     "BATON_CRC",

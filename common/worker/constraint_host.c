@@ -191,7 +191,8 @@ void constraint_host_destroy(struct constraint_host *host)
     for (struct constraint_lease *lease; host->messages && (lease = ring_pop(host->messages));) {
         if (lease->taken)
             take_back(host, lease);
-        lease->taken = true; /* it comes again: nobody keeps one */
+        else
+            lease->taken = true; /* it comes again: nobody keeps one */
     }
     ring_destroy(host->messages);
     constraint_cache_destroy(host->cache);

@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import re
+from typing import Annotated
 
 import front
 import grpc
@@ -46,7 +47,7 @@ KINDS = [(dict(schema=PERSON), lambda text: valid(PERSON, text)), (dict(json_obj
 def requests_for(count, max_tokens=60):
     """Each kind with other options: sampling, penalties, biases, stops, several answers; prompts that are cut into chunks."""
     rng = random.Random(5)
-    options = [{}, dict(logprobs=3), dict(frequency_penalty=1.2, presence_penalty=-0.5), dict(logit_bias={40: 3.0, 41: -100}), dict(stop=["e"]), dict(n=1, top_k=20),
+    options = [{}, dict(logprobs=3), dict(frequency_penalty=1.2, presence_penalty=-0.5), dict(logit_bias={40: 3.0, 41: -100}), dict(stop=["e"], max_tokens=60), dict(n=1, top_k=20),
                dict(top_p=0.8), dict(min_tokens=12, max_tokens=40), dict(ignore_eos=True), dict(repetition_penalty=1.3)]
     requests = []
     for i in range(count):
@@ -208,7 +209,7 @@ def test_a_model_without_a_tokenizer_has_no_constraints(start_cluster, connect):
 class Person(pydantic.BaseModel):
     name: str = pydantic.Field(max_length=12)
     age: int = pydantic.Field(ge=0, le=150)
-    likes: list[str] = pydantic.Field(max_length=2)
+    likes: list[Annotated[str, pydantic.Field(max_length=8)]] = pydantic.Field(max_length=2)
 
 
 def test_the_openai_package(start_cluster, connect):
@@ -222,7 +223,7 @@ def test_the_openai_package(start_cluster, connect):
     assert whole.choices[0].finish_reason == "stop" and valid(PERSON, whole.choices[0].message.content)
     streamed = client.chat.completions.create(response_format=wanted, stream=True, **asked)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed) == whole.choices[0].message.content
-    parsed = client.chat.completions.parse(response_format=Person, **(asked | dict(max_completion_tokens=1200)))
+    parsed = client.chat.completions.parse(response_format=Person, **asked)
     assert isinstance(parsed.choices[0].message.parsed, Person)
     anything = client.chat.completions.create(response_format={"type": "json_object"}, **asked).choices[0]
     assert anything.finish_reason == "length" or isinstance(json.loads(anything.message.content), dict)

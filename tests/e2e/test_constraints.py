@@ -108,6 +108,7 @@ def test_a_preemption_changes_no_answer(start_cluster, connect):
         "properties": PERSON["properties"] | {"name": {"type": "string", "minLength": 60, "maxLength": 90}}})), lambda text: True) for i in range(12)]
     small = start_cluster(prefill=0, settings={"kv-tokens": 512, "swap-share": "0", "context": 256})
     tight, _ = serve(connect(small), requests)
+    assert small.total("decode-0", "baton_preemptions_total") > 0
     small.stop()
     assert tight == serve(connect(start_cluster()), requests)[0]
 

@@ -3,11 +3,12 @@
 #include "common/base/str.h"
 #include "router/dispatch_internal.h"
 
-/* A Sampling with room for its biases. */
+/* A Sampling with room for its biases and its constraint. */
 struct sampling_room {
     Baton__Worker__V1__Sampling message;
     uint32_t bias_ids[SAMPLING_MAX_BIASES];
     float biases[SAMPLING_MAX_BIASES];
+    Baton__Worker__V1__Constraint constraint;
 };
 
 static Baton__Worker__V1__Sampling *sampling_message(const struct request *request,
@@ -42,6 +43,12 @@ static Baton__Worker__V1__Sampling *sampling_message(const struct request *reque
     for (uint32_t i = 0; i < sampling->bias_count; i++) {
         room->bias_ids[i] = sampling->biases[i].id;
         room->biases[i] = sampling->biases[i].bias;
+    }
+    if (request->constraint) {
+        baton__worker__v1__constraint__init(&room->constraint);
+        room->constraint.kind = (Baton__Worker__V1__ConstraintKind)request->constraint->kind;
+        room->constraint.text = request->constraint->text;
+        message->constraint = &room->constraint;
     }
     return message;
 }

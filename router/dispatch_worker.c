@@ -157,7 +157,7 @@ static bool read_token(const struct dispatch *dispatch, const struct request *re
                        const Baton__Worker__V1__Token *said, struct token_logprobs *logprobs)
 {
     *logprobs = (struct token_logprobs){.given = false};
-    if (said->id >= vocab_of(dispatch, request) || said->finish > FINISH_CONTEXT || !said->index)
+    if (said->id >= vocab_of(dispatch, request) || said->finish > FINISH_COMPLETE || !said->index)
         return false;
     if (said->attempt == request->life.attempt && prompt_out_waits(&request->prompt_out))
         return false;

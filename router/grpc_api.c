@@ -8,6 +8,7 @@
 #include "router/access_log.h"
 #include "router/prompt_tokens.h"
 #include "router/reply.h"
+#include "router/request_constraint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct client_call {
 struct reading {
     struct arena arena;
     struct token_ids prompt;
+    struct constraint_source *constraint;
     struct error err;
     uint32_t retry_after_s; /* of a refusal; 0: it doesn't help */
 };
@@ -36,6 +38,7 @@ static void reading_init(struct reading *reading, size_t bytes)
 {
     reading->err.text[0] = 0;
     reading->retry_after_s = 0;
+    reading->constraint = NULL;
     arena_init(&reading->arena, proto_arena_bytes(bytes));
     token_ids_init(&reading->prompt, 0); /* the model says how many */
 }
@@ -44,6 +47,7 @@ static void reading_deinit(struct reading *reading)
 {
     arena_deinit(&reading->arena);
     token_ids_deinit(&reading->prompt);
+    free(reading->constraint);
 }
 
 static enum reason read_message(struct reading *reading, const ProtobufCMessageDescriptor *type,
@@ -157,6 +161,9 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
         return reason;
     const struct served_model *model = &client->api->models->items[client->model];
     reason = request_parse(asked, &model->limits, &params, &reading->err);
+    if (!reason)
+        reason = request_constraint_read(client->api->checks, asked->constraint, &model->limits,
+                                         &reading->constraint, &reading->err);
     if (reason)
         return reason;
     reading->prompt.limit_count = (size_t)model->limits.context + 1;
@@ -190,6 +197,7 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
                                     .tokenizer = model->tokenizer,
                                     .prompt = prompt,
                                     .prompt_count = prompt_count,
+                                    .constraint = reading->constraint,
                                     .client = reply_client(call),
                                     .model_name = model->name,
                                     .peer = rpc_call_peer(call),

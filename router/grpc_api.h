@@ -14,6 +14,7 @@ struct grpc_api {
     struct dispatch *dispatch;
     struct access *access; /* NULL: no call needs a key */
     const struct served_models *models;
+    struct constraint_checks *checks;
     struct status_board *board;
     struct router_metrics *metrics;
     uint64_t default_deadline_us;  /* of requests that come without one; 0: none */

@@ -17,6 +17,8 @@
     X(INVALID_SAMPLING, "invalid_sampling", INVALID_ARGUMENT, "a value out of its range")          \
     X(INVALID_STOP, "invalid_stop", INVALID_ARGUMENT, "too many stops, or one too long or empty")  \
     X(INVALID_PRIORITY, "invalid_priority", INVALID_ARGUMENT, "a priority that doesn't exist")     \
+    X(INVALID_CONSTRAINT, "invalid_constraint", INVALID_ARGUMENT,                                  \
+      "a schema, expression or list of choices that is malformed, too big or not supported")       \
     X(UNSUPPORTED_PARAMETER, "unsupported_parameter", UNIMPLEMENTED,                               \
       "something that is not offered")                                                             \
     X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \

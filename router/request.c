@@ -74,7 +74,9 @@ static bool copy_shared(struct request *request, const struct request_source *so
     size_t bias_bytes = sampling->bias_count * sizeof *request->biases;
     request->prompt = malloc(source->prompt_count * sizeof *request->prompt);
     request->biases = bias_bytes ? malloc(bias_bytes) : NULL;
-    if (!request->prompt || (bias_bytes && !request->biases))
+    request->constraint = constraint_source_copy(source->constraint);
+    if (!request->prompt || (bias_bytes && !request->biases) ||
+        (source->constraint && !request->constraint))
         return false;
     memcpy(request->prompt, source->prompt, source->prompt_count * sizeof *request->prompt);
     if (bias_bytes)
@@ -99,6 +101,7 @@ static bool create_others(struct request *first, const struct request_source *so
         first->others[first->other_count++] = other;
         other->prompt = first->prompt;
         other->biases = first->biases;
+        other->constraint = first->constraint;
         other->sampling.biases = first->biases;
         other->sampling.seed = first->sampling.seed;
         str_copy(other->name, sizeof other->name, first->name);
@@ -167,6 +170,7 @@ void request_release(struct request *request)
     if (request->first != request)
         return;
     free(request->biases);
+    free(request->constraint);
     free(request->prompt);
 }
 

@@ -5,6 +5,7 @@
 #ifndef BATON_ROUTER_REQUEST_H
 #define BATON_ROUTER_REQUEST_H
 
+#include "common/domain/constraint_source.h"
 #include "proto/worker.pb-c.h"
 #include "router/access.h"
 #include "router/inbox.h"
@@ -35,10 +36,11 @@ struct request {
     uint32_t model;               /* index of served_models */
     bool once;                    /* GenerateOnce: one message at the end */
     bool return_timing, return_logits_hash;
-    uint32_t *prompt; /* and biases: of the first */
+    uint32_t *prompt; /* and biases, constraint: of the first */
     uint32_t prompt_count;
     struct sampling sampling;
-    struct logit_bias *biases; /* of it; NULL: none */
+    struct logit_bias *biases;            /* of it; NULL: none */
+    struct constraint_source *constraint; /* likewise */
     enum priority priority;
     struct prompt_out prompt_out;
     struct stream_out out;
@@ -85,8 +87,9 @@ struct request_source {
     const struct tokenizer *tokenizer;
     const uint32_t *prompt;
     size_t prompt_count;
-    struct request_client client; /* a reference is taken */
-    struct access_grant *grant;   /* the request's once it is made; NULL: nobody's key */
+    const struct constraint_source *constraint; /* NULL: none */
+    struct request_client client;               /* a reference is taken */
+    struct access_grant *grant; /* the request's once it is made; NULL: nobody's key */
     const char *model_name, *peer, *traceparent; /* of its trace; NULL: not known */
     bool once;
     uint64_t arrival_us, deadline_us;

@@ -28,6 +28,7 @@ struct request_model {
     uint32_t context, vocab;
     uint64_t max_text_bytes; /* 0: REQUEST_MAX_TEXT_BYTES */
     bool has_tokenizer;
+    bool tokens_have_text; /* what a constraint is about (token_text.h) */
     struct generation_defaults defaults;
 };
 

@@ -8,6 +8,7 @@
 #include "router/grpc_api.h"
 #include "router/openai/openai_api.h"
 #include "router/registry_service.h"
+#include "router/request_constraint.h"
 #include "router/request_views.h"
 
 #include <stdlib.h>
@@ -30,6 +31,7 @@ struct router {
     struct membership *membership;
     struct rpc_runtime *runtime;
     struct dispatch *dispatch;
+    struct constraint_checks *checks;
     struct grpc_api api;
     struct registry_service registry;
     struct admin admin;
@@ -153,6 +155,7 @@ static enum status start_server(struct router *router, struct error *err)
     router->api = (struct grpc_api){.dispatch = router->dispatch,
                                     .access = router->access,
                                     .models = &router->models,
+                                    .checks = router->checks,
                                     .board = &router->board,
                                     .metrics = &router->metrics,
                                     .access_log = router->views.access,
@@ -219,6 +222,7 @@ static enum status start_front(struct router *router, struct error *err)
     router->openai = (struct openai_api){.dispatch = router->dispatch,
                                          .access = router->access,
                                          .models = &router->models,
+                                         .checks = router->checks,
                                          .metrics = &router->metrics,
                                          .board = &router->board,
                                          .access_log = router->views.access,
@@ -280,7 +284,8 @@ enum status router_start(const struct router_config *config, struct router **out
     if (!router)
         return error_set(err, STATUS_LIMIT, "out of memory");
     router->config = *config;
-    router->incarnation = rng_entropy() | 1; /* never 0 */
+    router->incarnation = rng_entropy() | 1;     /* never 0 */
+    router->checks = constraint_checks_create(); /* without it nothing is remembered */
     struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
                                            .ttl_us = config->worker_ttl_us,
                                            .changed = on_membership_changed,
@@ -349,6 +354,7 @@ fail_metrics:
 fail_models:
     served_models_close(&router->models);
 fail_router:
+    constraint_checks_destroy(router->checks);
     free(router);
     return status;
 }
@@ -412,5 +418,6 @@ void router_stop(struct router *router)
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);
     served_models_close(&router->models);
+    constraint_checks_destroy(router->checks);
     free(router);
 }

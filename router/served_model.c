@@ -3,6 +3,7 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/model_config/model_files.h"
+#include "common/text/token_text.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -59,6 +60,8 @@ enum status served_model_open(const char *dir, const char *name, struct served_m
     model.limits = (struct request_model){.context = config.shape.context,
                                           .vocab = config.shape.vocab,
                                           .has_tokenizer = model.tokenizer != NULL,
+                                          .tokens_have_text = model.tokenizer &&
+                                                              token_text_is_known(model.tokenizer),
                                           .defaults = config.defaults};
     open_chat_template(dir, &model);
     model.config_hash = model_file_hash(dir, "config.json");

@@ -32,6 +32,7 @@ static const char *const known[] = {
     "BATON_COLUMNS",
     "BATON_COMPUTE",
     "BATON_CONFIG",
+    "BATON_CONSTRAINT_MEMORY",
     "BATON_CONTEXT",
     "BATON_CPUS",
     "BATON_CRC",

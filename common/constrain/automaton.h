@@ -36,7 +36,11 @@ struct automaton_state {
     uint8_t plain_most; /* no more plain characters than so many may come, whichever they are */
     uint64_t plain_groups;
     uint64_t plain_maybe; /* groups of which some character may come */
-    uint32_t returns;     /* in return_to, where call is: a state for each label of the unit */
+    /* Any plain characters may come, so many at least (0: not any); and groups of which alone no more than those may come: all but
+     * those that a pattern still waits for. */
+    uint8_t plain_sure;
+    uint64_t plain_dull;
+    uint32_t returns; /* in return_to, where call is: a state for each label of the unit */
 };
 
 struct automaton {

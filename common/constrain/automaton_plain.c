@@ -194,6 +194,60 @@ static bool improve(struct automaton *automaton, uint32_t i, const struct plain_
     return changed;
 }
 
+/* The groups of which every character leads from state i to `to`. */
+static uint64_t groups_to(const struct automaton *automaton, uint32_t i,
+                          const struct plain_step *step, const struct characters *known,
+                          uint16_t to)
+{
+    const struct automaton_state *state = &automaton->states[i];
+    const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
+    uint64_t groups = step->groups;
+    for (uint32_t byte = 0x20; byte < 0x80; byte++)
+        if (in_groups(step->groups, byte) && row[automaton->class_of[byte]] != to)
+            groups &= ~(1ull << plain_group((uint8_t)byte));
+    if (groups >> PLAIN_GROUP_LONG & 1) {
+        struct places places = {.count = 0};
+        add_called(automaton, state, &known[state->call], &places);
+        if (places.count != 1 || places.state[0] != to)
+            groups &= ~(1ull << PLAIN_GROUP_LONG);
+    }
+    return groups;
+}
+
+/* States of fewer plain_sure have theirs. Of the places where one character leads, that from which the most groups are dull. */
+static uint64_t dull_groups(const struct automaton *automaton, uint32_t i,
+                            const struct plain_step *step, const struct characters *known)
+{
+    const struct automaton_state *state = &automaton->states[i];
+    uint64_t dead = PLAIN_GROUPS & ~state->plain_maybe, dull = dead;
+    if (state->plain_sure == 0)
+        return dead;
+    for (uint32_t p = 0; p < step->places.count; p++) {
+        uint16_t to = step->places.state[p];
+        const struct automaton_state *next = &automaton->states[to];
+        if (next->plain_sure + 1u != state->plain_sure)
+            continue;
+        uint64_t groups = (dead | groups_to(automaton, i, step, known, to)) & next->plain_dull;
+        if (__builtin_popcountll(groups) > __builtin_popcountll(dull))
+            dull = groups;
+    }
+    return dull;
+}
+
+static void find_dull(struct automaton *automaton, const struct plain_step *steps,
+                      const struct characters *known)
+{
+    for (uint32_t i = 0; i < automaton->state_count; i++) {
+        struct automaton_state *state = &automaton->states[i];
+        state->plain_dull = PLAIN_GROUPS & ~state->plain_maybe;
+        state->plain_sure = state->plain_groups == PLAIN_GROUPS ? state->plain_all : 0;
+    }
+    for (uint8_t sure = 1; sure < AUTOMATON_PLAIN_MANY; sure++)
+        for (uint32_t i = 0; i < automaton->state_count; i++)
+            if (automaton->states[i].plain_sure == sure)
+                automaton->states[i].plain_dull = dull_groups(automaton, i, &steps[i], known);
+}
+
 void automaton_find_plain(struct automaton *automaton)
 {
     size_t count = automaton->state_count;
@@ -225,6 +279,7 @@ void automaton_find_plain(struct automaton *automaton)
         for (size_t k = open_count; k-- > 0;)
             changed |= improve(automaton, open[k], &steps[open[k]]);
     }
+    find_dull(automaton, steps, known);
     free(known);
     free(steps);
     free(open);

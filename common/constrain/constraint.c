@@ -226,3 +226,19 @@ bool constraint_state_may_end(const struct constraint *constraint,
     struct automaton_frame pool[CONSTRAINT_POOL_FRAMES];
     return automaton_accepts(&constraint->automaton, pool, constraint_state_open(state, pool));
 }
+
+bool constraint_state_is_complete(const struct constraint *constraint,
+                                  const struct constraint_state *state)
+{
+    const struct automaton *automaton = &constraint->automaton;
+    struct automaton_frame pool[CONSTRAINT_POOL_FRAMES];
+    const struct automaton_cursor cursor = constraint_state_open(state, pool);
+    if (!automaton_accepts(automaton, pool, cursor))
+        return false;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        struct automaton_cursor at = cursor;
+        if (automaton_step(automaton, pool, &at, (uint8_t)byte))
+            return false;
+    }
+    return true;
+}

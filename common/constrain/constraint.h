@@ -10,6 +10,7 @@
 #define BATON_CONSTRAIN_CONSTRAINT_H
 
 #include "common/base/status.h"
+#include "common/domain/constraint_source.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,13 +22,6 @@
 #define CONSTRAINT_MAX_FRAMES     66
 
 struct constraint;
-
-enum constraint_kind {
-    CONSTRAINT_JSON_OBJECT, /* no text: any object */
-    CONSTRAINT_JSON_SCHEMA, /* the schema, as JSON (schema.h) */
-    CONSTRAINT_REGEX,       /* takes the whole answer (expression.h) */
-    CONSTRAINT_CHOICE,      /* a JSON array of strings, of which the answer is one */
-};
 
 /* STATUS_INVALID (malformed, or nothing is valid), STATUS_UNSUPPORTED, STATUS_LIMIT. The sentence names the keyword of a schema by
  * its JSON pointer ("#/properties/a/not: ..."), or the byte of a pattern. */
@@ -52,5 +46,8 @@ bool constraint_state_take(const struct constraint *constraint, struct constrain
 /* Whether the answer may end here. */
 bool constraint_state_may_end(const struct constraint *constraint,
                               const struct constraint_state *state);
+/* Whether it may, and nothing else may follow. */
+bool constraint_state_is_complete(const struct constraint *constraint,
+                                  const struct constraint_state *state);
 
 #endif

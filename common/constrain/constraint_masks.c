@@ -130,7 +130,9 @@ static void walk(struct constraint_masks *masks, struct walked w, struct automat
         const struct automaton_state *state = &automaton->states[cursor.top];
         uint32_t depth = (uint32_t)(level - levels) + 1;
         bool all = w.plain && takes_all(state, node);
-        bool none = w.plain && !(node->groups & state->plain_maybe);
+        bool none = w.plain &&
+                    (!(node->groups & state->plain_maybe) ||
+                     (depth + state->plain_sure <= w.done && !(node->groups & ~state->plain_dull)));
         if (depth + (all ? node->below : 0u) > w.done)
             add_ids(w.ids, node->first, all ? node->last : own_end(w.tree, node), bits);
         if (!all && !none)
@@ -153,7 +155,7 @@ static void add_plain(struct constraint_masks *masks, const struct token_forest 
     const struct automaton *automaton = &masks->constraint->automaton;
     const struct automaton_state *state = &automaton->states[cursor.top];
     bool deep = cursor.depth + automaton->most_need > automaton->max_depth;
-    uint32_t all = !deep && state->plain_groups == PLAIN_GROUPS ? state->plain_all : 0;
+    uint32_t all = deep ? 0 : state->plain_sure;
     struct walked w = {.tree = &forest->plain, .ids = forest->ids, .plain = !deep};
     if (all && state->plain_endless) {
         add_set(bits, forest->all_plain, masks->trie->words);

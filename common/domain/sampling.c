@@ -96,6 +96,7 @@ const char *finish_reason_name(enum finish_reason reason)
     case FINISH_STOP_STRING: return "stop_string";
     case FINISH_MAX_TOKENS: return "max_tokens";
     case FINISH_CONTEXT: return "context";
+    case FINISH_COMPLETE: return "complete";
     }
     return "none";
 }

@@ -56,7 +56,8 @@ enum finish_reason {
     FINISH_STOP_TOKEN,  /* a stop id of the request */
     FINISH_STOP_STRING, /* a stop string of the request (decided by the router) */
     FINISH_MAX_TOKENS,
-    FINISH_CONTEXT, /* the model's context is full */
+    FINISH_CONTEXT,  /* the model's context is full */
+    FINISH_COMPLETE, /* the constraint lets nothing follow */
 };
 const char *finish_reason_name(
     enum finish_reason reason); /* "stop" or "length" families: "eos", "stop_token", ... */

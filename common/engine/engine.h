@@ -69,13 +69,15 @@ struct engine_sequence {
     uint32_t index; /* of the token to draw in the answer, from 0: the random numbers' counter */
     const uint32_t *
         history; /* [position + token_count] prompt and answer, `tokens` their end: for penalties */
+    const uint32_t
+        *allowed; /* [(vocab + 31) / 32] a bit for each id that may be drawn; NULL: all */
     bool ban_end; /* min_tokens isn't reached: end ids and stop ids can't be drawn */
     /* Logprobs of tokens that are there already (prompts'): row score_first + i is asked about score_tokens[i], which follows it. */
     uint32_t score_first, score_count, score_top; /* rows of its own; score_top as top_logprobs */
     const uint32_t *score_tokens;                 /* [score_count] ids, each < vocab */
     struct token_logprobs *scores;                /* [score_count], the caller's: filled */
     /* Results, valid where `sample`, and `status` where it scores, too. STATUS_INTERNAL: a NaN among its logits, STATUS_INVALID:
-     * every id is banned; no token then. */
+     * every id is banned, or none allowed; no token then. */
     enum status status;
     uint32_t token;
     uint64_t logits_hash;           /* 64-bit hash of the row's fp32 logits */

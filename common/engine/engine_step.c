@@ -181,6 +181,7 @@ static void draw(struct engine *engine, struct engine_sequence *s, const float *
 {
     struct sampler_row row = {.logits = logits,
                               .index = s->index,
+                              .allowed = s->allowed,
                               .tokens = s->history,
                               .token_count = s->position + s->token_count};
     if (s->ban_end) {

@@ -272,7 +272,7 @@ static void on_ready(struct sink_table *table, uint64_t now_us, struct sink *sin
 static void on_complete(struct sink_table *table, uint64_t now_us, struct sink *sink,
                         const struct peer_up *message, struct sink_actions *out)
 {
-    if (message->first_token >= table->config.vocab || message->finish > FINISH_CONTEXT ||
+    if (message->first_token >= table->config.vocab || message->finish > FINISH_COMPLETE ||
         !token_logprobs_fit(&message->logprobs, table->config.vocab)) {
         sink_give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
     } else if (message->finish !=

@@ -8,19 +8,23 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #define MODULE       "step_loop"
 #define JOB_CAPACITY 8192
 #define JOB_ADD_LIMIT                                                                              \
     1024 /* above, nothing new is taken: room is left for what belongs to sequences that exist */
 
-enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_READ_CACHE, JOB_STOP };
+enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_READ_CACHE, JOB_SETTLED, JOB_STOP };
 
 struct job {
     enum job_kind kind;
     struct sequence_key key;
     struct sequence_spec spec;
+    struct constraint_lease *lease; /* of an ADD; NULL: none */
+    TAILQ_ENTRY(job) link;          /* while it is parked */
     uint32_t first_token;
     uint64_t logits_hash;
     struct token_logprobs logprobs;
@@ -36,6 +40,10 @@ struct step_loop {
     struct prefix_event cache_events[STEP_CACHE_EVENTS]; /* of the STEP_CACHE that is out */
     pthread_t thread;
     bool stopping; /* step thread's own */
+    TAILQ_HEAD(, job)
+    parked; /* likewise: ADDs that wait for their constraints, at most max_sequences */
+    uint32_t parked_count;
+    _Atomic bool settled; /* a JOB_SETTLED is under way */
     /* Transfer thread's own: what was refused last. Its removal must cost no place, or refusals could fill the ring. */
     struct sequence_key refused;
     bool has_refused;
@@ -49,14 +57,107 @@ static void publish(struct step_loop *loop)
 
 /* ---------------------------------------------------------------- jobs, on the step thread */
 
-static void job_add(struct step_loop *loop, struct job *job)
+static enum status take_constraint(struct step_loop *loop, struct job *job, struct error *err)
 {
-    struct error err;
-    enum status status = scheduler_add(loop->scheduler, &job->spec, &err);
-    if (status == STATUS_OK)
+    if (!job->lease)
+        return STATUS_OK;
+    if (job->lease->status != STATUS_OK) {
+        *err = job->lease->err;
+        /* The router has compiled it, too: what is not supported here won't be tomorrow. */
+        return job->lease->status == STATUS_LIMIT ? STATUS_LIMIT : STATUS_INVALID;
+    }
+    job->spec.constraint = step_constraints_add(loop->run.constraints, job->lease);
+    if (!job->spec.constraint)
+        return error_set(err, STATUS_LIMIT, "all %u sequence slots of the worker are in use",
+                         loop->config.max_sequences);
+    job->lease = NULL;
+    return STATUS_OK;
+}
+
+/* What the job holds and nobody has taken over. */
+static void job_release(struct step_loop *loop, const struct job *job)
+{
+    if (job->kind != JOB_ADD)
         return;
     sequence_spec_free(&job->spec);
-    step_events_post_error(&loop->events, STEP_REFUSED, job->spec.key, status, &err);
+    if (job->spec.constraint)
+        step_constraints_remove(loop->run.constraints, job->spec.constraint);
+    if (job->lease)
+        constraint_host_give(loop->config.constraints, job->lease);
+}
+
+static void refuse(struct step_loop *loop, const struct job *job, enum status status,
+                   const struct error *err)
+{
+    job_release(loop, job);
+    step_events_post_error(&loop->events, STEP_REFUSED, job->spec.key, status, err);
+}
+
+static void add_now(struct step_loop *loop, struct job *job)
+{
+    struct error err;
+    enum status status = take_constraint(loop, job, &err);
+    if (status == STATUS_OK)
+        status = scheduler_add(loop->scheduler, &job->spec, &err);
+    if (status != STATUS_OK)
+        refuse(loop, job, status, &err);
+}
+
+/* False: it is kept. */
+static bool job_add(struct step_loop *loop, struct job *job)
+{
+    struct error err;
+    if (!job->lease || constraint_lease_settled(job->lease)) {
+        add_now(loop, job);
+        return true;
+    }
+    if (loop->parked_count == loop->config.max_sequences) {
+        error_set(&err, STATUS_LIMIT, "%u requests wait for their constraints already",
+                  loop->parked_count);
+        refuse(loop, job, STATUS_LIMIT, &err);
+        return true;
+    }
+    TAILQ_INSERT_TAIL(&loop->parked, job, link);
+    loop->parked_count++;
+    return false;
+}
+
+static void unpark(struct step_loop *loop, struct job *job)
+{
+    TAILQ_REMOVE(&loop->parked, job, link);
+    loop->parked_count--;
+}
+
+static void job_settled(struct step_loop *loop)
+{
+    struct job *next;
+    atomic_store(&loop->settled, false); /* what is settled from here on says so again */
+    for (struct job *job = TAILQ_FIRST(&loop->parked); job; job = next) {
+        next = TAILQ_NEXT(job, link);
+        if (!constraint_lease_settled(job->lease))
+            continue;
+        unpark(loop, job);
+        add_now(loop, job);
+        free(job);
+    }
+}
+
+static void job_remove(struct step_loop *loop, struct sequence_key key)
+{
+    struct sequence *sequence = scheduler_find(loop->scheduler, key);
+    if (sequence)
+        step_run_remove(&loop->run, sequence);
+    struct job *parked;
+    TAILQ_FOREACH(parked, &loop->parked, link)
+    {
+        if (parked->key.request != key.request || parked->key.attempt != key.attempt)
+            continue;
+        unpark(loop, parked);
+        job_release(loop, parked);
+        free(parked);
+        break;
+    }
+    step_events_post(&loop->events, step_events_take(&loop->events, STEP_REMOVED, key));
 }
 
 static void job_admit(struct step_loop *loop, const struct job *job)
@@ -71,7 +172,7 @@ static void job_admit(struct step_loop *loop, const struct job *job)
     step_event_add_logprobs(event, token, &job->logprobs);
     token->finish = finish;
     if (finish != FINISH_NONE) {
-        scheduler_remove(loop->scheduler, sequence);
+        step_run_remove(&loop->run, sequence);
         publish(loop);
     }
     step_events_post(&loop->events, event);
@@ -93,16 +194,14 @@ static void job_read_cache(struct step_loop *loop, const struct job *job)
 
 static void job_run(struct step_loop *loop, struct job *job)
 {
-    struct sequence *sequence;
     switch (job->kind) {
-    case JOB_ADD: job_add(loop, job); break;
-    case JOB_ADMIT: job_admit(loop, job); break;
-    case JOB_REMOVE:
-        sequence = scheduler_find(loop->scheduler, job->key);
-        if (sequence)
-            scheduler_remove(loop->scheduler, sequence);
-        step_events_post(&loop->events, step_events_take(&loop->events, STEP_REMOVED, job->key));
+    case JOB_ADD:
+        if (!job_add(loop, job))
+            return;
         break;
+    case JOB_ADMIT: job_admit(loop, job); break;
+    case JOB_REMOVE: job_remove(loop, job->key); break;
+    case JOB_SETTLED: job_settled(loop); break;
     case JOB_READ_CACHE: job_read_cache(loop, job); break;
     case JOB_STOP: loop->stopping = true; break;
     }
@@ -171,13 +270,18 @@ static void *step_main(void *argument)
 static void loop_free(struct step_loop *loop)
 {
     for (struct job *job; loop->jobs && (job = ring_pop(loop->jobs));) {
-        if (job->kind == JOB_ADD)
-            sequence_spec_free(&job->spec);
+        job_release(loop, job);
+        free(job);
+    }
+    for (struct job *job; (job = TAILQ_FIRST(&loop->parked));) {
+        unpark(loop, job);
+        job_release(loop, job);
         free(job);
     }
     ring_destroy(loop->jobs);
     step_events_deinit(&loop->events);
     scheduler_destroy(loop->scheduler);
+    step_constraints_destroy(loop->run.constraints);
     free(loop->run.inputs);
     free(loop->run.scores);
     free(loop);
@@ -221,7 +325,10 @@ static enum status loop_allocate(struct step_loop *loop)
         .inputs = calloc(config->max_sequences, sizeof *loop->run.inputs),
         .scores = calloc(config->chunk_tokens, sizeof *loop->run.scores),
     };
-    return loop->run.inputs && loop->run.scores ? STATUS_OK : STATUS_LIMIT;
+    if (!loop->run.inputs || !loop->run.scores)
+        return STATUS_LIMIT;
+    return step_constraints_create(config->constraints, config->max_sequences,
+                                   &loop->run.constraints);
 }
 
 enum status step_loop_start(const struct step_loop_config *config, struct step_loop **out,
@@ -231,6 +338,7 @@ enum status step_loop_start(const struct step_loop_config *config, struct step_l
     if (!loop)
         return error_set(err, STATUS_LIMIT, "out of memory for the step loop");
     loop->config = *config;
+    TAILQ_INIT(&loop->parked);
     if (loop_allocate(loop) != STATUS_OK) {
         loop_free(loop);
         return error_set(err, STATUS_LIMIT, "out of memory for %u sequences",
@@ -273,16 +381,38 @@ void step_loop_stop(struct step_loop *loop)
     loop_free(loop);
 }
 
+/* On the thread of the constraints. */
+static void on_settled(void *context)
+{
+    struct step_loop *loop = context;
+    if (!atomic_exchange(&loop->settled, true))
+        job_post(loop, &(struct job){.kind = JOB_SETTLED});
+}
+
+/* False: there is a constraint, and no lease of it to be had. */
+static bool take_lease(struct step_loop *loop, struct job *job)
+{
+    struct constraint_source *source = job->spec.constraint_source;
+    job->spec.constraint_source = NULL;
+    if (!source)
+        return true;
+    if (loop->config.constraints)
+        job->lease = constraint_host_take(loop->config.constraints, source, on_settled, loop);
+    else
+        free(source);
+    return job->lease != NULL;
+}
+
 enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *spec)
 {
-    if (ring_count(loop->jobs) >= JOB_ADD_LIMIT) {
-        sequence_spec_free(spec);
+    struct job job = {.kind = JOB_ADD, .key = spec->key, .spec = *spec};
+    if (ring_count(loop->jobs) >= JOB_ADD_LIMIT || !take_lease(loop, &job)) {
+        sequence_spec_free(&job.spec);
         loop->refused = spec->key;
         loop->has_refused = true;
         return STATUS_LIMIT;
     }
     loop->has_refused = false;
-    struct job job = {.kind = JOB_ADD, .key = spec->key, .spec = *spec};
     job.spec.arrived_us = clock_now_us();
     job_post(loop, &job);
     return STATUS_OK;

@@ -11,12 +11,14 @@
 #include "common/base/ring.h"
 #include "common/engine/engine.h"
 #include "common/engine/sched/scheduler.h"
+#include "common/worker/constraint_host.h"
 #include "common/worker/step_events.h"
 #include "common/worker/step_load.h"
 
 struct step_loop;
 
 struct step_loop_config {
+    struct constraint_host *constraints; /* NULL: answers under a constraint are refused */
     struct engine *engine; /* opened, with its pool; the loop uses it until it is stopped */
     /* The rest as scheduler.h says, and within the engine's limits: batches, block_count and swap_blocks. */
     uint32_t chunk_tokens, max_sequences;
@@ -38,7 +40,8 @@ void step_loop_stop(struct step_loop *loop);
 /* --- jobs: called by the transfer thread, carried out before the next step, in order --- */
 
 /* Takes over what `spec` owns whatever the outcome. STATUS_LIMIT: too many jobs wait: nothing was queued, nor will be
- * by the removal that follows. A sequence that can't be taken comes back as STEP_REFUSED. */
+ * by the removal that follows. A sequence that can't be taken comes back as STEP_REFUSED. One with a
+ * constraint waits, without holding up others, until that is compiled. */
 enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *spec) WARN_UNUSED;
 /* A RESERVED sequence's prompt is in its blocks: decode from `first_token`, which the loop reports again as a token. */
 void step_loop_admit(struct step_loop *loop, struct sequence_key key, uint32_t first_token,

@@ -48,6 +48,24 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
     };
 }
 
+/* What its constraint rules out; the mask is this part's until the step is over. */
+static void constrain(struct step_run *run, const struct planned_rows *part, uint32_t index,
+                      struct engine_sequence *input)
+{
+    if (!part->samples || !part->sequence->constraint)
+        return;
+    struct step_allowed allowed = step_constraints_find(run->constraints, index, part->sequence);
+    input->allowed = allowed.bits;
+    input->ban_end &= !allowed.end_only;
+}
+
+void step_run_remove(struct step_run *run, struct sequence *sequence)
+{
+    if (sequence->constraint)
+        step_constraints_remove(run->constraints, sequence->constraint);
+    scheduler_remove(run->scheduler, sequence);
+}
+
 /* The sequence can't go on: it is held until whoever added it removes it. */
 static void sequence_failed(struct step_run *run, struct sequence *sequence, enum status status,
                             const struct error *err)
@@ -71,7 +89,9 @@ static void draw_failed(struct step_run *run, struct sequence *sequence, enum st
     struct error err;
     distrust(run, status);
     error_set(&err, status,
-              status == STATUS_INVALID
+              status == STATUS_INVALID && sequence->constraint
+                  ? "every token that the constraint allows is banned at position %u"
+              : status == STATUS_INVALID
                   ? "every token is banned at position %u"
                   : "the model gave a logit that is not a number at position %u",
               sequence->computed);
@@ -94,6 +114,8 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
             step_events_post_scores(run->events, sequence->key,
                                     input->position + input->score_first + 1, input->scores,
                                     input->score_count);
+        if (part->samples && sequence->constraint)
+            sequence->complete = step_constraints_take(run->constraints, sequence, input->token);
         enum finish_reason finish = scheduler_rows_done(run->scheduler, part, input->token);
         if (prefill && sequence->plan == PLAN_HAND_OFF) {
             struct step_event *ready = step_events_take(run->events, STEP_READY, sequence->key);
@@ -114,7 +136,7 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
         step_event_add_logprobs(drawn, token, logprobs);
         token->finish = finish;
         if (finish != FINISH_NONE && sequence->plan != PLAN_HAND_OFF)
-            scheduler_remove(run->scheduler, sequence);
+            step_run_remove(run, sequence);
     }
     step_load_publish(run->load, run->engine, run->scheduler);
     if (drawn)
@@ -184,6 +206,7 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
     for (uint32_t i = 0; i < plan->part_count; i++) {
         run->inputs[i] = engine_input(&plan->parts[i]);
         add_scores(run, &plan->parts[i], &run->inputs[i], &scored);
+        constrain(run, &plan->parts[i], i, &run->inputs[i]);
         prompt_rows |= run->inputs[i].prompt_rows > 0;
     }
     uint64_t begun_us = clock_now_us();

@@ -9,6 +9,7 @@
 
 #include "common/engine/engine.h"
 #include "common/engine/sched/scheduler.h"
+#include "common/worker/step_constraints.h"
 #include "common/worker/step_events.h"
 #include "common/worker/step_load.h"
 
@@ -17,6 +18,7 @@ struct step_run { /* all borrowed */
     struct scheduler *scheduler;
     struct step_events *events;
     struct step_load *load;
+    struct step_constraints *constraints;
     struct engine_sequence *inputs; /* scratch, one for each part of a plan */
     struct token_logprobs *scores;  /* scratch, one for each prompt row of a plan */
 };
@@ -24,5 +26,7 @@ struct step_run { /* all borrowed */
 /* Whether there is anything in it to carry out. */
 bool step_plan_works(const struct step_plan *plan);
 void step_run_plan(struct step_run *run, const struct step_plan *plan);
+/* Ends it: scheduler_remove, and what is kept of it beside the schedule. */
+void step_run_remove(struct step_run *run, struct sequence *sequence);
 
 #endif

@@ -1,6 +1,7 @@
 #include "common/worker/wire.h"
 
 #include "common/base/str.h"
+#include "common/constrain/constraint.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -79,6 +80,21 @@ static enum status read_sampling(const Baton__Worker__V1__Sampling *in, uint32_t
     return status;
 }
 
+/* On success *out is malloc'ed, or NULL where there is none. */
+static enum status read_constraint(const Baton__Worker__V1__Constraint *in,
+                                   struct constraint_source **out, struct error *err)
+{
+    *out = NULL;
+    if (!in)
+        return STATUS_OK;
+    size_t length = strlen(in->text);
+    if ((uint32_t)in->kind >= CONSTRAINT_KINDS || length > CONSTRAINT_MAX_TEXT_BYTES)
+        return error_set(err, STATUS_INVALID, "a constraint of kind %d and %zu bytes",
+                         (int)in->kind, length);
+    *out = constraint_source_create((enum constraint_kind)in->kind, in->text, length);
+    return *out ? STATUS_OK : error_set(err, STATUS_LIMIT, "out of memory for a constraint");
+}
+
 static enum status check_prompt(const struct wire_prompt *in, uint32_t vocab, struct error *err)
 {
     TRY(check_ids(in->prompt, in->prompt_count, vocab, err));
@@ -104,10 +120,15 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     TRY(check_prompt(in, info->vocab, err));
     TRY(read_sampling(in->sampling, info->vocab, &sampling, err));
     size_t total = in->prompt_count + in->emitted_count;
+    struct constraint_source *constraint = NULL;
     uint32_t *tokens = malloc(total * sizeof *tokens);
-    if (!tokens) {
+    enum status status = tokens
+                             ? read_constraint(in->sampling->constraint, &constraint, err)
+                             : error_set(err, STATUS_LIMIT, "out of memory for %zu tokens", total);
+    if (status != STATUS_OK) {
+        free(tokens);
         free((void *)sampling.biases);
-        return error_set(err, STATUS_LIMIT, "out of memory for %zu tokens", total);
+        return status;
     }
     memcpy(tokens, in->prompt, in->prompt_count * sizeof *tokens);
     if (in->emitted_count)
@@ -116,6 +137,7 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     spec->token_count = (uint32_t)total;
     spec->emitted_count = (uint32_t)in->emitted_count;
     spec->sampling = sampling;
+    spec->constraint_source = constraint;
     spec->priority = (enum priority)in->priority;
     spec->root =
         prefix_hash_root(info->model_hash, info->numerics_id, in->cache_salt, in->cache_salt_bytes);

@@ -305,7 +305,9 @@ static void worker_down(struct worker_life *life)
         transfer_loop_stop(worker->loop);
     }
     registrar_stop(life->registrar);
+    constraint_host_stop(worker->constraints); /* it speaks to the steps */
     step_loop_stop(worker->steps);
+    constraint_host_destroy(worker->constraints);
     transfer_loop_destroy(worker->loop);
     if (worker->role)
         worker->ops->destroy(worker->role);

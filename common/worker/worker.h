@@ -25,6 +25,7 @@ struct worker {
     struct certificates *metrics_tls; /* NULL: its HTTP listener speaks no TLS */
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;
+    struct constraint_host *constraints;
     struct step_loop *steps;
     struct session session;           /* transfer thread */
     struct cache_report cache_report; /* likewise */

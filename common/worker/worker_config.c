@@ -199,6 +199,14 @@ static const struct config_setting settings[] = {
      .max = "16",
      .help = "Host memory for KV blocks of preempted requests, as a share of the KV pool; 0: "
              "none, what they had is computed again"},
+    {.name = "constraint-memory",
+     .type = CONFIG_BYTES,
+     AT(constraint_bytes),
+     .default_text = "256MiB",
+     .min = "1MiB",
+     .max = "64GiB",
+     .help = "For compiled schemas, expressions and choices, and the sets of tokens worked out for "
+             "them; those of requests that run are held, others are kept while there is room"},
     {.name = "block-tokens",
      .type = CONFIG_U64,
      AT(block_tokens),

@@ -35,6 +35,7 @@ struct worker_config {
     bool prefix_cache;
     enum eviction_policy prefix_eviction;
     double swap_share;
+    uint64_t constraint_bytes;
     uint64_t lease_us, heartbeat_us, read_timeout_us, peer_timeout_us, hello_timeout_us,
         drain_timeout_us;
     uint32_t kv_connections;

@@ -89,10 +89,21 @@ enum status worker_engine_open(struct worker *worker, struct error *err)
     return STATUS_OK;
 }
 
+static enum status start_constraints(struct worker *worker, struct error *err)
+{
+    struct constraint_host_config config = {.model_dir = worker->config.model,
+                                            .vocab = engine_shape(worker->engine)->vocab,
+                                            .max_bytes = worker->config.constraint_bytes};
+    config.end_ids = engine_end_ids(worker->engine, &config.end_count);
+    return constraint_host_create(&config, &worker->constraints, err);
+}
+
 enum status worker_engine_start(struct worker *worker, struct error *err)
 {
+    TRY(start_constraints(worker, err));
     struct step_loop_config config = {
         .engine = worker->engine,
+        .constraints = worker->constraints,
         .chunk_tokens = worker->config.chunk_tokens,
         .max_sequences = worker->config.max_sequences,
         .max_batch_sequences = worker->config.max_batch_sequences,

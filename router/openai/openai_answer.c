@@ -15,7 +15,8 @@ const char *openai_finish_name(enum finish_reason finish, bool has_calls)
     case FINISH_NONE:
     case FINISH_EOS:
     case FINISH_STOP_TOKEN:
-    case FINISH_STOP_STRING: break;
+    case FINISH_STOP_STRING:
+    case FINISH_COMPLETE: break;
     }
     return has_calls ? "tool_calls" : "stop";
 }

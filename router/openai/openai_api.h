@@ -16,6 +16,7 @@ struct openai_api {
     struct dispatch *dispatch;
     struct access *access; /* NULL: no request needs a key */
     const struct served_models *models;
+    struct constraint_checks *checks;
     struct router_metrics *metrics;
     struct status_board *board;
     struct access_log *access_log; /* NULL: none */

@@ -82,9 +82,6 @@ static void read_body(const struct openai_fields *fields, struct openai_request 
             BATON__V1__OUTPUT__SKIP_SPECIAL_TOKENS_PRESENCE_SKIP_SPECIAL_TOKENS;
         request->output.skip_special_tokens = false;
     }
-    if (request->format != OPENAI_FORMAT_TEXT)
-        openai_field_refuse(fields, "response_format", REASON_UNSUPPORTED_PARAMETER,
-                            "structured output is not offered");
     if (request->tool_choice == OPENAI_TOOLS_REQUIRED || request->tool_choice == OPENAI_TOOLS_NAMED)
         openai_field_refuse(fields, "tool_choice", REASON_UNSUPPORTED_PARAMETER,
                             "only \"none\" and \"auto\" are offered");

@@ -28,16 +28,6 @@ enum openai_tool_choice {
     OPENAI_TOOLS_NAMED,    /* `tool_name` */
 };
 
-/* What the answer must look like. */
-enum openai_format {
-    OPENAI_FORMAT_TEXT,
-    OPENAI_FORMAT_JSON_OBJECT,
-    OPENAI_FORMAT_JSON_SCHEMA, /* format_value: the schema */
-    OPENAI_FORMAT_REGEX,       /* format_value: a string */
-    OPENAI_FORMAT_CHOICE,      /* format_value: an array of strings */
-    OPENAI_FORMAT_GRAMMAR,     /* format_value: a string */
-};
-
 struct openai_prompt {
     const char *text; /* NULL: ids */
     const uint32_t *ids;
@@ -68,8 +58,9 @@ struct openai_request {
     enum openai_tool_choice tool_choice;
     const char *tool_name;
 
-    enum openai_format format;
-    const struct json_value *format_value;
+    Baton__V1__Constraint constraint; /* of the message, where it asks for one */
+    Baton__V1__Choices choices_of_text;
+    const char *constraint_param; /* the parameter that asks for it */
 };
 
 /* False: *refusal says why, and there is nothing to deinit. */

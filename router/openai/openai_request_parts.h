@@ -11,7 +11,7 @@ void openai_read_prompt(const struct openai_fields *fields, struct openai_reques
 void openai_read_sampling(const struct openai_fields *fields, struct openai_request *request);
 /* openai_chat.c: messages, tools, what the template gets. */
 void openai_read_chat(const struct openai_fields *fields, struct openai_request *request);
-/* openai_format.c: what the answer must look like. */
+/* openai_format.c: what the answer must look like, by OpenAI's names and by vLLM's. */
 void openai_read_format(const struct openai_fields *fields, struct openai_request *request);
 /* openai_refused.c: what isn't offered, by name. */
 void openai_read_refused(const struct openai_fields *fields, enum openai_kind kind);

@@ -10,6 +10,7 @@
 #include "router/openai/openai_render.h"
 #include "router/openai/openai_reply.h"
 #include "router/prompt_tokens.h"
+#include "router/request_constraint.h"
 #include "router/router_metrics.h"
 
 #include <inttypes.h>
@@ -25,7 +26,8 @@ struct submission {
     struct openai_request request;
     size_t model; /* index of served_models; ROUTER_NO_MODEL: not known yet */
     struct openai_call *call;
-    struct request **requests; /* [prompt_count], as far as they were made */
+    struct constraint_source *constraint; /* NULL: none */
+    struct request **requests;            /* [prompt_count], as far as they were made */
     size_t made;
     struct access_grant
         *grant; /* a share of its own, until there is an answer, or somebody else to give it */
@@ -83,6 +85,7 @@ static enum reason make_request(struct submission *s, struct request_params *par
                                     .tokenizer = model->tokenizer,
                                     .prompt = ids,
                                     .prompt_count = count,
+                                    .constraint = s->constraint,
                                     .client = openai_call_client(s->call, (uint32_t)s->made),
                                     .model_name = model->name,
                                     .peer = peer,
@@ -161,6 +164,17 @@ static enum reason reserve(struct submission *s)
     return reason;
 }
 
+static enum reason read_constraint(struct submission *s)
+{
+    const struct openai_request *request = &s->request;
+    enum reason reason =
+        request_constraint_read(s->api->checks, request->message.constraint, &model_of(s)->limits,
+                                &s->constraint, &s->refusal.err);
+    if (reason)
+        str_copy(s->refusal.param, sizeof s->refusal.param, request->constraint_param);
+    return reason;
+}
+
 static enum reason make_requests(struct submission *s)
 {
     enum reason reason = find_model(s);
@@ -175,6 +189,8 @@ static enum reason make_requests(struct submission *s)
     }
     /* Before the work of tokenizing: an overloaded router must refuse cheaply. */
     reason = openai_call_admit(s->call, &s->refusal.err);
+    if (!reason)
+        reason = read_constraint(s);
     if (reason)
         return reason;
     if (s->request.kind == OPENAI_CHAT)
@@ -262,5 +278,6 @@ void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum 
     if (s.call)
         openai_call_unref(s.call);
     free(s.requests);
+    free(s.constraint);
     openai_request_deinit(&s.request);
 }

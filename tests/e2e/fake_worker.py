@@ -2,6 +2,7 @@
 import concurrent.futures
 import pathlib
 import queue
+import re
 import sys
 import tempfile
 import threading
@@ -18,7 +19,7 @@ sys.path.insert(0, _generated.name)
 import worker_pb2 as wp  # noqa: E402
 import worker_pb2_grpc as wp_grpc  # noqa: E402
 
-VERSION = 2
+VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (TOP / "common/membership/worker_message.h").read_text())[1])
 MAX_TOKENS_FINISH = 4
 
 

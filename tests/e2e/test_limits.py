@@ -10,7 +10,7 @@ import grpc
 import pytest
 from bare import Bare
 from client import Client, pb, reason_of, request
-from fake_worker import wp, wp_grpc
+from fake_worker import VERSION, wp, wp_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from harness import BUILD, GOLDEN
 
@@ -65,7 +65,7 @@ def router():
 def test_one_worker_more_than_there_is_room_for(router):
     with grpc.insecure_channel(router.grpc) as channel:
         registry = wp_grpc.RegistryStub(channel)
-        info = wp.WorkerInfo(version=2, role=wp.ROLE_DECODE, address="127.0.0.1:1", model="tiny-shakespeare", block_tokens=32, block_count=1, context=1, vocab=2048)
+        info = wp.WorkerInfo(version=VERSION, role=wp.ROLE_DECODE, address="127.0.0.1:1", model="tiny-shakespeare", block_tokens=32, block_count=1, context=1, vocab=2048)
         for i in range(WORKERS):
             info.name, info.incarnation = f"w{i}", i + 1
             registry.RegisterWorker(wp.RegisterRequest(info=info), timeout=20)
@@ -176,7 +176,7 @@ def test_one_reader_more_than_a_prefill_worker_serves():
     with grpc.insecure_channel(worker.grpc) as channel:
         session = wp_grpc.WorkerStub(channel).Session(and_wait(done, wp.SessionDown(hello=wp.RouterHello())), timeout=60)
         info = next(session).hello.info
-        hello = wp.PeerHello(version=2, name="reader", incarnation=1, model_hash=info.model_hash, layout_hash=info.layout_hash, numerics_id=info.numerics_id)
+        hello = wp.PeerHello(version=VERSION, name="reader", incarnation=1, model_hash=info.model_hash, layout_hash=info.layout_hash, numerics_id=info.numerics_id)
         peers = [wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=120) for _ in range(PEERS)]
         assert all(next(peer).WhichOneof("message") == "welcome" for peer in peers)
         surplus = wp_grpc.PrefillPeerStub(channel).Peer(and_wait(done, wp.PeerDown(hello=hello)), timeout=60)

@@ -1,6 +1,7 @@
 /* Any bytes as a request of baton.v1.Baton, through the code that receives it: refused with a sentence, answered with a message
  * that can be read, or submitted as a request that is within every bound. The dispatcher behind it is ours. Input: method, what
  * else holds, the message. */
+#include "common/constrain/constraint.h"
 #include "common/model_config/model_config.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
@@ -14,11 +15,13 @@
 #define CONTEXT 256
 #define VOCAB   600
 
-static struct served_models served = {
-    .count = 1,
-    .items = {
-        {.name = "tested",
-         .limits = {.name = "tested", .context = CONTEXT, .vocab = VOCAB, .has_tokenizer = true}}}};
+static struct served_models served = {.count = 1,
+                                      .items = {{.name = "tested",
+                                                 .limits = {.name = "tested",
+                                                            .context = CONTEXT,
+                                                            .vocab = VOCAB,
+                                                            .has_tokenizer = true,
+                                                            .tokens_have_text = true}}}};
 static struct router_metrics metrics;
 static struct status_board board;
 
@@ -53,6 +56,7 @@ uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
     FUZZ_CHECK(request->prompt_count + request->sampling.max_tokens <= CONTEXT);
     for (uint32_t i = 0; i < request->sampling.stop_id_count; i++)
         FUZZ_CHECK(request->sampling.stop_ids[i] < VOCAB);
+    FUZZ_CHECK(!request->constraint || request->constraint->length <= CONSTRAINT_MAX_TEXT_BYTES);
     FUZZ_CHECK(*request->name && request_id_valid(request->name));
     request_destroy(request);
     submitted++;

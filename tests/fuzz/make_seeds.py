@@ -6,6 +6,7 @@ and from what is listed here. `run --minimize` adds what fuzzing found; this nev
 import hashlib
 import json
 import pathlib
+import re
 import struct
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -281,7 +282,8 @@ def floats(values):
     return fixed32s(struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values)))
 
 
-INFO = message((1, 1), (2, "prefill-0"), (3, 1), (4, fixed64(7)), (5, "127.0.0.1:4001"), (6, "tested"), (7, fixed64(1)), (8, fixed64(2)), (9, fixed64(3)),
+VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (HERE.parents[1] / "common/membership/worker_message.h").read_text())[1])
+INFO = message((1, VERSION), (2, "prefill-0"), (3, 1), (4, fixed64(7)), (5, "127.0.0.1:4001"), (6, "tested"), (7, fixed64(1)), (8, fixed64(2)), (9, fixed64(3)),
                (10, 16), (11, 64), (12, 256), (13, 384), (14, "portable"), (15, 99), (16, "127.0.0.1:4002"), (18, 8))
 SAMPLING = message((1, 0.5), (2, 40), (3, 0.9), (4, 0.05), (5, fixed64(3)), (6, 8), (9, [2, 5]))
 
@@ -320,6 +322,9 @@ GENERATE = [
             (7, message((5, 20), (6, 2), (7, 1)))),
     message((4, message((1, [1, 2, 3]))), (5, message((12, message((1, 5), (2, 101.0))))), (7, message((5, 21)))),
     b"",
+    *(message((4, message((1, [1, 2, 3]))), (10, constraint)) for constraint in (
+        message((1, 1)), message((2, '{"type": "object", "properties": {"a": {"enum": [1, "b"]}}}')), message((3, "a+|b{2,3}")),
+        message((4, message((1, "yes"), (1, "no")))), message((3, "(a|b)*a(a|b){20}")), message((2, '{"not": {}}')), b"")),
 ]
 TOLD = message((1, -0.5), (2, fixed32s([65, 9])), (3, floats([-0.5, -1.5])))
 OPTIONS = message((1, 1.0), (3, 1.0), (6, 8), (11, 1), (12, 2), (13, 0.5), (14, -0.5), (15, 1.25), (16, fixed32s([7, 9])), (17, floats([2.5, -100.0])), (18, 1), (19, 1),
@@ -332,6 +337,7 @@ SESSION_DOWN = {
     "decode long": message((2, message(*key(3, 1), (3, handle(tokens=[1] * 300, blocks=range(19))), (4, fixed32s([1] * 300)), (6, SAMPLING), (7, "a:1"), (8, "p")))),
     "prefill with options": message((1, message(*key(4, 1), (3, PROMPT), (5, OPTIONS)))),
     "decode alone with options": message((2, message(*key(4, 1), (4, PROMPT), (6, OPTIONS)))),
+    "decode with a constraint": message((2, message(*key(4, 1), (4, PROMPT), (6, SAMPLING + message((22, message((1, 2), (2, "[a-z]+")))))))),
     "release": message((3, message(*key()))),
     "hello": message((4, message((1, fixed64(1))))),
     "hello of another": message((4, message((1, fixed64(2))))),
@@ -355,8 +361,8 @@ SESSION_UP = {
     "cache with a gap": message((8, message((1, 9), (2, message((1, 1), (2, fixed64(5)), (7, 32)))))),
 }
 PEER_DOWN = {
-    "hello": message((1, message((1, 1), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3))))),
-    "hello of another": message((1, message((1, 1), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(4)), (5, fixed64(2)), (6, fixed64(3))))),
+    "hello": message((1, message((1, VERSION), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(1)), (5, fixed64(2)), (6, fixed64(3))))),
+    "hello of another": message((1, message((1, VERSION), (2, "decode-0"), (3, fixed64(8)), (4, fixed64(4)), (5, fixed64(2)), (6, fixed64(3))))),
     "subscribe": message((2, message(*key(), (3, ref())))),
     "extend": message((3, message((1, message(*key(), (3, ref()))), (1, message(*key(2, 1)))))),
     "confirm": message((4, message(*key(), (3, ref())))),
@@ -375,7 +381,7 @@ def crc32c(data):
 
 ZERO_BLOCK_CRC = crc32c(bytes(256))  # WORLD_BLOCK_BYTES of worker_world.h
 PEER_UP = {
-    "welcome": message((1, message((1, 1), (2, fixed64(7)), (3, "address"), (4, 10_000_000)))),
+    "welcome": message((1, message((1, VERSION), (2, fixed64(7)), (3, "address"), (4, 10_000_000)))),
     "ready": message((2, message(*key(), (3, 16)))),
     "complete": message((3, message(*key(), (3, 65), (4, fixed64(5)), (6, fixed32s([ZERO_BLOCK_CRC] * 2))))),
     "complete with logprobs": message((3, message(*key(), (3, 65), (6, fixed32s([ZERO_BLOCK_CRC] * 2)), (7, TOLD)))),
@@ -414,7 +420,7 @@ def service_seeds():
     seed("rpc_builtin", events((0, message((1, "baton.v1.Baton"))), (1, ""), (4, ""), (4, ""), (2, REFLECTION[0]), (7, ""), (3, REFLECTION[1]), (5, "12"), (6, "1")))
     seed("rpc_builtin", events((0, message((1, "nobody"))), (1, message((1, "nobody")))))
     words("rpc_builtin", ["baton.v1.Baton", "baton.v1.Sampling", "proto/baton.proto", "baton.proto", "worker.proto", "grpc.health.v1.Health", "google.protobuf", "."])
-    words("public_request", ["tested", "<|begin_of_text|>", "\n\n", b"\x0a\x00", b"\x12\x00", b"\x80\x80\x80\x80\x08", b"\x00\x00\xc0\x7f"])
+    words("public_request", ['{"type":', '"properties"', '"enum":[', "[a-z]+", "tested", "<|begin_of_text|>", "\n\n", b"\x0a\x00", b"\x12\x00", b"\x80\x80\x80\x80\x08", b"\x00\x00\xc0\x7f"])
     header = b"BKVA" + struct.pack("<HBBIIIQ16sQQQHH", 3, 1, 3, 0, 7, 9, 5, b"s" * 16, 9, 4096, 1 << 20, 4, 4001) + bytes(16)
     for tail in (struct.pack("<HH", 3, 2) + b"abcde", struct.pack("<HH", 0, 0), struct.pack("<HH", 9, 9)):
         seed("kv_address", b"\1" + header + tail + bytes(4))
@@ -534,6 +540,7 @@ def worker_seeds():
     seed("decode_worker", events(down["decode"], run, good, up["complete and finished"], run, down["release"], run))
     seed("decode_worker", events(down["decode"], good, (2, ""), (1, ""), down["decode long"], run, fail, down["decode alone"], run, fail, (9, ""), down["decode alone"]))
     seed("decode_worker", events(down["decode"], run, up["welcome"], (8, ""), down["decode alone"], run, run, (8, ""), down["release all"], silence, up["extended"]))
+    seed("decode_worker", events(down["decode with a constraint"], run, run))
     seed("decode_worker", events(down["decode alone with options"], run, run, run, down["decode"], good, up["complete with logprobs"], run, run))
     seed("decode_worker", events(down["prefill"], (0, b"\xff"), (0, b""), (3, b"\0\xff")))
     words("decode_worker", [body for body in (*PEER_UP.values(), *SESSION_DOWN.values()) if len(body) < 60])
@@ -595,7 +602,8 @@ def main():
     safetensors_seeds()
     config_seeds()
     text_seeds()
-    chat_seeds() constraint_seeds()
+    chat_seeds()
+    constraint_seeds()
     setting_seeds()
     proto_seeds()
 

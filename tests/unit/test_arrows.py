@@ -28,7 +28,7 @@ MAY_INCLUDE = {
     "common/text": BASE | {"common/json"},
     "common/template": BASE | {"common/text"},
     "common/chat": BASE | {"common/template", "common/text", "common/json"},
-    "common/constrain": BASE | {"common/json"},
+    "common/constrain": DOMAIN | {"common/json"},
     "common/model_config": DOMAIN | {"common/json"},
     "proto": BASE,
     "common/rpc": BASE | {"common/crypto"},
@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "common/engine/sched": DOMAIN,
     "common/engine/model": DOMAIN | {"kernels", "common/json", "common/model_config"},
     "common/engine": DOMAIN | {"common/engine/model", "kernels", "common/model_config"},
-    "common/worker": WORKER,
+    "common/worker": WORKER | {"common/text", "common/constrain"},
     "common/cli": WORKER | {"common/text", "common/chat"},
     "kernels": DOMAIN | {"kernels/cpu", "kernels/reference"},  # kernels.c: the table of backends
     "kernels/reference": DOMAIN | {"kernels", "kernels/cpu", "kernels/reference/inner"},
@@ -50,7 +50,7 @@ MAY_INCLUDE = {
     "decode_worker": WORKER,
     "router/planner": DOMAIN | {"common/handoff", "common/engine/sched"},
     "router/openai": RPC | {"common/chat", "common/text", "common/model_config", "router"},
-    "router": RPC | {"common/rpc/grpc", "common/chat", "common/text", "common/model_config", "common/membership", "common/handoff",
+    "router": RPC | {"common/rpc/grpc", "common/chat", "common/text", "common/constrain", "common/model_config", "common/membership", "common/handoff",
                      "router/planner", "router/openai"},
 }
 

@@ -664,6 +664,47 @@ static void test_a_refused_token_changes_nothing(void **state)
     constraint_destroy(constraint);
 }
 
+/* Whether nothing but the end may follow. */
+static void test_complete(void **state)
+{
+    (void)state;
+    static const struct {
+        enum constraint_kind kind;
+        const char *text, *answer;
+        bool complete;
+    } cases[] = {
+        {CONSTRAINT_JSON_OBJECT, "", "{\"a\":1", false},
+        {CONSTRAINT_JSON_OBJECT, "", "{\"a\":1}", true},
+        {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"integer\"}", "12", false},
+        {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"integer\",\"maximum\":19,\"minimum\":10}", "12",
+         true},
+        {CONSTRAINT_JSON_SCHEMA, "{\"const\":\"a\"}", "\"a", false},
+        {CONSTRAINT_JSON_SCHEMA, "{\"const\":\"a\"}", "\"a\"", true},
+        {CONSTRAINT_REGEX, "ab?", "a", false},
+        {CONSTRAINT_REGEX, "ab?", "ab", true},
+        {CONSTRAINT_REGEX, "a*", "a", false},
+        {CONSTRAINT_REGEX, "a\xc3\xa9", "a\xc3", false},
+        {CONSTRAINT_CHOICE, "[\"a\",\"ab\"]", "a", false},
+        {CONSTRAINT_CHOICE, "[\"a\",\"ab\"]", "ab", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct constraint *constraint = compiled(cases[i].kind, cases[i].text);
+        struct constraint_state at;
+        constraint_state_init(constraint, &at);
+        assert_false(constraint_state_is_complete(constraint, &at));
+        assert_true(
+            constraint_state_take(constraint, &at, cases[i].answer, strlen(cases[i].answer)));
+        if (constraint_state_is_complete(constraint, &at) != cases[i].complete)
+            fail_msg("%s, %s", cases[i].text, cases[i].answer);
+        constraint_destroy(constraint);
+    }
+    struct constraint *empty = compiled(CONSTRAINT_REGEX, "");
+    struct constraint_state at;
+    constraint_state_init(empty, &at);
+    assert_true(constraint_state_is_complete(empty, &at));
+    constraint_destroy(empty);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -688,6 +729,7 @@ int main(void)
         cmocka_unit_test(test_what_is_longer_than_limits_allow_is_shortened),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_a_refused_token_changes_nothing),
+        cmocka_unit_test(test_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,6 +163,12 @@ static const struct {
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":2,\"maxLength\":40}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":5}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"[0-9]{3}\",\"maxLength\":9}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"[a@]..x\",\"maxLength\":12}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"id|\u00e9\",\"maxLength\":6}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"x$\",\"maxLength\":7}"},
+    {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"[0-9].[a-n]\",\"minLength\":4,"
+                             "\"maxLength\":8}"},
+    {CONSTRAINT_REGEX, ".{0,6}(20|@).{0,3}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^xe\\u00e9]*$\"}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"number\"}"},
     {CONSTRAINT_JSON_SCHEMA, "{\"type\":\"array\",\"items\":{\"type\":\"array\"}}"},

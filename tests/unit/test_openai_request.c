@@ -54,6 +54,24 @@ static void add_prompt(struct str *out, const struct openai_prompt *prompt)
     str_add(out, "]");
 }
 
+static void add_constraint(struct str *out, const struct openai_request *r)
+{
+    const Baton__V1__Constraint *c = r->message.constraint;
+    if (!c)
+        return;
+    str_addf(out, " %s:", r->constraint_param);
+    if (c->kind_case == BATON__V1__CONSTRAINT__KIND_JSON_OBJECT && c->json_object)
+        str_add(out, " object");
+    if (c->kind_case == BATON__V1__CONSTRAINT__KIND_JSON_SCHEMA)
+        str_addf(out, " schema %s", c->json_schema);
+    if (c->kind_case == BATON__V1__CONSTRAINT__KIND_REGEX)
+        str_addf(out, " regex %s", c->regex);
+    if (c->kind_case != BATON__V1__CONSTRAINT__KIND_CHOICE)
+        return;
+    for (size_t i = 0; i < c->choice->n_texts; i++)
+        str_addf(out, "%s%s", i ? "|" : " choice ", c->choice->texts[i]);
+}
+
 /* What isn't as it is without asking. */
 static void describe(struct str *out, const struct openai_request *r)
 {
@@ -86,6 +104,7 @@ static void describe(struct str *out, const struct openai_request *r)
         str_addf(out, " tools=%zu", json_count(r->tools));
     if (r->kind == OPENAI_CHAT && !r->add_generation_prompt)
         str_addf(out, " bare");
+    add_constraint(out, r);
 }
 
 #define C   "{\"model\":\"m\",\"prompt\":\"hi\","
@@ -201,7 +220,32 @@ static const struct {
     {0, C "\"lora_request\":{\"name\":\"l\"}}", NULL, REASON_UNSUPPORTED_PARAMETER, "lora_request"},
     {0, C "\"prompt_logprobs\":1}", NULL, REASON_UNSUPPORTED_PARAMETER, "prompt_logprobs"},
     {0, C "\"use_beam_search\":true}", NULL, REASON_UNSUPPORTED_PARAMETER, "use_beam_search"},
-    {0, C "\"guided_regex\":\"a+\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "response_format"},
+    {0, C "\"guided_regex\":\"a+\"}", TXT " guided_regex: regex a+", 0, NULL},
+    {0, C "\"guided_json_object\":false,\"structured_outputs\":{\"json_object\":true}}",
+     TXT " structured_outputs: object", 0, NULL},
+    {0, C "\"guided_choice\":[\"a\",\"b c\"]}", TXT " guided_choice: choice a|b c", 0, NULL},
+    {0, C "\"guided_json\":{\"b\":[1,2.5],\"a\":\"\\u00e9\"}}",
+     TXT " guided_json: schema {\"b\":[1,2.5],\"a\":\"\xc3\xa9\"}", 0, NULL},
+    {0, C "\"structured_outputs\":{\"json\":\"{}\",\"disable_any_whitespace\":true}}",
+     TXT " structured_outputs: schema {}", 0, NULL},
+    {1, H "\"response_format\":{\"type\":\"json_object\"}}", MSG " response_format: object", 0,
+     NULL},
+    {1,
+     H "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"strict\":"
+       "true,"
+       "\"schema\":{\"type\":\"null\"}}}}",
+     MSG " response_format: schema {\"type\":\"null\"}", 0, NULL},
+    {1, H "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\"}}}", NULL,
+     REASON_MALFORMED, "response_format.json_schema.schema"},
+    {0, C "\"guided_regex\":\"a\",\"structured_outputs\":{\"regex\":\"a\"}}", NULL,
+     REASON_MALFORMED, "structured_outputs.regex"},
+    {0, C "\"guided_choice\":[\"a\",1]}", NULL, REASON_MALFORMED, "guided_choice"},
+    {0, C "\"guided_choice\":[\"a\\u0000\"]}", NULL, REASON_MALFORMED, "guided_choice"},
+    {0, C "\"guided_grammar\":\"a\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "guided_grammar"},
+    {0, C "\"structured_outputs\":{\"structural_tag\":\"a\"}}", NULL, REASON_UNSUPPORTED_PARAMETER,
+     "structured_outputs.structural_tag"},
+    {0, C "\"guided_whitespace_pattern\":\" *\"}", NULL, REASON_UNSUPPORTED_PARAMETER,
+     "guided_whitespace_pattern"},
     {1, "{\"messages\":[]}", NULL, REASON_EMPTY_PROMPT, "messages"},
     {1, "{\"prompt\":\"hi\"}", NULL, REASON_MISSING_INPUT, "messages"},
     {1, "{\"messages\":[{\"content\":\"x\"}]}", NULL, REASON_MALFORMED, "messages[0].role"},

@@ -166,6 +166,44 @@ static void test_banned_ids_are_never_drawn(void **state)
     sampler_deinit(&sampler);
 }
 
+/* As if the others were banned, and in their order of ids. */
+static void test_only_what_is_allowed_is_drawn(void **state)
+{
+    (void)state;
+    struct sampler sampler = sampler_of(VOCAB);
+    struct rng rng = rng_seeded(21);
+    float logits[VOCAB];
+    uint32_t allowed[VOCAB / 32 + 1], others[VOCAB];
+    for (int round = 0; round < 200; round++) {
+        struct sampling sampling = sampling_default();
+        sampling.seed = (uint64_t)round;
+        sampling.temperature = round % 3 ? 1.5f : 0;
+        sampling.top_k = round % 4 ? 0 : 5;
+        sampling.top_p = round % 5 ? 1 : 0.7f;
+        struct sampler_ban ban = {.ids = {others}};
+        memset(allowed, 0, sizeof allowed);
+        for (uint32_t id = 0; id < VOCAB; id++) {
+            logits[id] = (float)(4 * rng_unit(&rng));
+            if (rng_below(&rng, 20) == 0 || id == (uint32_t)round)
+                allowed[id / 32] |= 1u << id % 32;
+            else
+                others[ban.counts[0]++] = id;
+        }
+        uint32_t one, other;
+        struct sampler_row row = {.logits = logits, .allowed = allowed};
+        assert_int_equal(sampler_draw(&sampler, &row, &sampling, &one), STATUS_OK);
+        assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &ban, &other), STATUS_OK);
+        assert_int_equal(one, other);
+        assert_true(allowed[one / 32] >> one % 32 & 1);
+    }
+    memset(allowed, 0, sizeof allowed);
+    uint32_t none;
+    struct sampling sampling = sampling_default();
+    struct sampler_row row = {.logits = logits, .allowed = allowed};
+    assert_int_equal(sampler_draw(&sampler, &row, &sampling, &none), STATUS_INVALID);
+    sampler_deinit(&sampler);
+}
+
 static void test_unsound_logits_are_refused(void **state)
 {
     (void)state;
@@ -307,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_against_the_oracle),
         cmocka_unit_test(test_greedy_takes_the_lower_of_equals),
         cmocka_unit_test(test_banned_ids_are_never_drawn),
+        cmocka_unit_test(test_only_what_is_allowed_is_drawn),
         cmocka_unit_test(test_unsound_logits_are_refused),
         cmocka_unit_test(test_filters_keep_exactly_these),
         cmocka_unit_test(test_frequencies_follow_the_temperature),

@@ -238,7 +238,7 @@ static void test_a_peer_that_contradicts_the_handle_is_lost(void **state)
     expect(f, ">9 release 1.3 h0.1; lost 1.3 protocol; unreserve 1.3");
     decode(f, 1, 4, 10);
     reserved(f, 1, 4);
-    answer(f, 1, 4, (struct peer_up){.kind = PEER_COMPLETE, .finish = FINISH_CONTEXT + 1});
+    answer(f, 1, 4, (struct peer_up){.kind = PEER_COMPLETE, .finish = FINISH_COMPLETE + 1});
     expect(f, ">9 release 1.4 h0.1; lost 1.4 protocol; unreserve 1.4");
     decode(f, 1, 5, 10);
     reserved(f, 1, 5);

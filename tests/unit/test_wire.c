@@ -1,4 +1,5 @@
 /* wire: what a Prefill or Decode brings is checked before anything is queued. */
+#include "common/constrain/constraint.h"
 #include "common/worker/wire.h"
 
 #include <setjmp.h>
@@ -161,6 +162,38 @@ static void test_biases_and_logprobs_that_no_router_asks_for(void **state)
     expect_refused(in, "logprobs must be");
 }
 
+static void test_a_constraint_is_taken_over(void **state)
+{
+    (void)state;
+    const uint32_t prompt[] = {1};
+    Baton__Worker__V1__Sampling sampling = good_sampling();
+    Baton__Worker__V1__Constraint constraint = BATON__WORKER__V1__CONSTRAINT__INIT;
+    struct wire_prompt in = {prompt, NULL, 1, 0, &sampling, NULL, 0, 0};
+    struct sequence_spec spec = {0};
+    struct error err;
+    sampling.constraint = &constraint;
+    constraint.kind = BATON__WORKER__V1__CONSTRAINT_KIND__REGEX;
+    constraint.text = "a+";
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_OK);
+    assert_int_equal(spec.constraint_source->kind, CONSTRAINT_REGEX);
+    assert_string_equal(spec.constraint_source->text, "a+");
+    assert_int_equal(spec.constraint_source->length, 2);
+    sequence_spec_free(&spec);
+    char *text = calloc(1, CONSTRAINT_MAX_TEXT_BYTES + 2);
+    assert_non_null(text);
+    memset(text, 'a', CONSTRAINT_MAX_TEXT_BYTES);
+    constraint.text = text;
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_OK);
+    sequence_spec_free(&spec);
+    text[CONSTRAINT_MAX_TEXT_BYTES] = 'a';
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_INVALID);
+    constraint.text = "";
+    constraint.kind = 4;
+    assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "kind 4"));
+    free(text);
+}
+
 static void test_a_priority_is_taken_over(void **state)
 {
     (void)state;
@@ -224,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_what_is_wrong_is_named),
         cmocka_unit_test(test_all_of_sampling_is_taken_over),
         cmocka_unit_test(test_biases_and_logprobs_that_no_router_asks_for),
+        cmocka_unit_test(test_a_constraint_is_taken_over),
         cmocka_unit_test(test_a_priority_is_taken_over),
         cmocka_unit_test(test_a_handle_is_of_one_prompt),
         cmocka_unit_test(test_handles_survive_the_wire),

@@ -28,6 +28,13 @@ void sampler_deinit(struct sampler *sampler)
     *sampler = (struct sampler){0};
 }
 
+static void keep_allowed(struct sampler *sampler, const uint32_t *allowed)
+{
+    for (uint32_t i = 0; i < sampler->vocab; i++)
+        if (!(allowed[i / 32] >> i % 32 & 1))
+            sampler->mass[i] = -INFINITY;
+}
+
 /* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is NaN or +infinity. */
 static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
                         const struct sampling *sampling)
@@ -47,6 +54,8 @@ static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
         for (uint32_t i = 0; i < ban->counts[list]; i++)
             if (ban->ids[list][i] < sampler->vocab)
                 sampler->mass[ban->ids[list][i]] = -INFINITY;
+    if (row->allowed)
+        keep_allowed(sampler, row->allowed);
     return sound;
 }
 

@@ -1,7 +1,7 @@
 /* Draws one token from one row of logits. PURE: the token is a function of (logits, sampling, index, banned, tokens so far) and nothing
  * else, by IEEE operations in one fixed order (not even libm), so that it never depends on the batch, the machine or what ran before.
  *
- * First logits are edited where the request asks for that (logit_edits.h): bias, then penalties; banned ones can't be drawn.
+ * First logits are edited where the request asks for that (logit_edits.h): bias, then penalties; those that are banned, or aren't allowed, can't be drawn.
  *
  *   temperature 0    the greatest logit; of equals, the lower id.
  *   otherwise        p[i] = exp((logits[i] - max) / temperature) in fp32, then each filter in turn on what the one before kept:
@@ -43,12 +43,13 @@ struct sampler_row {
     const float *logits; /* [vocab] */
     uint32_t index;      /* of the token in the answer, from 0 */
     struct sampler_ban ban;
+    const uint32_t *allowed; /* [(vocab + 31) / 32] bits: others can't be drawn; NULL: all may be */
     /* [token_count] prompt and answer so far, whose last `index` they are; looked at for penalties alone. */
     const uint32_t *tokens;
     uint32_t token_count;
 };
 
-/* STATUS_INTERNAL if a logit is NaN or +infinity, STATUS_INVALID if every token is banned. */
+/* STATUS_INTERNAL if a logit is NaN or +infinity, STATUS_INVALID if every token is banned, or those that are allowed are. */
 enum status sampler_draw(struct sampler *sampler, const struct sampler_row *row,
                          const struct sampling *sampling, uint32_t *token) WARN_UNUSED;
 

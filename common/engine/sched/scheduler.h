@@ -18,6 +18,7 @@
 #ifndef BATON_ENGINE_SCHED_SCHEDULER_H
 #define BATON_ENGINE_SCHED_SCHEDULER_H
 
+#include "common/domain/constraint_source.h"
 #include "common/engine/sched/batch_plan.h"
 #include "common/engine/sched/kv_blocks.h"
 #include "common/engine/sched/policy.h"
@@ -68,6 +69,9 @@ struct sequence_spec {
         tokens; /* malloc'ed: prompt + emitted; taken over on success, and so are the biases of `sampling` */
     uint32_t token_count, emitted_count;
     struct sampling sampling;
+    /* malloc'ed, NULL: none. Who adds it makes a number of it for the sequence: the scheduler takes over no source. */
+    struct constraint_source *constraint_source;
+    uint32_t constraint;
     struct prefix_hash root; /* prefix_hash_root of model, numerics and tenant */
 };
 /* Frees what it owns, where nobody has taken it over. */

@@ -52,6 +52,8 @@ enum finish_reason sequence_finish(const struct sequence *sequence, const uint32
         return FINISH_EOS;
     if (contains(sampling->stop_ids, sampling->stop_id_count, last))
         return FINISH_STOP_TOKEN;
+    if (sequence->complete)
+        return FINISH_COMPLETE;
     if (sequence_answer_count(sequence) >= sampling->max_tokens)
         return FINISH_MAX_TOKENS;
     if (sequence->token_count >= context)

@@ -66,6 +66,9 @@ struct sequence {
     struct prefix_chain chain; /* of its blocks that were remembered, or tried */
     bool remembers;            /* its whole blocks go to the prefix cache */
     struct sampling sampling;  /* its biases are owned */
+    uint32_t constraint;       /* the caller's number of what its answer must look like; 0: none */
+    bool
+        complete; /* the caller's word, before its last token is told: the constraint lets nothing follow */
 };
 
 /* Tokens of the answer so far, drawn here or before. */

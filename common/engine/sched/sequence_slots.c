@@ -16,6 +16,7 @@ void sequence_spec_free(const struct sequence_spec *spec)
 {
     free(spec->tokens);
     free((void *)spec->sampling.biases);
+    free(spec->constraint_source);
 }
 
 void scheduler_slot_free(struct sequence *sequence)
@@ -62,6 +63,7 @@ enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec 
                               .root = spec->root,
                               .score_next = scores_from(spec),
                               .sampling = spec->sampling,
+                              .constraint = spec->constraint,
                               .blocks = blocks};
     if (s->policy->came)
         s->policy->came(slot, &s->cost);

@@ -1,0 +1,23 @@
+#include "common/domain/constraint_source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct constraint_source *constraint_source_create(enum constraint_kind kind, const char *text,
+                                                   size_t length)
+{
+    struct constraint_source *source = malloc(sizeof *source + length + 1);
+    if (!source)
+        return NULL;
+    source->kind = kind;
+    source->length = length;
+    if (length)
+        memcpy(source->text, text, length);
+    source->text[length] = 0;
+    return source;
+}
+
+struct constraint_source *constraint_source_copy(const struct constraint_source *source)
+{
+    return source ? constraint_source_create(source->kind, source->text, source->length) : NULL;
+}

@@ -1,0 +1,261 @@
+#include "common/worker/constraint_host.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/ring.h"
+#include "common/text/token_text.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODULE "constraints"
+
+struct constraint_host {
+    char path[1100]; /* of tokenizer.json */
+    uint32_t vocab;
+    uint32_t *end_ids;
+    uint32_t end_count;
+    struct constraint_cache_limits limits;
+    struct ring *messages; /* leases: each to be settled once, and then given back once */
+    pthread_t thread;
+    bool stopped;
+    atomic_uint lease_count;
+    /* Of the thread; for all once a lease is settled. */
+    struct tokenizer *tokenizer;
+    struct token_trie *trie;
+    struct constraint_cache *cache;
+    enum status status; /* of opening them */
+    struct error err;
+};
+
+/* What ends the thread. */
+static struct constraint_lease stop_message;
+
+/* ---------------------------------------------------------------- on the thread */
+
+static const char *bytes_of(const void *context, uint32_t id, bool first, size_t *length)
+{
+    return constraint_host_text(context, id, first, length);
+}
+
+static enum status open_vocabulary(struct constraint_host *host)
+{
+    if (access(host->path, F_OK) != 0)
+        return error_set(&host->err, STATUS_UNSUPPORTED,
+                         "the worker's model has no tokenizer.json, so tokens have no text");
+    TRY(tokenizer_open(host->path, &host->tokenizer, &host->err));
+    if (!token_text_is_known(host->tokenizer))
+        return error_set(&host->err, STATUS_UNSUPPORTED,
+                         "the tokenizer has no decoder: its tokens have no text of their own");
+    struct token_source source = {.bytes = bytes_of,
+                                  .context = host,
+                                  .count = host->vocab,
+                                  .end_ids = host->end_ids,
+                                  .end_count = host->end_count};
+    TRY(token_trie_create(&source, &host->trie, &host->err));
+    host->cache = constraint_cache_create(host->trie, host->limits);
+    return STATUS_OK;
+}
+
+static void open_and_log(struct constraint_host *host)
+{
+    uint64_t begun_us = clock_now_us();
+    char quoted[600];
+    host->status = open_vocabulary(host);
+    if (host->status == STATUS_OK)
+        log_info(MODULE, "msg=\"the vocabulary is laid out\" ids=%u took_us=%" PRIu64, host->vocab,
+                 clock_now_us() - begun_us);
+    else
+        log_write(host->status == STATUS_UNSUPPORTED ? LOG_INFO : LOG_WARN, MODULE,
+                  "status=%s why=%s msg=\"requests with a constraint will be refused\"",
+                  status_name(host->status), log_quote(host->err.text, quoted, sizeof quoted));
+}
+
+static enum status compile(struct constraint_host *host, struct constraint_lease *lease)
+{
+    const struct constraint_source *source = lease->source;
+    if (host->status != STATUS_OK) {
+        lease->err = host->err;
+        return host->status;
+    }
+    return constraint_cache_take(host->cache, source->kind, source->text, source->length,
+                                 &lease->entry, &lease->err);
+}
+
+static void settle(struct constraint_host *host, struct constraint_lease *lease)
+{
+    uint64_t begun_us = clock_now_us();
+    lease->taken = true;
+    lease->status = compile(host, lease);
+    log_debug(MODULE, "bytes=%zu status=%s took_us=%" PRIu64 " msg=\"compiled, or found\"",
+              lease->source->length, status_name(lease->status), clock_now_us() - begun_us);
+    free(lease->source);
+    lease->source = NULL;
+    void (*ready)(void *) = lease->ready;
+    void *context = lease->context;
+    atomic_store_explicit(&lease->settled, true, memory_order_release);
+    ready(context);
+}
+
+static void take_back(struct constraint_host *host, struct constraint_lease *lease)
+{
+    if (lease->entry)
+        constraint_cache_give(host->cache, lease->entry);
+    free(lease->source);
+    free(lease);
+    atomic_fetch_sub(&host->lease_count, 1);
+}
+
+static void *host_main(void *argument)
+{
+    struct constraint_host *host = argument;
+    pthread_setname_np(pthread_self(), "baton-constrain");
+    open_and_log(host);
+    for (;;) {
+        struct constraint_lease *lease = ring_wait(host->messages, UINT64_MAX);
+        if (lease == &stop_message)
+            return NULL;
+        if (lease->taken)
+            take_back(host, lease);
+        else
+            settle(host, lease);
+    }
+}
+
+/* ---------------------------------------------------------------- life */
+
+static enum status create_parts(struct constraint_host *host,
+                                const struct constraint_host_config *config, struct error *err)
+{
+    int length = snprintf(host->path, sizeof host->path, "%s/tokenizer.json", config->model_dir);
+    if (length < 0 || (size_t)length >= sizeof host->path)
+        return error_set(err, STATUS_LIMIT, "the path of the model's folder is too long");
+    host->end_ids = calloc(config->end_count + 1u, sizeof *host->end_ids);
+    /* A lease comes twice at most; and the stop. */
+    if (!host->end_ids ||
+        ring_create(2 * CONSTRAINT_HOST_MAX_LEASES + 1, &host->messages) != STATUS_OK)
+        return error_set(err, STATUS_LIMIT, "out of memory for constraints");
+    for (uint32_t i = 0; i < config->end_count; i++)
+        if (config->end_ids[i] < config->vocab)
+            host->end_ids[host->end_count++] = config->end_ids[i];
+    if (pthread_create(&host->thread, NULL, host_main, host))
+        return error_set(err, STATUS_IO, "the thread for constraints could not be started");
+    return STATUS_OK;
+}
+
+enum status constraint_host_create(const struct constraint_host_config *config,
+                                   struct constraint_host **out, struct error *err)
+{
+    struct constraint_host *host = calloc(1, sizeof *host);
+    if (!host)
+        return error_set(err, STATUS_LIMIT, "out of memory for constraints");
+    host->vocab = config->vocab;
+    host->limits = (struct constraint_cache_limits){.max_entries = CONSTRAINT_HOST_ENTRIES,
+                                                    .max_bytes = config->max_bytes,
+                                                    .kept_sets = CONSTRAINT_HOST_KEPT_SETS};
+    enum status status = create_parts(host, config, err);
+    if (status != STATUS_OK) {
+        host->stopped = true;
+        constraint_host_destroy(host);
+        return status;
+    }
+    *out = host;
+    return STATUS_OK;
+}
+
+static void post(struct constraint_host *host, struct constraint_lease *lease)
+{
+    enum status status = ring_push(host->messages, lease);
+    ASSERT(status == STATUS_OK); /* see its capacity */
+}
+
+void constraint_host_stop(struct constraint_host *host)
+{
+    if (!host || host->stopped)
+        return;
+    post(host, &stop_message);
+    pthread_join(host->thread, NULL);
+    host->stopped = true;
+}
+
+void constraint_host_destroy(struct constraint_host *host)
+{
+    if (!host)
+        return;
+    constraint_host_stop(host);
+    for (struct constraint_lease *lease; host->messages && (lease = ring_pop(host->messages));) {
+        if (lease->taken)
+            take_back(host, lease);
+        else
+            lease->taken = true; /* it comes again: nobody keeps one */
+    }
+    ring_destroy(host->messages);
+    constraint_cache_destroy(host->cache);
+    token_trie_destroy(host->trie);
+    tokenizer_close(host->tokenizer);
+    free(host->end_ids);
+    free(host);
+}
+
+/* ---------------------------------------------------------------- leases */
+
+struct constraint_lease *constraint_host_take(struct constraint_host *host,
+                                              struct constraint_source *source,
+                                              void (*ready)(void *context), void *context)
+{
+    struct constraint_lease *lease = calloc(1, sizeof *lease);
+    if (atomic_fetch_add(&host->lease_count, 1) >= CONSTRAINT_HOST_MAX_LEASES || !lease) {
+        atomic_fetch_sub(&host->lease_count, 1);
+        free(lease);
+        free(source);
+        return NULL;
+    }
+    lease->source = source;
+    lease->ready = ready;
+    lease->context = context;
+    post(host, lease);
+    return lease;
+}
+
+bool constraint_lease_settled(const struct constraint_lease *lease)
+{
+    return atomic_load_explicit(&lease->settled, memory_order_acquire);
+}
+
+void constraint_host_give(struct constraint_host *host, struct constraint_lease *lease)
+{
+    post(host, lease);
+}
+
+/* ---------------------------------------------------------------- the vocabulary */
+
+const char *constraint_host_text(const struct constraint_host *host, uint32_t id, bool first,
+                                 size_t *length)
+{
+    const char *bytes = token_text(host->tokenizer, id, first, length);
+    return *length ? bytes : NULL;
+}
+
+bool constraint_host_is_end(const struct constraint_host *host, uint32_t id)
+{
+    for (uint32_t i = 0; i < host->end_count; i++)
+        if (host->end_ids[i] == id)
+            return true;
+    return false;
+}
+
+const uint32_t *constraint_host_end_ids(const struct constraint_host *host, uint32_t *count)
+{
+    *count = host->end_count;
+    return host->end_ids;
+}
+
+uint32_t constraint_host_words(const struct constraint_host *host)
+{
+    return (host->vocab + 31) / 32;
+}

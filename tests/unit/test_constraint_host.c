@@ -1,0 +1,380 @@
+/* constraint_host and step_constraints: leases are settled on a thread of their own, shared and bounded; sequences wait for theirs beside
+ * others; and where an answer is follows from its tokens, however they came. Every wait is for an event. */
+#include "common/worker/constraint_host.h"
+#include "common/worker/step_constraints.h"
+#include "common/worker/step_loop.h"
+
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MODEL   "deploy/local/tiny-shakespeare"
+#define VOCAB   2048
+#define WAIT_US 60000000
+
+static struct constraint_host *host_of(const char *model, uint64_t max_bytes)
+{
+    static const uint32_t end_ids[] = {0, VOCAB + 5}; /* the second is none */
+    struct constraint_host_config config = {.model_dir = model,
+                                            .vocab = VOCAB,
+                                            .end_ids = end_ids,
+                                            .end_count = 2,
+                                            .max_bytes = max_bytes};
+    struct constraint_host *host;
+    struct error err = {""};
+    if (constraint_host_create(&config, &host, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return host;
+}
+
+static void post(void *context)
+{
+    sem_post(context);
+}
+
+static struct constraint_source *source_of(enum constraint_kind kind, const char *text)
+{
+    return constraint_source_create(kind, text, strlen(text));
+}
+
+static struct constraint_lease *settled(struct constraint_host *host, enum constraint_kind kind,
+                                        const char *text)
+{
+    sem_t ready;
+    sem_init(&ready, 0, 0);
+    struct constraint_lease *lease =
+        constraint_host_take(host, source_of(kind, text), post, &ready);
+    assert_non_null(lease);
+    sem_wait(&ready);
+    assert_true(constraint_lease_settled(lease));
+    sem_destroy(&ready);
+    return lease;
+}
+
+static void test_leases_share_what_is_compiled(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct constraint_lease *one = settled(host, CONSTRAINT_REGEX, "a+"),
+                            *same = settled(host, CONSTRAINT_REGEX, "a+"),
+                            *other = settled(host, CONSTRAINT_CHOICE, "[\"a\"]");
+    assert_int_equal(one->status, STATUS_OK);
+    assert_ptr_equal(one->entry, same->entry);
+    assert_ptr_not_equal(one->entry, other->entry);
+    const struct constraint_entry *entry = one->entry;
+    constraint_host_give(host, one);
+    constraint_host_give(host, same);
+    struct constraint_lease *again = settled(host, CONSTRAINT_REGEX, "a+");
+    assert_ptr_equal(again->entry, entry); /* kept, though nobody held it */
+    assert_true(constraint_host_is_end(host, 0));
+    assert_false(constraint_host_is_end(host, VOCAB + 5));
+    constraint_host_stop(host);
+    constraint_host_give(host, again); /* nothing is lost with the thread */
+    constraint_host_give(host, other);
+    constraint_host_destroy(host);
+}
+
+static void test_what_cannot_be_compiled_is_said(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct constraint_lease *lease = settled(host, CONSTRAINT_JSON_SCHEMA, "{\"not\":{}}");
+    assert_int_equal(lease->status, STATUS_UNSUPPORTED);
+    assert_non_null(strstr(lease->err.text, "#/not"));
+    constraint_host_give(host, lease);
+    constraint_host_destroy(host);
+    host = host_of("tests/golden/models/llama", 64 << 20);
+    lease = settled(host, CONSTRAINT_REGEX, "a");
+    assert_int_equal(lease->status, STATUS_UNSUPPORTED);
+    assert_non_null(strstr(lease->err.text, "tokenizer.json"));
+    constraint_host_give(host, lease);
+    constraint_host_destroy(host);
+}
+
+static void test_a_constraint_over_the_memory_is_refused(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 200 << 10); /* of a few states and their sets */
+    struct constraint_lease *held[64];
+    char text[2] = "a";
+    int count = 0;
+    for (;; count++, text[0]++) {
+        assert_true(count < 26);
+        held[count] = settled(host, CONSTRAINT_REGEX, text);
+        if (held[count]->status != STATUS_OK)
+            break;
+    }
+    assert_true(count > 1);
+    assert_int_equal(held[count]->status, STATUS_LIMIT);
+    constraint_host_give(host, held[0]); /* makes room */
+    constraint_host_give(host, held[count]);
+    held[0] = settled(host, CONSTRAINT_REGEX, text);
+    assert_int_equal(held[0]->status, STATUS_OK);
+    while (count-- > 0)
+        constraint_host_give(host, held[count]);
+    constraint_host_destroy(host);
+}
+
+static void test_a_lease_more_than_there_may_be(void **state)
+{
+    (void)state;
+    static struct constraint_lease *leases[CONSTRAINT_HOST_MAX_LEASES];
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    sem_t ready;
+    sem_init(&ready, 0, 0);
+    for (int i = 0; i < CONSTRAINT_HOST_MAX_LEASES; i++) {
+        leases[i] = constraint_host_take(host, source_of(CONSTRAINT_REGEX, "a"), post, &ready);
+        assert_non_null(leases[i]);
+    }
+    assert_null(constraint_host_take(host, source_of(CONSTRAINT_REGEX, "a"), post, &ready));
+    for (int i = 0; i < CONSTRAINT_HOST_MAX_LEASES; i++)
+        sem_wait(&ready);
+    for (int i = 0; i < CONSTRAINT_HOST_MAX_LEASES; i++)
+        constraint_host_give(host, leases[i]);
+    constraint_host_destroy(host);
+    sem_destroy(&ready);
+}
+
+/* ---------------------------------------------------------------- where an answer is */
+
+static uint32_t id_of(const struct constraint_host *host, const char *text)
+{
+    for (uint32_t id = 0; id < VOCAB; id++) {
+        size_t length;
+        const char *bytes = constraint_host_text(host, id, false, &length);
+        if (bytes && length == strlen(text) && !memcmp(bytes, text, length))
+            return id;
+    }
+    fail_msg("no token is %s", text);
+    return 0;
+}
+
+static bool has(struct step_allowed allowed, uint32_t id)
+{
+    return allowed.bits[id / 32] >> id % 32 & 1;
+}
+
+static void test_a_state_follows_from_the_tokens(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct constraint_lease *leases[3];
+    struct step_constraints *constraints;
+    for (int i = 0; i < 3; i++)
+        leases[i] = settled(host, CONSTRAINT_REGEX, "abc*");
+    assert_int_equal(step_constraints_create(host, 2, &constraints), STATUS_OK);
+    uint32_t a = id_of(host, "a"), b = id_of(host, "b"), c = id_of(host, "c");
+    uint32_t tokens[] = {5, 6, a, b, c, c};
+    /* Drawn one by one; and all of them before, at another worker. */
+    struct sequence drawn = {.tokens = tokens, .token_count = 2, .prompt_count = 2};
+    struct sequence told = {
+        .tokens = tokens, .token_count = 6, .prompt_count = 6, .emitted_count = 4};
+    drawn.constraint = step_constraints_add(constraints, leases[0]);
+    told.constraint = step_constraints_add(constraints, leases[1]);
+    assert_int_equal(step_constraints_add(constraints, leases[2]), 0); /* no number is left */
+    for (; drawn.token_count < 6; drawn.token_count++) {
+        struct step_allowed allowed = step_constraints_find(constraints, 0, &drawn);
+        assert_true(has(allowed, tokens[drawn.token_count]));
+        assert_int_equal(has(allowed, 0), drawn.token_count >= 4); /* the end */
+        assert_false(step_constraints_take(constraints, &drawn, tokens[drawn.token_count]));
+    }
+    struct step_allowed one = step_constraints_find(constraints, 0, &drawn),
+                        other = step_constraints_find(constraints, 1, &told);
+    assert_memory_equal(one.bits, other.bits, VOCAB / 8);
+    assert_false(one.end_only);
+    /* What no constraint allows ends it. */
+    tokens[5] = a;
+    step_constraints_remove(constraints, told.constraint);
+    told.constraint = step_constraints_add(constraints, leases[2]);
+    other = step_constraints_find(constraints, 1, &told);
+    for (uint32_t id = 0; id < VOCAB; id++)
+        assert_false(has(other, id));
+    step_constraints_destroy(constraints);
+    constraint_host_destroy(host);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct step_constraints *constraints;
+    assert_int_equal(step_constraints_create(host, 1, &constraints), STATUS_OK);
+    struct constraint_lease *lease = settled(host, CONSTRAINT_REGEX, "aa?");
+    uint32_t a = id_of(host, "a"), tokens[] = {5, a};
+    struct sequence sequence = {.tokens = tokens, .token_count = 1, .prompt_count = 1};
+    sequence.constraint = step_constraints_add(constraints, lease);
+    sequence.sampling.stop_ids[0] = 7;
+    sequence.sampling.stop_ids[1] = UINT32_MAX; /* of no vocabulary */
+    sequence.sampling.stop_id_count = 2;
+    struct step_allowed allowed = step_constraints_find(constraints, 0, &sequence);
+    assert_false(has(allowed, 0) || has(allowed, 7));
+    assert_false(step_constraints_take(constraints, &sequence, a));
+    sequence.token_count = 2;
+    allowed = step_constraints_find(constraints, 0, &sequence);
+    assert_true(has(allowed, 0) && has(allowed, 7) && has(allowed, a));
+    sequence.sampling.ignore_eos = true;
+    assert_false(has(step_constraints_find(constraints, 0, &sequence), 0));
+    assert_false(step_constraints_take(constraints, &sequence, 7)); /* ends it, and is no text */
+    assert_true(step_constraints_take(constraints, &sequence, a));
+    step_constraints_remove(constraints, sequence.constraint);
+    /* The empty answer is the only one: an end is drawn, whatever is asked of ends. */
+    sequence.constraint = step_constraints_add(constraints, settled(host, CONSTRAINT_REGEX, ""));
+    sequence.token_count = 1;
+    allowed = step_constraints_find(constraints, 0, &sequence);
+    assert_true(allowed.end_only && has(allowed, 0));
+    step_constraints_destroy(constraints);
+    constraint_host_destroy(host);
+}
+
+/* ---------------------------------------------------------------- in the step loop */
+
+enum { SEQUENCES = 3 };
+
+struct loop {
+    struct engine *engine;
+    struct constraint_host *host;
+    struct step_loop *steps;
+};
+
+static void open_loop(struct loop *loop)
+{
+    struct error err = {""};
+    struct engine_config engine = {.model_dir = MODEL,
+                                   .kernels = {.f32 = true, .threads = 1},
+                                   .block_tokens = 16,
+                                   .block_count = 16,
+                                   .max_rows = 24,
+                                   .max_sequences = SEQUENCES};
+    if (engine_open(&engine, &loop->engine, &err) != STATUS_OK ||
+        engine_attach_pool(loop->engine, NULL, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    loop->host = host_of(MODEL, 64 << 20);
+    struct step_loop_config steps = {.engine = loop->engine,
+                                     .constraints = loop->host,
+                                     .chunk_tokens = 20,
+                                     .max_sequences = SEQUENCES,
+                                     .block_count = 16,
+                                     .cpu = -1};
+    assert_int_equal(step_loop_start(&steps, &loop->steps, &err), STATUS_OK);
+}
+
+static void close_loop(struct loop *loop)
+{
+    constraint_host_stop(loop->host);
+    step_loop_stop(loop->steps);
+    constraint_host_destroy(loop->host);
+    engine_close(loop->engine);
+}
+
+static void add(struct loop *loop, uint64_t request, const char *choices)
+{
+    struct sequence_spec spec = {
+        .key = {request, 1}, .plan = PLAN_LOCAL, .token_count = 1, .sampling = sampling_default()};
+    spec.tokens = calloc(1, sizeof *spec.tokens);
+    spec.tokens[0] = 5;
+    spec.sampling.max_tokens = 12;
+    spec.sampling.ignore_eos = true;
+    if (choices)
+        spec.constraint_source = source_of(CONSTRAINT_CHOICE, choices);
+    assert_int_equal(step_loop_add(loop->steps, &spec), STATUS_OK);
+}
+
+/* The next event but tokens that aren't an answer's last; and the answers that it ended, a bit each, all for this reason. */
+static struct step_event next(struct loop *loop, enum finish_reason finish, uint64_t *ended)
+{
+    for (;;) {
+        struct step_event *event = ring_wait(step_loop_events(loop->steps), WAIT_US);
+        assert_non_null(event);
+        struct step_event copy = *event;
+        bool ends = false;
+        for (uint32_t i = 0; i < event->token_count; i++)
+            if (event->tokens[i].finish) {
+                ends = true;
+                assert_int_equal(event->tokens[i].finish, finish);
+                *ended |= 1u << event->tokens[i].key.request;
+            }
+        step_loop_recycle(loop->steps, event);
+        if (copy.kind != STEP_RESERVED && (copy.kind != STEP_TOKENS || ends))
+            return copy;
+    }
+}
+
+struct gate {
+    sem_t reached, open;
+};
+
+static void wait_at(void *context)
+{
+    struct gate *gate = context;
+    sem_post(&gate->reached);
+    sem_wait(&gate->open);
+}
+
+/* While the thread that compiles is held up, requests with a constraint wait, and no others. */
+static void test_sequences_wait_for_their_constraints(void **state)
+{
+    (void)state;
+    struct loop loop;
+    struct gate gate;
+    uint64_t ended = 0;
+    open_loop(&loop);
+    sem_init(&gate.reached, 0, 0);
+    sem_init(&gate.open, 0, 0);
+    struct constraint_lease *lease =
+        constraint_host_take(loop.host, source_of(CONSTRAINT_JSON_OBJECT, ""), wait_at, &gate);
+    sem_wait(&gate.reached);
+    for (uint64_t request = 1; request <= SEQUENCES; request++)
+        add(&loop, request, "[\"the Nurse\"]");
+    add(&loop, 10, "[\"one more\"]"); /* than may wait */
+    struct step_event event = next(&loop, FINISH_NONE, &ended);
+    assert_int_equal(event.kind, STEP_REFUSED);
+    assert_int_equal(event.key.request, 10);
+    assert_int_equal(event.status, STATUS_LIMIT);
+    add(&loop, 11, NULL);
+    assert_int_equal(next(&loop, FINISH_MAX_TOKENS, &ended).kind, STEP_TOKENS);
+    assert_int_equal(ended, 1u << 11);
+    step_loop_remove(loop.steps, (struct sequence_key){2, 1}); /* while it waits */
+    assert_int_equal(next(&loop, FINISH_NONE, &ended).kind, STEP_REMOVED);
+    sem_post(&gate.open);
+    while (ended != (1u << 11 | 1u << 1 | 1u << 3))
+        assert_int_equal(next(&loop, FINISH_COMPLETE, &ended).kind, STEP_TOKENS);
+    constraint_host_give(loop.host, lease);
+    add(&loop, 12, "[1]"); /* no router lets it through */
+    event = next(&loop, FINISH_NONE, &ended);
+    assert_int_equal(event.kind, STEP_REFUSED);
+    assert_int_equal(event.status, STATUS_INVALID);
+    close_loop(&loop);
+    sem_destroy(&gate.reached);
+    sem_destroy(&gate.open);
+}
+
+static void test_a_loop_that_stops_gives_all_back(void **state)
+{
+    (void)state;
+    struct loop loop;
+    open_loop(&loop);
+    for (uint64_t request = 1; request <= SEQUENCES; request++)
+        add(&loop, request, "[\"the Nurse\", \"the Nurse of Juliet\"]");
+    close_loop(&loop); /* wherever they are: the sanitizer counts */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_leases_share_what_is_compiled),
+        cmocka_unit_test(test_what_cannot_be_compiled_is_said),
+        cmocka_unit_test(test_a_constraint_over_the_memory_is_refused),
+        cmocka_unit_test(test_a_lease_more_than_there_may_be),
+        cmocka_unit_test(test_a_state_follows_from_the_tokens),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_sequences_wait_for_their_constraints),
+        cmocka_unit_test(test_a_loop_that_stops_gives_all_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

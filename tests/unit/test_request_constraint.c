@@ -1,0 +1,145 @@
+/* request_constraint: what a request asks of its answer's shape becomes a bounded source that compiles, or a sentence; and what was fine
+ * is remembered. */
+#include "router/request_constraint.h"
+
+#include "common/constrain/constraint.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct request_model MODEL = {.name = "m", .tokens_have_text = true};
+
+static Baton__V1__Constraint regex_of(const char *text)
+{
+    Baton__V1__Constraint message = BATON__V1__CONSTRAINT__INIT;
+    message.kind_case = BATON__V1__CONSTRAINT__KIND_REGEX;
+    message.regex = (char *)text;
+    return message;
+}
+
+static enum reason read_regex(struct constraint_checks *checks, const char *text)
+{
+    struct constraint_source *source;
+    struct error err = {""};
+    Baton__V1__Constraint message = regex_of(text);
+    enum reason reason = request_constraint_read(checks, &message, &MODEL, &source, &err);
+    assert_int_equal(source == NULL, reason != REASON_NONE);
+    free(source);
+    return reason;
+}
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    char *texts[] = {"a\"b", "c\n"};
+    Baton__V1__Choices choices = BATON__V1__CHOICES__INIT;
+    choices.texts = texts;
+    choices.n_texts = 2;
+    Baton__V1__Constraint messages[4];
+    for (int i = 0; i < 4; i++)
+        baton__v1__constraint__init(&messages[i]);
+    messages[0].kind_case = BATON__V1__CONSTRAINT__KIND_JSON_OBJECT;
+    messages[0].json_object = true;
+    messages[1].kind_case = BATON__V1__CONSTRAINT__KIND_JSON_SCHEMA;
+    messages[1].json_schema = "{\"type\":\"null\"}";
+    messages[2] = regex_of("a+");
+    messages[3].kind_case = BATON__V1__CONSTRAINT__KIND_CHOICE;
+    messages[3].choice = &choices;
+    static const char *const want[] = {"", "{\"type\":\"null\"}", "a+", "[\"a\\\"b\",\"c\\n\"]"};
+    struct constraint_source *source;
+    struct error err = {""};
+    for (int i = 0; i < 4; i++) {
+        if (request_constraint_read(NULL, &messages[i], &MODEL, &source, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(source->kind, i);
+        assert_string_equal(source->text, want[i]);
+        assert_int_equal(source->length, strlen(want[i]));
+        free(source);
+    }
+    assert_int_equal(request_constraint_read(NULL, NULL, &MODEL, &source, &err), REASON_NONE);
+    assert_null(source);
+}
+
+static void test_what_is_refused_is_named(void **state)
+{
+    (void)state;
+    struct constraint_source *source;
+    struct error err = {""};
+    Baton__V1__Constraint message = BATON__V1__CONSTRAINT__INIT;
+    assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err),
+                     REASON_INVALID_CONSTRAINT);
+    assert_non_null(strstr(err.text, "constraint: it has none of"));
+    message.kind_case = BATON__V1__CONSTRAINT__KIND_JSON_OBJECT;
+    assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err),
+                     REASON_INVALID_CONSTRAINT);
+    message.kind_case = BATON__V1__CONSTRAINT__KIND_JSON_SCHEMA;
+    message.json_schema = "{\"properties\":{\"a\":{\"not\":{}}}}";
+    assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err),
+                     REASON_INVALID_CONSTRAINT);
+    assert_non_null(strstr(err.text, "json_schema: #/properties/a/not"));
+    assert_null(source);
+    message = regex_of("a");
+    static const struct request_model bare = {.name = "bare"};
+    assert_int_equal(request_constraint_read(NULL, &message, &bare, &source, &err),
+                     REASON_NO_TOKENIZER);
+}
+
+static void test_the_longest_text(void **state)
+{
+    (void)state;
+    char *text = calloc(1, CONSTRAINT_MAX_TEXT_BYTES + 2);
+    struct constraint_source *source;
+    struct error err = {""};
+    Baton__V1__Constraint message = BATON__V1__CONSTRAINT__INIT;
+    assert_non_null(text);
+    memset(text, ' ', CONSTRAINT_MAX_TEXT_BYTES);
+    memcpy(text, "{}", 2);
+    message.kind_case = BATON__V1__CONSTRAINT__KIND_JSON_SCHEMA;
+    message.json_schema = text;
+    assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err), REASON_NONE);
+    free(source);
+    text[CONSTRAINT_MAX_TEXT_BYTES] = ' ';
+    assert_int_equal(request_constraint_read(NULL, &message, &MODEL, &source, &err),
+                     REASON_INVALID_CONSTRAINT);
+    assert_string_equal(err.text, "json_schema: it has more than 131072 bytes");
+    free(text);
+}
+
+static void test_those_that_are_fine_are_remembered(void **state)
+{
+    (void)state;
+    struct constraint_checks *checks = constraint_checks_create();
+    char text[32];
+    assert_non_null(checks);
+    for (int i = 0; i <= CONSTRAINT_CHECKS_MAX; i++) {
+        snprintf(text, sizeof text, "a%d", i);
+        assert_int_equal(read_regex(checks, text), REASON_NONE);
+        assert_int_equal(read_regex(checks, "again"), REASON_NONE);
+        assert_int_equal(read_regex(checks, "("), REASON_INVALID_CONSTRAINT);
+    }
+    assert_int_equal(constraint_checks_counts(checks).compiled, CONSTRAINT_CHECKS_MAX + 2);
+    assert_int_equal(constraint_checks_counts(checks).found, CONSTRAINT_CHECKS_MAX);
+    assert_int_equal(read_regex(checks, "a0"), REASON_NONE); /* it was asked for longest ago */
+    assert_int_equal(constraint_checks_counts(checks).compiled, CONSTRAINT_CHECKS_MAX + 3);
+    assert_int_equal(read_regex(checks, "a1024"), REASON_NONE);
+    assert_int_equal(constraint_checks_counts(checks).compiled, CONSTRAINT_CHECKS_MAX + 3);
+    constraint_checks_destroy(checks);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_what_is_refused_is_named),
+        cmocka_unit_test(test_the_longest_text),
+        cmocka_unit_test(test_those_that_are_fine_are_remembered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

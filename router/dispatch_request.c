@@ -234,7 +234,7 @@ static void refuse(struct dispatch *dispatch, struct request *request, enum reas
     request_destroy(request);
 }
 
-/* False: there is no room for all of them, and none has any. */
+/* Each has a place, since it was admitted. False: no memory, and none is known. */
 static bool make_known(struct dispatch *dispatch, struct request *first)
 {
     enum status status = map_put(dispatch->requests, first->id, first);
@@ -279,6 +279,7 @@ static void end_choices(struct dispatch *dispatch, struct request *first)
         map_take(dispatch->requests, first->others[i]->id);
         request_destroy(first->others[i]);
     }
+    dispatch_give_places(dispatch, first->model, first->other_count);
     first->other_count = 0;
 }
 
@@ -288,6 +289,7 @@ static void put_away(struct dispatch *dispatch, struct request *first, struct re
     TAILQ_REMOVE(from, first, end_link);
     if (first->gone) {
         map_take(dispatch->requests, first->id);
+        dispatch_give_places(dispatch, first->model, 1);
         request_destroy(first);
         return;
     }

@@ -32,7 +32,7 @@ static const struct config_setting settings[] = {
     {"ready-fd", CONFIG_U64, AT(ready_fd), "0", "0", "1048576",
      .help = "File descriptor for one line of JSON once the router serves; 0: none"},
     {"max-requests", CONFIG_U64, AT(max_requests), "4096", "1", "1000000",
-     .help = "Requests at once; one more is refused as overloaded"},
+     .help = "Requests at once, each choice of one counted; one more is refused as overloaded"},
     {"max-queue", CONFIG_U64, AT(max_queue), "1024", "1", "1000000",
      .help = "Requests of a model that wait for a worker; one more is refused as overloaded"},
     {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",

@@ -146,6 +146,7 @@ static enum status start_front(struct router *router, struct error *err)
                                          .metrics = &router->metrics,
                                          .board = &router->board,
                                          .default_deadline_us = config->default_deadline_us,
+                                         .keepalive_us = config->http_keepalive_us,
                                          .max_body_bytes = body_limit(config),
                                          .max_answer_bytes = config->client_buffer_bytes,
                                          .created_s = (uint64_t)time(NULL)};

@@ -21,6 +21,10 @@ static const struct config_setting settings[] = {
      .check = check_http_listen},
     {"http-threads", CONFIG_U64, AT(http_threads), "2", "1", "16",
      .help = "Threads that read HTTP requests and tokenize them"},
+    {"http-keepalive", CONFIG_DURATION, AT(http_keepalive_us), "15s", "0", "1h",
+     .help =
+         "A stream over HTTP that was silent for so long gets a comment, so that no proxy takes "
+         "it for dead; 0: never"},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz and /status", .check = http_check_listen},
     {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",

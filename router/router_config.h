@@ -9,6 +9,7 @@ struct router_config {
     char listen[128], metrics_listen[128];
     char http_listen[128]; /* "": none */
     uint32_t http_threads;
+    uint64_t http_keepalive_us; /* 0: never */
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
     uint32_t ready_fd;                /* 0: none */
     uint32_t max_requests, max_queue; /* calls at once; of those, without a place */

@@ -46,6 +46,7 @@ static const char *const known[] = {
     "BATON_HEARTBEAT",
     "BATON_HELLO_TIMEOUT",
     "BATON_HTTP",
+    "BATON_HTTP_KEEPALIVE",
     "BATON_HTTP_LISTEN",
     "BATON_HTTP_THREADS",
     "BATON_IGNORE_EOS",

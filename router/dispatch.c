@@ -33,25 +33,40 @@ static uint32_t reserve_of(const struct dispatch *dispatch)
     return route_pools_reserve(dispatch->config.max_requests, dispatch->config.models->count);
 }
 
-/* What a model has beyond its reserve, of all models together, is `admitted_beyond`: each counts up and down as its own count crosses. */
-static void leave_model(struct dispatch *dispatch, size_t model)
+static uint32_t beyond(uint32_t places, uint32_t reserve)
 {
-    if (atomic_fetch_sub(&dispatch->admitted_to[model], 1) > reserve_of(dispatch))
-        atomic_fetch_sub(&dispatch->admitted_beyond, 1);
+    return places > reserve ? places - reserve : 0;
 }
 
-enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model)
+void dispatch_give_places(struct dispatch *dispatch, size_t model, uint32_t count)
 {
     uint32_t reserve = reserve_of(dispatch);
-    uint32_t beyond =
+    pthread_mutex_lock(&dispatch->places_lock);
+    uint32_t before = dispatch->places[model];
+    dispatch->places[model] -= count;
+    dispatch->places_beyond -= beyond(before, reserve) - beyond(before - count, reserve);
+    pthread_mutex_unlock(&dispatch->places_lock);
+}
+
+/* What a model has beyond its reserve comes out of what all models share. */
+enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model,
+                              uint32_t choices)
+{
+    uint32_t reserve = reserve_of(dispatch);
+    uint32_t shared =
         dispatch->config.max_requests - reserve * (uint32_t)dispatch->config.models->count;
-    if (atomic_fetch_add(&dispatch->admitted_to[model], 1) < reserve ||
-        atomic_fetch_add(&dispatch->admitted_beyond, 1) < beyond) {
+    pthread_mutex_lock(&dispatch->places_lock);
+    uint32_t before = dispatch->places[model];
+    uint32_t more = beyond(before + choices, reserve) - beyond(before, reserve);
+    bool fits = more <= shared - dispatch->places_beyond;
+    if (fits) {
+        dispatch->places[model] += choices;
+        dispatch->places_beyond += more;
         gone->model = model + 1;
-        return REASON_NONE;
+        gone->choices = choices;
     }
-    leave_model(dispatch, model);
-    return REASON_OVERLOADED;
+    pthread_mutex_unlock(&dispatch->places_lock);
+    return fits ? REASON_NONE : REASON_OVERLOADED;
 }
 
 uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
@@ -99,10 +114,10 @@ void dispatch_stop(struct dispatch *dispatch)
 static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
 {
     struct request *request = gone->request ? map_get(dispatch->requests, gone->request) : NULL;
-    if (request)
+    if (request) /* its places are free when it is put away */
         request_client_gone(dispatch, request, gone->code);
-    if (gone->model)
-        leave_model(dispatch, gone->model - 1);
+    else if (gone->model)
+        dispatch_give_places(dispatch, gone->model - 1, gone->choices);
     gone->free(gone);
     atomic_fetch_sub(&dispatch->admitted, 1);
 }
@@ -215,6 +230,7 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     if (!dispatch)
         return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
     dispatch->config = *config;
+    pthread_mutex_init(&dispatch->places_lock, NULL);
     dispatch->membership_message.kind = INBOX_MEMBERSHIP;
     dispatch->drain_message.kind = INBOX_DRAIN;
     dispatch->stop_message.kind = INBOX_STOP;
@@ -255,6 +271,7 @@ fail_inbox:
 fail_fd:
     close(dispatch->idle_fd);
 fail_dispatch:
+    pthread_mutex_destroy(&dispatch->places_lock);
     free(dispatch);
     return error_set(err, status, "dispatch: can't start (%s)", status_name(status));
 }
@@ -302,6 +319,7 @@ void dispatch_free(struct dispatch *dispatch)
     map_destroy(dispatch->requests);
     inbox_deinit(&dispatch->inbox);
     close(dispatch->idle_fd);
+    pthread_mutex_destroy(&dispatch->places_lock);
     free(dispatch);
 }
 

@@ -2,7 +2,7 @@
  * happens to request_life, executes the actions, asks route_policy for places, and sends deltas.
  *
  * rpc threads and main talk to it through its inbox; nothing of what it owns is seen by another thread, but for the status
- * board and the metrics. Limits: `max_requests` calls at once, of which each model has a reserve (route_pools.h), and
+ * board and the metrics. Limits: `max_requests` places at once, one for each choice of a call, of which each model has a reserve (route_pools.h), and
  * `max_queue` requests of a model without a place; one more is refused as overloaded. Each model has its own queue: none waits for
  * what another lacks. A request that has ended keeps its place until its client has read the end, `linger_us` at most: then the call
  * is broken off.
@@ -47,10 +47,11 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
 #define DISPATCH_MAX_AT_DOOR 256
 /* Room for one more call? Every REASON_NONE must be followed by one dispatch_client_gone. */
 enum reason dispatch_admit(struct dispatch *dispatch);
-/* Of an admitted call, whose message names that model, at most once: room for one more of it? */
+/* Of an admitted call, whose message names that model and asks for so many choices (1 .. REQUEST_MAX_CHOICES), at most once: is there a place for each of them? */
 struct client_gone;
-enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model);
-/* Of an admitted call, at most once. The request is the dispatcher's; returns its id. */
+enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model,
+                              uint32_t choices);
+/* Of an admitted call, at most once, with as many choices. The request is the dispatcher's; returns its id. */
 uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request);
 
 /* An admitted call is over (its `closed` handler ran). */
@@ -58,6 +59,7 @@ struct client_gone {
     struct inbox_message message; /* first */
     uint64_t request;             /* 0: none was submitted */
     size_t model;                 /* 1 + that of dispatch_admit_to; 0: none was admitted to */
+    uint32_t choices;             /* likewise */
     enum rpc_code code;
     void (*free)(struct client_gone *gone); /* called on the dispatch thread */
 };

@@ -30,8 +30,9 @@ struct dispatch {
 
     /* Any thread. */
     atomic_uint admitted;
-    atomic_uint admitted_to[SERVED_MODELS_MAX]; /* of those, the calls for each model */
-    atomic_uint admitted_beyond; /* and the ones beyond the reserves of their models */
+    pthread_mutex_t places_lock;        /* of the next two */
+    uint32_t places[SERVED_MODELS_MAX]; /* that choices of each model hold */
+    uint32_t places_beyond;             /* of those, the ones beyond the reserves of their models */
     atomic_uint_fast64_t next_id;
     atomic_bool refusing;           /* draining or stopping */
     atomic_bool membership_pending; /* the message below is in the inbox */
@@ -62,6 +63,9 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
                             struct error *err) WARN_UNUSED;
 bool dispatch_turn(struct dispatch *dispatch, uint64_t limit_us);
 void dispatch_free(struct dispatch *dispatch);
+
+/* dispatch.c: of a model; any thread. */
+void dispatch_give_places(struct dispatch *dispatch, size_t model, uint32_t count);
 
 /* dispatch_request.c: events of one request; it may have ended when they return, and lives until the batch is over, and until
  * its call is. */

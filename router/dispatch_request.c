@@ -33,6 +33,14 @@ static void watch_time(struct dispatch *dispatch, const struct request *request)
     uint64_t next_us = request_life_next_us(&request->life);
     if (next_us < dispatch->due_us)
         dispatch->due_us = next_us;
+    if (request->first->keep_alive_us < dispatch->due_us)
+        dispatch->due_us = request->first->keep_alive_us;
+}
+
+static void keep_alive(const struct dispatch *dispatch, struct request *first)
+{
+    const struct request_client_ops *ops = first->client.ops;
+    first->keep_alive_us = ops->keep_alive ? ops->keep_alive(first, dispatch->now_us) : UINT64_MAX;
 }
 
 /* ------------------------------------------------------------------------------------- actions */
@@ -257,7 +265,7 @@ static void refuse(struct dispatch *dispatch, struct request *request, enum reas
     request_destroy(request);
 }
 
-/* False: there is no room for all of them, and none has any. */
+/* Each has a place, since it was admitted. False: no memory, and none is known. */
 static bool make_known(struct dispatch *dispatch, struct request *first)
 {
     enum status status = map_put(dispatch->requests, first->id, first);
@@ -278,14 +286,16 @@ static bool make_known(struct dispatch *dispatch, struct request *first)
 void request_begin(struct dispatch *dispatch, struct request *request)
 {
     request_views_arrived(&dispatch->config.views, request);
-    if (dispatch->draining)
+    if (dispatch->draining) {
         refuse(dispatch, request, REASON_DRAINING);
-    else if (dispatch->queues[request->model].count + request->other_count >=
-                 dispatch->config.max_queue ||
-             !make_known(dispatch, request))
+    } else if (dispatch->queues[request->model].count + request->other_count >=
+                   dispatch->config.max_queue ||
+               !make_known(dispatch, request)) {
         refuse(dispatch, request, REASON_OVERLOADED);
-    else
+    } else {
+        keep_alive(dispatch, request);
         begin(dispatch, request);
+    }
 }
 
 /* The call is over: those of its choices that go on do so for nobody. */
@@ -303,6 +313,7 @@ static void end_choices(struct dispatch *dispatch, struct request *first)
         map_take(dispatch->requests, first->others[i]->id);
         request_destroy(first->others[i]);
     }
+    dispatch_give_places(dispatch, first->model, first->other_count);
     first->other_count = 0;
 }
 
@@ -312,6 +323,7 @@ static void put_away(struct dispatch *dispatch, struct request *first, struct re
     TAILQ_REMOVE(from, first, end_link);
     if (first->gone) {
         map_take(dispatch->requests, first->id);
+        dispatch_give_places(dispatch, first->model, 1);
         request_destroy(first);
         return;
     }
@@ -401,6 +413,8 @@ void request_tick(struct dispatch *dispatch)
     struct request *next;
     for (struct request *request = TAILQ_FIRST(&dispatch->all); request; request = next) {
         next = TAILQ_NEXT(request, all_link);
+        if (request->first->keep_alive_us <= dispatch->now_us)
+            keep_alive(dispatch, request->first);
         if (request_life_next_us(&request->life) > dispatch->now_us) {
             watch_time(dispatch, request);
             continue;

@@ -138,7 +138,8 @@ static enum reason admit_to_model(struct client_call *client,
     if (reason)
         return reason;
     client->model_known = true;
-    reason = dispatch_admit_to(api->dispatch, &client->gone, client->model);
+    reason =
+        dispatch_admit_to(api->dispatch, &client->gone, client->model, request_choices(message));
     if (reason)
         served_models_say_full(api->models, client->model, &reading->err);
     return reason;

@@ -25,6 +25,9 @@ struct request_client_ops {
     enum status (*end)(struct request *first);
     /* The end; the sentence is looked at where there is a reason. */
     void (*status)(struct request *first, enum reason reason, const char *sentence);
+    /* Asked when the request begins, and whenever that comes which it returned: has a client that has heard nothing for long told that its
+     * request is alive. UINT64_MAX: don't ask again. NULL: nobody is told. */
+    uint64_t (*keep_alive)(struct request *first, uint64_t now_us);
     /* What waits to be sent and isn't on its way. */
     void (*drop_queued)(void *handle);
     size_t (*queued_bytes)(void *handle);

@@ -257,6 +257,13 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
     return reason;
 }
 
+uint32_t request_choices(const Baton__V1__GenerateRequest *message)
+{
+    const Baton__V1__Sampling *sampling = message->sampling;
+    uint32_t asked = sampling && sampling->n_presence_case ? sampling->n : 1;
+    return asked < 1 ? 1 : asked > REQUEST_MAX_CHOICES ? REQUEST_MAX_CHOICES : asked;
+}
+
 enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
                         struct request_params *params, struct error *err)
 {

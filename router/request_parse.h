@@ -54,6 +54,9 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
                           const struct request_model *model, struct request_params *params,
                           struct error *err) WARN_UNUSED;
 
+/* How many choices it asks for; where that is not within 1 .. REQUEST_MAX_CHOICES, the nearest: request_parse refuses it. */
+uint32_t request_choices(const Baton__V1__GenerateRequest *message);
+
 /* Prompt and answer must fit into the context. Where the client named no max_tokens the default shrinks to the room there is. */
 enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
                         struct request_params *params, struct error *err) WARN_UNUSED;

@@ -227,6 +227,7 @@ static enum status start_front(struct router *router, struct error *err)
                                          .board = &router->board,
                                          .access_log = router->views.access,
                                          .default_deadline_us = config->default_deadline_us,
+                                         .keepalive_us = config->http_keepalive_us,
                                          .max_body_bytes = body_limit(config),
                                          .max_answer_bytes = config->client_buffer_bytes,
                                          .created_s = (uint64_t)time(NULL)};

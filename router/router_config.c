@@ -21,6 +21,10 @@ static const struct config_setting settings[] = {
      .check = check_http_listen},
     {"http-threads", CONFIG_U64, AT(http_threads), "2", "1", "16",
      .help = "Threads that read HTTP requests and tokenize them"},
+    {"http-keepalive", CONFIG_DURATION, AT(http_keepalive_us), "15s", "0", "1h",
+     .help =
+         "A stream over HTTP that was silent for so long gets a comment, so that no proxy takes "
+         "it for dead; 0: never"},
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz, /status, /traces and the status page",
      .check = http_check_listen},
@@ -43,7 +47,7 @@ static const struct config_setting settings[] = {
     {"ready-fd", CONFIG_U64, AT(ready_fd), "0", "0", "1048576",
      .help = "File descriptor for one line of JSON once the router serves; 0: none"},
     {"max-requests", CONFIG_U64, AT(max_requests), "4096", "1", "1000000",
-     .help = "Requests at once; one more is refused as overloaded"},
+     .help = "Requests at once, each choice of one counted; one more is refused as overloaded"},
     {"max-queue", CONFIG_U64, AT(max_queue), "1024", "1", "1000000",
      .help = "Requests of a model that wait for a worker; one more is refused as overloaded"},
     {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",

@@ -11,7 +11,8 @@ struct router_config {
     char listen[128], metrics_listen[128], registry_listen[128];
     char http_listen[128]; /* "": none */
     uint32_t http_threads;
-    struct tls_settings tls; /* of clients' connections, gRPC and HTTP */
+    uint64_t http_keepalive_us; /* 0: never */
+    struct tls_settings tls;    /* of clients' connections, gRPC and HTTP */
     struct tls_settings metrics_tls;
     struct link_tls_settings internal_tls;
     char api_keys[1024];

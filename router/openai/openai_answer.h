@@ -11,8 +11,9 @@
 #include "router/openai/openai_request.h"
 #include "router/openai/tool_parser.h"
 
-#define OPENAI_ID_BYTES 160 /* "chatcmpl-", a request id, and an end */
-#define OPENAI_DONE     "data: [DONE]\n\n"
+#define OPENAI_ID_BYTES   160 /* "chatcmpl-", a request id, and an end */
+#define OPENAI_DONE       "data: [DONE]\n\n"
+#define OPENAI_KEEP_ALIVE ": keep-alive\n\n" /* a comment: no event */
 
 /* What is the same in everything that one request is answered. */
 struct openai_answer {

@@ -146,6 +146,9 @@ void openai_call_release(struct openai_call_prompt *prompt, uint64_t request, en
 
 enum reason openai_call_admit(struct openai_call *call, struct error *err)
 {
+    /* More choices than a request may have are refused when it is parsed. */
+    uint32_t choices =
+        call->choices_each < REQUEST_MAX_CHOICES ? call->choices_each : REQUEST_MAX_CHOICES;
     for (uint32_t i = 0; i < call->prompt_count; i++) {
         struct openai_call_prompt *prompt = &call->prompts[i];
         enum reason reason = dispatch_admit(call->api->dispatch);
@@ -155,7 +158,7 @@ enum reason openai_call_admit(struct openai_call *call, struct error *err)
         }
         openai_call_ref(call);
         atomic_store(&prompt->admitted, true);
-        reason = dispatch_admit_to(call->api->dispatch, &prompt->gone, call->model);
+        reason = dispatch_admit_to(call->api->dispatch, &prompt->gone, call->model, choices);
         if (reason) {
             served_models_say_full(call->api->models, call->model, err);
             return reason;

@@ -44,6 +44,7 @@ struct openai_call {
     /* The dispatch thread's. */
     bool started, over;  /* the stream's head, or the whole answer, went out */
     uint32_t open_count; /* of prompts */
+    uint64_t heard_us;   /* when the client was sent something last; 0: never */
     struct openai_usage usage;
     struct str frames; /* that a turn makes */
 

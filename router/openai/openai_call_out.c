@@ -1,5 +1,6 @@
 #include "router/openai/openai_call_out.h"
 
+#include "common/base/clock.h"
 #include "router/openai/openai_logprobs.h"
 #include "router/openai/openai_reply.h"
 #include "router/openai/token_texts.h"
@@ -75,6 +76,7 @@ static enum status send_frames(struct openai_call *call)
     if (!call->started)
         TRY(openai_reply_stream(call->exchange, call->name));
     call->started = true;
+    call->heard_us = clock_now_us();
     enum status status =
         http_exchange_write(call->exchange, call->frames.data, call->frames.length);
     str_clear(&call->frames);
@@ -309,6 +311,26 @@ static void on_status(struct request *first, enum reason reason, const char *sen
     openai_call_release(prompt, first->id, RPC_OK);
 }
 
+/* A comment, which clients pass over, so that no proxy takes the connection for dead. It begins the stream: what fails behind it is told in
+ * a frame. Due times are in whole steps, so that many calls are looked at together. */
+static uint64_t on_keep_alive(struct request *first, uint64_t now_us)
+{
+    struct openai_call *call = choice_of(first)->call;
+    uint64_t every_us = call->api->keepalive_us, step_us = every_us / 16 + 1;
+    if (!every_us || !call->stream || is_over(call))
+        return UINT64_MAX;
+    if (!call->heard_us)
+        call->heard_us = now_us;
+    if (now_us - call->heard_us >= every_us) {
+        str_add(&call->frames, OPENAI_KEEP_ALIVE);
+        (void)!send_frames(
+            call); /* who doesn't read it is found by the next delta, or by the server */
+        call->heard_us = now_us;
+    }
+    uint64_t due_us = call->heard_us + every_us;
+    return due_us + step_us - due_us % step_us;
+}
+
 static void on_drop_queued(void *handle)
 {
     (void)handle; /* what follows breaks the answer off */
@@ -344,6 +366,7 @@ struct request_client openai_call_client(struct openai_call *call, uint32_t prom
         .choice = on_choice,
         .end = on_end,
         .status = on_status,
+        .keep_alive = on_keep_alive,
         .drop_queued = on_drop_queued,
         .queued_bytes = on_queued_bytes,
         .break_off = on_break_off,

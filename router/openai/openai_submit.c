@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #define RECORD_MORE 4 /* a record's bytes, for each of the body's: escapes grow */
 
@@ -47,6 +48,17 @@ void openai_request_name(struct http_exchange *exchange, char name[REQUEST_MAX_I
     else
         snprintf(name, REQUEST_MAX_ID_BYTES + 1, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
                  rng_entropy());
+}
+
+bool openai_body_plain(struct http_exchange *exchange, struct openai_refusal *refusal)
+{
+    const char *coding = http_exchange_header(exchange, "content-encoding");
+    *refusal = (struct openai_refusal){.reason = REASON_NONE};
+    if (!coding || !*coding || !strcasecmp(coding, "identity"))
+        return true;
+    return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "",
+                         "the body is compressed (content-encoding %.20s): send it as it is",
+                         coding);
 }
 
 static uint64_t deadline_of(const struct openai_api *api, struct http_exchange *exchange,
@@ -265,7 +277,8 @@ void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum 
     openai_request_name(exchange, s.name);
     s.deadline_us = deadline_of(api, exchange, s.arrival_us);
     s.request.kind = kind;
-    if (!openai_request_read(&s.request, kind, body->data, body->length, api->max_body_bytes,
+    if (!openai_body_plain(exchange, &s.refusal) ||
+        !openai_request_read(&s.request, kind, body->data, body->length, api->max_body_bytes,
                              &s.refusal)) {
         refuse(&s, s.refusal.reason);
         return;

@@ -79,7 +79,8 @@ void openai_handle_tokenize(void *context, struct http_exchange *exchange)
     struct openai_tokenize asked;
     const struct str *body = http_exchange_body(exchange);
     openai_request_name(exchange, name);
-    if (!openai_tokenize_read(&asked, body->data, body->length, api->max_body_bytes, &refusal)) {
+    if (!openai_body_plain(exchange, &refusal) ||
+        !openai_tokenize_read(&asked, body->data, body->length, api->max_body_bytes, &refusal)) {
         openai_reply_error(exchange, name, refusal.reason, refusal.param, refusal.err.text);
         return;
     }
@@ -133,7 +134,8 @@ void openai_handle_detokenize(void *context, struct http_exchange *exchange)
     struct openai_detokenize asked;
     const struct str *body = http_exchange_body(exchange);
     openai_request_name(exchange, name);
-    if (!openai_detokenize_read(&asked, body->data, body->length, api->max_body_bytes, &refusal)) {
+    if (!openai_body_plain(exchange, &refusal) ||
+        !openai_detokenize_read(&asked, body->data, body->length, api->max_body_bytes, &refusal)) {
         openai_reply_error(exchange, name, refusal.reason, refusal.param, refusal.err.text);
         return;
     }

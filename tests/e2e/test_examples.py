@@ -32,7 +32,7 @@ class ByHand:
 
     def __init__(self, folder):
         self.folder, self.processes = folder, []
-        self.ports = {"50051": free_port(), "50080": free_port()}
+        self.ports = {"50051": free_port(), "50080": free_port(), "8000": free_port()}
         lines = block_of("docs/operations.md", "baton status --http").splitlines()
         self.started, self.asked = lines[:3], lines[3:]
 
@@ -91,6 +91,22 @@ def test_the_python_example(by_hand, tmp_path):
     example = by_hand.here(block_of("docs/api.md", "import grpc", "python"))
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, text=True, capture_output=True, timeout=60)
     assert done.returncode == 0 and len(done.stdout) > 10, done.stderr
+
+
+@pytest.mark.parametrize("word", ["openai.OpenAI(", "ChatOpenAI("])
+def test_the_examples_of_openais_interface(by_hand, word):
+    example = by_hand.here(block_of("docs/api.md", word, "python"))
+    done = subprocess.run([sys.executable, "-c", example], text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0 and len(done.stdout) > 10, done.stderr
+
+
+def test_the_curl_examples(by_hand):
+    models, completion, chat = [subprocess.run(["curl", "-sS", "--fail-with-body", *shlex.split(by_hand.here(line))[1:]], text=True, capture_output=True, timeout=60)
+                                for line in block_of("README.md", "curl ").splitlines()]
+    assert not models.returncode and json.loads(models.stdout)["data"][0]["object"] == "model", models
+    assert not completion.returncode and json.loads(completion.stdout)["choices"][0]["text"], completion
+    frames = chat.stdout.split("\n\n")
+    assert not chat.returncode and frames[-2:] == ["data: [DONE]", ""] and len(frames) > 5, chat
 
 
 def test_the_grpcurl_example_asks_what_there_is():

@@ -1,10 +1,12 @@
 """Several models behind the OpenAI-compatible door: listed, asked for by name, each with its own template, tokenizer and limits."""
+import concurrent.futures
 import shutil
+import signal
 
 import front
 import openai
 from bare import Bare
-from harness import GOLDEN, SHAKESPEARE
+from harness import GOLDEN, SHAKESPEARE, wait_until
 
 TWO = ["words=" + str(SHAKESPEARE), GOLDEN / "llama"]
 CHAT = [{"role": "user", "content": "Speak."}]
@@ -61,3 +63,26 @@ def test_a_flood_of_one_leaves_room_for_the_other(start_cluster):
     assert flood.error == (503, "overloaded", None) and 'too many requests for model "words" are here' in flood.json["error"]["message"]
     for model in ("llama", "words"):  # what was let in of the flood is given back
         assert len(door.complete([[3, 1]] * 6, model=model, max_tokens=2).json["choices"]) == 6
+
+
+def test_a_flood_of_choices_leaves_room_for_the_other(start_cluster):
+    """Each choice takes a place: 48 of 64 is all that one of two models may have, whatever n its requests have."""
+    cluster = start_cluster(model=TWO, settings={**front.SETTINGS, "max-requests": 64, "worker-keepalive": "60s"})
+    door = front.Front(cluster)
+    frozen = ("prefill-0", "decode-0")  # those of the first model
+    for name in frozen:
+        cluster.kill(name, signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        try:
+            flood = [pool.submit(door.complete, [849, 28], model="words", n=16, max_tokens=2) for _ in range(12)]
+            wait_until("the flood has all that it may", lambda: sum(one.done() for one in flood) == 9, 20)
+            for _ in range(2):
+                assert len(door.complete([3, 1], model="llama", n=16, max_tokens=2).json["choices"]) == 16
+        finally:
+            for name in frozen:
+                cluster.kill(name, signal.SIGCONT)
+        replies = [one.result() for one in flood]
+    assert sorted(reply.status for reply in replies) == [200] * 3 + [503] * 9
+    assert {reply.error[1] for reply in replies if reply.status == 503} == {"overloaded"}
+    assert all(len(reply.json["choices"]) == 16 for reply in replies if reply.status == 200)
+    assert len(door.complete([[849, 28]] * 3, model="words", n=16, max_tokens=2).json["choices"]) == 48, "given back"

@@ -37,11 +37,13 @@ enum reason dispatch_admit(struct dispatch *dispatch)
     return REASON_NONE;
 }
 
-enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model)
+enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model,
+                              uint32_t choices)
 {
     (void)dispatch;
     (void)gone;
     FUZZ_CHECK(admitted == 1 && model < served.count);
+    FUZZ_CHECK(choices >= 1 && choices <= REQUEST_MAX_CHOICES);
     return REASON_NONE;
 }
 

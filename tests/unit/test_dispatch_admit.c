@@ -1,5 +1,6 @@
 /* Who gets in: places in all, each model's reserve, and the door, where those stand who are about to be told that there is none. */
 #include "router/dispatch_internal.h"
+#include "router/request_parse.h"
 
 #include "common/base/log.h"
 #include "common/base/rng.h"
@@ -28,7 +29,8 @@ static void call_free(struct client_gone *gone)
     (void)gone; /* the world's */
 }
 
-static void setup(struct world *world, size_t model_count, uint32_t max_requests)
+static void setup(struct world *world, size_t model_count, uint32_t max_requests,
+                  uint32_t max_queue)
 {
     struct error err;
     memset(world, 0, sizeof *world);
@@ -44,7 +46,7 @@ static void setup(struct world *world, size_t model_count, uint32_t max_requests
                                      .board = &world->board,
                                      .models = &world->models,
                                      .max_requests = max_requests,
-                                     .max_queue = 1,
+                                     .max_queue = max_queue,
                                      .limits = request_limits_default(),
                                      .incarnation = 1};
     assert_int_equal(dispatch_create(&config, &world->dispatch, &err), STATUS_OK);
@@ -55,7 +57,9 @@ static void setup(struct world *world, size_t model_count, uint32_t max_requests
 static void teardown(struct world *world)
 {
     assert_int_equal(atomic_load(&world->dispatch->admitted), 0);
-    assert_int_equal(atomic_load(&world->dispatch->admitted_beyond), 0);
+    assert_int_equal(world->dispatch->places_beyond, 0);
+    for (size_t i = 0; i < SERVED_MODELS_MAX; i++)
+        assert_int_equal(world->dispatch->places[i], 0);
     dispatch_stop(world->dispatch);
     while (dispatch_turn(world->dispatch, 0))
         ;
@@ -77,27 +81,27 @@ static void test_calls_at_the_door_are_limited(void **state)
 {
     (void)state;
     static struct world world;
-    setup(&world, 1, 4);
+    setup(&world, 1, 4, 1);
     const size_t most = 4 + DISPATCH_MAX_AT_DOOR;
     for (size_t i = 0; i < most; i++) {
         assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-        enum reason reason = dispatch_admit_to(world.dispatch, &world.calls[i], 0);
+        enum reason reason = dispatch_admit_to(world.dispatch, &world.calls[i], 0, 1);
         assert_int_equal(reason, i < 4 ? REASON_NONE : REASON_OVERLOADED);
     }
     assert_int_equal(dispatch_admit(world.dispatch), REASON_OVERLOADED);
     leave(&world, most - 1); /* one who had no place makes room at the door, */
     assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[most - 1], 0),
+    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[most - 1], 0, 1),
                      REASON_OVERLOADED);
     leave(&world, 0); /* and one who had one makes room inside */
     assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[0], 0), REASON_NONE);
+    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[0], 0, 1), REASON_NONE);
     for (size_t i = 0; i < most; i++)
         leave(&world, i);
     teardown(&world);
 }
 
-/* In any order: never more than there are places, never one refused for whom a place is kept, or for whom there is a free one. */
+/* Calls ask for one choice or several. In any order: never more than there are places, never one refused for whom a place is kept, or for whom there is a free one. */
 static void test_reserves_hold_in_any_order(void **state)
 {
     (void)state;
@@ -108,37 +112,43 @@ static void test_reserves_hold_in_any_order(void **state)
         size_t models = 1 + rng_below(&rng, 5);
         uint32_t max_requests = (uint32_t)(1 + rng_below(&rng, 40));
         uint32_t reserve = route_pools_reserve(max_requests, models);
-        setup(&world, models, max_requests);
-        uint32_t held[SERVED_MODELS_MAX] = {0};
+        setup(&world, models, max_requests, 1);
+        uint32_t held[SERVED_MODELS_MAX] = {0}, all = 0;
         size_t inside[MAX_CALLS], count = 0;
         for (size_t i = 0; i < MAX_CALLS; i++)
             inside[i] = i; /* [0 .. count) are inside */
         for (int step = 0; step < 400; step++) {
             if (count && rng_below(&rng, 100) < 40) {
                 size_t at = rng_below(&rng, count), call = inside[at];
-                held[world.calls[call].model - 1]--;
+                held[world.calls[call].model - 1] -= world.calls[call].choices;
+                all -= world.calls[call].choices;
                 leave(&world, call);
                 inside[at] = inside[--count];
                 inside[count] = call;
                 continue;
             }
             size_t model = rng_below(&rng, 3) ? 0 : rng_below(&rng, models), call = inside[count];
-            uint32_t common = 0;
+            uint32_t common = 0,
+                     choices = rng_below(&rng, 3) ? 1 : 1 + (uint32_t)rng_below(&rng, 16);
             for (size_t i = 0; i < models; i++)
                 common += held[i] > reserve ? held[i] - reserve : 0;
-            bool free = held[model] < reserve || common < max_requests - reserve * (uint32_t)models;
+            uint32_t before = held[model] > reserve ? held[model] - reserve : 0,
+                     after = held[model] + choices > reserve ? held[model] + choices - reserve : 0;
+            bool free = common + after - before <= max_requests - reserve * (uint32_t)models;
             assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
-            enum reason reason = dispatch_admit_to(world.dispatch, &world.calls[call], model);
+            enum reason reason =
+                dispatch_admit_to(world.dispatch, &world.calls[call], model, choices);
             assert_int_equal(reason, free ? REASON_NONE : REASON_OVERLOADED);
             if (reason) {
                 refused++;
-                beyond_refused += count < max_requests;
+                beyond_refused += all < max_requests;
                 leave(&world, call);
                 continue;
             }
-            held[model]++;
+            held[model] += choices;
+            all += choices;
             count++;
-            assert_true(count <= max_requests);
+            assert_true(all <= max_requests);
         }
         while (count)
             leave(&world, inside[--count]);
@@ -147,12 +157,105 @@ static void test_reserves_hold_in_any_order(void **state)
     assert_true(refused > 100 && beyond_refused > 100);
 }
 
+/* What a client of the dispatcher sees: the end. */
+struct asker {
+    enum reason reason;
+    bool ended;
+};
+
+static void on_status(struct request *first, enum reason reason, const char *sentence)
+{
+    (void)sentence;
+    struct asker *asker = first->client.handle;
+    asker->reason = reason;
+    asker->ended = true;
+}
+
+static void on_reference(void *handle)
+{
+    (void)handle; /* the test's */
+}
+
+static uint64_t submit(struct world *world, size_t call, size_t model, uint32_t choices,
+                       struct asker *asker)
+{
+    static const struct request_client_ops ops = {
+        .status = on_status, .ref = on_reference, .unref = on_reference};
+    static struct request_params params;
+    uint32_t prompt[] = {1, 2};
+    params.choices = choices;
+    params.sampling.max_tokens = 4;
+    struct request_source source = {.params = &params,
+                                    .model = model,
+                                    .prompt = prompt,
+                                    .prompt_count = 2,
+                                    .client = {&ops, asker},
+                                    .deadline_us = UINT64_MAX};
+    *asker = (struct asker){.reason = REASON_NONE};
+    assert_int_equal(dispatch_admit(world->dispatch), REASON_NONE);
+    enum reason reason = dispatch_admit_to(world->dispatch, &world->calls[call], model, choices);
+    assert_int_equal(reason, REASON_NONE);
+    struct request *request = request_create(&source);
+    assert_non_null(request);
+    return world->calls[call].request = dispatch_submit(world->dispatch, request);
+}
+
+/* Calls with several choices of one model, as many as may be: the other model's places stay, and what was let in is known. */
+static void test_choices_have_a_place_each(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker askers[MAX_CALLS];
+    setup(&world, 2, 64, 64); /* a reserve of 16 each */
+    for (size_t call = 0; call < 3; call++)
+        submit(&world, call, 0, 16, &askers[call]);
+    assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
+    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[3], 0, 1), REASON_OVERLOADED);
+    for (size_t call = 4; call < 20; call++)
+        submit(&world, call, 1, 1, &askers[call]);
+    dispatch_turn(world.dispatch, 0);
+    assert_int_equal(map_count(world.dispatch->requests), 64);
+    for (size_t call = 0; call < 20; call++)
+        assert_false(askers[call].ended);
+
+    /* Who goes makes room for who comes in the same batch, and not before. */
+    dispatch_client_gone(world.dispatch, &world.calls[1]);
+    assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[3], 0, 16), REASON_OVERLOADED);
+    dispatch_turn(world.dispatch, 0);
+    assert_true(askers[1].ended && askers[1].reason == REASON_CANCELLED);
+    world.calls[1] = (struct client_gone){.free = call_free};
+    submit(&world, 1, 0, 16, &askers[1]);
+    dispatch_turn(world.dispatch, 0);
+    assert_int_equal(map_count(world.dispatch->requests), 64);
+    assert_false(askers[1].ended);
+    for (size_t call = 0; call < 20; call++)
+        leave(&world, call);
+    assert_int_equal(map_count(world.dispatch->requests), 0);
+    teardown(&world);
+}
+
+/* One that is refused when it begins gives its places back, too. */
+static void test_a_call_that_finds_its_queue_full(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker asker;
+    setup(&world, 1, 64, 4);
+    submit(&world, 0, 0, 16, &asker);
+    dispatch_turn(world.dispatch, 0);
+    assert_true(asker.ended && asker.reason == REASON_OVERLOADED);
+    leave(&world, 0);
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_at_the_door_are_limited),
         cmocka_unit_test(test_reserves_hold_in_any_order),
+        cmocka_unit_test(test_choices_have_a_place_each),
+        cmocka_unit_test(test_a_call_that_finds_its_queue_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

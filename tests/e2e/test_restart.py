@@ -6,6 +6,7 @@ import time
 
 import grpc
 import pytest
+from front import Front
 from harness import BATON, GOLDEN, alive, wait_until
 
 PROMPT = [20 + i for i in range(200)]
@@ -54,6 +55,7 @@ def test_the_router_is_killed_under_load(start_cluster, connect):
     cluster = start_cluster(model=GOLDEN / "llama-wide", restart=True, settings={"chunk-tokens": 64, "max-sequences": 8, "lease": "60s"})
     workers = {name: pid for name, pid in cluster.pids.items() if name != "router"}
     clients = [connect(cluster) for _ in range(3)]
+    by_http = Front(cluster)
     before = clients[0].generate(PROMPT, **ASKED)
     ended = []
     # More than the workers hold: some are decoded, others wait.
@@ -76,6 +78,7 @@ def test_the_router_is_killed_under_load(start_cluster, connect):
 
     former = cluster.wait_back("router")
     assert cluster.processes["router"]["address"] == former["address"]
+    assert by_http.ask("/live").status == 200, "HTTP is where it was, too"
     wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 10)
     wait_until("all blocks are free", lambda: nothing_held(cluster), 1)
     after = connect(cluster).generate(PROMPT, **ASKED)

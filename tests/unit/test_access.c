@@ -188,6 +188,31 @@ static void test_tokens_and_priorities(void **state)
     access_settle(other, 1, NOW_US);
 }
 
+/* A call of two parts: one request, whose parts' tokens are added up, and which runs until the last of them ends. */
+static void test_a_call_of_several_parts(void **state)
+{
+    struct world *world = *state;
+    struct access_refusal refusal;
+    assert_null(access_share(NULL));
+    struct access_grant *grant = let_in(world, "test", NOW_US);
+    assert_int_equal(access_reserve(grant, 1000, PRIORITY_NORMAL, NOW_US, &refusal), REASON_NONE);
+    struct access_grant *first = access_share(grant), *second = access_share(grant);
+    access_settle(grant, 0, NOW_US);
+    access_settle(first, 300, NOW_US);
+    struct access_grant *next = let_in(world, "test", NOW_US);
+    assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
+    assert_non_null(strstr(refusal.why.text, "2 requests running at once"));
+    assert_int_equal(access_reserve(next, 1, PRIORITY_NORMAL, NOW_US, &refusal),
+                     REASON_RATE_LIMITED); /* nothing is given back yet */
+    access_settle(second, 200, NOW_US);
+    assert_int_equal(access_reserve(next, 501, PRIORITY_NORMAL, NOW_US, &refusal),
+                     REASON_RATE_LIMITED);
+    assert_int_equal(access_reserve(next, 500, PRIORITY_NORMAL, NOW_US, &refusal), REASON_NONE);
+    access_settle(let_in(world, "test", NOW_US), 0,
+                  NOW_US); /* the third of the minute's requests */
+    access_settle(next, 500, NOW_US);
+}
+
 static void test_salts_are_those_of_tenants(void **state)
 {
     struct world *world = *state;
@@ -263,6 +288,7 @@ int main(void)
         CASE(test_keys_that_are_none),
         CASE(test_a_key_has_its_limits_and_another_its_own),
         CASE(test_tokens_and_priorities),
+        CASE(test_a_call_of_several_parts),
         CASE(test_salts_are_those_of_tenants),
         CASE(test_a_changed_file),
     };

@@ -36,6 +36,7 @@ static struct cluster_file example(pid_t pid)
     return (struct cluster_file){.pid = pid,
                                  .grpc = "127.0.0.1:1",
                                  .http = "127.0.0.1:2",
+                                 .openai = "127.0.0.1:4",
                                  .logs = "/tmp/\"a\\b",
                                  .count = 2,
                                  .members = {{.name = "router",

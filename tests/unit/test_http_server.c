@@ -49,16 +49,36 @@ static void on_no_content(void *context, struct http_exchange *exchange)
     http_exchange_reply_text(exchange, 204, "");
 }
 
+static int thing;
+static atomic_int taken, dropped;
+
+static void drop_thing(void *dropped_thing)
+{
+    assert_ptr_equal(dropped_thing, &thing);
+    atomic_fetch_add(&dropped, 1);
+}
+
+static void on_take(void *context, struct http_exchange *exchange)
+{
+    (void)context;
+    assert_ptr_equal(http_exchange_take_attached(exchange), &thing);
+    assert_null(http_exchange_take_attached(exchange));
+    atomic_fetch_add(&taken, 1);
+    http_exchange_reply_text(exchange, 200, "taken\n");
+}
+
 static const struct http_route routes[] = {
-    {"/echo", HTTP_GET | HTTP_POST, on_echo},  {"/models/*", HTTP_GET, on_echo},
-    {"/evil", HTTP_GET, on_evil_header},       {"/nothing", HTTP_GET, on_nothing},
-    {"/options", HTTP_OPTIONS, on_no_content},
+    {"/take", HTTP_GET, on_take},       {"/echo", HTTP_GET | HTTP_POST, on_echo},
+    {"/models/*", HTTP_GET, on_echo},   {"/evil", HTTP_GET, on_evil_header},
+    {"/nothing", HTTP_GET, on_nothing}, {"/options", HTTP_OPTIONS, on_no_content},
 };
 
 static bool admit(void *context, struct http_exchange *exchange, struct http_reply *reply)
 {
     (void)context;
     const char *key = http_exchange_header(exchange, "authorization");
+    if (http_exchange_header(exchange, "x-attach"))
+        http_exchange_attach(exchange, &thing, drop_thing);
     if (!key || strcmp(key, "Bearer wrong"))
         return true;
     char seconds[8] = "7"; /* gone behind this call */
@@ -516,6 +536,40 @@ static void test_several_threads(void **state)
     assert_int_equal(atomic_load(&calls), 3 * HTTP_MAX_THREADS);
 }
 
+static void wait_dropped(int count)
+{
+    uint64_t end_us = clock_now_us() + WAIT_MS * 1000u;
+    while (atomic_load(&dropped) != count) {
+        assert_true(clock_now_us() < end_us);
+        poll(NULL, 0, 1);
+    }
+}
+
+/* What the admit hook leaves is the handler's, or goes with the exchange: after its answer, its refusal, or its client. */
+static void test_what_is_attached_is_taken_or_dropped(void **state)
+{
+    (void)state;
+#define ATTACH_ CLOSE_ "X-Attach: 1\r\n"
+    expect(exchange_raw(address, "GET /take HTTP/1.1\r\n" ATTACH_ "\r\n"), "taken");
+    assert_int_equal(atomic_load(&taken), 1);
+    expect(exchange_raw(address, "GET /echo HTTP/1.1\r\n" ATTACH_ "\r\n"), " 200 OK");
+    wait_dropped(1);
+    expect(exchange_raw(address, "POST /echo HTTP/1.1\r\n" ATTACH_
+                                 "Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"),
+           " 400 ");
+    wait_dropped(2);
+    int fd = connected(address);
+    struct str heard;
+    str_init(&heard, 4096);
+    say(fd, "POST /echo HTTP/1.1\r\n" ATTACH_ "Content-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+    assert_true(hear(fd, &heard, "100 Continue"));
+    assert_int_equal(atomic_load(&dropped), 2);
+    close(fd);
+    wait_dropped(3);
+    assert_int_equal(atomic_load(&taken), 1);
+    str_deinit(&heard);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -536,6 +590,7 @@ int main(void)
         CASE(test_what_still_comes_behind_an_answer_is_bounded),
         CASE(test_headers_of_a_reply_are_limited),
         CASE(test_several_threads),
+        CASE(test_what_is_attached_is_taken_or_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,6 +229,10 @@ static void test_statuses(void **state)
         {REASON_MODEL_NOT_FOUND, 404, "not_found_error", false},
         {REASON_TEXT_TOO_LONG, 413, "invalid_request_error", false},
         {REASON_OVERLOADED, 503, "overloaded_error", true},
+        {REASON_INVALID_API_KEY, 401, "authentication_error", false},
+        {REASON_PRIORITY_NOT_ALLOWED, 403, "permission_error", false},
+        {REASON_RATE_LIMITED, 429, "rate_limit_error", true},
+        {REASON_QUOTA, 429, "rate_limit_error", false},
         {REASON_NO_WORKERS, 503, "service_unavailable", true},
         {REASON_WORKERS_LOST, 503, "service_unavailable", true},
         {REASON_DRAINING, 503, "service_unavailable", true},
@@ -244,6 +248,8 @@ static void test_statuses(void **state)
         assert_int_equal(status.should_retry, rows[i].retry);
         assert_int_equal(status.retry_after_ms != 0, rows[i].retry);
     }
+    assert_int_equal(openai_status_after(REASON_RATE_LIMITED, 20).retry_after_ms, 20000);
+    assert_int_equal(openai_status_after(REASON_RATE_LIMITED, 0).retry_after_ms, 1000);
     for (int reason = REASON_NONE + 1; reason < REASON_COUNT; reason++) {
         struct openai_status status = openai_status_of(reason);
         assert_true(status.http >= 400 && status.http <= 504);

@@ -425,6 +425,21 @@ static void test_stops(void **state)
     model.has_tokenizer = true;
 }
 
+static void test_the_most_tokens_that_a_request_may_use(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t prompt_tokens;
+        uint32_t max_tokens, choices;
+        uint64_t most;
+    } rows[] = {{1, 5, 1, 6}, {10, 5, 16, 90}, {90, 10, 2, 110}, {90, UINT32_MAX, 2, 110}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct request_params params = {.choices = rows[i].choices};
+        params.sampling.max_tokens = rows[i].max_tokens;
+        assert_int_equal(request_most_tokens(&model, rows[i].prompt_tokens, &params), rows[i].most);
+    }
+}
+
 static void test_what_must_fit_the_context(void **state)
 {
     (void)state;
@@ -531,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_token_limits),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_what_must_fit_the_context),
+        cmocka_unit_test(test_the_most_tokens_that_a_request_may_use),
         cmocka_unit_test(test_outputs),
         cmocka_unit_test(test_reasons_are_distinct),
         cmocka_unit_test(test_reasons_are_documented),

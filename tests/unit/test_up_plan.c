@@ -98,6 +98,12 @@ static void test_a_workers_command_line(void **state)
     assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;
     struct process_plan router = up_plan_router(&fixture.context);
+    assert_int_equal(router.front_at, 0); /* none was asked for, whatever the environment says */
+    assert_string_equal(router.argv[router.argc - 4], "--http-listen");
+    assert_string_equal(router.argv[router.argc - 3], "");
+    strcpy(fixture.settings.http_listen, "127.0.0.1:8000");
+    router = up_plan_router(&fixture.context);
+    assert_string_equal(router.argv[router.front_at], "127.0.0.1:8000");
     assert_string_equal(router.argv[0], "/b/baton-router");
     assert_string_equal(router.argv[router.argc - 1], "127.0.0.1:80");
     assert_string_equal(router.log_path, "/l/router.log");

@@ -4,7 +4,7 @@
  *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT]]]
  *
  * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). KEPT: sets that are kept
- * for each constraint (default 256; 0: each is worked out). Times are this thread's CPU time, and sets
+ * for each constraint (default: as a worker keeps; 0: each is worked out). Times are this thread's CPU time, and sets
  * that took long are timed again: other programs on the machine count for less. */
 #include "tests/constrain/generate.h"
 
@@ -114,7 +114,7 @@ int main(int argc, char **argv)
         return 2;
     }
     uint64_t seeds = strtoull(argument(argc, argv, 4, "20"), NULL, 10);
-    uint32_t kept = (uint32_t)strtoul(argument(argc, argv, 5, "256"), NULL, 10);
+    uint32_t kept = (uint32_t)strtoul(argument(argc, argv, 5, "64"), NULL, 10);
     struct times steps = {.us = malloc(MAX_STEPS * sizeof(double))}, takes = steps, builds = steps;
     takes.us = malloc(MAX_STEPS * sizeof(double));
     builds.us = malloc(MAX_STEPS * sizeof(double));

@@ -65,7 +65,10 @@ enum status step_loop_add(struct step_loop *loop, const struct sequence_spec *sp
         sequence_spec_free(spec);
         return STATUS_LIMIT;
     }
-    job_add(loop, &(struct job){.kind = JOB_ADD, .key = spec->key, .spec = *spec});
+    struct job job = {.kind = JOB_ADD, .key = spec->key, .spec = *spec};
+    free(job.spec.constraint_source); /* nobody compiles it in this world */
+    job.spec.constraint_source = NULL;
+    job_add(loop, &job);
     return STATUS_OK;
 }
 

@@ -30,9 +30,12 @@ void sampler_deinit(struct sampler *sampler)
 
 static void keep_allowed(struct sampler *sampler, const uint32_t *allowed)
 {
-    for (uint32_t i = 0; i < sampler->vocab; i++)
-        if (!(allowed[i / 32] >> i % 32 & 1))
-            sampler->mass[i] = -INFINITY;
+    for (uint32_t first = 0; first < sampler->vocab; first += 32) {
+        uint32_t bits = allowed[first / 32], left = sampler->vocab - first;
+        float *mass = sampler->mass + first;
+        for (uint32_t i = 0; bits != UINT32_MAX && i < 32 && i < left; i++)
+            mass[i] = bits >> i & 1 ? mass[i] : -INFINITY;
+    }
 }
 
 /* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is NaN or +infinity. */

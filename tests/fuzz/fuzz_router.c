@@ -109,7 +109,8 @@ static void world_open(struct world *world)
                                      .limits = request_limits_default()};
     FUZZ_CHECK(dispatch_create(&config, &world->dispatch, &err) == STATUS_OK);
     atomic_store(&world->dispatch->next_id, 1); /* so that inputs can name requests */
-    world->api = (struct grpc_api){world->dispatch, NULL, &served, &board, &metrics, 0, 1u << 20, NULL};
+    world->api =
+        (struct grpc_api){world->dispatch, NULL, &served, &board, &metrics, 0, 1u << 20, NULL};
     grpc_api_methods(&world->api, world->methods);
     world->registry = (struct registry_service){world->membership, &served, &board, 1};
     world->methods[GRPC_API_METHODS] = registry_service_method(&world->registry);

@@ -279,6 +279,28 @@ static enum status open_models(struct router *router, struct error *err)
     return STATUS_OK;
 }
 
+static enum status open_views(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    const struct request_views_config views = {.trace_requests = config->trace_requests,
+                                               .access_log = config->access_log,
+                                               .otlp_endpoint = config->otlp_endpoint,
+                                               .models = &router->models,
+                                               .metrics = &router->metrics};
+    return request_views_open(&views, &router->views, err);
+}
+
+static void say_serving(const struct router *router)
+{
+    log_info("router",
+             "models=%zu address=%s registry=%s http=%s metrics=%s tls=%d internal_tls=%d "
+             "api_keys=%d msg=\"serving\"",
+             router->models.count, rpc_server_address(router->server),
+             router_registry_address(router), router_http_address(router),
+             http_server_address(router->http), router->client_tls.certificates != NULL,
+             router->internal_tls.certificates != NULL, router->access != NULL);
+}
+
 enum status router_start(const struct router_config *config, struct router **out, struct error *err)
 {
     struct router *router = calloc(1, sizeof *router);
@@ -291,11 +313,6 @@ enum status router_start(const struct router_config *config, struct router **out
                                            .ttl_us = config->worker_ttl_us,
                                            .changed = on_membership_changed,
                                            .context = router};
-    const struct request_views_config views = {.trace_requests = config->trace_requests,
-                                               .access_log = config->access_log,
-                                               .otlp_endpoint = config->otlp_endpoint,
-                                               .models = &router->models,
-                                               .metrics = &router->metrics};
     enum status status = open_models(router, err);
     if (status != STATUS_OK)
         goto fail_router;
@@ -306,7 +323,7 @@ enum status router_start(const struct router_config *config, struct router **out
     status = open_access(router, err);
     if (status != STATUS_OK)
         goto fail_metrics;
-    status = request_views_open(&views, &router->views, err);
+    status = open_views(router, err);
     if (status != STATUS_OK)
         goto fail_metrics;
     status = membership_create(&membership, &router->membership);
@@ -330,13 +347,7 @@ enum status router_start(const struct router_config *config, struct router **out
     rpc_server_set_serving(router->server, true);
     if (router->registry_server)
         rpc_server_set_serving(router->registry_server, true);
-    log_info("router",
-             "models=%zu address=%s registry=%s http=%s metrics=%s tls=%d internal_tls=%d "
-             "api_keys=%d msg=\"serving\"",
-             router->models.count, rpc_server_address(router->server),
-             router_registry_address(router), router_http_address(router),
-             http_server_address(router->http), router->client_tls.certificates != NULL,
-             router->internal_tls.certificates != NULL, router->access != NULL);
+    say_serving(router);
     *out = router;
     return STATUS_OK;
 

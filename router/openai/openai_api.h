@@ -22,7 +22,7 @@ struct openai_api {
     struct access_log *access_log; /* NULL: none */
     uint64_t default_deadline_us;  /* of requests that come without
                                    x-request-timeout-ms; 0: none */
-    uint64_t keepalive_us;        /* a stream's silence, before it gets a comment; 0: none */
+    uint64_t keepalive_us;         /* a stream's silence, before it gets a comment; 0: none */
     size_t max_body_bytes;
     size_t max_answer_bytes; /* of one object */
     uint64_t created_s;      /* when this router began to serve */

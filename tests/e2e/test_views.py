@@ -138,9 +138,9 @@ def test_requests_of_the_http_door_are_seen_as_well(start_cluster, tmp_path):
 
     assert door.complete("a", {"X-Request-Id": "o2"}, max_tokens=-1).status == 400
     assert door.complete("a", {"X-Request-Id": "o3"}, model="nobody").status == 404
-    assert door.ask("/nowhere").status == 404
+    assert door.ask("/nowhere", headers={"X-Request-Id": "o4"}).status == 404
     refused = logged(log, 5)[2:]
-    assert [(line.get("req"), line["status"]) for line in refused] == [("o2", refused[0]["status"]), ("o3", "model_not_found"), (None, "not_found")]
+    assert [(line.get("req"), line["status"]) for line in refused] == [("o2", refused[0]["status"]), ("o3", "model_not_found"), ("o4", "not_found")]
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", line["peer"]) for line in refused) and "model" not in refused[1]
 
 

@@ -290,7 +290,8 @@ static void test_a_line(void **state)
     access_line_ended(&trace, 1709210096789000u, &line); /* of a leap day */
     assert_string_equal(
         line.data,
-        "ts=2024-02-29T12:34:56.789Z req=r1 choice=2 model=llama tenant= key= peer=ipv4:127.0.0.1:4242 "
+        "ts=2024-02-29T12:34:56.789Z req=r1 choice=2 model=llama tenant= key= "
+        "peer=ipv4:127.0.0.1:4242 "
         "status=ok "
         "finish=max_tokens prompt_tokens=12 tokens=3 queue_ms=0.100 prefill_ms=9.400 ttft_ms=9.500 "
         "tpot_ms=2.000 token_1_to_2_ms=3.000 longest_gap_ms=3.000 decode_ms=4.000 total_ms=13.600 "
@@ -325,8 +326,9 @@ static void test_a_line_of_one_that_was_never_placed(void **state)
                                                       .key = "k1",
                                                       .peer = "1.2.3.4:5"},
                         1000000, &line);
-    assert_string_equal(line.data, "ts=1970-01-01T00:00:01.000Z req=r?1 model=llama tenant=a key=k1 "
-                                   "peer=1.2.3.4:5 status=overloaded\n");
+    assert_string_equal(line.data,
+                        "ts=1970-01-01T00:00:01.000Z req=r?1 model=llama tenant=a key=k1 "
+                        "peer=1.2.3.4:5 status=overloaded\n");
     str_deinit(&line);
 }
 

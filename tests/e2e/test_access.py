@@ -173,7 +173,7 @@ def test_a_tenant_hits_its_own_prompts_only(doors):
     prompt = [random.Random(3).randrange(10, 60) for _ in range(256)]
 
     def hits():
-        return sum(cluster.total(name, "baton_prefix_cache_hit_tokens_total") for name in ("prefill-0", "decode-0"))
+        return sum(cluster.total(name, "baton_prefix_cache_hits_total") for name in ("prefill-0", "decode-0"))
 
     def ask(client):
         before = hits()

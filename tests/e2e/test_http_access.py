@@ -158,7 +158,7 @@ def test_a_tenant_hits_its_own_prompts_only(doors):
 
     def ask(door):
         def hits():
-            return sum(door.cluster.total(name, "baton_prefix_cache_hit_tokens_total") for name in ("prefill-0", "decode-0"))
+            return sum(door.cluster.total(name, "baton_prefix_cache_hits_total") for name in ("prefill-0", "decode-0"))
         before = hits()
         reply = door.ask("/v1/completions", {"prompt": prompt, "seed": 4, "temperature": 1, "max_tokens": 12, "ignore_eos": True})
         assert reply.status == 200, reply.body
@@ -170,9 +170,9 @@ def test_a_tenant_hits_its_own_prompts_only(doors):
     apart, gained = ask(other)
     assert apart == text and gained == 0
     by_grpc = Keyed(first.cluster.grpc, first.key)
-    before = first.cluster.total("prefill-0", "baton_prefix_cache_hit_tokens_total")
+    before = first.cluster.total("prefill-0", "baton_prefix_cache_hits_total")
     assert by_grpc.generate(prompt, seed=4, temperature=1, max_tokens=12, ignore_eos=True).text == text
-    assert first.cluster.total("prefill-0", "baton_prefix_cache_hit_tokens_total") > before
+    assert first.cluster.total("prefill-0", "baton_prefix_cache_hits_total") > before
     by_grpc.close()
 
 

@@ -25,7 +25,7 @@ def at_work(cluster):
     for name in ("prefill-0", "decode-0"):
         figures = cluster.metrics(name)
         blocks = cluster.blocks(name)
-        told[name] = blocks["used"] + blocks["pinned"] + blocks["landing"] + int(figures["baton_running_requests"] + figures["baton_queue_requests"])
+        told[name] = blocks["used"] + blocks["pinned"] + blocks["landing"] + int(figures["baton_num_requests_running"] + figures["baton_num_requests_waiting"])
     return told
 
 

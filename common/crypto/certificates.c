@@ -335,6 +335,12 @@ enum status certificates_check_paths(const struct certificates_config *config, s
     if (config->required && !given(paths->cert))
         return error_set(err, STATUS_INVALID, "--%s-cert and --%s-key are needed", config->name,
                          config->name);
+    /* A server that is told no CA asks nobody for a certificate. */
+    if (config->required && given(paths->ca) && !strcmp(paths->ca, CERTIFICATES_SYSTEM))
+        return error_set(err, STATUS_INVALID,
+                         "the CAs of %s that let others in must be a file: '%s' stands for the "
+                         "machine's own, who vouch for strangers",
+                         config->name, CERTIFICATES_SYSTEM);
     return STATUS_OK;
 }
 

@@ -16,7 +16,7 @@
 #define CERTIFICATES_MAX_FILE_BYTES (1u << 20)
 #define CERTIFICATES_MAX_CHAIN      16       /* certificates of --...-cert: the leaf first */
 #define CERTIFICATES_MAX_CAS        1024     /* of --...-ca */
-#define CERTIFICATES_SYSTEM         "system" /* as `ca`: the machine's own CAs */
+#define CERTIFICATES_SYSTEM         "system" /* as `ca`: the machine's own CAs; of clients alone */
 
 /* A set, in PEM as OpenSSL and gRPC core take it. Immutable. */
 struct certificate_set {

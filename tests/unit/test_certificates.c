@@ -112,6 +112,9 @@ static void test_what_is_missing_is_named(void **state)
     config = config_of(&world->folder);
     config.paths.ca = "/nowhere/ca.pem";
     expect_refused(&config, STATUS_IO, "cannot read /nowhere/ca.pem: No such file");
+    config.paths.ca = CERTIFICATES_SYSTEM;
+    expect_refused(&config, STATUS_INVALID,
+                   "must be a file: 'system' stands for the machine's own");
 }
 
 static void test_what_does_not_fit_together_is_named(void **state)

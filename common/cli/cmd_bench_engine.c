@@ -5,10 +5,11 @@
 #include "common/base/str.h"
 #include "common/cli/engine_bench.h"
 #include "common/cli/engine_bench_report.h"
+#include "common/cli/figures_file.h"
 #include "common/config/config.h"
 #include "common/json/json_quote.h"
 
-#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,13 +45,14 @@ static const struct config_setting table[] = {
     {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
      .help = "As of a worker: packed weights are kept and taken from there"},
     {"threads", CONFIG_STRING, AT(threads), "1", .value = "COUNTS",
-     .help = "Compute threads, one count after the other: \"1,2\""},
+     .help = "Compute threads, one count after the other: \"1,2\"; each 1 to 64"},
     {"prefill", CONFIG_STRING, AT(prefill), "512", .value = "TOKENS",
-     .help = "Prompts, each computed in one step: \"512,2048\"; 0: none"},
+     .help = "Prompts, each computed in one step: \"512,2048\"; each 1 to 65536, or 0 alone: none"},
     {"batch", CONFIG_STRING, AT(batch), "1", .value = "COUNTS",
-     .help = "Sequences that decode side by side: \"1,8,16\"; 0: no decode"},
+     .help = "Sequences that decode side by side: \"1,8,16\"; each 1 to 64, or 0 alone: no decode"},
     {"depth", CONFIG_STRING, AT(depth), "0", .value = "TOKENS",
-     .help = "Context in front of the decode steps, each with each batch: \"0,2048\""},
+     .help =
+         "Context in front of the decode steps, each with each batch: \"0,2048\"; each 0 to 65536"},
     {"decode", CONFIG_U64, AT(decode), "32", "1", "4096",
      .help = "Steps of each decode measurement"},
     {"rounds", CONFIG_U64, AT(rounds), "5", "1", "100",
@@ -64,8 +66,8 @@ static const struct config_setting table[] = {
     {"pin", CONFIG_BOOL, AT(pin), "true", .help = "Pin thread i to CPU first-cpu + i"},
     {"first-cpu", CONFIG_U64, AT(first_cpu), "0", "0", "1023", .help = "See --pin"},
     {"json", CONFIG_STRING, AT(json), "", .value = "FILE", .flag_only = true,
-     .help = "Also writes all figures of all rounds there, as one JSON object; -: to standard "
-             "output, instead of the tables"},
+     .help = "Also writes all figures of all rounds there at the end, as one JSON object; -: to "
+             "standard output, instead of the tables"},
 };
 static const struct config_program program = {
     .name = "baton bench engine",
@@ -101,70 +103,109 @@ static bool read_weights(const char *text, uint64_t min, uint64_t max, uint64_t 
     return false;
 }
 
-/* "512,2048": up to ENGINE_BENCH_MAX_SIZES items. */
-static enum status read_list(const char *flag, const char *text, item_reader *read, uint64_t min,
-                             uint64_t max, struct bench_sizes *sizes, struct error *err)
+struct list {
+    const char *flag, *text;
+    item_reader *read;
+    uint64_t min, max;
+    bool may_be_zero; /* "0" alone stands for nothing */
+};
+
+static enum status bad_list(const struct list *list, struct error *err)
 {
-    const char *given = text;
+    if (list->read == read_weights)
+        return error_set(err, STATUS_INVALID,
+                         "--%s must be auto, bf16, int8 or int4, or some of them between commas, "
+                         "but is '%s'",
+                         list->flag, list->text);
+    return error_set(err, STATUS_INVALID,
+                     "--%s must be up to %d numbers in %llu .. %llu between commas%s, but is '%s'",
+                     list->flag, ENGINE_BENCH_MAX_SIZES, (unsigned long long)list->min,
+                     (unsigned long long)list->max, list->may_be_zero ? ", or 0 alone" : "",
+                     list->text);
+}
+
+/* "512,2048": up to ENGINE_BENCH_MAX_SIZES items. */
+static enum status read_list(const struct list *list, struct bench_sizes *sizes, struct error *err)
+{
     char item[32];
-    for (sizes->count = 0;; text++) {
+    sizes->count = 0;
+    if (list->may_be_zero && !strcmp(list->text, "0"))
+        return STATUS_OK;
+    for (const char *text = list->text;; text++) {
         size_t length = strcspn(text, ",");
         uint64_t value = 0;
         bool fits = length < sizeof item && sizes->count < ENGINE_BENCH_MAX_SIZES;
         memcpy(item, text, fits ? length : 0);
         item[fits ? length : 0] = '\0';
-        if (!fits || !read(item, min, max, &value))
-            break;
+        if (!fits || !list->read(item, list->min, list->max, &value))
+            return bad_list(list, err);
         sizes->values[sizes->count++] = (uint32_t)value;
         text += length;
         if (!*text)
             return STATUS_OK;
     }
-    if (read == read_weights)
-        return error_set(err, STATUS_INVALID,
-                         "--%s must be auto, bf16, int8 or int4, or some of them between commas, "
-                         "but is '%s'",
-                         flag, given);
-    return error_set(err, STATUS_INVALID,
-                     "--%s must be up to %d numbers in %llu .. %llu between commas, but is '%s'",
-                     flag, ENGINE_BENCH_MAX_SIZES, (unsigned long long)min, (unsigned long long)max,
-                     given);
 }
 
-/* A list that is 0 stands for nothing. */
-static void nothing_if_zero(struct bench_sizes *sizes)
+/* "0-3,8" */
+static void add_cpus(struct str *out, const cpu_set_t *set)
 {
-    if (sizes->count == 1 && sizes->values[0] == 0)
-        sizes->count = 0;
+    for (int first = 0; first < CPU_SETSIZE; first++) {
+        int last = first;
+        if (!CPU_ISSET(first, set))
+            continue;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+            last++;
+        str_addf(out, last > first ? "%s%d-%d" : "%s%d", out->length ? "," : "", first, last);
+        first = last;
+    }
 }
 
-/* Told now: a row that can't be measured must not end those before it. */
+static enum status refuse_cpu(const struct plan *plan, uint32_t cpu, const cpu_set_t *allowed,
+                              struct error *err)
+{
+    struct str cpus;
+    str_init(&cpus, 256);
+    add_cpus(&cpus, allowed);
+    enum status status = error_set(
+        err, STATUS_INVALID,
+        "--threads %s from --first-cpu %u need CPU %u, but this process may run on %s alone: fewer "
+        "threads, another --first-cpu, or --no-pin",
+        plan->settings->threads, plan->settings->first_cpu, cpu, cpus.data);
+    str_deinit(&cpus);
+    return status;
+}
+
+/* Told now: a row that can't be measured must not end those before it, and a pin that is refused makes it slower in silence. */
 static enum status check_cpus(const struct plan *plan, struct error *err)
 {
-    uint32_t threads = 0, cpus = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
+    cpu_set_t allowed; /* of the machine, and of what taskset or a container leaves of it */
+    uint32_t threads = 0, first = plan->settings->first_cpu;
     for (uint32_t i = 0; i < plan->threads.count; i++)
         if (plan->threads.values[i] > threads)
             threads = plan->threads.values[i];
-    uint32_t first = plan->settings->first_cpu;
-    if (!plan->settings->pin || first + threads <= cpus)
+    if (!plan->settings->pin || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return STATUS_OK;
-    return error_set(err, STATUS_INVALID,
-                     "--threads %s from --first-cpu %u need CPUs up to %u, but this machine has 0 "
-                     ".. %u: fewer threads, or --no-pin",
-                     plan->settings->threads, first, first + threads - 1, cpus - 1);
+    for (uint32_t cpu = first; cpu < first + threads; cpu++)
+        if (!CPU_ISSET(cpu, &allowed))
+            return refuse_cpu(plan, cpu, &allowed, err);
+    return STATUS_OK;
 }
 
 static enum status read_plan(struct plan *plan, struct error *err)
 {
     const struct settings *s = plan->settings;
-    TRY(read_list("weights", s->weights, read_weights, 0, 0, &plan->weights, err));
-    TRY(read_list("threads", s->threads, str_to_u64, 1, MAX_THREADS, &plan->threads, err));
-    bool no_prefill = !strcmp(s->prefill, "0"), no_decode = !strcmp(s->batch, "0");
-    TRY(read_list("prefill", s->prefill, str_to_u64, !no_prefill, MAX_TOKENS, &plan->prefill, err));
-    TRY(read_list("batch", s->batch, str_to_u64, !no_decode, MAX_BATCH, &plan->batch, err));
-    TRY(read_list("depth", s->depth, str_to_u64, 0, MAX_TOKENS, &plan->depth, err));
-    nothing_if_zero(&plan->prefill);
-    nothing_if_zero(&plan->batch);
+    const struct {
+        struct list list;
+        struct bench_sizes *sizes;
+    } lists[] = {
+        {{"weights", s->weights, read_weights, 0, 0, false}, &plan->weights},
+        {{"threads", s->threads, str_to_u64, 1, MAX_THREADS, false}, &plan->threads},
+        {{"prefill", s->prefill, str_to_u64, 1, MAX_TOKENS, true}, &plan->prefill},
+        {{"batch", s->batch, str_to_u64, 1, MAX_BATCH, true}, &plan->batch},
+        {{"depth", s->depth, str_to_u64, 0, MAX_TOKENS, false}, &plan->depth},
+    };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        TRY(read_list(&lists[i].list, lists[i].sizes, err));
     if (!plan->prefill.count && !plan->batch.count)
         return error_set(err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure");
     return check_cpus(plan, err);
@@ -263,21 +304,14 @@ static enum status run_engines(struct plan *plan, struct error *err)
     return STATUS_OK;
 }
 
-/* The file is opened first: a measurement of an hour must not end in a place that can't be written to. */
 static enum status run(struct plan *plan, struct error *err)
 {
-    const char *path = plan->settings->json;
-    FILE *file = !strcmp(path, "-") ? stdout : *path ? fopen(path, "w") : NULL;
-    if (*path && !file)
-        return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+    struct figures_file file;
+    TRY(figures_file_open(&file, plan->settings->json, err));
     enum status status = run_engines(plan, err);
-    bool written = true;
-    if (file && status == STATUS_OK)
-        written = fwrite(plan->json.data, 1, plan->json.length, file) == plan->json.length;
-    if (file)
-        written &= (file == stdout ? fflush(file) : fclose(file)) == 0;
-    if (status == STATUS_OK && !written)
-        return error_set(err, STATUS_IO, "cannot write %s: %s", path, strerror(errno));
+    if (status == STATUS_OK)
+        status = figures_file_put(&file, &plan->json, err);
+    figures_file_close(&file);
     return status;
 }
 

@@ -51,7 +51,8 @@ static const struct config_setting table[] = {
 static const struct config_program program = {
     .name = "baton perplexity",
     .summary =
-        "Prints the perplexity of a model on the text in FILE: e to the mean negative "
+        "Prints the perplexity of a model on the text in FILE (-: standard input): e to the mean "
+        "negative "
         "log-likelihood of its tokens.\nThe text is tokenized as a whole, without special tokens, "
         "and cut into windows without overlap; what is left\nbehind the last whole window isn't "
         "used, and the first token of a window isn't scored.",
@@ -79,14 +80,15 @@ static enum status check_window(const struct settings *settings, struct error *e
 static enum status read_text(const char *path, struct str *text, struct error *err)
 {
     char buffer[65536];
-    FILE *file = fopen(path, "rb");
+    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
     if (!file)
         return error_set(err, STATUS_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
     errno = 0;
     for (size_t count; (count = fread(buffer, 1, sizeof buffer, file)) > 0;)
         str_append(text, buffer, count);
     int failed = ferror(file) ? errno : 0;
-    fclose(file);
+    if (file != stdin)
+        fclose(file);
     if (failed)
         return error_set(err, STATUS_IO, "cannot read %s: %s", path, strerror(failed));
     if (text->truncated)
@@ -101,8 +103,13 @@ static enum status encode(const struct settings *settings, const char *path, con
     char tokenizer_path[4200];
     struct tokenizer *tokenizer;
     snprintf(tokenizer_path, sizeof tokenizer_path, "%s/tokenizer.json", settings->model);
-    TRY(tokenizer_open(tokenizer_path, &tokenizer, err));
-    enum status status = tokenizer_encode(tokenizer, text->data, text->length, false, ids, err);
+    enum status status = tokenizer_open(tokenizer_path, &tokenizer, err);
+    if (status == STATUS_NOT_FOUND) {
+        const struct error why = *err;
+        return error_set(err, status, "%s; perplexity needs a tokenizer", why.text);
+    }
+    TRY(status);
+    status = tokenizer_encode(tokenizer, text->data, text->length, false, ids, err);
     tokenizer_close(tokenizer);
     return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
 }
@@ -155,7 +162,8 @@ static enum status open_engine(const struct settings *s, uint64_t windows, struc
         .block_tokens = BLOCK_TOKENS,
         .block_count = side * ((s->window - 1) / BLOCK_TOKENS + 1),
         .max_rows = side,
-        .max_sequences = side};
+        .max_sequences = side,
+        .smaller = "a smaller --window"};
     TRY(engine_open(&config, engine, err));
     return engine_attach_pool(*engine, NULL, err);
 }

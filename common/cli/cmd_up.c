@@ -95,6 +95,7 @@ static const struct config_program program = {
         "that dies is started again.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
+    .starts_others = true,
 };
 
 /* One run of the command. */

@@ -262,7 +262,8 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = pool_blocks(bench),
                                    .max_rows = rows,
-                                   .max_sequences = bench->max_batch};
+                                   .max_sequences = bench->max_batch,
+                                   .smaller = "a smaller --batch or --depth, shorter prompts"};
     peak_memory_begin();
     uint64_t begun_ns = clock_now_ns();
     TRY(engine_open(&config, &bench->engine, err));
@@ -276,12 +277,27 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
 /* Before minutes go into loading it. */
 static enum status check_context(const struct engine_bench *bench, struct error *err)
 {
+    const struct engine_bench_config *c = &bench->config;
     struct model_config model;
-    TRY(model_config_read(bench->config.model_dir, &model, err));
-    if (bench->longest <= model.shape.context)
+    TRY(model_config_read(c->model_dir, &model, err));
+    uint32_t context = model.shape.context, prompt = largest(&c->prefill);
+    if (prompt > context)
+        return error_set(err, STATUS_INVALID,
+                         "--prefill %u does not fit the model's context of %u tokens: at most "
+                         "--prefill %u",
+                         prompt, context, context);
+    if (bench->deepest <= context)
         return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%u tokens do not fit the model's context of %u",
-                     bench->longest, model.shape.context);
+    if (c->decode_steps > context)
+        return error_set(err, STATUS_INVALID,
+                         "--decode %u does not fit the model's context of %u tokens: at most "
+                         "--decode %u, with --depth 0",
+                         c->decode_steps, context, context);
+    return error_set(err, STATUS_INVALID,
+                     "--depth %u with --decode %u makes %u tokens, which do not fit the model's "
+                     "context of %u: at most --depth %u",
+                     largest(&c->depth), c->decode_steps, bench->deepest, context,
+                     context - c->decode_steps);
 }
 
 static enum status make_memory(struct engine_bench *bench, struct error *err)

@@ -7,7 +7,7 @@ bool input_lines_read(FILE *file, int delimiter, struct str *text)
 {
     int c;
     str_clear(text);
-    while ((c = getc_unlocked(file)) != EOF && c != delimiter)
+    while ((c = getc_unlocked(file)) != EOF && c != delimiter && !text->truncated)
         str_append(text, &(char){(char)c}, 1);
     return c != EOF || text->length > 0;
 }

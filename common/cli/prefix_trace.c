@@ -1,5 +1,7 @@
 #include "common/cli/prefix_trace.h"
 
+#include "common/base/str.h"
+#include "common/cli/input_lines.h"
 #include "common/json/json.h"
 
 #include <errno.h>
@@ -89,21 +91,29 @@ enum status prefix_trace_add(struct prefix_trace *trace, const char *line, size_
     return status;
 }
 
-static enum status read_lines(struct prefix_trace *trace, FILE *file, char *line, const char *path,
+/* What is no line of a trace, whatever its JSON might say. */
+static enum status check_line(const struct str *line, const char *path, uint32_t number,
                               struct error *err)
 {
-    uint32_t number = 1;
-    for (; fgets(line, PREFIX_TRACE_MAX_LINE_BYTES + 1, file); number++) {
-        size_t length = strlen(line);
-        if (number == 1 && strncmp(line, "\x1f\x8b", 2) == 0)
-            return error_set(err, STATUS_INVALID, "%s is compressed by gzip: unpack it first",
-                             path);
-        if (length && line[length - 1] == '\n')
-            length--;
-        else if (!feof(file))
-            return error_set(err, STATUS_LIMIT, "%s:%u: longer than %u bytes", path, number,
-                             PREFIX_TRACE_MAX_LINE_BYTES);
-        enum status status = prefix_trace_add(trace, line, length, err);
+    if (number == 1 && strncmp(line->data, "\x1f\x8b", 2) == 0)
+        return error_set(err, STATUS_INVALID, "%s is compressed by gzip: unpack it first", path);
+    if (memchr(line->data, 0, line->length))
+        return error_set(err, STATUS_INVALID,
+                         "%s:%u: has a NUL byte: it is not a trace, which has a JSON object on "
+                         "each line",
+                         path, number);
+    if (line->truncated)
+        return error_set(err, STATUS_LIMIT, "%s:%u: longer than %u bytes", path, number,
+                         PREFIX_TRACE_MAX_LINE_BYTES);
+    return STATUS_OK;
+}
+
+static enum status read_lines(struct prefix_trace *trace, FILE *file, struct str *line,
+                              const char *path, struct error *err)
+{
+    for (uint32_t number = 1; input_lines_read(file, '\n', line); number++) {
+        TRY(check_line(line, path, number, err));
+        enum status status = prefix_trace_add(trace, line->data, line->length, err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "%s:%u", path, number);
     }
@@ -119,10 +129,10 @@ enum status prefix_trace_read(struct prefix_trace *trace, const char *path, stru
     FILE *file = fopen(path, "re");
     if (!file)
         return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-    char *line = malloc(PREFIX_TRACE_MAX_LINE_BYTES + 1);
-    enum status status = line ? read_lines(trace, file, line, path, err)
-                              : error_set(err, STATUS_LIMIT, "out of memory for a line");
-    free(line);
+    struct str line;
+    str_init(&line, PREFIX_TRACE_MAX_LINE_BYTES);
+    enum status status = read_lines(trace, file, &line, path, err);
+    str_deinit(&line);
     fclose(file);
     return status;
 }

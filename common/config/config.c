@@ -126,7 +126,7 @@ static void unknown_flag(struct load *load, const char *flag)
     for (size_t i = 0; i < load->program->setting_count; i++)
         names[i] = load->program->settings[i].name;
     const char *variable = config_names_variable(flag + 2);
-    if (variable) {
+    if (load->program->starts_others && variable) {
         complain(load, "unknown flag %s; programs that have it take %s from the environment", flag,
                  variable);
         return;

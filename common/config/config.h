@@ -72,6 +72,7 @@ struct config_program {
     const struct config_setting *settings;
     size_t setting_count;
     size_t min_positionals, max_positionals;
+    bool starts_others; /* programs, to which it hands its environment */
 };
 
 enum config_source {

@@ -54,17 +54,18 @@ static enum status check_memory(const struct engine *engine, uint64_t weights_by
     char swap[64] = "";
     if (engine->slot_bytes)
         snprintf(swap, sizeof swap, ", swapped blocks %.1f", (double)engine->slot_bytes / gib);
-    return error_set(err, STATUS_LIMIT,
-                     "%.1f GiB of memory are needed (weights %.1f, KV pool of %" PRIu64
-                     " tokens %.1f, steps of %u rows %.1f%s), %.1f are available here: a smaller "
-                     "pool, shorter chunks or another machine",
-                     ((double)weights_bytes + (double)steps + (double)engine->pool_bytes +
-                      (double)engine->slot_bytes) /
-                         gib,
-                     (double)weights_bytes / gib,
-                     (uint64_t)config->block_count * config->block_tokens,
-                     (double)engine->pool_bytes / gib, config->max_rows, (double)steps / gib, swap,
-                     (double)available / gib);
+    return error_set(
+        err, STATUS_LIMIT,
+        "%.1f GiB of memory are needed (weights %.1f, KV pool of %" PRIu64
+        " tokens %.1f, steps of %u rows %.1f%s), %.1f are available here: %s or another "
+        "machine",
+        ((double)weights_bytes + (double)steps + (double)engine->pool_bytes +
+         (double)engine->slot_bytes) /
+            gib,
+        (double)weights_bytes / gib, (uint64_t)config->block_count * config->block_tokens,
+        (double)engine->pool_bytes / gib, config->max_rows, (double)steps / gib, swap,
+        (double)available / gib,
+        config->smaller ? config->smaller : "a smaller pool, shorter chunks");
 }
 
 static enum status load_weights(struct engine *engine, const struct engine_config *config,

@@ -30,6 +30,7 @@ struct engine_config {
     uint32_t max_rows;      /* rows of one step at most: the prefill chunk plus the decode batch */
     uint32_t max_sequences; /* sequences of one step at most */
     uint32_t context_limit; /* 0: the model's own */
+    const char *smaller;    /* what takes less memory, for people; NULL: the pool, chunks */
 };
 
 /* The pool's memory is the caller's (a transport allocates it so that peers can read it), so opening has two halves:

@@ -57,6 +57,22 @@ def test_a_text_that_cannot_be_scored_is_refused(tmp_path, text, flags, told):
     assert done.returncode == 1 and told in done.stderr and done.stdout == ""
 
 
+def test_standard_input_is_a_text_like_another(tmp_path):
+    text = (HERE / "part.txt").read_text()[:600]
+    (tmp_path / "text").write_text(text)
+    flags = ["perplexity", "--model", MODEL, "--window", "64"]
+    of_file, of_input = (subprocess.run([BUILD / "bin/baton", *flags, name], input=text, text=True, capture_output=True, timeout=120)
+                         for name in (tmp_path / "text", "-"))
+    assert of_file.returncode == 0 and of_file.stdout == of_input.stdout, of_input.stderr
+
+
+def test_a_folder_without_a_tokenizer_is_told_what_for(tmp_path):
+    (tmp_path / "config.json").write_text((MODEL / "config.json").read_text())
+    done = perplexity("--model", tmp_path, HERE / "part.txt")
+    told = f"baton perplexity: {tmp_path}/tokenizer.json: No such file or directory; perplexity needs a tokenizer\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
 def test_a_folder_is_no_text(tmp_path):
     done = perplexity("--model", MODEL, tmp_path)
     assert (done.returncode, done.stderr) == (1, f"baton perplexity: cannot read {tmp_path}: Is a directory\n")

@@ -74,6 +74,17 @@ def test_killed_between_the_two_names(tmp_path, whole):
     check_next_run(out, whole)
 
 
+@pytest.mark.parametrize("name,told", [
+    ("none/out", "cannot make the folder {}: No such file or directory: the folder above it must be there already"),
+    ("file", "{} is a file: a folder without a model is wanted"),
+    ("file/out", "cannot make the folder {}: Not a directory"),
+])
+def test_a_place_where_no_folder_can_be(tmp_path, name, told):
+    (tmp_path / "file").touch()
+    done = quantize(tmp_path / name)
+    assert (done.returncode, done.stderr) == (1, f"baton quantize: {told.format(tmp_path / name)}\n")
+
+
 def test_two_at_once(tmp_path, whole):
     """The second is told so, and takes nothing from the first."""
     out, hits = tmp_path / "out", tmp_path / "hits"

@@ -103,15 +103,18 @@ def test_json_on_standard_output_is_alone_there(model):
 
 
 @pytest.mark.parametrize("arguments,code,told", [
-    (["--prefill", "512,"], 2, "--prefill must be up to 8 numbers in 1 .. 65536 between commas, but is '512,'"),
+    (["--prefill", "512,"], 2, "--prefill must be up to 8 numbers in 1 .. 65536 between commas, or 0 alone, but is '512,'"),
     (["--prefill", "8,0"], 2, "--prefill must be up to 8"),
-    (["--batch", "65"], 2, "--batch must be up to 8 numbers in 1 .. 64 between commas, but is '65'"),
+    (["--batch", "65"], 2, "--batch must be up to 8 numbers in 1 .. 64 between commas, or 0 alone, but is '65'"),
+    (["--batch", "0,1"], 2, "--batch must be up to 8 numbers in 1 .. 64 between commas, or 0 alone, but is '0,1'"),
     (["--depth", "1,2,3,4,5,6,7,8,9"], 2, "--depth must be up to 8"),
     (["--threads", "0"], 2, "--threads must be up to 8 numbers in 1 .. 64"),
     (["--weights", "bf16,int5"], 2, "--weights must be auto, bf16, int8 or int4, or some of them between commas, but is 'bf16,int5'"),
     (["--prefill", "0", "--batch", "0"], 2, "nothing to measure"),
-    (["--prefill", "129"], 1, "129 tokens do not fit the model's context of 128"),
-    (["--prefill", "0", "--depth", "100", "--decode", "29"], 1, "129 tokens do not fit"),
+    (["--prefill", "129"], 1, "--prefill 129 does not fit the model's context of 128 tokens: at most --prefill 128"),
+    (["--prefill", "0", "--depth", "5,100", "--decode", "29"], 1, "--depth 100 with --decode 29 makes 129 tokens, which do not fit the model's "
+                                                                  "context of 128: at most --depth 99"),
+    (["--prefill", "0", "--decode", "129"], 1, "--decode 129 does not fit the model's context of 128 tokens: at most --decode 128, with --depth 0"),
     (["--json", "/nonexistent/figures.json"], 1, "cannot open /nonexistent/figures.json"),
 ])
 def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
@@ -120,11 +123,59 @@ def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
     assert done.stdout == "" and (code == 1 or done.stderr.endswith("Try: baton bench engine --help\n"))
 
 
-def test_a_cpu_that_is_not_there_is_told_before_anything_is_measured(model):
-    cpus = os.sysconf("SC_NPROCESSORS_CONF")
-    for arguments in (["--first-cpu", 1023], ["--threads", "1,2", "--first-cpu", cpus - 1]):
-        done = bench("engine", "--model", model, "--random-weights", *arguments)
-        assert (done.returncode, done.stdout) == (2, "") and f"this machine has 0 .. {cpus - 1}: fewer threads, or --no-pin" in done.stderr
+def test_the_greatest_sizes_that_fit(model):
+    done = engine(model, "--prefill", 0, "--depth", 99, "--decode", 29, "--rounds", 1)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_cpu_that_is_not_ours_is_told_before_anything_is_measured(model):
+    """One that the machine doesn't have, and one that taskset or a container keeps from us."""
+    ours = sorted(os.sched_getaffinity(0))
+    cases = [(["--first-cpu", 1023], 1023, None), (["--threads", "1,2", "--first-cpu", ours[-1]], ours[-1] + 1, None)]
+    if len(ours) > 1:
+        cases.append((["--first-cpu", ours[0]], ours[0], ours[1]))
+    for arguments, wanted, only in cases:
+        confine = (lambda: os.sched_setaffinity(0, {only})) if only is not None else None
+        done = subprocess.run([BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", *map(str, arguments)],
+                              text=True, capture_output=True, timeout=120, preexec_fn=confine)
+        assert (done.returncode, done.stdout) == (2, "") and f"need CPU {wanted}, but this process may run on {only or ''}" in done.stderr
+        assert "alone: fewer threads, another --first-cpu, or --no-pin" in done.stderr
+
+
+def test_memory_that_is_not_there_is_told_with_what_takes_less(model):
+    (model / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 1 << 17, "num_hidden_layers": 64, "head_dim": 256,
+                                                   "num_key_value_heads": HEADS}))
+    done = engine(model, "--batch", 64, "--depth", 65536)
+    assert done.returncode == 1 and "are available here: a smaller --batch or --depth, shorter prompts or another machine" in done.stderr, done.stderr
+
+
+EARLIER = "the figures of yesterday\n"
+
+
+def test_figures_that_a_file_held_stay_until_there_are_new_ones(model, tmp_path):
+    out, link = tmp_path / "figures.json", tmp_path / "link"
+    out.write_text(EARLIER)
+    link.symlink_to(out)
+    done = engine(model, "--prefill", 129, "--json", out)
+    assert done.returncode == 1 and out.read_text() == EARLIER
+    command = [BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", "--no-pin", "--prefill", "8", "--decode", "64", "--rounds", "100",
+               "--json", out]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert any("round 1 of 100" in line for line in run.stderr)
+    run.kill()
+    run.communicate(timeout=60)
+    assert out.read_text() == EARLIER
+    done = engine(model, "--prefill", 8, "--batch", 0, "--rounds", 1, "--json", link)
+    assert done.returncode == 0 and len(json.loads(out.read_text())["engines"]) == 1 and link.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "link", "model"]
+
+
+def test_figures_go_into_a_pipe_as_well(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True)
+    done = engine(model, "--prefill", 8, "--batch", 0, "--rounds", 1, "--json", tmp_path / "pipe")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(reader.communicate(timeout=60)[0])["engines"] and (tmp_path / "pipe").is_fifo()
 
 
 def test_a_folder_without_weights_is_told_of_random_ones(model):

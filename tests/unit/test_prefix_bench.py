@@ -139,6 +139,8 @@ GOOD = '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [0
     (GOOD.replace("[0, 1]", '[0, "1"]'), "t.jsonl:1: "),
     (GOOD.replace("[0, 1]", "[" * 10 + "]" * 10), "t.jsonl:1: "),
     (GOOD.replace("}", " " * 2**20 + "}"), "t.jsonl:1: longer than 1048576 bytes"),
+    (GOOD + "\0" + GOOD, "t.jsonl:2: has a NUL byte: it is not a trace"),
+    (GOOD + GOOD.rstrip() + "\0", "t.jsonl:2: has a NUL byte: it is not a trace"),
 ])
 def test_a_trace_that_is_none_is_refused(tmp_path, text, told):
     (tmp_path / "t.jsonl").write_text(text)

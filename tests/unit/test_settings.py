@@ -68,6 +68,12 @@ def test_a_misspelt_flag_is_told_alone_and_with_a_hint(flag, told, rest):
     assert done.returncode == 2 and done.stderr == f"baton generate: unknown flag {flag}{told}\nTry: baton generate --help\n"
 
 
+@pytest.mark.parametrize("program,flag", [("baton bench schedule", "--json"), ("baton tokenize", "--model"), ("baton quantize", "--weights")])
+def test_the_environment_is_no_way_into_a_program_without_the_setting(program, flag):
+    done = run(program, flag, "x")
+    assert done.returncode == 2 and done.stderr.startswith(f"{program}: unknown flag {flag}\n") and "environment" not in done.stderr
+
+
 def test_a_flag_of_another_program_is_told_as_such():
     done = run("baton up", "--model", "nowhere", "--kv-tokens", "4096")
     told = "baton up: unknown flag --kv-tokens; programs that have it take BATON_KV_TOKENS from the environment\nTry: baton up --help\n"

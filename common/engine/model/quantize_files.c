@@ -42,14 +42,25 @@ static enum status find(const char *dir, const char *name, char path[PATH_BYTES]
     return STATUS_OK;
 }
 
+static enum status make_folder(const char *path, struct error *err)
+{
+    struct stat found;
+    if (mkdir(path, 0755) != 0 && errno != EEXIST)
+        return error_set(err, STATUS_IO, "cannot make the folder %s: %s%s", path, strerror(errno),
+                         errno == ENOENT ? ": the folder above it must be there already" : "");
+    if (stat(path, &found) == 0 && !S_ISDIR(found.st_mode))
+        return error_set(err, STATUS_INVALID, "%s is a file: a folder without a model is wanted",
+                         path);
+    return STATUS_OK;
+}
+
 enum status quantize_files_make_target(const char *out_dir, struct error *err)
 {
     static const char *const model_files[] = {"config.json", "model.safetensors.index.json",
                                               "model.safetensors"};
     char path[PATH_BYTES];
     bool stopped, found;
-    if (mkdir(out_dir, 0755) != 0 && errno != EEXIST)
-        return error_set(err, STATUS_IO, "%s: %s", out_dir, strerror(errno));
+    TRY(make_folder(out_dir, err));
     TRY(find(out_dir, "config.json.tmp", path, &stopped, err));
     for (size_t i = 0; i < sizeof model_files / sizeof *model_files; i++) {
         TRY(find(out_dir, model_files[i], path, &found, err));

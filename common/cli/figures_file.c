@@ -1,0 +1,53 @@
+#include "common/cli/figures_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum status figures_file_open(struct figures_file *file, const char *path, struct error *err)
+{
+    struct stat found;
+    *file = (struct figures_file){.path = path, .whole = {.fd = -1}};
+    if (!strcmp(path, "-")) {
+        file->stream = stdout;
+    } else if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
+        file->stream = fopen(path, "we");
+        if (!file->stream)
+            return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+    } else if (*path) {
+        const char *target = realpath(path, file->target) ? file->target : path;
+        enum status status = whole_file_begin(&file->whole, target, err);
+        if (status != STATUS_OK)
+            return error_prefix(err, status, "cannot open %s", file->whole.temporary);
+    }
+    return STATUS_OK;
+}
+
+static enum status put_whole(struct whole_file *whole, const struct str *text, struct error *err)
+{
+    TRY(whole_file_put(whole, text->data, text->length, 0, err));
+    return whole_file_end(whole, err);
+}
+
+enum status figures_file_put(struct figures_file *file, const struct str *text, struct error *err)
+{
+    if (file->whole.fd >= 0) {
+        enum status status = put_whole(&file->whole, text, err);
+        return status == STATUS_OK ? status
+                                   : error_prefix(err, status, "cannot write %s", file->path);
+    }
+    if (!file->stream)
+        return STATUS_OK;
+    bool written = fwrite(text->data, 1, text->length, file->stream) == text->length;
+    if (fflush(file->stream) != 0 || !written)
+        return error_set(err, STATUS_IO, "cannot write %s: %s", file->path, strerror(errno));
+    return STATUS_OK;
+}
+
+void figures_file_close(struct figures_file *file)
+{
+    whole_file_drop(&file->whole);
+    if (file->stream && file->stream != stdout)
+        fclose(file->stream);
+}

@@ -1,0 +1,30 @@
+/* Where a measurement's figures go: a file, "-" (standard output), a pipe or a device, or "" (nowhere). Opened before it begins, since
+ * an hour of it must not end in a place that can't be written to; a file keeps what it held until the new figures are whole.
+ *
+ * Owner: one thread. Failures: one sentence with the path. */
+#ifndef BATON_CLI_FIGURES_FILE_H
+#define BATON_CLI_FIGURES_FILE_H
+
+#include "common/base/str.h"
+#include "common/engine/model/whole_file.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+struct figures_file {
+    const char *path;        /* as it was given */
+    char target[PATH_MAX];   /* behind links */
+    struct whole_file whole; /* begun: a file, or none yet */
+    FILE *stream;            /* not NULL: standard output, a pipe, a device */
+};
+
+/* `path` is the caller's until the file is closed. */
+enum status figures_file_open(struct figures_file *file, const char *path,
+                              struct error *err) WARN_UNUSED;
+/* Once. */
+enum status figures_file_put(struct figures_file *file, const struct str *text,
+                             struct error *err) WARN_UNUSED;
+/* Where nothing was put, what was there before stays. */
+void figures_file_close(struct figures_file *file);
+
+#endif

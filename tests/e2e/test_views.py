@@ -81,12 +81,18 @@ def test_what_is_not_known_is_told(start_cluster):
 def test_an_attempt_that_was_lost_is_shown(start_cluster, connect):
     cluster = start_cluster(model=GOLDEN / "llama-wide", prefill=2, settings={"chunk-tokens": 32},
                             process_environment={"prefill-0": failpoint("prefill.after_chunk", "kill"), "prefill-1": failpoint("prefill.after_chunk", "kill")}, restart=True)
+    before = dict(cluster.pids)
     connect(cluster).generate(PROMPT, request_id="r1", max_tokens=4, ignore_eos=True)
     trace = ended_trace(cluster, "r1")
     assert trace["status"] == "ok" and trace["attempt_count"] >= 2
     assert trace["attempts"][0]["why"] != "ok" and trace["attempts"][-1]["why"] == "ok"
     shown = cluster.command("trace", "r1").stdout
     assert "attempt 1" in shown and f"ended: {trace['attempts'][0]['why']}" in shown, shown
+
+    def are_back():
+        cluster.read_ready_file()
+        return all(cluster.pids[hit[4]] != before[hit[4]] for hit in cluster.failpoint_hits())
+    wait_until("who was killed is back", are_back, 30)
 
 
 def test_a_prompt_that_decode_computes(start_cluster, connect):
@@ -106,7 +112,7 @@ def test_what_is_refused_is_logged_and_the_file_is_opened_again(start_cluster, c
     except Exception:  # noqa: BLE001: whatever the client makes of it
         pass
     refused = wait_until("it is logged", lambda: log.read_text().splitlines(), 10)
-    assert len(refused) == 1 and " status=empty_prompt" in refused[0] or " status=missing_input" in refused[0], refused
+    assert len(refused) == 1 and (" status=empty_prompt" in refused[0] or " status=missing_input" in refused[0]), refused
     log.rename(moved)
     os.kill(cluster.pids["router"], signal.SIGHUP)
     wait_until("the router says so", lambda: "the access log is opened again" in (cluster.folder / "logs/router.log").read_text() or client.generate(PROMPT, request_id="r1", max_tokens=1), 10)

@@ -178,14 +178,7 @@ static void on_health(void *context, struct http_exchange *exchange)
 static void on_metrics(void *context, struct http_exchange *exchange)
 {
     struct admin *admin = context;
-    struct http_reply reply;
-    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
-    reply.status = 200;
-    reply.content_type = METRICS_CONTENT_TYPE;
-    router_metrics_update(admin->metrics);
-    metrics_render(admin->metrics->metrics, &reply.body);
-    (void)http_exchange_reply(exchange, &reply);
-    http_reply_deinit(&reply);
+    router_metrics_reply(admin->metrics, exchange);
 }
 
 static void on_page(void *context, struct http_exchange *exchange)

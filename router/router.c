@@ -317,8 +317,10 @@ enum status router_start(const struct router_config *config, struct router **out
     if (status != STATUS_OK)
         goto fail_router;
     status = router_metrics_create(&router->metrics, &router->models);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
+        error_set(err, status, "no memory for the router's figures");
         goto fail_models;
+    }
     status_board_init(&router->board);
     status = open_access(router, err);
     if (status != STATUS_OK)
@@ -327,8 +329,10 @@ enum status router_start(const struct router_config *config, struct router **out
     if (status != STATUS_OK)
         goto fail_metrics;
     status = membership_create(&membership, &router->membership);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
+        error_set(err, status, "no memory for the list of workers");
         goto fail_views;
+    }
     status = rpc_runtime_create(config->rpc_threads, &router->runtime, err);
     if (status != STATUS_OK)
         goto fail_membership;

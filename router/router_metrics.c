@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/crypto/certificates.h"
+#include "common/http/http_server.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -160,11 +161,23 @@ void router_metrics_watch(struct router_metrics *m, struct certificates *certifi
                       "When the certificate ends, in seconds since 1970", label);
 }
 
-void router_metrics_update(struct router_metrics *m)
+static void look_at_certificates(struct router_metrics *m)
 {
     for (size_t i = 0; i < ROUTER_CERTIFICATES && m->expiries[i].certificates; i++)
         gauge_set(m->expiries[i].ends,
                   (double)certificates_expiry_unix_s(m->expiries[i].certificates));
+}
+
+void router_metrics_reply(struct router_metrics *m, struct http_exchange *exchange)
+{
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    reply.status = 200;
+    reply.content_type = METRICS_CONTENT_TYPE;
+    look_at_certificates(m);
+    metrics_render(m->metrics, &reply.body);
+    (void)http_exchange_reply(exchange, &reply);
+    http_reply_deinit(&reply);
 }
 
 void router_metrics_ended(struct router_metrics *m, size_t model, enum reason reason)

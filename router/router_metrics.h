@@ -2,6 +2,7 @@
 #ifndef BATON_ROUTER_ROUTER_METRICS_H
 #define BATON_ROUTER_ROUTER_METRICS_H
 
+#include "common/http/http_exchange.h"
 #include "common/observe/metrics.h"
 #include "router/reasons.h"
 #include "router/request.h"
@@ -50,8 +51,8 @@ void router_metrics_destroy(struct router_metrics *metrics);
 /* Before the first is rendered; at most ROUTER_CERTIFICATES. `label`: "for=\"tls\"". NULL certificates: nothing to show. */
 void router_metrics_watch(struct router_metrics *metrics, struct certificates *certificates,
                           const char *label);
-/* HTTP threads, before they render. */
-void router_metrics_update(struct router_metrics *metrics);
+/* Answers with all figures as they are now, in Prometheus' text. HTTP threads. */
+void router_metrics_reply(struct router_metrics *metrics, struct http_exchange *exchange);
 
 #define ROUTER_NO_MODEL SIZE_MAX
 /* A request that ended; also one that never got as far as the dispatcher. `model`: index of served_models, or ROUTER_NO_MODEL. */

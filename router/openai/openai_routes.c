@@ -122,14 +122,7 @@ static void handle_ready(void *context, struct http_exchange *exchange)
 static void handle_metrics(void *context, struct http_exchange *exchange)
 {
     struct openai_api *api = context;
-    struct http_reply reply;
-    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
-    reply.status = 200;
-    reply.content_type = METRICS_CONTENT_TYPE;
-    router_metrics_update(api->metrics);
-    metrics_render(api->metrics->metrics, &reply.body);
-    (void)!http_exchange_reply(exchange, &reply);
-    http_reply_deinit(&reply);
+    router_metrics_reply(api->metrics, exchange);
 }
 
 static void handle_version(void *context, struct http_exchange *exchange)

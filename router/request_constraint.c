@@ -5,6 +5,7 @@
 #include "common/constrain/constraint.h"
 #include "common/domain/content_hash.h"
 #include "common/json/json_quote.h"
+#include "router/tool_calls_text.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -93,7 +94,8 @@ static enum reason refuse(struct error *err, const char *what)
 static const char *const names[CONSTRAINT_KINDS] = {[CONSTRAINT_JSON_OBJECT] = "json_object",
                                                     [CONSTRAINT_JSON_SCHEMA] = "json_schema",
                                                     [CONSTRAINT_REGEX] = "regex",
-                                                    [CONSTRAINT_CHOICE] = "choice"};
+                                                    [CONSTRAINT_CHOICE] = "choice",
+                                                    [CONSTRAINT_TOOL_CALLS] = "tool_calls"};
 
 static enum reason compile(struct constraint_checks *checks, const struct constraint_source *source,
                            struct error *err)
@@ -145,8 +147,13 @@ static bool read_kind(const Baton__V1__Constraint *message, enum constraint_kind
         *kind = CONSTRAINT_CHOICE;
         add_choices(message->choice, text);
         return true;
+    case BATON__V1__CONSTRAINT__KIND_TOOL_CALLS:
+        *kind = CONSTRAINT_TOOL_CALLS;
+        tool_calls_write(message->tool_calls, text);
+        return true;
     default:
-        error_set(err, STATUS_INVALID, "it has none of json_object, json_schema, regex and choice");
+        error_set(err, STATUS_INVALID,
+                  "it has none of json_object, json_schema, regex, choice and tool_calls");
         return false;
     }
 }

@@ -5,6 +5,7 @@
 #include "common/constrain/characters.h"
 #include "common/constrain/constraint_internal.h"
 #include "common/constrain/schema.h"
+#include "common/constrain/tool_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ struct compiling {
     struct grammar grammar;
     struct schema_compiler *schema;
     struct json *json; /* what the schema's names are in; NULL */
+    struct tool_calls calls;
     uint32_t root;
     struct error *err;
 };
@@ -112,6 +114,9 @@ static enum status fill(struct compiling *c, enum constraint_kind kind, const ch
     case CONSTRAINT_JSON_SCHEMA: return fill_from_schema(c, text, length);
     case CONSTRAINT_REGEX: return fill_from_regex(c, text, length);
     case CONSTRAINT_CHOICE: return fill_from_choices(c, text, length);
+    case CONSTRAINT_TOOL_CALLS:
+        return tool_calls_compile(&c->calls, c->schema, &c->grammar, text, length, &c->root,
+                                  c->err);
     }
     ASSERT(false);
 }
@@ -123,9 +128,10 @@ static enum status build(struct compiling *c, enum constraint_kind kind,
     char pointer[256];
     if (!grammar_trim(&c->grammar, c->root))
         return error_set(c->err, STATUS_INVALID, "nothing is valid for it");
+    TRY(tool_calls_check(&c->calls, &c->grammar, c->err));
     enum status status = automaton_build(&c->grammar, c->root, CONSTRAINT_MAX_DEPTH,
                                          &constraint->automaton, &note, c->err);
-    if (status == STATUS_OK || kind != CONSTRAINT_JSON_SCHEMA)
+    if (status == STATUS_OK || (kind != CONSTRAINT_JSON_SCHEMA && kind != CONSTRAINT_TOOL_CALLS))
         return status;
     schema_pointer(c->schema, note, pointer, sizeof pointer);
     return error_prefix(c->err, status, "%s", pointer);
@@ -144,6 +150,7 @@ enum status constraint_compile(enum constraint_kind kind, const char *text, size
         status = build(&c, kind, made);
     schema_compiler_destroy(c.schema);
     json_destroy(c.json);
+    tool_calls_deinit(&c.calls);
     grammar_deinit(&c.grammar);
     if (status == STATUS_OK)
         *constraint = made;

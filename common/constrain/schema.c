@@ -24,6 +24,7 @@ void schema_compiler_destroy(struct schema_compiler *compiler)
     for (size_t i = 0; i < compiler->rule_count; i++)
         schema_parts_deinit(&compiler->rules[i].parts);
     characters_deinit(&compiler->characters);
+    json_destroy(compiler->object);
     free(compiler->rules);
     free(compiler->paths);
     free(compiler);
@@ -251,6 +252,24 @@ enum status schema_compile(struct schema_compiler *compiler, const struct json_v
     compiler->root = schema;
     schema_parts_add(&parts, schema, 0, SCHEMA_NONE);
     *rule = schema_rule_of_parts(compiler, &parts, 0);
+    return fill_rules(compiler);
+}
+
+enum status schema_compile_arguments(struct schema_compiler *compiler, const char *name,
+                                     const struct json_value *schema, uint32_t *rule,
+                                     struct error *err)
+{
+    static const char object[] = "{\"type\":\"object\"}";
+    struct json_limits limits = {.max_bytes = sizeof object, .max_depth = 2};
+    struct schema_parts parts = {0};
+    compiler->err = err;
+    compiler->root = schema;
+    compiler->root_path = schema_path_key(compiler, SCHEMA_NONE, name);
+    if (!compiler->object)
+        TRY(json_parse(object, strlen(object), limits, &compiler->object, err));
+    schema_parts_add(&parts, schema, compiler->root_path, SCHEMA_NONE);
+    schema_parts_add(&parts, json_root(compiler->object), compiler->root_path, SCHEMA_NONE);
+    *rule = schema_rule_of_parts(compiler, &parts, compiler->root_path);
     return fill_rules(compiler);
 }
 

@@ -26,6 +26,11 @@ void schema_compiler_destroy(struct schema_compiler *compiler); /* NULL is fine 
 /* Adds the rules for the schema; *rule is that of a whole document. */
 enum status schema_compile(struct schema_compiler *compiler, const struct json_value *schema,
                            uint32_t *rule, struct error *err) WARN_UNUSED;
+/* Objects of a schema that is a document of its own, as the arguments of the tool `name`: messages call its root so. The name and the schema
+ * live as long as the compiler. */
+enum status schema_compile_arguments(struct schema_compiler *compiler, const char *name,
+                                     const struct json_value *schema, uint32_t *rule,
+                                     struct error *err) WARN_UNUSED;
 /* Any JSON object. */
 enum status schema_compile_any_object(struct schema_compiler *compiler, uint32_t *rule,
                                       struct error *err) WARN_UNUSED;

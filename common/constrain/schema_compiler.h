@@ -41,6 +41,8 @@ struct schema_compiler {
     struct grammar *grammar;
     struct characters characters;
     const struct json_value *root;
+    uint32_t root_path;
+    struct json *object; /* {"type":"object"}, once it was wanted; NULL */
     struct schema_path *paths;
     size_t path_count, path_capacity;
     struct schema_rule *rules;

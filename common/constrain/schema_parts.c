@@ -52,7 +52,7 @@ static bool step_into(struct schema_compiler *compiler, const struct json_value 
 static enum status resolve(struct schema_compiler *compiler, const char *reference, uint32_t path,
                            struct schema_part *target)
 {
-    *target = (struct schema_part){.schema = compiler->root, .path = 0};
+    *target = (struct schema_part){.schema = compiler->root, .path = compiler->root_path};
     if (reference[0] != '#' || (reference[1] && reference[1] != '/'))
         return schema_fail(compiler, path, "$ref", STATUS_UNSUPPORTED,
                            "\"%s\" isn't a pointer into this schema, like \"#/$defs/name\"",

@@ -3,7 +3,9 @@
  * Tokens of plain characters only (no control, quote or backslash) are apart, and sets of them by their number of characters
  * are ready: where an automaton takes whatever comes, as inside a string, no walk over them is needed.
  *
- * Tokens without bytes (special ones, holes) and those of more than TOKEN_TRIE_MAX_BYTES never match. */
+ * A special token's bytes are TOKEN_SPECIAL and its spelling: as no text has that byte, such a token comes only where it is asked for.
+ *
+ * Tokens without bytes (holes) and those of more than TOKEN_TRIE_MAX_BYTES never match. */
 #ifndef BATON_CONSTRAIN_TOKEN_TRIE_H
 #define BATON_CONSTRAIN_TOKEN_TRIE_H
 
@@ -12,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TOKEN_SPECIAL        0xff
 #define TOKEN_TRIE_MAX_COUNT (1u << 20) /* ids */
 #define TOKEN_TRIE_MAX_BYTES 255        /* of a token */
 #define TOKEN_TRIE_LEVELS    32         /* sets of plain tokens: of up to 1, 2, ... characters */

@@ -9,8 +9,9 @@ enum constraint_kind {                         /* the numbers are those of worke
                        CONSTRAINT_JSON_SCHEMA, /* the schema, as JSON (schema.h) */
                        CONSTRAINT_REGEX,       /* takes the whole answer (expression.h) */
                        CONSTRAINT_CHOICE, /* a JSON array of strings, of which the answer is one */
+                       CONSTRAINT_TOOL_CALLS, /* JSON: common/constrain/tool_calls.h */
 };
-#define CONSTRAINT_KINDS 4
+#define CONSTRAINT_KINDS 5
 
 struct constraint_source {
     enum constraint_kind kind;

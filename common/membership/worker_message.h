@@ -8,7 +8,7 @@
 #include "proto/worker.pb-c.h"
 
 /* Both ends of Registry, Session and Peer must be of one version. */
-#define WORKER_PROTOCOL_VERSION 2
+#define WORKER_PROTOCOL_VERSION 3
 
 /* Points into `info`; nothing is owned. Without end ids. */
 Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info);

@@ -36,3 +36,12 @@ const char *token_text(const struct tokenizer *tokenizer, uint32_t id, bool firs
     const char *bytes = decoder->pool + (at_first ? token->first_offset : token->offset);
     return first ? strip(decoder, bytes, length) : bytes;
 }
+
+const char *token_special_text(const struct tokenizer *tokenizer, uint32_t id, size_t *length)
+{
+    const struct decoder *decoder = tokenizer_decoder(tokenizer);
+    const struct decoded_token *token = decoder_token(decoder, id);
+    bool known = token && tokenizer_is_special(tokenizer, id) && token_text_is_known(tokenizer);
+    *length = known ? token->length : 0;
+    return known ? decoder->pool + token->offset : NULL;
+}

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/ring.h"
 #include "common/text/token_text.h"
+#include "common/worker/special_texts.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -27,6 +28,7 @@ struct constraint_host {
     atomic_uint lease_count;
     /* Of the thread; for all once a lease is settled. */
     struct tokenizer *tokenizer;
+    struct special_texts specials;
     struct token_trie *trie;
     struct constraint_cache *cache;
     enum status status; /* of opening them */
@@ -52,6 +54,8 @@ static enum status open_vocabulary(struct constraint_host *host)
     if (!token_text_is_known(host->tokenizer))
         return error_set(&host->err, STATUS_UNSUPPORTED,
                          "the tokenizer has no decoder: its tokens have no text of their own");
+    if (!special_texts_init(&host->specials, host->tokenizer, host->vocab))
+        return error_set(&host->err, STATUS_LIMIT, "out of memory for constraints");
     struct token_source source = {.bytes = bytes_of,
                                   .context = host,
                                   .count = host->vocab,
@@ -197,6 +201,7 @@ void constraint_host_destroy(struct constraint_host *host)
     ring_destroy(host->messages);
     constraint_cache_destroy(host->cache);
     token_trie_destroy(host->trie);
+    special_texts_deinit(&host->specials);
     tokenizer_close(host->tokenizer);
     free(host->end_ids);
     free(host);
@@ -238,6 +243,10 @@ const char *constraint_host_text(const struct constraint_host *host, uint32_t id
                                  size_t *length)
 {
     const char *bytes = token_text(host->tokenizer, id, first, length);
+    if (!bytes)
+        bytes = special_texts_find(&host->specials, id, length);
+    else if (memchr(bytes, TOKEN_SPECIAL, *length))
+        *length = 0; /* a byte that no text has; it mustn't pass for the mark of a special token */
     return *length ? bytes : NULL;
 }
 

@@ -163,7 +163,7 @@ void openai_chunk_end(struct str *out, const struct openai_answer *answer,
                                    : "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
     choice->begun = true;
     str_addf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"}",
-             openai_finish_name(finish, choice->calls != 0));
+             openai_finish_name(finish, choice->calls && !answer->tool_named));
     end_chunk(out, answer, usage);
 }
 
@@ -271,7 +271,7 @@ static void add_choice(struct str *out, const struct openai_answer *answer,
     str_add(out, ",\"logprobs\":");
     str_add(out, whole->logprobs.length ? whole->logprobs.data : "null");
     str_addf(out, ",\"finish_reason\":\"%s\"}",
-             openai_finish_name(whole->finish, whole->choice.calls != 0));
+             openai_finish_name(whole->finish, whole->choice.calls && !answer->tool_named));
 }
 
 void openai_object(struct str *out, const struct openai_answer *answer,

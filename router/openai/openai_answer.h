@@ -23,6 +23,7 @@ struct openai_answer {
     uint64_t created_s;     /* Unix time */
     bool include_usage, continuous_usage, logprobs;
     enum tool_format tools; /* ids of Mistral's calls have 9 characters */
+    bool tool_named; /* by the client: an answer that calls it has merely ended, as OpenAI says */
 };
 
 struct openai_usage {

@@ -92,6 +92,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     http_exchange_keep(exchange);
     str_copy(call->name, sizeof call->name, name);
     call->stream = request->stream;
+    call->one_tool_call = request->one_call;
     call->answer = (struct openai_answer){.kind = request->kind,
                                           .request_id = call->name,
                                           .model = served->name,
@@ -99,6 +100,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
                                           .include_usage = request->include_usage,
                                           .continuous_usage = request->continuous_usage,
                                           .logprobs = request->logprobs,
+                                          .tool_named = request->tool_choice == OPENAI_TOOLS_NAMED,
                                           .tools = call->has_parser ? openai_tool_format(served)
                                                                     : TOOL_FORMAT_NONE};
     str_init(&call->frames, api->max_answer_bytes);

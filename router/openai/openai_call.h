@@ -38,7 +38,7 @@ struct openai_call {
     struct openai_answer answer;
     size_t model; /* index of served_models */
     char name[REQUEST_MAX_ID_BYTES + 1];
-    bool stream, has_parser;
+    bool stream, has_parser, one_tool_call; /* the latter: more than one aren't told */
     atomic_bool client_left;
 
     /* The dispatch thread's. */

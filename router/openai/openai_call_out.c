@@ -33,6 +33,8 @@ void openai_call_event(void *context, const struct tool_event *event)
 {
     struct openai_call_choice *choice = context;
     struct openai_call *call = choice->call;
+    if (call->one_tool_call && event->kind != TOOL_TEXT && event->index)
+        return;
     if (!call->stream)
         openai_whole_event(&choice->whole, &call->answer, event);
     else if (event->kind == TOOL_TEXT)

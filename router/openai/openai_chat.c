@@ -214,11 +214,12 @@ static void read_tool_choice(const struct openai_fields *fields, struct openai_r
 
 void openai_read_chat(const struct openai_fields *fields, struct openai_request *request)
 {
-    bool parallel;
+    bool parallel = true;
     read_messages(fields, request);
     read_tools(fields, request);
     read_tool_choice(fields, request);
-    openai_field_bool(fields, "parallel_tool_calls", &parallel); /* a hint that no template has */
+    openai_field_bool(fields, "parallel_tool_calls", &parallel);
+    request->one_call = !parallel;
     openai_field_object(fields, "chat_template_kwargs", &request->template_arguments);
     bool told = openai_field_bool(fields, "add_generation_prompt", &request->add_generation_prompt);
     openai_field_bool(fields, "continue_final_message", &request->continue_final_message);

@@ -4,12 +4,28 @@
 #include "common/chat/chat_request.h"
 #include "common/chat/chat_time.h"
 #include "router/openai/openai_record.h"
+#include "router/openai/tool_shape.h"
 
 #define RECORD_BYTES (64u << 20) /* bodies are bounded before */
 
 enum tool_format openai_tool_format(const struct served_model *model)
 {
     return model->chat ? tool_format_of(chat_template_source(model->chat)) : TOOL_FORMAT_NONE;
+}
+
+bool openai_constrain_tools(const struct served_model *model, struct openai_request *request,
+                            struct openai_refusal *refusal)
+{
+    if (request->tool_choice != OPENAI_TOOLS_REQUIRED && request->tool_choice != OPENAI_TOOLS_NAMED)
+        return true;
+    if (!model->chat)
+        return true; /* openai_render says so */
+    enum tool_format format = openai_tool_format(model);
+    if (format == TOOL_FORMAT_NONE)
+        return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tools",
+                             "tools: how model \"%s\" writes calls is not known", model->name);
+    return tool_shape_constrain(tool_shape_of(format, chat_template_source(model->chat)), request,
+                                refusal);
 }
 
 static enum reason encode(const struct served_model *model, const struct chat_prompt *prompt,

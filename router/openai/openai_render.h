@@ -13,5 +13,8 @@ enum reason openai_render(const struct served_model *model, const struct openai_
 
 /* How this model writes calls. */
 enum tool_format openai_tool_format(const struct served_model *model);
+/* Keeps the answer to the calls that its tool_choice asks for, where it asks. UNSUPPORTED_PARAMETER: how this model writes them isn't known. */
+bool openai_constrain_tools(const struct served_model *model, struct openai_request *request,
+                            struct openai_refusal *refusal);
 
 #endif

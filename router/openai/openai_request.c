@@ -82,9 +82,6 @@ static void read_body(const struct openai_fields *fields, struct openai_request 
             BATON__V1__OUTPUT__SKIP_SPECIAL_TOKENS_PRESENCE_SKIP_SPECIAL_TOKENS;
         request->output.skip_special_tokens = false;
     }
-    if (request->tool_choice == OPENAI_TOOLS_REQUIRED || request->tool_choice == OPENAI_TOOLS_NAMED)
-        openai_field_refuse(fields, "tool_choice", REASON_UNSUPPORTED_PARAMETER,
-                            "only \"none\" and \"auto\" are offered");
     if (!fields->refusal->reason && request->prompt_count * request->choices > OPENAI_MAX_CHOICES)
         openai_refuse(fields->refusal, REASON_INVALID_SAMPLING, "n",
                       "n is %u for %zu prompts, together %zu answers: at most %d at once",

@@ -57,9 +57,11 @@ struct openai_request {
     bool add_generation_prompt, continue_final_message;
     enum openai_tool_choice tool_choice;
     const char *tool_name;
+    bool one_call; /* parallel_tool_calls: false */
 
     Baton__V1__Constraint constraint; /* of the message, where it asks for one */
     Baton__V1__Choices choices_of_text;
+    Baton__V1__ToolCalls tool_calls;
     const char *constraint_param; /* the parameter that asks for it */
 };
 

@@ -201,6 +201,8 @@ static enum reason make_requests(struct submission *s)
     }
     /* Before the work of tokenizing: an overloaded router must refuse cheaply. */
     reason = openai_call_admit(s->call, &s->refusal.err);
+    if (!reason && !openai_constrain_tools(model_of(s), &s->request, &s->refusal))
+        reason = s->refusal.reason;
     if (!reason)
         reason = read_constraint(s);
     if (reason)

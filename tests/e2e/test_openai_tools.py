@@ -115,6 +115,17 @@ def test_calls_come_and_go(started, tmp_path, family):
     assert plain.message.content == text and not plain.message.tool_calls and plain.finish_reason == "stop"
 
 
+def test_one_call_is_told_where_one_is_wanted(started, tmp_path):
+    router = Bare("baton-router", "--http-listen", "127.0.0.1:0", model=model_folder(tmp_path / "model", TEMPLATES["hermes"][0]))
+    started.append(router)
+    worker = Scripted(router.grpc, "model", CONTEXT, VOCABULARY)
+    started.append(worker)
+    call = '<tool_call>\n{"name": "get_weather", "arguments": ' + ARGUMENTS + "}\n</tool_call>"
+    worker.script = front.Front(router).ask("/tokenize", {"prompt": call + "\n" + call, "add_special_tokens": False}).json["tokens"] + [0]
+    client = openai.OpenAI(base_url=f"http://{router.front}/v1", api_key="none")
+    assert [len(answered(client, **more).message.tool_calls) for more in ({}, {"parallel_tool_calls": True}, {"parallel_tool_calls": False})] == [2, 2, 1]
+
+
 def test_what_is_no_call_is_text(started, tmp_path):
     router = Bare("baton-router", "--http-listen", "127.0.0.1:0", model=model_folder(tmp_path / "model", TEMPLATES["llama3"][0]))
     started.append(router)

@@ -208,13 +208,15 @@ def constraint_seeds():
         seed("constraint", b"\2" + piece(pattern) + b"abab12")
     seed("constraint", b"\3" + piece('["yes","no","not \\u00e9"]') + b"no")
     seed("constraint", b"\0" + piece("") + b'{"a":[[1')
+    seed("constraint", b"\4" + piece('{"begin":"[","tools":[{"name":"f","begin":"f(","schema":"{\\"type\\":\\"object\\",\\"required\\":[\\"a\\"]}","end":")"},{"name":"g",'
+                                    '"begin":"<g>","schema":"true"}],"separator":", ","end":"]","parallel":true,"special_tokens":["<g>"]}') + b"f({1")
     for schema in ('{"$ref":"#"}', '{"allOf":[{"$ref":"#/allOf/1"},{"anyOf":[true,false]}]}', '{"oneOf":[{"const":1},{"enum":[null]}]}',
                    '{"type":"array","items":{"$ref":"#"},"minItems":2}', '{"type":"number","minimum":-1.5e-3,"exclusiveMaximum":1e17}'):
         seed("constraint", b"\1" + piece(schema) + b"[1")
     words("constraint", ['"type":"', '"object"', '"array"', '"string"', '"integer"', '"number"', '"properties":{', '"required":["', '"items":{', '"enum":[', '"const":', '"anyOf":[{',
                          '"allOf":[{', '"oneOf":[{', '"$ref":"#/', '"$defs":{', '"pattern":"', '"format":"date"', '"minLength":', '"maxLength":', '"minItems":', '"maxItems":',
                          '"minimum":', '"maximum":', '"multipleOf":', '"additionalProperties":', '"prefixItems":[', '"patternProperties":{', '"propertyNames":{', "(?:", "{1,3}",
-                         "[^", "\\\\d", "\\\\u{1F642}"] + JSON_WORDS)
+                         "[^", "\\\\d", "\\\\u{1F642}", '"begin":"', '"schema":"', '"tools":[{"name":"'] + JSON_WORDS)
 
 
 def setting_seeds():

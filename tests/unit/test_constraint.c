@@ -3,6 +3,7 @@
 #include "common/constrain/automaton.h"
 #include "common/constrain/constraint.h"
 #include "common/constrain/text_automaton.h"
+#include "common/constrain/tool_calls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -396,6 +397,35 @@ static void test_choice_of_texts(void **state)
     CHECK_ROWS(CONSTRAINT_CHOICE, rows);
 }
 
+#define F_SCHEMA                                                                                   \
+    "{\\\"properties\\\":{\\\"a\\\":{\\\"$ref\\\":\\\"#/$defs/"                                    \
+    "n\\\"}},\\\"required\\\":[\\\"a\\\"],"                                                        \
+    "\\\"$defs\\\":{\\\"n\\\":{\\\"type\\\":\\\"integer\\\"}}}"
+#define TOOLS_F_G                                                                                  \
+    "\"tools\":[{\"name\":\"f\",\"begin\":\"f(\",\"end\":\")\",\"schema\":\"" F_SCHEMA             \
+    "\"},{\"name\":\"g\",\"begin\":\"<g>\\u00e9\",\"schema\":\"true\"}]"
+
+static void test_tool_calls(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {"{\"begin\":\"[\",\"separator\":\", \",\"end\":\"]\",\"parallel\":true," TOOLS_F_G "}",
+         {"[f({\"a\":1})]", "[<g>\xc3\xa9{}]",
+          "[f({\"a\": 1}), <g>\xc3\xa9{\"x\": [{}, \"]\"]}, f({\"a\":2})]"},
+         {"", "[]", "[f({})]", "[f({\"a\":\"\"})]", "[f(1)]", "[<g>\xc3\xa9 1]", "[f({\"a\":1})",
+          "[f({\"a\":1}),f({\"a\":1})]", "[\xff<g>\xc3\xa9{}]"}},
+        {"{" TOOLS_F_G "}",
+         {"f({\"a\":1})", "<g>\xc3\xa9{\"b\":null}"},
+         {"f({\"a\":1})f({\"a\":1})", "f({\"a\":1}", "f({\"a\":1}))"}},
+        {"{\"special_tokens\":[\"<g>\"],\"parallel\":true," TOOLS_F_G "}",
+         {"<g>\xc3\xa9{}", "\xff<g>\xc3\xa9{}", "\xff<g>\xc3\xa9{}f({\"a\":0})<g>\xc3\xa9{}"},
+         {"\xff", "\xff\xc3\xa9{}", "\xff<g>{}",
+          "\xff"
+          "f({\"a\":1})"}},
+    };
+    CHECK_ROWS(CONSTRAINT_TOOL_CALLS, rows);
+}
+
 struct refusal {
     const char *text;
     enum status status;
@@ -518,6 +548,36 @@ static void test_choices_that_are_refused(void **state)
     CHECK_REFUSALS(CONSTRAINT_CHOICE, rows);
 }
 
+#define TOOL(name, begin, schema)                                                                  \
+    "{\"name\":\"" name "\",\"begin\":\"" begin "\",\"schema\":\"" schema "\"}"
+
+static void test_tool_calls_that_are_refused(void **state)
+{
+    (void)state;
+    static const struct refusal rows[] = {
+        {"", STATUS_INVALID, "the calls: "},
+        {"[]", STATUS_LIMIT, "the calls: 0 tools"},
+        {"{\"tools\":[]}", STATUS_LIMIT, "the calls: 0 tools: 1 to 128"},
+        {"{\"tools\":[1]}", STATUS_INVALID, "the calls: tool 0: a tool needs a name"},
+        {"{\"tools\":[" TOOL("f", "", "true") "]}", STATUS_INVALID, "a text to begin with"},
+        {"{\"tools\":[" TOOL("f", "a", "") "]}", STATUS_INVALID, "f: the schema: "},
+        {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL("g", "ab", "true") "]}", STATUS_INVALID,
+         "a call of \"g\" can't be told from one of \"f\""},
+        {"{\"parallel\":true,\"separator\":\",\",\"end\":\",a}\",\"tools\":[" TOOL("f", "a",
+                                                                                   "true") "]}",
+         STATUS_INVALID, "the end can't be told from one more call of \"f\""},
+        {"{\"tools\":[" TOOL("f", "a", "true") "],\"special_tokens\":[\"\"]}", STATUS_INVALID,
+         "special token 0 is empty"},
+        {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL(
+             "get", "b", "{\\\"properties\\\":{\\\"x\\\":{\\\"not\\\":{}}}}") "]}",
+         STATUS_UNSUPPORTED, "get/properties/x/not: "},
+        {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL("get", "b",
+                                                        "{\\\"type\\\":\\\"string\\\"}") "]}",
+         STATUS_INVALID, "get: no object is valid for it"},
+    };
+    CHECK_REFUSALS(CONSTRAINT_TOOL_CALLS, rows);
+}
+
 /* `before`, then `part` so many times with commas, then `after`. Each # in the part is its number. */
 static char *repeated(const char *before, const char *part, size_t count, const char *after)
 {
@@ -554,6 +614,20 @@ static void test_limits(void **state)
     struct refusal row = {many, STATUS_INVALID, "1 to 1024"};
     check_refusals(CONSTRAINT_CHOICE, &row, 1);
     free(many);
+    char *tools = repeated("{\"tools\":[", TOOL("f", "f#(", "true"), TOOL_CALLS_MAX_TOOLS, "]}");
+    constraint_destroy(compiled(CONSTRAINT_TOOL_CALLS, tools));
+    free(tools);
+    check_limit(CONSTRAINT_TOOL_CALLS,
+                repeated("{\"tools\":[", TOOL("f", "f#(", "true"), TOOL_CALLS_MAX_TOOLS + 1, "]}"),
+                "129 tools: 1 to 128");
+    check_limit(CONSTRAINT_TOOL_CALLS,
+                repeated("{\"tools\":[" TOOL("f", "a", "true") "],\"special_tokens\":[", "\"<#>\"",
+                         TOOL_CALLS_MAX_SPECIALS + 1, "]}"),
+                "17 special tokens");
+    check_limit(CONSTRAINT_TOOL_CALLS,
+                repeated("{\"tools\":[" TOOL("f", "a", "true") "],\"end\":\"", "abc",
+                         TOOL_CALLS_MAX_TEXT / 4 + 1, "\"}"),
+                "\"end\" has 4099 bytes: at most 4096");
     check_limit(CONSTRAINT_JSON_SCHEMA,
                 repeated("{\"enum\":[", "\"0123456789012345678901234567890123456789\"", 4000, "]}"),
                 "over the limit of 131072");
@@ -723,6 +797,8 @@ int main(void)
         cmocka_unit_test(test_schemas_that_are_refused),
         cmocka_unit_test(test_expressions_that_are_refused),
         cmocka_unit_test(test_choices_that_are_refused),
+        cmocka_unit_test(test_tool_calls),
+        cmocka_unit_test(test_tool_calls_that_are_refused),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_alternatives_open_at_once),
         cmocka_unit_test(test_steps_are_limited),

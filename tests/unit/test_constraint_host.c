@@ -80,6 +80,24 @@ static void test_leases_share_what_is_compiled(void **state)
     constraint_host_destroy(host);
 }
 
+/* Marked, so that they are let in where a constraint asks for them; a byte like the mark is nothing. */
+static void test_special_tokens_are_marked(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct constraint_lease *lease = settled(host, CONSTRAINT_REGEX, "a");
+    size_t length;
+    const char *text = constraint_host_text(host, 1, false, &length);
+    assert_int_equal(length, strlen("\xff<|im_start|>"));
+    assert_memory_equal(text, "\xff<|im_start|>", length);
+    for (uint32_t id = 3; id < VOCAB; id++) {
+        text = constraint_host_text(host, id, false, &length);
+        assert_true(!text || !memchr(text, 0xff, length));
+    }
+    constraint_host_give(host, lease);
+    constraint_host_destroy(host);
+}
+
 static void test_what_cannot_be_compiled_is_said(void **state)
 {
     (void)state;
@@ -368,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leases_share_what_is_compiled),
+        cmocka_unit_test(test_special_tokens_are_marked),
         cmocka_unit_test(test_what_cannot_be_compiled_is_said),
         cmocka_unit_test(test_a_constraint_over_the_memory_is_refused),
         cmocka_unit_test(test_a_lease_more_than_there_may_be),

@@ -295,7 +295,6 @@ enum reason access_check(struct access *access, const char *token, uint64_t now_
 enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum priority priority,
                            uint64_t now_us, struct access_refusal *refusal)
 {
-    static const char *const names[] = {"normal", "high", "offline"};
     *refusal = (struct access_refusal){.retry_after_s = 0};
     if (!grant)
         return REASON_NONE;
@@ -312,7 +311,7 @@ enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum pri
         reason = refuse_use(&holder->key, verdict, retry_us, refusal);
     } else {
         error_set(&refusal->why, STATUS_INVALID, "this API key may not ask for priority %s",
-                  names[priority]);
+                  priority_names[priority]);
     }
     pthread_mutex_unlock(&grant->access->lock);
     return reason;

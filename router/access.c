@@ -1,13 +1,13 @@
 #include "router/access.h"
 
 #include "common/base/assert.h"
+#include "common/base/file_read.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/base/reload.h"
 #include "common/base/str.h"
 #include "router/access_keys.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,29 +45,11 @@ struct access_grant {
 
 /* ------------------------------------------------------------------------------------- the file */
 
-static enum status read_text(const char *path, char **text, size_t *size, struct error *err)
-{
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return error_set(err, STATUS_IO, "cannot read %s: %s", path, strerror(errno));
-    char *read = malloc(ACCESS_KEYS_MAX_FILE_BYTES + 1);
-    ASSERT(read);
-    *size = fread(read, 1, ACCESS_KEYS_MAX_FILE_BYTES + 1, file);
-    bool failed = ferror(file);
-    fclose(file);
-    if (failed) {
-        free(read);
-        return error_set(err, STATUS_IO, "cannot read %s", path);
-    }
-    *text = read;
-    return STATUS_OK;
-}
-
 static enum status read_keys(const char *path, struct access_keys *keys, struct error *err)
 {
     char *text = NULL;
     size_t size = 0;
-    TRY(read_text(path, &text, &size, err));
+    TRY(file_read(path, ACCESS_KEYS_MAX_FILE_BYTES, &text, &size, err));
     enum status status = access_keys_parse(text, size, keys, err);
     free(text);
     return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);

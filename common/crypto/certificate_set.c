@@ -2,15 +2,14 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/file_read.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,32 +21,15 @@ struct counted_set {
 };
 
 /* The text of a file, to be freed. */
-static enum status read_file(const char *path, char **text, struct error *err)
+static enum status read_text(const char *path, char **text, struct error *err)
 {
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return error_set(err, STATUS_IO, "cannot read %s: %s", path, strerror(errno));
-    char *read = malloc(CERTIFICATES_MAX_FILE_BYTES + 1);
-    ASSERT(read);
-    size_t size = fread(read, 1, CERTIFICATES_MAX_FILE_BYTES + 1, file);
-    bool failed = ferror(file);
-    int why = errno;
-    fclose(file);
-    enum status status = STATUS_OK;
-    if (failed)
-        status = error_set(err, STATUS_IO, "cannot read %s: %s", path, strerror(why));
-    else if (size > CERTIFICATES_MAX_FILE_BYTES)
-        status = error_set(err, STATUS_LIMIT, "%s has over %u bytes, which no PEM file needs", path,
-                           CERTIFICATES_MAX_FILE_BYTES);
-    else if (memchr(read, 0, size))
-        status = error_set(err, STATUS_INVALID, "%s is no PEM text: it holds a NUL byte", path);
-    if (status != STATUS_OK) {
-        free(read);
-        return status;
-    }
-    read[size] = 0;
-    *text = read;
-    return STATUS_OK;
+    size_t size;
+    TRY(file_read(path, CERTIFICATES_MAX_FILE_BYTES, text, &size, err));
+    if (strlen(*text) == size)
+        return STATUS_OK;
+    free(*text);
+    *text = NULL;
+    return error_set(err, STATUS_INVALID, "%s is no PEM text: it holds a NUL byte", path);
 }
 
 static const char *openssl_words(void)
@@ -147,8 +129,8 @@ static enum status read_identity(const struct certificate_paths *paths, struct c
                                  struct error *err)
 {
     X509 *leaf;
-    TRY(read_file(paths->cert, &set->cert, err));
-    TRY(read_file(paths->key, &set->key, err));
+    TRY(read_text(paths->cert, &set->cert, err));
+    TRY(read_text(paths->key, &set->key, err));
     TRY(read_certificates(set->cert, paths->cert, CERTIFICATES_MAX_CHAIN, &leaf, err));
     enum status status = check_validity(leaf, paths->cert, &set->expires_unix_s, err);
     if (status == STATUS_OK)
@@ -161,7 +143,7 @@ static enum status read_identity(const struct certificate_paths *paths, struct c
 static enum status read_ca(const char *path, struct certificate_set *set, struct error *err)
 {
     X509 *first;
-    TRY(read_file(path, &set->ca, err));
+    TRY(read_text(path, &set->ca, err));
     TRY(read_certificates(set->ca, path, CERTIFICATES_MAX_CAS, &first, err));
     X509_free(first);
     return STATUS_OK;

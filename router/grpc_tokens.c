@@ -1,14 +1,12 @@
 #include "router/grpc_tokens.h"
 
-#include "common/text/detokenizer.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
 #include "router/grpc_api.h"
-#include "router/prompt_tokens.h"
 #include "router/reply.h"
+#include "router/tokenize.h"
 
 #define MAX_DETOKENIZED_BYTES (4u << 20)
-#define MAX_SPECIAL_TOKENS    64
 
 static enum reason read_message(const ProtobufCMessageDescriptor *type, struct rpc_bytes bytes,
                                 struct arena *arena, ProtobufCMessage **message, struct error *err)
@@ -38,10 +36,8 @@ static enum reason tokenize(const struct served_models *models,
         return reason;
     const struct served_model *model = &models->items[index];
     bool add_special = !request->add_special_tokens_presence_case || request->add_special_tokens;
-    /* Not of the context: counting is a use of this. No more than a token a byte, and the special ones. */
-    ids->limit_count = (size_t)model->limits.max_text_bytes + MAX_SPECIAL_TOKENS;
-    reason = request_check_text(&model->limits, request->text, err);
-    return reason ? reason : prompt_tokens_make(model, request->text, add_special, ids, err);
+    ids->limit_count = tokenize_most_tokens(model);
+    return tokenize_text(model, request->text, add_special, ids, err);
 }
 
 void grpc_tokens_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
@@ -74,16 +70,8 @@ static enum reason detokenize(const struct served_models *models,
     enum reason reason = served_models_find(models, request->model, &index, err);
     if (reason)
         return reason;
-    const struct served_model *model = &models->items[index];
-    reason = request_check_text(&model->limits, "", err);
-    if (reason)
-        return reason;
-    switch (detokenizer_decode(model->tokenizer, request->ids, request->n_ids, skip_special, text,
-                               err)) {
-    case STATUS_OK: return REASON_NONE;
-    case STATUS_LIMIT: return REASON_ANSWER_TOO_LARGE;
-    default: return REASON_INVALID_TOKEN_ID;
-    }
+    return detokenize_ids(&models->items[index], request->ids, request->n_ids, skip_special, text,
+                          err);
 }
 
 void grpc_tokens_detokenize(struct rpc_call *call, struct rpc_bytes bytes)

@@ -8,9 +8,6 @@
 #define MAX_PER_MINUTE 1000000000u
 #define MAX_RUNNING    1000000u
 
-static const char *const priority_words[] = {
-    [PRIORITY_NORMAL] = "normal", [PRIORITY_HIGH] = "high", [PRIORITY_OFFLINE] = "offline"};
-
 /* A line on its way to a key. */
 struct line {
     size_t number;
@@ -63,19 +60,17 @@ static bool take_number(struct word word, uint64_t max, uint64_t *number)
     return str_to_u64(text, 1, max, number);
 }
 
-static bool take_priorities(struct word word, bool priorities[3])
+static bool take_priorities(struct word word, bool priorities[PRIORITIES])
 {
-    memset(priorities, 0, 3 * sizeof *priorities);
+    memset(priorities, 0, PRIORITIES * sizeof *priorities);
     while (word.length) {
         struct word one = split(&word, ',');
-        size_t i = 0;
-        while (i < 3 && !is(one, priority_words[i]))
-            i++;
-        if (i == 3 || priorities[i])
+        enum priority priority;
+        if (!priority_find(one.text, one.length, &priority) || priorities[priority])
             return false;
-        priorities[i] = true;
+        priorities[priority] = true;
     }
-    return priorities[0] || priorities[1] || priorities[2];
+    return priorities[PRIORITY_NORMAL] || priorities[PRIORITY_HIGH] || priorities[PRIORITY_OFFLINE];
 }
 
 /* Whose key it is. */

@@ -104,28 +104,40 @@ static void read_output(const struct openai_fields *fields, struct openai_reques
 static void read_choices(const struct openai_fields *fields, struct openai_request *request)
 {
     uint32_t best = 0;
-    int64_t choices;
-    if (openai_field_integer(fields, "n", 1, OPENAI_MAX_CHOICES, &choices))
-        request->choices = request->sampling.n = (uint32_t)choices;
-    if (request->sampling.n)
+    if (openai_field_u32(fields, "n", UINT32_MAX, &request->choices)) {
+        request->sampling.n = request->choices;
         request->sampling.n_presence_case = BATON__V1__SAMPLING__N_PRESENCE_N;
+    }
+    if (!request->choices)
+        openai_refuse(fields->refusal, REASON_INVALID_SAMPLING, "n",
+                      "n must be between 1 and %d, got 0", REQUEST_MAX_CHOICES);
     if (openai_field_u32(fields, "best_of", UINT32_MAX, &best) && best != request->choices)
         openai_field_refuse(fields, "best_of", REASON_UNSUPPORTED_PARAMETER,
                             "is %u, and n is %u: all answers are given, so they must be equal",
                             best, request->choices);
 }
 
+/* How many of the likeliest. */
+static bool read_top(const struct openai_fields *fields, const char *key, uint32_t *count)
+{
+    if (!openai_field_u32(fields, key, UINT32_MAX, count))
+        return false;
+    if (*count > LOGPROBS_MAX_TOP)
+        openai_field_refuse(fields, key, REASON_INVALID_SAMPLING,
+                            "must be between 0 and %d, got %u", LOGPROBS_MAX_TOP, *count);
+    return true;
+}
+
 /* A completion says how many, a chat whether, and how many. */
 static void read_logprobs(const struct openai_fields *fields, struct openai_request *request)
 {
     if (request->kind == OPENAI_COMPLETION) {
-        request->logprobs =
-            openai_field_u32(fields, "logprobs", LOGPROBS_MAX_TOP, &request->top_logprobs);
+        request->logprobs = read_top(fields, "logprobs", &request->top_logprobs);
         return;
     }
     openai_field_bool(fields, "logprobs", &request->logprobs);
-    if (openai_field_u32(fields, "top_logprobs", LOGPROBS_MAX_TOP, &request->top_logprobs) &&
-        request->top_logprobs && !request->logprobs)
+    if (read_top(fields, "top_logprobs", &request->top_logprobs) && request->top_logprobs &&
+        !request->logprobs)
         openai_field_refuse(fields, "top_logprobs", REASON_INVALID_SAMPLING,
                             "needs logprobs to be true");
 }

@@ -3,7 +3,8 @@
 #include "router/openai/openai_record.h"
 #include "router/openai/openai_request.h"
 #include "router/openai/openai_tokens.h"
-#include "router/openai/tool_parser.h"
+#include "router/openai/tool_shape.h"
+#include "router/tool_calls_text.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -45,6 +46,28 @@ static void check_record(const struct openai_request *request)
     str_deinit(&record);
 }
 
+/* An answer that must call: described as JSON, or refused with a sentence. */
+static void check_calls(struct openai_request *request)
+{
+    static const char *const templates[] = {"<tool_call>", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]"};
+    if (request->tool_choice != OPENAI_TOOLS_REQUIRED && request->tool_choice != OPENAI_TOOLS_NAMED)
+        return;
+    const char *source = templates[json_count(request->messages) % 3];
+    struct openai_refusal refusal = {.reason = REASON_NONE};
+    if (!tool_shape_constrain(tool_shape_of(tool_format_of(source), source), request, &refusal)) {
+        fuzz_check_sentence(refusal.err.text);
+        return;
+    }
+    struct json_limits limits = {.max_bytes = 64 * MAX_BYTES, .max_depth = 4};
+    struct str text;
+    struct json *json;
+    str_init(&text, 64 * MAX_BYTES);
+    tool_calls_write(&request->tool_calls, &text);
+    FUZZ_CHECK(json_parse(text.data, text.length, limits, &json, NULL) == STATUS_OK);
+    json_destroy(json);
+    str_deinit(&text);
+}
+
 static void check_request(enum openai_kind kind, struct fuzz_bytes body)
 {
     struct openai_request request;
@@ -61,6 +84,7 @@ static void check_request(enum openai_kind kind, struct fuzz_bytes body)
     if (kind == OPENAI_CHAT) {
         check_message(&request, &(struct openai_prompt){.text = "rendered"});
         check_record(&request);
+        check_calls(&request);
     }
     openai_request_deinit(&request);
 }

@@ -326,7 +326,8 @@ GENERATE = [
     b"",
     *(message((4, message((1, [1, 2, 3]))), (10, constraint)) for constraint in (
         message((1, 1)), message((2, '{"type": "object", "properties": {"a": {"enum": [1, "b"]}}}')), message((3, "a+|b{2,3}")),
-        message((4, message((1, "yes"), (1, "no")))), message((3, "(a|b)*a(a|b){20}")), message((2, '{"not": {}}')), b"")),
+        message((4, message((1, "yes"), (1, "no")))), message((3, "(a|b)*a(a|b){20}")), message((2, '{"not": {}}')),
+        message((5, message((1, message((1, "f"), (2, "f("), (3, '{"type": "object"}'), (4, ")"))), (2, "<g>"), (3, ", "), (5, 1), (6, "<g>")))), b"")),
 ]
 TOLD = message((1, -0.5), (2, fixed32s([65, 9])), (3, floats([-0.5, -1.5])))
 OPTIONS = message((1, 1.0), (3, 1.0), (6, 8), (11, 1), (12, 2), (13, 0.5), (14, -0.5), (15, 1.25), (16, fixed32s([7, 9])), (17, floats([2.5, -100.0])), (18, 1), (19, 1),

@@ -113,15 +113,15 @@ static void add_known(struct str *line, const char *key, const char *text)
         add_word(line, key, text);
 }
 
-void access_line_refused(const struct access_line_refusal *refusal, uint64_t unix_us,
-                         struct str *line)
+void access_line_brief(const struct access_line_brief *brief, uint64_t unix_us, struct str *line)
 {
     add_stamp(line, unix_us);
-    add_known(line, "req", refusal->name);
-    add_known(line, "model", refusal->model);
-    add_known(line, "tenant", refusal->tenant);
-    add_known(line, "key", refusal->key);
-    add_known(line, "peer", refusal->peer);
-    add_word(line, "status", refusal->reason);
+    add_known(line, "req", brief->name);
+    add_known(line, "method", brief->method);
+    add_known(line, "model", brief->model);
+    add_known(line, "tenant", brief->tenant);
+    add_known(line, "key", brief->key);
+    add_known(line, "peer", brief->peer);
+    add_word(line, "status", brief->status);
     end_line(line);
 }

@@ -15,12 +15,12 @@
 
 /* `unix_us`: now, since 1970. */
 void access_line_ended(const struct request_trace *trace, uint64_t unix_us, struct str *line);
-/* One that was no request yet: it could not be read, or there was no room for it. */
-struct access_line_refusal {
-    const char *reason;
+/* One that the dispatcher didn't get: it could not be read, there was no room for it, or it is answered at once. */
+struct access_line_brief {
+    const char *status; /* "ok", or a reason */
+    const char *method; /* what was asked for: "tokenize"; "": generating */
     const char *name, *model, *tenant, *key, *peer; /* NULL or "": not known, and left out */
 };
-void access_line_refused(const struct access_line_refusal *refusal, uint64_t unix_us,
-                         struct str *line);
+void access_line_brief(const struct access_line_brief *brief, uint64_t unix_us, struct str *line);
 
 #endif

@@ -103,13 +103,13 @@ void access_log_ended(struct access_log *log, const struct request_trace *trace)
     str_deinit(&text);
 }
 
-void access_log_refused(struct access_log *log, const struct access_line_refusal *refusal)
+void access_log_brief(struct access_log *log, const struct access_line_brief *brief)
 {
     struct str text;
     if (!log)
         return;
     str_init(&text, ACCESS_LINE_MAX_BYTES);
-    access_line_refused(refusal, clock_unix_us(), &text);
+    access_line_brief(brief, clock_unix_us(), &text);
     post(log, &text);
     str_deinit(&text);
 }

@@ -21,7 +21,7 @@ void access_log_close(struct access_log *log);
 
 void access_log_ended(struct access_log *log, const struct request_trace *trace);
 /* `log` NULL: none is kept. */
-void access_log_refused(struct access_log *log, const struct access_line_refusal *refusal);
+void access_log_brief(struct access_log *log, const struct access_line_brief *brief);
 
 /* The file by its name anew, before the next line: the one that was open may have another name by now. Any thread. */
 void access_log_reopen(struct access_log *log);

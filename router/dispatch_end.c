@@ -30,7 +30,8 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     log_end(request, dispatch->config.models->items[request->model].name, reason, dispatch->now_us);
     if (stream_out_stop(&request->out, &(size_t){0}))
         finish = FINISH_STOP_STRING;
-    request_views_ended(&dispatch->config.views, request, reason, finish, dispatch->now_us);
+    request->unseen = true;
+    request->unseen_finish = finish;
     request_stop_waiting(dispatch, request);
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
@@ -38,6 +39,22 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     request->ended = true;
     TAILQ_REMOVE(&dispatch->all, request, all_link);
     request->first->open_count--;
+}
+
+/* Those who show requests hear of its end, with what the client is told: once it is known. */
+static void show_end(struct dispatch *dispatch, struct request *request, enum reason reason)
+{
+    if (request->unseen)
+        request_views_ended(&dispatch->config.views, request, reason, request->unseen_finish,
+                            dispatch->now_us);
+    request->unseen = false;
+}
+
+static void show_ends(struct dispatch *dispatch, struct request *first, enum reason reason)
+{
+    show_end(dispatch, first, reason);
+    for (uint32_t i = 0; i < first->other_count; i++)
+        show_end(dispatch, first->others[i], reason);
 }
 
 /* The one place where a call gets its status: by the last of its choices, or by the first that fails. */
@@ -49,6 +66,8 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
         dispatch_explain_no_worker(dispatch, request);
     if (reason)
         request_sentence(request, reason, dispatch->now_us, &sentence);
+    first->why = reason;
+    show_ends(dispatch, first, reason);
     router_metrics_ended(dispatch->config.metrics, first->model, reason);
     request_settle(first);
     /* What a client doesn't read must not keep it from reading that. */
@@ -59,6 +78,26 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
                       (reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us);
     first->over = true;
     TAILQ_INSERT_TAIL(&dispatch->ended, first, end_link);
+}
+
+/* Of a choice that is cancelled: the client may not have left, but have been told something. */
+static enum reason reason_of_cancel(const struct request *first)
+{
+    const struct request_client_ops *ops = first->client.ops;
+    enum reason reason = first->over ? first->why : ops->why ? ops->why(first) : REASON_NONE;
+    return reason ? reason : REASON_CANCELLED;
+}
+
+/* Hands out what is left of it. Why the choice ends so after all; REASON_NONE: well. */
+static enum reason answer_choice(struct request *request, enum finish_reason finish, bool last)
+{
+    struct request *first = request->first;
+    enum status status = request->client.ops->choice(request, finish);
+    if (last && status == STATUS_OK)
+        status = first->client.ops->end(first);
+    if (status == STATUS_LIMIT)
+        return request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
+    return status == STATUS_OK ? REASON_NONE : REASON_CANCELLED;
 }
 
 /* The one place where a choice ends. It is counted before the client can know of it. */
@@ -72,16 +111,15 @@ void request_finish(struct dispatch *dispatch, struct request *request,
     FAILPOINT("router.ended");
     if (last)
         request_settle(first);
-    if (!reason && !first->over) {
-        enum status status = request->client.ops->choice(request, action->finish);
-        if (last && status != STATUS_LIMIT)
-            status = first->client.ops->end(first);
-        if (status == STATUS_LIMIT)
-            reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
-        else
-            router_metrics_answered(dispatch->config.metrics, request);
-    }
+    if (!reason)
+        reason = first->over ? first->why : answer_choice(request, action->finish, last);
+    if (reason == REASON_CANCELLED)
+        reason = reason_of_cancel(first);
+    if (!reason)
+        router_metrics_answered(dispatch->config.metrics, request);
     close_choice(dispatch, request, reason, action->finish);
+    if (first->over || (!request->once && !reason))
+        show_end(dispatch, request, reason);
     if (!first->over && (last || reason))
         end_call(dispatch, request, reason);
 }

@@ -1,10 +1,10 @@
 #include "router/grpc_api.h"
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/str.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
-#include "router/access_log.h"
+#include "router/grpc_call.h"
 #include "router/grpc_tokens.h"
 #include "router/prompt_tokens.h"
 #include "router/reply.h"
@@ -16,7 +16,7 @@
 /* One Generate or GenerateOnce. */
 struct client_call {
     struct client_gone gone; /* first */
-    struct grpc_api *api;
+    struct grpc_call call;
     bool once, admitted, model_known;
     size_t model;               /* index of served_models, where it is known */
     struct access_grant *grant; /* until a request has it */
@@ -55,27 +55,6 @@ static enum reason read_message(struct reading *reading, const ProtobufCMessageD
     return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
 }
 
-/* Whose call it is. One that may not be made ends here, before anything of it is read. */
-static bool may_call(const struct grpc_api *api, struct rpc_call *call, struct access_grant **grant,
-                     enum reason *reason)
-{
-    struct access_refusal refusal;
-    const char *token = access_token(rpc_call_metadata(call, "authorization"));
-    *reason = access_check(api->access, token, clock_now_us(), grant, &refusal);
-    if (!*reason)
-        return true;
-    log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", reason_name(*reason),
-              rpc_call_peer(call));
-    access_log_refused(api->access_log, &(struct access_line_refusal){
-                                            .reason = reason_name(*reason),
-                                            .name = rpc_call_metadata(call, "x-request-id"),
-                                            .tenant = refusal.tenant,
-                                            .key = refusal.key,
-                                            .peer = rpc_call_peer(call)});
-    reply_refusal(call, *reason, refusal.why.text, refusal.retry_after_s);
-    return false;
-}
-
 /* ------------------------------------------------------------------------------------ generating */
 
 static void client_call_free(struct client_gone *gone)
@@ -86,22 +65,16 @@ static void client_call_free(struct client_gone *gone)
 static void generate_open(struct rpc_call *call, void *service, bool once)
 {
     struct grpc_api *api = service;
-    struct access_grant *grant;
-    enum reason reason;
-    if (!may_call(api, call, &grant, &reason)) {
-        router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
-        return;
-    }
     struct client_call *client = calloc(1, sizeof *client);
     if (!client) {
-        access_settle(grant, 0, clock_now_us());
         reply_status(call, REASON_INTERNAL, "out of memory");
         return;
     }
     client->gone.free = client_call_free;
-    client->api = api;
     client->once = once;
-    client->grant = grant;
+    enum reason reason = grpc_call_open(&client->call, api, "", call, &client->grant);
+    if (reason)
+        router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
     rpc_call_set_context(call, client);
 }
 
@@ -129,12 +102,13 @@ static enum reason admit_to_model(struct client_call *client,
                                   const Baton__V1__GenerateRequest *message,
                                   struct reading *reading)
 {
-    struct grpc_api *api = client->api;
+    struct grpc_api *api = client->call.api;
     enum reason reason =
         served_models_find(api->models, message->model, &client->model, &reading->err);
     if (reason)
         return reason;
     client->model_known = true;
+    client->call.model = api->models->items[client->model].name;
     reason =
         dispatch_admit_to(api->dispatch, &client->gone, client->model, request_choices(message));
     if (reason)
@@ -153,21 +127,20 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
     enum reason reason =
         read_message(reading, &baton__v1__generate_request__descriptor, bytes, &message);
     const Baton__V1__GenerateRequest *asked = (const Baton__V1__GenerateRequest *)message;
+    grpc_call_name(&client->call, call, reason ? NULL : asked->request_id);
     if (!reason)
         reason = admit_to_model(client, asked, reading);
     if (reason)
         return reason;
-    const struct served_model *model = &client->api->models->items[client->model];
+    const struct served_model *model = &client->call.api->models->items[client->model];
     reason = request_parse(asked, &model->limits, &params, &reading->err);
     if (!reason)
-        reason = request_constraint_read(client->api->checks, asked->constraint, &model->limits,
-                                         &reading->constraint, &reading->err);
+        reason = request_constraint_read(client->call.api->checks, asked->constraint,
+                                         &model->limits, &reading->constraint, &reading->err);
     if (reason)
         return reason;
     reading->prompt.limit_count = (size_t)model->limits.context + 1;
-    const char *header_id = rpc_call_metadata(call, "x-request-id");
-    if (!*params.id && request_id_valid(header_id))
-        strcpy(params.id, header_id);
+    str_copy(params.id, sizeof params.id, client->call.name);
     const uint32_t *prompt = params.token_ids;
     size_t prompt_count = params.token_count;
     if (params.text) {
@@ -203,7 +176,7 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
                                     .grant = client->grant,
                                     .once = client->once,
                                     .arrival_us = arrival_us,
-                                    .deadline_us = deadline_of(client->api, call, arrival_us)};
+                                    .deadline_us = deadline_of(client->call.api, call, arrival_us)};
     *request = request_create(&source);
     if (*request) {
         client->grant = NULL;
@@ -213,29 +186,20 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
     return REASON_INTERNAL;
 }
 
-static void note_refused(const struct client_call *client, const struct rpc_call *call,
-                         enum reason reason)
+/* Its message isn't looked at. */
+static void refuse_unread(struct client_call *client, struct rpc_call *call, enum reason reason,
+                          struct error *err)
 {
-    const struct grpc_api *api = client->api;
-    struct access_line_refusal refusal = {.reason = reason_name(reason),
-                                          .name = rpc_call_metadata(call, "x-request-id"),
-                                          .tenant = access_tenant(client->grant),
-                                          .key = access_key_id(client->grant),
-                                          .peer = rpc_call_peer(call)};
-    if (client->model_known)
-        refusal.model = api->models->items[client->model].name;
-    log_debug("grpc_api", "reason=%s peer=%s msg=\"refused\"", refusal.reason, refusal.peer);
-    access_log_refused(api->access_log, &refusal);
-    router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
-                         reason);
+    grpc_call_name(&client->call, call, NULL);
+    error_set(err, STATUS_LIMIT, "%s", reason_when(reason));
 }
 
 static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
 {
     struct client_call *client = rpc_call_context(call);
-    if (!client)
+    if (!client || client->call.refused)
         return;
-    struct grpc_api *api = client->api;
+    struct grpc_api *api = client->call.api;
     uint64_t arrival_us = clock_now_us();
     struct reading reading;
     struct request *request = NULL;
@@ -244,15 +208,15 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
     enum reason reason = dispatch_admit(api->dispatch);
     client->admitted = !reason;
     if (reason)
-        error_set(&reading.err, STATUS_LIMIT, "%s", reason_when(reason));
+        refuse_unread(client, call, reason, &reading.err);
     else
         reason = read_request(client, call, bytes, arrival_us, &reading, &request);
     if (!reason) {
-        /* Fails only for a call that is over. */
-        (void)!rpc_call_add_metadata(call, "x-request-id", request->name);
+        client->call.handed_on = true;
         client->gone.request = dispatch_submit(api->dispatch, request);
     } else {
-        note_refused(client, call, reason);
+        router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
+                             reason);
         access_settle(client->grant, 0, clock_now_us());
         client->grant = NULL;
         reply_refusal(call, reason, reading.err.text, reading.retry_after_s);
@@ -265,37 +229,63 @@ static void on_generate_closed(struct rpc_call *call, const struct rpc_end *end)
     struct client_call *client = rpc_call_context(call);
     if (!client)
         return;
+    grpc_call_closed(&client->call, call, end);
     client->gone.code = end->code;
     access_settle(client->grant, 0, clock_now_us());
     if (client->admitted)
-        dispatch_client_gone(client->api->dispatch, &client->gone);
+        dispatch_client_gone(client->call.api->dispatch, &client->gone);
     else
         free(client);
 }
 
 /* -------------------------------------------------------------------------- answered at once */
 
-static void on_simple_open(struct rpc_call *call, void *service)
+static void simple_open(struct rpc_call *call, void *service, const char *method)
 {
-    struct access_grant *grant;
-    enum reason reason;
-    rpc_call_set_context(call, service);
-    if (may_call(service, call, &grant, &reason))
+    struct access_grant *grant = NULL;
+    struct grpc_call *self = calloc(1, sizeof *self);
+    if (!self) {
+        reply_status(call, REASON_INTERNAL, "out of memory");
+        return;
+    }
+    if (!grpc_call_open(self, service, method, call, &grant))
         access_settle(grant, 0, clock_now_us()); /* a request of the minute, and done at once */
+    rpc_call_set_context(call, self);
+}
+
+static void on_tokenize_open(struct rpc_call *call, void *service)
+{
+    simple_open(call, service, "tokenize");
+}
+
+static void on_detokenize_open(struct rpc_call *call, void *service)
+{
+    simple_open(call, service, "detokenize");
+}
+
+static void on_list_models_open(struct rpc_call *call, void *service)
+{
+    simple_open(call, service, "models");
 }
 
 static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)
 {
-    (void)call;
-    (void)end;
+    struct grpc_call *self = rpc_call_context(call);
+    if (self)
+        grpc_call_closed(self, call, end);
+    free(self);
 }
 
 static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
 {
     (void)bytes; /* an empty message; whatever else it holds is of a later version */
-    const struct grpc_api *api = rpc_call_context(call);
+    struct grpc_call *self = rpc_call_context(call);
+    if (!self || self->refused)
+        return;
+    const struct grpc_api *api = self->api;
     struct model_workers workers[SERVED_MODELS_MAX];
     Baton__V1__Model models[SERVED_MODELS_MAX], *list[SERVED_MODELS_MAX];
+    grpc_call_name(self, call, NULL);
     status_board_count_workers(api->board, workers);
     for (size_t i = 0; i < api->models->count; i++) {
         const struct served_model *model = &api->models->items[i];
@@ -322,11 +312,11 @@ void grpc_api_methods(struct grpc_api *api, struct rpc_method *methods)
         {.path = "/" GRPC_API_SERVICE "/GenerateOnce",
          .handlers = {on_generate_once_open, on_generate, NULL, on_generate_closed}},
         {.path = "/" GRPC_API_SERVICE "/Tokenize",
-         .handlers = {on_simple_open, grpc_tokens_tokenize, NULL, on_simple_closed}},
+         .handlers = {on_tokenize_open, grpc_tokens_tokenize, NULL, on_simple_closed}},
         {.path = "/" GRPC_API_SERVICE "/Detokenize",
-         .handlers = {on_simple_open, grpc_tokens_detokenize, NULL, on_simple_closed}},
+         .handlers = {on_detokenize_open, grpc_tokens_detokenize, NULL, on_simple_closed}},
         {.path = "/" GRPC_API_SERVICE "/ListModels",
-         .handlers = {on_simple_open, on_list_models, NULL, on_simple_closed}},
+         .handlers = {on_list_models_open, on_list_models, NULL, on_simple_closed}},
     };
     memcpy(methods, table, sizeof table);
     for (size_t i = 0; i < GRPC_API_METHODS; i++)

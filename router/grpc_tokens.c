@@ -2,7 +2,7 @@
 
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
-#include "router/grpc_api.h"
+#include "router/grpc_call.h"
 #include "router/reply.h"
 #include "router/tokenize.h"
 
@@ -19,22 +19,23 @@ static enum reason read_message(const ProtobufCMessageDescriptor *type, struct r
 static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMessage *message,
                    const char *sentence)
 {
-    const struct grpc_api *api = rpc_call_context(call);
+    struct grpc_call *self = rpc_call_context(call);
+    grpc_call_name(self, call, NULL);
     if (reason)
         reply_status(call, reason, sentence);
     else
-        reply_answer(call, message, api->client_buffer_bytes);
+        reply_answer(call, message, self->api->client_buffer_bytes);
 }
 
-static enum reason tokenize(const struct served_models *models,
-                            const Baton__V1__TokenizeRequest *request, struct token_ids *ids,
-                            struct error *err)
+static enum reason tokenize(struct grpc_call *self, const Baton__V1__TokenizeRequest *request,
+                            struct token_ids *ids, struct error *err)
 {
     size_t index;
-    enum reason reason = served_models_find(models, request->model, &index, err);
+    enum reason reason = served_models_find(self->api->models, request->model, &index, err);
     if (reason)
         return reason;
-    const struct served_model *model = &models->items[index];
+    const struct served_model *model = &self->api->models->items[index];
+    self->model = model->name;
     bool add_special = !request->add_special_tokens_presence_case || request->add_special_tokens;
     ids->limit_count = tokenize_most_tokens(model);
     return tokenize_text(model, request->text, add_special, ids, err);
@@ -42,7 +43,9 @@ static enum reason tokenize(const struct served_models *models,
 
 void grpc_tokens_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
 {
-    const struct grpc_api *api = rpc_call_context(call);
+    struct grpc_call *self = rpc_call_context(call);
+    if (!self || self->refused)
+        return;
     struct arena arena;
     struct token_ids ids;
     struct error err = {""};
@@ -53,7 +56,7 @@ void grpc_tokens_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
     enum reason reason =
         read_message(&baton__v1__tokenize_request__descriptor, bytes, &arena, &message, &err);
     if (!reason)
-        reason = tokenize(api->models, (const Baton__V1__TokenizeRequest *)message, &ids, &err);
+        reason = tokenize(self, (const Baton__V1__TokenizeRequest *)message, &ids, &err);
     response.n_ids = ids.count;
     response.ids = ids.data;
     answer(call, reason, &response.base, err.text);
@@ -61,22 +64,24 @@ void grpc_tokens_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
     arena_deinit(&arena);
 }
 
-static enum reason detokenize(const struct served_models *models,
-                              const Baton__V1__DetokenizeRequest *request, struct str *text,
-                              struct error *err)
+static enum reason detokenize(struct grpc_call *self, const Baton__V1__DetokenizeRequest *request,
+                              struct str *text, struct error *err)
 {
     size_t index;
     bool skip_special = request->skip_special_tokens_presence_case && request->skip_special_tokens;
-    enum reason reason = served_models_find(models, request->model, &index, err);
+    enum reason reason = served_models_find(self->api->models, request->model, &index, err);
     if (reason)
         return reason;
-    return detokenize_ids(&models->items[index], request->ids, request->n_ids, skip_special, text,
-                          err);
+    self->model = self->api->models->items[index].name;
+    return detokenize_ids(&self->api->models->items[index], request->ids, request->n_ids,
+                          skip_special, text, err);
 }
 
 void grpc_tokens_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
 {
-    const struct grpc_api *api = rpc_call_context(call);
+    struct grpc_call *self = rpc_call_context(call);
+    if (!self || self->refused)
+        return;
     struct arena arena;
     struct str text;
     struct error err = {""};
@@ -87,8 +92,7 @@ void grpc_tokens_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
     enum reason reason =
         read_message(&baton__v1__detokenize_request__descriptor, bytes, &arena, &message, &err);
     if (!reason)
-        reason =
-            detokenize(api->models, (const Baton__V1__DetokenizeRequest *)message, &text, &err);
+        reason = detokenize(self, (const Baton__V1__DetokenizeRequest *)message, &text, &err);
     response.text = text.data;
     answer(call, reason, &response.base, err.text);
     str_deinit(&text);

@@ -1,5 +1,5 @@
 /* The handlers of Tokenize and Detokenize, which answer at once: text to tokens and back, without a worker. On rpc threads; who calls has
- * been let in when the call opened, and the call's context is its struct grpc_api. */
+ * been let in when the call opened, and the call's context is its struct grpc_call. */
 #ifndef BATON_ROUTER_GRPC_TOKENS_H
 #define BATON_ROUTER_GRPC_TOKENS_H
 

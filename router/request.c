@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
+#include "router/request_name.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -82,11 +83,7 @@ static bool copy_shared(struct request *request, const struct request_source *so
     if (bias_bytes)
         memcpy(request->biases, sampling->biases, bias_bytes);
     request->sampling.biases = request->biases;
-    if (*source->params->id)
-        str_copy(request->name, sizeof request->name, source->params->id);
-    else
-        snprintf(request->name, sizeof request->name, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
-                 rng_entropy());
+    request_name_choose(source->params->id, NULL, request->name);
     if (!source->params->seed_given)
         request->sampling.seed = rng_entropy();
     return true;

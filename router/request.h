@@ -55,6 +55,7 @@ struct request {
     uint32_t other_count, open_count; /* the latter of all, that have not ended */
     uint32_t completion_tokens;       /* of those that have */
     bool over;                        /* the call has its status */
+    enum reason why;                  /* then: which */
     uint64_t keep_alive_us;           /* when its client is to hear something; UINT64_MAX: never */
 
     /* From here on of the dispatch thread alone. */
@@ -65,7 +66,9 @@ struct request {
     bool waiting, dirty, ended, released;
     bool gone;                 /* of the first: its call is over too */
     enum finish_reason finish; /* once it has ended well */
-    uint64_t break_us;         /* once it has ended: when a client that doesn't read is cut off */
+    bool unseen; /* it has ended, and is shown when its call has: all of that is answered at once */
+    enum finish_reason unseen_finish;
+    uint64_t break_us; /* once it has ended: when a client that doesn't read is cut off */
     bool
         prefilled; /* this attempt's prompt is computed: it is no work for the prefill worker any more */
     bool confirmed; /* this attempt's handoff is done */

@@ -25,6 +25,9 @@ struct request_client_ops {
     enum status (*end)(struct request *first);
     /* The end; the sentence is looked at where there is a reason. */
     void (*status)(struct request *first, enum reason reason, const char *sentence);
+    /* Asked when one of the above has returned STATUS_CANCELLED, and at a cancel: why, where the client didn't leave but was told that another request of the
+     * same call failed. REASON_NONE otherwise. NULL: there are no others. */
+    enum reason (*why)(const struct request *first);
     /* Asked when the request begins, and whenever that comes which it returned: has a client that has heard nothing for long told that its
      * request is alive. UINT64_MAX: don't ask again. NULL: nobody is told. */
     uint64_t (*keep_alive)(struct request *first, uint64_t now_us);

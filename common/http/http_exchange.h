@@ -70,6 +70,8 @@ enum status http_exchange_end(struct http_exchange *exchange);
 /* Breaks the answer off: the connection ends, and no client takes that for a whole answer. */
 void http_exchange_abort(struct http_exchange *exchange);
 
+/* Whether http_exchange_write of so many bytes would take them now, or the client has left. */
+bool http_exchange_has_room(struct http_exchange *exchange, size_t count);
 /* Bytes of the answer that the system hasn't taken. */
 size_t http_exchange_unsent(struct http_exchange *exchange);
 

@@ -206,6 +206,15 @@ void http_exchange_abort(struct http_exchange *exchange)
     pthread_mutex_unlock(&exchange->lock);
 }
 
+bool http_exchange_has_room(struct http_exchange *exchange, size_t count)
+{
+    pthread_mutex_lock(&exchange->lock);
+    bool room = !exchange->loop || exchange->aborted ||
+                has_room(exchange, count, exchange->loop->service->config.max_unsent_bytes);
+    pthread_mutex_unlock(&exchange->lock);
+    return room;
+}
+
 size_t http_exchange_unsent(struct http_exchange *exchange)
 {
     pthread_mutex_lock(&exchange->lock);

@@ -104,6 +104,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
                                           .tools = call->has_parser ? openai_tool_format(served)
                                                                     : TOOL_FORMAT_NONE};
     str_init(&call->frames, api->max_answer_bytes);
+    str_init(&call->body, api->max_answer_bytes);
     init_prompts(call, request);
     for (uint32_t i = 0; i < call->choice_count; i++)
         init_choice(call, i, names);
@@ -126,6 +127,7 @@ void openai_call_unref(struct openai_call *call)
     }
     http_exchange_drop(call->exchange);
     str_deinit(&call->frames);
+    str_deinit(&call->body);
     free(call->choices);
     free(call->wholes);
     free(call->tool_names);

@@ -43,10 +43,12 @@ struct openai_call {
 
     /* The dispatch thread's. */
     bool started, over;  /* the stream's head, or the whole answer, went out */
+    enum reason why;     /* what the client was told; REASON_NONE: nothing yet, or all is well */
     uint32_t open_count; /* of prompts */
     uint64_t heard_us;   /* when the client was sent something last; 0: never */
     struct openai_usage usage;
     struct str frames; /* that a turn makes */
+    struct str body;   /* the whole answer, once it is made */
 
     const struct openai_whole **wholes;  /* [choice_count] of the choices, for openai_object */
     const char **tool_names;             /* of the parsers; ours, in one piece */

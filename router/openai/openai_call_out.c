@@ -249,6 +249,7 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
     if (is_over(call))
         return;
     call->over = true;
+    call->why = reason;
     if (reason == REASON_SLOW_READER || reason == REASON_CANCELLED) {
         http_exchange_abort(call->exchange);
     } else if (!call->started) {
@@ -263,35 +264,33 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
     }
 }
 
-static void complete_stream(struct openai_call *call)
-{
-    if (call->answer.include_usage)
-        openai_chunk_usage(&call->frames, &call->answer, &call->usage);
-    str_add(&call->frames, OPENAI_DONE);
-    if (send_frames(call) == STATUS_OK)
-        http_exchange_end(call->exchange);
-    else
-        http_exchange_abort(call->exchange);
-}
-
 static void complete(struct openai_call *call)
 {
     if (is_over(call))
         return;
     call->over = true;
-    if (call->stream) {
-        complete_stream(call);
-        return;
-    }
-    struct str body;
-    str_init(&body, call->api->max_answer_bytes);
-    openai_object(&body, &call->answer, call->wholes, call->choice_count, &call->usage);
-    if (body.truncated)
-        openai_reply_error(call->exchange, call->name, REASON_ANSWER_TOO_LARGE, NULL,
-                           "the answer is too large for one object: stream it");
+    if (!call->stream)
+        openai_reply_json(call->exchange, call->name, &call->body);
+    else if (send_frames(call) == STATUS_OK)
+        http_exchange_end(call->exchange);
     else
-        openai_reply_json(call->exchange, call->name, &body);
-    str_deinit(&body);
+        http_exchange_abort(call->exchange);
+}
+
+/* What complete() sends: here it is known whether it can be sent, and so how the request ends. */
+static enum status make_end(struct openai_call *call)
+{
+    if (call->stream) {
+        if (call->answer.include_usage)
+            openai_chunk_usage(&call->frames, &call->answer, &call->usage);
+        str_add(&call->frames, OPENAI_DONE);
+        return call->frames.truncated ||
+                       !http_exchange_has_room(call->exchange, call->frames.length)
+                   ? STATUS_LIMIT
+                   : STATUS_OK;
+    }
+    openai_object(&call->body, &call->answer, call->wholes, call->choice_count, &call->usage);
+    return call->body.truncated ? STATUS_LIMIT : STATUS_OK;
 }
 
 static enum status on_end(struct request *first)
@@ -299,7 +298,7 @@ static enum status on_end(struct request *first)
     struct openai_call *call = choice_of(first)->call;
     call->usage.prompt_tokens += first->prompt_count;
     call->usage.completion_tokens += first->completion_tokens;
-    return STATUS_OK;
+    return call->open_count > 1 || is_over(call) ? STATUS_OK : make_end(call);
 }
 
 static void on_status(struct request *first, enum reason reason, const char *sentence)
@@ -311,6 +310,11 @@ static void on_status(struct request *first, enum reason reason, const char *sen
     else if (!--call->open_count)
         complete(call);
     openai_call_release(prompt, first->id, RPC_OK);
+}
+
+static enum reason on_why(const struct request *first)
+{
+    return choice_of(first)->call->why;
 }
 
 /* A comment, which clients pass over, so that no proxy takes the connection for dead. It begins the stream: what fails behind it is told in
@@ -368,6 +372,7 @@ struct request_client openai_call_client(struct openai_call *call, uint32_t prom
         .choice = on_choice,
         .end = on_end,
         .status = on_status,
+        .why = on_why,
         .keep_alive = on_keep_alive,
         .drop_queued = on_drop_queued,
         .queued_bytes = on_queued_bytes,

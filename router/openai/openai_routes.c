@@ -1,6 +1,4 @@
-#include "common/base/clock.h"
 #include "common/base/str.h"
-#include "router/access_log.h"
 #include "router/openai/openai_admit.h"
 #include "router/openai/openai_api.h"
 #include "router/openai/openai_models.h"
@@ -33,6 +31,7 @@ static void handle_models(void *context, struct http_exchange *exchange)
     openai_request_name(exchange, name);
     str_init(&body, api->max_answer_bytes);
     openai_models_json(&body, models, api->models->count, api->created_s);
+    openai_log_answer(api, exchange, "models", name, NULL, REASON_NONE);
     openai_reply_json(exchange, name, &body);
     str_deinit(&body);
 }
@@ -47,6 +46,7 @@ static void handle_model(void *context, struct http_exchange *exchange)
     openai_request_name(exchange, name);
     size_t index;
     enum reason reason = served_models_find(api->models, asked, &index, &why);
+    openai_log_answer(api, exchange, "models", name, NULL, reason);
     if (reason) {
         openai_reply_error(exchange, name, reason, "model", why.text);
         return;
@@ -59,29 +59,27 @@ static void handle_model(void *context, struct http_exchange *exchange)
     str_deinit(&body);
 }
 
-static void refuse_kind(struct http_exchange *exchange, const char *what)
+static void refuse_kind(void *context, struct http_exchange *exchange, const char *what)
 {
-    char name[REQUEST_MAX_ID_BYTES + 1];
+    char name[REQUEST_NAME_BYTES];
     openai_request_name(exchange, name);
+    openai_log_answer(context, exchange, "", name, NULL, REASON_UNSUPPORTED_PARAMETER);
     openai_reply_error(exchange, name, REASON_UNSUPPORTED_PARAMETER, NULL, what);
 }
 
 static void handle_embeddings(void *context, struct http_exchange *exchange)
 {
-    (void)context;
-    refuse_kind(exchange, "embeddings are not offered: this server completes text");
+    refuse_kind(context, exchange, "embeddings are not offered: this server completes text");
 }
 
 static void handle_media(void *context, struct http_exchange *exchange)
 {
-    (void)context;
-    refuse_kind(exchange, "images and audio are not offered: this server completes text");
+    refuse_kind(context, exchange, "images and audio are not offered: this server completes text");
 }
 
 static void handle_lora(void *context, struct http_exchange *exchange)
 {
-    (void)context;
-    refuse_kind(exchange, "LoRA adapters are not offered");
+    refuse_kind(context, exchange, "LoRA adapters are not offered");
 }
 
 /* ----------------------------------------------------------------------------------
@@ -162,21 +160,13 @@ void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply)
 {
     const struct openai_api *api = context;
-    struct access_grant *grant = exchange ? openai_take_grant(exchange) : NULL;
-    char name[REQUEST_MAX_ID_BYTES + 1] = "", peer[HTTP_PEER_BYTES] = "";
+    char name[REQUEST_NAME_BYTES] = "";
     reply->content_type = "application/json";
     if (exchange) {
         openai_request_name(exchange, name);
-        http_exchange_peer(exchange, peer);
         (void)!http_reply_add_header(reply, "x-request-id", name); /* there is room */
     }
-    access_log_refused(api->access_log,
-                       &(struct access_line_refusal){.reason = refusal->code,
-                                                     .name = name,
-                                                     .tenant = access_tenant(grant),
-                                                     .key = access_key_id(grant),
-                                                     .peer = peer});
-    access_settle(grant, 0, clock_now_us());
+    openai_log(api, exchange, &(struct access_line_brief){.status = refusal->code, .name = name});
     openai_error_json_of(&reply->body, type_of(refusal->status), refusal->code, refusal->why.text);
     str_add(&reply->body, "\n");
 }

@@ -1,10 +1,7 @@
 #include "router/openai/openai_submit.h"
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
-#include "common/base/rng.h"
 #include "common/base/str.h"
-#include "router/access_log.h"
 #include "router/openai/openai_admit.h"
 #include "router/openai/openai_call.h"
 #include "router/openai/openai_render.h"
@@ -13,7 +10,6 @@
 #include "router/request_constraint.h"
 #include "router/router_metrics.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -42,12 +38,7 @@ struct submission {
 
 void openai_request_name(struct http_exchange *exchange, char name[REQUEST_MAX_ID_BYTES + 1])
 {
-    const char *given = http_exchange_header(exchange, "x-request-id");
-    if (given && *given && request_id_valid(given))
-        str_copy(name, REQUEST_MAX_ID_BYTES + 1, given);
-    else
-        snprintf(name, REQUEST_MAX_ID_BYTES + 1, "%016" PRIx64 "%016" PRIx64, rng_entropy(),
-                 rng_entropy());
+    request_name_choose(NULL, http_exchange_header(exchange, "x-request-id"), name);
 }
 
 bool openai_body_plain(struct http_exchange *exchange, struct openai_refusal *refusal)
@@ -236,17 +227,13 @@ static void submit(struct submission *s)
 
 static void note_refused(const struct submission *s, enum reason reason)
 {
-    char peer[HTTP_PEER_BYTES];
-    http_exchange_peer(s->exchange, peer);
-    struct access_line_refusal refusal = {.reason = reason_name(reason),
-                                          .name = s->name,
-                                          .tenant = access_tenant(s->grant),
-                                          .key = access_key_id(s->grant),
-                                          .peer = peer};
-    if (s->model != ROUTER_NO_MODEL)
-        refusal.model = model_of(s)->name;
-    log_debug("openai", "req=%s reason=%s msg=\"refused\"", s->name, refusal.reason);
-    access_log_refused(s->api->access_log, &refusal);
+    openai_log(
+        s->api, s->exchange,
+        &(struct access_line_brief){.status = reason_name(reason),
+                                    .name = s->name,
+                                    .model = s->model != ROUTER_NO_MODEL ? model_of(s)->name : NULL,
+                                    .tenant = access_tenant(s->grant),
+                                    .key = access_key_id(s->grant)});
     router_metrics_ended(s->api->metrics, s->model, reason);
 }
 

@@ -58,7 +58,7 @@ static void test_a_file_that_is_moved_away(void **state)
     path_of("a.log.1", moved);
     assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_OK);
     say(log, "r1");
-    access_log_refused(log, &(struct access_line_refusal){.reason = "malformed", .peer = "peer"});
+    access_log_brief(log, &(struct access_line_brief){.status = "malformed", .peer = "peer"});
     access_log_close(log);
     assert_int_equal(lines_of(path), 2);
 

@@ -345,6 +345,7 @@ static void test_a_slow_reader_reaches_its_limit(void **state)
     size_t written = write_until_full(exchange, piece, sizeof piece);
     size_t unsent = http_exchange_unsent(exchange);
     assert_true(unsent > LIMIT - 2 * PIECE && unsent <= LIMIT + 32);
+    assert_false(http_exchange_has_room(exchange, PIECE));
     struct http_figures figures;
     http_server_figures(server, &figures);
     assert_true(figures.unsent_bytes <= LIMIT + 32);
@@ -353,6 +354,8 @@ static void test_a_slow_reader_reaches_its_limit(void **state)
     str_init(&all, 200u << 20);
     while (http_exchange_unsent(exchange) > LIMIT / 2)
         hear_more(fd, &all);
+    assert_true(http_exchange_has_room(exchange, PIECE));
+    assert_false(http_exchange_has_room(exchange, LIMIT + 1));
     assert_int_equal(http_exchange_write(exchange, "last", 4), STATUS_OK);
     assert_int_equal(http_exchange_end(exchange), STATUS_OK);
     while (all.length < 12 || memcmp(all.data + all.length - 11, "last\r\n0\r\n\r\n", 11))

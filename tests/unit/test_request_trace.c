@@ -313,13 +313,13 @@ static void test_a_line_of_one_that_was_never_placed(void **state)
                         "peer=ipv4:127.0.0.1:4242 status=no_workers prompt_tokens=12 tokens=0 "
                         "total_ms=3000.000 attempts=0 prefills=0\n");
     str_clear(&line);
-    access_line_refused(
-        &(struct access_line_refusal){.reason = "malformed", .name = "", .peer = "ipv4:1.2.3.4:5"},
+    access_line_brief(
+        &(struct access_line_brief){.status = "malformed", .name = "", .peer = "ipv4:1.2.3.4:5"},
         1000000, &line);
     assert_string_equal(line.data,
                         "ts=1970-01-01T00:00:01.000Z peer=ipv4:1.2.3.4:5 status=malformed\n");
     str_clear(&line);
-    access_line_refused(&(struct access_line_refusal){.reason = "overloaded",
+    access_line_brief(&(struct access_line_brief){.status = "overloaded",
                                                       .name = "r 1",
                                                       .model = "llama",
                                                       .tenant = "a",
@@ -341,7 +341,7 @@ static void test_a_line_that_is_too_long(void **state)
     peer[sizeof peer - 1] = 0;
     struct str line;
     str_init(&line, ACCESS_LINE_MAX_BYTES);
-    access_line_refused(&(struct access_line_refusal){.reason = "malformed", .peer = peer}, 1000000,
+    access_line_brief(&(struct access_line_brief){.status = "malformed", .peer = peer}, 1000000,
                         &line);
     assert_int_equal(line.length, ACCESS_LINE_MAX_BYTES);
     assert_ptr_equal(strchr(line.data, '\n'), line.data + line.length - 1);

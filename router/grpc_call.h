@@ -1,0 +1,28 @@
+/* What all calls of the gRPC door have: who may make them, by which name they go, and their one line of the access log, which says how they ended for
+ * the client. A call whose request the dispatcher got has that one's lines instead. On rpc threads. */
+#ifndef BATON_ROUTER_GRPC_CALL_H
+#define BATON_ROUTER_GRPC_CALL_H
+
+#include "common/rpc/rpc.h"
+#include "router/grpc_api.h"
+#include "router/request_name.h"
+
+struct grpc_call {
+    struct grpc_api *api;
+    const char *method; /* of the line; "": generating */
+    bool refused;       /* when it opened: it has its status */
+    bool handed_on;     /* to the dispatcher */
+    const char *model;  /* NULL: not known */
+    char name[REQUEST_NAME_BYTES];
+    char tenant[ACCESS_NAME_BYTES], key[ACCESS_NAME_BYTES]; /* "": nobody's */
+};
+
+/* Names the call, and lets it in: *grant, to be settled. Or ends it (REASON_NONE: it may go on), before anything of it is read. */
+enum reason grpc_call_open(struct grpc_call *self, struct grpc_api *api, const char *method,
+                           struct rpc_call *call, struct access_grant **grant);
+/* Once, before the first send or the end: the client is told the name, as response header x-request-id. `of_message`: an id that the message has. */
+void grpc_call_name(struct grpc_call *self, struct rpc_call *call, const char *of_message);
+void grpc_call_closed(const struct grpc_call *self, const struct rpc_call *call,
+                      const struct rpc_end *end);
+
+#endif

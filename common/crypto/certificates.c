@@ -235,6 +235,11 @@ void certificate_set_give(const struct certificate_set *set)
     give((struct counted_set *)set); /* it is its first member */
 }
 
+const char *certificates_name(const struct certificates *certificates)
+{
+    return certificates->name;
+}
+
 const struct certificate_set *certificates_take(struct certificates *certificates)
 {
     pthread_mutex_lock(&certificates->lock);

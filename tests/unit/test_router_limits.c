@@ -336,7 +336,8 @@ static uint32_t http_status_of(const struct world *world, const char *path, stru
 {
     struct error err;
     str_clear(body);
-    return http_get(router_metrics_address(world->router), path, 5000000, body, &err);
+    return http_get(&(struct http_remote){.url = router_metrics_address(world->router)}, path,
+                    5000000, body, &err);
 }
 
 static void test_drain(void **state)

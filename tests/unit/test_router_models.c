@@ -265,7 +265,8 @@ static void get(const struct world *world, const char *path, struct str *body)
 {
     struct error err;
     str_clear(body);
-    assert_int_equal(http_get(router_metrics_address(world->router), path, 5000000, body, &err),
+    assert_int_equal(http_get(&(struct http_remote){.url = router_metrics_address(world->router)},
+                              path, 5000000, body, &err),
                      STATUS_OK);
 }
 

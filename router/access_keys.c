@@ -8,9 +8,6 @@
 #define MAX_PER_MINUTE 1000000000u
 #define MAX_RUNNING    1000000u
 
-static const char *const priority_words[] = {
-    [PRIORITY_NORMAL] = "normal", [PRIORITY_HIGH] = "high", [PRIORITY_OFFLINE] = "offline"};
-
 /* A line on its way to a key. */
 struct line {
     size_t number;
@@ -39,15 +36,8 @@ static struct word split(struct word *rest, char c)
 
 static bool take_name(struct word word, char name[ACCESS_MAX_NAME_BYTES + 1])
 {
-    if (!word.length || word.length > ACCESS_MAX_NAME_BYTES)
+    if (!api_key_name(word.text, word.length))
         return false;
-    for (size_t i = 0; i < word.length; i++) {
-        char c = word.text[i];
-        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    c == '-' || c == '_' || c == '.';
-        if (!fine)
-            return false;
-    }
     memcpy(name, word.text, word.length);
     name[word.length] = 0;
     return true;
@@ -61,21 +51,6 @@ static bool take_number(struct word word, uint64_t max, uint64_t *number)
     memcpy(text, word.text, word.length);
     text[word.length] = 0;
     return str_to_u64(text, 1, max, number);
-}
-
-static bool take_priorities(struct word word, bool priorities[3])
-{
-    memset(priorities, 0, 3 * sizeof *priorities);
-    while (word.length) {
-        struct word one = split(&word, ',');
-        size_t i = 0;
-        while (i < 3 && !is(one, priority_words[i]))
-            i++;
-        if (i == 3 || priorities[i])
-            return false;
-        priorities[i] = true;
-    }
-    return priorities[0] || priorities[1] || priorities[2];
 }
 
 /* Whose key it is. */
@@ -122,9 +97,9 @@ static bool *take_limit(struct line *line, struct word name, struct word value,
     }
     if (!is(name, "priorities"))
         return NULL;
-    *clause = take_priorities(value, key->priorities)
+    *clause = api_key_priorities(value.text, value.length, key->priorities)
                   ? NULL
-                  : "must be some of normal, high, offline, with commas";
+                  : "must be some of normal, high, offline, with commas, each once";
     return &line->has_priorities;
 }
 

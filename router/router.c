@@ -249,7 +249,7 @@ static enum status start_front(struct router *router, struct error *err)
                                       .max_unsent_bytes = config->client_buffer_bytes,
                                       .max_all_unsent_bytes = config->client_buffers_bytes,
                                       .stall_us = config->client_linger_us};
-    http.routes = openai_routes(&http.route_count);
+    http.routes = openai_routes(router->access != NULL, &http.route_count);
     return http_server_start(&http, &router->front, err);
 }
 

@@ -102,9 +102,9 @@ static const struct config_setting settings[] = {
      .help = "Newest requests of which baton trace and the status page know, about 2.5 KB each"},
     {"access-log", CONFIG_STRING, AT(access_log), "off", .value = "WHERE",
      .help = "A line at each request's end: off, stderr, or a file, which SIGHUP opens again"},
-    {"otlp-endpoint", CONFIG_STRING, AT(otlp_endpoint), "", .value = "URL",
-     .help = "Spans of requests go there (https://HOST:PORT, http://HOST:PORT or HOST:PORT), to "
-             "/v1/traces, as OpenTelemetry's JSON over HTTP; empty: nowhere",
+    {"otlp-endpoint", CONFIG_STRING, AT(otlp_endpoint), "", .value = "HOST:PORT",
+     .help = "Spans of requests go there, to /v1/traces, as OpenTelemetry's JSON over HTTP; "
+             "https:// before it, or otlp-tls-ca: over TLS; empty: nowhere",
      .check = check_otlp_endpoint},
     TLS_CLIENT_SETTINGS_ROWS(struct router_config, otlp_tls, "otlp-tls", "the collector"),
     {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = log_levels,

@@ -16,9 +16,9 @@ struct figures_settings {
      CONFIG_STRING,                                                                                \
      CONFIG_AT(owner, field.http),                                                                 \
      "",                                                                                           \
-     .value = "URL",                                                                               \
-     .help = "Where the router shows figures (https://HOST:PORT, http://HOST:PORT or HOST:PORT); " \
-             "empty: the cluster started here last",                                               \
+     .value = "HOST:PORT",                                                                         \
+     .help = "Where the router shows figures; https:// before it, or --tls-ca: over TLS; empty: "  \
+             "the cluster started here last",                                                      \
      .check = http_check_url},                                                                     \
         CREDENTIAL_ROWS(owner, field.credentials)
 

@@ -7,11 +7,12 @@
 #include <string.h>
 
 #define MAX_POST_ANSWER_BYTES 65536
-#define MAX_REQUEST_BYTES     2048 /* without its body */
+#define MAX_CALL_BYTES        2048 /* without its body */
 
 struct exchange {
     const struct http_remote *remote;
     struct http_url url;
+    bool only_status; /* the answer's body is of no use */
     struct http_client_link link;
     struct http_response response;
 };
@@ -58,7 +59,7 @@ static enum status send_request(struct exchange *exchange, const char *path,
                                 const char *content_type, const struct str *body, struct error *err)
 {
     struct str head;
-    str_init(&head, MAX_REQUEST_BYTES);
+    str_init(&head, MAX_CALL_BYTES);
     str_addf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", body ? "POST" : "GET",
              path, exchange->url.authority);
     if (given(exchange->remote->api_key))
@@ -99,6 +100,8 @@ static enum status receive_answer(struct exchange *exchange, struct error *err)
             memcpy(first, bytes, count < 2 ? count : 2);
         if (!some && (!count || first[0] == 0x15))
             return explain_silence(exchange, first, err);
+        if (!count && exchange->only_status && response->has_head)
+            return STATUS_OK;
         enum status status = count ? http_response_take(response, bytes, count, err)
                                    : http_response_end(response, exchange->link.over, err);
         if (status != STATUS_OK)
@@ -142,8 +145,11 @@ static enum status exchange_with(const struct http_remote *remote, const char *p
                                  const char *content_type, const struct str *body,
                                  uint64_t timeout_us, struct str *payload, struct error *err)
 {
-    struct exchange exchange = {.remote = remote,
-                                .link = {.fd = -1, .deadline_us = clock_now_us() + timeout_us}};
+    struct exchange exchange = {
+        .remote = remote,
+        .only_status = body != NULL,
+        .link = {.fd = -1, .deadline_us = clock_now_us() + timeout_us},
+    };
     size_t before = payload->length;
     http_response_init(&exchange.response, payload);
     enum status status = call(&exchange, path, content_type, body, err);

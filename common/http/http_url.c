@@ -8,7 +8,8 @@
 static enum status refuse(const char *text, const char *why, struct error *err)
 {
     return error_set(err, STATUS_INVALID,
-                     "\"%.120s\" is not HOST:PORT, http://HOST or https://HOST: %s", text, why);
+                     "\"%.120s\" is not host:port of a server, nor http://HOST or https://HOST: %s",
+                     text, why);
 }
 
 /* Behind the scheme; the port that it stands for, NULL: none. */

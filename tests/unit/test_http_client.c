@@ -281,6 +281,20 @@ static void test_answers_that_end(void **state)
     assert_int_equal(asked_of(&counted, &trusting, &err), STATUS_OK);
     uncounted.cuts = true;
     expect_refused(uncounted, &trusting, STATUS_UNAVAILABLE, "broke off in the middle");
+    /* Of a post the head has said all. */
+    struct certificates *certificates;
+    const struct certificates_config config = {.name = "tls", .paths = {.ca = world->server.ca}};
+    assert_int_equal(certificates_open(&config, &certificates, &err), STATUS_OK);
+    struct str body;
+    str_init(&body, 64);
+    peer_start(&uncounted);
+    assert_int_equal(
+        http_post(&(struct http_remote){.url = uncounted.address, .certificates = certificates},
+                  "/v1/traces", "application/json", &body, TIMEOUT_US, &err),
+        STATUS_OK);
+    peer_stop(&uncounted);
+    certificates_close(certificates);
+    str_deinit(&body);
 }
 
 static void test_refusals_of_a_server(void **state)

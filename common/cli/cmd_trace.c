@@ -1,6 +1,7 @@
 #include "common/cli/cmd_trace.h"
 
 #include "common/base/log.h"
+#include "common/base/request_id.h"
 #include "common/base/str.h"
 #include "common/cli/figures_call.h"
 #include "common/cli/terminal.h"
@@ -12,7 +13,8 @@
 #include <string.h>
 
 #define MAX_OUTPUT_BYTES (1u << 20)
-#define MAX_TARGET_BYTES 400 /* each byte of an id may take three */
+/* Each byte of an id may take three. */
+#define MAX_TARGET_BYTES (3 * REQUEST_MAX_ID_BYTES + strlen("/trace/?choice=15"))
 
 struct settings {
     struct figures_settings router;
@@ -65,7 +67,7 @@ static enum status fetch(const struct settings *settings, const struct figures_c
     str_init(&path, MAX_TARGET_BYTES);
     make_path(id, settings->choice, &path);
     enum status status = path.truncated
-                             ? error_set(err, STATUS_NOT_FOUND, "no request has so long an id")
+                             ? error_set(err, STATUS_LIMIT, "no request has so long an id")
                              : http_get(router, path.data, settings->timeout_us, text, err);
     if (status == STATUS_NOT_FOUND && id)
         error_set(err, status,

@@ -112,6 +112,15 @@ def test_settings_that_say_too_little(shared, flags, code, told):
         assert done.returncode == code and told in done.stderr, done.stderr
 
 
+def test_the_longest_id_of_a_request(shared):
+    """Each of its bytes takes three in a URL, and the choice comes behind it."""
+    done = baton("trace", shared.clear)
+    assert "has had no request yet" in done.stderr
+    for length, told in ((128, "knows no request"), (129, "no request has so long an id")):
+        done = subprocess.run([BUILD / "bin/baton", "trace", "%" * length, "--choice", "15", "--http", shared.clear], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and told in done.stderr, done.stderr
+
+
 class Guard(http.server.BaseHTTPRequestHandler):
     """What may stand before a router: it asks for a key, and answers with what the router said."""
     def do_GET(self):  # noqa: N802

@@ -1,11 +1,9 @@
 """A client as a user would write it: Python grpcio, with code made from the published proto and nothing else."""
-import pathlib
 import threading
 
 import grpc
 from generated import generated
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
 pb, pb_grpc = generated("baton")
 
 SAMPLING = {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "ignore_eos", "presence_penalty", "frequency_penalty",

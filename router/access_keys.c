@@ -36,15 +36,8 @@ static struct word split(struct word *rest, char c)
 
 static bool take_name(struct word word, char name[ACCESS_MAX_NAME_BYTES + 1])
 {
-    if (!word.length || word.length > ACCESS_MAX_NAME_BYTES)
+    if (!api_key_name(word.text, word.length))
         return false;
-    for (size_t i = 0; i < word.length; i++) {
-        char c = word.text[i];
-        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    c == '-' || c == '_' || c == '.';
-        if (!fine)
-            return false;
-    }
     memcpy(name, word.text, word.length);
     name[word.length] = 0;
     return true;
@@ -58,19 +51,6 @@ static bool take_number(struct word word, uint64_t max, uint64_t *number)
     memcpy(text, word.text, word.length);
     text[word.length] = 0;
     return str_to_u64(text, 1, max, number);
-}
-
-static bool take_priorities(struct word word, bool priorities[PRIORITIES])
-{
-    memset(priorities, 0, PRIORITIES * sizeof *priorities);
-    while (word.length) {
-        struct word one = split(&word, ',');
-        enum priority priority;
-        if (!priority_find(one.text, one.length, &priority) || priorities[priority])
-            return false;
-        priorities[priority] = true;
-    }
-    return priorities[PRIORITY_NORMAL] || priorities[PRIORITY_HIGH] || priorities[PRIORITY_OFFLINE];
 }
 
 /* Whose key it is. */
@@ -117,9 +97,9 @@ static bool *take_limit(struct line *line, struct word name, struct word value,
     }
     if (!is(name, "priorities"))
         return NULL;
-    *clause = take_priorities(value, key->priorities)
+    *clause = api_key_priorities(value.text, value.length, key->priorities)
                   ? NULL
-                  : "must be some of normal, high, offline, with commas";
+                  : "must be some of normal, high, offline, with commas, each once";
     return &line->has_priorities;
 }
 

@@ -11,7 +11,7 @@
 #define BATON_ROUTER_ACCESS_KEYS_H
 
 #include "common/crypto/digest.h"
-#include "common/domain/priority.h"
+#include "common/domain/api_key.h"
 #include "router/quota.h"
 
 #include <stdbool.h>
@@ -20,13 +20,13 @@
 #define ACCESS_KEYS_MAX            4096
 #define ACCESS_KEYS_MAX_FILE_BYTES (1u << 20)
 #define ACCESS_KEYS_MAX_LINE_BYTES 1024
-#define ACCESS_MAX_NAME_BYTES      64 /* of id and tenant */
+#define ACCESS_MAX_NAME_BYTES      API_KEY_MAX_NAME_BYTES
 
 struct access_key {
     char id[ACCESS_MAX_NAME_BYTES + 1], tenant[ACCESS_MAX_NAME_BYTES + 1];
     struct digest digest;
     struct quota_limits limits;
-    bool priorities[3]; /* by enum priority */
+    bool priorities[PRIORITIES]; /* by enum priority */
 };
 
 struct access_keys {

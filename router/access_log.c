@@ -4,15 +4,14 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ring.h"
+#include "router/access_file.h"
 #include "router/access_line.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MOD "access_log"
 
@@ -22,44 +21,25 @@ struct line {
 };
 
 struct access_log {
-    char path[1024]; /* "": standard error */
-    int fd;
+    struct access_file file; /* the writing thread's, while there is one */
     struct ring *ring;
     pthread_t thread;
     atomic_bool reopen;
     struct counter *lost;
 };
 
-static int open_file(const char *path)
-{
-    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0640);
-}
-
 /* --- the writing thread --- */
-
-/* Where it can't be opened again, the one that is open goes on: lines under another name are better than none. */
-static void open_again(struct access_log *log)
-{
-    int fd = open_file(log->path);
-    if (fd < 0) {
-        log_error(MOD, "path=%s why=\"%s\" msg=\"the access log can't be opened again\"", log->path,
-                  strerror(errno));
-        return;
-    }
-    close(log->fd);
-    log->fd = fd;
-    log_info(MOD, "path=%s msg=\"the access log is opened again\"", log->path);
-}
 
 static void put(struct access_log *log, const struct line *line)
 {
-    if (*log->path && atomic_exchange(&log->reopen, false))
-        open_again(log);
-    if (write(log->fd, line->text, line->length) == (ssize_t)line->length)
+    struct access_file *file = &log->file;
+    if (atomic_exchange(&log->reopen, false))
+        access_file_open_again(file);
+    if (access_file_put(file, line->text, line->length))
         return;
     counter_add(log->lost, 1);
     log_error_limited(MOD, "path=%s why=\"%s\" msg=\"a line can't be written\"",
-                      *log->path ? log->path : "stderr", strerror(errno));
+                      *file->path ? file->path : "stderr", strerror(errno));
 }
 
 static void *write_lines(void *argument)
@@ -121,26 +101,10 @@ void access_log_reopen(struct access_log *log)
 
 /* --- start and end --- */
 
-static enum status open_target(struct access_log *log, const char *where, struct error *err)
-{
-    if (!strcmp(where, "stderr")) {
-        log->fd = STDERR_FILENO;
-        return STATUS_OK;
-    }
-    if (!str_copy(log->path, sizeof log->path, where))
-        return error_set(err, STATUS_INVALID, "access-log: the path is too long");
-    log->fd = open_file(log->path);
-    if (log->fd < 0)
-        return error_set(err, STATUS_IO, "access-log: cannot write to %s: %s", log->path,
-                         strerror(errno));
-    return STATUS_OK;
-}
-
 static void destroy(struct access_log *log)
 {
     ring_destroy(log->ring);
-    if (*log->path && log->fd >= 0)
-        close(log->fd);
+    access_file_close(&log->file);
     free(log);
 }
 
@@ -151,7 +115,7 @@ enum status access_log_open(const char *where, struct counter *lost, struct acce
     if (!log)
         return error_set(err, STATUS_LIMIT, "out of memory for the access log");
     log->lost = lost;
-    enum status status = open_target(log, where, err);
+    enum status status = access_file_open(&log->file, where, err);
     if (status != STATUS_OK) {
         free(log);
         return status;
@@ -173,6 +137,7 @@ void access_log_close(struct access_log *log)
     struct line *end = calloc(1, sizeof *end);
     enum status status = end ? ring_push(log->ring, end) : STATUS_LIMIT;
     ASSERT(status == STATUS_OK); /* nobody logs any more, and there is twice the room */
+    access_file_hurry(&log->file);
     pthread_join(log->thread, NULL);
     destroy(log);
 }

@@ -16,7 +16,7 @@ struct access_log;
 /* `where`: "stderr", or a path: appended to, made if it isn't there. `lost` counts the lines that are. */
 enum status access_log_open(const char *where, struct counter *lost, struct access_log **log,
                             struct error *err) WARN_UNUSED;
-/* Writes what waits. Nobody may log any more. NULL is fine. */
+/* Writes what waits; what nobody takes within ACCESS_FILE_HURRY_US is lost. Nobody may log any more. NULL is fine. */
 void access_log_close(struct access_log *log);
 
 void access_log_ended(struct access_log *log, const struct request_trace *trace);

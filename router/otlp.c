@@ -5,7 +5,6 @@
 #include "common/base/log.h"
 #include "common/base/ring.h"
 #include "common/base/rng.h"
-#include "common/http/http_client.h"
 #include "router/otlp_json.h"
 
 #include <pthread.h>
@@ -15,7 +14,8 @@
 #define PATH "/v1/traces"
 
 struct otlp {
-    char endpoint[128];
+    char endpoint[300];
+    struct http_remote collector; /* its URL is `endpoint` */
     struct counter *dropped;
     struct ring *ring; /* struct request_trace; the one without a name is the end */
     pthread_t thread;
@@ -24,8 +24,8 @@ struct otlp {
 static void post(struct otlp *otlp, const struct str *body, uint64_t count)
 {
     struct error err;
-    char quoted[300];
-    if (http_post(otlp->endpoint, PATH, "application/json", body, OTLP_TIMEOUT_US, &err) ==
+    char quoted[700];
+    if (http_post(&otlp->collector, PATH, "application/json", body, OTLP_TIMEOUT_US, &err) ==
         STATUS_OK)
         return;
     counter_add(otlp->dropped, count);
@@ -81,14 +81,17 @@ void otlp_ended(struct otlp *otlp, const struct request_trace *trace)
     }
 }
 
-enum status otlp_start(const char *endpoint, struct counter *dropped, struct otlp **out,
-                       struct error *err)
+enum status otlp_start(const struct http_remote *collector, struct counter *dropped,
+                       struct otlp **out, struct error *err)
 {
+    TRY(http_remote_check(collector, err));
     struct otlp *otlp = calloc(1, sizeof *otlp);
     if (!otlp)
         return error_set(err, STATUS_LIMIT, "out of memory for otlp-endpoint");
     otlp->dropped = dropped;
-    str_copy(otlp->endpoint, sizeof otlp->endpoint, endpoint);
+    otlp->collector = *collector;
+    str_copy(otlp->endpoint, sizeof otlp->endpoint, collector->url);
+    otlp->collector.url = otlp->endpoint;
     if (ring_create(OTLP_MAX_WAITING + 1, &otlp->ring) != STATUS_OK || /* and the end */
         pthread_create(&otlp->thread, NULL, send_spans, otlp)) {
         ring_destroy(otlp->ring);

@@ -1,4 +1,4 @@
-/* Sends the spans of requests that have ended to a collector of OpenTelemetry, by POST to http://HOST:PORT/v1/traces (OTLP, JSON).
+/* Sends the spans of requests that have ended to a collector of OpenTelemetry, by POST to /v1/traces of its URL (OTLP, JSON).
  *
  * Never waits: traces go through a bounded queue to a thread of its own, which sends up to OTLP_MAX_BATCH at once. Where the collector is slow or
  * away they are dropped, and counted; there is no second try. The dispatch thread gives, one thread closes. */
@@ -6,6 +6,7 @@
 #define BATON_ROUTER_OTLP_H
 
 #include "common/base/status.h"
+#include "common/http/http_client.h"
 #include "common/observe/metrics.h"
 #include "router/request_trace.h"
 
@@ -16,9 +17,9 @@
 
 struct otlp;
 
-/* `endpoint`: "host:port". */
-enum status otlp_start(const char *endpoint, struct counter *dropped, struct otlp **otlp,
-                       struct error *err) WARN_UNUSED;
+/* The collector's certificates and name outlive it. STATUS_INVALID: it can't be called so. */
+enum status otlp_start(const struct http_remote *collector, struct counter *dropped,
+                       struct otlp **otlp, struct error *err) WARN_UNUSED;
 /* Sends what waits, in one more post at most. NULL is fine. */
 void otlp_stop(struct otlp *otlp);
 

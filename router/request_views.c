@@ -38,8 +38,8 @@ enum status request_views_open(const struct request_views_config *config,
     enum status status = keep_traces(config, views, err);
     if (status == STATUS_OK && strcmp(config->access_log, "off"))
         status = access_log_open(config->access_log, metrics->access_lost, &views->access, err);
-    if (status == STATUS_OK && *config->otlp_endpoint)
-        status = otlp_start(config->otlp_endpoint, metrics->spans_lost, &views->otlp, err);
+    if (status == STATUS_OK && *config->collector.url)
+        status = otlp_start(&config->collector, metrics->spans_lost, &views->otlp, err);
     if (status != STATUS_OK)
         request_views_close(views);
     return status;

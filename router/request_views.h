@@ -15,9 +15,9 @@
 #include "router/trace_ring.h"
 
 struct request_views_config {
-    uint32_t trace_requests;   /* how many traces are kept */
-    const char *access_log;    /* "off", "stderr" or a path */
-    const char *otlp_endpoint; /* "": none */
+    uint32_t trace_requests;      /* how many traces are kept */
+    const char *access_log;       /* "off", "stderr" or a path */
+    struct http_remote collector; /* of spans; its URL is "": none */
     const struct served_models *models;
     const struct router_metrics *metrics;
 };

@@ -19,6 +19,7 @@ struct router {
     struct request_views views;
     struct rpc_tls client_tls, internal_tls; /* of clients' connections, of those to workers */
     struct certificates *metrics_tls;        /* NULL: its listener speaks no TLS */
+    struct certificates *otlp_tls;           /* for the collector; NULL: none are shown or named */
     struct access *access;
     struct membership *membership;
     struct rpc_runtime *runtime;
@@ -44,11 +45,14 @@ static enum status open_access(struct router *router, struct error *err)
             "an address of their own, apart from clients");
     TRY(tls_settings_open(&config->tls, "tls", &router->client_tls.certificates, err));
     TRY(tls_settings_open(&config->metrics_tls, "metrics-tls", &router->metrics_tls, err));
+    TRY(tls_client_settings_open(&config->otlp_tls, "otlp-tls", &router->otlp_tls, err));
     TRY(link_tls_open(&config->internal_tls, &router->internal_tls, err));
     router_metrics_watch(&router->metrics, router->client_tls.certificates, "for=\"tls\"");
     router_metrics_watch(&router->metrics, router->internal_tls.certificates,
                          "for=\"internal-tls\"");
     router_metrics_watch(&router->metrics, router->metrics_tls, "for=\"metrics-tls\"");
+    if (*config->otlp_tls.cert)
+        router_metrics_watch(&router->metrics, router->otlp_tls, "for=\"otlp-tls\"");
     TRY(access_open(config->api_keys, 0, &router->access, err));
     if (router->access && !*config->registry_listen)
         log_warn("router",
@@ -63,6 +67,7 @@ static void close_access(struct router *router)
     link_tls_close(&router->internal_tls);
     link_tls_close(&router->client_tls);
     certificates_close(router->metrics_tls);
+    certificates_close(router->otlp_tls);
 }
 
 static enum status start_dispatch(struct router *router, struct error *err)
@@ -143,7 +148,9 @@ static enum status open_views(struct router *router, struct error *err)
     const struct router_config *config = &router->config;
     const struct request_views_config views = {.trace_requests = config->trace_requests,
                                                .access_log = config->access_log,
-                                               .otlp_endpoint = config->otlp_endpoint,
+                                               .collector = {.url = config->otlp_endpoint,
+                                                             .certificates = router->otlp_tls,
+                                                             .peer_name = config->otlp_tls.name},
                                                .models = &router->models,
                                                .metrics = &router->metrics};
     return request_views_open(&views, &router->views, err);

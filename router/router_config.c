@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/http/http_server.h"
+#include "common/http/http_url.h"
 #include "common/rpc/rpc.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
@@ -9,6 +10,11 @@ static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL}
 static enum status check_http_listen(const char *listen, struct error *err)
 {
     return *listen ? http_check_listen(listen, err) : STATUS_OK;
+}
+
+static enum status check_otlp_endpoint(const char *endpoint, struct error *err)
+{
+    return *endpoint ? http_check_url(endpoint, err) : STATUS_OK;
 }
 
 #define AT(field) CONFIG_AT(struct router_config, field)
@@ -97,9 +103,10 @@ static const struct config_setting settings[] = {
     {"access-log", CONFIG_STRING, AT(access_log), "off", .value = "WHERE",
      .help = "A line at each request's end: off, stderr, or a file, which SIGHUP opens again"},
     {"otlp-endpoint", CONFIG_STRING, AT(otlp_endpoint), "", .value = "HOST:PORT",
-     .help = "Spans of requests go there, to /v1/traces, as OpenTelemetry's JSON over HTTP; empty: "
-             "nowhere",
-     .check = rpc_check_target},
+     .help = "Spans of requests go there, to /v1/traces, as OpenTelemetry's JSON over HTTP; "
+             "https:// before it, or otlp-tls-ca: over TLS; empty: nowhere",
+     .check = check_otlp_endpoint},
+    TLS_CLIENT_SETTINGS_ROWS(struct router_config, otlp_tls, "otlp-tls", "the collector"),
     {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = log_levels,
      .help = "Least level that is logged"},
 };

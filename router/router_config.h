@@ -39,7 +39,8 @@ struct router_config {
     bool force_local_prefill;
     uint32_t trace_requests;
     char access_log[1024];
-    char otlp_endpoint[128];
+    char otlp_endpoint[300];
+    struct tls_client_settings otlp_tls;
     int log_level;
 };
 

@@ -10,7 +10,7 @@
 #include "router/workers.h"
 
 #define ROUTER_LANES        2
-#define ROUTER_CERTIFICATES 3 /* tls, internal-tls, metrics-tls */
+#define ROUTER_CERTIFICATES 4 /* tls, internal-tls, metrics-tls, otlp-tls */
 
 /* With the label model_name. */
 struct model_metrics {

@@ -148,7 +148,7 @@ static enum status start_http_clients(struct router_servers *servers,
                                       .max_unsent_bytes = config->client_buffer_bytes,
                                       .max_all_unsent_bytes = config->client_buffers_bytes,
                                       .stall_us = config->client_linger_us};
-    http.routes = openai_routes(&http.route_count);
+    http.routes = openai_routes(parts->access != NULL, &http.route_count);
     return http_server_start(&http, &servers->http_clients, err);
 }
 

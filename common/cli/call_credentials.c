@@ -55,3 +55,12 @@ struct generate_target call_credentials_target(const struct call_credentials *cr
     return (struct generate_target){
         server, {credentials->certificates, credentials->peer_name}, credentials->api_key};
 }
+
+struct http_remote call_credentials_remote(const struct call_credentials *credentials,
+                                           const char *url)
+{
+    return (struct http_remote){.url = url,
+                                .certificates = credentials->certificates,
+                                .peer_name = credentials->peer_name,
+                                .api_key = credentials->api_key};
+}

@@ -3,6 +3,7 @@
 #define BATON_CLI_CALL_CREDENTIALS_H
 
 #include "common/cli/generate_call.h"
+#include "common/http/http_client.h"
 
 struct credential_settings {
     char ca[1024], cert[1024], key[1024], name[256], api_key_file[1024]; /* "": not given */
@@ -23,7 +24,7 @@ struct credential_settings {
          CONFIG_AT(owner, field.name),                                                             \
          .default_text = "",                                                                       \
          .value = "NAME",                                                                          \
-         .help = "Name that the router's certificate holds; empty: the host of --server"},         \
+         .help = "Name that the router's certificate holds; empty: the host that is called"},      \
         {.name = "tls-cert",                                                                       \
          .type = CONFIG_STRING,                                                                    \
          CONFIG_AT(owner, field.cert),                                                             \
@@ -61,5 +62,9 @@ void call_credentials_close(struct call_credentials *credentials);
 /* For generate_call_open; it lives as long as both. */
 struct generate_target call_credentials_target(const struct call_credentials *credentials,
                                                const char *server);
+
+/* For http_get; as above. */
+struct http_remote call_credentials_remote(const struct call_credentials *credentials,
+                                           const char *url);
 
 #endif

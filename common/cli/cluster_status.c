@@ -1,6 +1,5 @@
 #include "common/cli/cluster_status.h"
 
-#include "common/http/http_client.h"
 #include "common/json/json.h"
 
 #include <inttypes.h>
@@ -170,13 +169,13 @@ enum status cluster_status_parse(const char *text, size_t length, struct cluster
     return outcome;
 }
 
-enum status cluster_status_fetch(const char *http_address, uint64_t timeout_us,
+enum status cluster_status_fetch(const struct http_remote *router, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err)
 {
     *status = (struct cluster_status){0};
     struct str body;
     str_init(&body, MAX_STATUS_BYTES);
-    enum status outcome = http_get(http_address, "/status", timeout_us, &body, err);
+    enum status outcome = http_get(router, "/status", timeout_us, &body, err);
     if (outcome == STATUS_OK)
         outcome = cluster_status_parse(body.data, body.length, status, err);
     str_deinit(&body);

@@ -14,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_file.h"
+#include "common/http/http_client.h"
 #include "common/model_config/model_list.h"
 
 #include <stdint.h>
@@ -62,8 +63,8 @@ struct cluster_status {
 
 enum status cluster_status_parse(const char *json, size_t length, struct cluster_status *status,
                                  struct error *err) WARN_UNUSED;
-/* Asks the router's HTTP address. `status` is empty on failure. */
-enum status cluster_status_fetch(const char *http_address, uint64_t timeout_us,
+/* Asks the router, at the address of its figures. `status` is empty on failure. */
+enum status cluster_status_fetch(const struct http_remote *router, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err) WARN_UNUSED;
 size_t cluster_status_up(const struct cluster_status *status);
 /* Adds what `baton up` wrote down of its restarts. */

@@ -98,7 +98,7 @@ static enum status take_message(struct turn *turn, const struct generate_event *
         status =
             generate_answer_take(&turn->answer, (const Baton__V1__GenerateResponse *)message, err);
     if (status == STATUS_OK && turn->answer.text.length > shown) {
-        fwrite(turn->answer.text.data + shown, 1, turn->answer.text.length - shown, stdout);
+        terminal_show(turn->answer.text.data + shown, turn->answer.text.length - shown);
         status = standard_output_flush(err);
     }
     arena_deinit(&arena);
@@ -222,7 +222,7 @@ static void take_line(struct talk *talk, const char *line)
 {
     str_clear(&talk->say);
     enum chat_act act = chat_take_line(&talk->chat, line, &talk->say);
-    fwrite(talk->say.data, 1, talk->say.length, stdout);
+    terminal_show(talk->say.data, talk->say.length);
     fflush(stdout);
     if (act == CHAT_ASK)
         ask(talk);

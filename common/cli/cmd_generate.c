@@ -6,6 +6,7 @@
 #include "common/cli/generate_answer.h"
 #include "common/cli/generate_call.h"
 #include "common/cli/generate_request.h"
+#include "common/cli/terminal.h"
 #include "proto/proto_unpack.h"
 
 #include <errno.h>
@@ -114,7 +115,7 @@ static enum status take_message(struct run *run, const struct generate_event *ev
     if (status != STATUS_OK)
         error_prefix(err, status, "cannot use the server's answer");
     if (status == STATUS_OK && !run->settings.json && run->answer.text.length > shown) {
-        fwrite(run->answer.text.data + shown, 1, run->answer.text.length - shown, stdout);
+        terminal_show(run->answer.text.data + shown, run->answer.text.length - shown);
         status = standard_output_flush(err);
     }
     arena_deinit(&arena);

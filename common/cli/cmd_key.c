@@ -2,6 +2,7 @@
 
 #include "common/config/config.h"
 #include "common/crypto/digest.h"
+#include "common/domain/api_key.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,43 +11,39 @@
 #define KEY_PREFIX "baton_" /* so that people and scanners of leaked keys know what it is */
 
 struct settings {
-    char id[65], tenant[65], priorities[64];
+    char id[API_KEY_MAX_NAME_BYTES + 1], tenant[API_KEY_MAX_NAME_BYTES + 1], priorities[64];
     uint64_t requests, tokens, running;
 };
 
-/* What a name or a list may be, so that the line is one that the router takes (router/access_keys.h). */
-static enum status check_name(const char *text, struct error *err)
+static enum status check_id(const char *text, struct error *err)
 {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    return text[strspn(text, letters)]
-               ? error_set(err, STATUS_INVALID, "must be letters, digits, '-', '_' and '.'")
-               : STATUS_OK;
+    return api_key_name(text, strlen(text))
+               ? STATUS_OK
+               : error_set(err, STATUS_INVALID, "must be 1 to %d letters, digits, '-', '_' or '.'",
+                           API_KEY_MAX_NAME_BYTES);
+}
+
+static enum status check_tenant(const char *text, struct error *err)
+{
+    return *text ? check_id(text, err) : STATUS_OK;
 }
 
 static enum status check_priorities(const char *text, struct error *err)
 {
-    for (const char *at = text;; at++) {
-        size_t length = strcspn(at, ",");
-        bool known = (length == 4 && !memcmp(at, "high", 4)) ||
-                     (length == 6 && !memcmp(at, "normal", 6)) ||
-                     (length == 7 && !memcmp(at, "offline", 7));
-        if (!known)
-            return error_set(err, STATUS_INVALID,
-                             "must be some of normal, high, offline, with commas");
-        at += length;
-        if (!*at)
-            return STATUS_OK;
-    }
+    bool allowed[PRIORITIES];
+    return api_key_priorities(text, strlen(text), allowed)
+               ? STATUS_OK
+               : error_set(err, STATUS_INVALID,
+                           "must be some of normal, high, offline, with commas, each once");
 }
 
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting table[] = {
     {"id", CONFIG_STRING, AT(id), .required = true, .value = "NAME",
-     .help = "What the router's logs call the key", .check = check_name},
+     .help = "What the router's logs call the key", .check = check_id},
     {"tenant", CONFIG_STRING, AT(tenant), "", .value = "NAME",
      .help = "Whose it is: keys of one tenant share cached prompts; empty: the id",
-     .check = check_name},
+     .check = check_tenant},
     {"requests-per-minute", CONFIG_U64, AT(requests), "0", "0", "1000000000",
      .help = "Requests a minute; 0: no limit"},
     {"tokens-per-minute", CONFIG_U64, AT(tokens), "0", "0", "1000000000", .unit = "tokens",

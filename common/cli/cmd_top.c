@@ -1,12 +1,13 @@
 #include "common/cli/cmd_top.h"
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/base/stop_signals.h"
+#include "common/cli/figures_call.h"
 #include "common/cli/terminal.h"
 #include "common/cli/top_view.h"
 #include "common/config/config.h"
-#include "common/rpc/rpc.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -15,16 +16,14 @@
 #define MAX_OUTPUT_BYTES (1u << 20)
 
 struct settings {
-    char http[128];
+    struct figures_settings router;
     bool once;
     uint64_t interval_us, timeout_us;
 };
 
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting settings_table[] = {
-    {"http", CONFIG_STRING, AT(http), "", .value = "HOST:PORT",
-     .help = "HTTP address of the router; empty: the cluster started here last",
-     .check = rpc_check_target},
+    FIGURES_ROWS(struct settings, router),
     {"interval", CONFIG_DURATION, AT(interval_us), "1s", "100ms", "1h",
      .help = "From one look to the next: what rates are of"},
     {"once", CONFIG_BOOL, AT(once), "false",
@@ -41,7 +40,7 @@ static const struct config_program program = {
 
 struct watch {
     struct settings settings;
-    struct cluster_file file;
+    struct figures_call call;
     struct stop_signals signals;
     struct top_look looks[3]; /* shown now, before it, and the next one */
     struct str out;
@@ -50,7 +49,7 @@ struct watch {
 static enum status look(struct watch *watch, struct top_look *now, struct error *err)
 {
     enum status status =
-        cluster_status_fetch(watch->file.http, watch->settings.timeout_us, &now->status, err);
+        cluster_status_fetch(&watch->call.router, watch->settings.timeout_us, &now->status, err);
     now->at_us = clock_now_us();
     return status;
 }
@@ -123,16 +122,16 @@ int cmd_top(int argc, char **argv)
     }
     config_load_or_exit(&program, argc, argv, &watch->settings, &result);
     watch->settings.once |= !terminal_is_one();
+    log_init("top", LOG_WARN);
     str_init(&watch->out, MAX_OUTPUT_BYTES);
     enum status status = stop_signals_open(&watch->signals, &err);
-    if (status == STATUS_OK && *watch->settings.http)
-        str_copy(watch->file.http, sizeof watch->file.http, watch->settings.http);
-    else if (status == STATUS_OK)
-        status = cluster_file_find("--http", &watch->file, &err);
+    if (status == STATUS_OK)
+        status = figures_call_open(&watch->settings.router, &watch->call, &err);
     if (status == STATUS_OK)
         status = run(watch, &err);
     if (status != STATUS_OK)
         fprintf(stderr, "baton top: %s\n", err.text);
+    figures_call_close(&watch->call);
     stop_signals_close(&watch->signals);
     str_deinit(&watch->out);
     free(watch);

@@ -1,22 +1,23 @@
 #include "common/cli/cmd_trace.h"
 
+#include "common/base/log.h"
+#include "common/base/request_id.h"
 #include "common/base/str.h"
-#include "common/cli/cluster_file.h"
+#include "common/cli/figures_call.h"
 #include "common/cli/terminal.h"
 #include "common/cli/trace_view.h"
 #include "common/config/config.h"
-#include "common/http/http_client.h"
-#include "common/rpc/rpc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_OUTPUT_BYTES (1u << 20)
-#define MAX_TARGET_BYTES 400 /* each byte of an id may take three */
+/* Each byte of an id may take three. */
+#define MAX_TARGET_BYTES (3 * REQUEST_MAX_ID_BYTES + strlen("/trace/?choice=15"))
 
 struct settings {
-    char http[128];
+    struct figures_settings router;
     bool json, last;
     uint32_t choice, columns;
     uint64_t timeout_us;
@@ -24,9 +25,7 @@ struct settings {
 
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting settings_table[] = {
-    {"http", CONFIG_STRING, AT(http), "", .value = "HOST:PORT",
-     .help = "HTTP address of the router; empty: the cluster started here last",
-     .check = rpc_check_target},
+    FIGURES_ROWS(struct settings, router),
     {"last", CONFIG_BOOL, AT(last), "false",
      .help = "The request that came last, not one by its id"},
     {"choice", CONFIG_U64, AT(choice), "0", "0", "15",
@@ -60,39 +59,36 @@ static void make_path(const char *id, uint32_t choice, struct str *path)
         str_addf(path, "?choice=%u", choice);
 }
 
-static enum status fetch(const struct settings *settings, const char *id, struct str *text,
-                         struct error *err)
+static enum status fetch(const struct settings *settings, const struct figures_call *call,
+                         const char *id, struct str *text, struct error *err)
 {
-    struct cluster_file file = {0};
-    if (*settings->http)
-        str_copy(file.http, sizeof file.http, settings->http);
-    else
-        TRY(cluster_file_find("--http", &file, err));
+    const struct http_remote *router = &call->router;
     struct str path;
     str_init(&path, MAX_TARGET_BYTES);
     make_path(id, settings->choice, &path);
     enum status status = path.truncated
-                             ? error_set(err, STATUS_NOT_FOUND, "no request has so long an id")
-                             : http_get(file.http, path.data, settings->timeout_us, text, err);
+                             ? error_set(err, STATUS_LIMIT, "no request has so long an id")
+                             : http_get(router, path.data, settings->timeout_us, text, err);
     if (status == STATUS_NOT_FOUND && id)
         error_set(err, status,
                   "the router at %s knows no request %.140s: it keeps the newest ones "
                   "(trace-requests), since it started",
-                  file.http, id);
+                  router->url, id);
     else if (status == STATUS_NOT_FOUND)
-        error_set(err, status, "the router at %s has had no request yet", file.http);
+        error_set(err, status, "the router at %s has had no request yet", router->url);
     str_deinit(&path);
     return status;
 }
 
-static enum status show(const struct settings *settings, const char *id, struct error *err)
+static enum status show(const struct settings *settings, const struct figures_call *call,
+                        const char *id, struct error *err)
 {
     struct str text, out;
     str_init(&text, MAX_OUTPUT_BYTES);
     str_init(&out, MAX_OUTPUT_BYTES);
     struct trace_view *view = malloc(sizeof *view);
-    enum status status =
-        view ? fetch(settings, id, &text, err) : error_set(err, STATUS_LIMIT, "out of memory");
+    enum status status = view ? fetch(settings, call, id, &text, err)
+                              : error_set(err, STATUS_LIMIT, "out of memory");
     if (status == STATUS_OK && !settings->json)
         status = trace_view_parse(text.data, text.length, view, err);
     if (status == STATUS_OK && !settings->json)
@@ -117,7 +113,13 @@ int cmd_trace(int argc, char **argv)
         fprintf(stderr, "baton trace: give either REQUEST_ID or --last\n");
         return 2;
     }
-    if (show(&settings, id, &err) == STATUS_OK)
+    log_init("trace", LOG_WARN);
+    struct figures_call call;
+    enum status status = figures_call_open(&settings.router, &call, &err);
+    if (status == STATUS_OK)
+        status = show(&settings, &call, id, &err);
+    figures_call_close(&call);
+    if (status == STATUS_OK)
         return 0;
     fprintf(stderr, "baton trace: %s\n", err.text);
     return 1;

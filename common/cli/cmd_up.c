@@ -179,7 +179,7 @@ static void remove_log_dir(const struct up *up)
 static enum status wait_registered(struct up *up, uint64_t deadline_us, struct error *err)
 {
     uint64_t wanted = up_worker_count(&up->settings);
-    const char *http = up->cluster.processes[0].member.metrics;
+    const struct http_remote router = {.url = up->cluster.processes[0].member.metrics};
     for (;;) {
         struct cluster_status seen;
         struct error why = {""};
@@ -188,7 +188,7 @@ static enum status wait_registered(struct up *up, uint64_t deadline_us, struct e
         /* Before the router is asked, which may not know yet: an end that was taken in here would never be made good. */
         if (cluster_running(&up->cluster) < up->cluster.count)
             return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
-        if (cluster_status_fetch(http, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
+        if (cluster_status_fetch(&router, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
             cluster_status_up(&seen) == wanted) {
             memcpy(up->models, seen.models, sizeof up->models);
             return STATUS_OK;

@@ -2,6 +2,7 @@
 
 #include "common/base/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -35,17 +36,54 @@ bool terminal_color(void)
     return terminal_is_one() && !(no_color && *no_color);
 }
 
+/* Of one or two bytes; 0: it is none. (U+0080 .. U+009F are two in UTF-8.) */
+static size_t control_at(const char *text, size_t count)
+{
+    unsigned char c = (unsigned char)*text;
+    if (c < 0x20 || c == 0x7f)
+        return 1;
+    return c == 0xc2 && count > 1 && ((unsigned char)text[1] & 0xe0) == 0x80 ? 2 : 0;
+}
+
 void terminal_word(const char *text, char *target, size_t size)
 {
     size_t used = 0;
     for (; *text && used + 1 < size; text++) {
-        unsigned char c = (unsigned char)*text;
-        bool c1 = c == 0xc2 && ((unsigned char)text[1] & 0xe0) == 0x80; /* U+0080 .. U+009F */
-        target[used++] = c < 0x20 || c == 0x7f || c1 ? '?' : *text;
-        text += c1;
+        size_t control = control_at(text, 2); /* there is a NUL behind it */
+        target[used++] = control ? '?' : *text;
+        text += control == 2;
     }
     while (used && *text && ((unsigned char)*text & 0xc0) == 0x80)
         if (((unsigned char)target[--used] & 0xc0) != 0x80)
             break;
     target[used] = 0;
+}
+
+size_t terminal_plain(const char *text, size_t count, char *shown)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t control = text[i] == '\n' || text[i] == '\t' ? 0 : control_at(text + i, count - i);
+        if (text[i] != '\r')
+            shown[used++] = control ? '?' : text[i];
+        i += control == 2;
+    }
+    return used;
+}
+
+void terminal_show(const char *text, size_t count)
+{
+    bool plain = isatty(STDOUT_FILENO);
+    while (count) {
+        char shown[4096];
+        size_t piece = count < sizeof shown ? count : sizeof shown;
+        piece -=
+            piece < count && (unsigned char)text[piece - 1] == 0xc2; /* not between two bytes */
+        if (plain)
+            fwrite(shown, 1, terminal_plain(text, piece, shown), stdout);
+        else
+            fwrite(text, 1, piece, stdout);
+        text += piece;
+        count -= piece;
+    }
 }

@@ -17,4 +17,10 @@ bool terminal_is_one(void); /* without the question of colours */
 /* Copies outside bytes as what may be shown: no control bytes, so no escapes. Cut at a character; size > 0. */
 void terminal_word(const char *text, char *target, size_t size);
 
+/* What of outside text may be shown as it stands: line feeds and tabs, but no other control characters, of which a terminal might take orders; they become '?',
+ * carriage returns go. `shown` has room for `count` bytes; returns how many there are. */
+size_t terminal_plain(const char *text, size_t count, char *shown);
+/* To standard output, plain where that is a terminal of any kind, else to the byte. Pieces may be cut anywhere but in characters. */
+void terminal_show(const char *text, size_t count);
+
 #endif

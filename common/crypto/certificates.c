@@ -6,6 +6,8 @@
 #include "common/base/reload.h"
 #include "common/base/str.h"
 
+#include <openssl/crypto.h>
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,10 +29,24 @@ struct certificates {
     _Atomic int64_t expires_unix_s;
 };
 
+/* By default OpenSSL takes itself down at the process's end (atexit), and supposes that all threads have ended by then. Those of gRPC core's pool can't be
+ * joined: its shutdown waits until their work is done, not until they are gone, so that their state of OpenSSL may be torn away under them, or lost. The first
+ * call decides: it must come before any other of OpenSSL's. */
+__attribute__((constructor)) static void keep_openssl_to_the_end(void)
+{
+    int kept = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+    ASSERT(kept == 1);
+}
+
 static struct certificate_paths paths_of(const struct certificates *certificates)
 {
     return (struct certificate_paths){certificates->cert_path, certificates->key_path,
                                       certificates->ca_path};
+}
+
+const char *certificates_name(const struct certificates *certificates)
+{
+    return certificates->name;
 }
 
 const struct certificate_set *certificates_take(struct certificates *certificates)

@@ -30,6 +30,8 @@ enum status certificates_open(const struct certificates_config *config,
 /* Nobody may take any more; sets that were taken live until they are given back. NULL is fine. */
 void certificates_close(struct certificates *certificates);
 
+/* Of its settings, as in its config. */
+const char *certificates_name(const struct certificates *certificates);
 /* The current set, to be given back with certificate_set_give. */
 const struct certificate_set *certificates_take(struct certificates *certificates);
 /* Of the current set, without taking it. */

@@ -3,18 +3,14 @@
 #include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/crypto/certificates.h"
+#include "common/http/http_tls_context.h"
 
 #include <inttypes.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define MOD "http"
-/* TLS 1.2: forward secrecy and authenticated encryption alone; those of 1.3 are all good. */
-#define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 struct http_tls {
     struct certificates *certificates;
@@ -26,16 +22,6 @@ struct http_tls {
 static SSL *ssl_of(struct http_tls_session *session)
 {
     return (SSL *)session;
-}
-
-/* Takes OpenSSL's errors of this thread, of which the first tells most. */
-static enum status refuse(struct error *err, const char *what)
-{
-    unsigned long code = ERR_get_error();
-    const char *reason = code ? ERR_reason_error_string(code) : NULL;
-    ERR_clear_error();
-    return error_set(err, STATUS_INVALID, "%s can't be used for TLS of HTTP: %s", what,
-                     reason ? reason : "it is not what it should be");
 }
 
 /* Of what the client offers; who offers none gets HTTP/1.1, too. */
@@ -53,80 +39,27 @@ static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char
 
 static void set_rules(SSL_CTX *context)
 {
-    int set = SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) &&
-              SSL_CTX_set_cipher_list(context, CIPHERS) && SSL_CTX_set_num_tickets(context, 0);
+    int set = SSL_CTX_set_num_tickets(context, 0);
     ASSERT(set);
-    SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
-                                     SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
-                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
 }
 
-/* A passphrase can't be asked for: nobody is there. */
-static int no_passphrase(char *buffer, int size, int writing, void *context)
-{
-    (void)buffer;
-    (void)size;
-    (void)writing;
-    (void)context;
-    return 0;
-}
-
-/* Calls `take` with each certificate of the text, until it fails. */
-static bool each_certificate(const char *text, bool (*take)(SSL_CTX *context, X509 *one),
-                             SSL_CTX *context)
-{
-    BIO *bio = BIO_new_mem_buf(text, -1);
-    ASSERT(bio);
-    bool fine = true;
-    for (X509 *one; fine && (one = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL));) {
-        fine = take(context, one);
-        X509_free(one);
-    }
-    BIO_free(bio);
-    if (fine)
-        ERR_clear_error(); /* there are no more: that is one, too */
-    return fine;
-}
-
-/* The leaf comes first. */
-static bool take_own(SSL_CTX *context, X509 *one)
-{
-    return SSL_CTX_get0_certificate(context) ? SSL_CTX_add1_chain_cert(context, one)
-                                             : SSL_CTX_use_certificate(context, one);
-}
-
 /* Clients are told of it, so that they can choose what to show. */
-static bool take_ca(SSL_CTX *context, X509 *one)
+static bool tell_ca(SSL_CTX *context, X509 *one)
 {
-    return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) &&
-           SSL_CTX_add_client_CA(context, one);
-}
-
-static bool use_key(SSL_CTX *context, const char *text)
-{
-    BIO *bio = BIO_new_mem_buf(text, -1);
-    ASSERT(bio);
-    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
-    bool used = key && SSL_CTX_use_PrivateKey(context, key) && SSL_CTX_check_private_key(context);
-    EVP_PKEY_free(key);
-    BIO_free(bio);
-    return used;
+    return SSL_CTX_add_client_CA(context, one);
 }
 
 static enum status use_set(SSL_CTX *context, const struct certificate_set *set, struct error *err)
 {
-    if (FAILPOINT_FAILS("http.tls_files") || !set->cert ||
-        !each_certificate(set->cert, take_own, context))
-        return refuse(err, "the certificate");
-    if (!use_key(context, set->key))
-        return refuse(err, "the key");
+    if (FAILPOINT_FAILS("http.tls_files") || !set->cert)
+        return http_tls_context_refuse("the certificate", err);
+    TRY(http_tls_context_use(context, set, "the clients' CA", err));
     if (!set->ca)
         return STATUS_OK;
-    if (!each_certificate(set->ca, take_ca, context))
-        return refuse(err, "the clients' CA");
+    if (!http_tls_context_each(set->ca, tell_ca, context))
+        return http_tls_context_refuse("the clients' CA", err);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     return STATUS_OK;
 }
@@ -135,9 +68,7 @@ static enum status use_set(SSL_CTX *context, const struct certificate_set *set, 
 static enum status make_context(struct http_tls *tls, SSL_CTX **out, struct error *err)
 {
     const struct certificate_set *set = certificates_take(tls->certificates);
-    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    ASSERT(context);
-    ERR_clear_error();
+    SSL_CTX *context = http_tls_context_create(TLS_server_method());
     set_rules(context);
     tls->version = set->version;
     enum status status = use_set(context, set, err);

@@ -28,8 +28,8 @@ struct openai_api {
     uint64_t created_s;      /* when this router began to serve */
 };
 
-/* For http_server_config, whose context is the api. */
-const struct http_route *openai_routes(size_t *count);
+/* For http_server_config, whose context is the api. `keyed`: clients need keys, and there are no figures of all of them. */
+const struct http_route *openai_routes(bool keyed, size_t *count);
 bool openai_admit(void *context, struct http_exchange *exchange, struct http_reply *reply);
 void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply);

@@ -123,7 +123,7 @@ static void handle_version(void *context, struct http_exchange *exchange)
     str_deinit(&body);
 }
 
-const struct http_route *openai_routes(size_t *count)
+const struct http_route *openai_routes(bool keyed, size_t *count)
 {
     static const struct http_route routes[] = {
         {"/v1/chat/completions", HTTP_POST, handle_chat},
@@ -135,15 +135,16 @@ const struct http_route *openai_routes(size_t *count)
         {"/health", HTTP_GET, handle_ready},
         {"/ready", HTTP_GET, handle_ready},
         {"/live", HTTP_GET, handle_live},
-        {"/metrics", HTTP_GET, handle_metrics},
         {"/version", HTTP_GET, handle_version},
         {"/v1/embeddings", HTTP_POST, handle_embeddings},
         {"/v1/images/*", HTTP_POST, handle_media},
         {"/v1/audio/*", HTTP_POST, handle_media},
         {"/v1/load_lora_adapter", HTTP_POST, handle_lora},
         {"/v1/unload_lora_adapter", HTTP_POST, handle_lora},
+        /* The last one: of all models and callers, so not for the bearer of any key. */
+        {"/metrics", HTTP_GET, handle_metrics},
     };
-    *count = sizeof routes / sizeof *routes;
+    *count = sizeof routes / sizeof *routes - keyed;
     return routes;
 }
 

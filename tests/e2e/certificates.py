@@ -27,6 +27,16 @@ class Authority:
         os.rename(f"{beside}.key", self.folder / f"{name}.key")
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
 
+    def issue_between(self, name, names, begin, end):
+        """The same for another time: "20200101000000Z"."""
+        cert, key = self.issue(name, names)
+        config, beside = self.folder / f"{name}.conf", self.folder / f"{name}.csr"
+        (self.folder / "index.txt").write_text("")
+        config.write_text(f"[ca]\ndefault_ca=a\n[a]\ndatabase={self.folder}/index.txt\nrand_serial=yes\nnew_certs_dir={self.folder}\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n")
+        openssl("ca", "-batch", "-notext", "-config", config, "-cert", self.cert, "-keyfile", self.key, "-in", beside, "-extfile", self.folder / f"{name}.ext",
+                "-startdate", begin, "-enddate", end, "-out", cert)
+        return cert, key
+
 
 def key_of(cert):
     """The public key of a certificate's file, in PEM."""

@@ -1,20 +1,10 @@
 """A client as a user would write it: Python grpcio, with code made from the published proto and nothing else."""
-import pathlib
-import sys
-import tempfile
 import threading
 
 import grpc
-from grpc_tools import protoc
+from generated import generated
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
-_generated = tempfile.TemporaryDirectory(prefix="baton-proto-")
-if protoc.main(["protoc", f"-I{TOP}/proto", f"--python_out={_generated.name}", f"--grpc_python_out={_generated.name}",
-                f"{TOP}/proto/baton.proto"]):
-    raise RuntimeError("protoc refuses proto/baton.proto")
-sys.path.insert(0, _generated.name)
-import baton_pb2 as pb  # noqa: E402
-import baton_pb2_grpc as pb_grpc  # noqa: E402
+pb, pb_grpc = generated("baton")
 
 SAMPLING = {"temperature", "top_k", "top_p", "min_p", "seed", "max_tokens", "min_tokens", "ignore_eos", "presence_penalty", "frequency_penalty",
             "repetition_penalty", "logit_bias", "n"}

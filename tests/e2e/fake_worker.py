@@ -3,21 +3,13 @@ import concurrent.futures
 import pathlib
 import queue
 import re
-import sys
-import tempfile
 import threading
 
 import grpc
-from grpc_tools import protoc
+from generated import generated
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-_generated = tempfile.TemporaryDirectory(prefix="baton-worker-proto-")
-if protoc.main(["protoc", f"-I{TOP}/proto", f"--python_out={_generated.name}", f"--grpc_python_out={_generated.name}",
-                f"{TOP}/proto/worker.proto"]):
-    raise RuntimeError("protoc refuses proto/worker.proto")
-sys.path.insert(0, _generated.name)
-import worker_pb2 as wp  # noqa: E402
-import worker_pb2_grpc as wp_grpc  # noqa: E402
+wp, wp_grpc = generated("worker")
 
 VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (TOP / "common/membership/worker_message.h").read_text())[1])
 MAX_TOKENS_FINISH = 4

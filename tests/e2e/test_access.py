@@ -227,7 +227,8 @@ def test_keys_are_made_of_256_random_bits():
     assert len(keys) == 5 and all(re.fullmatch(r"baton_[0-9a-f]{64}", key) for key, _ in keys)
     for key, line in keys:
         assert f"sha256={hashlib.sha256(key.encode()).hexdigest()} " in line and key not in line
-    for wrong in (["--id", "a/b"], ["--id", "a", "--tenant", "x y"], ["--id", "a", "--priorities", "urgent"], []):
+    for wrong in (["--id", "a/b"], ["--id", "a", "--tenant", "x y"], ["--id", "a", "--priorities", "urgent"], ["--id", "a", "--priorities", "normal,normal"],
+                  ["--id", "a", "--priorities", "normal,"], ["--id", ""], []):
         done = command("key", "new", *wrong)
         assert done.returncode == 2 and not done.stdout, wrong
 

@@ -39,7 +39,7 @@ def test_what_needs_a_key(doors):
     nobody, wrong = Front(ours.cluster), Front(ours.cluster, "a-secret-of-somebody")
     posts = {"/v1/completions": {"prompt": "To be", **SHORT}, "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
              "/tokenize": {"prompt": "x"}, "/detokenize": {"tokens": [1]}}
-    gets = ["/v1/models", f"/v1/models/{MODEL}", "/metrics"]
+    gets = ["/v1/models", f"/v1/models/{MODEL}"]
     for path in [*posts, *gets]:
         for door in (nobody, wrong):
             reply = door.ask(path, posts.get(path), {"x-request-id": "mine"})
@@ -48,6 +48,7 @@ def test_what_needs_a_key(doors):
         assert ours.ask(path, posts.get(path)).status == 200, path
     for path in ("/health", "/ready", "/live", "/version"):
         assert nobody.ask(path).status == 200, path
+    assert ours.ask("/metrics").error == (404, "not_found", None) == nobody.ask("/metrics").error  # of all callers: where operators look
     for bad in ({"authorization": ours.key}, {"authorization": "Basic " + ours.key}, {"authorization": "Bearer " + ours.key[:-1]}, {"authorization": "Bearer " + "x" * 4000}):
         assert nobody.ask("/v1/models", headers=bad).status == 401, bad
     assert nobody.ask("/v1/models", headers={"authorization": "bearer  " + ours.key}).status == 200

@@ -162,6 +162,13 @@ def test_what_generate_says(shared):
     assert done["text"] is not None
 
 
+def test_ends_with_cores_threads_at_work(shared):
+    """A call that fails while core makes its handshake: the process ends with core's threads, and takes nothing away from under them (in a build with sanitizers: no crash, no leak)."""
+    for _ in range(6):
+        failed = shared.cluster.command("generate", "--prompt-ids", "1,2,3", "--tls-ca", shared.public.cert)
+        assert failed.returncode == 1 and re.fullmatch(r"baton generate: cannot reach a router at .*\n", failed.stderr), failed.stderr[:4000]
+
+
 def test_certificates_change_under_load(tmp_path, start_cluster):
     """Every certificate and key twice, by the same CAs, while clients ask and dial at both doors: no request fails, and new connections see
     the new one."""

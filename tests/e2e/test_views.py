@@ -1,4 +1,5 @@
 """What people see of a cluster: traces, top, chat, the access log, the figures, the status page."""
+import concurrent.futures
 import http.server
 import json
 import os
@@ -10,11 +11,13 @@ import socket
 import subprocess
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 
 import front
-from client import request
+import grpc
+from client import pb, pb_grpc, request
 from harness import BATON, GOLDEN, SHAKESPEARE, TOP, failpoint, wait_until
 from keys import Keyed, new_key
 
@@ -336,6 +339,44 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):
     terminal.read_until(r"\[\d+ \+ 3 tokens \(max_tokens\)", begin)
     terminal.type("\x04")
     assert terminal.process.wait(30) == 0, terminal.text
+
+
+class Speaker(pb_grpc.BatonServicer):
+    """A model that gives orders to terminals."""
+    def Generate(self, asked, context):  # noqa: N802
+        yield pb.GenerateResponse(delta=pb.Delta(text=ORDERS, token_ids=[1], first_index=0))
+        yield pb.GenerateResponse(finished=pb.Finished(reason=pb.FINISH_REASON_EOS))
+        yield pb.GenerateResponse(usage=pb.Usage(prompt_tokens=1, completion_tokens=1))
+
+
+ORDERS = "before\x1b]0;title\x07\x1b[2J\u009b31m after\n"
+
+
+def test_what_a_model_says_gives_a_terminal_no_orders(tmp_path):
+    """Plain in a terminal, also by /show; to the byte where standard output is none."""
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+    pb_grpc.add_BatonServicer_to_server(Speaker(), server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    world = types.SimpleNamespace(environment=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)))
+    terminal = Terminal(world, "chat", "--plain", "--server", address)
+    terminal.read_until(r"> $")
+    terminal.type("x\n")
+    terminal.read_until(r"before\?\]0;title\?\?\[2J\?31m after\s.*> $")
+    begin = len(terminal.text)
+    terminal.type("/show\n")
+    terminal.read_until(r"before\?\]0;title\?\?\[2J\?31m after\s.*> $", begin)
+    terminal.type("\x04")
+    assert terminal.process.wait(30) == 0
+    once = Terminal(world, "generate", "--server", address, "x")
+    once.read_until(r"before\?\]0;title\?\?\[2J\?31m after\s")
+    assert once.process.wait(30) == 0
+    for shown in (terminal.text, once.text):
+        assert not re.search(r"[\x07\x80-\x9f]|\x1b[^\[]|\x1b\[[^m]*[^m\d;]", shown), repr(shown)
+    for command in (["chat", "--plain", "--server", address], ["generate", "--server", address, "x"]):
+        done = subprocess.run([str(BATON), *command], input="x\n", env=world.environment, capture_output=True, text=True, timeout=60)
+        assert ORDERS in done.stdout, (done.stdout, done.stderr)
+    server.stop(None).wait()
 
 
 def test_top_in_a_terminal(start_cluster):

@@ -116,9 +116,30 @@ static inline void write_leaf(const struct leaf_plan *plan, const char *cert_pat
     EVP_PKEY_free(key);
 }
 
+/* Cleaned up at the process's end, too: an assertion that fails leaves its test in the middle. */
+#define MAX_FOLDERS 64
+
 struct folder {
     char path[64], cert[128], key[128], ca[128], more[128];
 };
+
+static struct folder kept_folders[MAX_FOLDERS];
+static size_t kept_folder_count;
+
+static inline void folder_remove(const struct folder *folder)
+{
+    unlink(folder->cert);
+    unlink(folder->key);
+    unlink(folder->ca);
+    unlink(folder->more);
+    rmdir(folder->path);
+}
+
+static void remove_kept_folders(void)
+{
+    for (size_t i = 0; i < kept_folder_count; i++)
+        folder_remove(&kept_folders[i]);
+}
 
 static inline void folder_create(struct folder *folder)
 {
@@ -128,15 +149,10 @@ static inline void folder_create(struct folder *folder)
     snprintf(folder->key, sizeof folder->key, "%s/key.pem", folder->path);
     snprintf(folder->ca, sizeof folder->ca, "%s/ca.pem", folder->path);
     snprintf(folder->more, sizeof folder->more, "%s/more.pem", folder->path);
-}
-
-static inline void folder_remove(const struct folder *folder)
-{
-    unlink(folder->cert);
-    unlink(folder->key);
-    unlink(folder->ca);
-    unlink(folder->more);
-    rmdir(folder->path);
+    if (!kept_folder_count)
+        atexit(remove_kept_folders);
+    assert_true(kept_folder_count < MAX_FOLDERS);
+    kept_folders[kept_folder_count++] = *folder;
 }
 
 /* Certificate, key and the CA's own certificate. */

@@ -58,7 +58,8 @@ static inline enum status world_get(const struct world *world, const char *path,
 {
     struct error err;
     str_clear(body);
-    return http_get(router_metrics_address(world->router), path, WORLD_LIMIT_US, body, &err);
+    return http_get(&(struct http_remote){.url = router_metrics_address(world->router)}, path,
+                    WORLD_LIMIT_US, body, &err);
 }
 
 static inline void client_start(struct world *world, struct client *client, const struct ask *ask)

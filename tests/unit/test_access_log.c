@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -162,6 +164,105 @@ static void test_more_lines_than_may_wait(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* One whose reader reads nothing at all: the end comes all the same, and what is lost is counted. */
+static void test_an_end_that_does_not_wait_for_a_reader(void **state)
+{
+    (void)state;
+    char path[256];
+    struct access_log *log;
+    struct error err;
+    path_of("fifo", path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "nobody reads it"));
+    FILE *reader = fopen(path, "r+");
+    assert_non_null(reader);
+    assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_OK);
+    uint64_t before = counter_value(lost);
+    for (int i = 0; i < ACCESS_LOG_MAX_LINES; i++)
+        say(log, "a-request-of-a-name-that-fills-the-fifo-a-little-sooner-than-others-do");
+    access_log_close(log);
+    assert_true(counter_value(lost) > before);
+    fclose(reader);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+/* A signal that comes while the writing thread waits costs no line. */
+static void test_a_signal_in_the_middle_of_a_line(void **state)
+{
+    (void)state;
+    enum { LINES = 1000 };
+    char path[256], line[4096];
+    struct access_log *log;
+    struct error err;
+    struct sigaction action = {.sa_handler = on_signal}; /* calls are not taken up again */
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGUSR1);
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    path_of("fifo", path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    FILE *reader = fopen(path, "r+");
+    assert_non_null(reader);
+    assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_OK);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &signals, NULL),
+                     0); /* its thread alone gets them */
+    uint64_t before = counter_value(lost);
+    for (int i = 0; i < LINES; i++) {
+        say(log, "r1");
+        assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    }
+    for (int i = 0; i < LINES; i++) {
+        assert_int_equal(kill(getpid(), SIGUSR1), 0);
+        assert_non_null(fgets(line, sizeof line, reader));
+        assert_memory_equal(line, "ts=", 3);
+    }
+    access_log_close(log);
+    assert_int_equal(counter_value(lost), before);
+    assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &signals, NULL), 0);
+    fclose(reader);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* A disk that is full in the middle of a line: it is lost, and the next one is a line of its own. */
+static void test_a_line_that_is_cut(void **state)
+{
+    (void)state;
+    char path[256], line[4096];
+    struct access_log *log;
+    struct error err;
+    struct rlimit whole, cut;
+    path_of("a.log", path);
+    uint64_t before = counter_value(lost);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &whole), 0);
+    cut = (struct rlimit){30, whole.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &cut), 0);
+    assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_OK);
+    say(log, "r1");
+    for (struct pollfd none = {.fd = -1}; counter_value(lost) == before;)
+        poll(&none, 1, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &whole), 0);
+    say(log, "r2");
+    access_log_close(log);
+    assert_int_equal(counter_value(lost), before + 1);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_int_equal(strlen(line), 31);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_memory_equal(line, "ts=", 3);
+    assert_non_null(strstr(line, " req=r2 "));
+    assert_null(fgets(line, sizeof line, file));
+    fclose(file);
+    assert_int_equal(unlink(path), 0);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -186,6 +287,9 @@ int main(void)
         cmocka_unit_test(test_a_file_that_can_not_be_opened_again),
         cmocka_unit_test(test_a_path_that_can_not_be_written),
         cmocka_unit_test(test_more_lines_than_may_wait),
+        cmocka_unit_test(test_an_end_that_does_not_wait_for_a_reader),
+        cmocka_unit_test(test_a_signal_in_the_middle_of_a_line),
+        cmocka_unit_test(test_a_line_that_is_cut),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

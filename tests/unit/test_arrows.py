@@ -56,7 +56,7 @@ MAY_INCLUDE = {
 
 # Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.
 PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain",
-        *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route")),
+        *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route", "url", "response")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
             "router/request_life", "router/request_trace", "router/access_line", "router/cache_feed", "router/quota", "common/cli/chat", "common/transport/kv_frame", "decode_worker/lane_speed",
             "common/text/unicode"))]
@@ -78,7 +78,7 @@ LIBRARIES = {
     r"(json-c/.*|json\.h|json_\w+\.h)": r"common/json/json\.c",
     r"cyaml/": r"common/config/config_file\.c",
     r"event2/": r"common/http/http_\w+\.[ch]",
-    r"openssl/": r"common/(crypto/\w+|http/http_tls)\.c",
+    r"openssl/": r"common/(crypto/\w+|http/http_(client_)?tls(_context)?)\.c",
     r"isa-l": r"common/transport/kv_checksum\.c",
     r"xxh(ash|_x86dispatch)\.h": r"common/domain/(prefix|content)_hash\.c",
     r"cuda|nccl": r"kernels/cuda/",

@@ -83,16 +83,26 @@ static void test_get(void **state)
     struct str body;
     struct error err;
     str_init(&body, 4096);
-    assert_int_equal(http_get(address, "/metrics?name=x", SECOND_US, &body, &err), STATUS_OK);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/metrics?name=x", SECOND_US, &body, &err),
+        STATUS_OK);
     assert_string_equal(body.data, "up 1\n");
     str_clear(&body);
-    assert_int_equal(http_get(address, "/%6detrics", SECOND_US, &body, &err), STATUS_OK);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/%6detrics", SECOND_US, &body, &err),
+        STATUS_OK);
     str_clear(&body);
-    assert_int_equal(http_get(address, "/none", SECOND_US, &body, &err), STATUS_NOT_FOUND);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/none", SECOND_US, &body, &err),
+        STATUS_NOT_FOUND);
     assert_non_null(strstr(err.text, "404"));
-    assert_int_equal(http_get(address, "/wait", SECOND_US, &body, &err), STATUS_INVALID);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/wait", SECOND_US, &body, &err),
+        STATUS_INVALID);
     assert_non_null(strstr(err.text, "503"));
-    assert_int_equal(http_get(address, "/big", SECOND_US, &body, &err), STATUS_INVALID);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/big", SECOND_US, &body, &err),
+        STATUS_INVALID);
     assert_non_null(strstr(err.text, "500"));
     assert_int_equal(atomic_load(&calls), 4);
     str_deinit(&body);
@@ -149,8 +159,12 @@ static void test_addresses_that_are_wrong(void **state)
     assert_non_null(strstr(err.text, "in use"));
     struct str body;
     str_init(&body, 64);
-    assert_int_equal(http_get("127.0.0.1:1", "/", SECOND_US, &body, &err), STATUS_UNAVAILABLE);
-    assert_int_equal(http_get("nonsense", "/", SECOND_US, &body, &err), STATUS_INVALID);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = "127.0.0.1:1"}, "/", SECOND_US, &body, &err),
+        STATUS_UNAVAILABLE);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = "nonsense"}, "/", SECOND_US, &body, &err),
+        STATUS_INVALID);
     str_deinit(&body);
 }
 
@@ -177,10 +191,11 @@ static void test_client_gives_up_in_time_and_at_its_limit(void **state)
     struct str body;
     struct error err;
     str_init(&body, 4);
-    assert_int_equal(http_get(address, "/", 20000, &body, &err), STATUS_TIMEOUT);
-    assert_int_equal(
-        http_get(http_server_address(fixture->server), "/metrics", SECOND_US, &body, &err),
-        STATUS_LIMIT);
+    assert_int_equal(http_get(&(struct http_remote){.url = address}, "/", 20000, &body, &err),
+                     STATUS_TIMEOUT);
+    assert_int_equal(http_get(&(struct http_remote){.url = http_server_address(fixture->server)},
+                              "/metrics", SECOND_US, &body, &err),
+                     STATUS_LIMIT);
     str_deinit(&body);
     close(fd);
 }
@@ -208,8 +223,10 @@ static void test_a_head_of_any_length_is_given_up(void **state)
     struct str body;
     struct error err;
     str_init(&body, 4);
-    assert_int_equal(http_get(address, "/", SECOND_US * 20, &body, &err), STATUS_LIMIT);
-    assert_non_null(strstr(err.text, "larger than 16388 bytes"));
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/", SECOND_US * 20, &body, &err),
+        STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "a head that is too large"));
     assert_int_equal(pthread_join(thread, NULL), 0);
     str_deinit(&body);
     close(fd);
@@ -264,14 +281,18 @@ static void test_connections_are_limited(void **state)
     struct str body;
     struct error err;
     str_init(&body, 4096);
-    assert_int_equal(http_get(address, "/metrics", 200000, &body, &err), STATUS_TIMEOUT);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/metrics", 200000, &body, &err),
+        STATUS_TIMEOUT);
     char answer[4096];
     assert_int_equal(send(fds[0], request, strlen(request), MSG_NOSIGNAL), strlen(request));
     assert_true(recv(fds[0], answer, sizeof answer, 0) > 0);
     for (int i = 0; i < HTTP_MAX_CONNECTIONS + SURPLUS; i++)
         close(fds[i]);
     str_clear(&body);
-    assert_int_equal(http_get(address, "/metrics", SECOND_US * 5, &body, &err), STATUS_OK);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/metrics", SECOND_US * 5, &body, &err),
+        STATUS_OK);
     str_deinit(&body);
 }
 

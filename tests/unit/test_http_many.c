@@ -59,7 +59,8 @@ static void ask(const char *address)
     struct str body;
     struct error err;
     str_init(&body, 64);
-    assert_int_equal(http_get(address, "/now", SECOND_US, &body, &err), STATUS_OK);
+    assert_int_equal(
+        http_get(&(struct http_remote){.url = address}, "/now", SECOND_US, &body, &err), STATUS_OK);
     str_deinit(&body);
 }
 

@@ -199,7 +199,8 @@ static void test_more_requests_than_wait(void **state)
     struct otlp *otlp;
     struct error err;
     struct request_trace trace = answered("");
-    assert_int_equal(otlp_start(address, dropped, &otlp, &err), STATUS_OK);
+    assert_int_equal(otlp_start(&(struct http_remote){.url = address}, dropped, &otlp, &err),
+                     STATUS_OK);
     for (int i = 0; i < OTLP_MAX_WAITING + OTLP_MAX_BATCH + 10; i++)
         otlp_ended(otlp, &trace);
     assert_true(counter_value(dropped) >= 10); /* one post is in hand, the queue is full */
@@ -246,7 +247,8 @@ static enum status posted_to(const char *text, size_t more, struct error *err)
     str_init(&body, 100);
     str_add(&body, "{\"spans\"}");
     assert_int_equal(pthread_create(&thread, NULL, answer_once, &answering), 0);
-    enum status status = http_post(address, "/v1/traces", "application/json", &body, 20000000, err);
+    enum status status = http_post(&(struct http_remote){.url = address}, "/v1/traces",
+                                   "application/json", &body, 20000000, err);
     pthread_join(thread, NULL);
     close(answering.fd);
     str_deinit(&body);
@@ -269,7 +271,7 @@ static void test_an_answer_to_a_post_that_is_too_large(void **state)
 {
     (void)state;
     struct error err;
-    assert_int_equal(posted_to("HTTP/1.1 200 OK\r\n\r\n", 65536, &err), STATUS_LIMIT);
+    assert_int_equal(posted_to("HTTP/1.1 200 OK\r\n\r\n", 65537, &err), STATUS_LIMIT);
 }
 
 int main(void)

@@ -311,6 +311,32 @@ static void test_words_for_a_terminal(void **state)
     }
 }
 
+static void test_text_for_a_terminal(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {{"plain\n\ttext\n", "plain\n\ttext\n"},
+                 {"a\033[2J\033]0;title\007b", "a?[2J?]0;title?b"},
+                 {"\033]52;c;cm0=\033\\", "?]52;c;cm0=?\\"},
+                 {"over\rwritten\r\n", "overwritten\n"},
+                 {"a\b\b\x7f\x0e", "a????"},
+                 {"\xc2\x9b"
+                  "31m \xc2\xa0\xc3\x9b \xe2\x82\xac \xf0\x9f\x99\x82",
+                  "?31m \xc2\xa0\xc3\x9b \xe2\x82\xac \xf0\x9f\x99\x82"},
+                 {"\xc2", "\xc2"},
+                 {"", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char shown[64] = "";
+        size_t count = terminal_plain(cases[i].text, strlen(cases[i].text), shown);
+        shown[count] = 0;
+        assert_string_equal(shown, cases[i].shown);
+    }
+    char shown[3];
+    assert_int_equal(terminal_plain("a\0b", 3, shown), 3);
+    assert_memory_equal(shown, "a?b", 3);
+}
+
 static void test_lines_as_they_come(void **state)
 {
     (void)state;
@@ -377,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_top_after_a_restart),
         cmocka_unit_test(test_status_with_figures),
         cmocka_unit_test(test_words_for_a_terminal),
+        cmocka_unit_test(test_text_for_a_terminal),
         cmocka_unit_test(test_lines_as_they_come),
         cmocka_unit_test(test_a_line_of_the_user_that_is_too_long),
     };

@@ -1,0 +1,64 @@
+/* api_key: what the file of keys may hold; `baton key new` and the router ask here, so that no line that one writes is refused by the other. */
+#include "common/domain/api_key.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_priorities(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool good, allowed[PRIORITIES];
+    } cases[] = {
+        {"normal", true, {[PRIORITY_NORMAL] = true}},
+        {"offline,high,normal", true, {true, true, true}},
+        {"high,offline", true, {[PRIORITY_HIGH] = true, [PRIORITY_OFFLINE] = true}},
+        {"", false, {0}},
+        {",", false, {0}},
+        {"normal,", false, {0}},
+        {",normal", false, {0}},
+        {"normal,,high", false, {0}},
+        {"normal,normal", false, {0}},
+        {"high,normal,high", false, {0}},
+        {"normal, high", false, {0}},
+        {"Normal", false, {0}},
+        {"norma", false, {0}},
+        {"normals", false, {0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool allowed[PRIORITIES] = {false};
+        if (api_key_priorities(cases[i].text, strlen(cases[i].text), allowed) != cases[i].good)
+            fail_msg("\"%s\"", cases[i].text);
+        assert_memory_equal(allowed, cases[i].allowed, sizeof allowed);
+    }
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    char longest[API_KEY_MAX_NAME_BYTES + 1];
+    memset(longest, 'x', sizeof longest);
+    assert_true(api_key_name(longest, API_KEY_MAX_NAME_BYTES));
+    assert_false(api_key_name(longest, API_KEY_MAX_NAME_BYTES + 1));
+    assert_true(api_key_name("a-Z_0.9", 7));
+    assert_false(api_key_name("", 0));
+    static const char *const bad[] = {"a b", "a=b", "\xc3\xa4", "a/b", "a,b"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(api_key_name(bad[i], strlen(bad[i])));
+    assert_false(api_key_name("a\0b", 3));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_priorities),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

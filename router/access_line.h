@@ -1,6 +1,6 @@
 /* A request's line of the access log, in logfmt. PURE. Numbers and names only: never the prompt's text, nor the answer's.
  *
- *     ts=2026-01-02T03:04:05.678Z req=7f3a model=llama tenant= key= peer=ipv4:127.0.0.1:4242 status=ok finish=eos prompt_tokens=12
+ *     ts=2026-01-02T03:04:05.678Z req=7f3a model=llama tenant= key= peer=127.0.0.1:4242 status=ok finish=eos prompt_tokens=12
  *     tokens=100 queue_ms=0.12 prefill_ms=45.10 cached_tokens=0 handoff_ms=3.20 ttft_ms=45.30 tpot_ms=4.70 token_1_to_2_ms=5.10
  *     longest_gap_ms=12.30 total_ms=512.00 attempts=1 prefills=1 prefill=prefill-0 decode=decode-0 lane=shm kv_bytes=123456
  *

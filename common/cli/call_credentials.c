@@ -24,6 +24,9 @@ static enum status read_api_key(const char *path, char key[GENERATE_MAX_KEY_BYTE
         return error_set(err, STATUS_LIMIT, "--api-key-file %s holds over %d bytes: is it a key?",
                          path, GENERATE_MAX_KEY_BYTES);
     key[length] = 0;
+    if (key[strcspn(key, "\r\n")])
+        return error_set(err, STATUS_INVALID,
+                         "--api-key-file %s holds several lines, but a key is one", path);
     return *key ? STATUS_OK
                 : error_set(err, STATUS_INVALID, "--api-key-file %s holds no key", path);
 }

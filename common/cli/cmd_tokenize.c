@@ -10,13 +10,15 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define INPUT_LIMIT_BYTES (64u << 20)  /* a line, or the whole text without --jsonl */
 #define TEXT_LIMIT_BYTES  (256u << 20) /* detokenized */
 #define IDS_LIMIT_COUNT   (32u << 20)
+#define MAX_PATH_BYTES    4096
 
 struct settings {
-    char tokenizer[4096];
+    char tokenizer[MAX_PATH_BYTES];
     bool jsonl;
     bool special;
     bool pieces;
@@ -25,7 +27,7 @@ struct settings {
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting tokenize_settings[] = {
     {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true, .value = "FILE",
-     .help = "tokenizer.json of the model"},
+     .help = "tokenizer.json of the model, or its folder"},
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a JSON string in, a JSON array of ids out"},
     {"special", CONFIG_BOOL, AT(special), "true",
@@ -33,7 +35,7 @@ static const struct config_setting tokenize_settings[] = {
 };
 static const struct config_setting detokenize_settings[] = {
     {"tokenizer", CONFIG_STRING, AT(tokenizer), .required = true, .value = "FILE",
-     .help = "tokenizer.json of the model"},
+     .help = "tokenizer.json of the model, or its folder"},
     {"jsonl", CONFIG_BOOL, AT(jsonl), "false",
      .help = "Lines of standard input: a JSON array of ids in, a JSON string out"},
     {"special", CONFIG_BOOL, AT(special), "true",
@@ -261,11 +263,21 @@ static enum status run_plain(const struct command *command, const struct tokeniz
     return print_line(out, err);
 }
 
+/* Of a file, or of a model's folder. */
+static enum status open_tokenizer(const char *path, struct tokenizer **tokenizer, struct error *err)
+{
+    char file[MAX_PATH_BYTES + sizeof "/tokenizer.json"];
+    struct stat found;
+    bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+    snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "");
+    return tokenizer_open(file, tokenizer, err);
+}
+
 static enum status run(const struct command *command, const struct settings *settings,
                        const char *argument, struct error *err)
 {
     struct tokenizer *tokenizer;
-    TRY(tokenizer_open(settings->tokenizer, &tokenizer, err));
+    TRY(open_tokenizer(settings->tokenizer, &tokenizer, err));
     struct str input, out;
     str_init(&input, INPUT_LIMIT_BYTES);
     str_init(&out, TEXT_LIMIT_BYTES);

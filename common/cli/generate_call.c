@@ -170,6 +170,20 @@ static bool never_reached(const char *message)
     return strstr(message, "failed to connect") || strstr(message, "DNS resolution failed");
 }
 
+/* What to look at. The first two are what becomes of a client that speaks TLS to who doesn't, and the other way round. */
+static const char *hint(const char *message)
+{
+    if (strstr(message, "wrong version number"))
+        return "does it speak TLS at all? --tls-ca says that it does";
+    if (strstr(message, "Socket closed"))
+        return "somebody listens there: if it speaks TLS, give --tls-ca";
+    if (strstr(message, "parsing HTTP/2"))
+        return "something else than gRPC answers there: `baton up` prints the address of gRPC "
+               "beside "
+               "those of HTTP";
+    return "`baton status` shows the cluster that runs here";
+}
+
 void generate_event_explain(const struct generate_event *event, const char *server,
                             uint64_t timeout_us, bool answered, struct error *why)
 {
@@ -180,10 +194,8 @@ void generate_event_explain(const struct generate_event *event, const char *serv
         error_set(why, STATUS_UNAVAILABLE, "the connection to the router at %s broke%s: %s", server,
                   answered ? " in the middle of the answer" : "", innermost(event->message));
     else if (!own && event->code == RPC_UNAVAILABLE)
-        error_set(
-            why, STATUS_UNAVAILABLE,
-            "cannot reach a router at %s: %s (`baton status` shows the cluster that runs here)",
-            server, innermost(event->message));
+        error_set(why, STATUS_UNAVAILABLE, "cannot reach a router at %s: %s (%s)", server,
+                  innermost(event->message), hint(event->message));
     else if (!own && event->code == RPC_DEADLINE_EXCEEDED)
         error_set(
             why, STATUS_TIMEOUT,

@@ -41,8 +41,12 @@ static void refuse_route(struct http_connection *connection, unsigned allowed)
     struct http_refusal why;
     char allow[HTTP_ALLOW_BYTES];
     if (!allowed) {
-        (void)http_refuse(&why, 404, HTTP_CODE_NOT_FOUND, "there is no '%.128s' here",
-                          connection->exchange->head.path);
+        const struct http_server_config *config = &connection->loop->service->config;
+        const char *path = connection->exchange->head.path;
+        const char *meant = http_route_meant(config->routes, config->route_count, path);
+        (void)http_refuse(&why, 404, HTTP_CODE_NOT_FOUND, "there is no '%.128s' here%s%.64s%s",
+                          path, meant ? ": did you mean '" : "", meant ? meant : "",
+                          meant ? "'?" : "");
         http_answer_keep_refusal(connection, &why, NULL);
         return;
     }

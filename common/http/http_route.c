@@ -31,6 +31,23 @@ const struct http_route *http_route_find(const struct http_route *routes, size_t
     return NULL;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && !strcmp(text + length - end_length, end);
+}
+
+const char *http_route_meant(const struct http_route *routes, size_t count, const char *path)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *known = routes[i].path;
+        if (path[0] == '/' && path[1] && known[1] && !ends_with(known, "/*") &&
+            (ends_with(known, path) || ends_with(path, known)))
+            return known;
+    }
+    return NULL;
+}
+
 void http_route_allow(unsigned methods, char text[HTTP_ALLOW_BYTES])
 {
     static const struct {

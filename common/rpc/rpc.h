@@ -232,7 +232,7 @@ void rpc_call_drop_queued(struct rpc_call *call);
 /* Server, before finish: adds a header that goes with the status. Fails as rpc_call_add_metadata does. */
 enum status rpc_call_add_trailer(struct rpc_call *call, const char *key,
                                  const char *value) WARN_UNUSED;
-/* Remaining time until the call's deadline (UINT64_MAX: none), the peer's address ("ipv4:127.0.0.1:4321"; "" on a
+/* Remaining time until the call's deadline (UINT64_MAX: none), the peer's address ("127.0.0.1:4321"; "" on a
  * client), and one metadata value ("" if absent; lower-case key; valid as long as the call). Metadata on a server: request
  * headers; on a client: response headers, from the first message or `closed` on. */
 uint64_t rpc_call_deadline_left_us(const struct rpc_call *call);

@@ -163,14 +163,16 @@ void openai_request_param(enum openai_kind kind, enum reason reason, const char 
                           char param[OPENAI_PARAM_BYTES])
 {
     size_t length = strspn(sentence, "abcdefghijklmnopqrstuvwxyz_");
+    const char *prompt = kind == OPENAI_CHAT ? "messages" : "prompt";
     param[0] = 0;
     switch (reason) {
     case REASON_MISSING_INPUT:
     case REASON_EMPTY_PROMPT:
     case REASON_TEXT_TOO_LONG:
+    case REASON_CONTEXT_LENGTH_EXCEEDED: str_copy(param, OPENAI_PARAM_BYTES, prompt); break;
     case REASON_INVALID_TOKEN_ID:
-    case REASON_CONTEXT_LENGTH_EXCEEDED:
-        str_copy(param, OPENAI_PARAM_BYTES, kind == OPENAI_CHAT ? "messages" : "prompt");
+        str_copy(param, OPENAI_PARAM_BYTES,
+                 strncmp(sentence, "logit_bias ", 11) ? prompt : "logit_bias");
         break;
     case REASON_MISSING_MODEL:
     case REASON_MODEL_NOT_FOUND: str_copy(param, OPENAI_PARAM_BYTES, "model"); break;

@@ -79,6 +79,9 @@ def test_generate_with_a_key(doors, tmp_path):
     key.write_text("x" * 513)
     failed = cluster.command("generate", "--api-key-file", key, "To be")
     assert failed.returncode == 1 and "holds over 512 bytes" in failed.stderr
+    key.write_text("key  one\nline id=one\n")  # what `baton key new` prints
+    failed = cluster.command("generate", "--api-key-file", key, "To be")
+    assert failed.returncode == 2 and "holds several lines, but a key is one" in failed.stderr
 
 
 def test_a_file_that_changes(doors):

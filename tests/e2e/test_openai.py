@@ -130,6 +130,8 @@ def around(door):
     for path in ("/health", "/ready", "/live", "/metrics", "/version", "/v1/models", f"/v1/models/{MODEL}"):
         assert door.ask(path).status == 200, path
     assert b"baton_router_requests_total" in door.ask("/metrics").body and door.ask("/version").json["version"]
+    for meant in ("/chat/completions", "/v1/v1/chat/completions"):
+        assert "did you mean '/v1/chat/completions'?" in door.ask(meant, {}).json["error"]["message"]
     assert door.ask("/v1/nothing").error[:2] == (404, "not_found") and door.ask("/v1/completions").error[:2] == (405, "method_not_allowed")
 
 

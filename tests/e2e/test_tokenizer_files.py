@@ -29,6 +29,7 @@ def refused(*command):
 
 def test_tokenize_names_it(model):
     assert f"{model}/tokenizer.json: {SENTENCE}" in refused(BUILD / "bin/baton", "tokenize", "--tokenizer", model / "tokenizer.json", "x")
+    assert f"{model}/tokenizer.json: {SENTENCE}" in refused(BUILD / "bin/baton", "detokenize", "--tokenizer", model, "1")
 
 
 def test_the_router_names_it(model):

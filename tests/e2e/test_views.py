@@ -45,6 +45,7 @@ def test_a_request_in_all_views(start_cluster, connect, tmp_path):
     connect(cluster).generate(PROMPT, request_id="r/1?", max_tokens=6, ignore_eos=True)
     trace = ended_trace(cluster, "r%2F1%3F")
     assert (trace["id"], trace["status"], trace["finish"], trace["prompt_tokens"], trace["tokens"]) == ("r/1?", "ok", "max_tokens", 100, 6)
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", trace["peer"]), "as over HTTP"
     attempt, = trace["attempts"]
     assert (attempt["prefill_worker"], attempt["decode_worker"], attempt["why"]) == ("prefill-0", "decode-0", "ok")
     prefill, handoff = attempt["prefill"], attempt["handoff"]

@@ -412,6 +412,21 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
          false,
          "cannot reach a router at h:1: Connection refused (`baton status` shows the cluster that "
          "runs here)"},
+        {"failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:5: Socket "
+         "closed",
+         false,
+         "cannot reach a router at h:1: Socket closed (somebody listens there: if it speaks TLS, "
+         "give --tls-ca)"},
+        {"failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: "
+         "error:0A00010B:SSL routines::wrong version number",
+         false,
+         "cannot reach a router at h:1: error:0A00010B:SSL routines::wrong version number (does "
+         "it speak TLS at all? --tls-ca says that it does)"},
+        {"failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:5: Failed "
+         "parsing HTTP/2",
+         false,
+         "cannot reach a router at h:1: Failed parsing HTTP/2 (something else than gRPC answers "
+         "there: `baton up` prints the address of gRPC beside those of HTTP)"},
         {"recvmsg:Connection reset by peer", true,
          "the connection to the router at h:1 broke in the middle of the answer: "
          "recvmsg:Connection "

@@ -351,6 +351,37 @@ static void test_routes(void **state)
     }
 }
 
+static void test_the_path_that_was_meant(void **state)
+{
+    (void)state;
+    static const struct http_route routes[] = {{"/", HTTP_GET, nothing},
+                                               {"/v1/models", HTTP_GET, nothing},
+                                               {"/v1/models/*", HTTP_GET, nothing},
+                                               {"/v1/chat/completions", HTTP_POST, nothing}};
+    static const struct {
+        const char *path, *meant;
+    } cases[] = {
+        {"/chat/completions", "/v1/chat/completions"},
+        {"/v1/v1/chat/completions", "/v1/chat/completions"},
+        {"/v1/chat/completions/v1/models", "/v1/models"},
+        {"/models", "/v1/models"},
+        {"models", NULL},
+        {"/v1/model", NULL},
+        {"/s", NULL},
+        {"/", NULL},
+        {"/*", NULL},
+        {"*", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *meant = http_route_meant(routes, sizeof routes / sizeof *routes, cases[i].path);
+        assert_true(!meant == !cases[i].meant);
+        if (meant)
+            assert_string_equal(meant, cases[i].meant);
+    }
+    assert_null(http_route_meant(routes, 0, "/models"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_what_a_head_says),
         cmocka_unit_test(test_sound_heads),
         cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_the_path_that_was_meant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

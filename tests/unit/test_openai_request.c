@@ -446,6 +446,8 @@ static void test_parameters_of_the_validators_refusals(void **state)
         {0, REASON_INVALID_SAMPLING, "At most 64", ""},
         {0, REASON_CONTEXT_LENGTH_EXCEEDED, "", "prompt"},
         {1, REASON_CONTEXT_LENGTH_EXCEEDED, "", "messages"},
+        {0, REASON_INVALID_TOKEN_ID, "token_ids[0] is 9, but ...", "prompt"},
+        {1, REASON_INVALID_TOKEN_ID, "logit_bias names token 9, but ...", "logit_bias"},
         {0, REASON_MODEL_NOT_FOUND, "", "model"},
         {0, REASON_INVALID_STOP, "", "stop"},
         {0, REASON_OVERLOADED, "", ""},

@@ -360,11 +360,35 @@ static void test_addresses(void **state)
         assert_int_equal(address_parse(bad[i], &address, &err), STATUS_INVALID);
 }
 
+static void test_how_core_writes_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *core, *text;
+    } cases[] = {
+        {"ipv4:127.0.0.1:4321", "127.0.0.1:4321"},
+        {"ipv6:%5B::1%5D:4321", "[::1]:4321"},
+        {"ipv6:[::1]:4321", "[::1]:4321"},
+        {"unix:/run/a%20b", "unix:/run/a%20b"},
+        {"ipv6:%5B%5", "[%5"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32];
+        address_from_core(cases[i].core, text, sizeof text);
+        assert_string_equal(text, cases[i].text);
+    }
+    char small[8];
+    address_from_core("ipv4:127.0.0.1:4321", small, sizeof small);
+    assert_string_equal(small, "127.0.0");
+}
+
 #define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_how_core_writes_them),
         WITH_FIXTURE(test_health_check),
         WITH_FIXTURE(test_health_watch_follows_the_state),
         WITH_FIXTURE(test_malformed_requests),

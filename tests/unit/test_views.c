@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static const char trace[] =
-    "{\"id\": \"r1\", \"model\": \"llama\", \"tenant\": \"\", \"peer\": \"ipv4:127.0.0.1:1\", "
+    "{\"id\": \"r1\", \"model\": \"llama\", \"tenant\": \"\", \"peer\": \"127.0.0.1:1\", "
     "\"status\": \"ok\", \"finish\": \"eos\", \"arrived_unix_ms\": 1709210096789.0, "
     "\"age_ms\": 500.0, \"prompt_tokens\": 12, \"max_tokens\": 9, \"tokens\": 3, \"prefills\": 2, "
     "\"dispatched_ms\": 10.0, \"first_token_ms\": 60.0, \"second_token_ms\": 75.0, "

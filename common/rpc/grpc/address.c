@@ -54,3 +54,17 @@ bool address_is_loopback(const struct address *address)
     return !strncmp(address->host, "127.", 4) || !strcmp(address->host, "localhost") ||
            !strcmp(address->host, "::1");
 }
+
+void address_from_core(const char *core, char *text, size_t size)
+{
+    size_t length = 0;
+    if (!strncmp(core, "ipv4:", 5) || !strncmp(core, "ipv6:", 5))
+        core += 5;
+    for (; *core && length + 1 < size; core++) {
+        bool open = !strncmp(core, "%5B", 3), close = !strncmp(core, "%5D", 3);
+        text[length++] = open ? '[' : close ? ']' : *core;
+        if (open || close)
+            core += 2;
+    }
+    text[length] = 0;
+}

@@ -302,10 +302,10 @@ void listener_peer(int fd, char *text, size_t size)
     if (peer.ss_family == AF_INET) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)&peer;
         if (inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host))
-            snprintf(text, size, "ipv4:%s:%u", host, ntohs(v4->sin_port));
+            snprintf(text, size, "%s:%u", host, ntohs(v4->sin_port));
     } else if (peer.ss_family == AF_INET6) {
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&peer;
         if (inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host))
-            snprintf(text, size, "ipv6:[%s]:%u", host, ntohs(v6->sin6_port));
+            snprintf(text, size, "[%s]:%u", host, ntohs(v6->sin6_port));
     }
 }

@@ -32,7 +32,7 @@ enum status listener_start(struct listener *listener, struct error *err) WARN_UN
 /* Closes the door; connections that were handed on live. NULL is fine. */
 void listener_close(struct listener *listener);
 
-/* "ipv4:127.0.0.1:4321" of a connection's other end; "" where it can't be told. */
+/* "127.0.0.1:4321" or "[::1]:4321" of a connection's other end; "" where it can't be told. */
 void listener_peer(int fd, char *text, size_t size);
 
 #endif

@@ -110,7 +110,7 @@ static void copy_path(grpc_slice slice, char path[MAX_PATH_BYTES])
     path[length] = 0;
 }
 
-/* Core names a connection that it was handed by its descriptor. */
+/* Core names a connection that it was handed by its descriptor, unless it speaks TLS. */
 static void name_peer(grpc_call *core, struct rpc_call *call)
 {
     char *peer = grpc_call_get_peer(core);
@@ -118,7 +118,7 @@ static void name_peer(grpc_call *core, struct rpc_call *call)
     if (!strncmp(peer, "fd:", 3) && str_to_u64(peer + 3, 0, INT_MAX, &fd))
         listener_peer((int)fd, call->peer, sizeof call->peer);
     else
-        str_copy(call->peer, sizeof call->peer, peer);
+        address_from_core(peer, call->peer, sizeof call->peer);
     gpr_free(peer);
 }
 

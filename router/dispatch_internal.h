@@ -1,5 +1,5 @@
 /* Shared by the files of the dispatch thread only: dispatch.c (thread, inbox, time), dispatch_request.c (the life of requests),
- * dispatch_place.c (who gets a worker), dispatch_command.c (what workers are told), dispatch_worker.c (what they say). */
+ * dispatch_place.c (who gets a worker), dispatch_constraint.c (who waits for his constraint), dispatch_command.c (what workers are told), dispatch_worker.c (what they say). */
 #ifndef BATON_ROUTER_DISPATCH_INTERNAL_H
 #define BATON_ROUTER_DISPATCH_INTERNAL_H
 
@@ -78,6 +78,10 @@ void request_flush(struct dispatch *dispatch);
 void request_put_away(struct dispatch *dispatch);
 void request_tick(struct dispatch *dispatch);
 void request_fail_all(struct dispatch *dispatch, enum reason reason);
+
+/* dispatch_constraint.c: of a request that has begun; it may have ended. */
+void request_ask_constraint(struct dispatch *dispatch, struct request *request);
+void request_constraint_checked(struct dispatch *dispatch, struct constraint_checked *checked);
 
 /* dispatch_place.c */
 void dispatch_place(struct dispatch *dispatch);

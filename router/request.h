@@ -63,6 +63,7 @@ struct request {
     struct life_action place; /* PLACE or PLACE_DECODE that waits for a worker */
     enum request_state counted_state;
     bool waiting, dirty, ended, released;
+    bool constraint_waits;     /* not placed: nobody knows yet whether its constraint can be kept */
     bool gone;                 /* of the first: its call is over too */
     enum finish_reason finish; /* once it has ended well */
     uint64_t break_us;         /* once it has ended: when a client that doesn't read is cut off */

@@ -92,6 +92,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     http_exchange_keep(exchange);
     str_copy(call->name, sizeof call->name, name);
     call->stream = request->stream;
+    call->constraint_param = request->constraint_param;
     call->answer = (struct openai_answer){.kind = request->kind,
                                           .request_id = call->name,
                                           .model = served->name,

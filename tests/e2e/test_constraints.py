@@ -215,7 +215,7 @@ def test_what_cannot_be_kept_is_refused(start_cluster, connect):
 def test_one_that_never_fits_is_not_tried_again(start_cluster, connect):
     cluster = start_cluster(prefill=1, settings={"constraint-memory": "1MiB"})
     client = connect(cluster)
-    large = {"properties": {name: {"type": "string", "pattern": f"^(a|b)*a(a|b){{{count}}}$"} for name, count in [("p", 13)]}}
+    large = {"properties": {name: {"type": "string", "pattern": f"^(a|b)*a(a|b){{{count}}}$"} for name, count in (("p", 12), ("q", 12))}}
     for _ in range(3):
         with pytest.raises(grpc.RpcError) as caught:
             client.generate("a", constraint=constraint(schema=large))

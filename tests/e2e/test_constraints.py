@@ -212,6 +212,25 @@ def test_what_cannot_be_kept_is_refused(start_cluster, connect):
     assert ended == {"no_token_allowed": 1, "step_failed": 0, "internal": 0}
 
 
+def test_one_that_takes_long_holds_nobody_up(start_cluster, connect):
+    """While it is compiled others are answered, it can be cancelled, and whoever asks for the same waits with it; then it is known."""
+    client = connect(start_cluster())
+    slow = constraint(schema={"enum": list(range(18000))})
+
+    def begin(asked):
+        return client.stub.GenerateOnce.future(pb.GenerateRequest(text="a", sampling=pb.Sampling(max_tokens=2), constraint=asked), timeout=120)
+
+    first, same, other, left = begin(slow), begin(slow), begin(constraint(schema={"enum": list(range(17999))})), begin(constraint(schema={"enum": list(range(17998))}))
+    assert client.generate("a", max_tokens=2).finished.reason == pb.FINISH_REASON_MAX_TOKENS
+    assert not first.done()
+    left.cancel()
+    sentences = {caught.exception().details() for caught in (first, same, other)}
+    assert all(reason_of(call.exception()) == "invalid_constraint" for call in (first, same, other))
+    assert len(sentences) == 1 and "steps to compile" in sentences.pop()
+    again = [begin(slow) for _ in range(40)]  # from memory (test_constraint_checks counts)
+    assert all(reason_of(call.exception()) == "invalid_constraint" for call in again)
+
+
 def test_one_that_never_fits_is_not_tried_again(start_cluster, connect):
     cluster = start_cluster(prefill=1, settings={"constraint-memory": "1MiB"})
     client = connect(cluster)

@@ -203,12 +203,13 @@ static void on_tokens(struct decode_role *role, const struct step_event *event)
     }
 }
 
-/* Its rows could not be computed: the router may try elsewhere, with what was emitted so far. */
+/* Its rows could not be computed: the router may try elsewhere, with what was emitted so far. Or no token may be drawn: it ends. */
 static void on_failed(struct decode_role *role, const struct step_event *event)
 {
     request_names_log_failed(&role->runner.names, MODULE, event);
-    sink_runner_log_end(&role->runner, event->key, "step_failed");
-    session_send_lost(&role->worker->session, event->key, "step_failed", event->err.text);
+    const char *why = step_event_lost_by(event);
+    sink_runner_log_end(&role->runner, event->key, why);
+    session_send_lost(&role->worker->session, event->key, why, event->err.text);
     step_loop_remove(role->worker->steps, event->key);
     sink_on_finished(role->runner.sinks, clock_now_us(), event->key.request, event->key.attempt,
                      &role->runner.actions);

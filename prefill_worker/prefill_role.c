@@ -25,6 +25,7 @@ struct prefill_role {
     struct request_names names;
     struct request_times times; /* of the same requests */
     const char *sentence;       /* of the failure under way, for a SEND_REFUSED; NULL: none */
+    const char *lost_by;        /* likewise, for a SEND_LOST */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -60,7 +61,7 @@ static void send_refused(struct prefill_role *role, const struct source_action *
 static void send_lost(struct prefill_role *role, const struct source_action *action)
 {
     session_send_lost(&role->worker->session,
-                      (struct sequence_key){action->request, action->attempt}, "step_failed",
+                      (struct sequence_key){action->request, action->attempt}, role->lost_by,
                       role->sentence ? role->sentence : "");
 }
 
@@ -271,6 +272,7 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_FAILED:
         request_names_log_failed(&role->names, MODULE, event);
         role->sentence = event->err.text;
+        role->lost_by = step_event_lost_by(event);
         source_on_failed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
                          status_name(event->status), event->status != STATUS_INVALID,
                          &role->actions);

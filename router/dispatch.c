@@ -129,6 +129,9 @@ static void handle(struct dispatch *dispatch, struct inbox_message *message)
     case INBOX_CLIENT_GONE: client_gone(dispatch, (struct client_gone *)message); break;
     case INBOX_LINK_MESSAGE: worker_said(dispatch, (struct link_message *)message); break;
     case INBOX_LINK_CLOSED: worker_link_ended(dispatch, (struct worker_link *)message); break;
+    case INBOX_CONSTRAINT:
+        request_constraint_checked(dispatch, (struct constraint_checked *)message);
+        break;
     case INBOX_MEMBERSHIP:
         atomic_store(&dispatch->membership_pending, false);
         workers_sync(&dispatch->workers, dispatch->now_us);
@@ -246,8 +249,8 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     TAILQ_INIT(&dispatch->ended);
     TAILQ_INIT(&dispatch->closing);
 
-    size_t reserved =
-        2 * (size_t)config->max_requests + DISPATCH_MAX_AT_DOOR + 2 * ROUTER_MAX_WORKERS + 3;
+    size_t reserved = 2 * (size_t)config->max_requests + DISPATCH_MAX_AT_DOOR +
+                      2 * ROUTER_MAX_WORKERS + CONSTRAINT_WAITING_MAX + 3;
     enum status status = STATUS_LIMIT;
     dispatch->idle_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (dispatch->idle_fd < 0)
@@ -276,12 +279,24 @@ fail_dispatch:
     return error_set(err, status, "dispatch: can't start (%s)", status_name(status));
 }
 
+static void on_constraint_checked(void *context, struct constraint_checked *checked)
+{
+    struct dispatch *dispatch = context;
+    inbox_post_reserved(&dispatch->inbox, &checked->message);
+}
+
 enum status dispatch_start(const struct dispatch_config *config, struct dispatch **out,
                            struct error *err)
 {
     struct dispatch *dispatch;
     TRY(dispatch_create(config, &dispatch, err));
+    if (config->checks &&
+        constraint_checks_start(config->checks, on_constraint_checked, dispatch) != STATUS_OK) {
+        dispatch_free(dispatch);
+        return error_set(err, STATUS_IO, "dispatch: can't start the thread that compiles");
+    }
     if (pthread_create(&dispatch->thread, NULL, dispatch_main, dispatch)) {
+        constraint_checks_stop(config->checks);
         dispatch_free(dispatch);
         return error_set(err, STATUS_IO, "dispatch: can't start its thread");
     }
@@ -304,6 +319,7 @@ static void discard(struct inbox_message *message)
         gone->free(gone);
         break;
     }
+    case INBOX_CONSTRAINT: constraint_checked_free((struct constraint_checked *)message); break;
     case INBOX_LINK_MESSAGE:
     case INBOX_LINK_CLOSED: ASSERT(false); /* the thread waits for the last link */
     case INBOX_MEMBERSHIP:
@@ -326,5 +342,6 @@ void dispatch_free(struct dispatch *dispatch)
 void dispatch_destroy(struct dispatch *dispatch)
 {
     pthread_join(dispatch->thread, NULL);
+    constraint_checks_stop(dispatch->config.checks); /* it speaks to the inbox */
     dispatch_free(dispatch);
 }

@@ -12,6 +12,7 @@
 
 #include "common/membership/membership.h"
 #include "common/rpc/rpc.h"
+#include "router/constraint_checks.h"
 #include "router/inbox.h"
 #include "router/request.h"
 #include "router/request_views.h"
@@ -28,6 +29,8 @@ struct dispatch_config {
     struct status_board *board;
     struct request_views views;
     const struct served_models *models;
+    struct constraint_checks
+        *checks; /* started and stopped here; NULL: workers say what they refuse */
     uint32_t max_requests, max_queue; /* the queue of each model */
     struct request_limits limits;
     uint64_t unconfirmed_tokens; /* at most, of one decode worker; 0: half of its pool */

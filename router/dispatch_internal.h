@@ -1,6 +1,6 @@
 /* Shared by the files of the dispatch thread only: dispatch.c (thread, inbox, time), dispatch_request.c (the life of requests),
- * dispatch_end.c (how it ends), dispatch_place.c (who gets a worker), dispatch_command.c (what workers are told), dispatch_worker.c
- * (what they say), dispatch_tokens.c (what of that is an answer). */
+ * dispatch_constraint.c (who waits for his constraint), dispatch_end.c (how it ends), dispatch_place.c (who gets a worker), dispatch_command.c
+ * (what workers are told), dispatch_worker.c (what they say), dispatch_tokens.c (what of that is an answer). */
 #ifndef BATON_ROUTER_DISPATCH_INTERNAL_H
 #define BATON_ROUTER_DISPATCH_INTERNAL_H
 
@@ -87,6 +87,10 @@ void request_finish(struct dispatch *dispatch, struct request *request,
 void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code);
 void request_put_away(struct dispatch *dispatch); /* those that ended in this batch */
 void request_tick_closing(struct dispatch *dispatch);
+
+/* dispatch_constraint.c: of a request that has begun; it may have ended. */
+void request_ask_constraint(struct dispatch *dispatch, struct request *request);
+void request_constraint_checked(struct dispatch *dispatch, struct constraint_checked *checked);
 
 /* dispatch_place.c */
 void dispatch_place(struct dispatch *dispatch);

@@ -235,7 +235,8 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
     }
 }
 
-/* First come, first served, of one model: behind one that all workers are too full for nobody passes, or large prompts would starve. */
+/* First come, first served, of one model: behind one that all workers are too full for nobody passes, or large prompts would starve;
+ * one whose constraint is being compiled is passed. */
 static void place_list(struct dispatch *dispatch, struct candidates *candidates,
                        struct request_list *list)
 {
@@ -243,6 +244,8 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
     struct request *next;
     for (struct request *request = TAILQ_FIRST(list); request; request = next) {
         next = TAILQ_NEXT(request, waiting_link);
+        if (request->constraint_waits)
+            continue;
         if (full) {
             no_place(dispatch, request, true, UINT64_MAX);
             continue;

@@ -213,6 +213,7 @@ void request_begin(struct dispatch *dispatch, struct request *request)
     } else {
         keep_alive(dispatch, request);
         begin(dispatch, request);
+        request_ask_constraint(dispatch, request);
     }
 }
 

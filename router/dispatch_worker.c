@@ -72,18 +72,26 @@ static void on_lost(struct dispatch *dispatch, struct worker *worker,
         return;
     char quoted[100], sentence[300];
     bool step_failed = !strcmp(lost->reason, "step_failed");
+    bool banned = !strcmp(lost->reason, reason_name(REASON_NO_TOKEN_ALLOWED));
     log_warn_lifecycle(
         "dispatch", "req=%s attempt=%u worker=%s prefill=%s why=%s sentence=%s msg=\"%s\"",
         request->name, lost->attempt, worker->info.name, request->timing.prefill_worker,
         log_quote(lost->reason, quoted, sizeof quoted),
         log_quote(lost->message, sentence, sizeof sentence),
-        step_failed ? "a step failed" : "handoff is lost");
+        step_failed ? "a step failed"
+        : banned    ? "no token may be drawn"
+                    : "handoff is lost");
+    if (banned)
+        str_copy(request->refusal, sizeof request->refusal, lost->message);
     if (step_failed)
         snprintf(request->failure, sizeof request->failure,
                  "a %s worker could not compute a step: %s", worker_role_name(worker->info.role),
                  lost->message);
     struct life_actions actions;
-    request_life_on_lost(&request->life, worker->key, lost->attempt, step_failed, &actions);
+    if (banned)
+        request_life_on_banned(&request->life, worker->key, lost->attempt, &actions);
+    else
+        request_life_on_lost(&request->life, worker->key, lost->attempt, step_failed, &actions);
     if (actions.count)
         request_trace_why(&request->trace, lost->attempt, lost->reason);
     request_execute(dispatch, request, &actions);

@@ -15,6 +15,7 @@ enum inbox_kind {
     INBOX_CLIENT_GONE,  /* struct client_call: its call is over, in whatever way (reserved) */
     INBOX_LINK_MESSAGE, /* struct link_message: a worker said something */
     INBOX_LINK_CLOSED,  /* struct worker_link: its stream is over (reserved) */
+    INBOX_CONSTRAINT,   /* struct constraint_checked: it can be kept, or not (reserved) */
     INBOX_MEMBERSHIP,   /* workers joined or left (reserved: one at a time) */
     INBOX_DRAIN,        /* take no new requests (reserved: once) */
     INBOX_STOP,         /* end all requests and links (reserved: once) */

@@ -19,6 +19,8 @@
     X(INVALID_PRIORITY, "invalid_priority", INVALID_ARGUMENT, "a priority that doesn't exist")     \
     X(INVALID_CONSTRAINT, "invalid_constraint", INVALID_ARGUMENT,                                  \
       "a schema, expression or list of choices that is malformed, too big or not supported")       \
+    X(NO_TOKEN_ALLOWED, "no_token_allowed", INVALID_ARGUMENT,                                      \
+      "logit_bias bans all tokens that the answer may go on with")                                 \
     X(UNSUPPORTED_PARAMETER, "unsupported_parameter", UNIMPLEMENTED,                               \
       "something that is not offered")                                                             \
     X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \

@@ -208,6 +208,19 @@ bool request_keep_handle(struct request *request, const Baton__Worker__V1__Handl
     return true;
 }
 
+/* Why a request is at fault. */
+static const enum reason invalid_reasons[] = {REASON_CONTEXT_LENGTH_EXCEEDED,
+                                              REASON_INVALID_CONSTRAINT, REASON_NO_TOKEN_ALLOWED};
+#define INVALID_REASONS (sizeof invalid_reasons / sizeof *invalid_reasons)
+
+static enum reason invalid_reason(const char *name)
+{
+    for (size_t i = 0; i < INVALID_REASONS; i++)
+        if (!strcmp(name, reason_name(invalid_reasons[i])))
+            return invalid_reasons[i];
+    return REASON_REFUSED;
+}
+
 enum reason request_reason(const struct request *request)
 {
     const struct request_life *life = &request->life;
@@ -216,10 +229,7 @@ enum reason request_reason(const struct request *request)
     case TERMINAL_OK: return REASON_NONE;
     case TERMINAL_CANCELLED: return REASON_CANCELLED;
     case TERMINAL_DEADLINE: return REASON_DEADLINE;
-    case TERMINAL_INVALID:
-        return strcmp(life->reason, reason_name(REASON_CONTEXT_LENGTH_EXCEEDED))
-                   ? REASON_REFUSED
-                   : REASON_CONTEXT_LENGTH_EXCEEDED;
+    case TERMINAL_INVALID: return invalid_reason(life->reason);
     case TERMINAL_OVERLOADED:
         return strcmp(life->reason, reason_name(REASON_SLOW_READER)) ? REASON_OVERLOADED
                                                                      : REASON_SLOW_READER;
@@ -238,7 +248,7 @@ void request_sentence(const struct request *request, enum reason reason, uint64_
                       struct error *sentence)
 {
     uint64_t age_ms = (now_us - request->timing.arrival_us) / 1000;
-    bool refused = reason == REASON_REFUSED || reason == REASON_CONTEXT_LENGTH_EXCEEDED;
+    bool refused = request->life.status == TERMINAL_INVALID;
     const char *why = reason == REASON_STEP_FAILED             ? request->failure
                       : refused || reason == REASON_NO_WORKERS ? request->refusal
                                                                : "";

@@ -64,6 +64,7 @@ struct request {
     struct life_action place; /* PLACE or PLACE_DECODE that waits for a worker */
     enum request_state counted_state;
     bool waiting, dirty, ended, released;
+    bool constraint_waits;     /* not placed: nobody knows yet whether its constraint can be kept */
     bool gone;                 /* of the first: its call is over too */
     enum finish_reason finish; /* once it has ended well */
     bool unseen; /* it has ended, and is shown when its call has: all of that is answered at once */

@@ -297,6 +297,14 @@ void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t a
               out);
 }
 
+void request_life_on_banned(struct request_life *life, uint64_t worker, uint32_t attempt,
+                            struct life_actions *out)
+{
+    out->count = 0;
+    if (is_current(life, attempt) && (worker == life->prefill || worker == life->decode))
+        finish(life, TERMINAL_INVALID, "no_token_allowed", out);
+}
+
 void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_t attempt,
                              bool retry, struct life_actions *out)
 {

@@ -145,6 +145,9 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
  * either, and is the reason why the request ends if its runs are used up so. */
 void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t attempt,
                           bool step_failed, struct life_actions *out);
+/* Either worker has found that what was asked for leaves no token to be drawn: it ends, INVALID (no_token_allowed). */
+void request_life_on_banned(struct request_life *life, uint64_t worker, uint32_t attempt,
+                            struct life_actions *out);
 void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_t attempt,
                              bool retry, struct life_actions *out);
 void request_life_on_session_lost(struct request_life *life, uint64_t worker,

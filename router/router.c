@@ -80,6 +80,7 @@ static enum status start_dispatch(struct router *router, struct error *err)
         .board = &router->board,
         .views = router->views,
         .models = &router->models,
+        .checks = router->checks,
         .max_requests = config->max_requests,
         .max_queue = config->max_queue,
         .limits = request_limits_default(),
@@ -174,7 +175,7 @@ enum status router_start(const struct router_config *config, struct router **out
         return error_set(err, STATUS_LIMIT, "out of memory");
     router->config = *config;
     router->incarnation = rng_entropy() | 1;     /* never 0 */
-    router->checks = constraint_checks_create(); /* without it nothing is remembered */
+    router->checks = constraint_checks_create(); /* without it workers say what they refuse */
     struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
                                            .ttl_us = config->worker_ttl_us,
                                            .changed = on_membership_changed,

@@ -14,12 +14,11 @@
 #define AUTOMATON_NONE       UINT16_MAX
 #define AUTOMATON_NO_LABEL   UINT8_MAX
 #define AUTOMATON_MAX_STATES 32768
-#define AUTOMATON_MAX_CELLS  (8u << 20)  /* of the table: states times classes of bytes */
-#define AUTOMATON_MAX_STEPS  (64u << 20) /* of building: edges looked at */
-#define AUTOMATON_MAX_LABELS 64          /* of a unit */
-#define AUTOMATON_MAX_RULES  64          /* of a unit: alternatives that are open at once */
-#define AUTOMATON_MAX_ITEMS  (4u << 20)  /* of all states: places in the grammar */
-#define AUTOMATON_MAX_DEPTH  66          /* frames: a document 64 deep, a value, a character */
+#define AUTOMATON_MAX_CELLS  (8u << 20) /* of the table: states times classes of bytes */
+#define AUTOMATON_MAX_LABELS 64         /* of a unit */
+#define AUTOMATON_MAX_RULES  64         /* of a unit: alternatives that are open at once */
+#define AUTOMATON_MAX_ITEMS  (4u << 20) /* of all states: places in the grammar */
+#define AUTOMATON_MAX_DEPTH  66         /* frames: a document 64 deep, a value, a character */
 /* Counts of characters from here on are all the same (`plain_all`, `plain_most`). */
 #define AUTOMATON_PLAIN_MANY 33
 

@@ -111,8 +111,8 @@ static bool find_needs(struct subsets *s)
             changed = changed || need < state->need;
             state->need = need;
         }
-        s->steps += automaton->state_count * automaton->class_count;
-        if (s->steps > AUTOMATON_MAX_STEPS) {
+        if (!compile_steps_take(s->grammar->steps,
+                                (uint64_t)automaton->state_count * automaton->class_count)) {
             s->over = "steps";
             return false;
         }
@@ -155,6 +155,10 @@ enum status automaton_build(const struct grammar *grammar, uint32_t root, uint32
         find_final(automaton);
         built = find_needs(&s);
     }
+    if (built && !automaton_find_plain(automaton, grammar->steps)) {
+        s.over = "steps";
+        built = false;
+    }
     if (!built) {
         *note = largest_rule(&s);
         status = error_set(err, STATUS_LIMIT, "the automaton needs too many %s", s.over);
@@ -163,7 +167,6 @@ enum status automaton_build(const struct grammar *grammar, uint32_t root, uint32
         status = error_set(err, STATUS_LIMIT, "it can't be met within a depth of %u", max_depth);
     } else {
         find_most_need(automaton);
-        automaton_find_plain(automaton);
     }
     subsets_deinit(&s);
     if (status != STATUS_OK)

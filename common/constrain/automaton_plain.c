@@ -248,7 +248,7 @@ static void find_dull(struct automaton *automaton, const struct plain_step *step
                 automaton->states[i].plain_dull = dull_groups(automaton, i, &steps[i], known);
 }
 
-void automaton_find_plain(struct automaton *automaton)
+bool automaton_find_plain(struct automaton *automaton, struct compile_steps *steps_taken)
 {
     size_t count = automaton->state_count;
     struct characters *known = calloc(count + 1, sizeof *known);
@@ -274,13 +274,17 @@ void automaton_find_plain(struct automaton *automaton)
         if (takes)
             open[open_count++] = i;
     }
-    for (bool changed = true; changed;) {
+    /* What a state takes to be looked at, bytes and sequences. */
+    bool within = compile_steps_take(steps_taken, (uint64_t)count * 256);
+    for (bool changed = within; changed && within;) {
         changed = false;
         for (size_t k = open_count; k-- > 0;)
             changed |= improve(automaton, open[k], &steps[open[k]]);
+        within = compile_steps_take(steps_taken, 4 * (uint64_t)open_count);
     }
     find_dull(automaton, steps, known);
     free(known);
     free(steps);
     free(open);
+    return within;
 }

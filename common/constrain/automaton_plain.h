@@ -38,7 +38,7 @@ static inline unsigned plain_group(uint8_t byte)
     }
 }
 
-/* Finds what each state takes of them (plain_*); everything else of the automaton is there. */
-void automaton_find_plain(struct automaton *automaton);
+/* Finds what each state takes of them (plain_*); everything else of the automaton is there. False: that takes too many steps. */
+bool automaton_find_plain(struct automaton *automaton, struct compile_steps *steps) WARN_UNUSED;
 
 #endif

@@ -44,7 +44,7 @@ static void close_set(struct subsets *s)
         bool matters = is_end(grammar, state);
         for (uint32_t e = grammar->states[state].first; e != GRAMMAR_NONE;
              e = grammar->edges[e].next) {
-            s->steps++;
+            s->grammar->steps->taken++;
             if (grammar->edges[e].kind == EDGE_JUMP)
                 collect(s, grammar->edges[e].target);
             else if (grammar->edges[e].kind != EDGE_DEAD)
@@ -124,7 +124,7 @@ static uint32_t unit_of(struct subsets *s, const uint32_t *rules, uint32_t count
         if (s->units[u].rule_count == count &&
             !memcmp(s->units[u].rules, rules, count * sizeof *rules))
             return u;
-    s->steps += count > 1 ? s->unit_count : 0;
+    s->grammar->steps->taken += count > 1 ? s->unit_count : 0;
     uint32_t *copy = malloc(count * sizeof *copy);
     ASSERT(copy);
     memcpy(copy, rules, count * sizeof *copy);
@@ -166,7 +166,7 @@ static void add_return(struct subsets *s, uint16_t from, uint32_t label)
         for (uint32_t e = grammar->states[s->items[caller.first + i]].first; e != GRAMMAR_NONE;
              e = grammar->edges[e].next) {
             const struct grammar_edge *edge = &grammar->edges[e];
-            s->steps++;
+            s->grammar->steps->taken++;
             if (edge->kind == EDGE_CALL && unit->labels[label] >> rule_index(unit, edge->rule) & 1)
                 collect(s, edge->target);
         }
@@ -187,8 +187,11 @@ static bool note_label(struct subsets *s, uint16_t state, uint64_t label)
     if (at < s->units[u].label_count)
         return true;
     s->units[u].labels[s->units[u].label_count++] = label;
-    for (size_t i = 0; i < s->units[u].caller_count && !s->over; i++)
+    for (size_t i = 0; i < s->units[u].caller_count && !s->over; i++) {
         add_return(s, s->units[u].callers[i], at);
+        if (compile_steps_over(s->grammar->steps))
+            over(s, "steps");
+    }
     return true;
 }
 
@@ -217,6 +220,7 @@ static bool find_call(struct subsets *s, uint16_t state)
             uint32_t rule = grammar->edges[e].rule, at = 0;
             while (at < count && rules[at] != rule)
                 at++;
+            grammar->steps->taken += at;
             if (at == AUTOMATON_MAX_RULES)
                 return over(s, "alternatives open at once");
             rules[at] = rule;
@@ -248,7 +252,7 @@ static void find_targets(struct subsets *s, uint16_t state, uint32_t byte)
         for (uint32_t e = grammar->states[s->items[subset->first + i]].first; e != GRAMMAR_NONE;
              e = grammar->edges[e].next) {
             const struct grammar_edge *edge = &grammar->edges[e];
-            s->steps++;
+            s->grammar->steps->taken++;
             if (edge->kind != EDGE_BYTES || byte < edge->low || byte > edge->high)
                 continue;
             s->targets = grow(s->targets, s->target_count, &s->target_capacity, sizeof *s->targets);
@@ -294,6 +298,8 @@ static bool find_bytes(struct subsets *s, uint16_t state)
         if (!s->target_count)
             last = AUTOMATON_NONE;
         s->automaton->next[state * automaton->class_count + automaton->class_of[byte]] = last;
+        if (compile_steps_over(s->grammar->steps))
+            over(s, "steps");
         if (s->over)
             return false;
     }
@@ -331,7 +337,7 @@ bool subsets_build(struct subsets *s, uint32_t root)
         if (!find_label(s, (uint16_t)state) || !find_call(s, (uint16_t)state) ||
             !find_bytes(s, (uint16_t)state))
             break;
-        if (s->steps > AUTOMATON_MAX_STEPS)
+        if (compile_steps_over(s->grammar->steps))
             over(s, "steps");
     }
     return !s->over;

@@ -50,7 +50,6 @@ struct subsets {
     size_t target_count, target_capacity;
     uint32_t *last_targets;
     size_t last_count, last_capacity;
-    size_t steps;
     const char *over; /* the limit that was reached, or NULL */
 };
 

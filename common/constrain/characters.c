@@ -118,6 +118,7 @@ static void called_part(const struct charset *set, bool json, struct charset *pa
 /* The rule for this set, which it takes over. */
 static uint32_t rule_of(struct characters *characters, bool json, struct charset *part)
 {
+    grammar_spend(characters->grammar, characters->rule_count + part->count);
     for (size_t i = 0; i < characters->rule_count; i++) {
         const struct charset_rule *known = &characters->rules[i];
         if (known->json == json && charset_equal(&known->set, part)) {
@@ -249,6 +250,7 @@ static void put_between(struct characters *characters, bool json,
 {
     struct charset set;
     charset_init(&set);
+    grammar_spend(characters->grammar, automaton->interval_count);
     for (size_t i = 0; i < automaton->interval_count; i++)
         if (row[automaton->intervals[i].kind] == target)
             charset_add(&set, automaton->intervals[i].low, automaton->intervals[i].high);
@@ -271,10 +273,12 @@ void characters_put_automaton(struct characters *characters, bool json,
         const uint16_t *row = automaton->next + i * automaton->class_count;
         if (automaton->accepts[i])
             grammar_add_jump(grammar, states[i], to);
-        for (uint32_t c = 0; c < automaton->class_count; c++) {
+        for (uint32_t c = 0; c < automaton->class_count && !grammar->full; c++) {
             bool seen = row[c] == TEXT_NONE;
-            for (uint32_t before = 0; before < c && !seen; before++)
+            uint32_t before = 0;
+            for (; before < c && !seen; before++)
                 seen = row[before] == row[c];
+            grammar_spend(grammar, 1 + before / 4);
             if (!seen)
                 put_between(characters, json, automaton, row, row[c], states[i], states[row[c]]);
         }

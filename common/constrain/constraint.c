@@ -14,6 +14,7 @@ _Static_assert(CONSTRAINT_MAX_FRAMES >= AUTOMATON_MAX_DEPTH, "a state holds a wh
 
 /* What is being compiled. */
 struct compiling {
+    struct compile_steps steps;
     struct grammar grammar;
     struct schema_compiler *schema;
     struct json *json; /* what the schema's names are in; NULL */
@@ -32,6 +33,15 @@ static enum status fill_from_schema(struct compiling *c, const char *text, size_
     return schema_compile(c->schema, json_root(c->json), &c->root, c->err);
 }
 
+static enum status fail_full(struct compiling *c, const char *what)
+{
+    if (compile_steps_over(&c->steps))
+        return error_set(c->err, STATUS_LIMIT, "%s takes more than %u steps to compile", what,
+                         COMPILE_MAX_STEPS);
+    return error_set(c->err, STATUS_LIMIT, "%s needs more than %d states", what,
+                     GRAMMAR_MAX_STATES);
+}
+
 static enum status fill_from_pattern(struct compiling *c, const struct text_pattern *pattern)
 {
     struct text_automaton automaton;
@@ -47,15 +57,12 @@ static enum status fill_from_pattern(struct compiling *c, const struct text_patt
     text_automaton_deinit(&automaton);
     if (!matches)
         return error_set(c->err, STATUS_INVALID, "no text matches the pattern");
-    if (c->grammar.full)
-        return error_set(c->err, STATUS_LIMIT, "the pattern needs more than %d states",
-                         GRAMMAR_MAX_STATES);
-    return STATUS_OK;
+    return c->grammar.full ? fail_full(c, "the pattern") : STATUS_OK;
 }
 
 static enum status fill_from_regex(struct compiling *c, const char *text, size_t length)
 {
-    struct text_pattern *pattern = text_pattern_create();
+    struct text_pattern *pattern = text_pattern_create(&c->steps);
     enum status status = text_pattern_add(pattern, text, length, TEXT_WHOLE, c->err);
     if (status == STATUS_OK)
         status = fill_from_pattern(c, pattern);
@@ -74,7 +81,7 @@ static enum status put_choices(struct compiling *c, const struct json_value *lis
     c->root = grammar_add_rule(&c->grammar, 0);
     struct grammar_rule ends = c->grammar.rules[c->root];
     enum status status = STATUS_OK;
-    for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+    for (size_t i = 0; i < count && status == STATUS_OK && !c->grammar.full; i++) {
         const char *text;
         size_t length;
         status = json_as_string(json_at(list, i), &text, &length, c->err);
@@ -86,10 +93,7 @@ static enum status put_choices(struct compiling *c, const struct json_value *lis
             error_prefix(c->err, status, "choice %zu", i);
     }
     characters_deinit(&characters);
-    if (status == STATUS_OK && c->grammar.full)
-        status = error_set(c->err, STATUS_LIMIT, "the choices need more than %d states",
-                           GRAMMAR_MAX_STATES);
-    return status;
+    return status == STATUS_OK && c->grammar.full ? fail_full(c, "the list of choices") : status;
 }
 
 static enum status fill_from_choices(struct compiling *c, const char *text, size_t length)
@@ -126,6 +130,9 @@ static enum status build(struct compiling *c, enum constraint_kind kind,
 {
     uint32_t note = 0;
     char pointer[256];
+    /* Trimming looks at each edge a few times. */
+    if (!grammar_spend(&c->grammar, 4 * c->grammar.edge_count))
+        return fail_full(c, "it");
     if (!grammar_trim(&c->grammar, c->root))
         return error_set(c->err, STATUS_INVALID, "nothing is valid for it");
     TRY(tool_calls_check(&c->calls, &c->grammar, c->err));
@@ -137,13 +144,14 @@ static enum status build(struct compiling *c, enum constraint_kind kind,
     return error_prefix(c->err, status, "%s", pointer);
 }
 
-enum status constraint_compile(enum constraint_kind kind, const char *text, size_t length,
-                               struct constraint **constraint, struct error *err)
+enum status constraint_compile_counted(enum constraint_kind kind, const char *text, size_t length,
+                                       struct constraint **constraint, uint64_t *steps,
+                                       struct error *err)
 {
     struct compiling c = {.err = err};
     struct constraint *made = calloc(1, sizeof *made);
     ASSERT(made);
-    grammar_init(&c.grammar);
+    grammar_init(&c.grammar, &c.steps);
     c.schema = schema_compiler_create(&c.grammar);
     enum status status = fill(&c, kind, text, length);
     if (status == STATUS_OK)
@@ -152,11 +160,19 @@ enum status constraint_compile(enum constraint_kind kind, const char *text, size
     json_destroy(c.json);
     tool_calls_deinit(&c.calls);
     grammar_deinit(&c.grammar);
+    *steps = c.steps.taken;
     if (status == STATUS_OK)
         *constraint = made;
     else
         constraint_destroy(made);
     return status;
+}
+
+enum status constraint_compile(enum constraint_kind kind, const char *text, size_t length,
+                               struct constraint **constraint, struct error *err)
+{
+    uint64_t steps;
+    return constraint_compile_counted(kind, text, length, constraint, &steps, err);
 }
 
 void constraint_destroy(struct constraint *constraint)

@@ -1,6 +1,6 @@
 /* What an answer must look like: any JSON object, JSON of a schema, a regular expression, or one of some texts.
  *
- * A constraint is compiled once, within bounds of memory and steps, and is immutable then: any threads share it. Where an answer
+ * A constraint is compiled once, within bounds of memory and steps (compile_steps.h), and is immutable then: any threads share it. Where an answer
  * is stands in a constraint_state: a small plain value, copied freely, and a function of the answer's bytes alone, so that an
  * answer which goes on elsewhere is brought to its state by its tokens. Which tokens may come next is constraint_masks.h.
  *
@@ -27,6 +27,10 @@ struct constraint;
  * its JSON pointer ("#/properties/a/not: ..."), or the byte of a pattern. */
 enum status constraint_compile(enum constraint_kind kind, const char *text, size_t length,
                                struct constraint **constraint, struct error *err) WARN_UNUSED;
+/* Also tells what it took, of COMPILE_MAX_STEPS and what the last of its parts went over that; set in any case. */
+enum status constraint_compile_counted(enum constraint_kind kind, const char *text, size_t length,
+                                       struct constraint **constraint, uint64_t *steps,
+                                       struct error *err) WARN_UNUSED;
 void constraint_destroy(struct constraint *constraint); /* NULL is fine */
 
 size_t constraint_bytes(const struct constraint *constraint); /* of memory */

@@ -1,5 +1,6 @@
 /* Compiled constraints by what they were compiled from, so that requests with the same schema share one, and the sets of tokens
- * that it has worked out. Bounded in entries and in bytes: those that nobody holds, and that were not taken for longest, go.
+ * that it has worked out. Bounded in entries and in bytes: those that nobody holds, and that were not taken for longest, go; but none goes for
+ * one that doesn't fit then either. What can't be compiled, or can never fit, is remembered with its sentence.
  *
  * Owner: one thread. The trie must outlive it. */
 #ifndef BATON_CONSTRAIN_CONSTRAINT_CACHE_H
@@ -8,6 +9,7 @@
 #include "common/constrain/constraint_masks.h"
 
 #define CONSTRAINT_CACHE_MAX_ENTRIES 4096
+#define CONSTRAINT_CACHE_MAX_REFUSED 32 /* that are remembered */
 
 struct constraint_cache;
 
@@ -27,16 +29,17 @@ struct constraint_cache *constraint_cache_create(const struct token_trie *trie,
 /* No entry may be held any more. */
 void constraint_cache_destroy(struct constraint_cache *cache); /* NULL is fine */
 
-/* Gives the entry, compiled now if it isn't there; hold it until constraint_cache_give. What constraint_compile fails with; or
- * STATUS_LIMIT where those that are held leave no room. */
-enum status constraint_cache_take(struct constraint_cache *cache, enum constraint_kind kind,
-                                  const char *text, size_t length,
+/* Gives the entry, compiled now if it isn't there; hold it until constraint_cache_give. STATUS_INVALID: it can't be compiled, or
+ * doesn't fit into what all may take: it never will. STATUS_LIMIT: those that are held leave no room now. */
+enum status constraint_cache_take(struct constraint_cache *cache,
+                                  const struct constraint_source *source, uint64_t owner,
                                   const struct constraint_entry **entry,
                                   struct error *err) WARN_UNUSED;
 void constraint_cache_give(struct constraint_cache *cache, const struct constraint_entry *entry);
 
 struct constraint_cache_counts {
     uint64_t found, compiled, dropped;
+    uint64_t refused; /* compiled, or tried, and never to be taken */
     uint32_t entries;
     size_t bytes;
 };

@@ -5,8 +5,7 @@
 #ifndef BATON_CONSTRAIN_CONSTRAINT_MASKS_H
 #define BATON_CONSTRAIN_CONSTRAINT_MASKS_H
 
-#include "common/constrain/constraint.h"
-#include "common/constrain/token_trie.h"
+#include "common/constrain/constraint_walk.h"
 
 #define CONSTRAINT_MASKS_MAX 4096 /* sets that are kept */
 
@@ -23,9 +22,16 @@ void constraint_masks_destroy(struct constraint_masks *masks); /* NULL is fine *
 uint32_t constraint_masks_find(struct constraint_masks *masks, const struct constraint_state *state,
                                uint32_t *bits);
 
+/* The same within a budget: for up to *nodes_left nodes, which are taken off, whether they were walked or what a kept set takes instead.
+ * True: `bits` are whole. False: none are left; call it again with the same state, walk and bits, to go on. A state that was left
+ * for another is begun anew. */
+bool constraint_masks_go(struct constraint_masks *masks, const struct constraint_state *state,
+                         struct constraint_walk *walk, uint32_t *bits, uint64_t *nodes_left);
+
 struct constraint_masks_counts {
     uint64_t found, walked; /* sets that were kept; worked out */
     uint64_t nodes;         /* of the trie that walks looked at */
+    uint64_t most_nodes;    /* for one set */
 };
 struct constraint_masks_counts constraint_masks_counts(const struct constraint_masks *masks);
 

@@ -2,9 +2,16 @@
 
 #include "common/constrain/grow.h"
 
-void grammar_init(struct grammar *grammar)
+void grammar_init(struct grammar *grammar, struct compile_steps *steps)
 {
-    *grammar = (struct grammar){0};
+    *grammar = (struct grammar){.steps = steps};
+}
+
+bool grammar_spend(struct grammar *grammar, uint64_t steps)
+{
+    if (!compile_steps_take(grammar->steps, steps))
+        grammar->full = true;
+    return !grammar->full;
 }
 
 void grammar_deinit(struct grammar *grammar)

@@ -4,14 +4,15 @@
  * A called rule never takes the empty text and its body never starts with a call; what may follow a call never is what the
  * called rule may go on with. The makers of rules (JSON values, characters) see to that; automaton.h relies on it.
  *
- * Bounded: at a limit nothing more is added and `full` is set; makers that count stop there, whoever compiles asks at the end.
+ * Bounded: at a limit nothing more is added and `full` is set; makers that count stop there, whoever compiles asks at the end. The steps
+ * of all who work on it are counted here, too.
  * Plain memory; one thread. */
 #ifndef BATON_CONSTRAIN_GRAMMAR_H
 #define BATON_CONSTRAIN_GRAMMAR_H
 
-#include <stdbool.h>
+#include "common/constrain/compile_steps.h"
+
 #include <stddef.h>
-#include <stdint.h>
 
 #define GRAMMAR_MAX_STATES 131072
 #define GRAMMAR_MAX_EDGES  524288
@@ -45,10 +46,14 @@ struct grammar {
     struct grammar_rule *rules;
     size_t state_count, state_capacity, edge_count, edge_capacity, rule_count, rule_capacity;
     bool full;
+    struct compile_steps *steps; /* of the whole constraint */
 };
 
-void grammar_init(struct grammar *grammar);
+void grammar_init(struct grammar *grammar, struct compile_steps *steps);
 void grammar_deinit(struct grammar *grammar);
+
+/* Steps of work on it; false where there were too many (or it is full otherwise): then `full`. */
+bool grammar_spend(struct grammar *grammar, uint64_t steps);
 
 /* A rule with a start and an end and nothing between. At the limit: rule 0, and `full`. */
 uint32_t grammar_add_rule(struct grammar *grammar, uint32_t note);

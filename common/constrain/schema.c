@@ -30,8 +30,16 @@ void schema_compiler_destroy(struct schema_compiler *compiler)
     free(compiler);
 }
 
+bool schema_spend(struct schema_compiler *compiler, uint64_t steps)
+{
+    return grammar_spend(compiler->grammar, steps);
+}
+
+#define PATH_STEPS 32 /* it takes memory, too */
+
 static uint32_t add_path(struct schema_compiler *compiler, struct schema_path path)
 {
+    schema_spend(compiler, PATH_STEPS);
     compiler->paths = grow(compiler->paths, compiler->path_count, &compiler->path_capacity,
                            sizeof *compiler->paths);
     compiler->paths[compiler->path_count] = path;
@@ -133,6 +141,18 @@ static void make_canonical(struct schema_parts *parts)
     parts->count = kept;
 }
 
+enum status schema_fail_full(struct schema_compiler *compiler, uint32_t path)
+{
+    if (compile_steps_over(compiler->grammar->steps))
+        return schema_fail(compiler, path, NULL, STATUS_LIMIT,
+                           "up to here the schema takes more than %u steps to compile",
+                           COMPILE_MAX_STEPS);
+    return schema_fail(compiler, path, NULL, STATUS_LIMIT,
+                       "the schema is too large: up to here it needs more than %d states, "
+                       "%d edges or %d rules",
+                       GRAMMAR_MAX_STATES, GRAMMAR_MAX_EDGES, GRAMMAR_MAX_RULES);
+}
+
 static bool same_rule(const struct schema_rule *a, const struct schema_rule *b)
 {
     bool same =
@@ -146,6 +166,7 @@ static bool same_rule(const struct schema_rule *a, const struct schema_rule *b)
 static uint32_t find_rule(struct schema_compiler *compiler, struct schema_rule *wanted)
 {
     uint64_t hash = hash_bytes(&wanted->value, sizeof wanted->value, HASH_SEED + wanted->is_value);
+    schema_spend(compiler, 4 * wanted->parts.count);
     for (size_t i = 0; i < wanted->parts.count; i++)
         hash = hash_bytes(&wanted->parts.list[i].schema, sizeof(void *), hash);
     uint32_t *slot = &compiler->slots[(hash ^ (hash >> 32)) % SCHEMA_SLOTS];
@@ -236,10 +257,7 @@ static enum status fill_rules(struct schema_compiler *compiler)
         struct schema_rule rule = compiler->rules[compiler->filled++];
         TRY(fill_rule(compiler, rule));
         if (compiler->grammar->full)
-            return schema_fail(compiler, rule.path, NULL, STATUS_LIMIT,
-                               "the schema is too large: up to here it needs more than %d states, "
-                               "%d edges or %d rules",
-                               GRAMMAR_MAX_STATES, GRAMMAR_MAX_EDGES, GRAMMAR_MAX_RULES);
+            return schema_fail_full(compiler, rule.path);
     }
     return STATUS_OK;
 }

@@ -11,11 +11,8 @@
 #define SCHEMA_MAX_DEPTH        64   /* of the schema's own text, and of chains of $ref and allOf */
 #define SCHEMA_MAX_LENGTH       8192 /* minLength; a larger maxLength counts as this */
 #define SCHEMA_MAX_ITEMS        1024 /* minItems; a larger maxItems or maxProperties counts as this */
-#define SCHEMA_MAX_NAME_BYTES   512        /* of a property */
-#define SCHEMA_MAX_ALTERNATIVES 512        /* of one value: products of anyOf and oneOf */
-#define SCHEMA_MAX_STEPS        (4u << 20) /* keywords looked at */
-#define SCHEMA_MAX_PATHS                                                                           \
-    (1u << 20) /* places in the schema, one for each time that it is looked at */
+#define SCHEMA_MAX_NAME_BYTES   512 /* of a property */
+#define SCHEMA_MAX_ALTERNATIVES 512 /* of one value: products of anyOf and oneOf */
 
 struct schema_compiler;
 

@@ -41,6 +41,7 @@ static enum status find_prefix(struct array *array)
 static bool parts_of_item(struct array *array, size_t at, struct schema_parts *parts,
                           uint32_t *path)
 {
+    schema_spend(array->compiler, array->facts->parts->count * SCHEMA_KEYWORD_STEPS);
     for (size_t i = 0; i < array->facts->parts->count; i++) {
         const struct schema_part *part = &array->facts->parts->list[i];
         const char *keyword;

@@ -6,20 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool equal_arrays(const struct json_value *a, const struct json_value *b)
+#define EQUAL_STEPS 4 /* of two values that are compared */
+
+static bool equal_arrays(struct schema_compiler *compiler, const struct json_value *a,
+                         const struct json_value *b)
 {
     bool equal = json_count(a) == json_count(b);
     for (size_t i = 0; equal && i < json_count(a); i++)
-        equal = schema_equal_values(json_at(a, i), json_at(b, i));
+        equal = schema_equal_values(compiler, json_at(a, i), json_at(b, i));
     return equal;
 }
 
-static bool equal_objects(const struct json_value *a, const struct json_value *b)
+static bool equal_objects(struct schema_compiler *compiler, const struct json_value *a,
+                          const struct json_value *b)
 {
     bool equal = json_count(a) == json_count(b);
     for (struct json_member m = {0}; equal && json_next(a, &m);) {
         const struct json_value *other;
-        equal = schema_member(b, m.key, &other) && schema_equal_values(m.value, other);
+        equal = schema_spend(compiler, json_count(b)) && schema_member(b, m.key, &other) &&
+                schema_equal_values(compiler, m.value, other);
     }
     return equal;
 }
@@ -41,11 +46,14 @@ static bool equal_numbers(const struct json_value *a, const struct json_value *b
 }
 
 /* Recursion is bounded by the depth that the parser allowed. */
-bool schema_equal_values(const struct json_value *a, const struct json_value *b)
+bool schema_equal_values(struct schema_compiler *compiler, const struct json_value *a,
+                         const struct json_value *b)
 {
     const char *left, *right;
     size_t left_length, right_length;
     bool flag = false, other = false;
+    if (!schema_spend(compiler, EQUAL_STEPS))
+        return false;
     if (is_number(a) && is_number(b))
         return equal_numbers(a, b);
     if (json_kind(a) != json_kind(b))
@@ -59,8 +67,8 @@ bool schema_equal_values(const struct json_value *a, const struct json_value *b)
         return json_as_string(a, &left, &left_length, NULL) == STATUS_OK &&
                json_as_string(b, &right, &right_length, NULL) == STATUS_OK &&
                left_length == right_length && !memcmp(left, right, left_length);
-    case JSON_ARRAY: return equal_arrays(a, b);
-    default: return equal_objects(a, b);
+    case JSON_ARRAY: return equal_arrays(compiler, a, b);
+    default: return equal_objects(compiler, a, b);
     }
 }
 
@@ -153,15 +161,16 @@ void schema_put_value(struct schema_compiler *compiler, const struct json_value 
 }
 
 /* A list of choices in each part: enum, and const as a list of one. False where the value isn't among those of a part. */
-static bool among_choices(const struct schema_part *part, const struct json_value *value)
+static bool among_choices(struct schema_compiler *compiler, const struct schema_part *part,
+                          const struct json_value *value)
 {
     const struct json_value *only, *list;
-    if (schema_member(part->schema, "const", &only) && !schema_equal_values(only, value))
+    if (schema_member(part->schema, "const", &only) && !schema_equal_values(compiler, only, value))
         return false;
     if (!schema_member(part->schema, "enum", &list))
         return true;
     for (size_t i = 0; i < json_count(list); i++)
-        if (schema_equal_values(json_at(list, i), value))
+        if (schema_equal_values(compiler, json_at(list, i), value))
             return true;
     return false;
 }
@@ -217,7 +226,8 @@ static bool fits(const struct choosing *c, const struct json_value *value)
     if (!(facts->types & type))
         return false;
     for (size_t i = 0; i < facts->parts->count; i++)
-        if (!among_choices(&facts->parts->list[i], value))
+        if (!schema_spend(c->compiler, 1) ||
+            !among_choices(c->compiler, &facts->parts->list[i], value))
             return false;
     if (type & (SCHEMA_INTEGER | SCHEMA_FRACTION))
         return fits_number(facts, value);

@@ -48,9 +48,16 @@ struct schema_compiler {
     struct schema_rule *rules;
     size_t rule_count, rule_capacity, filled;
     uint32_t slots[SCHEMA_SLOTS]; /* rules + 1 */
-    size_t steps, alternatives;
+    size_t alternatives;
     struct error *err;
 };
+
+/* Steps of the whole constraint (compile_steps.h). Where they are over, or anything else, `grammar` is full: nothing goes on, and the
+ * rule that was being filled says so. A keyword that is looked at is several. */
+#define SCHEMA_KEYWORD_STEPS 16
+bool schema_spend(struct schema_compiler *compiler, uint64_t steps);
+/* STATUS_LIMIT at the schema at `path`: over the steps, or the limits of a grammar. */
+enum status schema_fail_full(struct schema_compiler *compiler, uint32_t path) WARN_UNUSED;
 
 /* A failure at the keyword of the schema at `path` (NULL: at the schema itself): "#/properties/a/not: ...". */
 enum status schema_fail(struct schema_compiler *compiler, uint32_t path, const char *keyword,
@@ -129,7 +136,9 @@ enum status schema_put_choices(struct schema_compiler *compiler, const struct sc
 /* Exactly this value. */
 void schema_put_value(struct schema_compiler *compiler, const struct json_value *value,
                       uint32_t path, uint32_t from, uint32_t to);
-bool schema_equal_values(const struct json_value *a, const struct json_value *b);
+/* False, too, where the steps are over. */
+bool schema_equal_values(struct schema_compiler *compiler, const struct json_value *a,
+                         const struct json_value *b);
 
 /* The expression of a "format" of strings: NULL for one that says nothing of validity; *known is false for others. */
 const char *schema_format(const char *name, bool *known);

@@ -34,18 +34,19 @@ static enum status types_of(struct schema_compiler *compiler, const struct schem
 }
 
 /* Whether the value is left out by the enums and consts of the parts; false where there are none. */
-static bool left_out(const struct schema_parts *parts, const struct json_value *value)
+static bool left_out(struct schema_compiler *compiler, const struct schema_parts *parts,
+                     const struct json_value *value)
 {
     for (size_t i = 0; i < parts->count; i++) {
         const struct json_value *only, *list;
         if (schema_member(parts->list[i].schema, "const", &only) &&
-            !schema_equal_values(only, value))
+            !schema_equal_values(compiler, only, value))
             return true;
         if (!schema_member(parts->list[i].schema, "enum", &list))
             continue;
         bool found = false;
         for (size_t at = 0; at < json_count(list) && !found; at++)
-            found = schema_equal_values(json_at(list, at), value);
+            found = schema_equal_values(compiler, json_at(list, at), value);
         if (!found)
             return true;
     }
@@ -59,23 +60,26 @@ static bool choices_left_out(struct schema_compiler *compiler, const struct sche
     for (size_t i = 0; i < a->count; i++) {
         const struct json_value *only, *list;
         if (schema_member(a->list[i].schema, "const", &only) &&
-            (left_out(b, only) || !(schema_type_of(only) & types)))
+            (left_out(compiler, b, only) || !(schema_type_of(only) & types)))
             return true;
         if (!schema_member(a->list[i].schema, "enum", &list) || json_kind(list) != JSON_ARRAY)
             continue;
         bool all = true;
-        for (size_t at = 0; at < json_count(list) && all; at++, compiler->steps++)
-            all = left_out(b, json_at(list, at)) || !(schema_type_of(json_at(list, at)) & types);
+        for (size_t at = 0; at < json_count(list) && all && schema_spend(compiler, 1); at++)
+            all = left_out(compiler, b, json_at(list, at)) ||
+                  !(schema_type_of(json_at(list, at)) & types);
         if (all)
             return true;
     }
     return false;
 }
 
-static bool is_required(const struct schema_parts *parts, const char *name)
+static bool is_required(struct schema_compiler *compiler, const struct schema_parts *parts,
+                        const char *name)
 {
     for (size_t i = 0; i < parts->count; i++) {
         const struct json_value *list = json_find(parts->list[i].schema, "required");
+        schema_spend(compiler, 1 + json_count(list));
         for (size_t at = 0; json_kind(list) == JSON_ARRAY && at < json_count(list); at++) {
             const char *other;
             if (json_as_string(json_at(list, at), &other, NULL, NULL) == STATUS_OK &&
@@ -94,8 +98,9 @@ static enum status property_of(struct schema_compiler *compiler, const struct sc
     *forbidden = false;
     for (size_t i = 0; i < parts->count; i++) {
         const struct schema_part *part = &parts->list[i];
-        const struct json_value *additional;
-        const struct json_value *schema = json_find(json_find(part->schema, "properties"), name);
+        const struct json_value *additional, *properties = json_find(part->schema, "properties");
+        const struct json_value *schema = json_find(properties, name);
+        schema_spend(compiler, 1 + json_count(properties));
         bool flag = true;
         if (schema)
             schema_parts_add(found, schema, part->path, SCHEMA_NONE);
@@ -118,7 +123,8 @@ static enum status property_differs(struct schema_compiler *compiler, const stru
     if (status == STATUS_OK)
         status = property_of(compiler, b, name, &right, &other_forbidden);
     *differs = other_forbidden;
-    if (status == STATUS_OK && !*differs && left.count && right.count && is_required(b, name))
+    if (status == STATUS_OK && !*differs && left.count && right.count &&
+        is_required(compiler, b, name))
         status = exclusive_parts(compiler, &left, &right, depth + 1, differs);
     schema_parts_deinit(&left);
     schema_parts_deinit(&right);

@@ -239,7 +239,7 @@ static enum status add_pattern(struct gathering *g, const char *text, size_t len
     struct schema_facts *facts = g->facts;
     struct error why;
     if (!facts->pattern)
-        facts->pattern = text_pattern_create();
+        facts->pattern = text_pattern_create(g->compiler->grammar->steps);
     facts->pattern_path = g->part->path;
     facts->pattern_keyword = g->keyword;
     enum status status = text_pattern_add(facts->pattern, text, length, match, &why);
@@ -342,7 +342,9 @@ static enum status gather_part(struct schema_compiler *compiler, struct schema_f
 {
     if (schema_is_false(part->schema))
         facts->types = 0;
-    for (struct json_member m = {0}; json_next(part->schema, &m); compiler->steps++) {
+    for (struct json_member m = {0}; json_next(part->schema, &m);) {
+        if (!schema_spend(compiler, SCHEMA_KEYWORD_STEPS))
+            return schema_fail_full(compiler, part->path);
         struct gathering g = {compiler, facts, part, m.key, m.value};
         TRY(gather_member(&g));
     }

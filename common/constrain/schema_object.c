@@ -48,6 +48,7 @@ static bool parts_of_property(struct object *object, const char *name, struct sc
         const struct json_value *schema = NULL, *properties = member(part->schema, "properties");
         const char *keyword = "properties";
         bool named = name && json_find(properties, name);
+        schema_spend(object->compiler, 1 + json_count(properties));
         if (named) {
             schema = json_find(properties, name);
         } else {
@@ -70,13 +71,13 @@ static enum status add_property(struct object *object, const char *name, uint32_
 {
     struct schema_parts parts = {0};
     struct property property = {.name = name, .path = path};
+    if (!schema_spend(object->compiler, SCHEMA_KEYWORD_STEPS + object->count))
+        return schema_fail_full(object->compiler, path);
     if (find(object, name))
         return STATUS_OK;
-    object->compiler->steps += object->count / 4;
-    if (strlen(name) > SCHEMA_MAX_NAME_BYTES || object->compiler->steps > SCHEMA_MAX_STEPS)
+    if (strlen(name) > SCHEMA_MAX_NAME_BYTES)
         return schema_fail(object->compiler, path, NULL, STATUS_LIMIT,
-                           "a property's name is longer than %d bytes, or there are too many",
-                           SCHEMA_MAX_NAME_BYTES);
+                           "a property's name is longer than %d bytes", SCHEMA_MAX_NAME_BYTES);
     if (parts_of_property(object, name, &parts, &property.path)) {
         property.rule = schema_rule_of_parts(object->compiler, &parts, property.path);
     } else {
@@ -98,7 +99,7 @@ static enum status add_named(struct object *object)
         if (properties && json_kind(properties) != JSON_OBJECT)
             return schema_fail(object->compiler, part->path, "properties", STATUS_INVALID,
                                "must be an object");
-        for (struct json_member m = {0}; json_next(properties, &m); object->compiler->steps++) {
+        for (struct json_member m = {0}; json_next(properties, &m);) {
             if (!m.value)
                 return schema_fail(object->compiler, part->path, "properties", STATUS_INVALID,
                                    "\"%s\" is null, not a schema", m.key);
@@ -157,7 +158,7 @@ static enum status add_names_pattern(struct object *object, const struct schema_
 {
     struct error why;
     if (!object->names)
-        object->names = text_pattern_create();
+        object->names = text_pattern_create(object->compiler->grammar->steps);
     object->names_path = part->path;
     object->names_keyword = keyword;
     enum status status = text_pattern_add(object->names, text, strlen(text), TEXT_ANYWHERE, &why);
@@ -311,6 +312,7 @@ static void put_other_names(struct name_tree *tree, size_t first, size_t last, s
     struct characters *characters = &tree->object->compiler->characters;
     struct grammar *grammar = characters->grammar;
     struct charset others;
+    grammar_spend(grammar, 1 + last - first);
     charset_init(&others);
     bool ends = first < last && !tree->sorted[first]->name[at];
     first += ends;

@@ -40,6 +40,7 @@ static bool step_into(struct schema_compiler *compiler, const struct json_value 
         *path = schema_path_index(compiler, *path, (size_t)index);
         return true;
     }
+    schema_spend(compiler, json_count(*at));
     for (struct json_member m = {0}; json_next(*at, &m);)
         if (!strcmp(m.key, step)) {
             *at = m.value;
@@ -89,6 +90,7 @@ static enum status add_reference(struct schema_compiler *compiler, struct schema
     if (json_as_string(value, &reference, NULL, NULL) != STATUS_OK)
         return schema_fail(compiler, path, "$ref", STATUS_INVALID, "must be a string");
     TRY(resolve(compiler, reference, path, &target));
+    schema_spend(compiler, parts->count);
     for (size_t at = 0; at < parts->count; at++) {
         if (parts->list[at].schema != target.schema)
             continue;
@@ -127,14 +129,13 @@ static enum status flatten_one(struct schema_compiler *compiler, struct schema_p
     if (json_kind(part.schema) != JSON_OBJECT && json_kind(part.schema) != JSON_BOOL)
         return schema_fail(compiler, part.path, NULL, STATUS_INVALID,
                            "a schema must be an object, true or false");
-    for (struct json_member m = {0}; json_next(part.schema, &m); compiler->steps++)
+    for (struct json_member m = {0}; json_next(part.schema, &m);)
         if (!strcmp(m.key, "$ref"))
             TRY(add_reference(compiler, parts, i, m.value));
         else if (!strcmp(m.key, "allOf"))
             TRY(add_all_of(compiler, parts, i, m.value));
-    if (compiler->steps > SCHEMA_MAX_STEPS || compiler->path_count > SCHEMA_MAX_PATHS)
-        return schema_fail(compiler, part.path, NULL, STATUS_LIMIT,
-                           "the schema takes more than %u steps", SCHEMA_MAX_STEPS);
+    if (!schema_spend(compiler, (1 + json_count(part.schema)) * SCHEMA_KEYWORD_STEPS))
+        return schema_fail_full(compiler, part.path);
     return STATUS_OK;
 }
 
@@ -221,6 +222,7 @@ static enum status put_alternative(struct schema_compiler *compiler,
     const char *keyword = open_keywords[step % OPEN_KEYWORDS];
     struct schema_parts with = {0};
     uint32_t list = schema_path_key(compiler, part->path, keyword);
+    schema_spend(compiler, parts->count * (1 + OPEN_KEYWORDS));
     for (size_t i = 0; i < parts->count; i++)
         schema_parts_add(&with, parts->list[i].schema, parts->list[i].path, parts->list[i].parent);
     schema_parts_add(&with, json_at(json_find(part->schema, keyword), index),

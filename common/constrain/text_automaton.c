@@ -27,9 +27,16 @@ struct build {
     uint32_t *slots, *stamp, now;
     uint32_t *list; /* being collected */
     size_t list_count, list_capacity;
-    size_t steps;
+    struct compile_steps *steps; /* of the whole constraint */
     bool over;
 };
+
+/* At a limit nothing goes on. */
+static void spend(struct build *b, uint64_t steps)
+{
+    if (!compile_steps_take(b->steps, steps))
+        b->over = true;
+}
 
 static int ascending(const void *a, const void *b)
 {
@@ -42,6 +49,7 @@ static void add_interval(struct build *b, uint32_t low, uint32_t high, uint64_t 
                          size_t *capacity)
 {
     struct text_automaton *a = b->automaton;
+    spend(b, b->pattern->set_count + a->class_count * (1 + b->words / 8));
     memset(signature, 0, b->words * sizeof *signature);
     for (size_t i = 0; i < b->pattern->set_count; i++)
         if (charset_has(&b->pattern->sets[i], low))
@@ -74,6 +82,7 @@ static void find_classes(struct build *b)
             bounds = grow(bounds, count, &capacity, sizeof *bounds);
             bounds[count++] = pattern->sets[i].ranges[r].high + 1;
         }
+    spend(b, 8 * count);
     if (count)
         qsort(bounds, count, sizeof *bounds, ascending);
     b->words = pattern->set_count / 64 + 1;
@@ -109,7 +118,7 @@ static bool is_end(const struct text_pattern *pattern, uint32_t place)
 static void close_list(struct build *b, bool at_start, bool at_end)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < b->list_count; i++, b->steps++) {
+    for (size_t i = 0; i < b->list_count; i++, b->steps->taken++) {
         uint32_t at = b->list[i];
         const struct text_place *place = &b->pattern->places[at];
         bool free_edge = place->kind == TEXT_JUMP || (place->kind == TEXT_BEGIN && at_start) ||
@@ -206,7 +215,7 @@ static uint16_t next_state(struct build *b, uint16_t state, uint32_t kind)
 {
     struct text_set set = b->sets[state];
     begin_list(b);
-    for (uint32_t i = 0; i < set.count; i++, b->steps++) {
+    for (uint32_t i = 0; i < set.count; i++, b->steps->taken++) {
         const struct text_place *place = &b->pattern->places[b->items[set.first + i]];
         if (place->kind == TEXT_SET &&
             b->members[kind * b->words + place->set / 64] >> place->set % 64 & 1)
@@ -244,8 +253,8 @@ static void find_states(struct build *b)
         for (uint32_t kind = 0; kind < a->class_count && !b->over; kind += 1) {
             uint16_t next = next_state(b, (uint16_t)state, kind);
             a->next[state * a->class_count + kind] = next;
+            spend(b, 1);
         }
-        b->over = b->over || b->steps > TEXT_MAX_STEPS;
     }
 }
 
@@ -255,9 +264,11 @@ static bool *find_live(struct build *b)
     struct text_automaton *a = b->automaton;
     bool *live = calloc(b->set_count + 1, sizeof *live);
     ASSERT(live);
-    for (size_t i = 0; i < b->set_count; i++)
+    for (size_t i = 0; i < b->set_count && !b->over; i++) {
         live[i] = a->accepts[i] = state_accepts(b, (uint16_t)i);
-    for (bool changed = true; changed;) {
+        spend(b, b->sets[i].count);
+    }
+    for (bool changed = !b->over; changed;) {
         changed = false;
         for (size_t i = b->set_count; i-- > 0;)
             for (uint32_t c = 0; c < a->class_count && !live[i]; c++) {
@@ -265,8 +276,7 @@ static bool *find_live(struct build *b)
                 live[i] = next != TEXT_NONE && live[next];
                 changed = changed || live[i];
             }
-        b->steps += b->set_count * a->class_count;
-        b->over = b->over || b->steps > 2u * TEXT_MAX_STEPS;
+        spend(b, b->set_count * a->class_count);
         changed = changed && !b->over;
     }
     return live;
@@ -289,12 +299,15 @@ enum status text_automaton_build(const struct text_pattern *pattern,
                                  struct text_automaton *automaton, struct error *err)
 {
     *automaton = (struct text_automaton){0};
-    struct build b = {.pattern = pattern, .automaton = automaton};
+    struct build b = {.pattern = pattern, .automaton = automaton, .steps = pattern->steps};
     ASSERT(pattern->part_count > 0 && !pattern->full);
+    /* Its tables, however small it is. */
+    spend(&b, SLOTS / 8 + pattern->place_count + pattern->set_count * TEXT_MAX_CLASSES / 64);
     b.slots = calloc(SLOTS, sizeof *b.slots);
     b.stamp = calloc(pattern->place_count + 1, sizeof *b.stamp);
     ASSERT(b.slots && b.stamp);
-    find_classes(&b);
+    if (!b.over)
+        find_classes(&b);
     if (!b.over)
         find_states(&b);
     if (!b.over)
@@ -308,6 +321,9 @@ enum status text_automaton_build(const struct text_pattern *pattern,
     if (!b.over)
         return STATUS_OK;
     text_automaton_deinit(automaton);
+    if (compile_steps_over(pattern->steps))
+        return error_set(err, STATUS_LIMIT, "up to here it takes more than %u steps to compile",
+                         COMPILE_MAX_STEPS);
     return error_set(err, STATUS_LIMIT,
                      "the automaton of the pattern is over the limits (%d states, %d classes of "
                      "characters)",

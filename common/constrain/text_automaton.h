@@ -5,12 +5,12 @@
 #ifndef BATON_CONSTRAIN_TEXT_AUTOMATON_H
 #define BATON_CONSTRAIN_TEXT_AUTOMATON_H
 
+#include "common/constrain/compile_steps.h"
 #include "common/constrain/expression.h"
 
 #define TEXT_MAX_PLACES  65536 /* of the nondeterministic automaton: repeats are written out */
 #define TEXT_MAX_STATES  16384
 #define TEXT_MAX_PARTS   16 /* expressions at once */
-#define TEXT_MAX_STEPS   (64u << 20)
 #define TEXT_MAX_CLASSES 512
 #define TEXT_NONE        UINT16_MAX
 
@@ -21,7 +21,8 @@ enum text_match {
 
 struct text_pattern;
 
-struct text_pattern *text_pattern_create(void);
+/* `steps`: of the whole constraint; they outlive it. Reading, writing out and building all count there. */
+struct text_pattern *text_pattern_create(struct compile_steps *steps);
 void text_pattern_destroy(struct text_pattern *pattern); /* NULL is fine */
 /* One more expression to match. The sentence doesn't name the pattern. */
 enum status text_pattern_add(struct text_pattern *pattern, const char *text, size_t length,

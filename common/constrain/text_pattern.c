@@ -2,10 +2,15 @@
 
 #include "common/constrain/grow.h"
 
-struct text_pattern *text_pattern_create(void)
+/* For a character of an expression, which is read, and a range of a set, which is sorted. */
+#define BYTE_STEPS  16
+#define RANGE_STEPS 16
+
+struct text_pattern *text_pattern_create(struct compile_steps *steps)
 {
     struct text_pattern *pattern = calloc(1, sizeof *pattern);
     ASSERT(pattern);
+    pattern->steps = steps;
     return pattern;
 }
 
@@ -20,9 +25,16 @@ void text_pattern_destroy(struct text_pattern *pattern)
     free(pattern);
 }
 
+static void spend(struct text_pattern *pattern, uint64_t steps)
+{
+    if (!compile_steps_take(pattern->steps, steps))
+        pattern->full = true;
+}
+
 /* Not yet leading anywhere. At the limit: the first place, and `full`. */
 static uint32_t add_place(struct text_pattern *pattern)
 {
+    spend(pattern, 1);
     if (pattern->place_count == TEXT_MAX_PLACES) {
         pattern->full = true;
         return 0;
@@ -57,6 +69,7 @@ static void jump(struct text_pattern *pattern, uint32_t from, uint32_t to)
 
 static uint32_t set_index(struct text_pattern *pattern, const struct charset *set)
 {
+    spend(pattern, pattern->set_count + set->count * RANGE_STEPS);
     for (uint32_t i = 0; i < pattern->set_count; i++)
         if (charset_equal(&pattern->sets[i], set))
             return i;
@@ -91,8 +104,10 @@ static uint32_t put_optional(struct writing *w, uint32_t node, uint32_t from, ui
 static uint32_t put_repeat(struct writing *w, const struct expression_node *node, uint32_t from)
 {
     struct text_pattern *pattern = w->pattern;
-    for (uint32_t i = 0; i < node->min && !pattern->full; i++)
+    for (uint32_t i = 0; i < node->min && !pattern->full; i++) {
         from = put(w, node->a, from);
+        spend(pattern, 1); /* what is repeated may be empty */
+    }
     uint32_t end = add_place(pattern), at = add_place(pattern);
     jump(pattern, from, at);
     if (node->max == EXPRESSION_ENDLESS) {
@@ -165,7 +180,7 @@ static void put_part(struct text_pattern *pattern, const struct expression *expr
     struct writing w = {pattern, expression,
                         malloc((expression->set_count + 1) * sizeof(uint32_t))};
     ASSERT(w.set_of);
-    for (size_t i = 0; i < expression->set_count; i++)
+    for (size_t i = 0; i < expression->set_count && !pattern->full; i++)
         w.set_of[i] = set_index(pattern, &expression->sets[i]);
     uint32_t at = part.start = add_place(pattern), loop;
     if (match == TEXT_ANYWHERE)
@@ -187,6 +202,9 @@ static enum status check_room(const struct text_pattern *pattern, struct error *
 
 static enum status check_size(const struct text_pattern *pattern, struct error *err)
 {
+    if (compile_steps_over(pattern->steps))
+        return error_set(err, STATUS_LIMIT, "up to here it takes more than %u steps to compile",
+                         COMPILE_MAX_STEPS);
     if (pattern->full)
         return error_set(err, STATUS_LIMIT,
                          "with its repeats written out the pattern is over the limit of %d places",
@@ -199,6 +217,7 @@ enum status text_pattern_add(struct text_pattern *pattern, const char *text, siz
 {
     struct expression expression;
     TRY(check_room(pattern, err));
+    spend(pattern, length * BYTE_STEPS);
     TRY(expression_parse(text, length, &expression, err));
     put_part(pattern, &expression, match);
     expression_deinit(&expression);

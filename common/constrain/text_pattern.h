@@ -28,7 +28,8 @@ struct text_pattern {
     size_t set_count, set_capacity;
     struct text_part parts[TEXT_MAX_PARTS];
     uint32_t part_count;
-    bool full;
+    bool full;                   /* of places, or steps */
+    struct compile_steps *steps; /* of the whole constraint */
 };
 
 #endif

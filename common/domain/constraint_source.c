@@ -21,3 +21,8 @@ struct constraint_source *constraint_source_copy(const struct constraint_source 
 {
     return source ? constraint_source_create(source->kind, source->text, source->length) : NULL;
 }
+
+bool constraint_source_equal(const struct constraint_source *a, const struct constraint_source *b)
+{
+    return a->kind == b->kind && a->length == b->length && !memcmp(a->text, b->text, a->length);
+}

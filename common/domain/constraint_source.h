@@ -2,6 +2,7 @@
 #ifndef BATON_DOMAIN_CONSTRAINT_SOURCE_H
 #define BATON_DOMAIN_CONSTRAINT_SOURCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum constraint_kind {                         /* the numbers are those of worker.proto */
@@ -19,6 +20,7 @@ struct constraint_source {
     char text[];
 };
 
+bool constraint_source_equal(const struct constraint_source *a, const struct constraint_source *b);
 /* In one piece, to be freed; NULL: no memory. */
 struct constraint_source *constraint_source_create(enum constraint_kind kind, const char *text,
                                                    size_t length);

@@ -199,8 +199,9 @@ static void draw(struct engine *engine, struct engine_sequence *s, const float *
     if (s->status == STATUS_OK && s->sampling->logprobs)
         s->status = logprobs_of(logits, engine->model.shape.vocab, s->token,
                                 s->sampling->top_logprobs, &s->logprobs);
-    if (s->status != STATUS_OK)
-        log_error("engine", "msg=\"no token can be drawn\" status=%s position=%u index=%u",
+    if (s->status != STATUS_OK) /* INVALID: the request's own bans */
+        log_write(s->status == STATUS_INVALID ? LOG_DEBUG : LOG_ERROR, "engine",
+                  "msg=\"no token can be drawn\" status=%s position=%u index=%u",
                   status_name(s->status), s->position + s->token_count - 1, s->index);
 }
 

@@ -31,7 +31,8 @@ struct constraint_host {
     struct special_texts specials;
     struct token_trie *trie;
     struct constraint_cache *cache;
-    enum status status; /* of opening them */
+    struct fair_queue queue; /* leases to be settled */
+    enum status status;      /* of opening them */
     struct error err;
 };
 
@@ -87,14 +88,12 @@ static enum status compile(struct constraint_host *host, struct constraint_lease
         lease->err = host->err;
         return host->status;
     }
-    return constraint_cache_take(host->cache, source->kind, source->text, source->length,
-                                 &lease->entry, &lease->err);
+    return constraint_cache_take(host->cache, source, lease->owner, &lease->entry, &lease->err);
 }
 
 static void settle(struct constraint_host *host, struct constraint_lease *lease)
 {
     uint64_t begun_us = clock_now_us();
-    lease->taken = true;
     lease->status = compile(host, lease);
     log_debug(MODULE, "bytes=%zu status=%s took_us=%" PRIu64 " msg=\"compiled, or found\"",
               lease->source->length, status_name(lease->status), clock_now_us() - begun_us);
@@ -115,19 +114,33 @@ static void take_back(struct constraint_host *host, struct constraint_lease *lea
     atomic_fetch_sub(&host->lease_count, 1);
 }
 
+/* The first is for its being settled, the second for its being given back, maybe before that. */
+static void take_message(struct constraint_host *host, struct constraint_lease *lease)
+{
+    if (!lease->taken) {
+        lease->taken = true;
+        fair_queue_push(&host->queue, &lease->item, lease->owner);
+        return;
+    }
+    if (!constraint_lease_settled(lease))
+        fair_queue_remove(&host->queue, &lease->item);
+    take_back(host, lease);
+}
+
 static void *host_main(void *argument)
 {
     struct constraint_host *host = argument;
     pthread_setname_np(pthread_self(), "baton-constrain");
     open_and_log(host);
     for (;;) {
-        struct constraint_lease *lease = ring_wait(host->messages, UINT64_MAX);
+        struct constraint_lease *lease =
+            host->queue.count ? ring_pop(host->messages) : ring_wait(host->messages, UINT64_MAX);
         if (lease == &stop_message)
             return NULL;
-        if (lease->taken)
-            take_back(host, lease);
-        else
-            settle(host, lease);
+        if (lease)
+            take_message(host, lease);
+        else /* all who ask are known: whose turn it is */
+            settle(host, (struct constraint_lease *)fair_queue_pop(&host->queue));
     }
 }
 
@@ -159,6 +172,7 @@ enum status constraint_host_create(const struct constraint_host_config *config,
     if (!host)
         return error_set(err, STATUS_LIMIT, "out of memory for constraints");
     host->vocab = config->vocab;
+    fair_queue_init(&host->queue);
     host->limits = (struct constraint_cache_limits){.max_entries = CONSTRAINT_HOST_ENTRIES,
                                                     .max_bytes = config->max_bytes,
                                                     .kept_sets = CONSTRAINT_HOST_KEPT_SETS};
@@ -210,7 +224,7 @@ void constraint_host_destroy(struct constraint_host *host)
 /* ---------------------------------------------------------------- leases */
 
 struct constraint_lease *constraint_host_take(struct constraint_host *host,
-                                              struct constraint_source *source,
+                                              struct constraint_source *source, uint64_t owner,
                                               void (*ready)(void *context), void *context)
 {
     struct constraint_lease *lease = calloc(1, sizeof *lease);
@@ -221,6 +235,7 @@ struct constraint_lease *constraint_host_take(struct constraint_host *host,
         return NULL;
     }
     lease->source = source;
+    lease->owner = owner;
     lease->ready = ready;
     lease->context = context;
     post(host, lease);

@@ -8,6 +8,7 @@
 #ifndef BATON_WORKER_CONSTRAINT_HOST_H
 #define BATON_WORKER_CONSTRAINT_HOST_H
 
+#include "common/base/fair_queue.h"
 #include "common/constrain/constraint_cache.h"
 #include "common/domain/constraint_source.h"
 
@@ -28,10 +29,12 @@ struct constraint_host_config {
 };
 
 struct constraint_lease {
+    struct fair_item item; /* first; the host's */
+    uint64_t owner;
     struct constraint_source *source; /* the host's, until it is settled */
     void (*ready)(void *context);
     void *context;
-    bool taken; /* the host's */
+    bool taken; /* the host's: its first message came */
     _Atomic bool settled;
     enum status status; /* INVALID, UNSUPPORTED: never; LIMIT: not now */
     struct error err;
@@ -45,9 +48,10 @@ void constraint_host_stop(struct constraint_host *host);
 /* After all leases were given back. NULL is fine. */
 void constraint_host_destroy(struct constraint_host *host);
 
-/* Takes over `source`. `ready` is called once, on the host's thread, when the lease is settled. NULL: too many are out. */
+/* Takes over `source`. `ready` is called once, on the host's thread, when the lease is settled; not if it is given back before. Turns go
+ * round the owners (0: nobody's). NULL: too many are out. */
 struct constraint_lease *constraint_host_take(struct constraint_host *host,
-                                              struct constraint_source *source,
+                                              struct constraint_source *source, uint64_t owner,
                                               void (*ready)(void *context), void *context);
 bool constraint_lease_settled(const struct constraint_lease *lease);
 /* Settled or not. */

@@ -1,6 +1,10 @@
 /* Where the answers under a constraint are, and which tokens each of them may have next. A state follows from the answer's tokens alone
  * and is brought up to them when a token is to be drawn: whether they were drawn here, at another worker, or before a preemption.
  *
+ * A set of tokens is worked out before the step that draws from it, within a budget of nodes for all of them: one that isn't whole by then
+ * is gone on with before the next step, and its answer sits this one out. So what constraints add to a step is bounded, whatever they
+ * are, and those that take long hold up nobody else's.
+ *
  * The order in which things rule tokens out: docs/structured-output.md. Step thread only. */
 #ifndef BATON_WORKER_STEP_CONSTRAINTS_H
 #define BATON_WORKER_STEP_CONSTRAINTS_H
@@ -9,6 +13,8 @@
 #include "common/worker/constraint_host.h"
 
 struct step_constraints;
+
+#define STEP_CONSTRAINTS_NODES 32768 /* of a step, of all walks together: about 0.4 ms */
 
 /* For up to max_sequences answers. `host` NULL: nobody may be added. */
 enum status step_constraints_create(struct constraint_host *host, uint32_t max_sequences,
@@ -21,14 +27,21 @@ void step_constraints_destroy(struct step_constraints *constraints);
 uint32_t step_constraints_add(struct step_constraints *constraints, struct constraint_lease *lease);
 void step_constraints_remove(struct step_constraints *constraints, uint32_t number);
 
+/* Before a step is planned, with all sequences that may have rows in it and have a constraint: for up to so many nodes works out what
+ * they may have next, and says of each whether it waits. Turns go on where they ended the last time. True: one waits. */
+bool step_constraints_prepare(struct step_constraints *constraints,
+                              struct sequence *const *sequences, uint32_t count, uint64_t nodes);
+
 struct step_allowed {
-    const uint32_t *bits; /* until the next step_constraints_find of this part; NULL: any */
+    const uint32_t *bits; /* until its next token is taken; NULL: any */
     bool end_only;        /* nothing but an end may follow: min_tokens can't hold */
 };
-/* For the next token of the sequence, which is part `part` (below max_sequences) of a step. No bits are set where none fits: the
- * vocabulary lacks a token for what must come, or the answer's tokens break the constraint. */
-struct step_allowed step_constraints_find(struct step_constraints *constraints, uint32_t part,
+/* For the next token of the sequence; worked out now if that was not done before. No bits are set where none fits: the vocabulary
+ * lacks a token for what must come, or the answer's tokens break the constraint. */
+struct step_allowed step_constraints_find(struct step_constraints *constraints,
                                           const struct sequence *sequence);
+/* The answer's tokens, which came from elsewhere, break the constraint: no mask of it is worth anything. */
+bool step_constraints_broken(const struct step_constraints *constraints, uint32_t number);
 /* `token` was drawn from those, and isn't told to the schedule yet. True: it belongs to the answer, and nothing may follow it. */
 bool step_constraints_take(struct step_constraints *constraints, const struct sequence *sequence,
                            uint32_t token);

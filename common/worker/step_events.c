@@ -63,6 +63,16 @@ void step_events_post_error(struct step_events *events, enum step_event_kind kin
     step_events_post(events, event);
 }
 
+void step_events_post_banned(struct step_events *events, struct sequence_key key,
+                             const struct error *err)
+{
+    struct step_event *event = step_events_take(events, STEP_FAILED, key);
+    event->status = STATUS_INVALID;
+    event->banned = true;
+    event->err = *err;
+    step_events_post(events, event);
+}
+
 struct step_token *step_event_add_token(struct step_event *event, const struct sequence *sequence)
 {
     struct step_token *token = &event->tokens[event->token_count++];

@@ -21,7 +21,7 @@ enum step_event_kind {
     STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
     STEP_TOKENS, /* what the step drew, one entry a sequence */
     STEP_PROMPT_LOGPROBS, /* of its prompt's tokens first_token .. first_token + logprobs_count: logprobs[] */
-    STEP_FAILED, /* its rows or its token could not be had: status, sentence in err */
+    STEP_FAILED, /* its rows or its token could not be had: status, sentence in err, banned */
     STEP_REMOVED,
     STEP_CACHE, /* what step_loop_read_cache asked for */
 };
@@ -42,6 +42,7 @@ struct step_event {
     const uint32_t *blocks; /* STEP_RESERVED */
     uint32_t block_count, cached_tokens, ready_tokens;
     enum status status;
+    bool banned; /* STEP_FAILED: what was asked for leaves no token to be drawn */
     struct error err;
     const struct prefix_event *cache_events; /* STEP_CACHE: until the next one is asked for */
     uint32_t cache_event_count;
@@ -63,9 +64,17 @@ void step_events_deinit(struct step_events *events);
 struct step_event *step_events_take(struct step_events *events, enum step_event_kind kind,
                                     struct sequence_key key);
 void step_events_post(struct step_events *events, struct step_event *event);
-/* STEP_REFUSED or STEP_FAILED. */
+/* STEP_REFUSED or STEP_FAILED (not banned). */
 void step_events_post_error(struct step_events *events, enum step_event_kind kind,
                             struct sequence_key key, enum status status, const struct error *err);
+/* STEP_FAILED, INVALID: what was asked for leaves no token that may be drawn, here or elsewhere. */
+void step_events_post_banned(struct step_events *events, struct sequence_key key,
+                             const struct error *err);
+/* What a worker says the attempt was lost by, of a STEP_FAILED. */
+static inline const char *step_event_lost_by(const struct step_event *event)
+{
+    return event->banned ? "no_token_allowed" : "step_failed";
+}
 /* The sequence's last token, into a STEP_TOKENS. */
 struct step_token *step_event_add_token(struct step_event *event, const struct sequence *sequence);
 /* STEP_PROMPT_LOGPROBS, as many as there must be: of `count` tokens from first_token on. */

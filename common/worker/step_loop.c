@@ -241,11 +241,12 @@ static bool go_around(struct step_loop *loop, struct job *job)
         job_run(loop, job);
     reserve(loop);
     publish(loop);
+    bool waits = step_run_prepare(&loop->run);
     const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
     bool works = step_plan_works(plan);
     if (works && !loop->stopping)
         step_run_plan(&loop->run, plan);
-    return works || plan->freed;
+    return works || plan->freed || waits;
 }
 
 static void *step_main(void *argument)
@@ -284,6 +285,7 @@ static void loop_free(struct step_loop *loop)
     step_constraints_destroy(loop->run.constraints);
     free(loop->run.inputs);
     free(loop->run.scores);
+    free(loop->run.constrained);
     free(loop);
 }
 
@@ -323,9 +325,10 @@ static enum status loop_allocate(struct step_loop *loop)
         .events = &loop->events,
         .load = &loop->load,
         .inputs = calloc(config->max_sequences, sizeof *loop->run.inputs),
+        .constrained = calloc(config->max_sequences, sizeof(struct sequence *)),
         .scores = calloc(config->chunk_tokens, sizeof *loop->run.scores),
     };
-    if (!loop->run.inputs || !loop->run.scores)
+    if (!loop->run.inputs || !loop->run.scores || !loop->run.constrained)
         return STATUS_LIMIT;
     return step_constraints_create(config->constraints, config->max_sequences,
                                    &loop->run.constraints);
@@ -397,7 +400,8 @@ static bool take_lease(struct step_loop *loop, struct job *job)
     if (!source)
         return true;
     if (loop->config.constraints)
-        job->lease = constraint_host_take(loop->config.constraints, source, on_settled, loop);
+        job->lease = constraint_host_take(loop->config.constraints, source, job->spec.tenant,
+                                          on_settled, loop);
     else
         free(source);
     return job->lease != NULL;

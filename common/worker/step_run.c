@@ -48,13 +48,13 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
     };
 }
 
-/* What its constraint rules out; the mask is this part's until the step is over. */
-static void constrain(struct step_run *run, const struct planned_rows *part, uint32_t index,
+/* What its constraint rules out. */
+static void constrain(struct step_run *run, const struct planned_rows *part,
                       struct engine_sequence *input)
 {
     if (!part->samples || !part->sequence->constraint)
         return;
-    struct step_allowed allowed = step_constraints_find(run->constraints, index, part->sequence);
+    struct step_allowed allowed = step_constraints_find(run->constraints, part->sequence);
     input->allowed = allowed.bits;
     input->ban_end &= !allowed.end_only;
 }
@@ -83,19 +83,36 @@ static void distrust(struct step_run *run, enum status status)
     scheduler_distrust(run->scheduler);
 }
 
+/* What was asked for rules out every token: it would elsewhere, too. */
+static void banned(struct step_run *run, struct sequence *sequence)
+{
+    struct error err;
+    error_set(&err, STATUS_INVALID,
+              sequence->constraint
+                  ? "at position %u the constraint allows no token that logit_bias doesn't ban"
+                  : "at position %u every token is banned by logit_bias",
+              sequence->computed);
+    scheduler_fail(run->scheduler, sequence);
+    step_events_post_banned(run->events, sequence->key, &err);
+}
+
 /* No token was drawn for this one alone; the others of the step have theirs. */
 static void draw_failed(struct step_run *run, struct sequence *sequence, enum status status)
 {
     struct error err;
-    distrust(run, status);
-    error_set(&err, status,
-              status == STATUS_INVALID && sequence->constraint
-                  ? "every token that the constraint allows is banned at position %u"
-              : status == STATUS_INVALID
-                  ? "every token is banned at position %u"
-                  : "the model gave a logit that is not a number at position %u",
+    bool broken =
+        sequence->constraint && step_constraints_broken(run->constraints, sequence->constraint);
+    if (status == STATUS_INVALID && !broken) {
+        banned(run, sequence);
+        return;
+    }
+    if (!broken)
+        distrust(run, status);
+    error_set(&err, STATUS_INTERNAL,
+              broken ? "the answer so far breaks its constraint at position %u"
+                     : "the model gave a logit that is not a number at position %u",
               sequence->computed);
-    sequence_failed(run, sequence, status, &err);
+    sequence_failed(run, sequence, STATUS_INTERNAL, &err);
 }
 
 static void step_results(struct step_run *run, const struct step_plan *plan)
@@ -196,6 +213,20 @@ static bool run_rows(struct step_run *run, const struct step_plan *plan)
     return false;
 }
 
+bool step_run_prepare(struct step_run *run)
+{
+    uint32_t count = 0;
+    size_t cursor = 0;
+    for (struct sequence *sequence; (sequence = scheduler_next(run->scheduler, &cursor));) {
+        bool runs = sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE ||
+                    sequence->state == SEQUENCE_SWAPPED;
+        if (sequence->constraint && runs)
+            run->constrained[count++] = sequence;
+    }
+    return count && step_constraints_prepare(run->constraints, run->constrained, count,
+                                             STEP_CONSTRAINTS_NODES);
+}
+
 void step_run_plan(struct step_run *run, const struct step_plan *plan)
 {
     uint64_t swap_us;
@@ -206,7 +237,7 @@ void step_run_plan(struct step_run *run, const struct step_plan *plan)
     for (uint32_t i = 0; i < plan->part_count; i++) {
         run->inputs[i] = engine_input(&plan->parts[i]);
         add_scores(run, &plan->parts[i], &run->inputs[i], &scored);
-        constrain(run, &plan->parts[i], i, &run->inputs[i]);
+        constrain(run, &plan->parts[i], &run->inputs[i]);
         prompt_rows |= run->inputs[i].prompt_rows > 0;
     }
     uint64_t begun_us = clock_now_us();

@@ -20,9 +20,12 @@ struct step_run { /* all borrowed */
     struct step_load *load;
     struct step_constraints *constraints;
     struct engine_sequence *inputs; /* scratch, one for each part of a plan */
+    struct sequence **constrained;  /* scratch, one for each sequence */
     struct token_logprobs *scores;  /* scratch, one for each prompt row of a plan */
 };
 
+/* Before a step is planned: who has a constraint gets ready. True: one isn't, and waits; there is more to do for it. */
+bool step_run_prepare(struct step_run *run);
 /* Whether there is anything in it to carry out. */
 bool step_plan_works(const struct step_plan *plan);
 void step_run_plan(struct step_run *run, const struct step_plan *plan);

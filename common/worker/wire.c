@@ -139,6 +139,8 @@ enum status wire_sequence_spec(const struct wire_prompt *in, const struct worker
     spec->sampling = sampling;
     spec->constraint_source = constraint;
     spec->priority = (enum priority)in->priority;
+    if (in->cache_salt_bytes)
+        spec->tenant = hash_bytes(in->cache_salt, in->cache_salt_bytes, HASH_SEED) | 1;
     spec->root =
         prefix_hash_root(info->model_hash, info->numerics_id, in->cache_salt, in->cache_salt_bytes);
     return STATUS_OK;

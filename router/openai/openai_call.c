@@ -93,6 +93,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     str_copy(call->name, sizeof call->name, name);
     call->stream = request->stream;
     call->one_tool_call = request->one_call;
+    call->constraint_param = request->constraint_param;
     call->answer = (struct openai_answer){.kind = request->kind,
                                           .request_id = call->name,
                                           .model = served->name,

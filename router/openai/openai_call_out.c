@@ -244,6 +244,14 @@ static enum status on_choice(struct request *request, enum finish_reason finish)
                                 : end_whole(choice, request, &taken, finish);
 }
 
+/* What of the request the reason is about, where that is found out on the way only. */
+static const char *param_of(const struct openai_call *call, enum reason reason)
+{
+    if (reason == REASON_INVALID_CONSTRAINT)
+        return call->constraint_param;
+    return reason == REASON_NO_TOKEN_ALLOWED ? "logit_bias" : NULL;
+}
+
 static void fail(struct openai_call *call, enum reason reason, const char *sentence)
 {
     if (is_over(call))
@@ -253,7 +261,7 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
     if (reason == REASON_SLOW_READER || reason == REASON_CANCELLED) {
         http_exchange_abort(call->exchange);
     } else if (!call->started) {
-        openai_reply_error(call->exchange, call->name, reason, NULL, sentence);
+        openai_reply_error(call->exchange, call->name, reason, param_of(call, reason), sentence);
     } else {
         str_clear(&call->frames);
         openai_chunk_error(&call->frames, reason, sentence);

@@ -1,19 +1,27 @@
-/* What a constraint costs a step: for each schema of a file, answers are drawn (tests/constrain/generate.h) and each set of allowed
- * tokens is timed.
+/* What constraints cost whole steps: as many answers as a step has, each under a constraint of its own out of a file of schemas and the
+ * adversarial ones (tests/constrain/adversarial.h), are drawn side by side, and all sets of allowed tokens of a step are timed together
+ * with the tokens taken before. An answer that ends makes room for the next. And what the costliest constraints take to compile.
  *
- *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT]]]
+ *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [NODES]]]]
  *
- * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). KEPT: sets that are kept
- * for each constraint (default: as a worker keeps; 0: each is worked out). Times are this thread's CPU time, and sets
- * that took long are timed again: other programs on the machine count for less. */
+ * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). SEEDS: answers under each
+ * constraint (default 4). KEPT: sets that are kept for each constraint (default: as a worker keeps; 0: each is worked out). NODES: that
+ * walks of one step may look at (default: as a worker; 0: any): an answer whose set isn't whole then sits the step out, as at a worker.
+ * Times are this thread's CPU time, and nothing is left out or taken again. */
+#include "common/constrain/compile_steps.h"
+#include "tests/constrain/adversarial.h"
 #include "tests/constrain/generate.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define MAX_STEPS (4u << 20)
+#define MAX_TIMES       (4u << 20)
+#define MAX_CONSTRAINTS 512
+#define MAX_TOKENS      200 /* of an answer */
+#define MAX_WIDTH       64
 
 static double thread_cpu_us(void)
 {
@@ -25,13 +33,11 @@ static double thread_cpu_us(void)
 struct times {
     double *us;
     size_t count;
-    double most_us;
-    uint64_t most_nodes, most_seed; /* of the slowest set, and the answer that it is in */
 };
 
-static void add_time(struct times *times, double us)
+static void times_add(struct times *times, double us)
 {
-    if (times->count < MAX_STEPS)
+    if (times->count < MAX_TIMES)
         times->us[times->count++] = us;
 }
 
@@ -41,7 +47,7 @@ static int by_time(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static void print(const char *what, struct times *times)
+static void times_print(const char *what, struct times *times)
 {
     double sum = 0;
     if (!times->count)
@@ -49,55 +55,224 @@ static void print(const char *what, struct times *times)
     qsort(times->us, times->count, sizeof *times->us, by_time);
     for (size_t i = 0; i < times->count; i++)
         sum += times->us[i];
-    printf("%-28s %8zu times: mean %8.1f us, p50 %8.1f, p99 %8.1f, max %8.1f\n", what, times->count,
+    printf("%-40s %8zu times: mean %8.1f us, p50 %8.1f, p99 %8.1f, max %8.1f\n", what, times->count,
            sum / (double)times->count, times->us[times->count / 2],
            times->us[times->count * 99 / 100], times->us[times->count - 1]);
+    times->count = 0;
 }
 
-/* A set that took long is worked out again: the least of some times is the work, the rest other programs. */
-static double time_again(struct constraint_masks *fresh, const struct constraint_state *state,
-                         uint32_t *bits, double us)
+struct bench {
+    struct vocabulary_source source;
+    struct constraint *constraints[MAX_CONSTRAINTS];
+    const char *names[MAX_CONSTRAINTS];
+    struct constraint_masks *masks[MAX_CONSTRAINTS];
+    size_t count;
+    uint64_t seeds;
+    uint32_t kept;
+    uint64_t nodes; /* of a step */
+    struct times times;
+};
+
+static void fail(const char *what, const char *why)
 {
-    for (int i = 0; i < 8 && us > 300; i++) {
+    fprintf(stderr, "%s: %s\n", what, why);
+    exit(1);
+}
+
+static void add(struct bench *bench, const char *name, enum constraint_kind kind, const char *text,
+                size_t length)
+{
+    struct error err;
+    double start_us = thread_cpu_us();
+    if (bench->count == MAX_CONSTRAINTS)
+        fail(name, "more constraints than there is room for");
+    if (constraint_compile(kind, text, length, &bench->constraints[bench->count], &err) !=
+        STATUS_OK)
+        fail(name, err.text);
+    times_add(&bench->times, thread_cpu_us() - start_us);
+    bench->names[bench->count++] = name;
+}
+
+static void add_schemas(struct bench *bench, const char *path)
+{
+    struct str schemas;
+    str_init(&schemas, 16 << 20);
+    read_whole(path, &schemas);
+    for (char *at = schemas.data, *end; (end = strchr(at, '\n')); at = end + 1)
+        add(bench, "a schema of the file", CONSTRAINT_JSON_SCHEMA, at, (size_t)(end - at));
+    str_deinit(&schemas);
+    times_print("compiling a schema of the file", &bench->times);
+}
+
+static void add_adversarial(struct bench *bench)
+{
+    struct adversarial list[ADVERSARIAL_MAX];
+    size_t count = adversarial_to_mask(list);
+    for (size_t i = 0; i < count; i++)
+        add(bench, list[i].name, list[i].kind, list[i].text, strlen(list[i].text));
+    adversarial_free(list, count);
+    times_print("compiling one that is costly to mask", &bench->times);
+}
+
+static void compile_costly(void)
+{
+    struct adversarial list[ADVERSARIAL_MAX];
+    size_t count = adversarial_to_compile(list);
+    for (size_t i = 0; i < count; i++) {
+        struct constraint *constraint = NULL;
+        struct error err = {""};
+        uint64_t steps;
         double start_us = thread_cpu_us();
-        constraint_masks_find(fresh, state, bits);
-        double again_us = thread_cpu_us() - start_us;
-        us = again_us < us ? again_us : us;
+        enum status status = constraint_compile_counted(
+            list[i].kind, list[i].text, strlen(list[i].text), &constraint, &steps, &err);
+        double us = thread_cpu_us() - start_us;
+        printf("%-40s %9.1f ms, %9" PRIu64 " steps (%4.1f ns each): %.90s\n", list[i].name,
+               us / 1e3, steps, 1e3 * us / (double)(steps + 1),
+               status == STATUS_OK ? "compiled" : err.text);
+        constraint_destroy(status == STATUS_OK ? constraint : NULL);
     }
-    return us;
+    adversarial_free(list, count);
 }
 
-/* As generate(), with a clock. `fresh` keeps no sets. */
-static void time_answer(const struct vocabulary_source *source, const struct constraint *constraint,
-                        struct constraint_masks *masks, struct constraint_masks *fresh,
-                        uint64_t seed, struct times *steps, struct times *takes)
-{
+/* One answer of those that are under way. */
+struct answer {
+    size_t constraint;
     struct constraint_state state;
-    struct rng rng = rng_seeded(seed);
-    uint32_t *bits = malloc(source->trie->words * sizeof *bits);
-    constraint_state_init(constraint, &state);
-    for (uint32_t token = 0; token < 400; token++) {
-        size_t length;
-        uint64_t nodes = constraint_masks_counts(masks).nodes;
-        double start_us = thread_cpu_us();
-        uint32_t count = constraint_masks_find(masks, &state, bits);
-        double us = time_again(fresh, &state, bits, thread_cpu_us() - start_us);
-        add_time(steps, us);
-        if (us > steps->most_us) {
-            steps->most_us = us;
-            steps->most_nodes = constraint_masks_counts(masks).nodes - nodes;
-            steps->most_seed = seed;
-        }
-        uint32_t id = count ? draw_token(source, bits, token, &rng) : source->end_id;
-        if (id == source->end_id)
-            break;
-        const char *bytes = vocabulary_source_text(source, id, !state.started, &length);
-        start_us = thread_cpu_us();
-        if (!constraint_state_take(constraint, &state, bytes, length))
-            abort();
-        add_time(takes, thread_cpu_us() - start_us);
+    struct rng rng;
+    uint32_t tokens, id; /* the latter was drawn */
+    bool drawn;          /* and is still to be taken */
+    bool ready;          /* its bits are whole */
+    struct constraint_walk *walk;
+    uint32_t *bits;
+    bool over;
+};
+
+/* The next of all answers: one constraint after the other, then the next seed. */
+static void begin(const struct bench *bench, struct answer *answer, uint64_t *next)
+{
+    answer->over = *next == bench->count * bench->seeds;
+    if (answer->over)
+        return;
+    answer->constraint = *next % bench->count;
+    answer->rng = rng_seeded(1000 * *next);
+    answer->tokens = 0;
+    answer->drawn = answer->ready = false;
+    constraint_walk_drop(answer->walk);
+    constraint_state_init(bench->constraints[answer->constraint], &answer->state);
+    ++*next;
+}
+
+static void take(const struct bench *bench, struct answer *answer)
+{
+    size_t length;
+    const char *bytes =
+        vocabulary_source_text(&bench->source, answer->id, !answer->state.started, &length);
+    if (bytes && !constraint_state_take(bench->constraints[answer->constraint], &answer->state,
+                                        bytes, length))
+        fail(bench->names[answer->constraint], "an allowed token isn't taken");
+    answer->drawn = false;
+}
+
+/* What a worker does for its answers before a step (step_constraints_prepare); the first that waits, if one does, else `first`. */
+static size_t step(const struct bench *bench, struct answer *answers, size_t width, size_t first)
+{
+    uint64_t nodes = bench->nodes;
+    size_t turn = first;
+    bool waits = false;
+    for (size_t i = 0; i < width; i++) {
+        struct answer *answer = &answers[(first + i) % width];
+        if (answer->over)
+            continue;
+        if (answer->drawn)
+            take(bench, answer);
+        if (!answer->ready)
+            answer->ready = constraint_masks_go(bench->masks[answer->constraint], &answer->state,
+                                                answer->walk, answer->bits, &nodes);
+        if (!answer->ready && !waits)
+            turn = (first + i) % width;
+        waits |= !answer->ready;
     }
-    free(bits);
+    return turn;
+}
+
+static bool any_bit(const struct bench *bench, const uint32_t *bits)
+{
+    for (uint32_t i = 0; i < bench->source.trie->words; i++)
+        if (bits[i])
+            return true;
+    return false;
+}
+
+/* False: it sat the step out. */
+static bool draw(struct bench *bench, struct answer *answer, uint64_t *next)
+{
+    if (answer->over || !answer->ready)
+        return answer->over;
+    answer->id = any_bit(bench, answer->bits)
+                     ? draw_token(&bench->source, answer->bits, answer->tokens, &answer->rng)
+                     : bench->source.end_id;
+    answer->ready = false;
+    answer->drawn = true;
+    if (answer->id == bench->source.end_id || ++answer->tokens == MAX_TOKENS)
+        begin(bench, answer, next);
+    return true;
+}
+
+static bool all_over(const struct answer *answers, size_t width)
+{
+    for (size_t i = 0; i < width; i++)
+        if (!answers[i].over)
+            return false;
+    return true;
+}
+
+static void print_sets(struct bench *bench)
+{
+    uint64_t found = 0, walked = 0, nodes = 0;
+    for (size_t i = 0; i < bench->count; i++) {
+        struct constraint_masks_counts counts = constraint_masks_counts(bench->masks[i]);
+        found += counts.found;
+        walked += counts.walked;
+        nodes += counts.nodes;
+        constraint_masks_destroy(bench->masks[i]);
+    }
+    printf("    %" PRIu64 " sets were kept, %" PRIu64 " worked out, of %.0f nodes each\n", found,
+           walked, walked ? (double)nodes / (double)walked : 0.0);
+}
+
+/* Memory of the sets is laid out before: a worker's is, too. */
+static void run(struct bench *bench, const char *what, size_t width)
+{
+    static struct answer answers[MAX_WIDTH];
+    uint64_t next = 0, sat_out = 0, drawn = 0;
+    size_t turn = 0;
+    char name[64];
+    for (size_t i = 0; i < bench->count; i++)
+        bench->masks[i] =
+            constraint_masks_create(bench->constraints[i], bench->source.trie, bench->kept);
+    for (size_t i = 0; i < width; i++) {
+        answers[i].walk = constraint_walk_create();
+        answers[i].bits = calloc(bench->source.trie->words, sizeof *answers[i].bits);
+        begin(bench, &answers[i], &next);
+    }
+    while (!all_over(answers, width)) {
+        double start_us = thread_cpu_us();
+        turn = step(bench, answers, width, turn);
+        times_add(&bench->times, thread_cpu_us() - start_us);
+        for (size_t i = 0; i < width; i++) {
+            bool went = draw(bench, &answers[i], &next);
+            sat_out += !went;
+            drawn += went;
+        }
+    }
+    for (size_t i = 0; i < width; i++) {
+        constraint_walk_destroy(answers[i].walk);
+        free(answers[i].bits);
+    }
+    snprintf(name, sizeof name, "%s, steps of %zu", what, width);
+    times_print(name, &bench->times);
+    printf("    a token waits %.2f steps\n", (double)sat_out / (double)drawn);
+    print_sets(bench);
 }
 
 static const char *argument(int argc, char **argv, int index, const char *standard)
@@ -107,54 +282,34 @@ static const char *argument(int argc, char **argv, int index, const char *standa
 
 int main(int argc, char **argv)
 {
-    struct vocabulary_source source;
-    struct str schemas;
+    static struct bench bench;
     if (argc < 3) {
-        fprintf(stderr, "usage: %s TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT]]]\n", argv[0]);
+        fprintf(stderr, "usage: %s TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [NODES]]]]\n",
+                argv[0]);
         return 2;
     }
-    uint64_t seeds = strtoull(argument(argc, argv, 4, "20"), NULL, 10);
-    uint32_t kept = (uint32_t)strtoul(argument(argc, argv, 5, "64"), NULL, 10);
-    struct times steps = {.us = malloc(MAX_STEPS * sizeof(double))}, takes = steps, builds = steps;
-    takes.us = malloc(MAX_STEPS * sizeof(double));
-    builds.us = malloc(MAX_STEPS * sizeof(double));
+    bench.times.us = malloc(MAX_TIMES * sizeof(double));
+    bench.seeds = strtoull(argument(argc, argv, 4, "4"), NULL, 10);
+    bench.kept = (uint32_t)strtoul(argument(argc, argv, 5, "64"), NULL, 10);
+    bench.nodes = strtoull(argument(argc, argv, 6, "32768"), NULL, 10);
+    if (!bench.nodes)
+        bench.nodes = UINT64_MAX;
     double start_us = thread_cpu_us();
-    vocabulary_source_open(&source, argv[1],
+    vocabulary_source_open(&bench.source, argv[1],
                            (uint32_t)strtoul(argument(argc, argv, 3, "131072"), NULL, 10));
     printf("vocabulary of %u ids, %u and %u nodes (plain, others), opened in %.0f ms\n",
-           source.count, source.trie->inside.plain.node_count, source.trie->inside.other.node_count,
-           (thread_cpu_us() - start_us) / 1e3);
-    str_init(&schemas, 16 << 20);
-    read_whole(argv[2], &schemas);
-    uint64_t line = 0, walked = 0, nodes = 0;
-    for (char *at = schemas.data, *end; (end = strchr(at, '\n')); at = end + 1, line++) {
-        struct constraint *constraint;
-        struct error err;
-        start_us = thread_cpu_us();
-        if (constraint_compile(CONSTRAINT_JSON_SCHEMA, at, (size_t)(end - at), &constraint, &err) !=
-            STATUS_OK) {
-            fprintf(stderr, "%s\n", err.text);
-            return 1;
-        }
-        add_time(&builds, thread_cpu_us() - start_us);
-        struct constraint_masks *masks = constraint_masks_create(constraint, source.trie, kept);
-        struct constraint_masks *fresh = constraint_masks_create(constraint, source.trie, 0);
-        for (uint64_t seed = 0; seed < seeds; seed++)
-            time_answer(&source, constraint, masks, fresh, line * 1000 + seed, &steps, &takes);
-        walked += constraint_masks_counts(masks).walked;
-        nodes += constraint_masks_counts(masks).nodes;
-        constraint_masks_destroy(masks);
-        constraint_masks_destroy(fresh);
-        constraint_destroy(constraint);
-    }
-    print("compile", &builds);
-    print("allowed tokens of a step", &steps);
-    print("taking the token", &takes);
-    printf("%llu of %zu sets worked out, %.0f nodes each\n", (unsigned long long)walked,
-           steps.count, walked ? (double)nodes / (double)walked : 0.0);
-    printf("the slowest: %llu nodes, in line %llu, seed %llu\n",
-           (unsigned long long)steps.most_nodes, (unsigned long long)(steps.most_seed / 1000 + 1),
-           (unsigned long long)(steps.most_seed % 1000));
-    vocabulary_source_close(&source);
+           bench.source.count, bench.source.trie->inside.plain.node_count,
+           bench.source.trie->inside.other.node_count, (thread_cpu_us() - start_us) / 1e3);
+    compile_costly();
+    add_schemas(&bench, argv[2]);
+    for (size_t width = 1; width <= MAX_WIDTH; width *= width < 16 ? 16 : 4)
+        run(&bench, "schemas", width);
+    add_adversarial(&bench);
+    for (size_t width = 1; width <= MAX_WIDTH; width *= width < 16 ? 16 : 4)
+        run(&bench, "with adversarial ones", width);
+    for (size_t i = 0; i < bench.count; i++)
+        constraint_destroy(bench.constraints[i]);
+    vocabulary_source_close(&bench.source);
+    free(bench.times.us);
     return 0;
 }

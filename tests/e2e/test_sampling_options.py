@@ -171,7 +171,7 @@ def test_what_is_out_of_range_is_told_by_name(start_cluster, connect):
         assert (caught.value.code(), reason_of(caught.value), caught.value.details()) == (INVALID, reason, sentence)
     with pytest.raises(grpc.RpcError) as caught:  # nothing is left to draw: no worker can, and it says so
         client.generate([1, 2, 3], logit_bias=ALL)
-    assert reason_of(caught.value) == "step_failed" and "every token is banned" in caught.value.details()
+    assert reason_of(caught.value) == "no_token_allowed" and "every token is banned" in caught.value.details()
     assert client.generate([1, 2, 3], max_tokens=2, ignore_eos=True, repetition_penalty=100, presence_penalty=-2, logit_bias={0: 100.0}).ids
 
 

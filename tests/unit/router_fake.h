@@ -404,17 +404,23 @@ static inline void fake_lost(struct fake *fake, const struct seen *job)
     fake_say(fake, &up);
 }
 
-static inline void fake_step_failed(struct fake *fake, const struct seen *job, const char *how)
+static inline void fake_lost_by(struct fake *fake, const struct seen *job, const char *reason,
+                                const char *how)
 {
     Baton__Worker__V1__Lost lost = BATON__WORKER__V1__LOST__INIT;
     lost.request = job->request;
     lost.attempt = job->attempt;
-    lost.reason = "step_failed";
+    lost.reason = (char *)reason;
     lost.message = (char *)how;
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_LOST;
     up.lost = &lost;
     fake_say(fake, &up);
+}
+
+static inline void fake_step_failed(struct fake *fake, const struct seen *job, const char *how)
+{
+    fake_lost_by(fake, job, "step_failed", how);
 }
 
 static inline void fake_refused(struct fake *fake, const struct seen *job, bool retry)

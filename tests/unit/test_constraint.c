@@ -1,10 +1,13 @@
 /* Constraints: which answers each keyword of a schema, each construct of an expression takes, and what is refused, with which sentence. */
 #include "common/base/str.h"
 #include "common/constrain/automaton.h"
+#include "common/constrain/compile_steps.h"
 #include "common/constrain/constraint.h"
 #include "common/constrain/text_automaton.h"
 #include "common/constrain/tool_calls.h"
+#include "tests/constrain/adversarial.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -578,23 +581,9 @@ static void test_tool_calls_that_are_refused(void **state)
     CHECK_REFUSALS(CONSTRAINT_TOOL_CALLS, rows);
 }
 
-/* `before`, then `part` so many times with commas, then `after`. Each # in the part is its number. */
 static char *repeated(const char *before, const char *part, size_t count, const char *after)
 {
-    struct str text;
-    str_init(&text, 4u << 20);
-    str_add(&text, before);
-    for (size_t i = 0; i < count; i++) {
-        if (i)
-            str_add(&text, ",");
-        for (const char *c = part; *c; c++)
-            if (*c == '#')
-                str_addf(&text, "%zu", i);
-            else
-                str_append(&text, c, 1);
-    }
-    str_add(&text, after);
-    return text.data;
+    return adversarial_repeated(before, part, ",", count, after);
 }
 
 static void check_limit(enum constraint_kind kind, char *text, const char *part)
@@ -674,7 +663,56 @@ static void test_steps_are_limited(void **state)
 {
     (void)state;
     check_limit(CONSTRAINT_JSON_SCHEMA, repeated("{\"properties\":{", "\"p#\":{}", 8000, "}}"),
-                "or there are too many");
+                "takes more than 33554432 steps to compile");
+}
+
+/* Whatever a constraint is made of, its parts draw from one count: none of them begins anew. What the last one does before it looks
+ * is a row of a table. */
+static void test_no_constraint_takes_more_steps_than_all_may(void **state)
+{
+    (void)state;
+    struct adversarial list[ADVERSARIAL_MAX];
+    size_t count = adversarial_to_compile(list), over = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct constraint *constraint;
+        struct error err = {""};
+        uint64_t steps = 0;
+        enum status status = constraint_compile_counted(
+            list[i].kind, list[i].text, strlen(list[i].text), &constraint, &steps, &err);
+        if (steps > COMPILE_MAX_STEPS + COMPILE_MAX_STEPS / 16)
+            fail_msg("%s: %" PRIu64 " steps", list[i].name, steps);
+        if ((steps > COMPILE_MAX_STEPS) != (status == STATUS_LIMIT && strstr(err.text, "steps")))
+            fail_msg("%s: %" PRIu64 " steps, but \"%s\"", list[i].name, steps, err.text);
+        over += steps > COMPILE_MAX_STEPS;
+        if (status == STATUS_OK)
+            constraint_destroy(constraint);
+    }
+    adversarial_free(list, count);
+    assert_true(over >= 8);
+}
+
+/* A pattern in each of many enums: any one of them is fine, and so are a few. */
+static void test_patterns_of_one_schema_share_their_steps(void **state)
+{
+    (void)state;
+    static const char part[] = "\"p#\":{\"enum\":[\"a\"],\"pattern\":\"(a|b)*a(a|b){11}\"}";
+    uint64_t one = 0, few = 0;
+    struct error err;
+    char *texts[] = {repeated("{\"properties\":{", part, 1, "}}"),
+                     repeated("{\"properties\":{", part, 9, "}}")};
+    uint64_t *steps[] = {&one, &few};
+    for (size_t i = 0; i < 2; i++) {
+        struct constraint *constraint;
+        assert_int_equal(constraint_compile_counted(CONSTRAINT_JSON_SCHEMA, texts[i],
+                                                    strlen(texts[i]), &constraint, steps[i], &err),
+                         STATUS_OK);
+        constraint_destroy(constraint);
+        free(texts[i]);
+    }
+    assert_in_range(few, 4 * one, 10 * one);
+    size_t too_many = 8ull * COMPILE_MAX_STEPS / (few - one) + 1;
+    check_limit(CONSTRAINT_JSON_SCHEMA, repeated("{\"properties\":{", part, too_many, "}}"),
+                "takes more than 33554432 steps to compile");
 }
 
 static void test_what_is_longer_than_limits_allow_is_shortened(void **state)
@@ -802,6 +840,8 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_alternatives_open_at_once),
         cmocka_unit_test(test_steps_are_limited),
+        cmocka_unit_test(test_no_constraint_takes_more_steps_than_all_may),
+        cmocka_unit_test(test_patterns_of_one_schema_share_their_steps),
         cmocka_unit_test(test_what_is_longer_than_limits_allow_is_shortened),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_a_refused_token_changes_nothing),

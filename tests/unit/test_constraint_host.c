@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,13 +44,24 @@ static struct constraint_source *source_of(enum constraint_kind kind, const char
     return constraint_source_create(kind, text, strlen(text));
 }
 
+struct gate {
+    sem_t reached, open;
+};
+
+static void wait_at(void *context)
+{
+    struct gate *gate = context;
+    sem_post(&gate->reached);
+    sem_wait(&gate->open);
+}
+
 static struct constraint_lease *settled(struct constraint_host *host, enum constraint_kind kind,
                                         const char *text)
 {
     sem_t ready;
     sem_init(&ready, 0, 0);
     struct constraint_lease *lease =
-        constraint_host_take(host, source_of(kind, text), post, &ready);
+        constraint_host_take(host, source_of(kind, text), 0, post, &ready);
     assert_non_null(lease);
     sem_wait(&ready);
     assert_true(constraint_lease_settled(lease));
@@ -103,7 +115,7 @@ static void test_what_cannot_be_compiled_is_said(void **state)
     (void)state;
     struct constraint_host *host = host_of(MODEL, 64 << 20);
     struct constraint_lease *lease = settled(host, CONSTRAINT_JSON_SCHEMA, "{\"not\":{}}");
-    assert_int_equal(lease->status, STATUS_UNSUPPORTED);
+    assert_int_equal(lease->status, STATUS_INVALID);
     assert_non_null(strstr(lease->err.text, "#/not"));
     constraint_host_give(host, lease);
     constraint_host_destroy(host);
@@ -139,6 +151,58 @@ static void test_a_constraint_over_the_memory_is_refused(void **state)
     constraint_host_destroy(host);
 }
 
+/* However many of one owner wait, another waits for one of them; and who leaves before his turn costs nothing. */
+static void test_turns_go_round_the_owners(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct constraint_lease *first = NULL, *leases[40];
+    struct gate gate;
+    sem_t ready;
+    char text[16];
+    sem_init(&ready, 0, 0);
+    sem_init(&gate.reached, 0, 0);
+    sem_init(&gate.open, 0, 0);
+    first = constraint_host_take(host, source_of(CONSTRAINT_REGEX, "first"), 7, wait_at, &gate);
+    sem_wait(&gate.reached); /* all that follow are known before the next turn */
+    for (int i = 0; i < 38; i++) {
+        snprintf(text, sizeof text, "a%d", i);
+        leases[i] = constraint_host_take(host, source_of(CONSTRAINT_REGEX, text), 1, post, &ready);
+    }
+    leases[38] = constraint_host_take(host, source_of(CONSTRAINT_REGEX, "b"), 2, wait_at, &gate);
+    leases[39] = constraint_host_take(host, source_of(CONSTRAINT_REGEX, "c"), 1, post, &ready);
+    constraint_host_give(host, leases[39]); /* it was never settled */
+    sem_post(&gate.open);
+    sem_wait(&gate.reached); /* in the turn of the other owner */
+    int settled_before = 0;
+    for (int i = 0; i < 38; i++)
+        settled_before += constraint_lease_settled(leases[i]);
+    assert_int_equal(settled_before, 1);
+    sem_post(&gate.open);
+    for (int i = 0; i < 38; i++)
+        sem_wait(&ready);
+    constraint_host_give(host, first);
+    for (int i = 0; i < 39; i++)
+        constraint_host_give(host, leases[i]);
+    constraint_host_destroy(host);
+    sem_destroy(&ready);
+    sem_destroy(&gate.reached);
+    sem_destroy(&gate.open);
+}
+
+static void test_a_constraint_that_never_fits(void **state)
+{
+    (void)state;
+    struct constraint_host *host = host_of(MODEL, 20 << 10);
+    for (int i = 0; i < 3; i++) {
+        struct constraint_lease *lease = settled(host, CONSTRAINT_REGEX, "a");
+        assert_int_equal(lease->status, STATUS_INVALID); /* not to be tried again */
+        assert_non_null(strstr(lease->err.text, "but one may take 20480 here (constraint-memory)"));
+        constraint_host_give(host, lease);
+    }
+    constraint_host_destroy(host);
+}
+
 static void test_a_lease_more_than_there_may_be(void **state)
 {
     (void)state;
@@ -147,10 +211,10 @@ static void test_a_lease_more_than_there_may_be(void **state)
     sem_t ready;
     sem_init(&ready, 0, 0);
     for (int i = 0; i < CONSTRAINT_HOST_MAX_LEASES; i++) {
-        leases[i] = constraint_host_take(host, source_of(CONSTRAINT_REGEX, "a"), post, &ready);
+        leases[i] = constraint_host_take(host, source_of(CONSTRAINT_REGEX, "a"), 0, post, &ready);
         assert_non_null(leases[i]);
     }
-    assert_null(constraint_host_take(host, source_of(CONSTRAINT_REGEX, "a"), post, &ready));
+    assert_null(constraint_host_take(host, source_of(CONSTRAINT_REGEX, "a"), 0, post, &ready));
     for (int i = 0; i < CONSTRAINT_HOST_MAX_LEASES; i++)
         sem_wait(&ready);
     for (int i = 0; i < CONSTRAINT_HOST_MAX_LEASES; i++)
@@ -197,20 +261,20 @@ static void test_a_state_follows_from_the_tokens(void **state)
     told.constraint = step_constraints_add(constraints, leases[1]);
     assert_int_equal(step_constraints_add(constraints, leases[2]), 0); /* no number is left */
     for (; drawn.token_count < 6; drawn.token_count++) {
-        struct step_allowed allowed = step_constraints_find(constraints, 0, &drawn);
+        struct step_allowed allowed = step_constraints_find(constraints, &drawn);
         assert_true(has(allowed, tokens[drawn.token_count]));
         assert_int_equal(has(allowed, 0), drawn.token_count >= 4); /* the end */
         assert_false(step_constraints_take(constraints, &drawn, tokens[drawn.token_count]));
     }
-    struct step_allowed one = step_constraints_find(constraints, 0, &drawn),
-                        other = step_constraints_find(constraints, 1, &told);
+    struct step_allowed one = step_constraints_find(constraints, &drawn),
+                        other = step_constraints_find(constraints, &told);
     assert_memory_equal(one.bits, other.bits, VOCAB / 8);
     assert_false(one.end_only);
     /* What no constraint allows ends it. */
     tokens[5] = a;
     step_constraints_remove(constraints, told.constraint);
     told.constraint = step_constraints_add(constraints, leases[2]);
-    other = step_constraints_find(constraints, 1, &told);
+    other = step_constraints_find(constraints, &told);
     for (uint32_t id = 0; id < VOCAB; id++)
         assert_false(has(other, id));
     step_constraints_destroy(constraints);
@@ -230,23 +294,76 @@ static void test_ends(void **state)
     sequence.sampling.stop_ids[0] = 7;
     sequence.sampling.stop_ids[1] = UINT32_MAX; /* of no vocabulary */
     sequence.sampling.stop_id_count = 2;
-    struct step_allowed allowed = step_constraints_find(constraints, 0, &sequence);
+    struct step_allowed allowed = step_constraints_find(constraints, &sequence);
     assert_false(has(allowed, 0) || has(allowed, 7));
     assert_false(step_constraints_take(constraints, &sequence, a));
     sequence.token_count = 2;
-    allowed = step_constraints_find(constraints, 0, &sequence);
+    allowed = step_constraints_find(constraints, &sequence);
     assert_true(has(allowed, 0) && has(allowed, 7) && has(allowed, a));
+    step_constraints_remove(constraints, sequence.constraint);
+    sequence.constraint = step_constraints_add(constraints, settled(host, CONSTRAINT_REGEX, "aa?"));
     sequence.sampling.ignore_eos = true;
-    assert_false(has(step_constraints_find(constraints, 0, &sequence), 0));
+    assert_false(has(step_constraints_find(constraints, &sequence), 0));
     assert_false(step_constraints_take(constraints, &sequence, 7)); /* ends it, and is no text */
     assert_true(step_constraints_take(constraints, &sequence, a));
     step_constraints_remove(constraints, sequence.constraint);
     /* The empty answer is the only one: an end is drawn, whatever is asked of ends. */
     sequence.constraint = step_constraints_add(constraints, settled(host, CONSTRAINT_REGEX, ""));
     sequence.token_count = 1;
-    allowed = step_constraints_find(constraints, 0, &sequence);
+    allowed = step_constraints_find(constraints, &sequence);
     assert_true(allowed.end_only && has(allowed, 0));
     step_constraints_destroy(constraints);
+    constraint_host_destroy(host);
+}
+
+/* With few nodes a step: each is ready after some, in turns, with the bits that it would have had at once. */
+static void test_sets_are_worked_out_within_a_budget(void **state)
+{
+    (void)state;
+    enum { COUNT = 3, NODES = 150 };
+    static const char *const texts[COUNT] = {".*e.{9}", "([a-z].)*", "[^e]*"};
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct step_constraints *constraints, *at_once;
+    struct sequence sequences[COUNT] = {0}, *list[COUNT], *other;
+    uint32_t tokens[] = {5}, ready_at[COUNT] = {0}, calls = 0;
+    assert_int_equal(step_constraints_create(host, COUNT, &constraints), STATUS_OK);
+    assert_int_equal(step_constraints_create(host, 1, &at_once), STATUS_OK);
+    for (int i = 0; i < COUNT; i++) {
+        list[i] = &sequences[i];
+        sequences[i] = (struct sequence){.tokens = tokens, .token_count = 1, .prompt_count = 1};
+        sequences[i].constraint =
+            step_constraints_add(constraints, settled(host, CONSTRAINT_REGEX, texts[i]));
+    }
+    for (bool waits = true; waits;) {
+        assert_in_range(++calls, 1, 1000);
+        waits = step_constraints_prepare(constraints, list, COUNT, NODES);
+        for (int i = 0; i < COUNT; i++)
+            if (!sequences[i].waits && !ready_at[i])
+                ready_at[i] = calls;
+    }
+    for (int i = 0; i < COUNT; i++) {
+        assert_in_range(ready_at[i], 2, calls);
+        struct sequence alone = {.tokens = tokens, .token_count = 1, .prompt_count = 1};
+        alone.constraint = step_constraints_add(at_once, settled(host, CONSTRAINT_REGEX, texts[i]));
+        assert_memory_equal(step_constraints_find(constraints, &sequences[i]).bits,
+                            step_constraints_find(at_once, &alone).bits, VOCAB / 8);
+        step_constraints_remove(at_once, alone.constraint);
+    }
+    /* Who has what he needs waits for nobody. */
+    assert_false(step_constraints_prepare(constraints, list, COUNT, 0));
+    uint32_t a = id_of(host, "a");
+    uint32_t more[] = {5, a};
+    assert_false(step_constraints_take(constraints, list[1], a));
+    sequences[1].tokens = more;
+    sequences[1].token_count = 2;
+    assert_true(step_constraints_prepare(constraints, list, COUNT, 0));
+    assert_true(sequences[1].waits && !sequences[0].waits && !sequences[2].waits);
+    other = list[1];
+    while (step_constraints_prepare(constraints, &other, 1, NODES))
+        ;
+    assert_false(sequences[1].waits);
+    step_constraints_destroy(constraints);
+    step_constraints_destroy(at_once);
     constraint_host_destroy(host);
 }
 
@@ -290,7 +407,8 @@ static void close_loop(struct loop *loop)
     engine_close(loop->engine);
 }
 
-static void add(struct loop *loop, uint64_t request, const char *choices)
+static void add_biased(struct loop *loop, uint64_t request, const char *choices,
+                       const struct logit_bias *biases, uint32_t bias_count)
 {
     struct sequence_spec spec = {
         .key = {request, 1}, .plan = PLAN_LOCAL, .token_count = 1, .sampling = sampling_default()};
@@ -300,7 +418,18 @@ static void add(struct loop *loop, uint64_t request, const char *choices)
     spec.sampling.ignore_eos = true;
     if (choices)
         spec.constraint_source = source_of(CONSTRAINT_CHOICE, choices);
+    if (bias_count) {
+        struct logit_bias *copy = malloc(bias_count * sizeof *copy);
+        memcpy(copy, biases, bias_count * sizeof *copy);
+        spec.sampling.biases = copy;
+        spec.sampling.bias_count = bias_count;
+    }
     assert_int_equal(step_loop_add(loop->steps, &spec), STATUS_OK);
+}
+
+static void add(struct loop *loop, uint64_t request, const char *choices)
+{
+    add_biased(loop, request, choices, NULL, 0);
 }
 
 /* The next event but tokens that aren't an answer's last; and the answers that it ended, a bit each, all for this reason. */
@@ -323,17 +452,6 @@ static struct step_event next(struct loop *loop, enum finish_reason finish, uint
     }
 }
 
-struct gate {
-    sem_t reached, open;
-};
-
-static void wait_at(void *context)
-{
-    struct gate *gate = context;
-    sem_post(&gate->reached);
-    sem_wait(&gate->open);
-}
-
 /* While the thread that compiles is held up, requests with a constraint wait, and no others. */
 static void test_sequences_wait_for_their_constraints(void **state)
 {
@@ -345,7 +463,7 @@ static void test_sequences_wait_for_their_constraints(void **state)
     sem_init(&gate.reached, 0, 0);
     sem_init(&gate.open, 0, 0);
     struct constraint_lease *lease =
-        constraint_host_take(loop.host, source_of(CONSTRAINT_JSON_OBJECT, ""), wait_at, &gate);
+        constraint_host_take(loop.host, source_of(CONSTRAINT_JSON_OBJECT, ""), 0, wait_at, &gate);
     sem_wait(&gate.reached);
     for (uint64_t request = 1; request <= SEQUENCES; request++)
         add(&loop, request, "[\"the Nurse\"]");
@@ -382,6 +500,35 @@ static void test_a_loop_that_stops_gives_all_back(void **state)
     close_loop(&loop); /* wherever they are: the sanitizer counts */
 }
 
+/* Nothing is left to draw for one of them: that is said as what it is, and the others of the step have their tokens. */
+static void test_a_constraint_whose_tokens_are_all_banned(void **state)
+{
+    (void)state;
+    struct loop loop;
+    uint64_t ended = 0;
+    open_loop(&loop);
+    struct constraint_lease *lease = settled(loop.host, CONSTRAINT_CHOICE, "[\"7\"]");
+    struct logit_bias bias = {id_of(loop.host, "7"), -100};
+    constraint_host_give(loop.host, lease);
+    add(&loop, 1, "[\"the Nurse\"]");
+    add_biased(&loop, 2, "[\"7\"]", &bias, 1);
+    add(&loop, 3, "[\"the Nurse\"]");
+    struct step_event failed = {.kind = STEP_TOKENS};
+    while (failed.kind != STEP_FAILED || ended != (1u << 1 | 1u << 3)) {
+        struct step_event event = next(&loop, FINISH_COMPLETE, &ended);
+        if (event.kind == STEP_FAILED)
+            failed = event;
+    }
+    assert_int_equal(failed.key.request, 2);
+    assert_int_equal(failed.status, STATUS_INVALID);
+    assert_true(failed.banned);
+    assert_string_equal(step_event_lost_by(&failed), "no_token_allowed");
+    assert_non_null(strstr(failed.err.text, "no token that logit_bias doesn't ban"));
+    step_loop_remove(loop.steps, failed.key);
+    assert_int_equal(next(&loop, FINISH_NONE, &ended).kind, STEP_REMOVED);
+    close_loop(&loop);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,10 +536,14 @@ int main(void)
         cmocka_unit_test(test_special_tokens_are_marked),
         cmocka_unit_test(test_what_cannot_be_compiled_is_said),
         cmocka_unit_test(test_a_constraint_over_the_memory_is_refused),
+        cmocka_unit_test(test_turns_go_round_the_owners),
+        cmocka_unit_test(test_a_constraint_that_never_fits),
         cmocka_unit_test(test_a_lease_more_than_there_may_be),
         cmocka_unit_test(test_a_state_follows_from_the_tokens),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_sets_are_worked_out_within_a_budget),
         cmocka_unit_test(test_sequences_wait_for_their_constraints),
+        cmocka_unit_test(test_a_constraint_whose_tokens_are_all_banned),
         cmocka_unit_test(test_a_loop_that_stops_gives_all_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,10 @@
  * cache of constraints. */
 #include "common/base/rng.h"
 #include "common/constrain/constraint_cache.h"
+#include "tests/constrain/adversarial.h"
+#include "tests/constrain/generate.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -303,12 +306,87 @@ static void test_vocabularies_that_are_refused(void **state)
     assert_string_equal(err.text, "the end id 600 is not below the vocabulary's 600");
 }
 
+#define LARGE_VOCABULARY 131072
+#define BUDGET           32768
+
+/* Over a vocabulary as large as models have: what one set may take, and that a budget is kept wherever it breaks a walk off. */
+static void test_nodes_are_bounded(void **state)
+{
+    (void)state;
+    struct vocabulary_source source;
+    struct adversarial list[ADVERSARIAL_MAX];
+    size_t count = adversarial_to_mask(list);
+    vocabulary_source_open(&source, "tests/golden/tokenizers/gpt-2.tokenizer.json",
+                           LARGE_VOCABULARY);
+    uint32_t words = source.trie->words;
+    /* A node is looked at once; ids that are set count as an eighth of one. */
+    const struct token_forest *forest = &source.trie->inside;
+    uint64_t most =
+        (uint64_t)forest->plain.node_count + forest->other.node_count + LARGE_VOCABULARY / 8 + 64;
+    assert_in_range(most, 1, 650000);
+    uint32_t *bits = malloc(words * sizeof *bits), *whole = malloc(words * sizeof *whole);
+    struct constraint_walk *walk = constraint_walk_create();
+    for (size_t i = 0; i < count; i++) {
+        struct constraint *constraint;
+        struct constraint_state at;
+        struct error err;
+        if (constraint_compile(list[i].kind, list[i].text, strlen(list[i].text), &constraint,
+                               &err) != STATUS_OK)
+            fail_msg("%s: %s", list[i].name, err.text);
+        struct constraint_masks *broken = constraint_masks_create(constraint, source.trie, 0);
+        struct constraint_masks *at_once = constraint_masks_create(constraint, source.trie, 0);
+        struct rng rng = rng_seeded(i);
+        constraint_state_init(constraint, &at);
+        for (uint32_t token = 0; token < 12; token++) {
+            size_t length;
+            uint64_t calls = 0, nodes;
+            do {
+                uint64_t before = constraint_masks_counts(broken).nodes;
+                nodes = BUDGET;
+                calls++;
+                if (constraint_masks_go(broken, &at, walk, bits, &nodes))
+                    calls = 0;
+                assert_in_range(constraint_masks_counts(broken).nodes - before, 1, BUDGET);
+            } while (calls && calls <= most / BUDGET + 1);
+            assert_int_equal(calls, 0);
+            bool any = constraint_masks_find(at_once, &at, whole) > 0;
+            assert_memory_equal(bits, whole, words * sizeof *bits);
+            uint32_t id = any ? draw_token(&source, bits, token, &rng) : source.end_id;
+            if (id == source.end_id)
+                break;
+            const char *bytes = vocabulary_source_text(&source, id, !at.started, &length);
+            assert_true(constraint_state_take(constraint, &at, bytes, length));
+        }
+        if (constraint_masks_counts(at_once).most_nodes > most)
+            fail_msg("%s: %" PRIu64 " nodes", list[i].name,
+                     constraint_masks_counts(at_once).most_nodes);
+        constraint_masks_destroy(broken);
+        constraint_masks_destroy(at_once);
+        constraint_destroy(constraint);
+    }
+    constraint_walk_destroy(walk);
+    free(bits);
+    free(whole);
+    adversarial_free(list, count);
+    vocabulary_source_close(&source);
+}
+
+static enum status take_of(struct constraint_cache *cache, const char *text, uint64_t owner,
+                           const struct constraint_entry **entry, struct error *err)
+{
+    struct constraint_source *source =
+        constraint_source_create(CONSTRAINT_REGEX, text, strlen(text));
+    assert_non_null(source);
+    enum status status = constraint_cache_take(cache, source, owner, entry, err);
+    free(source);
+    return status;
+}
+
 static const struct constraint_entry *taken(struct constraint_cache *cache, const char *text)
 {
     const struct constraint_entry *entry = NULL;
     struct error err = {""};
-    if (constraint_cache_take(cache, CONSTRAINT_REGEX, text, strlen(text), &entry, &err) !=
-        STATUS_OK)
+    if (take_of(cache, text, 0, &entry, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return entry;
 }
@@ -324,10 +402,8 @@ static void test_a_cache_shares_and_drops(void **state)
     const struct constraint_entry *a = taken(cache, "a"), *b = taken(cache, "b"), *none = NULL;
     struct error err = {""};
     assert_ptr_equal(taken(cache, "a"), a);
-    assert_int_equal(constraint_cache_take(cache, CONSTRAINT_REGEX, "c", 1, &none, &err),
-                     STATUS_LIMIT); /* both are held */
-    assert_int_equal(constraint_cache_take(cache, CONSTRAINT_REGEX, "(", 1, &none, &err),
-                     STATUS_INVALID);
+    assert_int_equal(take_of(cache, "c", 0, &none, &err), STATUS_LIMIT); /* both are held */
+    assert_int_equal(take_of(cache, "(", 0, &none, &err), STATUS_INVALID);
     constraint_cache_give(cache, a);
     constraint_cache_give(cache, b);
     const struct constraint_entry *c = taken(cache, "c"); /* a is still held once: b goes */
@@ -344,8 +420,50 @@ static void test_a_cache_shares_and_drops(void **state)
     constraint_cache_destroy(cache);
     /* So small that nothing fits. */
     cache = constraint_cache_create(trie, (struct constraint_cache_limits){2, 10, 4});
-    assert_int_equal(constraint_cache_take(cache, CONSTRAINT_REGEX, "a", 1, &none, &err),
-                     STATUS_LIMIT);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(take_of(cache, "a", 0, &none, &err), STATUS_INVALID);
+        assert_non_null(strstr(err.text, "but one may take 10 here (constraint-memory)"));
+        assert_int_equal(take_of(cache, "(", 0, &none, &err), STATUS_INVALID);
+    }
+    counts = constraint_cache_counts(cache);
+    assert_int_equal(counts.refused, 2); /* compiled once each, whatever comes of it */
+    assert_int_equal(counts.found, 4);
+    constraint_cache_destroy(cache);
+    token_trie_destroy(trie);
+}
+
+/* Nothing goes for one that wouldn't fit then either; one owner's take half at most, and make room among themselves. */
+static void test_a_cache_is_shared_by_owners(void **state)
+{
+    (void)state;
+    static struct words words;
+    make_words(&words, 1, false);
+    struct token_trie *trie = trie_of(&words);
+    const struct constraint_entry *held[4], *none = NULL, *other;
+    struct error err = {""};
+    char text[2] = "a";
+    struct constraint_cache *cache =
+        constraint_cache_create(trie, (struct constraint_cache_limits){16, 1 << 20, 0});
+    constraint_cache_give(cache, taken(cache, "a"));
+    size_t each = constraint_cache_counts(cache).bytes;
+    constraint_cache_destroy(cache);
+
+    cache = constraint_cache_create(trie, (struct constraint_cache_limits){16, 8 * each + 7, 0});
+    for (int i = 0; i < 4; i++, text[0]++)
+        assert_int_equal(take_of(cache, text, 1, &held[i], &err), STATUS_OK);
+    assert_int_equal(take_of(cache, "e", 1, &none, &err), STATUS_LIMIT); /* its half is held */
+    assert_int_equal(constraint_cache_counts(cache).dropped, 0);
+    assert_int_equal(take_of(cache, "f", 2, &other, &err), STATUS_OK);
+    constraint_cache_give(cache, other);
+    constraint_cache_give(cache, held[0]);
+    assert_int_equal(take_of(cache, "e", 1, &held[0], &err), STATUS_OK); /* its own "a" goes */
+    assert_int_equal(constraint_cache_counts(cache).dropped, 1);
+    assert_int_equal(constraint_cache_counts(cache).entries, 5);
+    assert_int_equal(take_of(cache, "f", 2, &other, &err), STATUS_OK); /* still there */
+    assert_int_equal(constraint_cache_counts(cache).found, 1);
+    for (int i = 0; i < 4; i++)
+        constraint_cache_give(cache, held[i]);
+    constraint_cache_give(cache, other);
     constraint_cache_destroy(cache);
     token_trie_destroy(trie);
 }
@@ -358,7 +476,9 @@ int main(void)
         cmocka_unit_test(test_states_that_come_again_are_kept),
         cmocka_unit_test(test_tokens_with_equal_bytes),
         cmocka_unit_test(test_vocabularies_that_are_refused),
+        cmocka_unit_test(test_nodes_are_bounded),
         cmocka_unit_test(test_a_cache_shares_and_drops),
+        cmocka_unit_test(test_a_cache_is_shared_by_owners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -327,6 +327,21 @@ static void test_steps_that_fail_are_told(void **state)
     expect(f, ">1 release a3; >12 release a3; finish internal none (step_failed)");
 }
 
+/* It would be the same elsewhere: no retry, whatever runs are left. */
+static void test_no_token_that_may_be_drawn_ends_it(void **state)
+{
+    struct fixture *f = *state; /* 3 runs */
+    struct life_actions out;
+    placed(f, P1, D1);
+    opened(f, P1, 1);
+    request_life_on_banned(&f->life, P2, 1, &out); /* of no part in it */
+    assert_int_equal(out.count, 0);
+    request_life_on_banned(&f->life, D1, 2, &out); /* of no attempt that is */
+    assert_int_equal(out.count, 0);
+    request_life_on_banned(&f->life, P1, 1, &f->out);
+    expect(f, ">1 release a1; >11 release a1; finish invalid none (no_token_allowed)");
+}
+
 static void test_a_step_that_failed_is_past_with_the_next_token(void **state)
 {
     struct fixture *f = *state;
@@ -602,6 +617,7 @@ int main(void)
         T(test_a_handle_that_nobody_can_read_is_computed_elsewhere),
         T(test_refusals),
         T(test_steps_that_fail_are_told),
+        T(test_no_token_that_may_be_drawn_ends_it),
         T(test_a_step_that_failed_is_past_with_the_next_token),
         T(test_a_refused_local_decode_costs_no_run),
         T(test_a_gap_runs_again),

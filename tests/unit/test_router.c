@@ -311,6 +311,28 @@ static void test_steps_that_fail(void **state)
     cluster_stop(&c);
 }
 
+/* Said by either worker, with retries left: nobody is asked again. */
+static void test_no_token_that_may_be_drawn(void **state)
+{
+    (void)state;
+    static const char how[] = "at position 9 the constraint allows no token";
+    for (int by_decode = 0; by_decode < 2; by_decode++) {
+        struct cluster c;
+        struct seen prefill, decode;
+        struct router_config config = world_config();
+        config.retries = 3;
+        cluster_start_with(&c, &config);
+        cluster_to_decode(&c, &(struct ask){.max_tokens = 3}, &prefill, &decode);
+        fake_lost_by(by_decode ? &c.decode : &c.prefill, by_decode ? &decode : &prefill,
+                     "no_token_allowed", how);
+        client_wait_end(&c.client, RPC_INVALID_ARGUMENT, "no_token_allowed");
+        assert_string_equal(c.client.sentence, how);
+        cluster_release(&c, &decode);
+        client_stop(&c.client);
+        cluster_stop(&c);
+    }
+}
+
 static void test_a_worker_refuses(void **state)
 {
     (void)state;
@@ -579,6 +601,7 @@ int main(void)
         cmocka_unit_test(test_a_restarted_worker_is_another_one),
         cmocka_unit_test(test_workers_that_die_again_and_again),
         cmocka_unit_test(test_steps_that_fail),
+        cmocka_unit_test(test_no_token_that_may_be_drawn),
         cmocka_unit_test(test_a_worker_refuses),
         cmocka_unit_test(test_a_worker_that_lies_is_cut_off),
         cmocka_unit_test(test_a_cache_is_told_without_gaps),

@@ -18,7 +18,8 @@ static void collect(struct batch *batch, const struct policy *policy,
     for (uint32_t i = 0; i < count; i++) {
         struct sequence *sequence = by_arrival[i];
         bool decodes = sequence->state == SEQUENCE_DECODE;
-        if ((!decodes && sequence->state != SEQUENCE_PREFILL) || sequence->stalled)
+        if ((!decodes && sequence->state != SEQUENCE_PREFILL) || sequence->stalled ||
+            sequence->waits)
             continue;
         int group = decodes ? DECODES : PROMPTS;
         if (sequence->class_index == offline_class)

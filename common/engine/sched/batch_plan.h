@@ -33,7 +33,7 @@ struct planned_rows {
 
 /* Rows for the sequences in state PREFILL and DECODE among [count], which come in order of arrival. Fills `parts`
  * [min(count, max_batch_sequences)], uses `scratch` [BATCH_GROUPS * count]. Returns how many parts. Blocks are not
- * looked at, but for who is marked as stalled. */
+ * looked at, but for who is marked as stalled, or waits. */
 uint32_t batch_plan(const struct batch_limits *limits, const struct policy *policy,
                     struct sequence *const *by_arrival, uint32_t count, struct ranked *scratch,
                     struct planned_rows *parts);

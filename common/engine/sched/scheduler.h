@@ -72,6 +72,7 @@ struct sequence_spec {
     /* malloc'ed, NULL: none. Who adds it makes a number of it for the sequence: the scheduler takes over no source. */
     struct constraint_source *constraint_source;
     uint32_t constraint;
+    uint64_t tenant;         /* whose turn it is to have a constraint compiled; 0: nobody's */
     struct prefix_hash root; /* prefix_hash_root of model, numerics and tenant */
 };
 /* Frees what it owns, where nobody has taken it over. */

@@ -44,13 +44,15 @@ struct sequence {
     uint32_t prompt_count; /* leading tokens whose rows are prefill: prompt + emitted */
     uint32_t computed;     /* rows that are in the blocks; RESERVED: those of cached blocks */
     uint32_t block_count;
-    uint64_t order;  /* of arrival: first come, first served */
-    bool preempted;  /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
-    bool arriving;   /* the next step's plan swaps it in: until then its blocks have no content */
-    bool stalled;    /* in this plan: no block for its next row is to be had */
-    bool promoted;   /* by the policy: it starved */
-    uint32_t level;  /* skip-join MLFQ: its queue */
-    uint64_t ran_us; /* when a step last had rows of it; before: when it came */
+    uint64_t order; /* of arrival: first come, first served */
+    bool preempted; /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
+    bool arriving;  /* the next step's plan swaps it in: until then its blocks have no content */
+    bool stalled;   /* in this plan: no block for its next row is to be had */
+    bool
+        waits; /* the caller's word: no token can be drawn for it yet, so it has no rows in this plan */
+    bool promoted;                /* by the policy: it starved */
+    uint32_t level;               /* skip-join MLFQ: its queue */
+    uint64_t ran_us;              /* when a step last had rows of it; before: when it came */
     uint64_t arrived_us, used_us; /* used: of its level's quantum */
 
     struct sequence_key key;

@@ -1,0 +1,58 @@
+/* A request whose constraint nobody has compiled yet has its place in the queue, and is passed over there until it is known to be fine. */
+#include "common/base/str.h"
+#include "common/domain/content_hash.h"
+#include "router/dispatch_internal.h"
+
+#include <string.h>
+
+static void fail(struct dispatch *dispatch, struct request *request, enum terminal_status status,
+                 enum reason reason, const char *sentence)
+{
+    struct life_actions actions;
+    str_copy(request->refusal, sizeof request->refusal, sentence);
+    request_life_on_fail(&request->life, status, reason_name(reason), &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+/* Who takes turns: all keys of a tenant are one. */
+static uint64_t owner_of(const struct request *request)
+{
+    const char *tenant = access_tenant(request->grant);
+    return content_hash(tenant, strlen(tenant));
+}
+
+void request_ask_constraint(struct dispatch *dispatch, struct request *request)
+{
+    struct error err;
+    if (!request->constraint || !dispatch->config.checks)
+        return;
+    switch (constraint_checks_ask(dispatch->config.checks, request->constraint, owner_of(request),
+                                  &err)) {
+    case CONSTRAINT_UNKNOWN:
+    case CONSTRAINT_FINE: break;
+    case CONSTRAINT_PENDING: request->constraint_waits = true; break;
+    case CONSTRAINT_REFUSED:
+        fail(dispatch, request, TERMINAL_INVALID, REASON_INVALID_CONSTRAINT, err.text);
+        break;
+    case CONSTRAINT_CROWDED:
+        fail(dispatch, request, TERMINAL_OVERLOADED, REASON_OVERLOADED, "");
+        break;
+    }
+}
+
+void request_constraint_checked(struct dispatch *dispatch, struct constraint_checked *checked)
+{
+    struct request *next;
+    for (struct request *request = TAILQ_FIRST(&dispatch->all); request; request = next) {
+        next = TAILQ_NEXT(request, all_link);
+        if (!request->constraint_waits ||
+            !constraint_source_equal(request->constraint, checked->source))
+            continue;
+        request->constraint_waits = false;
+        dispatch->place_needed = true;
+        if (checked->verdict == CONSTRAINT_REFUSED)
+            fail(dispatch, request, TERMINAL_INVALID, REASON_INVALID_CONSTRAINT, checked->err.text);
+    }
+    constraint_checks_taken(dispatch->config.checks);
+    constraint_checked_free(checked);
+}

@@ -6,6 +6,7 @@
 #include "common/constrain/text_automaton.h"
 #include "common/constrain/tool_calls.h"
 #include "tests/constrain/adversarial.h"
+#include "tests/unit/constraint_rows.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -15,55 +16,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static struct constraint *compiled(enum constraint_kind kind, const char *text)
-{
-    struct constraint *constraint = NULL;
-    struct error err = {""};
-    if (constraint_compile(kind, text, strlen(text), &constraint, &err) != STATUS_OK)
-        fail_msg("%s: %s", text, err.text);
-    return constraint;
-}
-
-static bool takes(const struct constraint *constraint, const char *answer, size_t length)
-{
-    struct constraint_state state;
-    constraint_state_init(constraint, &state);
-    /* Byte by byte and at once: the same. */
-    bool whole = constraint_state_take(constraint, &state, answer, length);
-    bool ends = whole && constraint_state_may_end(constraint, &state);
-    struct constraint_state other;
-    constraint_state_init(constraint, &other);
-    for (size_t i = 0; i < length; i++)
-        if (!constraint_state_take(constraint, &other, answer + i, 1)) {
-            assert_false(whole);
-            return false;
-        }
-    assert_true(whole);
-    assert_int_equal(length == 0 || !memcmp(&state, &other, sizeof state), 1);
-    return ends;
-}
-
-struct row {
-    const char *text;
-    const char *good[8], *bad[10];
-};
-
-static void check_rows(enum constraint_kind kind, const struct row *rows, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct constraint *constraint = compiled(kind, rows[i].text);
-        for (const char *const *answer = rows[i].good; *answer; answer++)
-            if (!takes(constraint, *answer, strlen(*answer)))
-                fail_msg("%s doesn't take %s", rows[i].text, *answer);
-        for (const char *const *answer = rows[i].bad; *answer; answer++)
-            if (takes(constraint, *answer, strlen(*answer)))
-                fail_msg("%s takes %s", rows[i].text, *answer);
-        constraint_destroy(constraint);
-    }
-}
-
-#define CHECK_ROWS(kind, rows) check_rows(kind, rows, sizeof(rows) / sizeof *(rows))
 
 static void test_types(void **state)
 {
@@ -400,56 +352,6 @@ static void test_choice_of_texts(void **state)
     CHECK_ROWS(CONSTRAINT_CHOICE, rows);
 }
 
-#define F_SCHEMA                                                                                   \
-    "{\\\"properties\\\":{\\\"a\\\":{\\\"$ref\\\":\\\"#/$defs/"                                    \
-    "n\\\"}},\\\"required\\\":[\\\"a\\\"],"                                                        \
-    "\\\"$defs\\\":{\\\"n\\\":{\\\"type\\\":\\\"integer\\\"}}}"
-#define TOOLS_F_G                                                                                  \
-    "\"tools\":[{\"name\":\"f\",\"begin\":\"f(\",\"end\":\")\",\"schema\":\"" F_SCHEMA             \
-    "\"},{\"name\":\"g\",\"begin\":\"<g>\\u00e9\",\"schema\":\"true\"}]"
-
-static void test_tool_calls(void **state)
-{
-    (void)state;
-    static const struct row rows[] = {
-        {"{\"begin\":\"[\",\"separator\":\", \",\"end\":\"]\",\"parallel\":true," TOOLS_F_G "}",
-         {"[f({\"a\":1})]", "[<g>\xc3\xa9{}]",
-          "[f({\"a\": 1}), <g>\xc3\xa9{\"x\": [{}, \"]\"]}, f({\"a\":2})]"},
-         {"", "[]", "[f({})]", "[f({\"a\":\"\"})]", "[f(1)]", "[<g>\xc3\xa9 1]", "[f({\"a\":1})",
-          "[f({\"a\":1}),f({\"a\":1})]", "[\xff<g>\xc3\xa9{}]"}},
-        {"{" TOOLS_F_G "}",
-         {"f({\"a\":1})", "<g>\xc3\xa9{\"b\":null}"},
-         {"f({\"a\":1})f({\"a\":1})", "f({\"a\":1}", "f({\"a\":1}))"}},
-        {"{\"special_tokens\":[\"<g>\"],\"parallel\":true," TOOLS_F_G "}",
-         {"<g>\xc3\xa9{}", "\xff<g>\xc3\xa9{}", "\xff<g>\xc3\xa9{}f({\"a\":0})<g>\xc3\xa9{}"},
-         {"\xff", "\xff\xc3\xa9{}", "\xff<g>{}",
-          "\xff"
-          "f({\"a\":1})"}},
-    };
-    CHECK_ROWS(CONSTRAINT_TOOL_CALLS, rows);
-}
-
-struct refusal {
-    const char *text;
-    enum status status;
-    const char *part; /* of the sentence */
-};
-
-static void check_refusals(enum constraint_kind kind, const struct refusal *rows, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct constraint *constraint = NULL;
-        struct error err = {""};
-        enum status status =
-            constraint_compile(kind, rows[i].text, strlen(rows[i].text), &constraint, &err);
-        if (status != rows[i].status || !strstr(err.text, rows[i].part))
-            fail_msg("%s: %s: %s", rows[i].text, status_name(status), err.text);
-        assert_null(constraint);
-    }
-}
-
-#define CHECK_REFUSALS(kind, rows) check_refusals(kind, rows, sizeof(rows) / sizeof *(rows))
-
 static void test_schemas_that_are_refused(void **state)
 {
     (void)state;
@@ -549,36 +451,6 @@ static void test_choices_that_are_refused(void **state)
         {"[\"\"]", STATUS_INVALID, "choice 0"},
     };
     CHECK_REFUSALS(CONSTRAINT_CHOICE, rows);
-}
-
-#define TOOL(name, begin, schema)                                                                  \
-    "{\"name\":\"" name "\",\"begin\":\"" begin "\",\"schema\":\"" schema "\"}"
-
-static void test_tool_calls_that_are_refused(void **state)
-{
-    (void)state;
-    static const struct refusal rows[] = {
-        {"", STATUS_INVALID, "the calls: "},
-        {"[]", STATUS_LIMIT, "the calls: 0 tools"},
-        {"{\"tools\":[]}", STATUS_LIMIT, "the calls: 0 tools: 1 to 128"},
-        {"{\"tools\":[1]}", STATUS_INVALID, "the calls: tool 0: a tool needs a name"},
-        {"{\"tools\":[" TOOL("f", "", "true") "]}", STATUS_INVALID, "a text to begin with"},
-        {"{\"tools\":[" TOOL("f", "a", "") "]}", STATUS_INVALID, "f: the schema: "},
-        {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL("g", "ab", "true") "]}", STATUS_INVALID,
-         "a call of \"g\" can't be told from one of \"f\""},
-        {"{\"parallel\":true,\"separator\":\",\",\"end\":\",a}\",\"tools\":[" TOOL("f", "a",
-                                                                                   "true") "]}",
-         STATUS_INVALID, "the end can't be told from one more call of \"f\""},
-        {"{\"tools\":[" TOOL("f", "a", "true") "],\"special_tokens\":[\"\"]}", STATUS_INVALID,
-         "special token 0 is empty"},
-        {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL(
-             "get", "b", "{\\\"properties\\\":{\\\"x\\\":{\\\"not\\\":{}}}}") "]}",
-         STATUS_UNSUPPORTED, "get/properties/x/not: "},
-        {"{\"tools\":[" TOOL("f", "a", "true") "," TOOL("get", "b",
-                                                        "{\\\"type\\\":\\\"string\\\"}") "]}",
-         STATUS_INVALID, "get: no object is valid for it"},
-    };
-    CHECK_REFUSALS(CONSTRAINT_TOOL_CALLS, rows);
 }
 
 static char *repeated(const char *before, const char *part, size_t count, const char *after)
@@ -835,8 +707,6 @@ int main(void)
         cmocka_unit_test(test_schemas_that_are_refused),
         cmocka_unit_test(test_expressions_that_are_refused),
         cmocka_unit_test(test_choices_that_are_refused),
-        cmocka_unit_test(test_tool_calls),
-        cmocka_unit_test(test_tool_calls_that_are_refused),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_alternatives_open_at_once),
         cmocka_unit_test(test_steps_are_limited),

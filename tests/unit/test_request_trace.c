@@ -320,12 +320,12 @@ static void test_a_line_of_one_that_was_never_placed(void **state)
                         "ts=1970-01-01T00:00:01.000Z peer=ipv4:1.2.3.4:5 status=malformed\n");
     str_clear(&line);
     access_line_brief(&(struct access_line_brief){.status = "overloaded",
-                                                      .name = "r 1",
-                                                      .model = "llama",
-                                                      .tenant = "a",
-                                                      .key = "k1",
-                                                      .peer = "1.2.3.4:5"},
-                        1000000, &line);
+                                                  .name = "r 1",
+                                                  .model = "llama",
+                                                  .tenant = "a",
+                                                  .key = "k1",
+                                                  .peer = "1.2.3.4:5"},
+                      1000000, &line);
     assert_string_equal(line.data,
                         "ts=1970-01-01T00:00:01.000Z req=r?1 model=llama tenant=a key=k1 "
                         "peer=1.2.3.4:5 status=overloaded\n");
@@ -342,7 +342,7 @@ static void test_a_line_that_is_too_long(void **state)
     struct str line;
     str_init(&line, ACCESS_LINE_MAX_BYTES);
     access_line_brief(&(struct access_line_brief){.status = "malformed", .peer = peer}, 1000000,
-                        &line);
+                      &line);
     assert_int_equal(line.length, ACCESS_LINE_MAX_BYTES);
     assert_ptr_equal(strchr(line.data, '\n'), line.data + line.length - 1);
     str_deinit(&line);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """What thousands of idle and slow clients of the router's HTTP door cost: memory, and the others' latency.
 
-    router_crowd.py [--idle 10000] [--slow 1000] [--rounds 5] [--rate 500] [--seconds 4] [--build build/release] [--prefix "chrt -f 10"]
+    router_crowd.py [--idle 10000] [--slow 1000] [--rounds 5] [--rate 500] [--seconds 15] [--max-connections N] [--build build/release] [--prefix "chrt -f 10"]
 
 In each round the same load (completions with a prompt of 2 KiB, a Poisson process) runs without the crowd and with it. Idle clients have asked something and keep their
 connections. Of the slow ones a third each sends a head, or a body, of one byte a second, or doesn't read a stream of 256 tokens that it asked for; whom the router puts out
 comes again. Workers are router_load's (tests/bench/router_load), which answer at once; the ratios are medians of those within a round. The router runs with
---max-connections for all of them. Needs a limit of open files of --idle, --slow and 1,000 more."""
+room for all of them, or with --max-connections: then who is idle makes room for who comes. Needs a limit of open files of --idle, --slow and 1,000 more."""
 import argparse
 import json
 import pathlib
@@ -26,7 +26,8 @@ def parse():
     parser.add_argument("--slow", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rate", type=float, default=RATE)
-    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--max-connections", type=int, help="of the router; not given: room for all")
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release")
     parser.add_argument("--prefix", default="", help="in front of each program that is started")
     parser.add_argument("--flags", default="", help="more flags of the router")
@@ -35,11 +36,12 @@ def parse():
 
 def gather(options, load, router):
     load.tell("crowd", router.address, router.model, options.idle, options.slow, TOKENS)
-    everyone = options.idle + options.slow
+    everyone = min(options.idle + options.slow, (options.max_connections or 60000) - 1000)
 
     def there():
-        return load.tell("crowd")["connected"] >= 0.99 * everyone
+        return load.tell("crowd")["connected"] >= 0.9 * everyone
     wait_until("the crowd is there", there, 60)
+    time.sleep(1)
 
 
 def disperse(load, router):
@@ -60,12 +62,12 @@ def measure_round(options, load, router):
 
 def main():
     options = parse()
-    rounds = []
+    rounds, room = [], options.max_connections or options.idle + options.slow + 1000
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "log", "w") as log:
         load = Load(options, log)
         with running(load):
             load.tell("prompt", json.dumps(words(2048, 1)))
-            router = Baton(options, load, pathlib.Path(folder), log, flags=["--max-connections", options.idle + options.slow + 1000, *options.flags.split()])
+            router = Baton(options, load, pathlib.Path(folder), log, flags=["--max-connections", room, *options.flags.split()])
             with running(router):
                 load.run(router, options.rate, 1)
                 for _ in range(options.rounds):

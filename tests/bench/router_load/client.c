@@ -133,10 +133,10 @@ static bool open_one(struct client *client)
     return true;
 }
 
-/* The server closed it: what was asked is lost, and the connection made anew. */
+/* The server closed it: what was asked, if anything was, is lost, and the connection made anew. */
 static void reopen(struct client *client, struct connection *connection)
 {
-    client->result->failures++;
+    client->result->failures += connection->busy;
     close(connection->fd);
     connection->fd = client_connect(client->run->address);
     if (connection->fd < 0)

@@ -2,13 +2,12 @@
 import contextlib
 import http.client
 import json
-import shutil
 import socket
 
 import pytest
 from bare import Bare
-from fake_worker import FakeWorker
-from harness import GOLDEN, wait_until
+from fake_worker import FakeWorker, model_with_context
+from harness import wait_until
 
 CONTEXT, VOCABULARY = 2048, 384
 IDLE, SLOW = 500, 50
@@ -20,12 +19,7 @@ SLOW_HEAD = b"POST /v1/completions HTTP/1.1\r\nHos"
 
 @pytest.fixture
 def scene(tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    shutil.copy(GOLDEN / "llama/config.json", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["max_position_embeddings"] = CONTEXT
-    (folder / "config.json").write_text(json.dumps(config))
+    folder = model_with_context(tmp_path / "model", CONTEXT)
     started = []
 
     def start(*flags):

@@ -53,7 +53,7 @@ static void release(const struct request_life *life, struct life_actions *out)
 {
     if (life->prefill)
         send(life, LIFE_SEND_RELEASE, life->prefill, out);
-    if (life->decode && life->state == REQUEST_DECODE)
+    if (life->decode && life->state == REQUEST_DECODE && !life->decode_over)
         send(life, LIFE_SEND_RELEASE, life->decode, out);
 }
 
@@ -275,6 +275,7 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
     action->finish = token->finish;
     if (token->finish != FINISH_NONE) {
         life->finish = token->finish;
+        life->decode_over = token->worker == life->decode;
         finish(life, TERMINAL_OK, "finished", out);
     }
 }

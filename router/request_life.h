@@ -63,6 +63,7 @@ struct request_life {
     uint32_t handle_emitted;              /* emitted tokens that the handle's prefill covers */
     uint32_t delivered;                   /* tokens that the client was given, 1..delivered */
     bool from_decode;                     /* this attempt's decode worker has sent a token */
+    bool decode_over;                     /* and the last one: nothing of it is left there */
     uint64_t deadline_us;                 /* UINT64_MAX: none */
     uint64_t no_worker_since_us;          /* UINT64_MAX: there are workers */
     uint64_t away_since_us;               /* prefill workers are, UINT64_MAX: not only those */

@@ -57,7 +57,9 @@ static const struct config_setting settings[] = {
     {"max-queue", CONFIG_U64, AT(max_queue), "1024", "1", "1000000",
      .help = "Requests of a model that wait for a worker; one more is refused as overloaded"},
     {"max-connections", CONFIG_U64, AT(max_connections), "4096", "1", "60000",
-     .help = "Connections of clients and workers at once; one more is closed at once"},
+     .help = "Connections of clients and workers at once, of each door; one more is closed at "
+             "once, over "
+             "HTTP if none is idle that can make room"},
     {"max-text", CONFIG_BYTES, AT(max_text_bytes), "4MiB", "1KiB", "256MiB",
      .help = "Text of one request"},
     {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",

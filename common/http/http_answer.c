@@ -37,7 +37,8 @@ static void finish(struct http_connection *connection)
         return;
     }
     connection->phase = PHASE_HEAD;
-    connection->deadline_us = clock_now_us() + service->config.idle_us;
+    connection->idle_since_us = clock_now_us();
+    connection->deadline_us = connection->idle_since_us + service->config.idle_us;
     http_intake_resume(connection);
 }
 

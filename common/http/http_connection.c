@@ -12,6 +12,7 @@
 #define READS_AT_ONCE      4 /* then it is other connections' turn */
 #define LINGER_US          2000000u
 #define DRAINING_LINGER_US 250000u
+#define LOOKED_AT_FOR_ROOM 64
 
 /* --- events --- */
 
@@ -112,17 +113,15 @@ void http_connection_create(struct http_loop *loop, const struct http_socket *so
 {
     struct http_connection *connection = malloc(sizeof *connection);
     ASSERT(connection);
+    uint64_t now_us = clock_now_us();
     *connection = (struct http_connection){
-        .next = loop->connections,
-        .link = &loop->connections,
         .loop = loop,
         .socket = *socket,
         .peer = *peer,
-        .deadline_us = clock_now_us() + loop->service->config.head_us,
+        .deadline_us = now_us + loop->service->config.head_us,
+        .idle_since_us = now_us,
     };
-    if (connection->next)
-        connection->next->link = &connection->next;
-    loop->connections = connection;
+    TAILQ_INSERT_TAIL(&loop->connections, connection, link);
     event_assign(&connection->readable, loop->base, socket->fd, EV_READ | EV_PERSIST, on_readable,
                  connection);
     event_assign(&connection->writable, loop->base, socket->fd, EV_WRITE, on_writable, connection);
@@ -133,9 +132,7 @@ void http_connection_create(struct http_loop *loop, const struct http_socket *so
 
 static void move_to_dead(struct http_connection *connection)
 {
-    *connection->link = connection->next;
-    if (connection->next)
-        connection->next->link = connection->link;
+    TAILQ_REMOVE(&connection->loop->connections, connection, link);
     connection->next = connection->loop->dead;
     connection->loop->dead = connection;
 }
@@ -190,12 +187,16 @@ void http_connection_linger(struct http_connection *connection)
 
 /* --- time --- */
 
+static bool is_idle(const struct http_connection *connection)
+{
+    return connection->phase == PHASE_HEAD && !connection->head;
+}
+
 static void time_out(struct http_connection *connection)
 {
     struct http_service *service = connection->loop->service;
     struct http_refusal why;
-    bool was_idle = connection->phase == PHASE_HEAD && !connection->head;
-    if (was_idle || connection->phase == PHASE_LINGERING) {
+    if (is_idle(connection) || connection->phase == PHASE_LINGERING) {
         http_connection_end(connection, HTTP_SENT, false);
         return;
     }
@@ -218,8 +219,28 @@ void http_connection_tick(struct http_connection *connection, uint64_t now_us)
         time_out(connection);
 }
 
+/* Who isn't idle, or isn't for long, goes to the end of the line: all have their turn before anybody is looked at again. */
+bool http_connection_make_room(struct http_loop *loop)
+{
+    uint64_t now_us = clock_now_us();
+    struct http_connection *last = TAILQ_LAST(&loop->connections, http_connections);
+    for (int i = 0; last && i < LOOKED_AT_FOR_ROOM; i++) {
+        struct http_connection *first = TAILQ_FIRST(&loop->connections);
+        if (is_idle(first) && now_us - first->idle_since_us >= HTTP_IDLE_ENOUGH_US) {
+            atomic_fetch_add(&loop->service->made_room, 1);
+            http_connection_end(first, HTTP_SENT, false);
+            return true;
+        }
+        TAILQ_REMOVE(&loop->connections, first, link);
+        TAILQ_INSERT_TAIL(&loop->connections, first, link);
+        if (first == last)
+            return false;
+    }
+    return false;
+}
+
 void http_connection_end_if_idle(struct http_connection *connection)
 {
-    if (connection->phase == PHASE_HEAD && !connection->head)
+    if (is_idle(connection))
         http_connection_linger(connection);
 }

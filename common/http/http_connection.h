@@ -16,19 +16,21 @@ enum http_phase {
 };
 
 struct http_connection {
-    struct http_connection *next, **link; /* in the loop's list; link: what points to this one */
+    TAILQ_ENTRY(http_connection) link; /* in the loop's list */
+    struct http_connection *next;      /* of the dead */
     struct http_loop *loop;
     struct http_socket socket;
     struct http_peer peer;
     struct event readable, writable;
     enum http_phase phase;
-    bool reading, writing; /* the events are waited for */
-    bool read_wants_write; /* TLS: what comes waits for what goes */
-    bool half_closed;      /* by the client */
-    bool taking;           /* requests are being taken out of bytes, further up this stack */
-    bool closing;          /* behind this answer */
-    bool answered;         /* all of the answer is in `out` */
-    uint64_t deadline_us;  /* 0: none */
+    bool reading, writing;  /* the events are waited for */
+    bool read_wants_write;  /* TLS: what comes waits for what goes */
+    bool half_closed;       /* by the client */
+    bool taking;            /* requests are being taken out of bytes, further up this stack */
+    bool closing;           /* behind this answer */
+    bool answered;          /* all of the answer is in `out` */
+    uint64_t deadline_us;   /* 0: none */
+    uint64_t idle_since_us; /* where it is idle */
     uint64_t body_begun_us, lingered_bytes;
     struct http_scan scan;
     char *head; /* as far as it has come; NULL: nothing has */
@@ -41,6 +43,11 @@ struct http_connection {
     size_t behind_bytes;
     struct evbuffer *out; /* NULL: nothing is to be sent */
 };
+
+/* Who comes though all connections are taken has the place of one that has been idle for so long, and is surplus where there is none. */
+#define HTTP_IDLE_ENOUGH_US 1000000u
+/* One of this loop's that has been idle for that long ends: true. Only a few are looked at, those that weren't lately first. */
+bool http_connection_make_room(struct http_loop *loop);
 
 /* The socket is the connection's from now on. A surplus one is told that it is. */
 void http_connection_create(struct http_loop *loop, const struct http_socket *socket,

@@ -76,7 +76,6 @@ static void let_in(struct http_door *door, int fd, const struct sockaddr *from, 
             return;
         }
     }
-    atomic_fetch_add(surplus ? &door->service->turned_away : &door->service->accepted, 1);
     atomic_fetch_add(&door->service->connections, 1);
     http_loop_give(door->loops[door->next_loop], &socket, &peer, surplus);
     door->next_loop = (door->next_loop + 1) % door->loop_count;

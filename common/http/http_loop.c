@@ -76,7 +76,9 @@ static void take_arrivals(struct http_loop *loop, struct http_arrival *arrivals)
     while (arrivals) {
         struct http_arrival *arrival = arrivals;
         arrivals = arrival->next;
-        http_connection_create(loop, &arrival->socket, &arrival->peer, arrival->surplus);
+        bool surplus = arrival->surplus && !http_connection_make_room(loop);
+        atomic_fetch_add(surplus ? &loop->service->turned_away : &loop->service->accepted, 1);
+        http_connection_create(loop, &arrival->socket, &arrival->peer, surplus);
         free(arrival);
     }
 }
@@ -120,9 +122,10 @@ static void bury(struct http_loop *loop)
 static void set_ticking(struct http_loop *loop)
 {
     static const struct timeval pause = {0, TICK_US};
-    if (!loop->connections == !loop->ticks)
+    bool empty = TAILQ_EMPTY(&loop->connections);
+    if (empty != loop->ticks)
         return;
-    loop->ticks = loop->connections;
+    loop->ticks = !empty;
     if (loop->ticks)
         event_add(loop->tick, &pause);
     else
@@ -141,8 +144,8 @@ static void drain(struct http_loop *loop)
 {
     if (loop->door)
         http_door_stop(loop->door);
-    for (struct http_connection *one = loop->connections, *next; one; one = next) {
-        next = one->next;
+    for (struct http_connection *one = TAILQ_FIRST(&loop->connections), *next; one; one = next) {
+        next = TAILQ_NEXT(one, link);
         http_connection_end_if_idle(one);
     }
 }
@@ -170,8 +173,8 @@ static void on_tick(evutil_socket_t fd, short events, void *context)
     (void)events;
     struct http_loop *loop = context;
     uint64_t now_us = clock_now_us();
-    for (struct http_connection *one = loop->connections, *next; one; one = next) {
-        next = one->next;
+    for (struct http_connection *one = TAILQ_FIRST(&loop->connections), *next; one; one = next) {
+        next = TAILQ_NEXT(one, link);
         http_connection_tick(one, now_us);
     }
     http_loop_settle(loop);
@@ -196,6 +199,7 @@ enum status http_loop_create(struct http_service *service, struct http_loop **ou
     struct http_loop *loop = calloc(1, sizeof *loop);
     ASSERT(loop);
     loop->service = service;
+    TAILQ_INIT(&loop->connections);
     pthread_mutex_init(&loop->lock, NULL);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->base = event_base_new();
@@ -236,8 +240,8 @@ static void end_connections(struct http_loop *loop)
 {
     own_loop = loop;
     do {
-        while (loop->connections)
-            http_connection_end(loop->connections, HTTP_STOPPED, false);
+        while (!TAILQ_EMPTY(&loop->connections))
+            http_connection_end(TAILQ_FIRST(&loop->connections), HTTP_STOPPED, false);
     } while (take_posted(loop));
     bury(loop);
     own_loop = NULL;

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
 #define HTTP_READ_BYTES 16384
 
@@ -30,7 +31,8 @@ struct http_loop {
     struct event *wake, *tick;
     bool ticks; /* while there are connections */
     atomic_bool stopping;
-    struct http_connection *connections; /* a list */
+    TAILQ_HEAD(http_connections, http_connection)
+    connections;                  /* who is looked at next to make room is first */
     struct http_connection *dead; /* to be freed when nobody on this stack can know them any more */
     char scratch[HTTP_READ_BYTES];
 

@@ -92,6 +92,7 @@ void http_server_figures(const struct http_server *server, struct http_figures *
     *figures = (struct http_figures){.connections = atomic_load(&service->connections),
                                      .accepted = atomic_load(&service->accepted),
                                      .turned_away = atomic_load(&service->turned_away),
+                                     .made_room = atomic_load(&service->made_room),
                                      .requests = atomic_load(&service->requests),
                                      .refused = atomic_load(&service->refused),
                                      .slow = atomic_load(&service->slow),

@@ -47,7 +47,7 @@ struct http_server_config {
     unsigned threads;       /* 1 .. HTTP_MAX_THREADS; 1 */
     size_t max_connections; /* HTTP_MAX_CONNECTIONS */
     bool
-        turns_away; /* connections beyond that get a 503 (with TLS: are closed); otherwise they wait outside */
+        turns_away; /* connections beyond that end one that has been idle for a second; where there is none they get a 503 (with TLS: are closed). Otherwise they wait outside */
     size_t max_body_bytes;       /* of one request */
     size_t max_bodies_bytes;     /* of all that are under way: 503 */
     size_t max_unsent_bytes;     /* of one answer in pieces */
@@ -63,10 +63,11 @@ struct http_server_config {
 /* Since the start, but `connections`, which is now. */
 struct http_figures {
     uint64_t connections, accepted, turned_away;
-    uint64_t requests; /* that a handler got */
-    uint64_t refused;  /* by the server itself, or its hooks: heads, routes, sizes, slow ones */
-    uint64_t slow;     /* of those, or without an answer: too slow to ask, or to read */
-    uint64_t gone;     /* clients that went before their answer was whole */
+    uint64_t made_room; /* idle ones that ended so that others could come in */
+    uint64_t requests;  /* that a handler got */
+    uint64_t refused;   /* by the server itself, or its hooks: heads, routes, sizes, slow ones */
+    uint64_t slow;      /* of those, or without an answer: too slow to ask, or to read */
+    uint64_t gone;      /* clients that went before their answer was whole */
     uint64_t body_bytes, unsent_bytes; /* now, of all */
 };
 

@@ -11,7 +11,7 @@ struct http_service {
     struct http_server_config config; /* with the defaults */
     atomic_bool draining;
     atomic_size_t connections, body_bytes, unsent_bytes;
-    atomic_uint_fast64_t accepted, turned_away, requests, refused, slow, gone;
+    atomic_uint_fast64_t accepted, turned_away, made_room, requests, refused, slow, gone;
     pthread_mutex_t lock; /* for `empty` */
     pthread_cond_t empty; /* connections has become 0 */
 };

@@ -9,8 +9,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#define PATTERN_LIMIT_BYTES   8192
-#define JIT_STACK_START_BYTES (32 * 1024)
+#define PATTERN_LIMIT_BYTES 8192
+/* Beyond the 32 KiB of the thread's own stack, which a search begins with: few searches need more, and a mapping each would cost more than they do. */
+#define JIT_STACK_START_BYTES (64 * 1024)
 #define JIT_STACK_LIMIT_BYTES (1024 * 1024)
 /* Backtracking steps of one search. The published patterns need a few steps a character. */
 #define MATCH_LIMIT    10000000
@@ -26,7 +27,7 @@ struct regex {
 struct regex_scratch {
     pcre2_match_data *data;
     pcre2_match_context *context;
-    pcre2_jit_stack *stack;
+    pcre2_jit_stack *stack; /* NULL: not needed yet */
 };
 
 static enum status compile(const struct str *pattern, struct regex *regex, struct error *err)
@@ -88,9 +89,7 @@ struct regex_scratch *regex_scratch_create(void)
     ASSERT(scratch->data && scratch->context);
     pcre2_set_match_limit(scratch->context, MATCH_LIMIT);
     pcre2_set_heap_limit(scratch->context, HEAP_LIMIT_KIB);
-    scratch->stack = pcre2_jit_stack_create(JIT_STACK_START_BYTES, JIT_STACK_LIMIT_BYTES, NULL);
-    if (scratch->stack) /* NULL where PCRE2 is built without JIT */
-        pcre2_jit_stack_assign(scratch->context, NULL, scratch->stack);
+    scratch->stack = NULL;
     return scratch;
 }
 
@@ -102,15 +101,35 @@ void regex_scratch_destroy(struct regex_scratch *scratch)
     free(scratch);
 }
 
+/* Without NO_UTF_CHECK each search would validate the whole rest of the text: O(n^2) in all. The JIT's own entry leaves out what pcre2_match checks first, which
+ * costs as much as finding a short word. */
+static int match_at(const struct regex *regex, struct regex_scratch *scratch, const char *text,
+                    size_t length, size_t from)
+{
+    return regex->jit ? pcre2_jit_match(regex->code, (PCRE2_SPTR)text, length, from, 0,
+                                        scratch->data, scratch->context)
+                      : pcre2_match(regex->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK,
+                                    scratch->data, scratch->context);
+}
+
+/* False: it has one already, or there is none to be had. */
+static bool take_stack(struct regex_scratch *scratch)
+{
+    if (scratch->stack)
+        return false;
+    scratch->stack = pcre2_jit_stack_create(JIT_STACK_START_BYTES, JIT_STACK_LIMIT_BYTES, NULL);
+    if (!scratch->stack)
+        return false;
+    pcre2_jit_stack_assign(scratch->context, NULL, scratch->stack);
+    return true;
+}
+
 enum status regex_find(const struct regex *regex, struct regex_scratch *scratch, const char *text,
                        size_t length, size_t from, struct regex_match *match, struct error *err)
 {
-    /* Without NO_UTF_CHECK each search would validate the whole rest of the text: O(n^2) in all. The JIT's own entry leaves
-     * out what pcre2_match checks first, which costs as much as finding a short word. */
-    int code = regex->jit ? pcre2_jit_match(regex->code, (PCRE2_SPTR)text, length, from, 0,
-                                            scratch->data, scratch->context)
-                          : pcre2_match(regex->code, (PCRE2_SPTR)text, length, from,
-                                        PCRE2_NO_UTF_CHECK, scratch->data, scratch->context);
+    int code = match_at(regex, scratch, text, length, from);
+    if (code == PCRE2_ERROR_JIT_STACKLIMIT && take_stack(scratch))
+        code = match_at(regex, scratch, text, length, from);
     *match = (struct regex_match){.start = length, .end = length};
     if (code == PCRE2_ERROR_NOMATCH)
         return STATUS_OK;

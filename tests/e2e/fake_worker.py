@@ -1,5 +1,6 @@
 """A decode worker without a model, for tests of the router: registers, takes prompts, and sends tokens as fast as it is let."""
 import concurrent.futures
+import json
 import pathlib
 import queue
 import re
@@ -7,12 +8,21 @@ import threading
 
 import grpc
 from generated import generated
+from harness import GOLDEN
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 wp, wp_grpc = generated("worker")
 
 VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (TOP / "common/membership/worker_message.h").read_text())[1])
 MAX_TOKENS_FINISH = 4
+
+
+def model_with_context(folder, context):
+    """A folder for a router in front of it: the config of the tiny llama, with another context."""
+    folder.mkdir()
+    config = json.loads((GOLDEN / "llama/config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": context}))
+    return folder
 
 
 class FakeWorker(wp_grpc.WorkerServicer):

@@ -1,7 +1,5 @@
 """Clients that don't read: their requests end with a clear status, the router's memory stays bounded, and others keep their speed."""
-import json
 import re
-import shutil
 import threading
 import time
 import urllib.request
@@ -10,8 +8,8 @@ import grpc
 import pytest
 from bare import Bare
 from client import Client, pb, pb_grpc, reason_of, request
-from fake_worker import FakeWorker
-from harness import GOLDEN, wait_until
+from fake_worker import FakeWorker, model_with_context
+from harness import wait_until
 
 CLIENTS = 200
 CONTEXT = 65536
@@ -24,12 +22,7 @@ OPTIONS = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0), ("
 @pytest.fixture
 def scene(tmp_path):
     """A router whose model has a long context, and a worker that is never the bottleneck."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    shutil.copy(GOLDEN / "llama/config.json", folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["max_position_embeddings"] = CONTEXT
-    (folder / "config.json").write_text(json.dumps(config))
+    folder = model_with_context(tmp_path / "model", CONTEXT)
     started = []
 
     def start(*flags):

@@ -64,7 +64,7 @@ MODEL = [
     mutant("M_RESERVE_EARLY", "decode reserves before prefill has room", "waits",
            (LIFE, "        send(life, LIFE_SEND_PREFILL, prefill, out);\n",
             "        send(life, LIFE_SEND_PREFILL, prefill, out);\n        send(life, LIFE_SEND_DECODE, decode, out);\n"),
-           (LIFE, "if (life->decode && life->state == REQUEST_DECODE)\n        send(life, LIFE_SEND_RELEASE, life->decode, out);\n}",
+           (LIFE, "if (life->decode && life->state == REQUEST_DECODE && !life->decode_over)\n        send(life, LIFE_SEND_RELEASE, life->decode, out);\n}",
             "if (life->decode)\n        send(life, LIFE_SEND_RELEASE, life->decode, out);\n}"),
            (STATE, "    bool has_handle;\n", "    bool has_handle, early;\n"),
            (SINK, "                          .peer = peer,\n", "                          .peer = peer,\n                          .early = !decode->has_handle && decode->peer,\n"),

@@ -105,7 +105,7 @@ def test_every_mutant_is_caught(objects, capsys):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name, faults, requests", [("W_NO_READER", 2, 2), ("W_REREAD", 2, 2), ("M_LANDING_FREED", 1, 1)])
+@pytest.mark.parametrize("name, faults, requests", [("W_NO_READER", 2, 2), ("W_REREAD", 3, 3), ("M_LANDING_FREED", 1, 1)])
 def test_a_caught_mutant_is_shown_in_a_short_life(objects, name, faults, requests):
     mutant = next(mutant for mutant in mutants.ALL if mutant.name == name)
     out = run(build(mutant, objects), mutant)
@@ -115,7 +115,7 @@ def test_a_caught_mutant_is_shown_in_a_short_life(objects, name, faults, request
     assert len(re.findall(r"^  fault ", shortest, re.M)) <= faults, shortest
     assert len(re.findall(r"^  request ", shortest, re.M)) <= requests, shortest
     events = re.findall(r"^ *\d+ us  ", shortest, re.M)
-    assert 5 < len(events) < 120, shortest
+    assert 5 < len(events) < 150, shortest
 
 
 def test_the_code_as_it_is_survives(objects):

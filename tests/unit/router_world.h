@@ -121,6 +121,14 @@ static inline void cluster_to_decode(struct cluster *c, const struct ask *ask, s
     *decode = fake_expect(&c->decode, SEEN_DECODE);
 }
 
+/* The decode worker has said the end, and needn't be told. */
+static inline void cluster_finished(struct cluster *c, const struct seen *job)
+{
+    struct seen p = fake_expect(&c->prefill, SEEN_RELEASE);
+    assert_int_equal(p.request, job->request);
+    assert_int_equal(p.attempt, job->attempt);
+}
+
 static inline void cluster_release(struct cluster *c, const struct seen *job)
 {
     struct seen p = fake_expect(&c->prefill, SEEN_RELEASE);

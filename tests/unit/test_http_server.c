@@ -471,6 +471,39 @@ static void test_a_trickle_ends_and_a_steady_body_does_not(void **state)
     close(trickle);
 }
 
+/* All connections are taken, by clients that are idle: for a second nobody has to go, then the one that was so longest does. */
+static void test_who_is_idle_makes_room(void **state)
+{
+    (void)state;
+    http_server_stop(server);
+    start((struct http_server_config){.max_connections = 2, .turns_away = true});
+    struct str heard;
+    str_init(&heard, 65536);
+    int first = connected(address), second = connected(address);
+    uint64_t idle_us = clock_now_us(); /* at the earliest */
+    say(first, "GET /echo HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_true(hear(first, &heard, " 200 OK"));
+    say(second, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na");
+    const char *answer;
+    do {
+        answer = exchange_raw(address, "GET /echo HTTP/1.1\r\n" CLOSE_ "\r\n");
+        assert_true(clock_now_us() - idle_us < 8 * SECOND_US);
+    } while (!strstr(answer, " 200 OK")); /* 503, or closed */
+    assert_true(clock_now_us() - idle_us >= SECOND_US);
+    str_clear(&heard);
+    assert_false(hear(first, &heard, NULL));
+    assert_int_equal(heard.length, 0);
+    say(second, "b");
+    assert_true(hear(second, &heard, " 200 OK"));
+    struct http_figures figures;
+    http_server_figures(server, &figures);
+    assert_int_equal(figures.made_room, 1);
+    assert_true(figures.turned_away > 0);
+    close(first);
+    close(second);
+    str_deinit(&heard);
+}
+
 static void test_surplus_connections_are_turned_away(void **state)
 {
     (void)state;
@@ -587,6 +620,7 @@ int main(void)
         CASE(test_slow_clients_are_sent_away),
         CASE(test_a_trickle_ends_and_a_steady_body_does_not),
         CASE(test_surplus_connections_are_turned_away),
+        CASE(test_who_is_idle_makes_room),
         CASE(test_what_still_comes_behind_an_answer_is_bounded),
         CASE(test_headers_of_a_reply_are_limited),
         CASE(test_several_threads),

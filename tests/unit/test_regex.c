@@ -115,6 +115,30 @@ static void test_endless_backtracking_is_stopped(void **state)
     free(long_pattern);
 }
 
+/* A way back for each character: more than a thread's own stack is used for, once within the limit and once beyond it. */
+static void test_searches_that_remember_much(void **state)
+{
+    (void)state;
+    enum { SOME = 10000, TOO_MANY = 1000000 };
+    struct regex *regex = compiled("(?:a|[ab])*c");
+    struct regex_scratch *scratch = regex_scratch_create();
+    struct regex_match match;
+    struct error err = {""};
+    char *text = malloc(TOO_MANY);
+    memset(text, 'a', TOO_MANY);
+    text[SOME - 1] = 'c';
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(regex_find(regex, scratch, text, SOME, 0, &match, &err), STATUS_OK);
+        assert_true(match.found && match.start == 0 && match.end == SOME);
+    }
+    text[SOME - 1] = 'a';
+    assert_int_equal(regex_find(regex, scratch, text, TOO_MANY, 0, &match, &err), STATUS_LIMIT);
+    assert_non_null(strstr(err.text, "JIT stack limit"));
+    free(text);
+    regex_scratch_destroy(scratch);
+    regex_destroy(regex);
+}
+
 static void check_nfc(const char *text, const char *expected)
 {
     struct str out;
@@ -202,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_translation),
         cmocka_unit_test(test_finding),
         cmocka_unit_test(test_endless_backtracking_is_stopped),
+        cmocka_unit_test(test_searches_that_remember_much),
         cmocka_unit_test(test_nfc),
         cmocka_unit_test(test_canonical_order),
         cmocka_unit_test(test_a_long_run_of_marks),

@@ -58,7 +58,7 @@ static void test_one_request(void **state)
     assert_int_equal(counter_value(figures->dropped),
                      0); /* the first token comes from both sides */
     assert_int_equal(counter_value(figures->models[0].completion_tokens), 3);
-    cluster_release(&c, &decode);
+    cluster_finished(&c, &decode);
     client_stop(&c.client);
     cluster_stop(&c);
 }
@@ -405,7 +405,7 @@ static void test_a_cache_is_told_without_gaps(void **state)
     assert_int_equal(counter_value(figures->cache_changes[C]), 1);
     assert_int_equal(counter_value(figures->cache_changes[S]), 2);
     assert_int_equal(counter_value(figures->cache_changes[R]), 1);
-    cluster_release(&c, &decode);
+    cluster_finished(&c, &decode);
     say_cache(&c.decode, 6, (int[]){S}, 1);
     fake_expect(&c.decode, SEEN_CLOSED);
     fake_expect(&c.decode, SEEN_SESSION);

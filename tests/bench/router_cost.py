@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""What a request costs on its way through the router, beside sglang-router, on one machine with workers that answer at once.
+
+    router_cost.py [--sglang-router PATH] [--rounds 4] [--limit 540] [--build build/release] [--prefix "chrt -f 10"] [--json FILE] [--flags "..."]
+
+The client and all workers are one program (tests/bench/router_load). Each round asks, in turns, a worker itself and every router: completions with a prompt of 2 KiB
+and one token at 200 requests a second (Poisson, open loop: a late request counts from when it was due); the same as fast as 32 connections let; streams, 50 new ones a
+second, of 1 token and of 64 tokens with steps of 20 ms. *Added* is a router's percentile less the worker's in the same round; CPU is all of the router's process;
+a chunk's is what the streams of 64 tokens cost more than those of one. *Behind* is from when the worker sent a token until the client has it. Figures are medians
+of the rounds. *Untokenized*: the 2 KiB are in a field that nobody reads, and the prompt is one token id.
+
+sglang-router is that of PyPI (pip install sglang-router==0.3.2); without --sglang-router only Baton's router is measured. No round begins later than --limit seconds
+after the start."""
+import argparse
+import json
+import pathlib
+import statistics
+import tempfile
+import time
+
+from router_world import TOP, Baton, Direct, Load, Sglang, words
+
+RATE, SECONDS, STREAMS, STREAM_SECONDS, TOKENS, STEP_US = 200, 6, 50, 4, 64, 20000
+BYTES = 2048
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sglang-router", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--limit", type=float, default=540)
+    parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release")
+    parser.add_argument("--prefix", default="", help="in front of each program that is started")
+    parser.add_argument("--flags", default="", help="more flags of Baton's router")
+    parser.add_argument("--json", type=pathlib.Path, help="all that was measured goes here")
+    return parser.parse_args()
+
+
+def start_all(options, load, folder, log, started):
+    """[(router, its prompts)]; `started` gets what must be ended."""
+    text = json.dumps(words(BYTES, 1))
+    prompts = {"text": text, "untokenized": f'[5],"unread":{text}'}
+    routers = [(Direct(load.tell("http-worker")["address"]), {"text": text})]
+    flags = options.flags.split()
+    for prefill in (False, True):
+        started.append(Baton(options, load, folder, log, prefill=prefill, flags=flags))
+        routers.append((started[-1], prompts))
+    for policy, pd in (("round_robin", False), ("cache_aware", False), ("round_robin", True)) if options.sglang_router else ():
+        started.append(Sglang(options, load, log, policy, pd))
+        routers.append((started[-1], {"text": text}))
+    return routers
+
+
+def measure(load, router, prompts):
+    figures = {}
+    for kind, prompt in prompts.items():
+        load.tell("prompt", prompt)
+        load.tell("step", 0)
+        figures[f"{kind} at a rate"] = load.run(router, RATE, SECONDS if kind == "text" else 2)
+        figures[f"{kind} saturated"] = load.run(router, 0, 2, 32)
+    load.tell("prompt", prompts["text"])
+    load.tell("step", STEP_US)
+    for tokens in (1, TOKENS):
+        figures[f"streams of {tokens}"] = load.run(router, STREAMS, STREAM_SECONDS, 256, tokens, stream=True)
+    return figures
+
+
+def main():
+    options = parse()
+    began, rounds, started = time.monotonic(), [], []
+    with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "log", "w") as log:
+        load = Load(options, log)
+        try:
+            routers = start_all(options, load, pathlib.Path(folder), log, started)
+            for router, prompts in routers:
+                load.tell("prompt", prompts["text"])
+                load.run(router, RATE, 1)
+            while len(rounds) < options.rounds and time.monotonic() - began < options.limit - (time.monotonic() - began) / (len(rounds) + 1):
+                rounds.append({router.name: measure(load, router, prompts) for router, prompts in routers})
+                print(f"round {len(rounds)} of {options.rounds}, {time.monotonic() - began:.0f} s", flush=True)
+        finally:
+            for process in reversed([load, *started]):
+                process.stop()
+    if options.json:
+        options.json.write_text(json.dumps(rounds, indent=1) + "\n")
+    show(rounds)
+
+
+class Middle:
+    """Medians over the rounds, of one router."""
+
+    def __init__(self, rounds, name):
+        self.rounds, self.name = rounds, name
+
+    def of(self, figure):
+        return statistics.median(figure(r[self.name], r["direct"]) for r in self.rounds)
+
+    def added_ms(self, index):
+        return self.of(lambda own, direct: own["text at a rate"]["whole"][index] - direct["text at a rate"]["whole"][index]) / 1000
+
+    def behind_ms(self, which, index):
+        return self.of(lambda own, direct: own[f"streams of {TOKENS}"][which][index]) / 1000
+
+    def cpu_us(self, run):
+        return self.of(lambda own, direct: own[run]["cpu_us"] / own[run]["answers"]) if run in self.rounds[0][self.name] else None
+
+    def chunk_cpu_us(self):
+        def more(own, direct):
+            few, many = own["streams of 1"], own[f"streams of {TOKENS}"]
+            return (many["cpu_us"] / many["answers"] - few["cpu_us"] / few["answers"]) / (TOKENS - 1)
+        return self.of(more)
+
+    def per_second(self, run):
+        return self.of(lambda own, direct: own[run]["answers"] / own[run]["seconds"])
+
+
+def cell(value, digits):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def show(rounds):
+    direct = Middle(rounds, "direct")
+    one = direct.of(lambda own, _: own["text at a rate"]["whole"][0]) / 1000, direct.of(lambda own, _: own["text at a rate"]["whole"][1]) / 1000
+    print(f"\nThe worker itself: p50 {one[0]:.2f} ms, p99 {one[1]:.2f} ms, {direct.per_second('text saturated'):.0f} requests/s; "
+          f"tokens behind: {direct.behind_ms('behind', 0):.2f} / {direct.behind_ms('behind', 1):.2f} ms. Medians of {len(rounds)} rounds.\n")
+    print("| | added p50 / p99, ms | requests/s, 32 connections | CPU a request, us: at 200/s | saturated | untokenized, saturated "
+          "| first token behind, p50 / p99, ms | later ones | CPU a chunk, us |\n|---|---|---|---|---|---|---|---|---|")
+    for name in rounds[0]:
+        if name == "direct":
+            continue
+        router = Middle(rounds, name)
+        print(f"| {name} | {router.added_ms(0):.2f} / {router.added_ms(1):.2f} | {router.per_second('text saturated'):.0f} "
+              f"| {cell(router.cpu_us('text at a rate'), 0)} | {cell(router.cpu_us('text saturated'), 0)} | {cell(router.cpu_us('untokenized saturated'), 0)} "
+              f"| {router.behind_ms('behind', 0):.2f} / {router.behind_ms('behind', 1):.2f} "
+              f"| {router.behind_ms('later', 0):.2f} / {router.behind_ms('later', 1):.2f} | {router.chunk_cpu_us():.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Routers and the program that measures them (router_load), for router_cost.py and router_crowd.py. All that is started ends with the `with`, by its id."""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+MODEL = TOP / "deploy/local/tiny-shakespeare"
+CONTEXT = 32768
+
+
+def fail(sentence):
+    sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {sentence}")
+
+
+def wait_until(what, condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            fail(f"not within {seconds} s: {what}")
+        time.sleep(0.05)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=2) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+class Process:
+    def __init__(self, options, command, log, **arguments):
+        command = [*shlex.split(options.prefix), "setpriv", "--pdeathsig", "KILL", *map(str, command)]
+        self.process = subprocess.Popen(command, stderr=log, **arguments)
+
+    def resident_bytes(self):
+        return int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Load(Process):
+    """tests/bench/router_load."""
+
+    def __init__(self, options, log):
+        super().__init__(options, [options.build / "bin/router_load"], log, stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, text=True)
+
+    def tell(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        told = json.loads(line) if line else {"error": "router_load ended"}
+        if "error" in told:
+            fail(f"{words[0]}: {told['error']}")
+        return told
+
+    def run(self, router, rate=0, seconds=3, connections=64, tokens=1, stream=False):
+        told = self.tell("run", router.address, router.model, rate, seconds, connections, tokens, int(stream), router.pid or 0)
+        if told["failures"] or not told["answers"]:
+            fail(f"{router.name}: {told['failures']} requests failed, {told['answers']} were answered")
+        return told
+
+
+class Direct:
+    """A worker itself."""
+    name, model, pid = "direct", "load", 0
+
+    def __init__(self, address):
+        self.address = address
+
+
+class Baton(Process):
+    """The router, with workers of `load`: one of prompts and one of answers, or only the latter (colocated)."""
+    model = "load"
+
+    def __init__(self, options, load, folder, log, prefill=True, flags=()):
+        self.name = "Baton, prefill and decode" if prefill else "Baton, colocated"
+        model = folder / ("model-pd" if prefill else "model")
+        shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("*.safetensors"))
+        config = json.loads((model / "config.json").read_text())
+        config["max_position_embeddings"] = CONTEXT
+        (model / "config.json").write_text(json.dumps(config))
+        vocabulary = json.loads((model / "tokenizer.json").read_text())["model"]["vocab"]
+        ready, told = os.pipe()
+        super().__init__(options, [options.build / "bin/baton-router", "--model", model, "--model-name", self.model, "--http-listen",
+                                   "127.0.0.1:0", "--local-prefill-wait", "1s", "--ready-fd", told, *flags], log, pass_fds=[told])
+        os.close(told)
+        with os.fdopen(ready) as stream:
+            line = stream.readline()
+        if not line:
+            fail("baton-router didn't start")
+        told = json.loads(line)
+        self.address, self.metrics = told["http"], told["metrics"]
+        load.tell("baton-workers", told["address"], self.model, config["vocab_size"], vocabulary["Ġthe"], CONTEXT,
+                  *(["prefill"] if prefill else []))
+        wait_until("the workers are up", lambda: answers(f"http://{self.address}/ready"))
+
+
+class Sglang(Process):
+    """sglang-router in front of HTTP workers."""
+    model = "load"
+
+    def __init__(self, options, load, log, policy, pd=False):
+        self.name = f"sglang-router, {'prefill and decode' if pd else policy.replace('_', ' ')}"
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        worker = "http://" + load.tell("http-worker")["address"]
+        workers = ["--worker-urls", worker]
+        if pd:
+            workers = ["--pd-disaggregation", "--prefill", "http://" + load.tell("http-worker quiet")["address"], "none", "--decode", worker]
+        super().__init__(options, [options.sglang_router, "launch", "--host", "127.0.0.1", "--port", port, *workers, "--policy", policy,
+                                   "--prometheus-port", free_port(), "--log-level", "error"], log, stdout=log)
+        wait_until("sglang-router serves", lambda: answers(f"http://{self.address}/health"))
+
+
+@contextlib.contextmanager
+def running(*processes):
+    try:
+        yield
+    finally:
+        for process in reversed(processes):
+            process.stop()
+
+
+def words(count, seed):
+    """A text of so many bytes, of words that the model's tokenizer knows in part."""
+    source = random.Random(seed)
+    known = "the and of to king lord love death night what shall speak heart crown blood noble father daughter never again".split()
+    text = ""
+    while len(text) < count:
+        text += source.choice(known) + " "
+    return text[:count]

@@ -78,7 +78,7 @@ ALL = [
     mutant("mlfq_starves", "nobody comes back to the first queue", "starve",
            ("policy.c", ".ran = mlfq_ran, .age = mlfq_age}", ".ran = mlfq_ran}")),
     mutant("stalled_takes_place", "who has no block keeps its place in the batch", "ends decodes",
-           ("batch_plan.c", " || sequence->stalled)", ")"),
+           ("batch_plan.c", " || sequence->stalled ||", " ||"),
            ("scheduler.c", "        growth_mark_stalled(s, true);\n        plan_parts(s);\n", "        s->plan.part_count = 0;\n")),
     mutant("sleeps", "freed blocks wake nobody", "ends",
            ("preemption.c", "    s->plan.freed = true;\n", "")),

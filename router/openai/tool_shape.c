@@ -21,20 +21,16 @@ static const struct tool_shape llama3 = {.begin = "",
                                          .arguments = ", \"parameters\": ",
                                          .call_end = "}",
                                          .end = ""};
-static const struct tool_shape mistral = {.begin = "[TOOL_CALLS][",
-                                          .call = "{\"name\": ",
-                                          .arguments = ", \"arguments\": ",
-                                          .call_end = "}",
-                                          .separator = ", ",
-                                          .end = "]",
-                                          .special_tokens = {"[TOOL_CALLS]"}};
-static const struct tool_shape mistral_spaced = {.begin = "[TOOL_CALLS] [",
-                                                 .call = "{\"name\": ",
-                                                 .arguments = ", \"arguments\": ",
-                                                 .call_end = "}",
-                                                 .separator = ", ",
-                                                 .end = "]",
-                                                 .special_tokens = {"[TOOL_CALLS]"}};
+#define MISTRAL_LIST(opening)                                                                      \
+    {                                                                                              \
+        .begin = (opening),                                                                        \
+        .call = "{\"name\": ", .arguments = ", \"arguments\": ", .call_end = "}",                  \
+        .separator = ", ", .end = "]", .special_tokens = {                                         \
+            "[TOOL_CALLS]"                                                                         \
+        }                                                                                          \
+    }
+static const struct tool_shape mistral = MISTRAL_LIST("[TOOL_CALLS]["),
+                               mistral_spaced = MISTRAL_LIST("[TOOL_CALLS] [");
 static const struct tool_shape mistral_named = {.begin = "",
                                                 .call = "[TOOL_CALLS]",
                                                 .arguments = "[ARGS]",

@@ -1,13 +1,13 @@
 #include "router/access.h"
 
 #include "common/base/assert.h"
+#include "common/base/file_read.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/base/reload.h"
 #include "common/base/str.h"
 #include "router/access_keys.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,29 +45,11 @@ struct access_grant {
 
 /* ------------------------------------------------------------------------------------- the file */
 
-static enum status read_text(const char *path, char **text, size_t *size, struct error *err)
-{
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return error_set(err, STATUS_IO, "cannot read %s: %s", path, strerror(errno));
-    char *read = malloc(ACCESS_KEYS_MAX_FILE_BYTES + 1);
-    ASSERT(read);
-    *size = fread(read, 1, ACCESS_KEYS_MAX_FILE_BYTES + 1, file);
-    bool failed = ferror(file);
-    fclose(file);
-    if (failed) {
-        free(read);
-        return error_set(err, STATUS_IO, "cannot read %s", path);
-    }
-    *text = read;
-    return STATUS_OK;
-}
-
 static enum status read_keys(const char *path, struct access_keys *keys, struct error *err)
 {
     char *text = NULL;
     size_t size = 0;
-    TRY(read_text(path, &text, &size, err));
+    TRY(file_read(path, ACCESS_KEYS_MAX_FILE_BYTES, &text, &size, err));
     enum status status = access_keys_parse(text, size, keys, err);
     free(text);
     return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
@@ -295,7 +277,6 @@ enum reason access_check(struct access *access, const char *token, uint64_t now_
 enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum priority priority,
                            uint64_t now_us, struct access_refusal *refusal)
 {
-    static const char *const names[] = {"normal", "high", "offline"};
     *refusal = (struct access_refusal){.retry_after_s = 0};
     if (!grant)
         return REASON_NONE;
@@ -312,7 +293,7 @@ enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum pri
         reason = refuse_use(&holder->key, verdict, retry_us, refusal);
     } else {
         error_set(&refusal->why, STATUS_INVALID, "this API key may not ask for priority %s",
-                  names[priority]);
+                  priority_names[priority]);
     }
     pthread_mutex_unlock(&grant->access->lock);
     return reason;

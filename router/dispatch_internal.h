@@ -1,5 +1,6 @@
 /* Shared by the files of the dispatch thread only: dispatch.c (thread, inbox, time), dispatch_request.c (the life of requests),
- * dispatch_place.c (who gets a worker), dispatch_command.c (what workers are told), dispatch_worker.c (what they say). */
+ * dispatch_end.c (how it ends), dispatch_place.c (who gets a worker), dispatch_command.c (what workers are told), dispatch_worker.c
+ * (what they say), dispatch_tokens.c (what of that is an answer). */
 #ifndef BATON_ROUTER_DISPATCH_INTERNAL_H
 #define BATON_ROUTER_DISPATCH_INTERNAL_H
 
@@ -73,11 +74,19 @@ void request_begin(struct dispatch *dispatch, struct request *request);
 void request_execute(struct dispatch *dispatch, struct request *request,
                      const struct life_actions *actions);
 void request_stop_waiting(struct dispatch *dispatch, struct request *request);
-void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code);
 void request_flush(struct dispatch *dispatch);
-void request_put_away(struct dispatch *dispatch);
 void request_tick(struct dispatch *dispatch);
 void request_fail_all(struct dispatch *dispatch, enum reason reason);
+/* Brings the gauges up to date with its state. */
+void request_count_state(struct dispatch *dispatch, struct request *request);
+
+/* dispatch_end.c: the one place where a choice, and then its call, ends. A call that has its status stays until the client's side
+ * of it is over: what isn't read in time is broken off. */
+void request_finish(struct dispatch *dispatch, struct request *request,
+                    const struct life_action *action);
+void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code);
+void request_put_away(struct dispatch *dispatch); /* those that ended in this batch */
+void request_tick_closing(struct dispatch *dispatch);
 
 /* dispatch_place.c */
 void dispatch_place(struct dispatch *dispatch);
@@ -87,6 +96,19 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
 /* dispatch_worker.c */
 void worker_said(struct dispatch *dispatch, struct link_message *message);
 void worker_link_ended(struct dispatch *dispatch, struct worker_link *link);
+/* A message that no honest worker of this version sends. Its session ends; its requests go elsewhere. */
+void worker_misbehaved(struct worker *worker, const char *what);
+/* NULL: it has ended, and its workers have not heard of that yet. */
+struct request *dispatch_find_request(struct dispatch *dispatch, uint64_t id);
+/* The handle's KV may be read: the decode worker is told. */
+void worker_take_opened(struct dispatch *dispatch, struct worker *worker, struct request *request,
+                        const Baton__Worker__V1__Opened *opened);
+
+/* dispatch_tokens.c: nothing of a message is believed before it is checked against its request. */
+void worker_tokens(struct dispatch *dispatch, struct worker *worker,
+                   const Baton__Worker__V1__Tokens *tokens);
+void worker_prompt_logprobs(struct dispatch *dispatch, struct worker *worker,
+                            const Baton__Worker__V1__PromptLogprobs *said);
 
 /* dispatch_command.c: one of the life's SEND_... actions. Nothing is sent where the session is down. */
 void worker_command(struct dispatch *dispatch, struct request *request,

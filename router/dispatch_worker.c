@@ -7,24 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCORES_OF_A_PART 32 /* logprobs of a prompt's tokens, on the stack */
-
-/* A message that no honest worker of this version sends. Its session ends; its requests go elsewhere. */
-static void misbehaved(struct worker *worker, const char *what)
+void worker_misbehaved(struct worker *worker, const char *what)
 {
     log_error_limited("dispatch", "worker=%s what=%s msg=\"bad message: closing the session\"",
                       worker->info.name, what);
     worker_link_close(worker->link);
 }
 
-/* NULL: it has ended, and its workers have not heard of that yet. */
-static struct request *find(struct dispatch *dispatch, uint64_t id)
+struct request *dispatch_find_request(struct dispatch *dispatch, uint64_t id)
 {
     struct request *request = map_get(dispatch->requests, id);
     return request && !request->ended ? request : NULL;
 }
 
-static void take_opened(struct dispatch *dispatch, struct worker *worker, struct request *request,
+void worker_take_opened(struct dispatch *dispatch, struct worker *worker, struct request *request,
                         const Baton__Worker__V1__Opened *opened)
 {
     const Baton__Worker__V1__Handle *handle = opened->handle;
@@ -54,165 +50,24 @@ static void on_opened(struct dispatch *dispatch, struct worker *worker,
                       const Baton__Worker__V1__Opened *opened)
 {
     const Baton__Worker__V1__Handle *handle = opened->handle;
-    struct request *request = find(dispatch, opened->request);
+    struct request *request = dispatch_find_request(dispatch, opened->request);
     if (!request)
         return;
     if (!handle || handle->incarnation != worker->info.incarnation) {
-        misbehaved(worker, "opened");
+        worker_misbehaved(worker, "opened");
         return;
     }
     FAILPOINT("router.opened");
     if (must_wait(request, worker, opened) && request_keep_handle(request, handle))
         request->opened_attempt = opened->attempt;
     else
-        take_opened(dispatch, worker, request, opened);
-}
-
-static void stop_waiting_for_scores(struct dispatch *dispatch, struct worker *worker,
-                                    struct request *request)
-{
-    if (prompt_out_waits(&request->prompt_out) || request->opened_attempt != request->life.attempt)
-        return;
-    Baton__Worker__V1__Opened opened = BATON__WORKER__V1__OPENED__INIT;
-    opened.attempt = request->opened_attempt;
-    opened.handle = &request->handle;
-    request->opened_attempt = 0;
-    take_opened(dispatch, worker, request, &opened);
-}
-
-/* A token that the client has comes again as another one: no order of events explains that, so the answer can't be trusted. */
-static bool differs(struct dispatch *dispatch, const struct worker *worker, struct request *request,
-                    const Baton__Worker__V1__Token *said)
-{
-    if (said->index > request->emitted_count || request->emitted[said->index - 1] == said->id)
-        return false;
-    log_error_limited(
-        "dispatch",
-        "req=%s worker=%s prefill=%s decode=%s index=%u sent=%u said=%u msg=\"workers differ "
-        "about a token: request ended\"",
-        request->name, worker->info.name, request->timing.prefill_worker,
-        request->timing.decode_worker, said->index, request->emitted[said->index - 1], said->id);
-    struct life_actions actions;
-    request_life_on_fail(&request->life, TERMINAL_INTERNAL, "tokens_differ", &actions);
-    request_execute(dispatch, request, &actions);
-    return true;
-}
-
-/* Ids that workers may send for it are below. */
-static uint32_t vocab_of(const struct dispatch *dispatch, const struct request *request)
-{
-    return dispatch->config.models->items[request->model].limits.vocab;
-}
-
-static bool read_logprobs(const struct dispatch *dispatch, const struct request *request,
-                          const Baton__Worker__V1__Logprobs *message, struct token_logprobs *out)
-{
-    struct logprobs_lists lists = {message->drawn, message->top_ids, message->top,
-                                   message->n_top_ids, message->n_top};
-    return token_logprobs_read(&lists, out) && token_logprobs_fit(out, vocab_of(dispatch, request));
-}
-
-/* A part of a message; false: no worker sends it. */
-static bool take_scores(struct dispatch *dispatch, struct request *request, uint32_t first,
-                        Baton__Worker__V1__Logprobs *const *messages, uint32_t count)
-{
-    struct token_logprobs logprobs[SCORES_OF_A_PART];
-    for (uint32_t i = 0; i < count; i++)
-        if (!read_logprobs(dispatch, request, messages[i], &logprobs[i]))
-            return false;
-    if (!prompt_out_take(&request->prompt_out, first, logprobs, count))
-        return false;
-    if (request->once ||
-        request->client.ops->prompt_logprobs(request, first, logprobs, count) != STATUS_LIMIT)
-        return true;
-    struct life_actions actions;
-    request_life_on_fail(&request->life, TERMINAL_OVERLOADED, reason_name(REASON_SLOW_READER),
-                         &actions);
-    request_execute(dispatch, request, &actions);
-    return true;
-}
-
-static void on_prompt_logprobs(struct dispatch *dispatch, struct worker *worker,
-                               const Baton__Worker__V1__PromptLogprobs *said)
-{
-    struct request *request = find(dispatch, said->request);
-    if (!request || said->attempt != request->life.attempt)
-        return;
-    for (size_t done = 0; done < said->n_logprobs && !request->ended;) {
-        size_t left = said->n_logprobs - done;
-        uint32_t count = left < SCORES_OF_A_PART ? (uint32_t)left : SCORES_OF_A_PART;
-        if (!take_scores(dispatch, request, said->first_token + (uint32_t)done,
-                         said->logprobs + done, count)) {
-            misbehaved(worker, "prompt_logprobs");
-            return;
-        }
-        done += count;
-    }
-    if (!request->ended)
-        stop_waiting_for_scores(dispatch, worker, request);
-}
-
-/* Whether the token has what was asked for, after what comes before it. */
-static bool read_token(const struct dispatch *dispatch, const struct request *request,
-                       const Baton__Worker__V1__Token *said, struct token_logprobs *logprobs)
-{
-    *logprobs = (struct token_logprobs){.given = false};
-    if (said->id >= vocab_of(dispatch, request) || said->finish > FINISH_COMPLETE || !said->index)
-        return false;
-    if (said->attempt == request->life.attempt && prompt_out_waits(&request->prompt_out))
-        return false;
-    if (said->logprobs)
-        return read_logprobs(dispatch, request, said->logprobs, logprobs);
-    return !request->sampling.logprobs;
-}
-
-static void on_token(struct dispatch *dispatch, struct worker *worker,
-                     const Baton__Worker__V1__Token *said)
-{
-    struct request *request = find(dispatch, said->request);
-    if (!request)
-        return;
-    struct token_logprobs logprobs;
-    if (!read_token(dispatch, request, said, &logprobs)) {
-        misbehaved(worker, "token");
-        return;
-    }
-    bool current = said->attempt == request->life.attempt;
-    if (current && differs(dispatch, worker, request, said))
-        return;
-    if (current && !request->prefilled) {
-        request->prefilled = true;
-        dispatch->place_needed = true;
-    }
-    struct life_token token = {.worker = worker->key,
-                               .attempt = said->attempt,
-                               .index = said->index,
-                               .id = said->id,
-                               .logits_hash = said->logits_hash,
-                               .logprobs = &logprobs,
-                               .finish = (enum finish_reason)said->finish};
-    struct life_actions actions;
-    uint32_t delivered = request->life.delivered;
-    request_life_on_token(&request->life, &token, &actions);
-    worker->tokens += request->life.delivered - delivered;
-    if (request->life.from_decode && !request->confirmed) {
-        request->confirmed = true;
-        dispatch->place_needed = true;
-    }
-    request_execute(dispatch, request, &actions);
-}
-
-static void on_tokens(struct dispatch *dispatch, struct worker *worker,
-                      const Baton__Worker__V1__Tokens *tokens)
-{
-    for (size_t i = 0; i < tokens->n_tokens; i++)
-        on_token(dispatch, worker, tokens->tokens[i]);
+        worker_take_opened(dispatch, worker, request, opened);
 }
 
 static void on_lost(struct dispatch *dispatch, struct worker *worker,
                     const Baton__Worker__V1__Lost *lost)
 {
-    struct request *request = find(dispatch, lost->request);
+    struct request *request = dispatch_find_request(dispatch, lost->request);
     if (!request)
         return;
     char quoted[100], sentence[300];
@@ -254,7 +109,7 @@ static void note_misfit(struct dispatch *dispatch, const struct request *request
 static void on_refused(struct dispatch *dispatch, struct worker *worker,
                        const Baton__Worker__V1__Refused *refused)
 {
-    struct request *request = find(dispatch, refused->request);
+    struct request *request = dispatch_find_request(dispatch, refused->request);
     if (!request)
         return;
     char why[100], sentence[300];
@@ -294,7 +149,7 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
 {
     router_metrics_pulled(dispatch->config.metrics, pulled->lane, pulled->bytes);
     note_lane(dispatch, worker, pulled);
-    struct request *request = find(dispatch, pulled->request);
+    struct request *request = dispatch_find_request(dispatch, pulled->request);
     if (!request || pulled->attempt != request->life.attempt)
         return;
     note_lane(dispatch, workers_get(&dispatch->workers, request->life.prefill), pulled);
@@ -311,7 +166,7 @@ static void on_pulled(struct dispatch *dispatch, struct worker *worker,
 static void on_prefilled(struct dispatch *dispatch, struct worker *worker,
                          const Baton__Worker__V1__Prefilled *prefilled)
 {
-    struct request *request = find(dispatch, prefilled->request);
+    struct request *request = dispatch_find_request(dispatch, prefilled->request);
     if (!request || prefilled->attempt != request->life.attempt)
         return;
     worker->prompt_tokens += (uint64_t)request->prompt_count + request->life.handle_emitted;
@@ -339,7 +194,7 @@ static void on_cache(struct dispatch *dispatch, struct worker *worker,
     if (cache_feed_take(&worker->cache, events, counts))
         router_metrics_cache(dispatch->config.metrics, counts);
     else
-        misbehaved(worker, "cache");
+        worker_misbehaved(worker, "cache");
 }
 
 static void on_event(struct dispatch *dispatch, struct worker *worker,
@@ -350,10 +205,10 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
         on_opened(dispatch, worker, up->opened);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_TOKENS:
-        on_tokens(dispatch, worker, up->tokens);
+        worker_tokens(dispatch, worker, up->tokens);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_PROMPT_LOGPROBS:
-        on_prompt_logprobs(dispatch, worker, up->prompt_logprobs);
+        worker_prompt_logprobs(dispatch, worker, up->prompt_logprobs);
         break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_LOST: on_lost(dispatch, worker, up->lost); break;
     case BATON__WORKER__V1__SESSION_UP__EVENT_REFUSED:
@@ -367,7 +222,7 @@ static void on_event(struct dispatch *dispatch, struct worker *worker,
     case BATON__WORKER__V1__SESSION_UP__EVENT_PREFILLED:
         on_prefilled(dispatch, worker, up->prefilled);
         break;
-    default: misbehaved(worker, "event");
+    default: worker_misbehaved(worker, "event");
     }
 }
 

@@ -2,19 +2,16 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/text/detokenizer.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
 #include "router/access_log.h"
+#include "router/grpc_tokens.h"
 #include "router/prompt_tokens.h"
 #include "router/reply.h"
 #include "router/request_constraint.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_DETOKENIZED_BYTES (4u << 20)
-#define MAX_SPECIAL_TOKENS    64
 
 /* One Generate or GenerateOnce. */
 struct client_call {
@@ -293,92 +290,6 @@ static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)
     (void)end;
 }
 
-/* The end of a simple call: its one message, or why there is none. */
-static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMessage *message,
-                   const char *sentence)
-{
-    const struct grpc_api *api = rpc_call_context(call);
-    if (reason)
-        reply_status(call, reason, sentence);
-    else
-        reply_answer(call, message, api->client_buffer_bytes);
-}
-
-static enum reason tokenize_message(const struct served_models *models,
-                                    const Baton__V1__TokenizeRequest *request,
-                                    struct token_ids *ids, struct error *err)
-{
-    size_t index;
-    enum reason reason = served_models_find(models, request->model, &index, err);
-    if (reason)
-        return reason;
-    const struct served_model *model = &models->items[index];
-    bool add_special = !request->add_special_tokens_presence_case || request->add_special_tokens;
-    /* Not of the context: counting is a use of this. No more than a token a byte, and the special ones. */
-    ids->limit_count = (size_t)model->limits.max_text_bytes + MAX_SPECIAL_TOKENS;
-    reason = request_check_text(&model->limits, request->text, err);
-    return reason ? reason : prompt_tokens_make(model, request->text, add_special, ids, err);
-}
-
-static void on_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
-{
-    const struct grpc_api *api = rpc_call_context(call);
-    struct reading reading;
-    reading_init(&reading, bytes.size);
-    ProtobufCMessage *message;
-    Baton__V1__TokenizeResponse response = BATON__V1__TOKENIZE_RESPONSE__INIT;
-    enum reason reason =
-        read_message(&reading, &baton__v1__tokenize_request__descriptor, bytes, &message);
-    if (!reason)
-        reason = tokenize_message(api->models, (const Baton__V1__TokenizeRequest *)message,
-                                  &reading.prompt, &reading.err);
-    response.n_ids = reading.prompt.count;
-    response.ids = reading.prompt.data;
-    answer(call, reason, &response.base, reading.err.text);
-    reading_deinit(&reading);
-}
-
-static enum reason detokenize(const struct served_models *models,
-                              const Baton__V1__DetokenizeRequest *request, struct str *text,
-                              struct error *err)
-{
-    size_t index;
-    bool skip_special = request->skip_special_tokens_presence_case && request->skip_special_tokens;
-    enum reason reason = served_models_find(models, request->model, &index, err);
-    if (reason)
-        return reason;
-    const struct served_model *model = &models->items[index];
-    reason = request_check_text(&model->limits, "", err);
-    if (reason)
-        return reason;
-    switch (detokenizer_decode(model->tokenizer, request->ids, request->n_ids, skip_special, text,
-                               err)) {
-    case STATUS_OK: return REASON_NONE;
-    case STATUS_LIMIT: return REASON_ANSWER_TOO_LARGE;
-    default: return REASON_INVALID_TOKEN_ID;
-    }
-}
-
-static void on_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
-{
-    const struct grpc_api *api = rpc_call_context(call);
-    struct reading reading;
-    reading_init(&reading, bytes.size);
-    struct str text;
-    str_init(&text, MAX_DETOKENIZED_BYTES);
-    ProtobufCMessage *message;
-    Baton__V1__DetokenizeResponse response = BATON__V1__DETOKENIZE_RESPONSE__INIT;
-    enum reason reason =
-        read_message(&reading, &baton__v1__detokenize_request__descriptor, bytes, &message);
-    if (!reason)
-        reason = detokenize(api->models, (const Baton__V1__DetokenizeRequest *)message, &text,
-                            &reading.err);
-    response.text = text.data;
-    answer(call, reason, &response.base, reading.err.text);
-    str_deinit(&text);
-    reading_deinit(&reading);
-}
-
 static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
 {
     (void)bytes; /* an empty message; whatever else it holds is of a later version */
@@ -400,7 +311,7 @@ static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
     Baton__V1__ListModelsResponse response = BATON__V1__LIST_MODELS_RESPONSE__INIT;
     response.n_models = api->models->count;
     response.models = list;
-    answer(call, REASON_NONE, &response.base, "");
+    reply_answer(call, &response.base, api->client_buffer_bytes);
 }
 
 void grpc_api_methods(struct grpc_api *api, struct rpc_method *methods)
@@ -411,9 +322,9 @@ void grpc_api_methods(struct grpc_api *api, struct rpc_method *methods)
         {.path = "/" GRPC_API_SERVICE "/GenerateOnce",
          .handlers = {on_generate_once_open, on_generate, NULL, on_generate_closed}},
         {.path = "/" GRPC_API_SERVICE "/Tokenize",
-         .handlers = {on_simple_open, on_tokenize, NULL, on_simple_closed}},
+         .handlers = {on_simple_open, grpc_tokens_tokenize, NULL, on_simple_closed}},
         {.path = "/" GRPC_API_SERVICE "/Detokenize",
-         .handlers = {on_simple_open, on_detokenize, NULL, on_simple_closed}},
+         .handlers = {on_simple_open, grpc_tokens_detokenize, NULL, on_simple_closed}},
         {.path = "/" GRPC_API_SERVICE "/ListModels",
          .handlers = {on_simple_open, on_list_models, NULL, on_simple_closed}},
     };

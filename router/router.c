@@ -2,21 +2,13 @@
 
 #include "common/base/log.h"
 #include "common/base/rng.h"
-#include "proto/descriptors.h"
-#include "router/admin.h"
 #include "router/dispatch.h"
-#include "router/grpc_api.h"
-#include "router/openai/openai_api.h"
-#include "router/registry_service.h"
 #include "router/request_constraint.h"
 #include "router/request_views.h"
+#include "router/router_servers.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define STOP_GRACE_US 1000000u /* for statuses to reach clients */
-#define MORE_CALLS    1024u    /* of other services: health, registrations */
 
 struct router {
     uint64_t incarnation;
@@ -33,19 +25,8 @@ struct router {
     struct rpc_runtime *runtime;
     struct dispatch *dispatch;
     struct constraint_checks *checks;
-    struct grpc_api api;
-    struct registry_service registry;
-    struct admin admin;
-    struct rpc_method methods[GRPC_API_METHODS + 1];
-    struct rpc_bytes descriptors[2];
-    struct rpc_server *server;
-    struct rpc_server *registry_server; /* NULL: `server` takes registrations */
-    struct http_server *http;
-    struct openai_api openai;
-    struct http_server *front; /* of clients; NULL: none was asked for */
+    struct router_servers servers;
 };
-
-static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
 
 static void on_membership_changed(void *context)
 {
@@ -118,153 +99,31 @@ static enum status start_dispatch(struct router *router, struct error *err)
     return dispatch_start(&dispatch, &router->dispatch, err);
 }
 
-static size_t message_limit(const struct router_config *config)
+static enum status start_servers(struct router *router, struct error *err)
 {
-    uint64_t with_text = config->max_text_bytes + REQUEST_MORE_BYTES;
-    return with_text > REQUEST_MAX_MESSAGE_BYTES ? (size_t)with_text : REQUEST_MAX_MESSAGE_BYTES;
-}
-
-static void on_late_message(void *context)
-{
-    counter_add(((struct router_metrics *)context)->late_messages, 1);
-}
-
-/* For workers alone: what clients may be told and may send has nothing to do with it. */
-static enum status start_registry(struct router *router, struct error *err)
-{
-    const struct router_config *config = &router->config;
-    struct rpc_server_config server = {
-        .listen = config->registry_listen,
-        .tls = router->internal_tls,
-        .max_receive_memory_bytes = config->receive_memory_bytes,
-        .max_calls = MORE_CALLS,
-        .max_connections = MORE_CALLS,
-        .keepalive_us = config->worker_keepalive_us,
-        .first_message_us = config->message_timeout_us,
-        .late = on_late_message,
-        .late_context = &router->metrics,
-        .methods = &router->methods[GRPC_API_METHODS],
-        .method_count = 1,
-        .services = &services[1],
-        .service_count = 1,
-        .descriptors = &router->descriptors[1],
-        .descriptor_count = 1,
-    };
-    return rpc_server_start(router->runtime, &server, &router->registry_server, err);
-}
-
-static enum status start_server(struct router *router, struct error *err)
-{
-    const struct router_config *config = &router->config;
-    bool apart = *config->registry_listen;
-    router->api = (struct grpc_api){.dispatch = router->dispatch,
-                                    .access = router->access,
-                                    .models = &router->models,
-                                    .checks = router->checks,
-                                    .board = &router->board,
-                                    .metrics = &router->metrics,
-                                    .access_log = router->views.access,
-                                    .default_deadline_us = config->default_deadline_us,
-                                    .client_buffer_bytes = config->client_buffer_bytes};
-    router->registry = (struct registry_service){.membership = router->membership,
-                                                 .models = &router->models,
-                                                 .board = &router->board,
-                                                 .incarnation = router->incarnation};
-    grpc_api_methods(&router->api, router->methods);
-    router->methods[GRPC_API_METHODS] = registry_service_method(&router->registry);
-    router->descriptors[0] = (struct rpc_bytes){baton_descriptors, baton_descriptors_size};
-    router->descriptors[1] = (struct rpc_bytes){worker_descriptors, worker_descriptors_size};
-    struct rpc_server_config server = {
-        .listen = config->listen,
-        .tls = router->client_tls,
-        .max_message_bytes = message_limit(config),
-        .max_queued_bytes = config->client_buffer_bytes,
-        .max_receive_memory_bytes = config->receive_memory_bytes,
-        .max_queued_total_bytes = config->client_buffers_bytes,
-        .max_calls = (size_t)config->max_requests + MORE_CALLS,
-        .max_connections = config->max_connections,
-        .keepalive_us = config->client_keepalive_us,
-        .first_message_us = config->message_timeout_us,
-        .late = on_late_message,
-        .late_context = &router->metrics,
-        .methods = router->methods,
-        .method_count = GRPC_API_METHODS + !apart,
-        .services = services,
-        .service_count = 2 - apart,
-        .descriptors = router->descriptors,
-        .descriptor_count = 2 - apart,
-    };
-    TRY(rpc_server_start(router->runtime, &server, &router->server, err));
-    return apart ? start_registry(router, err) : STATUS_OK;
-}
-
-static enum status start_http(struct router *router, struct error *err)
-{
-    router->admin = (struct admin){.metrics = &router->metrics,
-                                   .board = &router->board,
-                                   .models = &router->models,
-                                   .traces = router->views.traces,
-                                   .recent = router->views.recent};
-    struct http_server_config http = {.listen = router->config.metrics_listen,
-                                      .routes = admin_routes,
-                                      .route_count = ADMIN_ROUTES,
-                                      .context = &router->admin,
-                                      .certificates = router->metrics_tls};
-    return http_server_start(&http, &router->http, err);
-}
-
-/* Every body may be as large as its text, escaped, and all that comes with it. */
-static size_t body_limit(const struct router_config *config)
-{
-    return 2 * (size_t)config->max_text_bytes + REQUEST_MORE_BYTES;
-}
-
-static enum status start_front(struct router *router, struct error *err)
-{
-    const struct router_config *config = &router->config;
-    if (!*config->http_listen)
-        return STATUS_OK;
-    router->openai = (struct openai_api){.dispatch = router->dispatch,
-                                         .access = router->access,
-                                         .models = &router->models,
-                                         .checks = router->checks,
-                                         .metrics = &router->metrics,
-                                         .board = &router->board,
-                                         .access_log = router->views.access,
-                                         .default_deadline_us = config->default_deadline_us,
-                                         .keepalive_us = config->http_keepalive_us,
-                                         .max_body_bytes = body_limit(config),
-                                         .max_answer_bytes = config->client_buffer_bytes,
-                                         .created_s = (uint64_t)time(NULL)};
-    struct http_server_config http = {.listen = config->http_listen,
-                                      .context = &router->openai,
-                                      .admit = openai_admit,
-                                      .certificates = router->client_tls.certificates,
-                                      .refuse = openai_refused,
-                                      .threads = config->http_threads,
-                                      .max_connections = config->max_connections,
-                                      .turns_away = true,
-                                      .max_body_bytes = body_limit(config),
-                                      .max_bodies_bytes = config->receive_memory_bytes,
-                                      .max_unsent_bytes = config->client_buffer_bytes,
-                                      .max_all_unsent_bytes = config->client_buffers_bytes,
-                                      .stall_us = config->client_linger_us};
-    http.routes = openai_routes(router->access != NULL, &http.route_count);
-    return http_server_start(&http, &router->front, err);
+    const struct router_parts parts = {.config = &router->config,
+                                       .models = &router->models,
+                                       .metrics = &router->metrics,
+                                       .board = &router->board,
+                                       .views = &router->views,
+                                       .checks = router->checks,
+                                       .access = router->access,
+                                       .membership = router->membership,
+                                       .dispatch = router->dispatch,
+                                       .runtime = router->runtime,
+                                       .client_tls = router->client_tls,
+                                       .internal_tls = router->internal_tls,
+                                       .metrics_tls = router->metrics_tls,
+                                       .incarnation = router->incarnation};
+    return router_servers_start(&router->servers, &parts, err);
 }
 
 static void stop_dispatch(struct router *router)
 {
     dispatch_stop(router->dispatch);
-    if (router->server)
-        rpc_server_stop(router->server, STOP_GRACE_US);
-    if (router->registry_server)
-        rpc_server_stop(router->registry_server, STOP_GRACE_US);
-    /* Its exchanges tell the dispatcher when they are over. */
-    if (router->front)
-        http_server_drain(router->front, STOP_GRACE_US);
-    http_server_stop(router->front);
+    router_servers_stop_calls(&router->servers);
     dispatch_destroy(router->dispatch);
+    router_servers_stop_figures(&router->servers);
 }
 
 static enum status open_models(struct router *router, struct error *err)
@@ -302,9 +161,9 @@ static void say_serving(const struct router *router)
     log_info("router",
              "models=%zu address=%s registry=%s http=%s metrics=%s tls=%d internal_tls=%d "
              "api_keys=%d msg=\"serving\"",
-             router->models.count, rpc_server_address(router->server),
+             router->models.count, rpc_server_address(router->servers.clients),
              router_registry_address(router), router_http_address(router),
-             http_server_address(router->http), router->client_tls.certificates != NULL,
+             http_server_address(router->servers.figures), router->client_tls.certificates != NULL,
              router->internal_tls.certificates != NULL, router->access != NULL);
 }
 
@@ -346,18 +205,10 @@ enum status router_start(const struct router_config *config, struct router **out
     status = start_dispatch(router, err);
     if (status != STATUS_OK)
         goto fail_runtime;
-    status = start_server(router, err);
+    status = start_servers(router, err);
     if (status != STATUS_OK)
         goto fail_dispatch;
-    status = start_front(router, err);
-    if (status != STATUS_OK)
-        goto fail_dispatch;
-    status = start_http(router, err);
-    if (status != STATUS_OK)
-        goto fail_dispatch;
-    rpc_server_set_serving(router->server, true);
-    if (router->registry_server)
-        rpc_server_set_serving(router->registry_server, true);
+    router_servers_serve(&router->servers);
     say_serving(router);
     *out = router;
     return STATUS_OK;
@@ -384,22 +235,22 @@ fail_router:
 
 const char *router_address(const struct router *router)
 {
-    return rpc_server_address(router->server);
+    return rpc_server_address(router->servers.clients);
 }
 
 const char *router_registry_address(const struct router *router)
 {
-    return rpc_server_address(router->registry_server ? router->registry_server : router->server);
+    return router_servers_registry_address(&router->servers);
 }
 
 const char *router_http_address(const struct router *router)
 {
-    return router->front ? http_server_address(router->front) : "";
+    return router_servers_http_address(&router->servers);
 }
 
 const char *router_metrics_address(const struct router *router)
 {
-    return http_server_address(router->http);
+    return http_server_address(router->servers.figures);
 }
 
 const struct router_metrics *router_figures(const struct router *router)
@@ -409,7 +260,7 @@ const struct router_metrics *router_figures(const struct router *router)
 
 void router_drain(struct router *router)
 {
-    rpc_server_set_serving(router->server, false);
+    router_servers_drain(&router->servers);
     dispatch_drain(router->dispatch);
 }
 
@@ -431,9 +282,8 @@ int router_idle_fd(const struct router *router)
 
 void router_stop(struct router *router)
 {
-    rpc_server_set_serving(router->server, false);
+    router_servers_drain(&router->servers);
     stop_dispatch(router);
-    http_server_stop(router->http);
     rpc_runtime_destroy(router->runtime);
     membership_destroy(router->membership);
     request_views_close(&router->views);

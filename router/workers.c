@@ -4,9 +4,9 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/membership/worker_message.h"
+#include "router/worker_fit.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,70 +158,6 @@ static struct worker *find_worker(const struct workers *workers, const struct wo
     return NULL;
 }
 
-/* What keeps two workers from handing KV over, in words; "": nothing. */
-static void say_differences(const struct worker_info *a, const struct worker_info *b, char *text,
-                            size_t size)
-{
-    char model[64] = "", layout[64] = "", numerics[160] = "";
-    if (a->model_hash != b->model_hash)
-        snprintf(model, sizeof model, "; model %016" PRIx64 ", not %016" PRIx64, a->model_hash,
-                 b->model_hash);
-    if (a->block_tokens != b->block_tokens)
-        snprintf(layout, sizeof layout, "; block-tokens %u, not %u", a->block_tokens,
-                 b->block_tokens);
-    else if (a->layout_hash != b->layout_hash)
-        snprintf(layout, sizeof layout, "; KV layout %016" PRIx64 ", not %016" PRIx64,
-                 a->layout_hash, b->layout_hash);
-    if (a->numerics_id != b->numerics_id)
-        snprintf(numerics, sizeof numerics, "; numerics %s, not %s", a->numerics_name,
-                 b->numerics_name);
-    snprintf(text, size, "%s%s%s", model, layout, numerics);
-    if (*text)
-        memmove(text, text + 2, strlen(text + 2) + 1);
-}
-
-/* Both serve, each answer from one of them alone: right during an update, and else most likely a mistake. */
-static void warn_of_other_weights(const struct workers *workers, const struct worker *joined)
-{
-    for (size_t i = 0; i < workers->count; i++) {
-        const struct worker *worker = workers->items[i];
-        if (worker->model != joined->model || worker->state == WORKER_LEAVING ||
-            worker->info.model_hash == joined->info.model_hash)
-            continue;
-        log_warn_lifecycle(
-            "workers",
-            "worker=%s other=%s model=%s model_hash=%016" PRIx64 " other_hash=%016" PRIx64
-            " msg=\"two sets of weights serve under one name: which of them answers a "
-            "request is a matter of load\"",
-            joined->info.name, worker->info.name, joined->info.model, joined->info.model_hash,
-            worker->info.model_hash);
-        return;
-    }
-}
-
-/* One that fits none of the others may look healthy, and never gets a request. */
-static void warn_of_misfit(const struct workers *workers, const struct worker *joined)
-{
-    const struct worker_info *info = &joined->info;
-    char differs[320] = "";
-    const char *other = NULL;
-    for (size_t i = 0; i < workers->count; i++) {
-        const struct worker *worker = workers->items[i];
-        if (worker->info.role == info->role || worker->model != joined->model ||
-            worker->state == WORKER_LEAVING)
-            continue;
-        say_differences(info, &worker->info, differs, sizeof differs);
-        other = worker->info.name;
-        if (!*differs)
-            return;
-    }
-    if (other)
-        log_warn_lifecycle("workers",
-                           "worker=%s role=%s other=%s differs=\"%s\" msg=\"fits no worker of the "
-                           "other role: gets no request with them\"",
-                           info->name, worker_role_name(info->role), other, differs);
-}
-
 static void workers_add(struct workers *workers, const struct worker_info *info, uint64_t now_us)
 {
     if (workers->count == WORKERS_MAX_SLOTS) {
@@ -254,8 +190,7 @@ static void workers_add(struct workers *workers, const struct worker_info *info,
                        " msg=\"joined\"",
                        info->name, worker_role_name(info->role), info->address, info->incarnation,
                        info->model, info->numerics_name, info->model_hash, info->layout_hash);
-    warn_of_misfit(workers, worker);
-    warn_of_other_weights(workers, worker);
+    worker_fit_warn(workers, worker);
     worker_dial(workers, worker, now_us);
 }
 

@@ -2,13 +2,13 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "common/domain/priority.h"
 #include "common/domain/sampling.h"
 #include "common/rpc/rpc.h"
 
 #include <string.h>
 
 #define AT(field) CONFIG_AT(struct generate_settings, field)
-static const char *const priority_names[] = {"normal", "high", "offline", NULL};
 static const struct config_setting settings_table[] = {
     {"server", CONFIG_STRING, AT(server), "", .value = "HOST:PORT",
      .help = "gRPC address of the router; empty: the cluster started here last",

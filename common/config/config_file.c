@@ -1,10 +1,10 @@
 #include "common/config/config_file.h"
 
+#include "common/base/file_read.h"
 #include "common/base/utf8.h"
 #include "common/config/config_names.h"
 
 #include <cyaml/cyaml.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,19 +27,11 @@ struct listener {
 
 static char *read_bytes(const char *path, size_t *length, struct str *mistakes)
 {
-    FILE *stream = fopen(path, "re");
-    if (!stream) {
-        str_addf(mistakes, "%s: cannot be read: %s\n", path, strerror(errno));
-        return NULL;
-    }
-    char *bytes = malloc(CONFIG_MAX_FILE_BYTES + 1);
-    *length = bytes ? fread(bytes, 1, CONFIG_MAX_FILE_BYTES + 1, stream) : 0;
-    bool failed = !bytes || ferror(stream);
-    fclose(stream);
-    if (!failed && *length <= CONFIG_MAX_FILE_BYTES)
+    char *bytes;
+    struct error err;
+    if (file_read(path, CONFIG_MAX_FILE_BYTES, &bytes, length, &err) == STATUS_OK)
         return bytes;
-    str_addf(mistakes, "%s: %s\n", path, failed ? "cannot be read" : "is larger than 1 MiB");
-    free(bytes);
+    str_addf(mistakes, "%s\n", err.text);
     return NULL;
 }
 

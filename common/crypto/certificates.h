@@ -2,33 +2,14 @@
  * connections are made with is always a whole, checked set: one that can't be used is refused with a line in the log, and the one
  * before stays.
  *
- * Any thread may take the current set. Refuses: speaking TLS, fetching revocation lists, encrypted keys (there is nobody to ask for
- * a password).
+ * Any thread may take the current set. Refuses: speaking TLS, fetching revocation lists.
  */
 #ifndef BATON_CRYPTO_CERTIFICATES_H
 #define BATON_CRYPTO_CERTIFICATES_H
 
-#include "common/base/status.h"
+#include "common/crypto/certificate_set.h"
 
 #include <stdbool.h>
-#include <stdint.h>
-
-#define CERTIFICATES_MAX_FILE_BYTES (1u << 20)
-#define CERTIFICATES_MAX_CHAIN      16       /* certificates of --...-cert: the leaf first */
-#define CERTIFICATES_MAX_CAS        1024     /* of --...-ca */
-#define CERTIFICATES_SYSTEM         "system" /* as `ca`: the machine's own CAs; of clients alone */
-
-/* A set, in PEM as OpenSSL and gRPC core take it. Immutable. */
-struct certificate_set {
-    uint64_t version;       /* counts up from 1 with every change */
-    char *cert, *key, *ca;  /* NULL: there is no such file */
-    int64_t expires_unix_s; /* the leaf; 0: there is none */
-    char subject[200];      /* of the leaf */
-};
-
-struct certificate_paths {
-    const char *cert, *key, *ca; /* NULL and "": none */
-};
 
 struct certificates;
 
@@ -51,9 +32,8 @@ void certificates_close(struct certificates *certificates);
 
 /* Of its settings, as in its config. */
 const char *certificates_name(const struct certificates *certificates);
-/* The current set, to be given back. */
+/* The current set, to be given back with certificate_set_give. */
 const struct certificate_set *certificates_take(struct certificates *certificates);
-void certificate_set_give(const struct certificate_set *set);
 /* Of the current set, without taking it. */
 uint64_t certificates_version(const struct certificates *certificates);
 int64_t certificates_expiry_unix_s(const struct certificates *certificates); /* 0: no certificate */

@@ -14,18 +14,14 @@ bool api_key_name(const char *text, size_t length)
 
 bool api_key_priorities(const char *text, size_t length, bool allowed[PRIORITIES])
 {
-    static const char *const names[] = {
-        [PRIORITY_NORMAL] = "normal", [PRIORITY_HIGH] = "high", [PRIORITY_OFFLINE] = "offline"};
     bool found[PRIORITIES] = {false};
     for (const char *at = text, *end = text + length;; at++) {
         const char *comma = at < end ? memchr(at, ',', (size_t)(end - at)) : NULL;
         size_t word = (size_t)((comma ? comma : end) - at);
-        size_t i = 0;
-        while (i < PRIORITIES && (strlen(names[i]) != word || memcmp(at, names[i], word) != 0))
-            i++;
-        if (i == PRIORITIES || found[i])
+        enum priority priority;
+        if (!priority_find(at, word, &priority) || found[priority])
             return false;
-        found[i] = true;
+        found[priority] = true;
         at += word;
         if (at == end)
             break;

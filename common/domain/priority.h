@@ -3,11 +3,19 @@
 #ifndef BATON_DOMAIN_PRIORITY_H
 #define BATON_DOMAIN_PRIORITY_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 enum priority {
     PRIORITY_NORMAL,
     PRIORITY_HIGH,
     PRIORITY_OFFLINE, /* only what the others leave: no blocks while one of them waits, the rest of a step's budget */
     PRIORITIES
 };
+
+/* As people write them, by enum priority; NULL ends them. */
+extern const char *const priority_names[PRIORITIES + 1];
+/* False: none is called so. */
+bool priority_find(const char *name, size_t length, enum priority *priority);
 
 #endif

@@ -1,6 +1,7 @@
 #include "router/openai/openai_request.h"
 
 #include "common/base/str.h"
+#include "common/domain/priority.h"
 #include "router/openai/openai_request_parts.h"
 
 #include <string.h>
@@ -8,7 +9,6 @@
 /* Negative is sooner, as vLLM has it; or one of our words. */
 static void read_priority(const struct openai_fields *fields, struct openai_request *request)
 {
-    static const char *const names[] = {"normal", "high", "offline"}; /* by baton.v1.Priority */
     const struct json_value *value = openai_field(fields, "priority");
     const char *word;
     int64_t number;
@@ -23,14 +23,12 @@ static void read_priority(const struct openai_fields *fields, struct openai_requ
     }
     if (!openai_field_text(fields, "priority", &word))
         return;
-    for (int i = 0; i < 3; i++) {
-        if (!strcmp(word, names[i])) {
-            request->message.priority = (Baton__V1__Priority)i;
-            return;
-        }
-    }
-    openai_field_refuse(fields, "priority", REASON_INVALID_PRIORITY,
-                        "must be a number, \"normal\", \"high\" or \"offline\"");
+    enum priority priority;
+    if (priority_find(word, strlen(word), &priority))
+        request->message.priority = (Baton__V1__Priority)priority; /* the same numbers */
+    else
+        openai_field_refuse(fields, "priority", REASON_INVALID_PRIORITY,
+                            "must be a number, \"normal\", \"high\" or \"offline\"");
 }
 
 static void read_stream(const struct openai_fields *fields, struct openai_request *request)

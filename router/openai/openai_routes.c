@@ -87,17 +87,6 @@ static void handle_lora(void *context, struct http_exchange *exchange)
 /* ----------------------------------------------------------------------------------
  * for machines */
 
-static void reply_text(struct http_exchange *exchange, int status, const char *text)
-{
-    struct http_reply reply;
-    http_reply_init(&reply, 256);
-    reply.status = status;
-    reply.content_type = "text/plain; charset=utf-8";
-    str_add(&reply.body, text);
-    (void)!http_exchange_reply(exchange, &reply);
-    http_reply_deinit(&reply);
-}
-
 /* Somebody can decode, whatever model, and we aren't on our way out. */
 static bool is_ready(struct openai_api *api)
 {
@@ -110,13 +99,14 @@ static bool is_ready(struct openai_api *api)
 static void handle_live(void *context, struct http_exchange *exchange)
 {
     (void)context;
-    reply_text(exchange, 200, "ok\n");
+    http_exchange_reply_text(exchange, 200, "ok\n");
 }
 
 static void handle_ready(void *context, struct http_exchange *exchange)
 {
     bool ready = is_ready(context);
-    reply_text(exchange, ready ? 200 : 503, ready ? "ok\n" : "no decode worker, or draining\n");
+    http_exchange_reply_text(exchange, ready ? 200 : 503,
+                             ready ? "ok\n" : "no decode worker, or draining\n");
 }
 
 static void handle_metrics(void *context, struct http_exchange *exchange)

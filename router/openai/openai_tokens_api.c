@@ -1,13 +1,10 @@
 #include "router/openai/openai_tokens_api.h"
 
-#include "common/text/detokenizer.h"
 #include "router/openai/openai_render.h"
 #include "router/openai/openai_reply.h"
 #include "router/openai/openai_submit.h"
 #include "router/openai/openai_tokens.h"
-#include "router/prompt_tokens.h"
-
-#define SPECIAL_TOKENS 64 /* that a tokenizer puts around a text */
+#include "router/tokenize.h"
 
 static const char *token_text(const void *context, uint32_t id, size_t *length)
 {
@@ -32,13 +29,10 @@ static enum reason make_tokens(const struct served_model *model,
                                const struct openai_tokenize *asked, struct token_ids *ids,
                                struct error *err)
 {
-    enum reason reason =
-        request_check_text(&model->limits, asked->prompt ? asked->prompt : "", err);
-    if (reason)
-        return reason;
-    if (!asked->prompt)
-        return openai_render(model, &asked->chat, ids, err);
-    return prompt_tokens_make(model, asked->prompt, asked->add_special_tokens, ids, err);
+    if (asked->prompt)
+        return tokenize_text(model, asked->prompt, asked->add_special_tokens, ids, err);
+    enum reason reason = request_check_text(&model->limits, "", err); /* is there a tokenizer? */
+    return reason ? reason : openai_render(model, &asked->chat, ids, err);
 }
 
 static void answer_tokenize(struct openai_api *api, struct http_exchange *exchange,
@@ -51,9 +45,7 @@ static void answer_tokenize(struct openai_api *api, struct http_exchange *exchan
     struct token_ids ids;
     struct str body;
     struct openai_token_strings strings = {token_text, model->tokenizer};
-    /* Not of the context: counting is a use of this. No more than a token a byte,
-   * and the special ones. */
-    token_ids_init(&ids, (size_t)model->limits.max_text_bytes + SPECIAL_TOKENS);
+    token_ids_init(&ids, tokenize_most_tokens(model));
     str_init(&body, api->max_answer_bytes);
     enum reason reason = make_tokens(model, asked, &ids, &err);
     if (!reason) {
@@ -88,20 +80,6 @@ void openai_handle_tokenize(void *context, struct http_exchange *exchange)
     openai_tokenize_deinit(&asked);
 }
 
-static enum reason make_text(const struct served_model *model,
-                             const struct openai_detokenize *asked, struct str *text,
-                             struct error *err)
-{
-    enum reason reason = request_check_text(&model->limits, "", err);
-    if (reason)
-        return reason;
-    switch (detokenizer_decode(model->tokenizer, asked->ids, asked->id_count, false, text, err)) {
-    case STATUS_OK: return REASON_NONE;
-    case STATUS_LIMIT: return REASON_ANSWER_TOO_LARGE;
-    default: return REASON_INVALID_TOKEN_ID;
-    }
-}
-
 static void answer_detokenize(struct openai_api *api, struct http_exchange *exchange,
                               const char *name, const struct openai_detokenize *asked)
 {
@@ -112,7 +90,7 @@ static void answer_detokenize(struct openai_api *api, struct http_exchange *exch
     struct str text, body;
     str_init(&text, api->max_answer_bytes);
     str_init(&body, api->max_answer_bytes);
-    enum reason reason = make_text(model, asked, &text, &err);
+    enum reason reason = detokenize_ids(model, asked->ids, asked->id_count, false, &text, &err);
     if (!reason) {
         openai_detokenize_json(&body, text.data, text.length);
         reason = body.truncated ? REASON_ANSWER_TOO_LARGE : REASON_NONE;

@@ -5,7 +5,7 @@
 
 For each type of weights: one first load, which packs and keeps (in --work, as large as the packed weights); then rounds, in each of
 which the file is read from front to back (8 MiB at a time, one thread) and the model is loaded from it, each once with the file in
-the page cache and once with it, and the model, out of it; what goes first changes from round to round. Loads are those of
+the page cache and once with it, and for loads the model, out of it; what goes first changes from round to round. Loads are those of
 `baton bench engine`, a process each. Times are medians, ratios medians of the ratios within a round. *Memory* is what the process
 had at most, of its own and of files that it maps, through load, a prompt of 512 tokens and a step of 16 sequences, over packed
 weights and KV pool: of the first load and of one from the file."""
@@ -86,7 +86,7 @@ def one_round(options, weights, path, number):
     for state in ("cached", "on disk"):
         for what in ("read", "load") if number % 2 else ("load", "read"):
             if state == "on disk":
-                evict([path, *sources])
+                evict([path, *sources] if what == "load" else [path])  # the model's samples stay for the next round's cached load
             elif not number:
                 plain_read(options, path)
             times[state, what] = plain_read(options, path) if what == "read" else load(options, weights, SMALL)["load_s"]

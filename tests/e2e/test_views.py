@@ -118,8 +118,13 @@ def test_what_is_refused_is_logged_and_the_file_is_opened_again(start_cluster, c
     assert len(refused) == 1 and (" status=empty_prompt" in refused[0] or " status=missing_input" in refused[0]), refused
     log.rename(moved)
     os.kill(cluster.pids["router"], signal.SIGHUP)
-    wait_until("the router says so", lambda: "the access log is opened again" in (cluster.folder / "logs/router.log").read_text() or client.generate(PROMPT, request_id="r1", max_tokens=1), 10)
-    wait_until("lines come to the new file", lambda: client.generate(PROMPT, max_tokens=1) and log.exists() and log.read_text(), 10)
+
+    def says_so():  # with the next line that it writes
+        client.generate(PROMPT, max_tokens=1)
+        return "the access log is opened again" in (cluster.folder / "logs/router.log").read_text()
+    wait_until("the router says so", says_so, 10)
+    wait_until("lines come to the new file", log.read_text, 10)
+    assert moved.read_text().splitlines()[0] == refused[0]
     assert "prompt=" not in log.read_text()
 
 

@@ -2,6 +2,7 @@
 #ifndef BATON_TESTS_ROUTER_WORLD_H
 #define BATON_TESTS_ROUTER_WORLD_H
 
+#include "common/http/http_client.h"
 #include "router/router.h"
 #include "router_client.h"
 
@@ -50,6 +51,15 @@ static inline void fake_start(struct world *world, struct fake *fake, const char
                               enum worker_role role)
 {
     fake_start_with(world, fake, (struct fake_plan){.name = name, .role = role});
+}
+
+/* GET of the router's HTTP server of figures. */
+static inline enum status world_get(const struct world *world, const char *path, struct str *body)
+{
+    struct error err;
+    str_clear(body);
+    return http_get(&(struct http_remote){.url = router_metrics_address(world->router)}, path,
+                    WORLD_LIMIT_US, body, &err);
 }
 
 static inline void client_start(struct world *world, struct client *client, const struct ask *ask)

@@ -247,6 +247,44 @@ static void wait_answer(const struct world *world, const char *key, enum reason 
     }
 }
 
+/* Where errors are logged during one test. */
+static FILE *log_text;
+static int real_stderr;
+
+static void wait_logged(const char *text)
+{
+    uint64_t end_us = clock_now_us() + 20000000;
+    char said[4096];
+    for (;;) {
+        ssize_t length = pread(fileno(log_text), said, sizeof said - 1, 0);
+        assert_true(length >= 0);
+        said[length] = 0;
+        if (strstr(said, text))
+            return;
+        assert_true(clock_now_us() < end_us);
+        poll(NULL, 0, 1);
+    }
+}
+
+static int set_up_logged(void **state)
+{
+    log_text = tmpfile();
+    real_stderr = dup(STDERR_FILENO);
+    if (!log_text || real_stderr < 0 || dup2(fileno(log_text), STDERR_FILENO) < 0)
+        return -1;
+    log_init("test", LOG_ERROR);
+    return set_up(state);
+}
+
+static int tear_down_logged(void **state)
+{
+    tear_down(state);
+    dup2(real_stderr, STDERR_FILENO);
+    log_init("test", LOG_ERROR + 1);
+    close(real_stderr);
+    return fclose(log_text);
+}
+
 static void test_a_changed_file(void **state)
 {
     struct world *world = *state;
@@ -269,8 +307,7 @@ static void test_a_changed_file(void **state)
     access_settle(two, 0, NOW_US);
     /* One that can't be used changes nothing; one that says nothing lets nobody in. */
     write_keys(world, "id=a sha256=test tenant=acme\n");
-    for (int i = 0; i < 20; i++) /* of the watch's looks */
-        poll(NULL, 0, LOOK_US / 1000);
+    wait_logged("the changed file of keys can't be used");
     assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
     write_keys(world, "");
     wait_answer(world, "test", REASON_INVALID_API_KEY);
@@ -290,7 +327,7 @@ int main(void)
         CASE(test_tokens_and_priorities),
         CASE(test_a_call_of_several_parts),
         CASE(test_salts_are_those_of_tenants),
-        CASE(test_a_changed_file),
+        cmocka_unit_test_setup_teardown(test_a_changed_file, set_up_logged, tear_down_logged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

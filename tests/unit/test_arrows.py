@@ -63,7 +63,7 @@ PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planne
 # A parsed document is a value like any other.
 PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain", "common/json"}
 IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h", "common/base/file_watch.h",
-               "common/base/reload.h"}
+               "common/base/reload.h", "common/base/file_read.h"}
 PURE_SYSTEM = {"math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "stdio.h", "inttypes.h", "limits.h",
                "float.h", "stdarg.h", "errno.h", "xxhash.h", "xxh_x86dispatch.h", "utf8proc.h"}
 IMPURE_CALLS = re.compile(r"\b(f?printf|fopen|puts|getenv|rand|time|clock_gettime|rng_entropy|open|read|write)\s*\(")

@@ -69,6 +69,7 @@ static enum http_outcome wait_over(int number)
 
 static struct http_server *server;
 static const char *address;
+static struct str heard; /* of a test's client */
 
 static void start_server(struct http_server_config config)
 {
@@ -81,9 +82,16 @@ static void start_server(struct http_server_config config)
     address = http_server_address(server);
 }
 
+static void restart_server(struct http_server_config config)
+{
+    http_server_stop(server);
+    start_server(config);
+}
+
 static int set_up(void **state)
 {
     (void)state;
+    str_init(&heard, 65536);
     start_server((struct http_server_config){0});
     return 0;
 }
@@ -92,6 +100,7 @@ static int tear_down(void **state)
 {
     (void)state;
     http_server_stop(server);
+    str_deinit(&heard);
     return 0;
 }
 
@@ -114,11 +123,26 @@ static enum status write_text(struct http_exchange *exchange, const char *text)
 #define ASK     "GET /keep HTTP/1.1\r\nHost: a\r\n\r\n"
 #define ASK_NOW "GET /now HTTP/1.1\r\nHost: a\r\n\r\n"
 
+/* A connection whose request is the test's to answer, the `number`th that is kept. */
+static struct http_exchange *ask(int *fd, int number)
+{
+    *fd = connected(address);
+    say(*fd, ASK);
+    return wait_kept(number);
+}
+
+/* The connection serves its next request, and is closed. */
+static void expect_kept_alive(int fd)
+{
+    str_clear(&heard);
+    say(fd, ASK_NOW);
+    assert_true(hear(fd, &heard, "now\n"));
+    close(fd);
+}
+
 static void test_an_answer_from_another_thread(void **state)
 {
     (void)state;
-    struct str heard;
-    str_init(&heard, 65536);
     int fd = connected(address);
     say(fd, "POST /keep?q HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nX-Y: z\r\n\r\nbody");
     struct http_exchange *exchange = wait_kept(1);
@@ -144,21 +168,14 @@ static void test_an_answer_from_another_thread(void **state)
     assert_int_equal(wait_over(1), HTTP_SENT);
     assert_false(http_exchange_watch(exchange, on_over, &desk));
     http_exchange_drop(exchange);
-    str_clear(&heard);
-    say(fd, ASK_NOW);
-    assert_true(hear(fd, &heard, "now\n"));
-    str_deinit(&heard);
-    close(fd);
+    expect_kept_alive(fd);
 }
 
 static void test_a_stream_comes_piece_by_piece(void **state)
 {
     (void)state;
-    struct str heard;
-    str_init(&heard, 65536);
-    int fd = connected(address);
-    say(fd, ASK);
-    struct http_exchange *exchange = wait_kept(1);
+    int fd;
+    struct http_exchange *exchange = ask(&fd, 1);
     start_stream(exchange);
     assert_true(hear(fd, &heard, "\r\n\r\n")); /* the head, before any piece */
     assert_non_null(strstr(heard.data, "Transfer-Encoding: chunked\r\n"));
@@ -179,18 +196,12 @@ static void test_a_stream_comes_piece_by_piece(void **state)
     assert_int_equal(wait_over(1), HTTP_SENT);
     assert_int_equal(write_text(exchange, "late"), STATUS_CANCELLED);
     http_exchange_drop(exchange);
-    str_clear(&heard);
-    say(fd, ASK_NOW);
-    assert_true(hear(fd, &heard, "now\n"));
-    str_deinit(&heard);
-    close(fd);
+    expect_kept_alive(fd);
 }
 
 static void test_streams_to_head_and_to_old_clients(void **state)
 {
     (void)state;
-    struct str heard;
-    str_init(&heard, 65536);
     int fd = connected(address);
     say(fd, "HEAD /keep HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     struct http_exchange *exchange = wait_kept(1);
@@ -212,7 +223,6 @@ static void test_streams_to_head_and_to_old_clients(void **state)
     assert_false(hear(fd, &heard, NULL));
     assert_string_equal(strstr(heard.data, "\r\n\r\n"), "\r\n\r\nto the end");
     assert_non_null(strstr(heard.data, "Connection: close\r\n"));
-    str_deinit(&heard);
     close(fd);
 }
 
@@ -238,11 +248,9 @@ static void test_a_client_that_goes_is_noticed(void **state)
     int number = 0;
     for (int how = 0; how < 3; how++)
         for (int streaming = 0; streaming < 2; streaming++) {
-            struct str heard;
-            str_init(&heard, 65536);
-            int fd = connected(address);
-            say(fd, ASK);
-            struct http_exchange *exchange = wait_kept(++number);
+            str_clear(&heard);
+            int fd;
+            struct http_exchange *exchange = ask(&fd, ++number);
             if (streaming) {
                 start_stream(exchange);
                 assert_true(hear(fd, &heard, "\r\n\r\n"));
@@ -263,7 +271,6 @@ static void test_a_client_that_goes_is_noticed(void **state)
             http_exchange_drop(exchange);
             if (how == 1)
                 close(fd);
-            str_deinit(&heard);
         }
     struct http_figures figures;
     http_server_figures(server, &figures);
@@ -291,18 +298,15 @@ static void test_a_client_that_goes_behind_unread_requests_is_noticed(void **sta
 static void test_a_half_closed_client_reads_what_is_ready(void **state)
 {
     (void)state;
-    struct str heard;
-    str_init(&heard, 65536);
     int fd = connected(address);
     say(fd, ASK_NOW);
     shutdown(fd, SHUT_WR);
     assert_false(hear(fd, &heard, NULL));
     assert_non_null(strstr(heard.data, "now\n"));
-    str_deinit(&heard);
     close(fd);
 }
 
-static void hear_more(int fd, struct str *heard)
+static void hear_more(int fd, struct str *all)
 {
     char bytes[65536];
     struct pollfd readable = {.fd = fd, .events = POLLIN};
@@ -310,7 +314,7 @@ static void hear_more(int fd, struct str *heard)
         return; /* it has gone to the system, and not come out of it */
     ssize_t got = recv(fd, bytes, sizeof bytes, 0);
     assert_true(got > 0);
-    str_append(heard, bytes, (size_t)got);
+    str_append(all, bytes, (size_t)got);
 }
 
 /* Until nothing more is taken, also after the loop has had its turn. */
@@ -332,13 +336,11 @@ static void test_a_slow_reader_reaches_its_limit(void **state)
 {
     (void)state;
     enum { LIMIT = 1000000, PIECE = 1000 };
-    http_server_stop(server);
-    start_server((struct http_server_config){.max_unsent_bytes = LIMIT});
+    restart_server((struct http_server_config){.max_unsent_bytes = LIMIT});
     static char piece[PIECE];
     memset(piece, 'x', sizeof piece);
-    int fd = connected(address);
-    say(fd, ASK);
-    struct http_exchange *exchange = wait_kept(1);
+    int fd;
+    struct http_exchange *exchange = ask(&fd, 1);
     start_stream(exchange);
     size_t written = write_until_full(exchange, piece, sizeof piece);
     size_t unsent = http_exchange_unsent(exchange);
@@ -347,21 +349,21 @@ static void test_a_slow_reader_reaches_its_limit(void **state)
     http_server_figures(server, &figures);
     assert_true(figures.unsent_bytes <= LIMIT + 32);
     /* It reads again: there is room again, and nothing of what was taken is lost. */
-    struct str heard;
-    str_init(&heard, 200u << 20);
+    struct str all;
+    str_init(&all, 200u << 20);
     while (http_exchange_unsent(exchange) > LIMIT / 2)
-        hear_more(fd, &heard);
+        hear_more(fd, &all);
     assert_int_equal(http_exchange_write(exchange, "last", 4), STATUS_OK);
     assert_int_equal(http_exchange_end(exchange), STATUS_OK);
-    while (heard.length < 12 || memcmp(heard.data + heard.length - 11, "last\r\n0\r\n\r\n", 11))
-        hear_more(fd, &heard);
+    while (all.length < 12 || memcmp(all.data + all.length - 11, "last\r\n0\r\n\r\n", 11))
+        hear_more(fd, &all);
     size_t received = 0;
-    for (char *at = heard.data; (at = strstr(at, "\r\n3e8\r\nx")); at += 7)
+    for (char *at = all.data; (at = strstr(at, "\r\n3e8\r\nx")); at += 7)
         received += PIECE;
     assert_int_equal(received, written);
     assert_int_equal(wait_over(1), HTTP_SENT);
     http_exchange_drop(exchange);
-    str_deinit(&heard);
+    str_deinit(&all);
     close(fd);
 }
 
@@ -369,16 +371,13 @@ static void test_unsent_answers_of_all_are_limited(void **state)
 {
     (void)state;
     enum { READERS = 4, PIECE = 10000 };
-    http_server_stop(server);
-    start_server((struct http_server_config){.max_all_unsent_bytes = 1000000});
+    restart_server((struct http_server_config){.max_all_unsent_bytes = 1000000});
     static char piece[PIECE];
     memset(piece, 'x', sizeof piece);
     int fds[READERS];
     struct http_exchange *exchanges[READERS];
     for (int i = 0; i < READERS; i++) {
-        fds[i] = connected(address);
-        say(fds[i], ASK);
-        exchanges[i] = wait_kept(i + 1);
+        exchanges[i] = ask(&fds[i], i + 1);
         start_stream(exchanges[i]);
         (void)write_until_full(exchanges[i], piece, sizeof piece);
     }
@@ -398,12 +397,10 @@ static void test_unsent_answers_of_all_are_limited(void **state)
 static void test_a_reader_that_stalls_is_ended(void **state)
 {
     (void)state;
-    http_server_stop(server);
-    start_server((struct http_server_config){.stall_us = 200000});
+    restart_server((struct http_server_config){.stall_us = 200000});
     static char piece[100000];
-    int fd = connected(address);
-    say(fd, ASK);
-    struct http_exchange *exchange = wait_kept(1);
+    int fd;
+    struct http_exchange *exchange = ask(&fd, 1);
     start_stream(exchange);
     while (http_exchange_write(exchange, piece, sizeof piece) == STATUS_OK)
         ;
@@ -418,11 +415,9 @@ static void test_an_answer_broken_off_does_not_look_whole(void **state)
 {
     (void)state;
     for (int how = 0; how < 2; how++) {
-        struct str heard;
-        str_init(&heard, 65536);
-        int fd = connected(address);
-        say(fd, ASK);
-        struct http_exchange *exchange = wait_kept(how + 1);
+        str_clear(&heard);
+        int fd;
+        struct http_exchange *exchange = ask(&fd, how + 1);
         start_stream(exchange);
         assert_int_equal(write_text(exchange, "begun"), STATUS_OK);
         assert_true(hear(fd, &heard, "begun\r\n"));
@@ -432,7 +427,6 @@ static void test_an_answer_broken_off_does_not_look_whole(void **state)
         assert_false(hear(fd, &heard, NULL));
         assert_null(strstr(heard.data, "\r\n0\r\n"));
         assert_int_equal(wait_over(how + 1), HTTP_ABORTED);
-        str_deinit(&heard);
         close(fd);
     }
 }
@@ -440,15 +434,11 @@ static void test_an_answer_broken_off_does_not_look_whole(void **state)
 static void test_a_request_that_nobody_answers_is_a_500(void **state)
 {
     (void)state;
-    struct str heard;
-    str_init(&heard, 65536);
-    int fd = connected(address);
-    say(fd, ASK);
-    http_exchange_drop(wait_kept(1));
+    int fd;
+    http_exchange_drop(ask(&fd, 1));
     assert_false(hear(fd, &heard, NULL));
     assert_non_null(strstr(heard.data, "HTTP/1.1 500 "));
     assert_int_equal(wait_over(1), HTTP_ABORTED);
-    str_deinit(&heard);
     close(fd);
 }
 
@@ -456,8 +446,6 @@ static void test_a_request_that_nobody_answers_is_a_500(void **state)
 static void test_requests_behind_one_under_way_wait(void **state)
 {
     (void)state;
-    struct str heard;
-    str_init(&heard, 65536);
     int fd = connected(address);
     say(fd, ASK ASK_NOW ASK);
     struct http_exchange *first = wait_kept(1);
@@ -472,7 +460,6 @@ static void test_requests_behind_one_under_way_wait(void **state)
     assert_non_null(strstr(at, "second\n"));
     http_exchange_drop(first);
     http_exchange_drop(second);
-    str_deinit(&heard);
     close(fd);
 }
 
@@ -497,20 +484,17 @@ static void *write_stream(void *context)
 static void test_many_threads_write_at_once(void **state)
 {
     (void)state;
-    http_server_stop(server);
-    start_server((struct http_server_config){.threads = 3});
+    restart_server((struct http_server_config){.threads = 3});
     pthread_t threads[WRITERS];
     int fds[WRITERS];
     for (int i = 0; i < WRITERS; i++) {
-        fds[i] = connected(address);
-        say(fds[i], ASK);
-        pthread_create(&threads[i], NULL, write_stream, wait_kept(i + 1));
+        pthread_create(&threads[i], NULL, write_stream, ask(&fds[i], i + 1));
     }
     for (int i = 0; i < WRITERS; i++) {
-        struct str heard;
-        str_init(&heard, 1u << 20);
-        assert_true(hear(fds[i], &heard, "\r\n0\r\n\r\n"));
-        const char *at = heard.data;
+        struct str all;
+        str_init(&all, 1u << 20);
+        assert_true(hear(fds[i], &all, "\r\n0\r\n\r\n"));
+        const char *at = all.data;
         for (int piece = 0; piece < STREAM_PIECES; piece++) {
             char wanted[32];
             snprintf(wanted, sizeof wanted, "data: %d\n\n", piece);
@@ -520,7 +504,7 @@ static void test_many_threads_write_at_once(void **state)
             at += strlen(wanted);
         }
         pthread_join(threads[i], NULL);
-        str_deinit(&heard);
+        str_deinit(&all);
         close(fds[i]);
     }
 }
@@ -542,8 +526,6 @@ static void *drain(void *context)
 static void test_draining_ends_the_idle_and_finishes_what_is_under_way(void **state)
 {
     (void)state;
-    struct str heard;
-    str_init(&heard, 65536);
     int idle = connected(address), busy = connected(address);
     say(idle, ASK_NOW);
     assert_true(hear(idle, &heard, "now\n"));
@@ -568,15 +550,13 @@ static void test_draining_ends_the_idle_and_finishes_what_is_under_way(void **st
     close(busy);
     pthread_join(thread, NULL);
     assert_true(drained.whole);
-    str_deinit(&heard);
 }
 
 static void test_draining_has_an_end(void **state)
 {
     (void)state;
-    int busy = connected(address);
-    say(busy, ASK);
-    struct http_exchange *exchange = wait_kept(1);
+    int busy;
+    struct http_exchange *exchange = ask(&busy, 1);
     struct drained drained = {.grace_us = 100000};
     drain(&drained);
     assert_false(drained.whole);
@@ -613,8 +593,7 @@ static void test_faults_end_one_connection_and_no_other(void **state)
     (void)state;
     static const char *const faults[] = {"http.accept=fail", "http.receive=fail", "http.send=fail"};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        struct str heard;
-        str_init(&heard, 65536);
+        str_clear(&heard);
         http_server_stop(server); /* what is armed belongs to one thread at a time */
         arm(faults[i]);
         start_server((struct http_server_config){0});
@@ -627,7 +606,6 @@ static void test_faults_end_one_connection_and_no_other(void **state)
         say(fd, ASK_NOW);
         assert_true(hear(fd, &heard, "now\n"));
         close(fd);
-        str_deinit(&heard);
     }
 }
 

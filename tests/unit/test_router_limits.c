@@ -4,7 +4,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/http/http_client.h"
 #include "common/text/tokenizer.h"
 
 #include <poll.h>
@@ -332,14 +331,6 @@ static void test_a_worker_of_another_model_is_refused(void **state)
     world_stop(&world);
 }
 
-static uint32_t http_status_of(const struct world *world, const char *path, struct str *body)
-{
-    struct error err;
-    str_clear(body);
-    return http_get(&(struct http_remote){.url = router_metrics_address(world->router)}, path,
-                    5000000, body, &err);
-}
-
 static void test_drain(void **state)
 {
     (void)state;
@@ -350,11 +341,11 @@ static void test_drain(void **state)
     str_init(&body, 1 << 20);
     cluster_start(&c);
     cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
-    assert_int_equal(http_status_of(&c.world, "/healthz", &body), STATUS_OK);
+    assert_int_equal(world_get(&c.world, "/healthz", &body), STATUS_OK);
     router_drain(c.world.router);
     client_start(&c.world, &late, &(struct ask){.max_tokens = 2});
     client_wait_end(&late, RPC_UNAVAILABLE, "draining");
-    assert_int_not_equal(http_status_of(&c.world, "/healthz", &body), STATUS_OK);
+    assert_int_not_equal(world_get(&c.world, "/healthz", &body), STATUS_OK);
     struct pollfd idle = {.fd = router_idle_fd(c.world.router), .events = POLLIN};
     assert_int_equal(poll(&idle, 1, 0), 0); /* one is still running */
     fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
@@ -393,12 +384,12 @@ static void test_status_page(void **state)
     fake_pulled(&c.decode, &decode, "shm", 1);
     fake_tokens(&c.decode, &decode, 1, 1, FINISH_NONE);
     client_wait_tokens(&c.client, 1); /* so the report before it was seen */
-    assert_int_equal(http_status_of(&c.world, "/status", &body), STATUS_OK);
+    assert_int_equal(world_get(&c.world, "/status", &body), STATUS_OK);
     assert_non_null(strstr(body.data, "\"model\": \"tested\""));
     assert_non_null(strstr(body.data, "\"name\": \"prefill-0\""));
     assert_non_null(strstr(body.data, "\"blocks_free\": 77, \"blocks_cached\": 78"));
     assert_non_null(strstr(body.data, "\"lane\": \"shm\""));
-    assert_int_equal(http_status_of(&c.world, "/metrics", &body), STATUS_OK);
+    assert_int_equal(world_get(&c.world, "/metrics", &body), STATUS_OK);
     assert_non_null(
         strstr(body.data, "baton_router_workers_up{model_name=\"tested\",role=\"decode\"} 1"));
     client_stop(&c.client);

@@ -3,7 +3,6 @@
 
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/http/http_client.h"
 #include "router/status_board.h"
 
 #define TWO_MODELS "tested=" WORLD_MODEL ",other=tests/golden/models/qwen2"
@@ -260,16 +259,6 @@ static void test_an_answer_ends_with_the_weights_that_it_began_with(void **state
     world_stop(&world);
 }
 
-/* GET of the router's HTTP server. */
-static void get(const struct world *world, const char *path, struct str *body)
-{
-    struct error err;
-    str_clear(body);
-    assert_int_equal(http_get(&(struct http_remote){.url = router_metrics_address(world->router)},
-                              path, 5000000, body, &err),
-                     STATUS_OK);
-}
-
 /* A worker asks to be taken in; returns why not. */
 static void ask_in(struct world *world, const char *name, const char *model, const char *why)
 {
@@ -313,7 +302,7 @@ static void test_status_tells_models_and_who_was_refused(void **state)
         snprintf(name, sizeof name, "stranger-%02d", i);
         ask_in(&c.world, name, "unknown", "wrong_model");
     }
-    get(&c.world, "/status", &body);
+    assert_int_equal(world_get(&c.world, "/status", &body), STATUS_OK);
     assert_null(strstr(body.data, "{\"model\": "));
     assert_non_null(strstr(body.data, "\"models\": [{\"name\": \"tested\", "));
     assert_non_null(strstr(body.data,
@@ -330,10 +319,10 @@ static void test_status_tells_models_and_who_was_refused(void **state)
                            "serves model unknown, for which this router has no folder: "
                            "it serves \\\"tested\\\" and \\\"other\\\"; start the router"));
     ask_in(&c.world, "stranger-16", "other", "");
-    get(&c.world, "/status", &body);
+    assert_int_equal(world_get(&c.world, "/status", &body), STATUS_OK);
     assert_null(strstr(body.data, "{\"name\": \"stranger-16\", \"role\": "));
     assert_non_null(strstr(body.data, "{\"name\": \"stranger-15\", \"role\": "));
-    get(&c.world, "/metrics", &body);
+    assert_int_equal(world_get(&c.world, "/metrics", &body), STATUS_OK);
     assert_non_null(
         strstr(body.data, "baton_router_workers_up{model_name=\"tested\",role=\"decode\"} 1\n"));
     assert_non_null(

@@ -1,4 +1,4 @@
-/* exp and log by IEEE operations in one fixed order: libm's differ from one machine to the next. */
+/* exp, log, sine and cosine by IEEE operations in one fixed order: libm's differ from one machine to the next. */
 #ifndef BATON_ENGINE_MODEL_FIXED_MATH_H
 #define BATON_ENGINE_MODEL_FIXED_MATH_H
 
@@ -45,6 +45,33 @@ static inline double log_positive(double x)
     for (int k = 23; k > 0; k -= 2)
         sum = sum * square + 1.0 / k;
     return exponent * 0.6931471805599453 + 2 * s * sum;
+}
+
+/* Sine and cosine of 0 <= x <= 2^24, absolute error < 2e-16 up to 2^20, 2e-9 beyond: fdlibm's polynomials on [-pi/4, pi/4] of x
+ * less its nearest multiple of pi/2, whose first 33 bits make that product exact. No branches: loops of it are vectors. */
+static inline void sine_cosine(double x, double *sine, double *cosine)
+{
+    int32_t quarter = (int32_t)(x * 6.36619772367581382433e-01 + 0.5);
+    double n = quarter;
+    double r = x - n * 1.57079632673412561417e+00 - n * 6.07710050650619224932e-11;
+    double z = r * r;
+    double s = 1.58969099521155010221e-10;
+    s = s * z + -2.50507602534068634195e-08;
+    s = s * z + 2.75573137070700676789e-06;
+    s = s * z + -1.98412698298579493134e-04;
+    s = s * z + 8.33333333332248946124e-03;
+    s = s * z + -1.66666666666666324348e-01;
+    s = r + r * (z * s);
+    double c = -1.13596475577881948265e-11;
+    c = c * z + 2.08757232129817482790e-09;
+    c = c * z + -2.75573143513906633035e-07;
+    c = c * z + 2.48015872894767294178e-05;
+    c = c * z + -1.38888888888741095749e-03;
+    c = c * z + 4.16666666666666019037e-02;
+    c = 1 - (0.5 * z - z * (z * c));
+    double first = quarter & 1 ? c : s, second = quarter & 1 ? s : c;
+    *sine = quarter & 2 ? -first : first;
+    *cosine = (quarter + 1) & 2 ? -second : second;
 }
 
 #endif

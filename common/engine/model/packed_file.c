@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PIECES_A_TURN 64 /* between two words about the progress */
@@ -75,28 +76,40 @@ static enum status map_data(int fd, const struct packed_header *header, struct p
     return STATUS_OK;
 }
 
-/* Brings the file's pages in, ahead of the threads that sum them: so the disk never waits for the sums. */
+/* Brings the file's pages in from the disk, ahead of the threads that sum them: so the disk never waits for the sums. Pages that
+ * are in memory are left to those who sum: a touch maps them for less than MADV_POPULATE_READ takes. */
 struct reading {
     const struct packed_map *map;
+    int fd;
+    uint64_t offset; /* of the map in the file */
     pthread_t thread;
     bool started;
 };
 
+/* A read that never waits tells; of the last byte, for a disk is read forwards. */
+static bool is_in_memory(const struct reading *reading, uint64_t at)
+{
+    char byte;
+    struct iovec one = {&byte, 1};
+    return preadv2(reading->fd, &one, 1, (off_t)(reading->offset + at), RWF_NOWAIT) == 1;
+}
+
 static void *read_ahead(void *argument)
 {
-    const struct packed_map *map = ((struct reading *)argument)->map;
+    const struct reading *reading = argument;
+    const struct packed_map *map = reading->map;
     for (uint64_t at = 0; at < map->bytes; at += PACKED_ALIGN_BYTES) {
         uint64_t left = map->bytes - at;
         size_t count = left < PACKED_ALIGN_BYTES ? left : PACKED_ALIGN_BYTES;
-        if (madvise(map->data + at, count, MADV_POPULATE_READ) != 0)
+        if (!is_in_memory(reading, at + count - 1) &&
+            madvise(map->data + at, count, MADV_POPULATE_READ) != 0)
             break; /* a kernel before 5.14: those who sum wait for the disk */
     }
     return NULL;
 }
 
-static void start_reading(struct reading *reading, const struct packed_map *map)
+static void start_reading(struct reading *reading)
 {
-    reading->map = map;
     reading->started = pthread_create(&reading->thread, NULL, read_ahead, reading) == 0;
 }
 
@@ -162,8 +175,8 @@ static enum status map_open(int fd, const struct packed_header *expected, struct
     if (status == STATUS_OK)
         status = map_data(fd, expected, &made, err);
     if (status == STATUS_OK) {
-        struct reading reading;
-        start_reading(&reading, &made);
+        struct reading reading = {.map = &made, .fd = fd, .offset = expected->data_offset};
+        start_reading(&reading);
         status = verify(expected, (const uint64_t *)(header + sizeof *expected), made.data, kernels,
                         progress, err);
         end_reading(&reading);

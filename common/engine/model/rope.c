@@ -1,6 +1,7 @@
 #include "common/engine/model/rope.h"
 
 #include "common/base/assert.h"
+#include "common/engine/model/fixed_math.h"
 
 #include <math.h>
 
@@ -34,8 +35,10 @@ void rope_rows(const struct model_shape *shape, uint32_t first, uint32_t last, f
         float *row = table + (uint64_t)position * shape->head_dim;
         for (uint32_t i = 0; i < half; i++) {
             float angle = (float)position * frequencies[i];
-            row[i] = (float)cos((double)angle);
-            row[half + i] = (float)sin((double)angle);
+            double sine, cosine;
+            sine_cosine((double)angle, &sine, &cosine);
+            row[i] = (float)cosine;
+            row[half + i] = (float)sine;
         }
     }
 }

@@ -1,6 +1,6 @@
 /* Rotary position embedding (Su et al., RoFormer) as a table, with Llama 3's scaling of low frequencies. PURE.
  * Computed in fp32 step by step as transformers does: at position 3000 an exact angle would differ from the reference's
- * by more than the reference's rounding of anything else. */
+ * by more than the reference's rounding of anything else. Sines and cosines are our own (fixed_math.h): equal bits everywhere. */
 #ifndef BATON_ENGINE_MODEL_ROPE_H
 #define BATON_ENGINE_MODEL_ROPE_H
 

@@ -5,10 +5,12 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#define WINDOWS      16
+#define WINDOWS      4
 #define WINDOW_BYTES 64
+#define GROUP        64                       /* tensors whose samples are asked for at once */
 #define SAMPLE_BYTES (WINDOWS * WINDOW_BYTES) /* a tensor that is no longer is hashed whole */
 
 /* Where window w of a tensor begins. */
@@ -30,37 +32,65 @@ static uint64_t window_count(const struct tensor_info *info)
     return count < WINDOWS ? count : WINDOWS;
 }
 
-/* The disk gets to know of all samples at once. */
-static void prefetch_samples(const struct safetensors *tensors)
+/* The samples of up to GROUP tensors. */
+struct group {
+    const struct safetensors *tensors;
+    size_t first, count; /* of the tensors */
+    unsigned char bytes[GROUP][WINDOWS][WINDOW_BYTES];
+    bool held[GROUP][WINDOWS];
+};
+
+/* Reads what is in memory, and lets the disk know of all the rest before any of it is waited for. By reads: touching a mapped
+ * page brings its neighbourhood along, which for all samples together is the file. */
+static void read_what_is_held(struct group *group)
 {
-    for (size_t i = 0; i < safetensors_count(tensors); i++) {
-        struct tensor_info info = safetensors_at(tensors, i);
-        for (uint64_t w = 0; w < window_count(&info); w++)
-            (void)posix_fadvise(info.fd, (off_t)(info.file_offset + window_at(&info, w)),
-                                (off_t)window_bytes(&info, w), POSIX_FADV_WILLNEED);
+    for (size_t i = 0; i < group->count; i++) {
+        struct tensor_info info = safetensors_at(group->tensors, group->first + i);
+        for (uint64_t w = 0; w < window_count(&info); w++) {
+            off_t at = (off_t)(info.file_offset + window_at(&info, w));
+            struct iovec window = {group->bytes[i][w], window_bytes(&info, w)};
+            ssize_t got = preadv2(info.fd, &window, 1, at, RWF_NOWAIT);
+            group->held[i][w] = got == (ssize_t)window.iov_len;
+            if (!group->held[i][w])
+                (void)posix_fadvise(info.fd, at, (off_t)window.iov_len, POSIX_FADV_WILLNEED);
+        }
     }
 }
 
-/* By reads: touching a mapped page brings its neighbourhood along, which for all samples together is the file. */
-static uint64_t hash_window(const struct tensor_info *info, uint64_t w, uint64_t hash)
+/* A read that ends early leaves it to the mapping, which fails as every use of that file does. */
+static uint64_t hash_window(struct group *group, size_t i, const struct tensor_info *info,
+                            uint64_t w, uint64_t hash)
 {
-    unsigned char window[WINDOW_BYTES];
-    uint64_t at = window_at(info, w), bytes = window_bytes(info, w);
-    ssize_t got = pread(info->fd, window, bytes, (off_t)(info->file_offset + at));
-    return hash_bytes(got == (ssize_t)bytes ? window : info->bytes + at, bytes, hash);
+    unsigned char *bytes = group->bytes[i][w];
+    uint64_t at = window_at(info, w), count = window_bytes(info, w);
+    if (!group->held[i][w] &&
+        pread(info->fd, bytes, count, (off_t)(info->file_offset + at)) != (ssize_t)count)
+        return hash_bytes(info->bytes + at, count, hash);
+    return hash_bytes(bytes, count, hash);
 }
 
-uint64_t tensor_sample_hash(const struct safetensors *tensors)
+static uint64_t hash_group(struct group *group, uint64_t hash)
 {
-    uint64_t hash = HASH_SEED;
-    prefetch_samples(tensors);
-    for (size_t i = 0; i < safetensors_count(tensors); i++) {
-        struct tensor_info info = safetensors_at(tensors, i);
+    for (size_t i = 0; i < group->count; i++) {
+        struct tensor_info info = safetensors_at(group->tensors, group->first + i);
         hash = hash_bytes(info.name, strlen(info.name) + 1, hash);
         hash = hash_bytes(info.dtype, strlen(info.dtype) + 1, hash);
         hash = hash_bytes(info.shape, TENSOR_MAX_RANK * sizeof *info.shape, hash);
         for (uint64_t w = 0; w < window_count(&info); w++)
-            hash = hash_window(&info, w, hash);
+            hash = hash_window(group, i, &info, w, hash);
+    }
+    return hash;
+}
+
+uint64_t tensor_sample_hash(const struct safetensors *tensors)
+{
+    struct group group = {.tensors = tensors};
+    uint64_t hash = HASH_SEED;
+    size_t count = safetensors_count(tensors);
+    for (; group.first < count; group.first += GROUP) {
+        group.count = count - group.first < GROUP ? count - group.first : GROUP;
+        read_what_is_held(&group);
+        hash = hash_group(&group, hash);
     }
     return hash;
 }

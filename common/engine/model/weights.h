@@ -30,7 +30,7 @@ struct weights {
     struct buffer final_norm;     /* f32 [D] */
     struct linear lm_head;        /* [V, D]; tied: nothing, the embedding is it */
     struct buffer rope;           /* f32 [positions, E]: cos E/2, sin E/2 */
-    uint64_t rope_hash;           /* of its first rows: what this machine's libm made of them */
+    uint64_t rope_hash;           /* of its first rows: what this machine made of them */
     uint32_t layer_count;
     struct buffer layer_memory; /* where all linear layers lie: ours, or */
     struct packed_map packed;   /* a file's */

@@ -1,0 +1,14 @@
+/* A small file as a whole, for those who parse it: settings, keys, certificates. */
+#ifndef BATON_BASE_FILE_READ_H
+#define BATON_BASE_FILE_READ_H
+
+#include "common/base/status.h"
+
+#include <stddef.h>
+
+/* `*bytes` is the caller's to free; a NUL that `*length` doesn't count follows them. STATUS_IO: it isn't there or can't be read;
+ * STATUS_LIMIT: it has more than `limit_bytes`. The sentence names the path. */
+enum status file_read(const char *path, size_t limit_bytes, char **bytes, size_t *length,
+                      struct error *err) WARN_UNUSED;
+
+#endif

@@ -1,0 +1,184 @@
+#include "common/base/assert.h"
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+#include "router/dispatch_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SLOW_LINGER_US 1000000u /* for the status of a reader that was cut off to reach it */
+
+static void log_end(const struct request *request, const char *model, enum reason reason,
+                    uint64_t now_us)
+{
+    log_debug("dispatch",
+              "req=%s id=%016" PRIx64
+              " model=%s status=%s why=%s prompt_tokens=%u tokens=%u prefills=%u "
+              "prefill=%s decode=%s lane=%s age_us=%" PRIu64 " msg=\"request ended\"",
+              request->name, request->id, model, reason ? reason_name(reason) : "ok",
+              request->life.reason, request->prompt_count, request->emitted_count,
+              request->life.runs, request->timing.prefill_worker, request->timing.decode_worker,
+              request->timing.lane, now_us - request->timing.arrival_us);
+}
+
+/* Nothing of it is left to do. It stays where it is found until the call is put away. */
+static void close_choice(struct dispatch *dispatch, struct request *request, enum reason reason,
+                         enum finish_reason finish)
+{
+    counter_add(dispatch->config.metrics->dropped, request->life.dropped);
+    request_count_state(dispatch, request);
+    log_end(request, dispatch->config.models->items[request->model].name, reason, dispatch->now_us);
+    if (stream_out_stop(&request->out, &(size_t){0}))
+        finish = FINISH_STOP_STRING;
+    request_views_ended(&dispatch->config.views, request, reason, finish, dispatch->now_us);
+    request_stop_waiting(dispatch, request);
+    if (request->dirty)
+        TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
+    request->dirty = false;
+    request->ended = true;
+    TAILQ_REMOVE(&dispatch->all, request, all_link);
+    request->first->open_count--;
+}
+
+/* The one place where a call gets its status: by the last of its choices, or by the first that fails. */
+static void end_call(struct dispatch *dispatch, struct request *request, enum reason reason)
+{
+    struct request *first = request->first;
+    struct error sentence = {""};
+    if (reason == REASON_NO_WORKERS)
+        dispatch_explain_no_worker(dispatch, request);
+    if (reason)
+        request_sentence(request, reason, dispatch->now_us, &sentence);
+    router_metrics_ended(dispatch->config.metrics, first->model, reason);
+    request_settle(first);
+    /* What a client doesn't read must not keep it from reading that. */
+    if (reason == REASON_SLOW_READER)
+        first->client.ops->drop_queued(first->client.handle);
+    first->client.ops->status(first, reason, sentence.text);
+    first->break_us = dispatch->now_us +
+                      (reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us);
+    first->over = true;
+    TAILQ_INSERT_TAIL(&dispatch->ended, first, end_link);
+}
+
+/* The one place where a choice ends. It is counted before the client can know of it. */
+void request_finish(struct dispatch *dispatch, struct request *request,
+                    const struct life_action *action)
+{
+    struct request *first = request->first;
+    enum reason reason = request_reason(request);
+    bool last = first->open_count == 1;
+    ASSERT(!request->ended);
+    FAILPOINT("router.ended");
+    if (last)
+        request_settle(first);
+    if (!reason && !first->over) {
+        enum status status = request->client.ops->choice(request, action->finish);
+        if (last && status != STATUS_LIMIT)
+            status = first->client.ops->end(first);
+        if (status == STATUS_LIMIT)
+            reason = request->once ? REASON_ANSWER_TOO_LARGE : REASON_SLOW_READER;
+        else
+            router_metrics_answered(dispatch->config.metrics, request);
+    }
+    close_choice(dispatch, request, reason, action->finish);
+    if (!first->over && (last || reason))
+        end_call(dispatch, request, reason);
+}
+
+/* ---------------------------------------------------------------------------- after the status */
+
+/* The call is over: those of its choices that go on do so for nobody. */
+static void end_choices(struct dispatch *dispatch, struct request *first)
+{
+    for (uint32_t i = 0; i <= first->other_count; i++) {
+        struct request *choice = i ? first->others[i - 1] : first;
+        struct life_actions actions;
+        if (choice->ended || !choice->life.attempt) /* it has not begun */
+            continue;
+        request_life_on_cancel(&choice->life, &actions);
+        request_execute(dispatch, choice, &actions);
+    }
+    for (uint32_t i = 0; i < first->other_count; i++) {
+        map_take(dispatch->requests, first->others[i]->id);
+        request_destroy(first->others[i]);
+    }
+    dispatch_give_places(dispatch, first->model, first->other_count);
+    first->other_count = 0;
+}
+
+/* Calls that have their status were put away when they lie in `closing`; those that are over as well go. */
+static void put_away(struct dispatch *dispatch, struct request *first, struct request_list *from)
+{
+    TAILQ_REMOVE(from, first, end_link);
+    if (first->gone) {
+        map_take(dispatch->requests, first->id);
+        dispatch_give_places(dispatch, first->model, 1);
+        request_destroy(first);
+        return;
+    }
+    request_release(first);
+    TAILQ_INSERT_TAIL(&dispatch->closing, first, end_link);
+    if (first->break_us < dispatch->due_us)
+        dispatch->due_us = first->break_us;
+}
+
+static struct request *open_choice(struct request *first)
+{
+    struct request *choice = first;
+    for (uint32_t i = 0; choice->ended && i < first->other_count; i++)
+        choice = first->others[i];
+    return choice;
+}
+
+void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code)
+{
+    struct life_actions actions;
+    first->gone = true;
+    if (first->released) {
+        put_away(dispatch, first, &dispatch->closing);
+        return;
+    }
+    if (first->over)
+        return;                                   /* in this batch, at whose end it is put away */
+    struct request *request = open_choice(first); /* its end is that of all */
+    if (code == RPC_DEADLINE_EXCEEDED)
+        request_life_on_fail(&request->life, TERMINAL_DEADLINE, "deadline", &actions);
+    else
+        request_life_on_cancel(&request->life, &actions);
+    request_execute(dispatch, request, &actions);
+}
+
+void request_put_away(struct dispatch *dispatch)
+{
+    for (struct request *first; (first = TAILQ_FIRST(&dispatch->ended));) {
+        end_choices(dispatch, first);
+        put_away(dispatch, first, &dispatch->ended);
+    }
+}
+
+/* A client that has not read the end of its answer in time. */
+static void break_off(struct dispatch *dispatch, struct request *request)
+{
+    char sentence[160];
+    const struct request_client *client = &request->client;
+    uint64_t waited_us = dispatch->now_us - request->timing.arrival_us;
+    log_debug("dispatch", "req=%s queued_bytes=%zu age_us=%" PRIu64 " msg=\"not read: broken off\"",
+              request->name, client->ops->queued_bytes(client->handle), waited_us);
+    snprintf(sentence, sizeof sentence, "%s: %s", reason_name(REASON_SLOW_READER),
+             reason_when(REASON_SLOW_READER));
+    client->ops->break_off(client->handle, REASON_SLOW_READER, sentence);
+    request->break_us = UINT64_MAX;
+}
+
+void request_tick_closing(struct dispatch *dispatch)
+{
+    struct request *request;
+    TAILQ_FOREACH(request, &dispatch->closing, end_link)
+    {
+        if (request->break_us <= dispatch->now_us)
+            break_off(dispatch, request);
+        else if (request->break_us < dispatch->due_us)
+            dispatch->due_us = request->break_us;
+    }
+}

@@ -15,10 +15,10 @@
 #define INPUT_LIMIT_BYTES   (64u << 20)  /* a line, or the whole text without --jsonl */
 #define TEXT_LIMIT_BYTES    (256u << 20) /* detokenized */
 #define IDS_LIMIT_COUNT     (32u << 20)
-#define MAX_FILE_PATH_BYTES 4096
+#define PATH_BYTES 4096
 
 struct settings {
-    char tokenizer[MAX_FILE_PATH_BYTES];
+    char tokenizer[PATH_BYTES];
     bool jsonl;
     bool special;
     bool pieces;
@@ -266,7 +266,7 @@ static enum status run_plain(const struct command *command, const struct tokeniz
 /* Of a file, or of a model's folder. */
 static enum status open_tokenizer(const char *path, struct tokenizer **tokenizer, struct error *err)
 {
-    char file[MAX_FILE_PATH_BYTES + sizeof "/tokenizer.json"];
+    char file[PATH_BYTES + sizeof "/tokenizer.json"];
     struct stat found;
     bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
     snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "");

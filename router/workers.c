@@ -260,7 +260,7 @@ bool workers_hello(struct workers *workers, struct worker *worker,
     if (status == STATUS_OK) {
         worker->state = WORKER_UP;
         worker->backoff_us = FIRST_BACKOFF_US;
-        worker->load = (struct worker_load){0};
+        worker->load = (struct worker_load){.blocks_free = worker->info.block_count};
         worker->cache = (struct cache_feed){0};
         worker->link->up = true;
         membership_hold(workers->membership, worker->info.name, worker->info.incarnation, true,

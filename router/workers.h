@@ -25,7 +25,7 @@ enum worker_state {
 };
 const char *worker_state_name(enum worker_state state);
 
-struct worker_load { /* as reported, 0 before the first report */
+struct worker_load { /* as reported; before the first report 0, and all blocks free */
     uint32_t queued_requests, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     uint64_t queued_tokens;
     bool draining;

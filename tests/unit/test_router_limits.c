@@ -387,7 +387,9 @@ static void test_status_page(void **state)
     assert_int_equal(world_get(&c.world, "/status", &body), STATUS_OK);
     assert_non_null(strstr(body.data, "\"model\": \"tested\""));
     assert_non_null(strstr(body.data, "\"name\": \"prefill-0\""));
-    assert_non_null(strstr(body.data, "\"blocks_free\": 77, \"blocks_cached\": 78"));
+    assert_non_null(
+        strstr(body.data, "\"blocks\": 100, \"blocks_free\": 77, \"blocks_cached\": 78"));
+    assert_non_null(strstr(body.data, "\"blocks\": 100, \"blocks_free\": 100")); /* no report yet */
     assert_non_null(strstr(body.data, "\"lane\": \"shm\""));
     assert_int_equal(world_get(&c.world, "/metrics", &body), STATUS_OK);
     assert_non_null(

@@ -194,6 +194,7 @@ static enum reason make_requests(struct submission *s)
     reason = openai_call_admit(s->call, &s->refusal.err);
     if (!reason && !openai_constrain_tools(model_of(s), &s->request, &s->refusal))
         reason = s->refusal.reason;
+    s->call->constraint_param = s->request.constraint_param; /* a tool_choice has made one */
     if (!reason)
         reason = read_constraint(s);
     if (reason)

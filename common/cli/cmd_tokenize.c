@@ -12,10 +12,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define INPUT_LIMIT_BYTES   (64u << 20)  /* a line, or the whole text without --jsonl */
-#define TEXT_LIMIT_BYTES    (256u << 20) /* detokenized */
-#define IDS_LIMIT_COUNT     (32u << 20)
-#define PATH_BYTES 4096
+#define INPUT_LIMIT_BYTES (64u << 20)  /* a line, or the whole text without --jsonl */
+#define TEXT_LIMIT_BYTES  (256u << 20) /* detokenized */
+#define IDS_LIMIT_COUNT   (32u << 20)
+#define PATH_BYTES        4096
 
 struct settings {
     char tokenizer[PATH_BYTES];

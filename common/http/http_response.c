@@ -22,6 +22,14 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+/* Another's words, which may be shown on a terminal: whatever isn't ASCII to be read becomes "?". */
+static void make_legible(char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
 /* "HTTP/1.1 200 OK": the reason may be missing. */
 static bool read_status_line(struct http_response *response, const char *line)
 {
@@ -31,6 +39,7 @@ static bool read_status_line(struct http_response *response, const char *line)
         return false;
     response->status = (line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0');
     str_copy(response->reason, sizeof response->reason, line + 9);
+    make_legible(response->reason);
     return response->status >= 100 && response->status <= 599;
 }
 
@@ -118,10 +127,12 @@ static enum status read_head(struct http_response *response, struct error *err)
         *end = 0;
         if (first && !read_status_line(response, line))
             return error_set(err, STATUS_INVALID, NO_HTTP);
-        if (!first && !read_field(line, response, &frame))
+        if (!first && !read_field(line, response, &frame)) {
+            make_legible(line);
             return error_set(err, STATUS_INVALID,
                              "answers in a way that leaves open where the answer ends: \"%.60s\"",
                              line);
+        }
         line = end + 2;
     }
     if (response->status >= 200) {

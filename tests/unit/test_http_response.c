@@ -183,6 +183,26 @@ static void test_interim_answers_and_one_more(void **state)
     }
 }
 
+/* A terminal may be what shows them. */
+static void test_words_of_others_are_made_legible(void **state)
+{
+    (void)state;
+    struct read read = read_text("HTTP/1.1 200 OK\r\nContent-Length: 5\xc2\x9b\r\n\r\n", false);
+    assert_int_equal(read.status, STATUS_INVALID);
+    assert_non_null(strstr(read.err.text, "\"Content-Length: 5??\""));
+    struct http_response response;
+    struct str payload;
+    struct error err;
+    static const char head[] = "HTTP/1.1 404 \xc2\x9b"
+                               "31m\r\n\r\n";
+    str_init(&payload, LIMIT);
+    http_response_init(&response, &payload);
+    assert_int_equal(http_response_take(&response, head, sizeof head - 1, &err), STATUS_OK);
+    assert_string_equal(response.reason, "404 ??31m");
+    http_response_deinit(&response);
+    str_deinit(&payload);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_limits_and_one_more),
         cmocka_unit_test(test_a_head_of_any_length),
         cmocka_unit_test(test_interim_answers_and_one_more),
+        cmocka_unit_test(test_words_of_others_are_made_legible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

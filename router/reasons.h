@@ -18,9 +18,10 @@
     X(INVALID_STOP, "invalid_stop", INVALID_ARGUMENT, "too many stops, or one too long or empty")  \
     X(INVALID_PRIORITY, "invalid_priority", INVALID_ARGUMENT, "a priority that doesn't exist")     \
     X(INVALID_CONSTRAINT, "invalid_constraint", INVALID_ARGUMENT,                                  \
-      "a schema, expression or list of choices that is malformed, too big or not supported")       \
+      "a schema, expression, list of choices or tools that is malformed, too big or not "          \
+      "supported")                                                                                 \
     X(NO_TOKEN_ALLOWED, "no_token_allowed", INVALID_ARGUMENT,                                      \
-      "logit_bias bans all tokens that the answer may go on with")                                 \
+      "no token is left that the answer may go on with")                                           \
     X(UNSUPPORTED_PARAMETER, "unsupported_parameter", UNIMPLEMENTED,                               \
       "something that is not offered")                                                             \
     X(CONTEXT_LENGTH_EXCEEDED, "context_length_exceeded", INVALID_ARGUMENT,                        \

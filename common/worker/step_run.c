@@ -88,9 +88,10 @@ static void banned(struct step_run *run, struct sequence *sequence)
 {
     struct error err;
     error_set(&err, STATUS_INVALID,
-              sequence->constraint
+              !sequence->constraint ? "at position %u every token is banned by logit_bias"
+              : sequence->sampling.bias_count
                   ? "at position %u the constraint allows no token that logit_bias doesn't ban"
-                  : "at position %u every token is banned by logit_bias",
+                  : "at position %u the model has no token for what the constraint needs next",
               sequence->computed);
     scheduler_fail(run->scheduler, sequence);
     step_events_post_banned(run->events, sequence->key, &err);
@@ -218,9 +219,9 @@ bool step_run_prepare(struct step_run *run)
     uint32_t count = 0;
     size_t cursor = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(run->scheduler, &cursor));) {
-        bool runs = sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE ||
-                    sequence->state == SEQUENCE_SWAPPED;
-        if (sequence->constraint && runs)
+        /* who waits may be let in by this very plan, and draw if its prompt is short */
+        bool may_run = sequence->state != SEQUENCE_RESERVED && sequence->state != SEQUENCE_HELD;
+        if (sequence->constraint && may_run)
             run->constrained[count++] = sequence;
     }
     return count && step_constraints_prepare(run->constraints, run->constrained, count,

@@ -94,6 +94,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
     call->stream = request->stream;
     call->one_tool_call = request->one_call;
     call->constraint_param = request->constraint_param;
+    call->has_bias = request->sampling.n_logit_bias > 0;
     call->answer = (struct openai_answer){.kind = request->kind,
                                           .request_id = call->name,
                                           .model = served->name,

@@ -39,6 +39,7 @@ struct openai_call {
     size_t model; /* index of served_models */
     char name[REQUEST_MAX_ID_BYTES + 1];
     bool stream, has_parser, one_tool_call; /* the latter: more than one aren't told */
+    bool has_bias;                          /* logit_bias was given */
     const char *constraint_param; /* static: what asked for the constraint; NULL: nothing */
     atomic_bool client_left;
 

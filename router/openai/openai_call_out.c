@@ -249,7 +249,9 @@ static const char *param_of(const struct openai_call *call, enum reason reason)
 {
     if (reason == REASON_INVALID_CONSTRAINT)
         return call->constraint_param;
-    return reason == REASON_NO_TOKEN_ALLOWED ? "logit_bias" : NULL;
+    if (reason == REASON_NO_TOKEN_ALLOWED)
+        return call->has_bias ? "logit_bias" : call->constraint_param;
+    return NULL;
 }
 
 static void fail(struct openai_call *call, enum reason reason, const char *sentence)

@@ -24,8 +24,13 @@ bool openai_constrain_tools(const struct served_model *model, struct openai_requ
     if (format == TOOL_FORMAT_NONE)
         return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tools",
                              "tools: how model \"%s\" writes calls is not known", model->name);
-    return tool_shape_constrain(tool_shape_of(format, chat_template_source(model->chat)), request,
-                                refusal);
+    const struct tool_shape *shape = tool_shape_of(format, chat_template_source(model->chat));
+    if (!shape)
+        return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tool_choice",
+                             "tool_choice: model \"%s\" writes ids into its calls, which answers "
+                             "can't be kept to: use \"auto\"",
+                             model->name);
+    return tool_shape_constrain(shape, request, refusal);
 }
 
 static enum reason encode(const struct served_model *model, const struct chat_prompt *prompt,

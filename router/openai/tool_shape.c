@@ -48,6 +48,8 @@ const struct tool_shape *tool_shape_of(enum tool_format format, const char *temp
     case TOOL_FORMAT_LLAMA3: return &llama3;
     case TOOL_FORMAT_MISTRAL: break;
     }
+    if (strstr(template_source, "[CALL_ID]"))
+        return NULL; /* calls with ids of their own: read, but not asked for */
     if (strstr(template_source, "[ARGS]"))
         return &mistral_named;
     return strstr(template_source, "[TOOL_CALLS] [") ? &mistral_spaced : &mistral;

@@ -16,7 +16,7 @@ struct tool_shape {
     bool bare_name;                /* without quotes: of letters, digits and _-. only */
 };
 
-/* NULL of TOOL_FORMAT_NONE. Mistral's three ways are told apart by what the template writes. */
+/* NULL: of TOOL_FORMAT_NONE, and where calls have ids ("[CALL_ID]"). Mistral's ways are told apart by what the template writes. */
 const struct tool_shape *tool_shape_of(enum tool_format format, const char *template_source);
 
 /* Makes the request's constraint the calls that its tool_choice asks for (REQUIRED or NAMED), in its arena; a response_format is of text that isn't there

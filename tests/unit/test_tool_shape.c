@@ -156,6 +156,7 @@ static void test_what_is_refused(void **state)
 {
     (void)state;
     assert_null(tool_shape_of(TOOL_FORMAT_NONE, ""));
+    assert_null(tool_shape_of(TOOL_FORMAT_MISTRAL, "[TOOL_CALLS] [CALL_ID] [ARGS]"));
     check_refused(hermes, BODY("\"tool_choice\":\"required\",\"guided_regex\":\"a\""),
                   REASON_MALFORMED, "guided_regex");
     static const char odd[] =

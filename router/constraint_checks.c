@@ -129,11 +129,6 @@ static void remember(struct constraint_checks *checks, uint64_t hash,
 
 /* ---------------------------------------------------------------- the thread */
 
-static const char *const names[CONSTRAINT_KINDS] = {[CONSTRAINT_JSON_OBJECT] = "json_object",
-                                                    [CONSTRAINT_JSON_SCHEMA] = "json_schema",
-                                                    [CONSTRAINT_REGEX] = "regex",
-                                                    [CONSTRAINT_CHOICE] = "choice"};
-
 static void compile(struct constraint_checked *checked)
 {
     const struct constraint_source *source = checked->source;
@@ -144,7 +139,7 @@ static void compile(struct constraint_checked *checked)
     if (status == STATUS_OK)
         constraint_destroy(constraint);
     else
-        error_prefix(&checked->err, STATUS_INVALID, "%s", names[source->kind]);
+        error_prefix(&checked->err, STATUS_INVALID, "%s", constraint_kind_names[source->kind]);
 }
 
 /* The next one; NULL: stopping. The mutex is held. */
@@ -263,7 +258,7 @@ static enum constraint_verdict wait_in_turn(struct constraint_checks *checks, ui
     if (waits(checks, hash, source))
         return CONSTRAINT_PENDING;
     if (checks->untaken >= CONSTRAINT_WAITING_MAX ||
-        fair_queue_count_of(&checks->queue, owner) >= CONSTRAINT_WAITING_EACH)
+        (owner && fair_queue_count_of(&checks->queue, owner) >= CONSTRAINT_WAITING_EACH))
         return CONSTRAINT_CROWDED;
     struct waiting *waiting = calloc(1, sizeof *waiting);
     ASSERT(waiting);

@@ -14,11 +14,11 @@ static void fail(struct dispatch *dispatch, struct request *request, enum termin
     request_execute(dispatch, request, &actions);
 }
 
-/* Who takes turns: all keys of a tenant are one. */
+/* Who takes turns: all keys of a tenant are one. 0: nobody in particular. */
 static uint64_t owner_of(const struct request *request)
 {
     const char *tenant = access_tenant(request->grant);
-    return content_hash(tenant, strlen(tenant));
+    return *tenant ? content_hash(tenant, strlen(tenant)) : 0;
 }
 
 void request_ask_constraint(struct dispatch *dispatch, struct request *request)
@@ -35,7 +35,8 @@ void request_ask_constraint(struct dispatch *dispatch, struct request *request)
         fail(dispatch, request, TERMINAL_INVALID, REASON_INVALID_CONSTRAINT, err.text);
         break;
     case CONSTRAINT_CROWDED:
-        fail(dispatch, request, TERMINAL_OVERLOADED, REASON_OVERLOADED, "");
+        fail(dispatch, request, TERMINAL_OVERLOADED, REASON_OVERLOADED,
+             "too many constraints wait to be compiled");
         break;
     }
 }

@@ -15,12 +15,6 @@ static enum reason refuse(struct error *err, const char *what)
     return REASON_INVALID_CONSTRAINT;
 }
 
-static const char *const names[CONSTRAINT_KINDS] = {[CONSTRAINT_JSON_OBJECT] = "json_object",
-                                                    [CONSTRAINT_JSON_SCHEMA] = "json_schema",
-                                                    [CONSTRAINT_REGEX] = "regex",
-                                                    [CONSTRAINT_CHOICE] = "choice",
-                                                    [CONSTRAINT_TOOL_CALLS] = "tool_calls"};
-
 /* A JSON array. */
 static void add_choices(const Baton__V1__Choices *choices, struct str *text)
 {
@@ -74,7 +68,7 @@ static enum reason read_text(struct constraint_checks *checks, const Baton__V1__
         return refuse(err, "constraint");
     if (text->truncated) {
         error_set(err, STATUS_LIMIT, "it has more than %u bytes", CONSTRAINT_MAX_TEXT_BYTES);
-        return refuse(err, names[kind]);
+        return refuse(err, constraint_kind_names[kind]);
     }
     struct constraint_source *made = constraint_source_create(kind, text->data, text->length);
     ASSERT(made);

@@ -105,6 +105,12 @@ static enum status fill_from_choices(struct compiling *c, const char *text, size
     return put_choices(c, json_root(c->json));
 }
 
+static enum status fill_from_calls(struct compiling *c, const char *text, size_t length)
+{
+    TRY(tool_calls_compile(&c->calls, c->schema, &c->grammar, text, length, &c->root, c->err));
+    return c->grammar.full ? fail_full(c, "the description of the calls") : STATUS_OK;
+}
+
 static enum status fill(struct compiling *c, enum constraint_kind kind, const char *text,
                         size_t length)
 {
@@ -118,9 +124,7 @@ static enum status fill(struct compiling *c, enum constraint_kind kind, const ch
     case CONSTRAINT_JSON_SCHEMA: return fill_from_schema(c, text, length);
     case CONSTRAINT_REGEX: return fill_from_regex(c, text, length);
     case CONSTRAINT_CHOICE: return fill_from_choices(c, text, length);
-    case CONSTRAINT_TOOL_CALLS:
-        return tool_calls_compile(&c->calls, c->schema, &c->grammar, text, length, &c->root,
-                                  c->err);
+    case CONSTRAINT_TOOL_CALLS: return fill_from_calls(c, text, length);
     }
     ASSERT(false);
 }

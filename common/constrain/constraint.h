@@ -1,4 +1,4 @@
-/* What an answer must look like: any JSON object, JSON of a schema, a regular expression, or one of some texts.
+/* What an answer must look like: any JSON object, JSON of a schema, a regular expression, one of some texts, or calls of tools.
  *
  * A constraint is compiled once, within bounds of memory and steps (compile_steps.h), and is immutable then: any threads share it. Where an answer
  * is stands in a constraint_state: a small plain value, copied freely, and a function of the answer's bytes alone, so that an

@@ -203,9 +203,6 @@ static enum status put_calls(struct putting *p, struct schema_compiler *compiler
     if (d->parallel)
         grammar_add_jump(p->grammar, put_text(p, d->separator, behind), next);
     grammar_add_jump(p->grammar, put_text(p, d->end, behind), ends.end);
-    if (p->grammar->full)
-        return error_set(err, STATUS_LIMIT, "the calls need more than %d states",
-                         GRAMMAR_MAX_STATES);
     return STATUS_OK;
 }
 

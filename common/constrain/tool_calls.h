@@ -24,7 +24,7 @@ struct tool_calls {
     size_t count;
 };
 
-/* *root: the rule of all of it. Deinit in any case, when the compiler is gone. */
+/* *root: the rule of all of it; a grammar that is full by then is the caller's to refuse. Deinit in any case, when the compiler is gone. */
 enum status tool_calls_compile(struct tool_calls *calls, struct schema_compiler *compiler,
                                struct grammar *grammar, const char *text, size_t length,
                                uint32_t *root, struct error *err) WARN_UNUSED;

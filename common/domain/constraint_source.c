@@ -3,6 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const constraint_kind_names[CONSTRAINT_KINDS] = {
+    [CONSTRAINT_JSON_OBJECT] = "json_object",
+    [CONSTRAINT_JSON_SCHEMA] = "json_schema",
+    [CONSTRAINT_REGEX] = "regex",
+    [CONSTRAINT_CHOICE] = "choice",
+    [CONSTRAINT_TOOL_CALLS] = "tool_calls",
+};
+
 struct constraint_source *constraint_source_create(enum constraint_kind kind, const char *text,
                                                    size_t length)
 {

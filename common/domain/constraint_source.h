@@ -13,6 +13,7 @@ enum constraint_kind {                         /* the numbers are those of worke
                        CONSTRAINT_TOOL_CALLS, /* JSON: common/constrain/tool_calls.h */
 };
 #define CONSTRAINT_KINDS 5
+extern const char *const constraint_kind_names[CONSTRAINT_KINDS]; /* as gRPC calls them */
 
 struct constraint_source {
     enum constraint_kind kind;

@@ -145,12 +145,59 @@ static void test_what_waits_is_bounded_and_takes_turns(void **state)
     end(&told);
 }
 
+/* Where no keys are, all are one, who may have all the room there is. */
+static void test_who_has_no_tenant_may_wait_as_all_may(void **state)
+{
+    (void)state;
+    struct constraint_checks *checks = constraint_checks_create();
+    struct error err;
+    char text[32];
+    for (int i = 0; i < CONSTRAINT_WAITING_MAX; i++) {
+        snprintf(text, sizeof text, "n%d", i);
+        assert_int_equal(ask(checks, text, 0, &err), CONSTRAINT_PENDING);
+    }
+    assert_int_equal(ask(checks, "one more", 0, &err), CONSTRAINT_CROWDED);
+    constraint_checks_destroy(checks);
+}
+
+/* The sentence says what kind it is of. */
+static void test_each_kind_has_its_name(void **state)
+{
+    (void)state;
+    static const char *const sentences[CONSTRAINT_KINDS] = {
+        [CONSTRAINT_JSON_SCHEMA] = "json_schema: ",
+        [CONSTRAINT_REGEX] = "regex: ",
+        [CONSTRAINT_CHOICE] = "choice: ",
+        [CONSTRAINT_TOOL_CALLS] = "tool_calls: the calls: ",
+    };
+    struct constraint_checks *checks = constraint_checks_create();
+    struct told told;
+    start(checks, &told);
+    for (int kind = CONSTRAINT_JSON_SCHEMA; kind < CONSTRAINT_KINDS; kind++) {
+        struct error err;
+        struct constraint_source *source =
+            constraint_source_create((enum constraint_kind)kind, "(", 1);
+        assert_int_equal(constraint_checks_ask(checks, source, 0, &err), CONSTRAINT_PENDING);
+        struct constraint_checked *checked = wait_told(&told);
+        assert_int_equal(checked->verdict, CONSTRAINT_REFUSED);
+        assert_memory_equal(checked->err.text, sentences[kind], strlen(sentences[kind]));
+        constraint_checks_taken(checks);
+        constraint_checked_free(checked);
+        free(source);
+    }
+    constraint_checks_stop(checks);
+    constraint_checks_destroy(checks);
+    end(&told);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_is_compiled_once),
         cmocka_unit_test(test_what_is_remembered_is_bounded),
         cmocka_unit_test(test_what_waits_is_bounded_and_takes_turns),
+        cmocka_unit_test(test_who_has_no_tenant_may_wait_as_all_may),
+        cmocka_unit_test(test_each_kind_has_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,7 +233,8 @@ static void run_pass(struct cpu *self, struct pass *pass)
     uint32_t panels = divide_up(pass->linear->n, PANEL);
     uint64_t work = pass->rows * width * PANEL;
     uint32_t least = work ? (uint32_t)(INLINE_WORK / work) + 1 : 1;
-    uint32_t even = panels / (self->threads * 8);
+    /* Fine shares: who is taken off his core holds up the others by one of them at most. */
+    uint32_t even = panels / (self->threads * 32);
     pool_run(self->pool, panels, even > least ? even : least, multiply_panels, pass);
 }
 

@@ -39,7 +39,7 @@ def gather(options, load, router):
     everyone = min(options.idle + options.slow, (options.max_connections or 60000) - 1000)
 
     def there():
-        return load.tell("crowd")["connected"] >= 0.9 * everyone
+        return load.tell("crowd")["connected"] >= 0.99 * everyone
     wait_until("the crowd is there", there, 60)
     time.sleep(1)
 

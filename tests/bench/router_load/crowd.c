@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 enum { MAX_EVENTS = 256, MAX_REQUEST_BYTES = 4096, SMALL_BUFFER = 4096, TICK_MS = 10 };
-#define TICKS_A_SECOND (1000 / TICK_MS)
+#define TICKS_A_SECOND  (1000 / TICK_MS)
+#define ARRIVAL_SECONDS 10 /* as long as the router waits for a head or a body */
 
 enum kind { IDLE, SLOW_HEAD, SLOW_BODY, SLOW_READER, KINDS };
 
@@ -91,11 +92,20 @@ static void send_byte(struct crowd *crowd, struct member *member)
         (void)!send(member->fd, text + member->sent++, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Slow ones come one after the other: who came at once would be put out at once, too, which no crowd of strangers is. */
+static bool has_come(const struct crowd *crowd, uint32_t i, uint32_t turn)
+{
+    uint32_t second = i / TICKS_A_SECOND % ARRIVAL_SECONDS;
+    return crowd->members[i].kind == IDLE || turn / TICKS_A_SECOND >= second;
+}
+
 /* Each member has its turn once a second. */
 static void tick(struct crowd *crowd, uint32_t turn)
 {
     for (uint32_t i = turn % TICKS_A_SECOND; i < crowd->count; i += TICKS_A_SECOND)
-        if (crowd->members[i].fd < 0)
+        if (!has_come(crowd, i, turn))
+            continue;
+        else if (crowd->members[i].fd < 0)
             enter(crowd, &crowd->members[i]);
         else
             send_byte(crowd, &crowd->members[i]);

@@ -281,7 +281,7 @@ static void run_block(struct cpu *self, struct block *block)
     pool_run(self->pool, block->tile_count, pack_grain, pack_tiles, block);
     uint32_t panels = divide_up(block->linear->n, PANEL);
     uint32_t least = (uint32_t)(INLINE_WORK / (block->rows * width * PANEL)) + 1;
-    uint32_t even = panels / (self->threads * 8);
+    uint32_t even = panels / (self->threads * 32); /* as in linear.c */
     pool_run(self->pool, panels, even > least ? even : least, multiply_panels, block);
 }
 

@@ -22,7 +22,6 @@ struct constraint_masks {
     uint32_t *sets; /* of each of kept */
     uint32_t kept_count;
     uint64_t clock;
-    struct constraint_walk *walk; /* of constraint_masks_find */
     struct constraint_masks_counts counts;
 };
 
@@ -34,7 +33,6 @@ struct constraint_masks *constraint_masks_create(const struct constraint *constr
     masks->constraint = constraint;
     masks->trie = trie;
     masks->kept_count = kept_count;
-    masks->walk = constraint_walk_create();
     masks->kept = calloc(kept_count + 1u, sizeof *masks->kept);
     masks->sets = malloc((size_t)(kept_count + 1u) * trie->words * sizeof *masks->sets);
     ASSERT(masks->kept && masks->sets);
@@ -45,7 +43,6 @@ void constraint_masks_destroy(struct constraint_masks *masks)
 {
     if (!masks)
         return;
-    constraint_walk_destroy(masks->walk);
     free(masks->kept);
     free(masks->sets);
     free(masks);
@@ -148,8 +145,10 @@ uint32_t constraint_masks_find(struct constraint_masks *masks, const struct cons
                                uint32_t *bits)
 {
     uint64_t nodes_left = UINT64_MAX;
-    bool whole = constraint_masks_go(masks, state, masks->walk, bits, &nodes_left);
+    struct constraint_walk *walk = constraint_walk_create();
+    bool whole = constraint_masks_go(masks, state, walk, bits, &nodes_left);
     ASSERT(whole);
+    constraint_walk_destroy(walk);
     uint64_t nodes = UINT64_MAX - nodes_left;
     if (nodes > masks->counts.most_nodes)
         masks->counts.most_nodes = nodes;

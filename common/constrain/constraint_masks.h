@@ -22,7 +22,7 @@ void constraint_masks_destroy(struct constraint_masks *masks); /* NULL is fine *
 uint32_t constraint_masks_find(struct constraint_masks *masks, const struct constraint_state *state,
                                uint32_t *bits);
 
-/* The same within a budget: for up to *nodes_left nodes, which are taken off, whether they were walked or what a kept set takes instead.
+/* The same, by a walk of the caller's, within a budget: for up to *nodes_left nodes, which are taken off, whether they were walked or what a kept set takes instead.
  * True: `bits` are whole. False: none are left; call it again with the same state, walk and bits, to go on. A state that was left
  * for another is begun anew. */
 bool constraint_masks_go(struct constraint_masks *masks, const struct constraint_state *state,

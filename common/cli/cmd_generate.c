@@ -122,7 +122,7 @@ static enum status take_message(struct run *run, const struct generate_event *ev
     return status;
 }
 
-static void print_answer(const struct run *run)
+static enum status print_answer(const struct run *run, struct error *err)
 {
     struct str out;
     str_init(&out, MAX_OUTPUT_BYTES);
@@ -134,10 +134,12 @@ static void print_answer(const struct run *run)
             printf("%s", run->answer.token_ids.data);
         printf("\n");
         generate_answer_figures(&run->answer, &out);
-        fflush(stdout);
-        fprintf(stderr, "[%s]\n", out.data);
     }
+    enum status status = standard_output_flush(err);
+    if (!run->settings.json)
+        fprintf(stderr, "[%s]\n", out.data);
     str_deinit(&out);
+    return status;
 }
 
 static void say_why(const struct run *run, const struct generate_event *event)
@@ -154,7 +156,11 @@ static void take_end(struct run *run, const struct generate_event *event)
     if (run->exit_code) /* we ended it, and said why */
         return;
     if (event->code == RPC_OK && run->answer.finished) {
-        print_answer(run);
+        struct error err;
+        if (print_answer(run, &err) == STATUS_OK)
+            return;
+        fprintf(stderr, "baton generate: %s\n", err.text);
+        run->exit_code = 1;
         return;
     }
     run->exit_code = run->interrupted ? EXIT_INTERRUPTED : 1;

@@ -1,9 +1,9 @@
 #include "router/constraint_checks.h"
 
 #include "common/base/assert.h"
-#include "common/base/fair_queue.h"
 #include "common/constrain/constraint.h"
 #include "common/domain/content_hash.h"
+#include "router/constraint_queue.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,21 +16,15 @@ struct known {
     struct constraint_checked *refused;
 };
 
-/* One that waits, or is being compiled. */
-struct waiting {
-    struct fair_item item; /* first */
-    struct constraint_checked *checked;
-    uint64_t hash;
-};
-
 struct constraint_checks {
     pthread_mutex_t mutex; /* of all of it, but while one is compiled */
     pthread_cond_t changed;
     struct known fine[CONSTRAINT_CHECKS_MAX], refused[CONSTRAINT_REFUSED_MAX];
     uint64_t clock;
-    struct fair_queue queue;
-    struct waiting *compiling;
-    uint32_t untaken; /* that were asked for, up to when the message of each was taken */
+    struct constraint_queue queue;
+    const struct constraint_checked *compiling; /* NULL: none */
+    uint64_t compiling_hash;
+    uint32_t untaken; /* that left the queue, up to when the message of each was taken */
     struct constraint_checks_counts counts;
     bool started, stopping;
     pthread_t thread;
@@ -45,22 +39,16 @@ void constraint_checked_free(struct constraint_checked *checked)
     free(checked);
 }
 
-static void free_waiting(struct waiting *waiting)
-{
-    if (waiting)
-        constraint_checked_free(waiting->checked);
-    free(waiting);
-}
-
-static struct constraint_checked *checked_of(const struct constraint_source *source,
+/* Takes the source over. */
+static struct constraint_checked *checked_of(struct constraint_source *source,
                                              enum constraint_verdict verdict,
                                              const struct error *err)
 {
+    ASSERT(source);
     struct constraint_checked *checked = calloc(1, sizeof *checked);
     ASSERT(checked);
     checked->message.kind = INBOX_CONSTRAINT;
-    checked->source = constraint_source_copy(source);
-    ASSERT(checked->source);
+    checked->source = source;
     checked->verdict = verdict;
     if (err)
         checked->err = *err;
@@ -119,10 +107,11 @@ static void remember(struct constraint_checks *checks, uint64_t hash,
         fine ? place_of(checks->fine, CONSTRAINT_CHECKS_MAX, hash, checked->source)
              : place_of(checks->refused, CONSTRAINT_REFUSED_MAX, hash, checked->source);
     constraint_checked_free(place->refused);
-    *place = (struct known){
-        .hash = hash,
-        .last_asked = ++checks->clock,
-        .refused = fine ? NULL : checked_of(checked->source, CONSTRAINT_REFUSED, &checked->err)};
+    *place = (struct known){.hash = hash,
+                            .last_asked = ++checks->clock,
+                            .refused = fine ? NULL
+                                            : checked_of(constraint_source_copy(checked->source),
+                                                         CONSTRAINT_REFUSED, &checked->err)};
     checks->counts.compiled++;
     checks->counts.refused += !fine;
 }
@@ -143,28 +132,32 @@ static void compile(struct constraint_checked *checked)
 }
 
 /* The next one; NULL: stopping. The mutex is held. */
-static struct waiting *next(struct constraint_checks *checks)
+static struct constraint_checked *next(struct constraint_checks *checks)
 {
     while (!checks->stopping && !checks->queue.count)
         pthread_cond_wait(&checks->changed, &checks->mutex);
-    return checks->stopping ? NULL : (struct waiting *)fair_queue_pop(&checks->queue);
+    if (checks->stopping)
+        return NULL;
+    struct constraint_source *source =
+        constraint_queue_pop(&checks->queue, &checks->compiling_hash);
+    checks->untaken++;
+    return checked_of(source, CONSTRAINT_PENDING, NULL);
 }
 
 static void *checks_main(void *argument)
 {
     struct constraint_checks *checks = argument;
+    struct constraint_checked *checked;
     pthread_setname_np(pthread_self(), "baton-constrain");
     pthread_mutex_lock(&checks->mutex);
-    while ((checks->compiling = next(checks))) {
-        struct waiting *waiting = checks->compiling;
-        struct constraint_checked *checked = waiting->checked;
+    while ((checked = next(checks))) {
+        checks->compiling = checked;
         pthread_mutex_unlock(&checks->mutex);
         compile(checked);
         pthread_mutex_lock(&checks->mutex);
-        remember(checks, waiting->hash, checked);
+        remember(checks, checks->compiling_hash, checked);
         checks->compiling = NULL; /* who asks from here on finds it */
         pthread_mutex_unlock(&checks->mutex);
-        free(waiting);
         checks->told(checks->context, checked);
         pthread_mutex_lock(&checks->mutex);
     }
@@ -181,7 +174,7 @@ struct constraint_checks *constraint_checks_create(void)
         return NULL;
     pthread_mutex_init(&checks->mutex, NULL);
     pthread_cond_init(&checks->changed, NULL);
-    fair_queue_init(&checks->queue);
+    constraint_queue_init(&checks->queue);
     return checks;
 }
 
@@ -213,8 +206,7 @@ void constraint_checks_destroy(struct constraint_checks *checks)
 {
     if (!checks)
         return;
-    for (struct fair_item *item; (item = fair_queue_pop(&checks->queue));)
-        free_waiting((struct waiting *)item);
+    constraint_queue_deinit(&checks->queue);
     for (size_t i = 0; i < CONSTRAINT_REFUSED_MAX; i++)
         constraint_checked_free(checks->refused[i].refused);
     pthread_cond_destroy(&checks->changed);
@@ -235,37 +227,16 @@ enum constraint_verdict constraint_checks_find(struct constraint_checks *checks,
     return verdict;
 }
 
-static bool waits(const struct constraint_checks *checks, uint64_t hash,
-                  const struct constraint_source *source)
-{
-    const struct fair_item *item;
-    const struct waiting *compiling = checks->compiling;
-    if (compiling && compiling->hash == hash &&
-        constraint_source_equal(compiling->checked->source, source))
-        return true;
-    TAILQ_FOREACH(item, &checks->queue.items, link)
-    {
-        const struct waiting *waiting = (const struct waiting *)item;
-        if (waiting->hash == hash && constraint_source_equal(waiting->checked->source, source))
-            return true;
-    }
-    return false;
-}
-
+/* One that is being compiled, or told of, is in nobody's turn any more. */
 static enum constraint_verdict wait_in_turn(struct constraint_checks *checks, uint64_t hash,
                                             const struct constraint_source *source, uint64_t owner)
 {
-    if (waits(checks, hash, source))
+    if (checks->compiling && checks->compiling_hash == hash &&
+        constraint_source_equal(checks->compiling->source, source))
         return CONSTRAINT_PENDING;
-    if (checks->untaken >= CONSTRAINT_WAITING_MAX ||
-        (owner && fair_queue_count_of(&checks->queue, owner) >= CONSTRAINT_WAITING_EACH))
+    bool room = checks->queue.count + checks->untaken < CONSTRAINT_WAITING_MAX;
+    if (constraint_queue_ask(&checks->queue, source, hash, owner, room) != STATUS_OK)
         return CONSTRAINT_CROWDED;
-    struct waiting *waiting = calloc(1, sizeof *waiting);
-    ASSERT(waiting);
-    waiting->checked = checked_of(source, CONSTRAINT_PENDING, NULL);
-    waiting->hash = hash;
-    fair_queue_push(&checks->queue, &waiting->item, owner);
-    checks->untaken++;
     pthread_cond_signal(&checks->changed);
     return CONSTRAINT_PENDING;
 }
@@ -281,6 +252,15 @@ enum constraint_verdict constraint_checks_ask(struct constraint_checks *checks,
         verdict = wait_in_turn(checks, hash, source, owner);
     pthread_mutex_unlock(&checks->mutex);
     return verdict;
+}
+
+void constraint_checks_withdraw(struct constraint_checks *checks,
+                                const struct constraint_source *source, uint64_t owner)
+{
+    uint64_t hash = hash_of(source);
+    pthread_mutex_lock(&checks->mutex);
+    constraint_queue_withdraw(&checks->queue, source, hash, owner);
+    pthread_mutex_unlock(&checks->mutex);
 }
 
 void constraint_checks_taken(struct constraint_checks *checks)

@@ -2,9 +2,9 @@
  * waits for it, and the time that it takes is bounded (common/constrain/compile_steps.h). What came of it is remembered: those that are
  * fine by a hash, those that are refused with their text and sentence, so that many requests with one of them cost one compilation.
  *
- * Turns go round the owners (common/base/fair_queue.h), and one owner may have only so many of them waiting.
+ * Turns go round the owners, and one owner may have only so many of them waiting (constraint_queue.h).
  *
- * Threads: ask is the dispatch thread's; find anyone's; `told` is called on the thread of this. */
+ * Threads: ask and withdraw are the dispatch thread's; find anyone's; `told` is called on the thread of this. */
 #ifndef BATON_ROUTER_CONSTRAINT_CHECKS_H
 #define BATON_ROUTER_CONSTRAINT_CHECKS_H
 
@@ -14,10 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CONSTRAINT_CHECKS_MAX   1024 /* fine ones; the one not asked for longest goes */
-#define CONSTRAINT_REFUSED_MAX  256  /* refused ones, likewise */
-#define CONSTRAINT_WAITING_MAX  256 /* that wait for their turn, or whose message isn't taken yet */
-#define CONSTRAINT_WAITING_EACH 64  /* of one owner */
+#define CONSTRAINT_CHECKS_MAX  1024 /* fine ones; the one not asked for longest goes */
+#define CONSTRAINT_REFUSED_MAX 256  /* refused ones, likewise */
+#define CONSTRAINT_WAITING_MAX 256  /* that wait for their turn, or whose message isn't taken yet */
 
 enum constraint_verdict {
     CONSTRAINT_UNKNOWN, /* find: not remembered */
@@ -50,10 +49,13 @@ void constraint_checks_destroy(struct constraint_checks *checks); /* stopped; NU
 enum constraint_verdict constraint_checks_find(struct constraint_checks *checks,
                                                const struct constraint_source *source,
                                                struct error *err);
-/* As find; and one that isn't remembered waits for its turn, with all who ask for the same. */
+/* As find; and one that isn't remembered waits for the owner's turn, or for that of another who asks for the same. */
 enum constraint_verdict constraint_checks_ask(struct constraint_checks *checks,
                                               const struct constraint_source *source,
                                               uint64_t owner, struct error *err);
+/* Of one that was PENDING, before its message came: that request of the owner's is no more. Where nobody else asks for it, it isn't compiled. */
+void constraint_checks_withdraw(struct constraint_checks *checks,
+                                const struct constraint_source *source, uint64_t owner);
 /* One message of `told` was taken. */
 void constraint_checks_taken(struct constraint_checks *checks);
 

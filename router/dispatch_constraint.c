@@ -2,6 +2,7 @@
 #include "common/base/str.h"
 #include "common/domain/content_hash.h"
 #include "router/dispatch_internal.h"
+#include "router/peer_owner.h"
 
 #include <string.h>
 
@@ -14,11 +15,11 @@ static void fail(struct dispatch *dispatch, struct request *request, enum termin
     request_execute(dispatch, request, &actions);
 }
 
-/* Who takes turns: all keys of a tenant are one. 0: nobody in particular. */
+/* Who takes turns: all keys of a tenant are one; without keys an address is. */
 static uint64_t owner_of(const struct request *request)
 {
     const char *tenant = access_tenant(request->grant);
-    return *tenant ? content_hash(tenant, strlen(tenant)) : 0;
+    return *tenant ? content_hash(tenant, strlen(tenant)) : peer_owner(request->trace.peer);
 }
 
 void request_ask_constraint(struct dispatch *dispatch, struct request *request)
@@ -26,8 +27,9 @@ void request_ask_constraint(struct dispatch *dispatch, struct request *request)
     struct error err;
     if (!request->constraint || !dispatch->config.checks)
         return;
-    switch (constraint_checks_ask(dispatch->config.checks, request->constraint, owner_of(request),
-                                  &err)) {
+    request->constraint_owner = owner_of(request);
+    switch (constraint_checks_ask(dispatch->config.checks, request->constraint,
+                                  request->constraint_owner, &err)) {
     case CONSTRAINT_UNKNOWN:
     case CONSTRAINT_FINE: break;
     case CONSTRAINT_PENDING: request->constraint_waits = true; break;
@@ -39,6 +41,14 @@ void request_ask_constraint(struct dispatch *dispatch, struct request *request)
              "too many constraints wait to be compiled");
         break;
     }
+}
+
+void request_drop_constraint(struct dispatch *dispatch, struct request *request)
+{
+    if (request->constraint_waits)
+        constraint_checks_withdraw(dispatch->config.checks, request->constraint,
+                                   request->constraint_owner);
+    request->constraint_waits = false;
 }
 
 void request_constraint_checked(struct dispatch *dispatch, struct constraint_checked *checked)

@@ -33,6 +33,7 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     request->unseen = true;
     request->unseen_finish = finish;
     request_stop_waiting(dispatch, request);
+    request_drop_constraint(dispatch, request);
     if (request->dirty)
         TAILQ_REMOVE(&dispatch->dirty, request, dirty_link);
     request->dirty = false;

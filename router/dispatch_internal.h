@@ -90,6 +90,8 @@ void request_tick_closing(struct dispatch *dispatch);
 
 /* dispatch_constraint.c: of a request that has begun; it may have ended. */
 void request_ask_constraint(struct dispatch *dispatch, struct request *request);
+/* Of one that has ended: it need not be compiled for this one. */
+void request_drop_constraint(struct dispatch *dispatch, struct request *request);
 void request_constraint_checked(struct dispatch *dispatch, struct constraint_checked *checked);
 
 /* dispatch_place.c */

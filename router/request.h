@@ -65,6 +65,7 @@ struct request {
     enum request_state counted_state;
     bool waiting, dirty, ended, released;
     bool constraint_waits;     /* not placed: nobody knows yet whether its constraint can be kept */
+    uint64_t constraint_owner; /* then: in whose turn */
     bool gone;                 /* of the first: its call is over too */
     enum finish_reason finish; /* once it has ended well */
     bool unseen; /* it has ended, and is shown when its call has: all of that is answered at once */

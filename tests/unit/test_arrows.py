@@ -58,7 +58,7 @@ MAY_INCLUDE = {
 PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain",
         *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route", "url", "response")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
-            "router/request_life", "router/request_trace", "router/access_line", "router/cache_feed", "router/quota", "common/cli/chat", "common/transport/kv_frame", "decode_worker/lane_speed",
+            "router/request_life", "router/request_trace", "router/access_line", "router/cache_feed", "router/quota", "router/constraint_queue", "common/cli/chat", "common/transport/kv_frame", "decode_worker/lane_speed",
             "common/text/unicode"))]
 # A parsed document is a value like any other.
 PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain", "common/json"}

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "router/constraint_queue.h"
 #include "tests/unit/checks_fixture.h"
 
 #define FINE    "[a-z]+"
@@ -123,10 +124,10 @@ static void test_what_waits_is_bounded_and_takes_turns(void **state)
         for (int i = 0; i < CONSTRAINT_WAITING_EACH; i++) {
             snprintf(text, sizeof text, "o%dn%d", (int)owner, i);
             assert_int_equal(ask(checks, text, owner, &err), CONSTRAINT_PENDING);
-            assert_int_equal(ask(checks, text, owner + 1, &err), CONSTRAINT_PENDING); /* joins */
         }
         assert_int_equal(ask(checks, "one more", owner, &err), CONSTRAINT_CROWDED);
     }
+    assert_int_equal(ask(checks, "o1n0", 98, &err), CONSTRAINT_PENDING); /* it waits already */
     assert_int_equal(ask(checks, "one more", 99, &err), CONSTRAINT_CROWDED);
     start(checks, &told);
     for (int i = 0; i < CONSTRAINT_WAITING_MAX; i++) {
@@ -145,19 +146,33 @@ static void test_what_waits_is_bounded_and_takes_turns(void **state)
     end(&told);
 }
 
-/* Where no keys are, all are one, who may have all the room there is. */
-static void test_who_has_no_tenant_may_wait_as_all_may(void **state)
+/* Who asks no more makes room, and what nobody asks for is not compiled. */
+static void test_what_is_withdrawn_is_not_compiled(void **state)
 {
     (void)state;
     struct constraint_checks *checks = constraint_checks_create();
+    struct constraint_source *withdrawn = regex_of("withdrawn");
+    struct told told;
     struct error err;
-    char text[32];
-    for (int i = 0; i < CONSTRAINT_WAITING_MAX; i++) {
-        snprintf(text, sizeof text, "n%d", i);
-        assert_int_equal(ask(checks, text, 0, &err), CONSTRAINT_PENDING);
+    assert_int_equal(ask(checks, "withdrawn", 1, &err), CONSTRAINT_PENDING);
+    for (int i = 1; i < CONSTRAINT_WAITING_EACH; i++)
+        assert_int_equal(ask(checks, (char[]){(char)('0' + i), 0}, 1, &err), CONSTRAINT_PENDING);
+    assert_int_equal(ask(checks, FINE, 1, &err), CONSTRAINT_CROWDED);
+    constraint_checks_withdraw(checks, withdrawn, 1);
+    assert_int_equal(ask(checks, FINE, 1, &err), CONSTRAINT_PENDING);
+    start(checks, &told);
+    for (int i = 0; i < CONSTRAINT_WAITING_EACH; i++) {
+        struct constraint_checked *checked = wait_told(&told);
+        assert_string_not_equal(checked->source->text, "withdrawn");
+        constraint_checks_withdraw(checks, checked->source, 1); /* nothing any more */
+        constraint_checks_taken(checks);
+        constraint_checked_free(checked);
     }
-    assert_int_equal(ask(checks, "one more", 0, &err), CONSTRAINT_CROWDED);
+    assert_int_equal(constraint_checks_counts(checks).compiled, CONSTRAINT_WAITING_EACH);
+    free(withdrawn);
+    constraint_checks_stop(checks);
     constraint_checks_destroy(checks);
+    end(&told);
 }
 
 /* The sentence says what kind it is of. */
@@ -196,7 +211,7 @@ int main(void)
         cmocka_unit_test(test_each_is_compiled_once),
         cmocka_unit_test(test_what_is_remembered_is_bounded),
         cmocka_unit_test(test_what_waits_is_bounded_and_takes_turns),
-        cmocka_unit_test(test_who_has_no_tenant_may_wait_as_all_may),
+        cmocka_unit_test(test_what_is_withdrawn_is_not_compiled),
         cmocka_unit_test(test_each_kind_has_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

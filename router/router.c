@@ -38,11 +38,6 @@ static void on_membership_changed(void *context)
 static enum status open_access(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
-    if (*config->internal_tls.cert && !*config->registry_listen)
-        return error_set(
-            err, STATUS_INVALID,
-            "--registry-listen is missing: with --internal-tls-cert workers register at "
-            "an address of their own, apart from clients");
     TRY(tls_settings_open(&config->tls, "tls", &router->client_tls.certificates, err));
     TRY(tls_settings_open(&config->metrics_tls, "metrics-tls", &router->metrics_tls, err));
     TRY(tls_client_settings_open(&config->otlp_tls, "otlp-tls", &router->otlp_tls, err));

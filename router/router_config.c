@@ -113,6 +113,37 @@ static const struct config_setting settings[] = {
      .help = "Least level that is logged"},
 };
 
+static enum status check_registry(const struct router_config *config, struct error *err)
+{
+    if (!*config->internal_tls.cert || *config->registry_listen)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "--registry-listen is missing: with --internal-tls-cert workers register at "
+                     "an address of their own, apart from clients");
+}
+
+static enum status check_otlp(const struct router_config *config, struct error *err)
+{
+    struct http_url url;
+    if (!*config->otlp_endpoint)
+        return STATUS_OK;
+    TRY(http_url_parse(config->otlp_endpoint, &url, err));
+    return http_url_check_tls(&url, config->otlp_endpoint,
+                              *config->otlp_tls.ca || *config->otlp_tls.cert, err);
+}
+
+static void check(const void *given, struct str *mistakes)
+{
+    const struct router_config *config = given;
+    struct error err;
+    config_mistake(mistakes, tls_settings_check(&config->tls, "tls", &err), &err);
+    config_mistake(mistakes, tls_settings_check(&config->metrics_tls, "metrics-tls", &err), &err);
+    config_mistake(mistakes, link_tls_check(&config->internal_tls, &err), &err);
+    config_mistake(mistakes, check_registry(config, &err), &err);
+    config_mistake(mistakes, tls_client_settings_check(&config->otlp_tls, "otlp-tls", &err), &err);
+    config_mistake(mistakes, check_otlp(config, &err), &err);
+}
+
 const struct config_program router_program = {
     .name = "baton-router",
     .summary =
@@ -122,6 +153,7 @@ const struct config_program router_program = {
         "at once.",
     .settings = settings,
     .setting_count = sizeof settings / sizeof *settings,
+    .check = check,
 };
 
 struct router_config router_config_default(void)

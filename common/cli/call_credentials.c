@@ -31,19 +31,29 @@ static enum status read_api_key(const char *path, char key[GENERATE_MAX_KEY_BYTE
                 : error_set(err, STATUS_INVALID, "--api-key-file %s holds no key", path);
 }
 
+static struct certificates_config config_of(const struct credential_settings *settings)
+{
+    return (struct certificates_config){.name = "tls",
+                                        .paths = {settings->cert, settings->key, settings->ca}};
+}
+
+enum status call_credentials_check(const struct credential_settings *settings, struct error *err)
+{
+    const struct certificates_config config = config_of(settings);
+    if (!*settings->ca && (*settings->cert || *settings->key || *settings->name))
+        return error_set(err, STATUS_INVALID,
+                         "--tls-ca is missing: without it nothing is encrypted");
+    return certificates_check_paths(&config, err);
+}
+
 enum status call_credentials_open(const struct credential_settings *settings,
                                   struct call_credentials *credentials, struct error *err)
 {
-    const struct certificates_config config = {
-        .name = "tls", .paths = {settings->cert, settings->key, settings->ca}};
+    const struct certificates_config config = config_of(settings);
     *credentials = (struct call_credentials){.peer_name = settings->name};
+    TRY(call_credentials_check(settings, err));
     TRY(read_api_key(settings->api_key_file, credentials->api_key, err));
-    if (*settings->ca)
-        return certificates_open(&config, &credentials->certificates, err);
-    if (*settings->cert || *settings->key || *settings->name)
-        return error_set(err, STATUS_INVALID,
-                         "--tls-ca is missing: without it nothing is encrypted");
-    return STATUS_OK;
+    return *settings->ca ? certificates_open(&config, &credentials->certificates, err) : STATUS_OK;
 }
 
 void call_credentials_close(struct call_credentials *credentials)

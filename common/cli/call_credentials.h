@@ -51,7 +51,11 @@ struct call_credentials {
     char api_key[GENERATE_MAX_KEY_BYTES + 1];
 };
 
-/* Reads the files. STATUS_INVALID: a part is missing; else as certificates_open, or STATUS_IO and STATUS_LIMIT of the key's file. After a
+/* STATUS_INVALID: a part is missing. No file is looked at. */
+enum status call_credentials_check(const struct credential_settings *settings,
+                                   struct error *err) WARN_UNUSED;
+
+/* Reads the files. As call_credentials_check, or certificates_open, or STATUS_IO and STATUS_LIMIT of the key's file. After a
  * failure closing is fine. */
 enum status call_credentials_open(const struct credential_settings *settings,
                                   struct call_credentials *credentials,

@@ -53,6 +53,13 @@ static const struct config_setting settings_table[] = {
     {"timeout", CONFIG_DURATION, AT(timeout_us), "10m", "1ms", "24h",
      .help = "Deadline of an answer"},
 };
+static void check(const void *settings, struct str *mistakes)
+{
+    struct error err;
+    const struct settings *talk = settings;
+    config_mistake(mistakes, call_credentials_check(&talk->credentials, &err), &err);
+}
+
 static const struct config_program program = {
     .name = "baton chat",
     .summary =
@@ -60,6 +67,7 @@ static const struct config_program program = {
         "/help lists what else can be said; Ctrl-C stops an answer, Ctrl-D ends.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
+    .check = check,
 };
 
 struct talk {

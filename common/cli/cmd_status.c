@@ -24,11 +24,17 @@ static const struct config_setting settings_table[] = {
     {"timeout", CONFIG_DURATION, CONFIG_AT(struct settings, timeout_us), "5s", "1ms", "10m",
      .help = "Give up after that"},
 };
+static void check(const void *settings, struct str *mistakes)
+{
+    figures_settings_check(&((const struct settings *)settings)->router, mistakes);
+}
+
 static const struct config_program program = {
     .name = "baton status",
     .summary = "Shows the cluster's workers: state, load, KV blocks, the lane their KV bytes take.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
+    .check = check,
 };
 
 static enum status show(const struct settings *settings, const struct figures_call *call,

@@ -31,11 +31,17 @@ static const struct config_setting settings_table[] = {
     {"timeout", CONFIG_DURATION, AT(timeout_us), "5s", "1ms", "10m",
      .help = "Give up a look after that"},
 };
+static void check(const void *settings, struct str *mistakes)
+{
+    figures_settings_check(&((const struct settings *)settings)->router, mistakes);
+}
+
 static const struct config_program program = {
     .name = "baton top",
     .summary = "Shows workers, queues, KV use, tokens a second, TTFT and TPOT, until Ctrl-C.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
+    .check = check,
 };
 
 struct watch {

@@ -36,6 +36,11 @@ static const struct config_setting settings_table[] = {
      .help = "Width of the output; 0: the terminal's"},
     {"timeout", CONFIG_DURATION, AT(timeout_us), "5s", "1ms", "10m", .help = "Give up after that"},
 };
+static void check(const void *settings, struct str *mistakes)
+{
+    figures_settings_check(&((const struct settings *)settings)->router, mistakes);
+}
+
 static const struct config_program program = {
     .name = "baton trace",
     .summary = "Shows the timeline of one request: queue, prefill, handoff and decode, with its "
@@ -44,6 +49,7 @@ static const struct config_program program = {
     .usage = "[REQUEST_ID]",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
+    .check = check,
     .max_positionals = 1,
 };
 

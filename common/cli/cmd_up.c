@@ -85,6 +85,14 @@ static const struct config_setting settings_table[] = {
     {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "1h",
      .help = "Ctrl-C: running requests may go on for so long"},
 };
+static void check(const void *settings, struct str *mistakes)
+{
+    const struct up_settings *up = settings;
+    struct error err;
+    config_mistake(mistakes, tls_settings_check(&up->tls, "tls", &err), &err);
+    config_mistake(mistakes, link_tls_check(&up->internal_tls, &err), &err);
+}
+
 static const struct config_program program = {
     .name = "baton up",
     .summary =
@@ -95,6 +103,7 @@ static const struct config_program program = {
         "that dies is started again.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
+    .check = check,
     .starts_others = true,
 };
 

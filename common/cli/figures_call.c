@@ -1,5 +1,21 @@
 #include "common/cli/figures_call.h"
 
+static enum status check_url(const struct figures_settings *settings, struct error *err)
+{
+    struct http_url url;
+    if (!*settings->http)
+        return STATUS_OK;
+    TRY(http_url_parse(settings->http, &url, err));
+    return http_url_check_tls(&url, settings->http, *settings->credentials.ca != 0, err);
+}
+
+void figures_settings_check(const struct figures_settings *settings, struct str *mistakes)
+{
+    struct error err;
+    config_mistake(mistakes, call_credentials_check(&settings->credentials, &err), &err);
+    config_mistake(mistakes, check_url(settings, &err), &err);
+}
+
 enum status figures_call_open(const struct figures_settings *settings, struct figures_call *call,
                               struct error *err)
 {

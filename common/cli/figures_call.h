@@ -4,6 +4,7 @@
 
 #include "common/cli/call_credentials.h"
 #include "common/cli/cluster_file.h"
+#include "common/config/config.h"
 
 struct figures_settings {
     char http[300]; /* "": the cluster that was started here last */
@@ -21,6 +22,9 @@ struct figures_settings {
              "the cluster started here last",                                                      \
      .check = http_check_url},                                                                     \
         CREDENTIAL_ROWS(owner, field.credentials)
+
+/* For the `check` of a program (config.h). */
+void figures_settings_check(const struct figures_settings *settings, struct str *mistakes);
 
 struct figures_call {
     struct http_remote router;

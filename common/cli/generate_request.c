@@ -68,6 +68,13 @@ static const struct config_setting settings_table[] = {
     {"request-id", CONFIG_STRING, AT(request_id), "", .help = "Name of the request in all logs"},
     {"timeout", CONFIG_DURATION, AT(timeout_us), "10m", "1ms", "24h", .help = "Deadline"},
 };
+static void check(const void *settings, struct str *mistakes)
+{
+    struct error err;
+    const struct generate_settings *asked = settings;
+    config_mistake(mistakes, call_credentials_check(&asked->credentials, &err), &err);
+}
+
 const struct config_program generate_program = {
     .name = "baton generate",
     .summary =
@@ -77,6 +84,7 @@ const struct config_program generate_program = {
     .usage = "[PROMPT]",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
+    .check = check,
     .max_positionals = 1,
 };
 

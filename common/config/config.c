@@ -40,6 +40,13 @@ static __attribute__((format(printf, 2, 3))) void complain(struct load *load, co
     str_addf(load->mistakes, "%s\n", line);
 }
 
+void config_mistake(struct str *mistakes, enum status status, const struct error *err)
+{
+    struct load load = {.mistakes = mistakes};
+    if (status != STATUS_OK)
+        complain(&load, "%s", err->text);
+}
+
 static void set_from(struct load *load, size_t index, const char *text, enum config_source source,
                      const char *where)
 {
@@ -253,6 +260,8 @@ enum status config_load(const struct config_program *program, int argc, char **a
     apply_environment(&load);
     apply_arguments(&load, argc, argv);
     check_what_is_missing(&load);
+    if (program->check && !mistakes->length)
+        program->check(settings, mistakes);
     return mistakes->length ? STATUS_INVALID : STATUS_OK;
 }
 

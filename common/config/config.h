@@ -72,6 +72,8 @@ struct config_program {
     const struct config_setting *settings;
     size_t setting_count;
     size_t min_positionals, max_positionals;
+    /* What several settings get wrong together, by config_mistake; asked where each is fine alone. NULL: nothing. */
+    void (*check)(const void *settings, struct str *mistakes);
     bool starts_others; /* programs, to which it hands its environment */
 };
 
@@ -95,6 +97,9 @@ struct config_result {
  * `settings` must not be used. */
 enum status config_load(const struct config_program *program, int argc, char **argv, void *settings,
                         struct config_result *result, struct str *mistakes) WARN_UNUSED;
+
+/* For a program's check: one more mistake, unless the status is OK. */
+void config_mistake(struct str *mistakes, enum status status, const struct error *err);
 
 /* What a main() wants: --help and --version print and exit 0, mistakes go to stderr and exit 2. Warns of variables BATON_... in
  * the environment that no program of Baton knows. */

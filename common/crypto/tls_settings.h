@@ -1,5 +1,5 @@
-/* Settings of who speaks TLS. The three of a listener that speaks TLS: certificate, its key, and the CA whose certificates its clients must show. Router and workers have them for
- * each kind of listener. */
+/* Settings of who speaks TLS. The three of a listener that speaks TLS: certificate, its key, and the CA whose certificates its clients
+ * must show. Router and workers have them for each kind of listener. */
 #ifndef BATON_CRYPTO_TLS_SETTINGS_H
 #define BATON_CRYPTO_TLS_SETTINGS_H
 
@@ -30,7 +30,10 @@ struct tls_settings {
         .help = "They must show a certificate that one of these CAs (PEM) has signed"              \
     }
 
-/* `name`: the prefix above. Nothing given: *certificates is NULL. STATUS_INVALID: a part is missing; else as certificates_open. */
+/* `name`: the prefix above. STATUS_INVALID: a part is missing. No file is looked at. */
+enum status tls_settings_check(const struct tls_settings *settings, const char *name,
+                               struct error *err) WARN_UNUSED;
+/* `name`: likewise. Nothing given: *certificates is NULL. As tls_settings_check, or certificates_open. */
 enum status tls_settings_open(const struct tls_settings *settings, const char *name,
                               struct certificates **certificates, struct error *err) WARN_UNUSED;
 
@@ -65,7 +68,9 @@ struct tls_client_settings {
         .default_text = "", .value = "FILE", .help = "Its private key (PEM, without a password)"   \
     }
 
-/* As tls_settings_open. */
+/* As tls_settings_check and tls_settings_open. */
+enum status tls_client_settings_check(const struct tls_client_settings *settings, const char *name,
+                                      struct error *err) WARN_UNUSED;
 enum status tls_client_settings_open(const struct tls_client_settings *settings, const char *name,
                                      struct certificates **certificates,
                                      struct error *err) WARN_UNUSED;

@@ -40,12 +40,7 @@ static enum status read_remote(const struct http_remote *remote, struct http_url
     TRY(check_key(remote->api_key, err));
     if (!url->told)
         url->tls = remote->certificates != NULL;
-    if (remote->certificates && !url->tls)
-        return error_set(err, STATUS_INVALID,
-                         "%.120s is called without TLS, but CAs or a certificate are given for it: "
-                         "write https://, or leave them out",
-                         remote->url);
-    return STATUS_OK;
+    return http_url_check_tls(url, remote->url, remote->certificates != NULL, err);
 }
 
 enum status http_remote_check(const struct http_remote *remote, struct error *err)

@@ -81,6 +81,17 @@ enum status http_url_parse(const char *text, struct http_url *out, struct error 
     return STATUS_OK;
 }
 
+enum status http_url_check_tls(const struct http_url *url, const char *text, bool certificates,
+                               struct error *err)
+{
+    if (!certificates || !url->told || url->tls)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "%.120s is called without TLS, but CAs or a certificate are given for it: "
+                     "write https://, or leave them out",
+                     text);
+}
+
 enum status http_check_url(const char *text, struct error *err)
 {
     struct http_url url;

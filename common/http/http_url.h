@@ -20,6 +20,9 @@ struct http_url {
 
 /* STATUS_INVALID: a sentence that says what it is not. */
 enum status http_url_parse(const char *text, struct http_url *url, struct error *err) WARN_UNUSED;
+/* Of a client that has CAs or a certificate, or none: STATUS_INVALID where they would not be used. */
+enum status http_url_check_tls(const struct http_url *url, const char *text, bool certificates,
+                               struct error *err) WARN_UNUSED;
 /* For tables of settings. */
 enum status http_check_url(const char *text, struct error *err) WARN_UNUSED;
 

@@ -37,8 +37,9 @@ struct link_tls_settings {
                 "server's must hold the host that is dialled, and a client's may hold any"         \
     }
 
-/* Zeroes `tls` where nothing is given. tls->peer_name is the settings' own. STATUS_INVALID: a part is missing; else as
- * certificates_open. */
+/* STATUS_INVALID: a part is missing. No file is looked at. */
+enum status link_tls_check(const struct link_tls_settings *settings, struct error *err) WARN_UNUSED;
+/* Zeroes `tls` where nothing is given. tls->peer_name is the settings' own. As link_tls_check, or certificates_open. */
 enum status link_tls_open(const struct link_tls_settings *settings, struct rpc_tls *tls,
                           struct error *err) WARN_UNUSED;
 void link_tls_close(struct rpc_tls *tls);

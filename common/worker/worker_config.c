@@ -340,6 +340,8 @@ static enum status check(struct worker_config *config, struct error *err)
         return error_set(err, STATUS_INVALID, "--block-tokens must be a power of two, got %u",
                          config->block_tokens);
     TRY(settle_batches(config, err));
+    TRY(link_tls_check(&config->internal_tls, err));
+    TRY(tls_settings_check(&config->metrics_tls, "metrics-tls", err));
     if (*config->kv_faults && !failpoint_allowed())
         return error_set(err, STATUS_INVALID,
                          "--kv-faults is given, but this is a release build: set "

@@ -170,7 +170,7 @@ def test_up_prints_a_url_and_a_curl_that_works(tmp_path, start_cluster):
 def test_settings_that_say_too_little(shared, program, flags, told):
     files = {"CERT": shared.client_cert, "CA": shared.public.cert}
     done = subprocess.run([BUILD / "bin" / program, "--model", SHAKESPEARE, *(files.get(word, word) for word in flags)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and told in done.stderr, done.stderr
+    assert done.returncode == 2 and told in done.stderr, done.stderr
 
 
 def test_a_workers_figures_over_tls(tmp_path, start_cluster):

@@ -98,18 +98,39 @@ def test_metrics_say_when_certificates_end(shared):
         assert all(1.9 < (value - time.time()) / 86400 < 2.1 for value in seen.values()), seen
 
 
-@pytest.mark.parametrize("flags,told", [
-    (["--tls-cert", "CERT"], "--tls-cert is given without --tls-key: both or neither"),
-    (["--tls-client-ca", "CA"], "--tls-cert and --tls-key are needed"),
-    (["--tls-cert", "CERT", "--tls-key", "CA"], "is no readable private key in PEM"),
-    (["--internal-tls-cert", "CERT", "--internal-tls-key", "KEY", "--internal-tls-ca", "CA"], "--registry-listen is missing"),
-    (["--internal-tls-name", "x", "--registry-listen", "127.0.0.1:0"], "--internal-tls-ca is missing"),
-    (["--internal-tls-ca", "CA", "--registry-listen", "127.0.0.1:0"], "--internal-tls-cert and --internal-tls-key are needed"),
+def run(program, *flags):
+    return subprocess.run([BUILD / "bin" / program, *flags, "--model", SHAKESPEARE], capture_output=True, text=True, timeout=60)
+
+
+ROUTER, UP, WORKER = ["baton-router"], ["baton", "up"], ["baton-prefill", "--name", "a", "--router", "127.0.0.1:1"]
+
+
+@pytest.mark.parametrize("flags,told,programs", [
+    (["--tls-cert", "CERT"], "--tls-cert is given without --tls-key: both or neither", [ROUTER, UP]),
+    (["--tls-client-ca", "CA"], "--tls-cert and --tls-key are needed", [ROUTER, UP]),
+    (["--internal-tls-cert", "CERT", "--internal-tls-key", "KEY", "--internal-tls-ca", "CA"], "--registry-listen is missing", [ROUTER]),
+    (["--internal-tls-name", "x"], "--internal-tls-ca is missing", [ROUTER, UP, WORKER]),
+    (["--internal-tls-ca", "CA"], "--internal-tls-cert and --internal-tls-key are needed", [ROUTER, UP, WORKER]),
 ])
-def test_settings_that_say_too_little(shared, flags, told):
+def test_settings_that_say_too_little(shared, flags, told, programs):
+    """Exit code 2, as all mistakes in settings."""
     files = {"CERT": shared.client_cert, "KEY": shared.client_key, "CA": shared.public.cert}
-    done = subprocess.run([BUILD / "bin/baton-router", "--model", SHAKESPEARE, *(files.get(word, word) for word in flags)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and told in done.stderr, done.stderr
+    for program in programs:
+        done = run(*program, *(files.get(word, word) for word in flags))
+        assert done.returncode == 2 and told in done.stderr, (program, done.stderr)
+
+
+def test_mistakes_of_several_settings_are_told_together(shared):
+    done = run("baton-router", "--tls-cert", "x", "--metrics-tls-key", "x", "--otlp-tls-name", "x", "--internal-tls-name", "x")
+    for told in ("--tls-cert is given without --tls-key", "--metrics-tls-key is given without --metrics-tls-cert", "--internal-tls-ca is missing",
+                 "--otlp-tls-name is given without --otlp-tls-ca"):
+        assert told in done.stderr, done.stderr
+    assert done.returncode == 2
+
+
+def test_a_file_that_holds_no_key(shared):
+    done = run("baton-router", "--tls-cert", shared.client_cert, "--tls-key", shared.public.cert)
+    assert done.returncode == 1 and "is no readable private key in PEM" in done.stderr, done.stderr
 
 
 def handshake(shared, address, authority, *arguments):

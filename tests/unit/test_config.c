@@ -99,6 +99,43 @@ static void test_defaults(void **state)
     str_deinit(&got.mistakes);
 }
 
+static void check_together(const void *settings, struct str *mistakes)
+{
+    const struct settings *read = settings;
+    struct error err;
+    if (read->spin && read->pin)
+        config_mistake(mistakes, error_set(&err, STATUS_INVALID, "--spin needs --no-pin"), &err);
+    if (read->queue < read->threads)
+        config_mistake(mistakes, error_set(&err, STATUS_INVALID, "--threads is\nover"), &err);
+    config_mistake(mistakes, STATUS_OK, &err);
+}
+
+/* A program's own check is asked where each setting is fine alone, and may find several mistakes. */
+static void test_what_settings_get_wrong_together(void **state)
+{
+    (void)state;
+    struct config_program checked = program;
+    checked.check = check_together;
+    static const struct {
+        const char *arguments[5], *mistakes;
+    } rows_of[] = {
+        {{"--spin"}, "--spin needs --no-pin\n"},
+        {{"--spin", "--no-pin"}, ""},
+        {{"--spin", "--threads", "11"}, "--spin needs --no-pin\n--threads is?over\n"},
+        {{"--spin", "--help"}, ""},
+    };
+    for (size_t i = 0; i < sizeof rows_of / sizeof *rows_of; i++) {
+        struct loaded got = load(&checked, rows_of[i].arguments);
+        assert_string_equal(got.mistakes.data, rows_of[i].mistakes);
+        assert_int_equal(got.status, *rows_of[i].mistakes ? STATUS_INVALID : STATUS_OK);
+        str_deinit(&got.mistakes);
+    }
+    struct loaded got = load(&checked, (const char *const[]){"--spin", "--threads", "x", NULL});
+    assert_null(strstr(got.mistakes.data, "--no-pin"));
+    assert_int_equal(got.status, STATUS_INVALID);
+    str_deinit(&got.mistakes);
+}
+
 static void test_flags_in_every_form(void **state)
 {
     (void)state;
@@ -390,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_flags_in_every_form),
+        cmocka_unit_test(test_what_settings_get_wrong_together),
         cmocka_unit_test(test_a_text_that_repeats),
         cmocka_unit_test(test_flag_beats_environment_beats_file_beats_default),
         cmocka_unit_test(test_all_mistakes_are_told_at_once),

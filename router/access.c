@@ -40,6 +40,7 @@ struct access_grant {
     struct holder *holder;
     char id[ACCESS_MAX_NAME_BYTES + 1], tenant[ACCESS_MAX_NAME_BYTES + 1];
     uint32_t shares;         /* that are to be settled; with the access's lock */
+    bool counted;            /* as a request that runs */
     uint64_t reserved, used; /* tokens */
 };
 
@@ -231,20 +232,44 @@ static enum reason refuse_use(const struct access_key *key, enum quota_verdict v
     return REASON_QUOTA;
 }
 
-static struct access_grant *grant_create(struct access *access, struct holder *holder)
+static struct access_grant *grant_create(struct access *access, struct holder *holder, bool counted)
 {
     struct access_grant *grant = calloc(1, sizeof *grant);
     ASSERT(grant);
     grant->access = access;
     grant->holder = holder;
     grant->shares = 1;
+    grant->counted = counted;
     holder->references++;
     str_copy(grant->id, sizeof grant->id, holder->key.id);
     str_copy(grant->tenant, sizeof grant->tenant, holder->key.tenant);
     return grant;
 }
 
-enum reason access_check(struct access *access, const char *token, uint64_t now_us,
+/* The key's; NULL: not known here. The lock is held. */
+static struct holder *find_holder(const struct access *access, const struct digest *digest)
+{
+    const struct access_key *key = access_keys_find(&access->keys, digest);
+    return key ? access->holders[key - access->keys.items] : NULL;
+}
+
+/* Counts it, where it is to be. The lock is held. */
+static enum reason let_in(struct access *access, struct holder *holder, const uint64_t *counted_us,
+                          struct access_grant **grant, struct access_refusal *refusal)
+{
+    uint64_t retry_us = 0;
+    enum quota_verdict verdict = QUOTA_GRANTED;
+    if (counted_us)
+        verdict = quota_begin(&holder->quota, &holder->key.limits, *counted_us, &retry_us);
+    if (verdict == QUOTA_GRANTED)
+        *grant = grant_create(access, holder, counted_us != NULL);
+    str_copy(refusal->key, sizeof refusal->key, holder->key.id);
+    str_copy(refusal->tenant, sizeof refusal->tenant, holder->key.tenant);
+    return refuse_use(&holder->key, verdict, retry_us, refusal);
+}
+
+/* `counted_us`: when it is counted; NULL: it isn't. */
+static enum reason check(struct access *access, const char *token, const uint64_t *counted_us,
                          struct access_grant **grant, struct access_refusal *refusal)
 {
     *grant = NULL;
@@ -255,23 +280,24 @@ enum reason access_check(struct access *access, const char *token, uint64_t now_
     if (!length || length > ACCESS_MAX_TOKEN_BYTES)
         return refuse_key(refusal, !length);
     struct digest digest = digest_of(token, length);
-    uint64_t retry_us = 0;
     pthread_mutex_lock(&access->lock);
-    const struct access_key *key = access_keys_find(&access->keys, &digest);
-    struct holder *holder = key ? access->holders[key - access->keys.items] : NULL;
-    enum quota_verdict verdict = QUOTA_GRANTED;
-    if (holder)
-        verdict = quota_begin(&holder->quota, &holder->key.limits, now_us, &retry_us);
-    if (holder && verdict == QUOTA_GRANTED)
-        *grant = grant_create(access, holder);
+    struct holder *holder = find_holder(access, &digest);
     enum reason reason =
-        holder ? refuse_use(&holder->key, verdict, retry_us, refusal) : REASON_INVALID_API_KEY;
-    if (holder) {
-        str_copy(refusal->key, sizeof refusal->key, holder->key.id);
-        str_copy(refusal->tenant, sizeof refusal->tenant, holder->key.tenant);
-    }
+        holder ? let_in(access, holder, counted_us, grant, refusal) : REASON_INVALID_API_KEY;
     pthread_mutex_unlock(&access->lock);
     return holder ? reason : refuse_key(refusal, false);
+}
+
+enum reason access_check(struct access *access, const char *token, uint64_t now_us,
+                         struct access_grant **grant, struct access_refusal *refusal)
+{
+    return check(access, token, &now_us, grant, refusal);
+}
+
+enum reason access_know(struct access *access, const char *token, struct access_grant **grant,
+                        struct access_refusal *refusal)
+{
+    return check(access, token, NULL, grant, refusal);
 }
 
 enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum priority priority,
@@ -280,7 +306,7 @@ enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum pri
     *refusal = (struct access_refusal){.retry_after_s = 0};
     if (!grant)
         return REASON_NONE;
-    ASSERT(!grant->reserved && priority < PRIORITIES);
+    ASSERT(grant->counted && !grant->reserved && priority < PRIORITIES);
     struct holder *holder = grant->holder;
     uint64_t retry_us = 0;
     pthread_mutex_lock(&grant->access->lock);
@@ -318,10 +344,10 @@ void access_settle(struct access_grant *grant, uint64_t used_tokens, uint64_t no
     pthread_mutex_lock(&access->lock);
     grant->used += used_tokens;
     bool last = !--grant->shares;
-    if (last) {
+    if (last && grant->counted)
         quota_end(&holder->quota, &holder->key.limits, grant->reserved, grant->used, now_us);
+    if (last)
         let_go(holder);
-    }
     pthread_mutex_unlock(&access->lock);
     if (last)
         free(grant);

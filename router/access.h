@@ -38,6 +38,10 @@ void access_close(struct access *access);
 /* REASON_NONE, REASON_INVALID_API_KEY, or REASON_RATE_LIMITED (requests a minute, or at once); the grant is NULL unless NONE. */
 enum reason access_check(struct access *access, const char *token, uint64_t now_us,
                          struct access_grant **grant, struct access_refusal *refusal);
+/* Of what costs next to nothing and is no use of the key, a list of models: whose key is it? REASON_NONE, or REASON_INVALID_API_KEY.
+ * The grant is to be settled, too. */
+enum reason access_know(struct access *access, const char *token, struct access_grant **grant,
+                        struct access_refusal *refusal);
 /* For a call of several parts that end by themselves: the same grant, to be settled once more. What they used is added up, and the last
  * one is the call's end. */
 struct access_grant *access_share(struct access_grant *grant);

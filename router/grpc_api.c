@@ -249,7 +249,7 @@ static void simple_open(struct rpc_call *call, void *service, const char *method
         return;
     }
     if (!grpc_call_open(self, service, method, call, &grant))
-        access_settle(grant, 0, clock_now_us()); /* a request of the minute, and done at once */
+        access_settle(grant, 0, clock_now_us()); /* done at once */
     rpc_call_set_context(call, self);
 }
 
@@ -265,7 +265,7 @@ static void on_detokenize_open(struct rpc_call *call, void *service)
 
 static void on_list_models_open(struct rpc_call *call, void *service)
 {
-    simple_open(call, service, "models");
+    simple_open(call, service, GRPC_CALL_MODELS);
 }
 
 static void on_simple_closed(struct rpc_call *call, const struct rpc_end *end)

@@ -7,6 +7,8 @@
 #include "router/grpc_api.h"
 #include "router/request_name.h"
 
+#define GRPC_CALL_MODELS "models" /* the method that no key's quota counts */
+
 struct grpc_call {
     struct grpc_api *api;
     const char *method; /* of the line; "": generating */

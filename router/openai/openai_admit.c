@@ -66,6 +66,14 @@ static void refuse(struct openai_api *api, struct http_exchange *exchange, enum 
     router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
 }
 
+/* The lists of models, which no quota counts, as with other servers: clients ask for them before each session, and to see whether a key holds. */
+static bool is_counted(const char *path)
+{
+    static const char models[] = "/v1/models";
+    size_t length = strlen(models);
+    return strncmp(path, models, length) != 0 || (path[length] && path[length] != '/');
+}
+
 bool openai_admit(void *context, struct http_exchange *exchange, struct http_reply *reply)
 {
     struct openai_api *api = context;
@@ -75,12 +83,14 @@ bool openai_admit(void *context, struct http_exchange *exchange, struct http_rep
     struct access_refusal refusal = {.retry_after_s = 0};
     if (is_one_of(open_paths, sizeof open_paths / sizeof *open_paths, path))
         return true;
-    enum reason reason = access_check(api->access, access_token(header ? header : ""),
-                                      clock_now_us(), &grant, &refusal);
+    const char *token = access_token(header ? header : "");
+    enum reason reason = is_counted(path)
+                             ? access_check(api->access, token, clock_now_us(), &grant, &refusal)
+                             : access_know(api->access, token, &grant, &refusal);
     bool runs = is_one_of(running_paths, sizeof running_paths / sizeof *running_paths, path);
     bool kept = !reason && (!grant || attach_caller(exchange, grant, runs));
     if (!reason && (!runs || !kept))
-        access_settle(grant, 0, clock_now_us()); /* a request of the minute, and done at once */
+        access_settle(grant, 0, clock_now_us()); /* done at once */
     if (!reason && !kept) {
         error_set(&refusal.why, STATUS_LIMIT, "out of memory");
         reason = REASON_INTERNAL;

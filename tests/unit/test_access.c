@@ -162,6 +162,36 @@ static void test_a_key_has_its_limits_and_another_its_own(void **state)
     access_settle(one, 0, NOW_US);
 }
 
+/* A list of models: it needs a key, and uses nothing of it. */
+static void test_what_is_not_counted(void **state)
+{
+    struct world *world = *state;
+    struct access_grant *grant, *running[2];
+    struct access_refusal refusal;
+    running[0] = let_in(world, "test", NOW_US);
+    running[1] = let_in(world, "test", NOW_US);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(access_know(world->access, "test", &grant, &refusal), REASON_NONE);
+        assert_string_equal(access_key_id(grant), "a");
+        assert_string_equal(access_tenant(grant), "acme");
+        access_settle(grant, 0, NOW_US);
+    }
+    assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
+    assert_non_null(strstr(refusal.why.text, "may have 2 requests running at once"));
+    access_settle(running[0], 0, NOW_US);
+    access_settle(running[1], 0, NOW_US);
+    access_settle(let_in(world, "test", NOW_US), 0, NOW_US); /* the third of the minute */
+    assert_int_equal(turned_away(world, "test", NOW_US, &refusal), REASON_RATE_LIMITED);
+    assert_int_equal(access_know(world->access, "test", &grant, &refusal), REASON_NONE);
+    access_settle(grant, 0, NOW_US);
+    assert_int_equal(access_know(world->access, "unknown", &grant, &refusal),
+                     REASON_INVALID_API_KEY);
+    assert_null(grant);
+    assert_int_equal(access_know(world->access, "", &grant, &refusal), REASON_INVALID_API_KEY);
+    assert_int_equal(access_know(NULL, "", &grant, &refusal), REASON_NONE);
+    assert_null(grant);
+}
+
 static void test_tokens_and_priorities(void **state)
 {
     struct world *world = *state;
@@ -324,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_tokens_of_headers),
         CASE(test_keys_that_are_none),
         CASE(test_a_key_has_its_limits_and_another_its_own),
+        CASE(test_what_is_not_counted),
         CASE(test_tokens_and_priorities),
         CASE(test_a_call_of_several_parts),
         CASE(test_salts_are_those_of_tenants),

@@ -133,7 +133,7 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
     if (reason)
         return reason;
     const struct served_model *model = &client->call.api->models->items[client->model];
-    reason = request_parse(asked, &model->limits, &params, &reading->err);
+    reason = request_parse(asked, &request_fields_grpc, &model->limits, &params, &reading->err);
     if (!reason)
         reason = request_constraint_read(client->call.api->checks, asked->constraint,
                                          &model->limits, &reading->constraint, &reading->err);

@@ -32,7 +32,7 @@ enum reason request_check_text(const struct request_model *model, const char *te
 {
     if (!model->has_tokenizer)
         return refuse(err, REASON_NO_TOKENIZER,
-                      "model \"%s\" has no tokenizer.json: send token_ids", model->name);
+                      "model \"%s\" has no tokenizer.json: send token ids", model->name);
     size_t bytes = strlen(text);
     uint64_t limit = model->max_text_bytes ? model->max_text_bytes : REQUEST_MAX_TEXT_BYTES;
     if (bytes > limit)
@@ -52,7 +52,7 @@ enum reason request_check_ids(const struct request_model *model, const char *fie
     return REASON_NONE;
 }
 
-static enum reason parse_input(const Baton__V1__GenerateRequest *message,
+static enum reason parse_input(const Baton__V1__GenerateRequest *message, const char *ids,
                                const struct request_model *model, struct request_params *params,
                                struct error *err)
 {
@@ -68,7 +68,7 @@ static enum reason parse_input(const Baton__V1__GenerateRequest *message,
             return refuse(err, REASON_CONTEXT_LENGTH_EXCEEDED,
                           "the prompt has %zu tokens, but the model's context is %u",
                           params->token_count, model->context);
-        return request_check_ids(model, "token_ids", params->token_ids, params->token_count, err);
+        return request_check_ids(model, ids, params->token_ids, params->token_count, err);
     default: return refuse(err, REASON_MISSING_INPUT, "the request has neither text nor token_ids");
     }
 }
@@ -157,17 +157,18 @@ static enum reason parse_biases(const Baton__V1__Sampling *message,
     return REASON_NONE;
 }
 
-static enum reason parse_stop(const Baton__V1__Stop *message, const struct request_model *model,
-                              struct request_params *params, struct error *err)
+static enum reason parse_stop(const Baton__V1__Stop *message, const struct request_fields *fields,
+                              const struct request_model *model, struct request_params *params,
+                              struct error *err)
 {
     if (!message)
         return REASON_NONE;
     if (message->n_strings > REQUEST_MAX_STOP_STRINGS)
-        return refuse(err, REASON_INVALID_STOP, "at most %d stop strings, got %zu",
-                      REQUEST_MAX_STOP_STRINGS, message->n_strings);
+        return refuse(err, REASON_INVALID_STOP, "%s may hold at most %d strings, got %zu",
+                      fields->stops, REQUEST_MAX_STOP_STRINGS, message->n_strings);
     if (message->n_token_ids > SAMPLING_MAX_STOP_IDS)
-        return refuse(err, REASON_INVALID_STOP, "at most %d stop token_ids, got %zu",
-                      SAMPLING_MAX_STOP_IDS, message->n_token_ids);
+        return refuse(err, REASON_INVALID_STOP, "%s may hold at most %d ids, got %zu",
+                      fields->stop_ids, SAMPLING_MAX_STOP_IDS, message->n_token_ids);
     if (message->n_strings && !model->has_tokenizer)
         return refuse(err, REASON_NO_TOKENIZER,
                       "model \"%s\" has no tokenizer.json, so there is no text to stop at",
@@ -175,9 +176,8 @@ static enum reason parse_stop(const Baton__V1__Stop *message, const struct reque
     for (size_t i = 0; i < message->n_strings; i++) {
         size_t bytes = strlen(message->strings[i]);
         if (!bytes || bytes > REQUEST_MAX_STOP_BYTES)
-            return refuse(err, REASON_INVALID_STOP,
-                          "stop.strings[%zu] must have 1 to %d bytes, got %zu", i,
-                          REQUEST_MAX_STOP_BYTES, bytes);
+            return refuse(err, REASON_INVALID_STOP, "%s[%zu] must have 1 to %d bytes, got %zu",
+                          fields->stops, i, REQUEST_MAX_STOP_BYTES, bytes);
         params->stops[i] = message->strings[i];
     }
     params->stop_count = message->n_strings;
@@ -185,7 +185,7 @@ static enum reason parse_stop(const Baton__V1__Stop *message, const struct reque
     if (message->n_token_ids)
         memcpy(params->sampling.stop_ids, message->token_ids,
                message->n_token_ids * sizeof *message->token_ids);
-    return request_check_ids(model, "stop.token_ids", message->token_ids, message->n_token_ids,
+    return request_check_ids(model, fields->stop_ids, message->token_ids, message->n_token_ids,
                              err);
 }
 
@@ -224,9 +224,12 @@ static enum reason parse_priority(const Baton__V1__GenerateRequest *message,
     return REASON_NONE;
 }
 
+const struct request_fields request_fields_grpc = {
+    .ids = "token_ids", .stops = "stop.strings", .stop_ids = "stop.token_ids"};
+
 enum reason request_parse(const Baton__V1__GenerateRequest *message,
-                          const struct request_model *model, struct request_params *out,
-                          struct error *err)
+                          const struct request_fields *fields, const struct request_model *model,
+                          struct request_params *out, struct error *err)
 {
     struct request_params params = {.add_special_tokens = true};
     if (!request_id_valid(message->request_id))
@@ -239,9 +242,9 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
     parse_sampling(message->sampling, &model->defaults, &params);
     parse_output(message->output, &params);
 
-    enum reason reason = parse_input(message, model, &params, err);
+    enum reason reason = parse_input(message, fields->ids, model, &params, err);
     if (!reason)
-        reason = parse_stop(message->stop, model, &params, err);
+        reason = parse_stop(message->stop, fields, model, &params, err);
     if (!reason)
         reason = parse_choices(message->sampling, &params, err);
     if (!reason)

@@ -49,10 +49,16 @@ struct request_params {
     bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash, echo;
 };
 
+/* How a door calls what sentences name; the others have one name at all doors. */
+struct request_fields {
+    const char *ids, *stops, *stop_ids;
+};
+extern const struct request_fields request_fields_grpc; /* those of the message */
+
 /* REASON_NONE: fine. The length is checked by request_fit, when the number of tokens is known. */
 enum reason request_parse(const Baton__V1__GenerateRequest *message,
-                          const struct request_model *model, struct request_params *params,
-                          struct error *err) WARN_UNUSED;
+                          const struct request_fields *fields, const struct request_model *model,
+                          struct request_params *params, struct error *err) WARN_UNUSED;
 
 /* How many choices it asks for; where that is not within 1 .. REQUEST_MAX_CHOICES, the nearest: request_parse refuses it. */
 uint32_t request_choices(const Baton__V1__GenerateRequest *message);

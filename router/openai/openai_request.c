@@ -4,6 +4,7 @@
 #include "common/domain/priority.h"
 #include "router/openai/openai_request_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Negative is sooner, as vLLM has it; or one of our words. */
@@ -132,10 +133,22 @@ void openai_request_deinit(struct openai_request *request)
     request->json = NULL;
 }
 
+static void name_fields(struct openai_request *request, const struct openai_prompt *prompt)
+{
+    if (request->kind == OPENAI_COMPLETION && request->prompt_count > 1)
+        snprintf(request->ids_field, sizeof request->ids_field, "prompt[%zu]",
+                 (size_t)(prompt - request->prompts));
+    else
+        str_copy(request->ids_field, sizeof request->ids_field, "prompt");
+    request->fields = (struct request_fields){
+        .ids = request->ids_field, .stops = "stop", .stop_ids = "stop_token_ids"};
+}
+
 const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *request,
                                                          const struct openai_prompt *prompt)
 {
     Baton__V1__GenerateRequest *message = &request->message;
+    name_fields(request, prompt);
     if (prompt->text) {
         message->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
         message->text = (char *)prompt->text;
@@ -162,7 +175,10 @@ void openai_request_fill(const struct openai_request *request, const struct requ
 void openai_request_param(enum openai_kind kind, enum reason reason, const char *sentence,
                           char param[OPENAI_PARAM_BYTES])
 {
+    /* Its sentences begin with the field, or an element of it, where they are about one. */
     size_t length = strspn(sentence, "abcdefghijklmnopqrstuvwxyz_");
+    bool begins = length && length < OPENAI_PARAM_BYTES &&
+                  (sentence[length] == ' ' || sentence[length] == '[');
     const char *prompt = kind == OPENAI_CHAT ? "messages" : "prompt";
     param[0] = 0;
     switch (reason) {
@@ -170,20 +186,17 @@ void openai_request_param(enum openai_kind kind, enum reason reason, const char 
     case REASON_EMPTY_PROMPT:
     case REASON_TEXT_TOO_LONG:
     case REASON_CONTEXT_LENGTH_EXCEEDED: str_copy(param, OPENAI_PARAM_BYTES, prompt); break;
-    case REASON_INVALID_TOKEN_ID:
-        str_copy(param, OPENAI_PARAM_BYTES,
-                 strncmp(sentence, "logit_bias ", 11) ? prompt : "logit_bias");
-        break;
     case REASON_MISSING_MODEL:
     case REASON_MODEL_NOT_FOUND: str_copy(param, OPENAI_PARAM_BYTES, "model"); break;
-    case REASON_INVALID_STOP: str_copy(param, OPENAI_PARAM_BYTES, "stop"); break;
     case REASON_PRIORITY_NOT_ALLOWED:
     case REASON_INVALID_PRIORITY: str_copy(param, OPENAI_PARAM_BYTES, "priority"); break;
-    case REASON_INVALID_SAMPLING: /* its sentences begin with it */
-        if (length < OPENAI_PARAM_BYTES && sentence[length] == ' ') {
-            memcpy(param, sentence, length);
-            param[length] = 0;
-        }
+    case REASON_INVALID_TOKEN_ID:
+    case REASON_INVALID_STOP:
+    case REASON_INVALID_SAMPLING:
+        if (!strncmp(sentence, "tokenized ", strlen("tokenized "))) /* what the text became */
+            str_copy(param, OPENAI_PARAM_BYTES, prompt);
+        else
+            snprintf(param, OPENAI_PARAM_BYTES, "%.*s", begins ? (int)length : 0, sentence);
         break;
     default: break;
     }

@@ -63,6 +63,9 @@ struct openai_request {
     Baton__V1__Choices choices_of_text;
     Baton__V1__ToolCalls tool_calls;
     const char *constraint_param; /* the parameter that asks for it */
+
+    struct request_fields fields; /* how the body calls what is in the message */
+    char ids_field[32];           /* of it: "prompt", or one of several, "prompt[1]" */
 };
 
 /* False: *refusal says why, and there is nothing to deinit. */
@@ -70,7 +73,7 @@ bool openai_request_read(struct openai_request *request, enum openai_kind kind, 
                          size_t length, size_t max_bytes, struct openai_refusal *refusal);
 void openai_request_deinit(struct openai_request *request);
 
-/* The message with this prompt: one of `prompts`, or what a chat's template gave. Valid until the next call. */
+/* The message with this prompt: one of `prompts`, or what a chat's template gave. Valid until the next call, as request->fields for it. */
 const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *request,
                                                          const struct openai_prompt *prompt);
 

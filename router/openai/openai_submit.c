@@ -117,8 +117,9 @@ static enum reason make_prompt(struct submission *s, const struct openai_prompt 
     if (!params)
         return REASON_INTERNAL;
     token_ids_init(&ids, (size_t)model->limits.context + 1);
-    enum reason reason = request_parse(openai_request_message(&s->request, prompt), &model->limits,
-                                       params, &s->refusal.err);
+    const Baton__V1__GenerateRequest *message = openai_request_message(&s->request, prompt);
+    enum reason reason =
+        request_parse(message, &s->request.fields, &model->limits, params, &s->refusal.err);
     if (!reason && params->text)
         reason = prompt_tokens_make(model, params->text, params->add_special_tokens, &ids,
                                     &s->refusal.err);

@@ -62,7 +62,7 @@ def test_what_a_client_is_told(start_cluster, connect):
     refusals = [
         (dict(prompt=TEXT), "INVALID_ARGUMENT", "missing_model", 'the request names no model, and several are served: "words" and "llama"'),
         (dict(prompt=TEXT, model="gpt-5"), "NOT_FOUND", "model_not_found", 'model "gpt-5" is not served here; "words" and "llama" are'),
-        (dict(prompt=TEXT, model="llama"), "FAILED_PRECONDITION", "no_tokenizer", 'model "llama" has no tokenizer.json: send token_ids'),
+        (dict(prompt=TEXT, model="llama"), "FAILED_PRECONDITION", "no_tokenizer", 'model "llama" has no tokenizer.json: send token ids'),
         (dict(prompt=[384], model="llama"), "INVALID_ARGUMENT", "invalid_token_id", "the model's ids end at 383"),
     ]
     for options, code, reason, sentence in refusals:

@@ -19,8 +19,8 @@ static void check_message(struct openai_request *request, const struct openai_pr
 {
     struct request_params params;
     struct error err;
-    enum reason reason =
-        request_parse(openai_request_message(request, prompt), &model, &params, &err);
+    enum reason reason = request_parse(openai_request_message(request, prompt), &request->fields,
+                                       &model, &params, &err);
     if (reason) {
         char param[OPENAI_PARAM_BYTES];
         fuzz_check_sentence(err.text);

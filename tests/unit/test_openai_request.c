@@ -399,9 +399,9 @@ static void test_messages_pass_the_validator(void **state)
     struct request_params params;
     struct error err;
     assert_true(openai_request_read(&request, 0, body, strlen(body), MAX_BYTES, &refusal));
-    assert_int_equal(
-        request_parse(openai_request_message(&request, request.prompts), &model, &params, &err),
-        REASON_NONE);
+    assert_int_equal(request_parse(openai_request_message(&request, request.prompts),
+                                   &request.fields, &model, &params, &err),
+                     REASON_NONE);
     assert_string_equal(params.text, "hi");
     assert_true(params.add_special_tokens && params.return_token_ids);
     assert_true(params.sampling.temperature == 0.5f && params.sampling.seed == 7);
@@ -409,11 +409,50 @@ static void test_messages_pass_the_validator(void **state)
     assert_int_equal(params.sampling.top_logprobs, 2);
     assert_int_equal(params.priority, PRIORITY_HIGH);
     struct openai_prompt ids = {.ids = (const uint32_t[]){1, 2}, .id_count = 2};
-    assert_int_equal(request_parse(openai_request_message(&request, &ids), &model, &params, &err),
+    assert_int_equal(request_parse(openai_request_message(&request, &ids), &request.fields, &model,
+                                   &params, &err),
                      REASON_NONE);
     assert_int_equal(params.token_count, 2);
     assert_null(params.text);
     openai_request_deinit(&request);
+}
+
+/* What the validator refuses is called as the client calls it. */
+static void test_sentences_name_the_bodys_fields(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *sentence, *param;
+    } rows[] = {
+        {"{\"prompt\":[1,2,60]}", "prompt[2] is 60, but the model's ids end at 59", "prompt"},
+        {"{\"prompt\":[[1],[2,99]]}", "prompt[1][1] is 99, but the model's ids end at 59",
+         "prompt"},
+        {"{\"prompt\":\"a\",\"stop_token_ids\":[1,61]}",
+         "stop_token_ids[1] is 61, but the model's ids end at 59", "stop_token_ids"},
+        {"{\"prompt\":\"a\",\"stop\":[\"x\",\"\"]}", "stop[1] must have 1 to 256 bytes, got 0",
+         "stop"},
+        {"{\"prompt\":\"a\",\"logit_bias\":{\"60\":1}}",
+         "logit_bias names token 60, but the model's ids end at 59", "logit_bias"},
+    };
+    static const struct request_model model = {
+        .name = "m", .context = 100, .vocab = 60, .has_tokenizer = true};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct openai_request request;
+        struct openai_refusal refusal;
+        struct request_params params;
+        struct error err;
+        char param[OPENAI_PARAM_BYTES];
+        enum reason reason = REASON_NONE;
+        assert_true(openai_request_read(&request, OPENAI_COMPLETION, rows[i].body,
+                                        strlen(rows[i].body), MAX_BYTES, &refusal));
+        for (size_t j = 0; j < request.prompt_count && !reason; j++)
+            reason = request_parse(openai_request_message(&request, &request.prompts[j]),
+                                   &request.fields, &model, &params, &err);
+        assert_string_equal(err.text, rows[i].sentence);
+        openai_request_param(OPENAI_COMPLETION, reason, err.text, param);
+        assert_string_equal(param, rows[i].param);
+        openai_request_deinit(&request);
+    }
 }
 
 static void test_a_chat_fills_the_context(void **state)
@@ -446,10 +485,12 @@ static void test_parameters_of_the_validators_refusals(void **state)
         {0, REASON_INVALID_SAMPLING, "At most 64", ""},
         {0, REASON_CONTEXT_LENGTH_EXCEEDED, "", "prompt"},
         {1, REASON_CONTEXT_LENGTH_EXCEEDED, "", "messages"},
-        {0, REASON_INVALID_TOKEN_ID, "token_ids[0] is 9, but ...", "prompt"},
+        {0, REASON_INVALID_TOKEN_ID, "prompt[0] is 9, but ...", "prompt"},
+        {1, REASON_INVALID_TOKEN_ID, "tokenized text[0] is 9, but ...", "messages"},
         {1, REASON_INVALID_TOKEN_ID, "logit_bias names token 9, but ...", "logit_bias"},
         {0, REASON_MODEL_NOT_FOUND, "", "model"},
-        {0, REASON_INVALID_STOP, "", "stop"},
+        {0, REASON_INVALID_STOP, "stop may hold", "stop"},
+        {0, REASON_INVALID_STOP, "", ""},
         {0, REASON_OVERLOADED, "", ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -520,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_depth_and_size),
         cmocka_unit_test(test_names_of_functions),
         cmocka_unit_test(test_messages_pass_the_validator),
+        cmocka_unit_test(test_sentences_name_the_bodys_fields),
         cmocka_unit_test(test_a_chat_fills_the_context),
         cmocka_unit_test(test_parameters_of_the_validators_refusals),
         cmocka_unit_test(test_records_for_templates),

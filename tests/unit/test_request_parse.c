@@ -49,7 +49,7 @@ static void fixture_init(struct fixture *f)
 static enum reason parse(struct fixture *f)
 {
     memset(&f->params, 0xee, sizeof f->params);
-    return request_parse(&f->request, &model, &f->params, &f->err);
+    return request_parse(&f->request, &request_fields_grpc, &model, &f->params, &f->err);
 }
 
 static void test_defaults(void **state)

@@ -68,15 +68,18 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
     if (reason)
         request_sentence(request, reason, dispatch->now_us, &sentence);
     first->why = reason;
-    show_ends(dispatch, first, reason);
+    first->told_later =
+        !reason && first->client.ops->told_later && first->client.ops->told_later(first);
+    if (!first->told_later)
+        show_ends(dispatch, first, reason);
     router_metrics_ended(dispatch->config.metrics, first->model, reason);
     request_settle(first);
     /* What a client doesn't read must not keep it from reading that. */
     if (reason == REASON_SLOW_READER)
         first->client.ops->drop_queued(first->client.handle);
     first->client.ops->status(first, reason, sentence.text);
-    first->break_us = dispatch->now_us +
-                      (reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us);
+    uint64_t linger_us = reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us;
+    first->break_us = first->told_later ? UINT64_MAX : dispatch->now_us + linger_us;
     first->over = true;
     TAILQ_INSERT_TAIL(&dispatch->ended, first, end_link);
 }
@@ -150,6 +153,10 @@ static void end_choices(struct dispatch *dispatch, struct request *first)
 static void put_away(struct dispatch *dispatch, struct request *first, struct request_list *from)
 {
     TAILQ_REMOVE(from, first, end_link);
+    if (first->gone && first->told_later)
+        show_ends(dispatch, first, first->why);
+    if (first->gone || !first->told_later)
+        end_choices(dispatch, first);
     if (first->gone) {
         map_take(dispatch->requests, first->id);
         dispatch_give_places(dispatch, first->model, 1);
@@ -170,10 +177,19 @@ static struct request *open_choice(struct request *first)
     return choice;
 }
 
+/* All went well with it. What the client was told is what became of the whole call; and where it was told nothing it has left. */
+static enum reason why_told_later(const struct request *first, enum rpc_code code)
+{
+    enum reason why = first->client.ops->why(first);
+    return why || code == RPC_OK ? why : REASON_CANCELLED;
+}
+
 void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code)
 {
     struct life_actions actions;
     first->gone = true;
+    if (first->told_later)
+        first->why = why_told_later(first, code);
     if (first->released) {
         put_away(dispatch, first, &dispatch->closing);
         return;
@@ -190,10 +206,8 @@ void request_client_gone(struct dispatch *dispatch, struct request *first, enum 
 
 void request_put_away(struct dispatch *dispatch)
 {
-    for (struct request *first; (first = TAILQ_FIRST(&dispatch->ended));) {
-        end_choices(dispatch, first);
+    for (struct request *first; (first = TAILQ_FIRST(&dispatch->ended));)
         put_away(dispatch, first, &dispatch->ended);
-    }
 }
 
 /* A client that has not read the end of its answer in time. */

@@ -55,6 +55,7 @@ struct request {
     uint32_t other_count, open_count; /* the latter of all, that have not ended */
     uint32_t completion_tokens;       /* of those that have */
     bool over;                        /* the call has its status */
+    bool told_later;                  /* then: it is shown once its client's side is over */
     enum reason why;                  /* then: which */
     uint64_t keep_alive_us;           /* when its client is to hear something; UINT64_MAX: never */
 

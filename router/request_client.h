@@ -11,6 +11,8 @@
 #include "common/domain/sampling.h"
 #include "router/reasons.h"
 
+#include <stdbool.h>
+
 struct request;
 
 struct request_client_ops {
@@ -28,6 +30,9 @@ struct request_client_ops {
     /* Asked when one of the above has returned STATUS_CANCELLED, and at a cancel: why, where the client didn't leave but was told that another request of the
      * same call failed. REASON_NONE otherwise. NULL: there are no others. */
     enum reason (*why)(const struct request *first);
+    /* Asked when all went well, before `status`: does the client hear of it only together with other requests of the same call? Then it
+     * is shown as having ended when its call is over: as the client was told. NULL: no. */
+    bool (*told_later)(const struct request *first);
     /* Asked when the request begins, and whenever that comes which it returned: has a client that has heard nothing for long told that its
      * request is alive. UINT64_MAX: don't ask again. NULL: nobody is told. */
     uint64_t (*keep_alive)(struct request *first, uint64_t now_us);

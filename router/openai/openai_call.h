@@ -21,6 +21,8 @@ struct openai_call_prompt {
     uint32_t index;
     uint64_t request;     /* its id; 0: not submitted. The loop's */
     atomic_bool admitted; /* and its `gone` not posted */
+    uint64_t
+        held; /* its id: it has ended well, and the whole answer waits for others. The dispatch thread's; 0: no */
 };
 
 struct openai_call_choice {

@@ -277,8 +277,11 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
 static void complete(struct openai_call *call)
 {
     if (is_over(call))
-        return;
+        return; /* and who ended it releases what is held */
     call->over = true;
+    for (uint32_t i = 0; i < call->prompt_count; i++)
+        if (call->prompts[i].held)
+            openai_call_release(&call->prompts[i], call->prompts[i].held, RPC_OK);
     if (!call->stream)
         openai_reply_json(call->exchange, call->name, &call->body);
     else if (send_frames(call) == STATUS_OK)
@@ -319,7 +322,17 @@ static void on_status(struct request *first, enum reason reason, const char *sen
         fail(call, reason, sentence);
     else if (!--call->open_count)
         complete(call);
-    openai_call_release(prompt, first->id, RPC_OK);
+    if (!reason && !call->stream && call->open_count)
+        prompt->held = first->id;
+    else
+        openai_call_release(prompt, first->id, RPC_OK);
+}
+
+/* A whole answer is told with the last of its prompts. */
+static bool on_told_later(const struct request *first)
+{
+    const struct openai_call *call = choice_of(first)->call;
+    return !call->stream && call->open_count > 1;
 }
 
 static enum reason on_why(const struct request *first)
@@ -383,6 +396,7 @@ struct request_client openai_call_client(struct openai_call *call, uint32_t prom
         .end = on_end,
         .status = on_status,
         .why = on_why,
+        .told_later = on_told_later,
         .keep_alive = on_keep_alive,
         .drop_queued = on_drop_queued,
         .queued_bytes = on_queued_bytes,

@@ -120,6 +120,39 @@ def test_an_answer_that_is_too_large(served):
     assert {(line["req"], line["status"]) for line in logged(log, 32)[16:]} == {("r1", "answer_too_large")} and len(log.read_text().splitlines()) == 32
 
 
+class OneOnly(FakeWorker):
+    """Answers the first prompt that it gets, and no other."""
+
+    def wanted(self, down):
+        if down.WhichOneof("command") != "decode":
+            return True
+        self.prompt = getattr(self, "prompt", list(down.decode.prompt))
+        return list(down.decode.prompt) == self.prompt
+
+    def take(self, commands):
+        super().take(filter(self.wanted, commands))
+
+
+def test_prompts_of_one_body_end_as_the_body_does(served):
+    """One of them is complete; the client is told of all or none, unless it is told as they come."""
+    _, door, log = served(worker=OneOnly)
+    late = door.complete(["a", "b"], {"x-request-id": "o1", "x-request-timeout-ms": "700"}, n=2, max_tokens=3)
+    assert late.error[1] == "deadline"
+    assert [(line["req"], line["status"]) for line in logged(log, 3)] == [("o1", "deadline")] * 3  # the second has one choice that began
+    with pytest.raises(openai.APITimeoutError):
+        openai.OpenAI(base_url=f"http://{door.address}/v1", api_key="none", max_retries=0).completions.create(model=SHAKESPEARE.name, prompt=["a", "b"], max_tokens=3, timeout=0.5)
+    assert {line["status"] for line in logged(log, 5)[3:]} == {"cancelled"} and len(log.read_text().splitlines()) == 5
+
+
+def test_prompts_that_are_all_answered(served):
+    _, door, log = served()
+    for stream in (False, True):
+        assert door.complete(["a", "b", "c"], {"x-request-id": "o1"}, n=2, max_tokens=3, stream=stream).status == 200
+    lines = logged(log, 12)
+    assert {(line["req"], line["status"], line["finish"], line["tokens"]) for line in lines} == {("o1", "ok", "max_tokens", "3")}
+    assert sorted(line.get("choice", "0") for line in lines) == ["0"] * 6 + ["1"] * 6 and len(log.read_text().splitlines()) == 12
+
+
 def test_choices_end_as_their_call_does(served):
     client, door, log = served(worker=Held)
     late = door.complete("a", {"x-request-id": "o1", "x-request-timeout-ms": "400"}, n=3, max_tokens=50)

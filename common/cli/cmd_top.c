@@ -5,6 +5,7 @@
 #include "common/base/standard_output.h"
 #include "common/base/stop_signals.h"
 #include "common/cli/figures_call.h"
+#include "common/cli/key_input.h"
 #include "common/cli/terminal.h"
 #include "common/cli/top_view.h"
 #include "common/config/config.h"
@@ -38,7 +39,7 @@ static void check(const void *settings, struct str *mistakes)
 
 static const struct config_program program = {
     .name = "baton top",
-    .summary = "Shows workers, queues, KV use, tokens a second, TTFT and TPOT, until Ctrl-C.",
+    .summary = "Shows workers, queues, KV use, tokens a second, TTFT and TPOT, until q or Ctrl-C.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
     .check = check,
@@ -48,6 +49,7 @@ struct watch {
     struct settings settings;
     struct figures_call call;
     struct stop_signals signals;
+    struct key_input keys;
     struct top_look looks[3]; /* shown now, before it, and the next one */
     struct str out;
 };
@@ -60,15 +62,23 @@ static enum status look(struct watch *watch, struct top_look *now, struct error 
     return status;
 }
 
+static bool asks_to_stop(struct watch *watch, const struct pollfd fds[2])
+{
+    char key = fds[1].revents ? key_input_take(&watch->keys) : 0;
+    return key == 'q' || key == 'Q' ||
+           (fds[0].revents && stop_signals_take(&watch->signals, clock_now_us()));
+}
+
 /* False: asked to stop. */
 static bool wait_for_next(struct watch *watch)
 {
     uint64_t due_us = clock_now_us() + watch->settings.interval_us;
     for (uint64_t now_us; (now_us = clock_now_us()) < due_us;) {
-        struct pollfd asked = {.fd = watch->signals.fd, .events = POLLIN};
+        struct pollfd fds[2] = {{.fd = watch->signals.fd, .events = POLLIN},
+                                {.fd = watch->keys.fd, .events = POLLIN}};
         uint64_t left_ms = (due_us - now_us + 999) / 1000;
-        poll(&asked, 1, left_ms > 60000 ? 60000 : (int)left_ms);
-        if (asked.revents && stop_signals_take(&watch->signals, clock_now_us()))
+        poll(fds, 2, left_ms > 60000 ? 60000 : (int)left_ms);
+        if (asks_to_stop(watch, fds))
             return false;
     }
     return true;
@@ -130,11 +140,15 @@ int cmd_top(int argc, char **argv)
     watch->settings.once |= !terminal_is_one();
     log_init("top", LOG_WARN);
     str_init(&watch->out, MAX_OUTPUT_BYTES);
+    watch->keys.fd = -1;
+    if (!watch->settings.once)
+        key_input_open(&watch->keys);
     enum status status = stop_signals_open(&watch->signals, &err);
     if (status == STATUS_OK)
         status = figures_call_open(&watch->settings.router, &watch->call, &err);
     if (status == STATUS_OK)
         status = run(watch, &err);
+    key_input_close(&watch->keys);
     if (status != STATUS_OK)
         fprintf(stderr, "baton top: %s\n", err.text);
     figures_call_close(&watch->call);

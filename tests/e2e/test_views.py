@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import subprocess
+import termios
 import threading
 import time
 import types
@@ -321,6 +322,18 @@ class Terminal:
 
     def type(self, text):
         os.write(self.master, text.encode())
+
+
+def test_q_ends_top(start_cluster):
+    """At once, without Enter and without showing it; the terminal is as it was before."""
+    cluster = start_cluster()
+    for key in "q", "\x03":
+        terminal = Terminal(cluster, "top", "--interval", "1h")
+        terminal.read_until(r"decode-0")
+        wait_until("keys come one by one", lambda: not termios.tcgetattr(terminal.master)[3] & (termios.ICANON | termios.ECHO), 20)
+        terminal.type("x\n" + key)
+        assert terminal.process.wait(30) == 0, terminal.text
+        assert termios.tcgetattr(terminal.master)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):

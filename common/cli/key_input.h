@@ -1,0 +1,21 @@
+/* Single keys of the terminal that is standard input, without Enter, and without showing them. Ctrl-C and the like stay signals. Where standard
+ * input is no terminal, or is another program's (we run in the background), no key comes. One thread. */
+#ifndef BATON_CLI_KEY_INPUT_H
+#define BATON_CLI_KEY_INPUT_H
+
+#include <stdbool.h>
+#include <termios.h>
+
+struct key_input {
+    int fd; /* to poll; -1: no key comes (any more) */
+    bool changed;
+    struct termios before;
+};
+
+void key_input_open(struct key_input *input);
+/* Gives the terminal back as it was. A zeroed one is fine. */
+void key_input_close(struct key_input *input);
+/* Of what was typed, without blocking; 0: nothing. */
+char key_input_take(struct key_input *input);
+
+#endif

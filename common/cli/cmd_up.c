@@ -56,6 +56,8 @@ static const struct config_setting settings_table[] = {
     {"http-listen", CONFIG_STRING, AT(http_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of the OpenAI-compatible HTTP server; empty: none"},
     TLS_SETTINGS_ROWS(struct up_settings, tls, "tls", "clients, of gRPC and HTTP"),
+    TLS_SETTINGS_ROWS(struct up_settings, metrics_tls, "metrics-tls",
+                      "those who ask for /metrics and /status, of all processes"),
     LINK_TLS_ROWS(struct up_settings, internal_tls),
     {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
      .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
@@ -90,6 +92,7 @@ static void check(const void *settings, struct str *mistakes)
     const struct up_settings *up = settings;
     struct error err;
     config_mistake(mistakes, tls_settings_check(&up->tls, "tls", &err), &err);
+    config_mistake(mistakes, tls_settings_check(&up->metrics_tls, "metrics-tls", &err), &err);
     config_mistake(mistakes, link_tls_check(&up->internal_tls, &err), &err);
 }
 
@@ -114,6 +117,9 @@ struct up {
     struct up_context context;
     struct arena arena;
     struct cluster cluster;
+    struct certificates
+        *figures;           /* of the router's figures, for us who ask there; NULL: in the clear */
+    char figures_name[256]; /* that its certificate holds */
     char bin_dir[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
     bool own_log_dir;                           /* made by us, removed after a clean end */
     struct model_status models[MODEL_LIST_MAX]; /* as the router tells them */
@@ -184,11 +190,28 @@ static void remove_log_dir(const struct up *up)
     rmdir(up->log_dir);
 }
 
+/* The router's own certificate is the one to trust, and to show where it asks for one. */
+static enum status open_figures(struct up *up, struct error *err)
+{
+    const struct tls_settings *tls = &up->settings.metrics_tls;
+    const struct certificates_config config = {.name = "metrics-tls",
+                                               .paths = {tls->cert, tls->key, tls->cert}};
+    if (!*tls->cert)
+        return STATUS_OK;
+    TRY(certificates_open(&config, &up->figures, err));
+    const struct certificate_set *set = certificates_take(up->figures);
+    str_copy(up->figures_name, sizeof up->figures_name, set->name);
+    certificate_set_give(set);
+    return STATUS_OK;
+}
+
 /* The workers dial the router; wait until it has a session with each of them. */
 static enum status wait_registered(struct up *up, uint64_t deadline_us, struct error *err)
 {
     uint64_t wanted = up_worker_count(&up->settings);
-    const struct http_remote router = {.url = up->cluster.processes[0].member.metrics};
+    const struct http_remote router = {.url = up->cluster.processes[0].member.metrics,
+                                       .certificates = up->figures,
+                                       .peer_name = up->figures_name};
     for (;;) {
         struct cluster_status seen;
         struct error why = {""};
@@ -342,6 +365,8 @@ static int run(struct up *up)
     if (status == STATUS_OK)
         status = check_ready_file(up->settings.ready_file, &err);
     if (status == STATUS_OK)
+        status = open_figures(up, &err);
+    if (status == STATUS_OK)
         status = find_programs(up, &err);
     if (status == STATUS_OK)
         status = make_log_dir(up, &err);
@@ -385,6 +410,7 @@ int cmd_up(int argc, char **argv)
     up.context = (struct up_context){
         .settings = &up.settings, .cores = &up.cores, .bin_dir = up.bin_dir, .arena = &up.arena};
     int code = run(&up);
+    certificates_close(up.figures);
     arena_deinit(&up.arena);
     return code;
 }

@@ -143,6 +143,12 @@ static void add_environment(const struct up_context *context, struct process_pla
             plan->environment[plan->environment_count++] = all->items[i] + length + 1;
 }
 
+static void add_if_given(struct process_plan *plan, const char *flag, const char *value)
+{
+    if (*value)
+        add(plan, flag, value);
+}
+
 static struct process_plan common_part(const struct up_context *context, const char *role,
                                        const char *name, const char *model, const char *model_name)
 {
@@ -157,17 +163,14 @@ static struct process_plan common_part(const struct up_context *context, const c
         add(&plan, "--model-name", model_name);
     add(&plan, "--metrics-listen", "127.0.0.1:0");
     plan.metrics_at = plan.argc - 1;
+    add_if_given(&plan, "--metrics-tls-cert", settings->metrics_tls.cert);
+    add_if_given(&plan, "--metrics-tls-key", settings->metrics_tls.key);
+    add_if_given(&plan, "--metrics-tls-client-ca", settings->metrics_tls.client_ca);
     add(&plan, "--log-level", up_log_level_names[settings->log_level]);
     add(&plan, "--drain-timeout",
         keep(context, "%lluus", (unsigned long long)settings->drain_timeout_us));
     add_environment(context, &plan);
     return plan;
-}
-
-static void add_if_given(struct process_plan *plan, const char *flag, const char *value)
-{
-    if (*value)
-        add(plan, flag, value);
 }
 
 static void add_internal_tls(const struct up_settings *settings, struct process_plan *plan)

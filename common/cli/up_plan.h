@@ -27,7 +27,7 @@ struct up_settings {
     int compute, weights, kv, isa, transport, log_level; /* indices into the tables below */
     uint32_t port;
     char http_listen[128]; /* "": none */
-    struct tls_settings tls;
+    struct tls_settings tls, metrics_tls;
     char api_keys[1024];
     struct link_tls_settings internal_tls;
     uint64_t threads; /* of each worker; 0: cores / workers */

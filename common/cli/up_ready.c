@@ -49,10 +49,11 @@ static void print_more(const struct up_ready *ready)
 {
     const struct up_settings *settings = ready->settings;
     bool several = settings->list.count > 1;
-    printf("  %s/baton chat%s%s%s%s\n  %s/baton top\n\nCtrl-C drains and stops.\n", ready->bin_dir,
-           *settings->tls.cert ? " --tls-ca FILE" : "",
+    printf("  %s/baton chat%s%s%s%s\n  %s/baton top%s\n\nCtrl-C drains and stops.\n",
+           ready->bin_dir, *settings->tls.cert ? " --tls-ca FILE" : "",
            *settings->api_keys ? " --api-key-file FILE" : "", several ? " --model " : "",
-           several ? ready->models[0].name : "", ready->bin_dir);
+           several ? ready->models[0].name : "", ready->bin_dir,
+           *settings->metrics_tls.cert ? " --tls-ca FILE" : "");
 }
 
 static void print_examples(const struct up_ready *ready)

@@ -7,9 +7,12 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
+#include <arpa/inet.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -125,6 +128,32 @@ static enum status check_key(X509 *leaf, const char *text, const struct certific
     return status;
 }
 
+/* A wildcard stands for any label. */
+static void copy_name(const GENERAL_NAME *name, char *text, size_t size)
+{
+    const ASN1_STRING *value = name->type == GEN_DNS ? name->d.dNSName : name->d.iPAddress;
+    const unsigned char *bytes = ASN1_STRING_get0_data(value);
+    int length = ASN1_STRING_length(value);
+    bool wild = name->type == GEN_DNS && length && *bytes == '*';
+    if (name->type == GEN_DNS)
+        snprintf(text, size, "%s%.*s", wild ? "any" : "", length - wild,
+                 (const char *)bytes + wild);
+    else
+        inet_ntop(length == 4 ? AF_INET : AF_INET6, bytes, text, (socklen_t)size);
+}
+
+static void find_name(X509 *leaf, char *text, size_t size)
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(leaf, NID_subject_alt_name, NULL, NULL);
+    for (int i = 0; i < sk_GENERAL_NAME_num(names) && !*text; i++) {
+        const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
+        int length = name->type == GEN_IPADD ? ASN1_STRING_length(name->d.iPAddress) : 0;
+        if (name->type == GEN_DNS || length == 4 || length == 16)
+            copy_name(name, text, size);
+    }
+    GENERAL_NAMES_free(names);
+}
+
 static enum status read_identity(const struct certificate_paths *paths, struct certificate_set *set,
                                  struct error *err)
 {
@@ -136,6 +165,7 @@ static enum status read_identity(const struct certificate_paths *paths, struct c
     if (status == STATUS_OK)
         status = check_key(leaf, set->key, paths, err);
     X509_NAME_oneline(X509_get_subject_name(leaf), set->subject, sizeof set->subject);
+    find_name(leaf, set->name, sizeof set->name);
     X509_free(leaf);
     return status;
 }

@@ -21,6 +21,8 @@ struct certificate_set {
     char *cert, *key, *ca;  /* NULL: there is no such file */
     int64_t expires_unix_s; /* the leaf; 0: there is none */
     char subject[200];      /* of the leaf */
+    char name
+        [256]; /* that the leaf is good for, the first: a DNS name or an address; "": it holds none */
 };
 
 struct certificate_paths {

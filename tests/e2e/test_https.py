@@ -173,6 +173,24 @@ def test_settings_that_say_too_little(shared, program, flags, told):
     assert done.returncode == 2 and told in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("names,asked", [("DNS:figures.test,IP:127.0.0.1", False), ("DNS:*.figures.test", True)])
+def test_figures_of_a_whole_cluster_over_tls(tmp_path, start_cluster, names, asked):
+    """`baton up` is told where its processes are: it asks them over TLS itself, whatever name the certificate holds, and shows it where one is asked for."""
+    from certificates import Authority
+    authority = Authority(tmp_path / "ca")
+    cert, key = authority.issue("figures", names)
+    settings = {"metrics-tls-cert": cert, "metrics-tls-key": key} | ({"metrics-tls-client-ca": authority.cert} if asked else {})
+    cluster = start_cluster(settings=settings)
+    shown = ["--tls-cert", cert, "--tls-key", key] if asked else []
+    for name, process in cluster.processes.items():
+        done = subprocess.run(["openssl", "s_client", "-connect", process["metrics"], "-CAfile", authority.cert, "-verify_return_error",
+                               *(["-cert", cert, "-key", key] if asked else [])], input="GET /metrics HTTP/1.0\r\n\r\n", capture_output=True, text=True, timeout=60)
+        assert "Verify return code: 0 (ok)" in done.stdout, (name, done.stdout + done.stderr)
+    done = subprocess.run([BUILD / "bin/baton", "status", "--tls-ca", cert, "--tls-name", "any.figures.test" if asked else "figures.test", *shown],
+                          env=cluster.environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "decode-0" in done.stdout, done.stderr
+
+
 def test_a_workers_figures_over_tls(tmp_path, start_cluster):
     from certificates import Authority
     authority = Authority(tmp_path / "ca")

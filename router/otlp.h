@@ -20,7 +20,7 @@ struct otlp;
 /* The collector's certificates and name outlive it. STATUS_INVALID: it can't be called so. */
 enum status otlp_start(const struct http_remote *collector, struct counter *dropped,
                        struct otlp **otlp, struct error *err) WARN_UNUSED;
-/* Sends what waits, in one more post at most. NULL is fine. */
+/* Sends what waits, in one more post at most: takes 2 * OTLP_TIMEOUT_US at most, whatever the collector and the name servers do. NULL is fine. */
 void otlp_stop(struct otlp *otlp);
 
 void otlp_ended(struct otlp *otlp, const struct request_trace *trace);

@@ -22,7 +22,7 @@ struct http_remote {
 /* Can it be called at all? STATUS_INVALID: the URL, the key, or certificates for a URL without TLS. */
 enum status http_remote_check(const struct http_remote *remote, struct error *err) WARN_UNUSED;
 
-/* Fetches `path` within timeout_us (a name that must be looked up first may take longer); appends the body to `body` (whose limit bounds it: more is
+/* Fetches `path` within timeout_us; appends the body to `body` (whose limit bounds it: more is
  * STATUS_LIMIT). STATUS_UNAVAILABLE: nobody answers, or not to the end; STATUS_TIMEOUT; STATUS_NOT_FOUND: a 404;
  * STATUS_INVALID: the answer is no HTTP, or another status; TLS is refused, by either end; what `remote` holds can't be used. */
 enum status http_get(const struct http_remote *remote, const char *path, uint64_t timeout_us,

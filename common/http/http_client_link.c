@@ -1,9 +1,9 @@
 #include "common/http/http_client_link.h"
 
 #include "common/base/clock.h"
+#include "common/http/http_lookup.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -53,11 +53,8 @@ static enum status connect_to(struct http_client_link *link, const struct addrin
 /* A name may stand for several addresses ("localhost" for one of IPv6, too): the first that takes it. */
 static enum status dial(struct http_client_link *link, struct error *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    int failed = getaddrinfo(link->url->host, link->url->port, &hints, &found);
-    if (failed)
-        return error_set(err, STATUS_UNAVAILABLE, "%s: %s", link->url->authority,
-                         gai_strerror(failed));
+    struct addrinfo *found;
+    TRY(http_lookup(link->url, link->deadline_us, &found, err));
     enum status status = STATUS_UNAVAILABLE;
     for (const struct addrinfo *next = found; next && status == STATUS_UNAVAILABLE;
          next = next->ai_next) {

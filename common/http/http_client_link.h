@@ -12,8 +12,9 @@ struct http_client_link {
     bool over;                   /* the other end has said that nothing more comes */
 };
 
-/* Connects, with TLS where plan->url says so, to whichever of the host's addresses takes it, and makes the handshake; plan->fd is not looked at. STATUS_UNAVAILABLE: nobody is there;
- * STATUS_TIMEOUT; STATUS_INVALID: TLS, with the sentence of http_client_tls.h. To be closed also after a failure. */
+/* Connects, with TLS where plan->url says so, to whichever of the host's addresses takes it, and makes the handshake; plan->fd is not
+ * looked at. STATUS_UNAVAILABLE: nobody is there; STATUS_TIMEOUT; STATUS_INVALID: TLS, with the sentence of http_client_tls.h. To be
+ * closed also after a failure. */
 enum status http_client_link_open(struct http_client_link *link,
                                   const struct http_client_tls_plan *plan,
                                   struct error *err) WARN_UNUSED;

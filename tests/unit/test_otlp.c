@@ -1,6 +1,8 @@
 /* otlp: a request's trace as spans, and what becomes of them where no collector takes them. */
 #include "router/otlp.h"
 
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/http/http_client.h"
 #include "common/json/json.h"
@@ -210,6 +212,33 @@ static void test_more_requests_than_wait(void **state)
     metrics_destroy(metrics);
 }
 
+/* Name servers that are silent don't keep the end waiting. */
+static void test_an_end_while_a_name_is_looked_up(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/baton-otlp-XXXXXX", log_path[64];
+    struct metrics *metrics = metrics_create();
+    struct counter *dropped = metrics_counter(metrics, "dropped", "Dropped", NULL);
+    struct request_trace trace = answered("");
+    struct otlp *otlp;
+    struct error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(log_path, sizeof log_path, "%s/log", folder);
+    setenv("BATON_FAILPOINT_LOG", log_path, 1);
+    setenv("BATON_FAILPOINTS_ALLOW", "1", 1); /* this test is built for release, too */
+    setenv("BATON_FAILPOINTS", "http.lookup=pause@*", 1);
+    assert_int_equal(failpoint_init("test", &err), STATUS_OK);
+    assert_int_equal(otlp_start(&(struct http_remote){.url = "localhost:1"}, dropped, &otlp, &err),
+                     STATUS_OK);
+    otlp_ended(otlp, &trace);
+    uint64_t begin_us = clock_now_us();
+    otlp_stop(otlp);
+    assert_true(clock_now_us() - begin_us < 40000000); /* before the pause ends */
+    assert_int_equal(counter_value(dropped), 1);
+    assert_int_equal(unlink(log_path) || rmdir(folder), 0); /* its look-up goes with this process */
+    metrics_destroy(metrics);
+}
+
 /* Takes one connection, and answers with `text` and `more` bytes behind it once all of the post is here. */
 struct answering {
     int fd;
@@ -285,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_more_requests_than_wait),
         cmocka_unit_test(test_answers_to_a_post),
         cmocka_unit_test(test_an_answer_to_a_post_that_is_too_large),
+        cmocka_unit_test(test_an_end_while_a_name_is_looked_up), /* names hang from here on */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

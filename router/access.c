@@ -38,7 +38,7 @@ struct access {
 struct access_grant {
     struct access *access;
     struct holder *holder;
-    char id[ACCESS_MAX_NAME_BYTES + 1], tenant[ACCESS_MAX_NAME_BYTES + 1];
+    char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES];
     uint32_t shares;         /* that are to be settled; with the access's lock */
     bool counted;            /* as a request that runs */
     uint64_t reserved, used; /* tokens */
@@ -357,7 +357,7 @@ size_t access_salt(const struct access_grant *grant, uint8_t salt[ACCESS_SALT_BY
 {
     if (!grant)
         return 0;
-    char named[sizeof SALT_PREFIX + ACCESS_MAX_NAME_BYTES];
+    char named[sizeof SALT_PREFIX + API_KEY_MAX_NAME_BYTES];
     int length = snprintf(named, sizeof named, SALT_PREFIX "%s", grant->tenant);
     struct digest digest = digest_of(named, (size_t)length);
     memcpy(salt, digest.bytes, ACCESS_SALT_BYTES);

@@ -12,20 +12,20 @@
 #ifndef BATON_ROUTER_ACCESS_H
 #define BATON_ROUTER_ACCESS_H
 
-#include "common/domain/priority.h"
+#include "common/domain/api_key.h"
 #include "router/reasons.h"
 
 #define ACCESS_MAX_TOKEN_BYTES 512 /* of a key that a client sends; a longer one is no key */
 #define ACCESS_SALT_BYTES      16
-#define ACCESS_NAME_BYTES      65 /* of a key's id, or a tenant, with its end */
 
 struct access;
 struct access_grant; /* one call's, from access_check to access_settle */
 
 struct access_refusal {
-    struct error why;                                       /* for the client */
-    uint32_t retry_after_s;                                 /* 0: waiting doesn't help */
-    char key[ACCESS_NAME_BYTES], tenant[ACCESS_NAME_BYTES]; /* whose use it is; "": nobody's key */
+    struct error why;       /* for the client */
+    uint32_t retry_after_s; /* 0: waiting doesn't help */
+    char key[API_KEY_NAME_BYTES],
+        tenant[API_KEY_NAME_BYTES]; /* whose use it is; "": nobody's key */
 };
 
 /* `path`: the file of access_keys.h; "": *access is NULL. watch_interval_us 0: reload's. STATUS_INVALID, STATUS_IO,

@@ -34,7 +34,7 @@ static struct word split(struct word *rest, char c)
     return front;
 }
 
-static bool take_name(struct word word, char name[ACCESS_MAX_NAME_BYTES + 1])
+static bool take_name(struct word word, char name[API_KEY_NAME_BYTES])
 {
     if (!api_key_name(word.text, word.length))
         return false;

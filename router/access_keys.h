@@ -20,10 +20,9 @@
 #define ACCESS_KEYS_MAX            4096
 #define ACCESS_KEYS_MAX_FILE_BYTES (1u << 20)
 #define ACCESS_KEYS_MAX_LINE_BYTES 1024
-#define ACCESS_MAX_NAME_BYTES      API_KEY_MAX_NAME_BYTES
 
 struct access_key {
-    char id[ACCESS_MAX_NAME_BYTES + 1], tenant[ACCESS_MAX_NAME_BYTES + 1];
+    char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES];
     struct digest digest;
     struct quota_limits limits;
     bool priorities[PRIORITIES]; /* by enum priority */

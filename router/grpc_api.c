@@ -25,7 +25,9 @@ struct client_call {
 /* What an rpc thread makes of one message, and frees when it has been handled. */
 struct reading {
     struct arena arena;
-    struct token_ids prompt;
+    struct token_ids prompt; /* of a text */
+    const uint32_t *ids;     /* the prompt's, wherever they lie */
+    size_t id_count;
     struct constraint_source *constraint;
     struct error err;
     uint32_t retry_after_s; /* of a refusal; 0: it doesn't help */
@@ -45,14 +47,6 @@ static void reading_deinit(struct reading *reading)
     arena_deinit(&reading->arena);
     token_ids_deinit(&reading->prompt);
     free(reading->constraint);
-}
-
-static enum reason read_message(struct reading *reading, const ProtobufCMessageDescriptor *type,
-                                struct rpc_bytes bytes, ProtobufCMessage **message)
-{
-    enum status status =
-        proto_unpack(type, bytes.data, bytes.size, &reading->arena, message, &reading->err);
-    return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
 }
 
 /* ------------------------------------------------------------------------------------ generating */
@@ -116,58 +110,68 @@ static enum reason admit_to_model(struct client_call *client,
     return reason;
 }
 
-/* A valid request, or the reason why there is none. */
-static enum reason read_request(struct client_call *client, struct rpc_call *call,
-                                struct rpc_bytes bytes, uint64_t arrival_us,
-                                struct reading *reading, struct request **request)
+/* The prompt's tokens: the message's own, or what its text becomes. */
+static enum reason read_prompt(const struct served_model *model,
+                               const struct request_params *params, struct reading *reading)
 {
-    struct access_refusal refusal;
-    struct request_params params;
-    ProtobufCMessage *message = NULL;
-    enum reason reason =
-        read_message(reading, &baton__v1__generate_request__descriptor, bytes, &message);
-    const Baton__V1__GenerateRequest *asked = (const Baton__V1__GenerateRequest *)message;
-    grpc_call_name(&client->call, call, reason ? NULL : asked->request_id);
-    if (!reason)
-        reason = admit_to_model(client, asked, reading);
-    if (reason)
-        return reason;
+    reading->ids = params->token_ids;
+    reading->id_count = params->token_count;
+    if (!params->text)
+        return REASON_NONE;
+    reading->prompt.limit_count = (size_t)model->limits.context + 1;
+    enum reason reason = prompt_tokens_make(model, params->text, params->add_special_tokens,
+                                            &reading->prompt, &reading->err);
+    reading->ids = reading->prompt.data;
+    reading->id_count = reading->prompt.count;
+    return reason;
+}
+
+/* Everything in the message that can be looked at without the key's quota. */
+static enum reason read_fields(const struct client_call *client,
+                               const Baton__V1__GenerateRequest *asked,
+                               struct request_params *params, struct reading *reading)
+{
     const struct served_model *model = &client->call.api->models->items[client->model];
-    reason = request_parse(asked, &request_fields_grpc, &model->limits, &params, &reading->err);
+    enum reason reason =
+        request_parse(asked, &request_fields_grpc, &model->limits, params, &reading->err);
     if (!reason)
         reason = request_constraint_read(client->call.api->checks, asked->constraint,
                                          &model->limits, &reading->constraint, &reading->err);
-    if (reason)
-        return reason;
-    reading->prompt.limit_count = (size_t)model->limits.context + 1;
-    str_copy(params.id, sizeof params.id, client->call.name);
-    const uint32_t *prompt = params.token_ids;
-    size_t prompt_count = params.token_count;
-    if (params.text) {
-        reason = prompt_tokens_make(model, params.text, params.add_special_tokens, &reading->prompt,
-                                    &reading->err);
-        prompt = reading->prompt.data;
-        prompt_count = reading->prompt.count;
-    }
     if (!reason)
-        reason = request_fit(&model->limits, prompt_count, &params, &reading->err);
+        reason = read_prompt(model, params, reading);
+    if (!reason)
+        reason = request_fit(&model->limits, reading->id_count, params, &reading->err);
     if (!reason && client->once)
-        reason = request_fit_once(prompt_count, &params, &reading->err);
-    if (reason)
-        return reason;
-    reason =
-        access_reserve(client->grant, request_most_tokens(&model->limits, prompt_count, &params),
-                       params.priority, arrival_us, &refusal);
+        reason = request_fit_once(reading->id_count, params, &reading->err);
+    return reason;
+}
+
+static enum reason reserve(const struct client_call *client, const struct request_params *params,
+                           uint64_t arrival_us, struct reading *reading)
+{
+    const struct served_model *model = &client->call.api->models->items[client->model];
+    struct access_refusal refusal;
+    uint64_t tokens = request_most_tokens(&model->limits, reading->id_count, params);
+    enum reason reason =
+        access_reserve(client->grant, tokens, params->priority, arrival_us, &refusal);
     if (reason) {
         reading->err = refusal.why;
         reading->retry_after_s = refusal.retry_after_s;
-        return reason;
     }
-    struct request_source source = {.params = &params,
+    return reason;
+}
+
+/* The grant is the request's then. NULL: no memory. */
+static struct request *make_request(struct client_call *client, struct rpc_call *call,
+                                    const struct request_params *params, uint64_t arrival_us,
+                                    const struct reading *reading)
+{
+    const struct served_model *model = &client->call.api->models->items[client->model];
+    struct request_source source = {.params = params,
                                     .model = client->model,
                                     .tokenizer = model->tokenizer,
-                                    .prompt = prompt,
-                                    .prompt_count = prompt_count,
+                                    .prompt = reading->ids,
+                                    .prompt_count = reading->id_count,
                                     .constraint = reading->constraint,
                                     .client = reply_client(call),
                                     .model_name = model->name,
@@ -177,11 +181,35 @@ static enum reason read_request(struct client_call *client, struct rpc_call *cal
                                     .once = client->once,
                                     .arrival_us = arrival_us,
                                     .deadline_us = deadline_of(client->call.api, call, arrival_us)};
-    *request = request_create(&source);
-    if (*request) {
+    struct request *request = request_create(&source);
+    if (request)
         client->grant = NULL;
+    return request;
+}
+
+/* A valid request, or the reason why there is none. */
+static enum reason read_request(struct client_call *client, struct rpc_call *call,
+                                struct rpc_bytes bytes, uint64_t arrival_us,
+                                struct reading *reading, struct request **request)
+{
+    struct request_params params;
+    ProtobufCMessage *message = NULL;
+    enum reason reason = grpc_call_read(&baton__v1__generate_request__descriptor, bytes,
+                                        &reading->arena, &message, &reading->err);
+    const Baton__V1__GenerateRequest *asked = (const Baton__V1__GenerateRequest *)message;
+    grpc_call_name(&client->call, call, reason ? NULL : asked->request_id);
+    if (!reason)
+        reason = admit_to_model(client, asked, reading);
+    if (!reason)
+        reason = read_fields(client, asked, &params, reading);
+    if (!reason)
+        reason = reserve(client, &params, arrival_us, reading);
+    if (reason)
+        return reason;
+    str_copy(params.id, sizeof params.id, client->call.name);
+    *request = make_request(client, call, &params, arrival_us, reading);
+    if (*request)
         return REASON_NONE;
-    }
     error_set(&reading->err, STATUS_LIMIT, "out of memory");
     return REASON_INTERNAL;
 }

@@ -10,7 +10,7 @@
 
 void grpc_call_name(struct grpc_call *self, struct rpc_call *call, const char *of_message)
 {
-    request_name_choose(of_message, rpc_call_metadata(call, "x-request-id"), self->name);
+    request_id_choose(of_message, rpc_call_metadata(call, "x-request-id"), self->name);
     /* Fails only for a call that is over. */
     (void)!rpc_call_add_metadata(call, "x-request-id", self->name);
 }
@@ -33,6 +33,13 @@ enum reason grpc_call_open(struct grpc_call *self, struct grpc_api *api, const c
     return reason;
 }
 
+enum reason grpc_call_read(const ProtobufCMessageDescriptor *type, struct rpc_bytes bytes,
+                           struct arena *arena, ProtobufCMessage **message, struct error *err)
+{
+    enum status status = proto_unpack(type, bytes.data, bytes.size, arena, message, err);
+    return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
+}
+
 static const char *status_of(const struct rpc_end *end)
 {
     if (*end->reason)
@@ -49,9 +56,9 @@ void grpc_call_closed(const struct grpc_call *self, const struct rpc_call *call,
 {
     if (self->handed_on)
         return;
-    char name[REQUEST_NAME_BYTES];
+    char name[REQUEST_ID_BYTES];
     /* One that ended before its message came has none yet. */
-    request_name_choose(self->name, rpc_call_metadata(call, "x-request-id"), name);
+    request_id_choose(self->name, rpc_call_metadata(call, "x-request-id"), name);
     log_debug("grpc_api", "req=%s status=%s peer=%s msg=\"answered at once\"", name, status_of(end),
               rpc_call_peer(call));
     access_log_brief(self->api->access_log,

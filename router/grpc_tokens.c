@@ -8,13 +8,6 @@
 
 #define MAX_DETOKENIZED_BYTES (4u << 20)
 
-static enum reason read_message(const ProtobufCMessageDescriptor *type, struct rpc_bytes bytes,
-                                struct arena *arena, ProtobufCMessage **message, struct error *err)
-{
-    enum status status = proto_unpack(type, bytes.data, bytes.size, arena, message, err);
-    return status == STATUS_OK ? REASON_NONE : REASON_MALFORMED;
-}
-
 /* The end of a simple call: its one message, or why there is none. */
 static void answer(struct rpc_call *call, enum reason reason, const ProtobufCMessage *message,
                    const char *sentence)
@@ -54,7 +47,7 @@ void grpc_tokens_tokenize(struct rpc_call *call, struct rpc_bytes bytes)
     ProtobufCMessage *message;
     Baton__V1__TokenizeResponse response = BATON__V1__TOKENIZE_RESPONSE__INIT;
     enum reason reason =
-        read_message(&baton__v1__tokenize_request__descriptor, bytes, &arena, &message, &err);
+        grpc_call_read(&baton__v1__tokenize_request__descriptor, bytes, &arena, &message, &err);
     if (!reason)
         reason = tokenize(self, (const Baton__V1__TokenizeRequest *)message, &ids, &err);
     response.n_ids = ids.count;
@@ -90,7 +83,7 @@ void grpc_tokens_detokenize(struct rpc_call *call, struct rpc_bytes bytes)
     ProtobufCMessage *message;
     Baton__V1__DetokenizeResponse response = BATON__V1__DETOKENIZE_RESPONSE__INIT;
     enum reason reason =
-        read_message(&baton__v1__detokenize_request__descriptor, bytes, &arena, &message, &err);
+        grpc_call_read(&baton__v1__detokenize_request__descriptor, bytes, &arena, &message, &err);
     if (!reason)
         reason = detokenize(self, (const Baton__V1__DetokenizeRequest *)message, &text, &err);
     response.text = text.data;

@@ -14,7 +14,7 @@
 #define PATH "/v1/traces"
 
 struct otlp {
-    char endpoint[300];
+    char endpoint[HTTP_URL_BYTES];
     struct http_remote collector; /* its URL is `endpoint` */
     struct counter *dropped;
     struct ring *ring; /* struct request_trace; the one without a name is the end */

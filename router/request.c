@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "router/request_name.h"
+#include "router/request_id.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -83,7 +83,7 @@ static bool copy_shared(struct request *request, const struct request_source *so
     if (bias_bytes)
         memcpy(request->biases, sampling->biases, bias_bytes);
     request->sampling.biases = request->biases;
-    request_name_choose(source->params->id, NULL, request->name);
+    request_id_choose(source->params->id, NULL, request->name);
     if (!source->params->seed_given)
         request->sampling.seed = rng_entropy();
     return true;

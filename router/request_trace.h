@@ -9,13 +9,14 @@
 #ifndef BATON_ROUTER_REQUEST_TRACE_H
 #define BATON_ROUTER_REQUEST_TRACE_H
 
+#include "common/domain/api_key.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 #define TRACE_MAX_ATTEMPTS 4
 #define TRACE_MAX_CHUNKS   16
 #define TRACE_NAME_BYTES   64
-#define TRACE_OWNER_BYTES  65 /* of a tenant, or of a key's id */
 
 /* By the worker that computed the prompt. */
 struct trace_prefill {
@@ -56,8 +57,8 @@ struct request_trace {
     char name[129];       /* the client's request_id, or the one minted for it */
     char traceparent[56]; /* the client's, as it came: of a trace that this request is a part of */
     char model[128], peer[TRACE_NAME_BYTES];
-    char tenant[TRACE_OWNER_BYTES],
-        key[TRACE_OWNER_BYTES]; /* of its API key, which is named by its id; "": none */
+    char tenant[API_KEY_NAME_BYTES],
+        key[API_KEY_NAME_BYTES]; /* of its API key, which is named by its id; "": none */
     uint32_t
         choice; /* of the answers that were asked for, from 0 on: each has a trace of its own */
     uint32_t prompt_tokens, max_tokens, tokens;

@@ -163,21 +163,16 @@ static void say_serving(const struct router *router)
              router->internal_tls.certificates != NULL, router->access != NULL);
 }
 
-enum status router_start(const struct router_config *config, struct router **out, struct error *err)
+/* What is there before anything runs, in the order in which each part needs the ones before. */
+static enum status open_parts(struct router *router, struct error *err)
 {
-    struct router *router = calloc(1, sizeof *router);
-    if (!router)
-        return error_set(err, STATUS_LIMIT, "out of memory");
-    router->config = *config;
-    router->incarnation = rng_entropy() | 1;     /* never 0 */
-    router->checks = constraint_checks_create(); /* without it workers say what they refuse */
     struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
-                                           .ttl_us = config->worker_ttl_us,
+                                           .ttl_us = router->config.worker_ttl_us,
                                            .changed = on_membership_changed,
                                            .context = router};
     enum status status = open_models(router, err);
     if (status != STATUS_OK)
-        goto fail_router;
+        return status;
     status = router_metrics_create(&router->metrics, &router->models);
     if (status != STATUS_OK) {
         error_set(err, status, "no memory for the router's figures");
@@ -191,31 +186,10 @@ enum status router_start(const struct router_config *config, struct router **out
     if (status != STATUS_OK)
         goto fail_metrics;
     status = membership_create(&membership, &router->membership);
-    if (status != STATUS_OK) {
-        error_set(err, status, "no memory for the list of workers");
-        goto fail_views;
-    }
-    status = rpc_runtime_create(config->rpc_threads, &router->runtime, err);
-    if (status != STATUS_OK)
-        goto fail_membership;
-    status = start_dispatch(router, err);
-    if (status != STATUS_OK)
-        goto fail_runtime;
-    status = start_servers(router, err);
-    if (status != STATUS_OK)
-        goto fail_dispatch;
-    router_servers_serve(&router->servers);
-    say_serving(router);
-    *out = router;
-    return STATUS_OK;
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    error_set(err, status, "no memory for the list of workers");
 
-fail_dispatch:
-    stop_dispatch(router);
-fail_runtime:
-    rpc_runtime_destroy(router->runtime);
-fail_membership:
-    membership_destroy(router->membership);
-fail_views:
     request_views_close(&router->views);
 fail_metrics:
     close_access(router);
@@ -223,6 +197,58 @@ fail_metrics:
     router_metrics_destroy(&router->metrics);
 fail_models:
     served_models_close(&router->models);
+    return status;
+}
+
+static void close_parts(struct router *router)
+{
+    membership_destroy(router->membership);
+    request_views_close(&router->views);
+    close_access(router);
+    status_board_deinit(&router->board);
+    router_metrics_destroy(&router->metrics);
+    served_models_close(&router->models);
+}
+
+static enum status start_threads(struct router *router, struct error *err)
+{
+    enum status status = rpc_runtime_create(router->config.rpc_threads, &router->runtime, err);
+    if (status != STATUS_OK)
+        return status;
+    status = start_dispatch(router, err);
+    if (status != STATUS_OK)
+        goto fail_runtime;
+    status = start_servers(router, err);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+
+    stop_dispatch(router);
+fail_runtime:
+    rpc_runtime_destroy(router->runtime);
+    return status;
+}
+
+enum status router_start(const struct router_config *config, struct router **out, struct error *err)
+{
+    struct router *router = calloc(1, sizeof *router);
+    if (!router)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    router->config = *config;
+    router->incarnation = rng_entropy() | 1;     /* never 0 */
+    router->checks = constraint_checks_create(); /* without it workers say what they refuse */
+    enum status status = open_parts(router, err);
+    if (status != STATUS_OK)
+        goto fail_router;
+    status = start_threads(router, err);
+    if (status != STATUS_OK)
+        goto fail_parts;
+    router_servers_serve(&router->servers);
+    say_serving(router);
+    *out = router;
+    return STATUS_OK;
+
+fail_parts:
+    close_parts(router);
 fail_router:
     constraint_checks_destroy(router->checks);
     free(router);
@@ -281,12 +307,7 @@ void router_stop(struct router *router)
     router_servers_drain(&router->servers);
     stop_dispatch(router);
     rpc_runtime_destroy(router->runtime);
-    membership_destroy(router->membership);
-    request_views_close(&router->views);
-    close_access(router);
-    status_board_deinit(&router->board);
-    router_metrics_destroy(&router->metrics);
-    served_models_close(&router->models);
+    close_parts(router);
     constraint_checks_destroy(router->checks);
     free(router);
 }

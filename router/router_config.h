@@ -4,6 +4,7 @@
 
 #include "common/config/config.h"
 #include "common/crypto/tls_settings.h"
+#include "common/http/http_url.h"
 #include "common/model_config/model_list.h"
 #include "common/rpc/link_tls.h"
 
@@ -39,7 +40,7 @@ struct router_config {
     bool force_local_prefill;
     uint32_t trace_requests;
     char access_log[1024];
-    char otlp_endpoint[300];
+    char otlp_endpoint[HTTP_URL_BYTES];
     struct tls_client_settings otlp_tls;
     int log_level;
 };

@@ -11,7 +11,7 @@
 #define KEY_PREFIX "baton_" /* so that people and scanners of leaked keys know what it is */
 
 struct settings {
-    char id[API_KEY_MAX_NAME_BYTES + 1], tenant[API_KEY_MAX_NAME_BYTES + 1], priorities[64];
+    char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES], priorities[64];
     uint64_t requests, tokens, running;
 };
 

@@ -7,7 +7,7 @@
 #include "common/config/config.h"
 
 struct figures_settings {
-    char http[300]; /* "": the cluster that was started here last */
+    char http[HTTP_URL_BYTES]; /* "": the cluster that was started here last */
     struct credential_settings credentials;
 };
 

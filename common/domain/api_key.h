@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #define API_KEY_MAX_NAME_BYTES 64 /* of an id and of a tenant */
+#define API_KEY_NAME_BYTES     (API_KEY_MAX_NAME_BYTES + 1)
 
 /* 1 to 64 letters, digits, '-', '_' or '.'. */
 bool api_key_name(const char *text, size_t length);

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define HTTP_URL_MAX_HOST_BYTES 253 /* as DNS */
+#define HTTP_URL_BYTES          300 /* room for the longest that is taken, as text */
 
 struct http_url {
     bool told; /* the scheme was: `tls` is what it says */

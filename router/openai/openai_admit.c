@@ -26,7 +26,7 @@ static bool is_one_of(const char *const *paths, size_t count, const char *path)
 /* Hangs on the exchange of whoever has a key. */
 struct caller {
     struct access_grant *grant; /* of what runs; NULL: settled */
-    char tenant[ACCESS_NAME_BYTES], key[ACCESS_NAME_BYTES];
+    char tenant[API_KEY_NAME_BYTES], key[API_KEY_NAME_BYTES];
 };
 
 static void drop_caller(void *thing)
@@ -52,8 +52,8 @@ static bool attach_caller(struct http_exchange *exchange, struct access_grant *g
 static void refuse(struct openai_api *api, struct http_exchange *exchange, enum reason reason,
                    const struct access_refusal *refusal, struct http_reply *reply)
 {
-    char name[REQUEST_NAME_BYTES];
-    openai_request_name(exchange, name);
+    char name[REQUEST_ID_BYTES];
+    openai_request_id(exchange, name);
     openai_log(api, exchange,
                &(struct access_line_brief){.status = reason_name(reason),
                                            .name = name,

@@ -10,6 +10,7 @@
 
 #include "router/openai/openai_answer.h"
 #include "router/openai/openai_api.h"
+#include "router/request_id.h"
 
 #include <stdatomic.h>
 
@@ -39,7 +40,7 @@ struct openai_call {
     struct http_exchange *exchange;
     struct openai_answer answer;
     size_t model; /* index of served_models */
-    char name[REQUEST_MAX_ID_BYTES + 1];
+    char name[REQUEST_ID_BYTES];
     bool stream, has_parser, one_tool_call; /* the latter: more than one aren't told */
     bool has_bias;                          /* logit_bias was given */
     const char *constraint_param; /* static: what asked for the constraint; NULL: nothing */

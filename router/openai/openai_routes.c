@@ -26,9 +26,9 @@ static void handle_models(void *context, struct http_exchange *exchange)
     const struct request_model *models[SERVED_MODELS_MAX];
     for (size_t i = 0; i < api->models->count; i++)
         models[i] = &api->models->items[i].limits;
-    char name[REQUEST_MAX_ID_BYTES + 1];
+    char name[REQUEST_ID_BYTES];
     struct str body;
-    openai_request_name(exchange, name);
+    openai_request_id(exchange, name);
     str_init(&body, api->max_answer_bytes);
     openai_models_json(&body, models, api->models->count, api->created_s);
     openai_log_answer(api, exchange, "models", name, NULL, REASON_NONE);
@@ -40,10 +40,10 @@ static void handle_models(void *context, struct http_exchange *exchange)
 static void handle_model(void *context, struct http_exchange *exchange)
 {
     const struct openai_api *api = context;
-    char name[REQUEST_MAX_ID_BYTES + 1];
+    char name[REQUEST_ID_BYTES];
     struct error why;
     const char *asked = http_exchange_path(exchange) + strlen("/v1/models/");
-    openai_request_name(exchange, name);
+    openai_request_id(exchange, name);
     size_t index;
     enum reason reason = served_models_find(api->models, asked, &index, &why);
     openai_log_answer(api, exchange, "models", name, NULL, reason);
@@ -61,8 +61,8 @@ static void handle_model(void *context, struct http_exchange *exchange)
 
 static void refuse_kind(void *context, struct http_exchange *exchange, const char *what)
 {
-    char name[REQUEST_NAME_BYTES];
-    openai_request_name(exchange, name);
+    char name[REQUEST_ID_BYTES];
+    openai_request_id(exchange, name);
     openai_log_answer(context, exchange, "", name, NULL, REASON_UNSUPPORTED_PARAMETER);
     openai_reply_error(exchange, name, REASON_UNSUPPORTED_PARAMETER, NULL, what);
 }
@@ -161,10 +161,10 @@ void openai_refused(void *context, struct http_exchange *exchange,
                     const struct http_refusal *refusal, struct http_reply *reply)
 {
     const struct openai_api *api = context;
-    char name[REQUEST_NAME_BYTES] = "";
+    char name[REQUEST_ID_BYTES] = "";
     reply->content_type = "application/json";
     if (exchange) {
-        openai_request_name(exchange, name);
+        openai_request_id(exchange, name);
         (void)!http_reply_add_header(reply, "x-request-id", name); /* there is room */
     }
     openai_log(api, exchange, &(struct access_line_brief){.status = refusal->code, .name = name});

@@ -32,13 +32,13 @@ struct submission {
     uint64_t most_tokens; /* of all of them */
     uint32_t retry_after_s;
     uint64_t arrival_us, deadline_us;
-    char name[REQUEST_MAX_ID_BYTES + 1];
+    char name[REQUEST_ID_BYTES];
     struct openai_refusal refusal;
 };
 
-void openai_request_name(struct http_exchange *exchange, char name[REQUEST_MAX_ID_BYTES + 1])
+void openai_request_id(struct http_exchange *exchange, char name[REQUEST_ID_BYTES])
 {
-    request_name_choose(NULL, http_exchange_header(exchange, "x-request-id"), name);
+    request_id_choose(NULL, http_exchange_header(exchange, "x-request-id"), name);
 }
 
 bool openai_body_plain(struct http_exchange *exchange, struct openai_refusal *refusal)
@@ -265,7 +265,7 @@ void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum 
                            .grant = openai_take_grant(exchange),
                            .arrival_us = clock_now_us()};
     const struct str *body = http_exchange_body(exchange);
-    openai_request_name(exchange, s.name);
+    openai_request_id(exchange, s.name);
     s.deadline_us = deadline_of(api, exchange, s.arrival_us);
     s.request.kind = kind;
     if (!openai_body_plain(exchange, &s.refusal) ||

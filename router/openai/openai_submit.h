@@ -5,12 +5,12 @@
 
 #include "router/openai/openai_api.h"
 #include "router/openai/openai_error.h"
-#include "router/request_name.h"
+#include "router/request_id.h"
 
 void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum openai_kind kind);
 
 /* The client's x-request-id, or a new one. */
-void openai_request_name(struct http_exchange *exchange, char name[REQUEST_NAME_BYTES]);
+void openai_request_id(struct http_exchange *exchange, char name[REQUEST_ID_BYTES]);
 
 /* False: it is compressed, and refused. */
 bool openai_body_plain(struct http_exchange *exchange, struct openai_refusal *refusal);

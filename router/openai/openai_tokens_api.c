@@ -18,14 +18,14 @@ struct asking {
     struct http_exchange *exchange;
     const char *method;
     const struct served_model *model; /* NULL: not known */
-    char name[REQUEST_NAME_BYTES];
+    char name[REQUEST_ID_BYTES];
 };
 
 static void begin(struct asking *asking, struct openai_api *api, struct http_exchange *exchange,
                   const char *method)
 {
     *asking = (struct asking){.api = api, .exchange = exchange, .method = method};
-    openai_request_name(exchange, asking->name);
+    openai_request_id(exchange, asking->name);
 }
 
 /* The body, or why there is none. */

@@ -140,8 +140,8 @@ static void test_limits_of_the_file(void **state)
     assert_non_null(strstr(err.text, "line 1 has over 1024 bytes"));
     free(text);
 
-    char name[ACCESS_MAX_NAME_BYTES + 2] = "", line[300];
-    memset(name, 'x', ACCESS_MAX_NAME_BYTES + 1);
+    char name[API_KEY_MAX_NAME_BYTES + 2] = "", line[300];
+    memset(name, 'x', API_KEY_MAX_NAME_BYTES + 1);
     snprintf(line, sizeof line, "id=%s sha256=" HASH_A " tenant=t", name);
     assert_int_equal(parse(line, &keys, &err), STATUS_INVALID);
     snprintf(line, sizeof line, "id=%s sha256=" HASH_A " tenant=t", name + 1);

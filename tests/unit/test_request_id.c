@@ -1,5 +1,5 @@
-/* request_name: which of the names that a client sends a request goes by; whatever is sent, it is bounded and printable. */
-#include "router/request_name.h"
+/* request_id: which of the ids that a client sends a request goes by; whatever is sent, it is bounded and printable. */
+#include "router/request_id.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static bool is_minted(const char *name)
 static void test_the_first_that_can_be_one(void **state)
 {
     (void)state;
-    char most[REQUEST_MAX_ID_BYTES + 1], more[REQUEST_MAX_ID_BYTES + 2], name[REQUEST_NAME_BYTES];
+    char most[REQUEST_MAX_ID_BYTES + 1], more[REQUEST_MAX_ID_BYTES + 2], name[REQUEST_ID_BYTES];
     memset(most, 'a', sizeof most - 1);
     memset(more, 'a', sizeof more - 1);
     most[sizeof most - 1] = more[sizeof more - 1] = 0;
@@ -40,7 +40,7 @@ static void test_the_first_that_can_be_one(void **state)
         {"", "\"=~!", "\"=~!"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        request_name_choose(rows[i].of_message, rows[i].of_header, name);
+        request_id_choose(rows[i].of_message, rows[i].of_header, name);
         if (rows[i].want)
             assert_string_equal(name, rows[i].want);
         else
@@ -51,9 +51,9 @@ static void test_the_first_that_can_be_one(void **state)
 static void test_new_ones_differ(void **state)
 {
     (void)state;
-    char one[REQUEST_NAME_BYTES], other[REQUEST_NAME_BYTES];
-    request_name_choose(NULL, NULL, one);
-    request_name_choose(NULL, NULL, other);
+    char one[REQUEST_ID_BYTES], other[REQUEST_ID_BYTES];
+    request_id_choose(NULL, NULL, one);
+    request_id_choose(NULL, NULL, other);
     assert_string_not_equal(one, other);
 }
 

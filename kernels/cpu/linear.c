@@ -222,6 +222,18 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
                           k + min_u32(pass->part, pass->k_end - k));
 }
 
+#define SHARE_WORK (8u << 20) /* multiply-adds of a share: some 20 us, but a panel at least */
+
+uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, uint64_t least_work)
+{
+    if (!panel_work)
+        return 1;
+    uint32_t least = (uint32_t)(least_work / panel_work) + 1;
+    uint32_t most = (uint32_t)(SHARE_WORK / panel_work) + 1;
+    uint32_t even = panels / (threads * 32);
+    return even < least ? least : min_u32(even, most);
+}
+
 #define INLINE_WORK 65536u /* multiply-adds below which a second thread costs more than it gives */
 
 static void run_pass(struct cpu *self, struct pass *pass)
@@ -231,11 +243,8 @@ static void run_pass(struct cpu *self, struct pass *pass)
     uint32_t pack_grain = pass->rows * width < INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
     uint32_t panels = divide_up(pass->linear->n, PANEL);
-    uint64_t work = pass->rows * width * PANEL;
-    uint32_t least = work ? (uint32_t)(INLINE_WORK / work) + 1 : 1;
-    /* Fine shares: who is taken off his core holds up the others by one of them at most. */
-    uint32_t even = panels / (self->threads * 32);
-    pool_run(self->pool, panels, even > least ? even : least, multiply_panels, pass);
+    uint32_t grain = linear_grain(self->threads, panels, pass->rows * width * PANEL, INLINE_WORK);
+    pool_run(self->pool, panels, grain, multiply_panels, pass);
 }
 
 enum status cpu_linear(struct kernels *kernels, const struct linear *linear,

@@ -280,9 +280,8 @@ static void run_block(struct cpu *self, struct block *block)
     uint32_t pack_grain = block->rows * width < INLINE_WORK ? block->tile_count : 1;
     pool_run(self->pool, block->tile_count, pack_grain, pack_tiles, block);
     uint32_t panels = divide_up(block->linear->n, PANEL);
-    uint32_t least = (uint32_t)(INLINE_WORK / (block->rows * width * PANEL)) + 1;
-    uint32_t even = panels / (self->threads * 32); /* as in linear.c */
-    pool_run(self->pool, panels, even > least ? even : least, multiply_panels, block);
+    uint32_t grain = linear_grain(self->threads, panels, block->rows * width * PANEL, INLINE_WORK);
+    pool_run(self->pool, panels, grain, multiply_panels, block);
 }
 
 void quantized_linear(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,

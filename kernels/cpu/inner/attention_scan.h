@@ -78,11 +78,12 @@ ALWAYS_INLINE floats widen_number(words packed, uint32_t i, const bool int8)
 
 /* --- keys --- */
 
-/* Into the second-level cache, a line after the other: in this order the hardware reads ahead, too. */
+/* A line after the other: in this order the hardware reads ahead, too. Into the first-level cache: asked for in the second alone,
+ * more of them never come (Zen 5), and attention of one row takes up to a half longer. */
 ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(at + i, 0, 2);
+        __builtin_prefetch(at + i, 0, 3);
     return at + bytes;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What thousands of idle and slow clients of the router's HTTP door cost: memory, CPU, and the others' latency.
 
-    router_crowd.py [--idle 10000] [--slow 1000] [--rounds 22] [--rate 500] [--seconds 2] [--max-connections N] [--build build/release] [--prefix "chrt -f 10"]
+    router_crowd.py [--idle 10000] [--slow 1000] [--rounds 16] [--rate 500] [--seconds 2] [--max-connections N] [--build build/release] [--prefix "chrt -f 10"]
                     [--keep FILE]
 
 Two routers run at once, each with workers of its own (tests/bench/router_load, which answer at once); one has the crowd. The same load (completions with a prompt of
@@ -32,7 +32,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle", type=int, default=10000)
     parser.add_argument("--slow", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=22)
+    parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--max-connections", type=int, help="of the routers; not given: room for all")
@@ -53,8 +53,8 @@ class Crowd(Load):
         self.tell("crowd", router.address, router.model, options.idle, options.slow, TOKENS)
         everyone = min(options.idle + options.slow, (options.max_connections or 60000) - 1000)
         # Of the slow ones some are always between being put out and coming again.
-        wait_until("the crowd is there", lambda: self.tell("crowd")["connected"] >= everyone - 0.2 * options.slow, 60)
-        time.sleep(10)  # until the first ones have been put out, and what they asked for is made
+        wait_until("the crowd is there", lambda: self.tell("crowd")["connected"] >= everyone - 0.2 * options.slow, 90)
+        time.sleep(2)
 
 
 def cpu_ns(process):

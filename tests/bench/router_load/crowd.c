@@ -19,8 +19,10 @@ enum {
     TICK_MS = 10,
     READ_BYTES = 256
 };
-#define TICKS_A_SECOND  (1000 / TICK_MS)
-#define ARRIVAL_SECONDS 10 /* as long as the router waits for a head or a body */
+#define TICKS_A_SECOND (1000 / TICK_MS)
+/* As long as the router waits for a head or a body, and for a further request: so that as many are put out in each second, and come again. */
+#define SLOW_ARRIVAL_SECONDS 10
+#define IDLE_ARRIVAL_SECONDS 60
 
 enum kind { IDLE, SLOW_HEAD, SLOW_BODY, SLOW_READER, KINDS };
 
@@ -109,16 +111,18 @@ static void do_a_little(struct crowd *crowd, struct member *member)
 }
 
 /* They come one after the other: who came at once would be put out at once, too, which no crowd of strangers is. */
-static bool has_come(uint32_t i, uint32_t turn)
+static bool has_come(const struct crowd *crowd, uint32_t i, uint32_t turn)
 {
-    return turn / TICKS_A_SECOND >= i / TICKS_A_SECOND % ARRIVAL_SECONDS;
+    bool idle = crowd->members[i].kind == IDLE;
+    return turn / TICKS_A_SECOND >=
+           i / TICKS_A_SECOND % (idle ? IDLE_ARRIVAL_SECONDS : SLOW_ARRIVAL_SECONDS);
 }
 
 /* Each member has its turn once a second. */
 static void tick(struct crowd *crowd, uint32_t turn)
 {
     for (uint32_t i = turn % TICKS_A_SECOND; i < crowd->count; i += TICKS_A_SECOND)
-        if (!has_come(i, turn))
+        if (!has_come(crowd, i, turn))
             continue;
         else if (crowd->members[i].fd < 0)
             enter(crowd, &crowd->members[i]);

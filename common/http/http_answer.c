@@ -38,7 +38,7 @@ static void finish(struct http_connection *connection)
     }
     connection->phase = PHASE_HEAD;
     connection->idle_since_us = clock_now_us();
-    connection->deadline_us = connection->idle_since_us + service->config.idle_us;
+    http_connection_set_deadline(connection, connection->idle_since_us + service->config.idle_us);
     http_intake_resume(connection);
 }
 
@@ -67,9 +67,10 @@ static void send_and_go_on(struct http_connection *connection)
     if (connection->phase != PHASE_BUSY)
         return;
     if (left == 0)
-        connection->deadline_us = 0;
+        http_connection_set_deadline(connection, 0);
     else if (progressed || !connection->deadline_us)
-        connection->deadline_us = clock_now_us() + connection->loop->service->config.stall_us;
+        http_connection_set_deadline(connection,
+                                     clock_now_us() + connection->loop->service->config.stall_us);
     if (left == 0 && connection->answered)
         finish(connection);
 }
@@ -127,7 +128,7 @@ void http_answer_tell_refusal(struct http_connection *connection)
     evbuffer_free(connection->refusal);
     connection->refusal = NULL;
     connection->phase = PHASE_BUSY;
-    connection->deadline_us = 0;
+    http_connection_set_deadline(connection, 0);
     connection->answered = true;
     send_and_go_on(connection);
 }

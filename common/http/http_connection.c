@@ -13,6 +13,38 @@
 #define LINGER_US          2000000u
 #define DRAINING_LINGER_US 250000u
 #define LOOKED_AT_FOR_ROOM 64
+#define BLIND_LOOK_US      100000
+#define TIMER_LATE_US      5000 /* by which libevent's clock, a coarse one, may be behind ours */
+
+/* --- time --- */
+
+/* Bytes of it wait unread, so that its end isn't seen behind them. */
+static bool is_blind(const struct http_connection *connection)
+{
+    return connection->phase == PHASE_BUSY && !connection->reading && !connection->half_closed;
+}
+
+/* Most deadlines are put off long before they come: a timer that is due before is left as it is, and set anew when it has come. */
+static void set_timer(struct http_connection *connection)
+{
+    uint64_t due_us = connection->deadline_us ? connection->deadline_us : UINT64_MAX;
+    uint64_t look_us = is_blind(connection) ? clock_now_us() + BLIND_LOOK_US : UINT64_MAX;
+    due_us = due_us < look_us ? due_us : look_us;
+    if (due_us >= connection->timer_us || connection->phase == PHASE_DEAD)
+        return;
+    uint64_t now_us = clock_now_us();
+    uint64_t wait_us = (due_us > now_us ? due_us - now_us : 0) + TIMER_LATE_US;
+    struct timeval wait = {(time_t)(wait_us / 1000000u), (suseconds_t)(wait_us % 1000000u)};
+    event_add(&connection->timer, &wait);
+    connection->timer_us = due_us;
+}
+
+void http_connection_set_deadline(struct http_connection *connection, uint64_t deadline_us)
+{
+    connection->deadline_us = deadline_us;
+    if (deadline_us)
+        set_timer(connection);
+}
 
 /* --- events --- */
 
@@ -31,6 +63,7 @@ void http_connection_stop_reading(struct http_connection *connection)
     if (connection->reading)
         event_del(&connection->readable);
     connection->reading = false;
+    set_timer(connection);
 }
 
 void http_connection_wait_writable(struct http_connection *connection)
@@ -43,8 +76,8 @@ void http_connection_wait_writable(struct http_connection *connection)
 /* The client has closed its connection, or its half of it. Who has the whole answer on its way may still read it; anybody else is gone. */
 static void on_closed(struct http_connection *connection)
 {
-    http_connection_stop_reading(connection);
     connection->half_closed = connection->closing = true;
+    http_connection_stop_reading(connection);
     if (connection->phase == PHASE_BUSY)
         http_answer_flush(connection);
     if (connection->phase != PHASE_BUSY || !connection->answered)
@@ -98,6 +131,45 @@ static void on_writable(evutil_socket_t fd, short events, void *context)
     http_loop_settle(connection->loop);
 }
 
+/* --- what takes too long --- */
+
+static bool is_idle(const struct http_connection *connection)
+{
+    return connection->phase == PHASE_HEAD && !connection->head;
+}
+
+static void time_out(struct http_connection *connection)
+{
+    struct http_service *service = connection->loop->service;
+    struct http_refusal why;
+    if (is_idle(connection) || connection->phase == PHASE_LINGERING) {
+        http_connection_end(connection, HTTP_SENT, false);
+        return;
+    }
+    atomic_fetch_add(&service->slow, 1);
+    if (connection->phase == PHASE_BUSY) {
+        http_connection_end(connection, HTTP_STALLED, true);
+        return;
+    }
+    (void)http_refuse(&why, 408, HTTP_CODE_SLOW, "the request's %s did not come in time",
+                      connection->phase == PHASE_HEAD ? "head" : "body");
+    http_answer_refuse(connection, &why);
+}
+
+static void on_timer(evutil_socket_t fd, short events, void *context)
+{
+    (void)fd;
+    (void)events;
+    struct http_connection *connection = context;
+    connection->timer_us = UINT64_MAX;
+    if (is_blind(connection) && http_socket_is_gone(&connection->socket))
+        on_closed(connection);
+    else if (connection->deadline_us && clock_now_us() >= connection->deadline_us)
+        time_out(connection);
+    set_timer(connection);
+    http_loop_settle(connection->loop);
+}
+
 /* --- life --- */
 
 static void turn_away(struct http_connection *connection)
@@ -118,13 +190,15 @@ void http_connection_create(struct http_loop *loop, const struct http_socket *so
         .loop = loop,
         .socket = *socket,
         .peer = *peer,
-        .deadline_us = now_us + loop->service->config.head_us,
         .idle_since_us = now_us,
+        .timer_us = UINT64_MAX,
     };
     TAILQ_INSERT_TAIL(&loop->connections, connection, link);
     event_assign(&connection->readable, loop->base, socket->fd, EV_READ | EV_PERSIST, on_readable,
                  connection);
     event_assign(&connection->writable, loop->base, socket->fd, EV_WRITE, on_writable, connection);
+    evtimer_assign(&connection->timer, loop->base, on_timer, connection);
+    http_connection_set_deadline(connection, now_us + loop->service->config.head_us);
     http_connection_start_reading(connection);
     if (surplus)
         turn_away(connection);
@@ -154,6 +228,7 @@ void http_connection_end(struct http_connection *connection, enum http_outcome o
     connection->phase = PHASE_DEAD;
     http_connection_stop_reading(connection);
     event_del(&connection->writable);
+    event_del(&connection->timer);
     if (connection->exchange && outcome == HTTP_GONE)
         atomic_fetch_add(&service->gone, 1);
     if (connection->exchange)
@@ -181,43 +256,12 @@ void http_connection_linger(struct http_connection *connection)
     }
     connection->phase = PHASE_LINGERING;
     bool hurry = atomic_load(&connection->loop->service->draining);
-    connection->deadline_us = clock_now_us() + (hurry ? DRAINING_LINGER_US : LINGER_US);
+    http_connection_set_deadline(connection,
+                                 clock_now_us() + (hurry ? DRAINING_LINGER_US : LINGER_US));
     http_connection_start_reading(connection);
 }
 
-/* --- time --- */
-
-static bool is_idle(const struct http_connection *connection)
-{
-    return connection->phase == PHASE_HEAD && !connection->head;
-}
-
-static void time_out(struct http_connection *connection)
-{
-    struct http_service *service = connection->loop->service;
-    struct http_refusal why;
-    if (is_idle(connection) || connection->phase == PHASE_LINGERING) {
-        http_connection_end(connection, HTTP_SENT, false);
-        return;
-    }
-    atomic_fetch_add(&service->slow, 1);
-    if (connection->phase == PHASE_BUSY) {
-        http_connection_end(connection, HTTP_STALLED, true);
-        return;
-    }
-    (void)http_refuse(&why, 408, HTTP_CODE_SLOW, "the request's %s did not come in time",
-                      connection->phase == PHASE_HEAD ? "head" : "body");
-    http_answer_refuse(connection, &why);
-}
-
-void http_connection_tick(struct http_connection *connection, uint64_t now_us)
-{
-    if (connection->phase == PHASE_BUSY && !connection->reading && !connection->half_closed &&
-        http_socket_is_gone(&connection->socket))
-        on_closed(connection);
-    else if (connection->deadline_us && now_us >= connection->deadline_us)
-        time_out(connection);
-}
+/* --- room --- */
 
 /* Who isn't idle, or isn't for long, goes to the end of the line: all have their turn before anybody is looked at again. */
 bool http_connection_make_room(struct http_loop *loop)

@@ -21,7 +21,7 @@ struct http_connection {
     struct http_loop *loop;
     struct http_socket socket;
     struct http_peer peer;
-    struct event readable, writable;
+    struct event readable, writable, timer;
     enum http_phase phase;
     bool reading, writing;  /* the events are waited for */
     bool read_wants_write;  /* TLS: what comes waits for what goes */
@@ -30,6 +30,7 @@ struct http_connection {
     bool closing;           /* behind this answer */
     bool answered;          /* all of the answer is in `out` */
     uint64_t deadline_us;   /* 0: none */
+    uint64_t timer_us;      /* when the timer is due, or before; UINT64_MAX: it isn't set */
     uint64_t idle_since_us; /* where it is idle */
     uint64_t body_begun_us, lingered_bytes;
     struct http_scan scan;
@@ -61,8 +62,8 @@ void http_connection_start_reading(struct http_connection *connection);
 void http_connection_stop_reading(struct http_connection *connection);
 void http_connection_wait_writable(struct http_connection *connection);
 
-/* Ends what has taken too long, and finds who has gone behind unread bytes. */
-void http_connection_tick(struct http_connection *connection, uint64_t now_us);
+/* Until when the phase may take, which ends then; 0: as long as it wants. */
+void http_connection_set_deadline(struct http_connection *connection, uint64_t deadline_us);
 /* The server drains: who is idle is told to go. */
 void http_connection_end_if_idle(struct http_connection *connection);
 

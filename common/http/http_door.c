@@ -47,6 +47,7 @@ static void on_open_again(evutil_socket_t fd, short events, void *context)
         evconnlistener_enable(door->listener);
 }
 
+/* Of the socket that listens: those that come of it have them, too. */
 static void set_options(int fd)
 {
     static const struct {
@@ -66,7 +67,6 @@ static void let_in(struct http_door *door, int fd, const struct sockaddr *from, 
 {
     struct http_socket socket = {.fd = fd};
     struct http_peer peer = {0};
-    set_options(fd);
     if ((size_t)length <= sizeof peer.address)
         memcpy(&peer.address, from, (size_t)length);
     if (door->tls) {
@@ -120,6 +120,7 @@ static enum status listen_on(struct http_door *door, struct error *err)
         return error_set(err, STATUS_IO, "cannot listen on %s for HTTP: %s", listen,
                          strerror(errno));
     evconnlistener_set_error_cb(door->listener, on_accept_failed);
+    set_options(evconnlistener_get_fd(door->listener));
     if (getsockname(evconnlistener_get_fd(door->listener), &at.address.any, &length))
         return error_set(err, STATUS_IO, "cannot serve HTTP on %s: %s", listen, strerror(errno));
     http_peer_name(&at, door->address, sizeof door->address);

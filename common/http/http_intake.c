@@ -21,7 +21,7 @@ static void handle(struct http_connection *connection)
     struct http_service *service = connection->loop->service;
     struct http_exchange *exchange = connection->exchange;
     connection->phase = PHASE_BUSY;
-    connection->deadline_us = 0;
+    http_connection_set_deadline(connection, 0);
     if (connection->refusal) {
         http_answer_tell_refusal(connection);
         return;
@@ -87,7 +87,8 @@ static void begin_body(struct http_connection *connection)
     }
     connection->phase = PHASE_BODY;
     connection->body_begun_us = clock_now_us();
-    connection->deadline_us = connection->body_begun_us + connection->loop->service->config.body_us;
+    http_connection_set_deadline(connection, connection->body_begun_us +
+                                                 connection->loop->service->config.body_us);
     if (head->expects_continue)
         http_answer_say_continue(connection);
 }
@@ -117,7 +118,8 @@ static void keep_head(struct http_connection *connection, const char *bytes, siz
 {
     size_t length = connection->scan.bytes; /* with these */
     if (!connection->head)
-        connection->deadline_us = clock_now_us() + connection->loop->service->config.head_us;
+        http_connection_set_deadline(connection,
+                                     clock_now_us() + connection->loop->service->config.head_us);
     if (!connection->head || length > connection->head_capacity) {
         size_t capacity = connection->head ? connection->head_capacity : FIRST_HEAD_BYTES;
         while (capacity < length)
@@ -162,8 +164,9 @@ static size_t take_body(struct http_connection *connection, const char *bytes, s
         http_answer_refuse(connection, &why);
         return count;
     }
-    connection->deadline_us = connection->body_begun_us + config->body_us +
-                              body->received_bytes * 1000000u / config->body_bytes_per_second;
+    http_connection_set_deadline(connection, connection->body_begun_us + config->body_us +
+                                                 body->received_bytes * 1000000u /
+                                                     config->body_bytes_per_second);
     if (body->part == BODY_WHOLE)
         handle(connection);
     return used;

@@ -1,7 +1,6 @@
 #include "common/http/http_loop.h"
 
 #include "common/base/assert.h"
-#include "common/base/clock.h"
 #include "common/http/http_answer.h"
 #include "common/http/http_door.h"
 #include "common/http/http_exchange_state.h"
@@ -13,8 +12,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#define TICK_US 100000
 
 struct http_arrival {
     struct http_arrival *next;
@@ -119,25 +116,11 @@ static void bury(struct http_loop *loop)
     }
 }
 
-static void set_ticking(struct http_loop *loop)
-{
-    static const struct timeval pause = {0, TICK_US};
-    bool empty = TAILQ_EMPTY(&loop->connections);
-    if (empty != loop->ticks)
-        return;
-    loop->ticks = !empty;
-    if (loop->ticks)
-        event_add(loop->tick, &pause);
-    else
-        event_del(loop->tick);
-}
-
 void http_loop_settle(struct http_loop *loop)
 {
     while (take_posted(loop))
         ;
     bury(loop);
-    set_ticking(loop);
 }
 
 static void drain(struct http_loop *loop)
@@ -167,19 +150,6 @@ static void on_wake(evutil_socket_t fd, short events, void *context)
         event_base_loopbreak(loop->base);
 }
 
-static void on_tick(evutil_socket_t fd, short events, void *context)
-{
-    (void)fd;
-    (void)events;
-    struct http_loop *loop = context;
-    uint64_t now_us = clock_now_us();
-    for (struct http_connection *one = TAILQ_FIRST(&loop->connections), *next; one; one = next) {
-        next = TAILQ_NEXT(one, link);
-        http_connection_tick(one, now_us);
-    }
-    http_loop_settle(loop);
-}
-
 static void *serve(void *context)
 {
     struct http_loop *loop = context;
@@ -203,11 +173,9 @@ enum status http_loop_create(struct http_service *service, struct http_loop **ou
     pthread_mutex_init(&loop->lock, NULL);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->base = event_base_new();
-    if (loop->wake_fd >= 0 && loop->base) {
+    if (loop->wake_fd >= 0 && loop->base)
         loop->wake = event_new(loop->base, loop->wake_fd, EV_READ | EV_PERSIST, on_wake, loop);
-        loop->tick = event_new(loop->base, -1, EV_PERSIST, on_tick, loop);
-    }
-    if (!loop->wake || !loop->tick || event_add(loop->wake, NULL)) {
+    if (!loop->wake || event_add(loop->wake, NULL)) {
         http_loop_destroy(loop);
         return error_set(err, STATUS_IO, "cannot set up the HTTP server's events: %s",
                          strerror(errno));
@@ -254,8 +222,6 @@ void http_loop_destroy(struct http_loop *loop)
     end_connections(loop);
     if (loop->wake)
         event_free(loop->wake);
-    if (loop->tick)
-        event_free(loop->tick);
     if (loop->base)
         event_base_free(loop->base);
     if (loop->wake_fd >= 0)

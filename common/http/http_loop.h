@@ -28,8 +28,7 @@ struct http_loop {
     pthread_t thread;
     bool started;
     int wake_fd;
-    struct event *wake, *tick;
-    bool ticks; /* while there are connections */
+    struct event *wake;
     atomic_bool stopping;
     TAILQ_HEAD(http_connections, http_connection)
     connections;                  /* who is looked at next to make room is first */

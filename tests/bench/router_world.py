@@ -80,8 +80,8 @@ class Load(Process):
             fail(f"{words[0]}: {told['error']}")
         return told
 
-    def run(self, router, rate=0, seconds=3, connections=64, tokens=1, stream=False):
-        told = self.tell("run", router.address, router.model, rate, seconds, connections, tokens, int(stream), router.pid or 0)
+    def run(self, router, rate=0, seconds=3, connections=64, tokens=1, stream=False, seed=1):
+        told = self.tell("run", router.address, router.model, rate, seconds, connections, tokens, int(stream), router.pid or 0, seed)
         if told["failures"] or not told["answers"]:
             fail(f"{router.name}: {told['failures']} requests failed, {told['answers']} were answered")
         return told

@@ -20,6 +20,7 @@ class Bare:
         told = json.loads(line)
         self.grpc, self.http, self.pid = told["address"], told["metrics"], self.process.pid
         self.front = told.get("http")  # a router's, with --http-listen
+        self.registry = told.get("registry")  # a router's: where workers come
 
     def cpu_seconds(self):
         fields = open(f"/proc/{self.pid}/stat").read().rsplit(") ", 1)[1].split()

@@ -2,9 +2,10 @@
 #include "common/base/descriptors.h"
 #include "tests/unit/http_fixture.h"
 
+#include <dirent.h>
 #include <malloc.h>
 
-enum { IDLE = 2000, SLOW = 500, MORE_DESCRIPTORS = 100 };
+enum { IDLE = 2000, SLOW = 500, MORE_DESCRIPTORS = 100, QUIET = 50 };
 
 static void on_now(void *context, struct http_exchange *exchange)
 {
@@ -111,8 +112,78 @@ static void test_thousands_of_connections(void **state)
     http_server_stop(server);
 }
 
+/* What a file of /proc says behind `name` (NULL: at its beginning); "": no such file, or line. */
+static const char *told(const char *path, const char *name)
+{
+    static char line[256];
+    FILE *file = fopen(path, "r");
+    const char *found = NULL;
+    while (file && !found && fgets(line, sizeof line, file))
+        if (!name || !strncmp(line, name, strlen(name)))
+            found = line + (name ? strlen(name) : 0);
+    if (file)
+        fclose(file);
+    return found ? found : "";
+}
+
+/* How often the server's threads have gone to sleep. */
+static long sleeps(void)
+{
+    DIR *threads = opendir("/proc/self/task");
+    assert_non_null(threads);
+    long count = 0;
+    for (struct dirent *one; (one = readdir(threads));) {
+        char path[300];
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", one->d_name);
+        if (strcmp(told(path, NULL), "http\n") != 0)
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", one->d_name);
+        count += atol(told(path, "voluntary_ctxt_switches:"));
+    }
+    closedir(threads);
+    return count;
+}
+
+/* Their thread isn't woken up to look at them before it is time for one. */
+static void test_who_waits_wakes_nobody(void **state)
+{
+    (void)state;
+    struct http_server *server;
+    struct error err;
+    struct http_server_config config = {
+        .listen = "127.0.0.1:0", .routes = routes, .route_count = 1, .body_us = SECOND_US};
+    assert_int_equal(http_server_start(&config, &server, &err), STATUS_OK);
+    const char *address = http_server_address(server);
+    int idle[QUIET];
+    struct str heard;
+    str_init(&heard, 65536);
+    for (int i = 0; i < QUIET; i++) {
+        idle[i] = connected(address);
+        say(idle[i], ASK);
+        str_clear(&heard);
+        assert_true(hear(idle[i], &heard, "now\n"));
+    }
+    int late = connected(address);
+    say(late, "POST /now HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
+    wait_connections(server, QUIET + 1);
+    long before = sleeps();
+    assert_true(before > 0);
+    str_clear(&heard);
+    assert_false(hear(late, &heard, NULL));
+    assert_non_null(strstr(heard.data, " 408 "));
+    long more = sleeps() - before;
+    print_message("the server's thread slept %ld times in the second\n", more);
+    assert_true(more < 8);
+    for (int i = 0; i < QUIET; i++)
+        close(idle[i]);
+    close(late);
+    str_deinit(&heard);
+    http_server_stop(server);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_thousands_of_connections)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_thousands_of_connections),
+                                       cmocka_unit_test(test_who_waits_wakes_nobody)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

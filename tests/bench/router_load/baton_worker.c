@@ -11,6 +11,7 @@
 #include "tests/bench/router_load/stamps.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -129,7 +130,7 @@ static void on_hello(struct baton_worker *worker, struct rpc_call *session)
 static void on_prefill(struct baton_worker *worker, struct rpc_call *session,
                        const Baton__Worker__V1__Prefill *prefill)
 {
-    static uint32_t handles;
+    static atomic_uint handles;
     uint32_t blocks[1] = {0};
     Baton__Worker__V1__Handle handle = BATON__WORKER__V1__HANDLE__INIT;
     handle.incarnation = worker->info.incarnation;

@@ -88,6 +88,7 @@ void client_result_free(struct client_result *result)
     free(result->first.us);
     free(result->behind.us);
     free(result->later.us);
+    *result = (struct client_result){.answers = 0};
 }
 
 /* --- connections --- */
@@ -243,7 +244,7 @@ static void drive(struct client *client, uint64_t begin_ns)
 {
     const struct client_run *run = client->run;
     uint64_t end_ns = begin_ns + (uint64_t)(run->seconds * 1e9), due_ns = begin_ns;
-    struct rng rng = rng_seeded(1);
+    struct rng rng = rng_seeded(run->seed);
     while (clock_now_ns() < end_ns) {
         uint64_t now_ns = clock_now_ns();
         while (run->rate == 0 && client->free_count)

@@ -16,7 +16,8 @@ struct client_run {
     uint32_t connections; /* at most */
     uint32_t tokens;      /* max_tokens of each */
     bool stream;
-    pid_t router; /* whose CPU time is told; 0: nobody's */
+    uint32_t seed; /* of when they are due */
+    pid_t router;  /* whose CPU time is told; 0: nobody's */
 };
 
 /* Microseconds, in the order in which they came. */

@@ -12,9 +12,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_EVENTS = 256, MAX_REQUEST_BYTES = 4096, SMALL_BUFFER = 4096, TICK_MS = 10 };
-#define TICKS_A_SECOND  (1000 / TICK_MS)
-#define ARRIVAL_SECONDS 10 /* as long as the router waits for a head or a body */
+enum {
+    MAX_EVENTS = 256,
+    MAX_REQUEST_BYTES = 4096,
+    SMALL_BUFFER = 4096,
+    TICK_MS = 10,
+    READ_BYTES = 256
+};
+#define TICKS_A_SECOND (1000 / TICK_MS)
+/* As long as the router waits for a head or a body, and for a further request: so that as many are put out in each second, and come again. */
+#define SLOW_ARRIVAL_SECONDS 10
+#define IDLE_ARRIVAL_SECONDS 60
 
 enum kind { IDLE, SLOW_HEAD, SLOW_BODY, SLOW_READER, KINDS };
 
@@ -75,7 +83,7 @@ static void enter(struct crowd *crowd, struct member *member)
     int small = SMALL_BUFFER;
     if (member->kind == SLOW_READER)
         setsockopt(member->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    /* Of one who doesn't read, only the end is seen. */
+    /* One who reads when it is his turn isn't told what there is. */
     struct epoll_event event = {.events = member->kind == SLOW_READER ? EPOLLHUP : EPOLLIN,
                                 .data.u32 = (uint32_t)(member - crowd->members)};
     epoll_ctl(crowd->loop, EPOLL_CTL_ADD, member->fd, &event);
@@ -84,19 +92,30 @@ static void enter(struct crowd *crowd, struct member *member)
     (void)!send(member->fd, crowd->texts[member->kind], member->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void send_byte(struct crowd *crowd, struct member *member)
+static void put_out(struct crowd *crowd, struct member *member)
 {
-    const char *text = crowd->texts[member->kind];
-    if (member->fd >= 0 && (member->kind == SLOW_HEAD || member->kind == SLOW_BODY) &&
-        member->sent + 1 < strlen(text))
-        (void)!send(member->fd, text + member->sent++, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    atomic_fetch_add(&crowd->put_out, 1);
+    leave(crowd, member);
 }
 
-/* Slow ones come one after the other: who came at once would be put out at once, too, which no crowd of strangers is. */
+static void do_a_little(struct crowd *crowd, struct member *member)
+{
+    const char *text = crowd->texts[member->kind];
+    char bytes[READ_BYTES];
+    if (member->kind == SLOW_READER) {
+        if (recv(member->fd, bytes, sizeof bytes, MSG_DONTWAIT) == 0)
+            put_out(crowd, member);
+    } else if (member->kind != IDLE && member->sent + 1 < strlen(text)) {
+        (void)!send(member->fd, text + member->sent++, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+/* They come one after the other: who came at once would be put out at once, too, which no crowd of strangers is. */
 static bool has_come(const struct crowd *crowd, uint32_t i, uint32_t turn)
 {
-    uint32_t second = i / TICKS_A_SECOND % ARRIVAL_SECONDS;
-    return crowd->members[i].kind == IDLE || turn / TICKS_A_SECOND >= second;
+    bool idle = crowd->members[i].kind == IDLE;
+    return turn / TICKS_A_SECOND >=
+           i / TICKS_A_SECOND % (idle ? IDLE_ARRIVAL_SECONDS : SLOW_ARRIVAL_SECONDS);
 }
 
 /* Each member has its turn once a second. */
@@ -108,16 +127,14 @@ static void tick(struct crowd *crowd, uint32_t turn)
         else if (crowd->members[i].fd < 0)
             enter(crowd, &crowd->members[i]);
         else
-            send_byte(crowd, &crowd->members[i]);
+            do_a_little(crowd, &crowd->members[i]);
 }
 
 static void look(struct crowd *crowd, struct member *member, uint32_t events)
 {
     static char bytes[4096];
-    if (!(events & (EPOLLHUP | EPOLLERR)) && recv(member->fd, bytes, sizeof bytes, 0) > 0)
-        return;
-    atomic_fetch_add(&crowd->put_out, 1);
-    leave(crowd, member);
+    if ((events & (EPOLLHUP | EPOLLERR)) || recv(member->fd, bytes, sizeof bytes, 0) <= 0)
+        put_out(crowd, member);
 }
 
 static void *run(void *context)

@@ -1,5 +1,6 @@
 /* Clients that only cost: idle ones, which asked something once and keep their connection; and slow ones, of which a third each sends a head, or a body, of one
- * byte a second, or asks for a long stream and doesn't read it. Whom the server puts out comes again, a little later. A thread of its own, to the process's end. */
+ * byte a second, or asks for a long answer and reads 256 bytes of it a second. Whom the server puts out comes again, a little later. The slow ones
+ * come within ten seconds, the idle ones within sixty. A thread of its own, to the process's end, which wakes a hundred times a second. */
 #ifndef BATON_TESTS_BENCH_CROWD_H
 #define BATON_TESTS_BENCH_CROWD_H
 
@@ -12,7 +13,7 @@ struct crowd;
 struct crowd_config {
     char address[64], model[128];
     uint32_t idle, slow;
-    uint32_t tokens; /* of the streams that nobody reads */
+    uint32_t tokens; /* of the answers that are read slowly */
 };
 
 /* Those that are connected now; those that the server put out since the start. */

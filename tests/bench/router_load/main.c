@@ -5,7 +5,8 @@
  *     baton-workers ROUTER MODEL VOCAB TOKEN CONTEXT [prefill]
  *     prompt JSON                                of the runs from now on
  *     step US                                    of the workers; 0: whole answers
- *     run ADDRESS MODEL RATE SECONDS CONNECTIONS TOKENS STREAM PID
+ *     run ADDRESS MODEL RATE SECONDS CONNECTIONS TOKENS STREAM PID [SEED]
+ *     times                                      of the last run's whole answers, in us, sorted
  *     crowd ADDRESS MODEL IDLE SLOW TOKENS       and `crowd` alone: its figures; `leave` ends it */
 #include "common/base/descriptors.h"
 #include "tests/bench/router_load/client.h"
@@ -22,6 +23,7 @@ enum { MAX_LINE_BYTES = 1 << 18 };
 
 static char *prompt;
 static struct crowd *crowd;
+static struct client_result result; /* of the last run */
 
 static void fail(const char *what)
 {
@@ -36,14 +38,14 @@ static void print_times(const char *name, struct client_times *times)
 
 static void run(const char *arguments)
 {
-    struct client_run run = {.prompt = prompt};
-    struct client_result result;
+    struct client_run run = {.prompt = prompt, .seed = 1};
     int stream, pid;
-    if (sscanf(arguments, "%63s %127s %lf %lf %u %u %d %d", run.address, run.model, &run.rate,
-               &run.seconds, &run.connections, &run.tokens, &stream, &pid) != 8) {
-        fail("run: ADDRESS MODEL RATE SECONDS CONNECTIONS TOKENS STREAM PID");
+    if (sscanf(arguments, "%63s %127s %lf %lf %u %u %d %d %u", run.address, run.model, &run.rate,
+               &run.seconds, &run.connections, &run.tokens, &stream, &pid, &run.seed) < 8) {
+        fail("run: ADDRESS MODEL RATE SECONDS CONNECTIONS TOKENS STREAM PID [SEED]");
         return;
     }
+    client_result_free(&result);
     run.stream = stream;
     run.router = pid;
     if (!client_run(&run, &result)) {
@@ -59,15 +61,21 @@ static void run(const char *arguments)
     print_times("behind", &result.behind);
     print_times("later", &result.later);
     printf("}\n");
-    client_result_free(&result);
+}
+
+static void print_whole(void)
+{
+    printf("[");
+    for (size_t i = 0; i < result.whole.count; i++)
+        printf("%s%.1f", i ? ", " : "", result.whole.us[i]);
+    printf("]\n");
 }
 
 static void start_baton_workers(const char *arguments)
 {
-    static char router[64], model[128];
+    char router[64], model[128], prefill[16] = "";
     struct baton_worker_config config = {.router = router, .model = model};
     struct error err;
-    char prefill[16] = "";
     if (sscanf(arguments, "%63s %127s %u %u %u %15s", router, model, &config.vocab, &config.token,
                &config.context, prefill) < 5) {
         fail("baton-workers: ROUTER MODEL VOCAB TOKEN CONTEXT [prefill]");
@@ -130,6 +138,8 @@ static void obey(char *line)
         printf("{}\n");
     } else if (!strcmp(line, "run")) {
         run(rest);
+    } else if (!strcmp(line, "times")) {
+        print_whole();
     } else if (!strcmp(line, "crowd") && *rest) {
         start_crowd(rest);
     } else if (!strcmp(line, "crowd")) {

@@ -117,9 +117,6 @@ struct up {
     struct up_context context;
     struct arena arena;
     struct cluster cluster;
-    struct certificates
-        *figures;           /* of the router's figures, for us who ask there; NULL: in the clear */
-    char figures_name[256]; /* that its certificate holds */
     char bin_dir[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
     bool own_log_dir;                           /* made by us, removed after a clean end */
     struct model_status models[MODEL_LIST_MAX]; /* as the router tells them */
@@ -190,28 +187,35 @@ static void remove_log_dir(const struct up *up)
     rmdir(up->log_dir);
 }
 
-/* The router's own certificate is the one to trust, and to show where it asks for one. */
-static enum status open_figures(struct up *up, struct error *err)
+/* How to ask the router for figures; what it serves them with is to be trusted, and shown where it asks for a certificate. */
+struct figures {
+    struct certificates *certificates; /* NULL: in the clear */
+    char name[256];                    /* that its certificate holds */
+};
+
+static enum status open_figures(const struct tls_settings *tls, struct figures *figures,
+                                struct error *err)
 {
-    const struct tls_settings *tls = &up->settings.metrics_tls;
     const struct certificates_config config = {.name = "metrics-tls",
                                                .paths = {tls->cert, tls->key, tls->cert}};
+    *figures = (struct figures){.certificates = NULL};
     if (!*tls->cert)
         return STATUS_OK;
-    TRY(certificates_open(&config, &up->figures, err));
-    const struct certificate_set *set = certificates_take(up->figures);
-    str_copy(up->figures_name, sizeof up->figures_name, set->name);
+    TRY(certificates_open(&config, &figures->certificates, err));
+    const struct certificate_set *set = certificates_take(figures->certificates);
+    str_copy(figures->name, sizeof figures->name, set->name);
     certificate_set_give(set);
     return STATUS_OK;
 }
 
 /* The workers dial the router; wait until it has a session with each of them. */
-static enum status wait_registered(struct up *up, uint64_t deadline_us, struct error *err)
+static enum status wait_registered(struct up *up, const struct figures *figures,
+                                   uint64_t deadline_us, struct error *err)
 {
     uint64_t wanted = up_worker_count(&up->settings);
     const struct http_remote router = {.url = up->cluster.processes[0].member.metrics,
-                                       .certificates = up->figures,
-                                       .peer_name = up->figures_name};
+                                       .certificates = figures->certificates,
+                                       .peer_name = figures->name};
     for (;;) {
         struct cluster_status seen;
         struct error why = {""};
@@ -246,7 +250,12 @@ static enum status start_all(struct up *up, struct error *err)
         TRY(cluster_start(&up->cluster, &plan, NULL, err));
     }
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
-    return wait_registered(up, deadline_us, err);
+    /* Their thread is here for as long as they are asked for: processes are started again without it. */
+    struct figures figures;
+    TRY(open_figures(&up->settings.metrics_tls, &figures, err));
+    enum status status = wait_registered(up, &figures, deadline_us, err);
+    certificates_close(figures.certificates);
+    return status;
 }
 
 /* Other commands run in other folders. A path that has no room is left out. */
@@ -365,8 +374,6 @@ static int run(struct up *up)
     if (status == STATUS_OK)
         status = check_ready_file(up->settings.ready_file, &err);
     if (status == STATUS_OK)
-        status = open_figures(up, &err);
-    if (status == STATUS_OK)
         status = find_programs(up, &err);
     if (status == STATUS_OK)
         status = make_log_dir(up, &err);
@@ -410,7 +417,6 @@ int cmd_up(int argc, char **argv)
     up.context = (struct up_context){
         .settings = &up.settings, .cores = &up.cores, .bin_dir = up.bin_dir, .arena = &up.arena};
     int code = run(&up);
-    certificates_close(up.figures);
     arena_deinit(&up.arena);
     return code;
 }

@@ -112,7 +112,7 @@ def test_requests_of_a_minute(doors):
     _, few, many = doors({"few": {"requests_per_minute": 3}, "many": {}})
     for _ in range(3):
         few.generate("To be", **SHORT)
-        few.stub.ListModels(pb.ListModelsRequest(), timeout=60)  # doesn't count
+        few.stub.ListModels(pb.ListModelsRequest(), timeout=60, metadata=few.metadata)  # doesn't count
     error = fails(lambda: list(few.start("To be")))
     assert (error.code(), reason_of(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limited")
     assert 1 <= int(dict(error.trailing_metadata())["retry-after"]) <= 20 and "3 requests a minute" in error.details()

@@ -417,6 +417,9 @@ static void test_messages_pass_the_validator(void **state)
     openai_request_deinit(&request);
 }
 
+#define TEXT_OF_64  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define TEXT_OF_256 TEXT_OF_64 TEXT_OF_64 TEXT_OF_64 TEXT_OF_64
+
 /* What the validator refuses is called as the client calls it. */
 static void test_sentences_name_the_bodys_fields(void **state)
 {
@@ -429,8 +432,8 @@ static void test_sentences_name_the_bodys_fields(void **state)
          "prompt"},
         {"{\"prompt\":\"a\",\"stop_token_ids\":[1,61]}",
          "stop_token_ids[1] is 61, but the model's ids end at 59", "stop_token_ids"},
-        {"{\"prompt\":\"a\",\"stop\":[\"x\",\"\"]}", "stop[1] must have 1 to 256 bytes, got 0",
-         "stop"},
+        {"{\"prompt\":\"a\",\"stop\":[\"x\",\"" TEXT_OF_256 "b\"]}",
+         "stop[1] must have 1 to 256 bytes, got 257", "stop"},
         {"{\"prompt\":\"a\",\"logit_bias\":{\"60\":1}}",
          "logit_bias names token 60, but the model's ids end at 59", "logit_bias"},
     };
@@ -440,7 +443,7 @@ static void test_sentences_name_the_bodys_fields(void **state)
         struct openai_request request;
         struct openai_refusal refusal;
         struct request_params params;
-        struct error err;
+        struct error err = {""};
         char param[OPENAI_PARAM_BYTES];
         enum reason reason = REASON_NONE;
         assert_true(openai_request_read(&request, OPENAI_COMPLETION, rows[i].body,

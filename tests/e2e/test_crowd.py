@@ -21,7 +21,7 @@ LIVE = b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n"
 SLOW_BODY = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
 SLOW_HEAD = b"POST /v1/completions HTTP/1.1\r\nHos"
 SLOW_HANDSHAKE = b"\x16\x03\x01"
-LONG = json.dumps({"model": SHAKESPEARE.name, "prompt": [1, 2, 3], "max_tokens": 500, "stream": True}).encode()
+LONG = json.dumps({"model": SHAKESPEARE.name, "prompt": [1, 2, 3], "max_tokens": 2000, "stream": True}).encode()
 LONG_ANSWER = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(LONG), LONG)
 
 
@@ -136,12 +136,12 @@ def test_who_reads_slowly_gets_everything_and_holds_up_nobody(scene, tmp_path, o
             answers[i % READERS] += readers[i % READERS].recv(512)
         each = (router.resident_bytes() - before) / READERS
         print(f"{each / KIB:.0f} KiB each")
-        assert each < 512 * KIB  # an answer is about 100
+        assert each < 1024 * KIB  # an answer is 400 at most
         for answer, reader in zip(answers, readers):
             answer += read_to_the_end(reader)
             assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"0\r\n\r\n")
             assert b"data: [DONE]" in answer and answer.count(b'"finish_reason":"length"') == 1
-            assert len(answer) > 16 * KIB  # more than waits on this side
+            assert len(answer) > 5 * KIB  # more than waits on this side, whatever tokens come together
 
 
 def test_who_is_idle_makes_room_for_who_asks(scene):

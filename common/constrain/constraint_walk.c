@@ -65,7 +65,6 @@ struct constraint_walk {
     const struct constraint *constraint;
     const struct token_trie *trie;
     const struct token_forest *forest;
-    struct constraint_state state;
     struct automaton_cursor start;
     enum phase phase;
     /* Of the tree that is walked, and what is known before. */
@@ -95,21 +94,8 @@ void constraint_walk_begin(struct constraint_walk *walk, const struct constraint
     walk->constraint = constraint;
     walk->trie = trie;
     walk->forest = trie->has_first && !state->started ? &trie->first : &trie->inside;
-    walk->state = *state;
     walk->start = constraint_state_open(state, walk->pool);
     walk->phase = PHASE_CLEAR;
-}
-
-void constraint_walk_drop(struct constraint_walk *walk)
-{
-    walk->phase = PHASE_OVER;
-}
-
-bool constraint_walk_is_of(const struct constraint_walk *walk, const struct constraint *constraint,
-                           const struct constraint_state *state)
-{
-    return walk->phase != PHASE_OVER && walk->constraint == constraint &&
-           !memcmp(&walk->state, state, sizeof *state);
 }
 
 static void begin_tree(struct constraint_walk *walk, const struct token_tree *tree)

@@ -14,10 +14,6 @@ void constraint_walk_destroy(struct constraint_walk *walk); /* NULL is fine */
 
 void constraint_walk_begin(struct constraint_walk *walk, const struct constraint *constraint,
                            const struct token_trie *trie, const struct constraint_state *state);
-void constraint_walk_drop(struct constraint_walk *walk); /* it is over, wherever it is */
-/* Whether it was begun for this, and isn't over. */
-bool constraint_walk_is_of(const struct constraint_walk *walk, const struct constraint *constraint,
-                           const struct constraint_state *state);
 /* Goes on for up to *nodes_left nodes (and one more), which are taken off. True: bits[trie->words], of which none may have changed since
  * it began, are whole, and the walk is over. */
 bool constraint_walk_go(struct constraint_walk *walk, uint32_t *bits, uint64_t *nodes_left);

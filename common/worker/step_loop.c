@@ -17,7 +17,7 @@
 #define JOB_ADD_LIMIT                                                                              \
     1024 /* above, nothing new is taken: room is left for what belongs to sequences that exist */
 
-enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_READ_CACHE, JOB_SETTLED, JOB_STOP };
+enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_READ_CACHE, JOB_SETTLED, JOB_WALKED, JOB_STOP };
 
 struct job {
     enum job_kind kind;
@@ -43,7 +43,9 @@ struct step_loop {
     TAILQ_HEAD(, job)
     parked; /* likewise: ADDs that wait for their constraints, at most max_sequences */
     uint32_t parked_count;
-    _Atomic bool settled; /* a JOB_SETTLED is under way */
+    _Atomic bool settled;             /* a JOB_SETTLED is under way */
+    struct constraint_walker *walker; /* NULL without constraints */
+    _Atomic bool walked;              /* a JOB_WALKED is under way */
     /* Transfer thread's own: what was refused last. Its removal must cost no place, or refusals could fill the ring. */
     struct sequence_key refused;
     bool has_refused;
@@ -202,6 +204,7 @@ static void job_run(struct step_loop *loop, struct job *job)
     case JOB_ADMIT: job_admit(loop, job); break;
     case JOB_REMOVE: job_remove(loop, job->key); break;
     case JOB_SETTLED: job_settled(loop); break;
+    case JOB_WALKED: atomic_store(&loop->walked, false); break; /* the step sees what it is */
     case JOB_READ_CACHE: job_read_cache(loop, job); break;
     case JOB_STOP: loop->stopping = true; break;
     }
@@ -241,12 +244,12 @@ static bool go_around(struct step_loop *loop, struct job *job)
         job_run(loop, job);
     reserve(loop);
     publish(loop);
-    bool waits = step_run_prepare(&loop->run);
+    bool behind = step_run_prepare(&loop->run);
     const struct step_plan *plan = scheduler_plan(loop->scheduler, clock_now_us());
     bool works = step_plan_works(plan);
     if (works && !loop->stopping)
         step_run_plan(&loop->run, plan);
-    return works || plan->freed || waits;
+    return works || plan->freed || behind;
 }
 
 static void *step_main(void *argument)
@@ -266,10 +269,38 @@ static void *step_main(void *argument)
     return NULL;
 }
 
+/* ---------------------------------------------------------------- jobs, from other threads */
+
+static void job_post(struct step_loop *loop, const struct job *job)
+{
+    struct job *copy = malloc(sizeof *copy);
+    ASSERT(copy);
+    *copy = *job;
+    enum status status = ring_push(loop->jobs, copy);
+    ASSERT(status == STATUS_OK); /* see JOB_ADD_LIMIT */
+}
+
+/* On the thread of the constraints. */
+static void on_settled(void *context)
+{
+    struct step_loop *loop = context;
+    if (!atomic_exchange(&loop->settled, true))
+        job_post(loop, &(struct job){.kind = JOB_SETTLED});
+}
+
+/* On the walker's. */
+static void on_walked(void *context)
+{
+    struct step_loop *loop = context;
+    if (!atomic_exchange(&loop->walked, true))
+        job_post(loop, &(struct job){.kind = JOB_WALKED});
+}
+
 /* ---------------------------------------------------------------- life */
 
 static void loop_free(struct step_loop *loop)
 {
+    constraint_walker_stop(loop->walker); /* it posts jobs */
     for (struct job *job; loop->jobs && (job = ring_pop(loop->jobs));) {
         job_release(loop, job);
         free(job);
@@ -283,6 +314,7 @@ static void loop_free(struct step_loop *loop)
     step_events_deinit(&loop->events);
     scheduler_destroy(loop->scheduler);
     step_constraints_destroy(loop->run.constraints);
+    constraint_walker_destroy(loop->walker);
     free(loop->run.inputs);
     free(loop->run.scores);
     free(loop->run.constrained);
@@ -330,7 +362,9 @@ static enum status loop_allocate(struct step_loop *loop)
     };
     if (!loop->run.inputs || !loop->run.scores || !loop->run.constrained)
         return STATUS_LIMIT;
-    return step_constraints_create(config->constraints, config->max_sequences,
+    if (config->constraints)
+        TRY(constraint_walker_create(on_walked, loop, &loop->walker));
+    return step_constraints_create(config->constraints, loop->walker, config->max_sequences,
                                    &loop->run.constraints);
 }
 
@@ -356,15 +390,6 @@ enum status step_loop_start(const struct step_loop_config *config, struct step_l
     return STATUS_OK;
 }
 
-static void job_post(struct step_loop *loop, const struct job *job)
-{
-    struct job *copy = malloc(sizeof *copy);
-    ASSERT(copy);
-    *copy = *job;
-    enum status status = ring_push(loop->jobs, copy);
-    ASSERT(status == STATUS_OK); /* see JOB_ADD_LIMIT */
-}
-
 void step_loop_stop(struct step_loop *loop)
 {
     if (!loop)
@@ -382,14 +407,6 @@ void step_loop_stop(struct step_loop *loop)
             break;
     }
     loop_free(loop);
-}
-
-/* On the thread of the constraints. */
-static void on_settled(void *context)
-{
-    struct step_loop *loop = context;
-    if (!atomic_exchange(&loop->settled, true))
-        job_post(loop, &(struct job){.kind = JOB_SETTLED});
 }
 
 /* False: there is a constraint, and no lease of it to be had. */

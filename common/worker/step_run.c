@@ -224,8 +224,8 @@ bool step_run_prepare(struct step_run *run)
         if (sequence->constraint && may_run)
             run->constrained[count++] = sequence;
     }
-    return count && step_constraints_prepare(run->constraints, run->constrained, count,
-                                             STEP_CONSTRAINTS_NODES);
+    struct step_budget budget = {STEP_CONSTRAINTS_NODES, STEP_CONSTRAINTS_TOKENS};
+    return count && step_constraints_prepare(run->constraints, run->constrained, count, budget);
 }
 
 void step_run_plan(struct step_run *run, const struct step_plan *plan)

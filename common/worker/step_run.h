@@ -24,7 +24,7 @@ struct step_run { /* all borrowed */
     struct token_logprobs *scores;  /* scratch, one for each prompt row of a plan */
 };
 
-/* Before a step is planned: who has a constraint gets ready. True: one isn't, and waits; there is more to do for it. */
+/* Before a step is planned: who has a constraint gets ready. True: one isn't, and there is more to do for it here. */
 bool step_run_prepare(struct step_run *run);
 /* Whether there is anything in it to carry out. */
 bool step_plan_works(const struct step_plan *plan);

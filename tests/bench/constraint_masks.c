@@ -1,14 +1,16 @@
 /* What constraints cost whole steps: as many answers as a step has, each under a constraint of its own out of a file of schemas and the
- * adversarial ones (tests/constrain/adversarial.h), are drawn side by side, and all sets of allowed tokens of a step are timed together
- * with the tokens taken before. An answer that ends makes room for the next. And what the costliest constraints take to compile.
+ * adversarial ones (tests/constrain/adversarial.h), are drawn side by side, and what a step is held up by is timed: taking the tokens drawn
+ * before, finding the sets of allowed tokens, and those walks that it does itself; what it leaves to the walker goes on meanwhile. An answer
+ * that ends makes room for the next. And what the costliest constraints take to compile.
  *
- *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [NODES]]]]
+ *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB]]]]
  *
  * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). SEEDS: answers under each
- * constraint (default 4). KEPT: sets that are kept for each constraint (default: as a worker keeps; 0: each is worked out). NODES: that
- * walks of one step may look at (default: as a worker; 0: any): an answer whose set isn't whole then sits the step out, as at a worker.
- * Times are this thread's CPU time, and nothing is left out or taken again. */
+ * constraint (default 4). KEPT: sets that are kept for each constraint (default: as a worker keeps; 0: each is worked out). MIB: of memory
+ * that are read behind each step, as a model's weights are: that is all the time that the walker has, and leaves the caches cold
+ * (default 32, about 1 ms). Nothing is left out or taken again. */
 #include "common/constrain/compile_steps.h"
+#include "common/worker/step_constraints.h"
 #include "tests/constrain/adversarial.h"
 #include "tests/constrain/generate.h"
 
@@ -18,22 +20,33 @@
 #include <string.h>
 #include <time.h>
 
-#define MAX_TIMES       (4u << 20)
+#define MAX_TIMES       (256u << 10)
 #define MAX_CONSTRAINTS 512
 #define MAX_TOKENS      200 /* of an answer */
 #define MAX_WIDTH       64
 
-static double thread_cpu_us(void)
+static double us_of(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static double thread_cpu_us(void)
+{
+    return us_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 struct times {
     double *us;
     size_t count;
 };
+
+static void times_init(struct times *times)
+{
+    times->us = malloc(MAX_TIMES * sizeof *times->us);
+    memset(times->us, 1, MAX_TIMES * sizeof *times->us); /* its pages are there */
+}
 
 static void times_add(struct times *times, double us)
 {
@@ -69,8 +82,10 @@ struct bench {
     size_t count;
     uint64_t seeds;
     uint32_t kept;
-    uint64_t nodes; /* of a step */
-    struct times times;
+    size_t between; /* bytes that are read between steps */
+    uint64_t *weights, sum;
+    struct constraint_walker *walker;
+    struct times times, wall, control;
 };
 
 static void fail(const char *what, const char *why)
@@ -141,9 +156,8 @@ struct answer {
     struct rng rng;
     uint32_t tokens, id; /* the latter was drawn */
     bool drawn;          /* and is still to be taken */
-    bool ready;          /* its bits are whole */
-    struct constraint_walk *walk;
-    uint32_t *bits;
+    struct constraint_mask *mask, spare;
+    struct walker_task task;
     bool over;
 };
 
@@ -156,10 +170,15 @@ static void begin(const struct bench *bench, struct answer *answer, uint64_t *ne
     answer->constraint = *next % bench->count;
     answer->rng = rng_seeded(1000 * *next);
     answer->tokens = 0;
-    answer->drawn = answer->ready = false;
-    constraint_walk_drop(answer->walk);
+    answer->drawn = false;
     constraint_state_init(bench->constraints[answer->constraint], &answer->state);
     ++*next;
+}
+
+static void let_go(struct answer *answer)
+{
+    constraint_masks_give(answer->mask);
+    answer->mask = NULL;
 }
 
 static void take(const struct bench *bench, struct answer *answer)
@@ -170,29 +189,59 @@ static void take(const struct bench *bench, struct answer *answer)
     if (bytes && !constraint_state_take(bench->constraints[answer->constraint], &answer->state,
                                         bytes, length))
         fail(bench->names[answer->constraint], "an allowed token isn't taken");
+    if (memcmp(&answer->mask->state, &answer->state, sizeof answer->state) != 0)
+        let_go(answer);
     answer->drawn = false;
 }
 
-/* What a worker does for its answers before a step (step_constraints_prepare); the first that waits, if one does, else `first`. */
-static size_t step(const struct bench *bench, struct answer *answers, size_t width, size_t first)
+/* As step_constraints does it. */
+static void work_out(const struct bench *bench, struct answer *answer, uint64_t *nodes_left)
 {
-    uint64_t nodes = bench->nodes;
-    size_t turn = first;
-    bool waits = false;
-    for (size_t i = 0; i < width; i++) {
-        struct answer *answer = &answers[(first + i) % width];
-        if (answer->over)
-            continue;
-        if (answer->drawn)
-            take(bench, answer);
-        if (!answer->ready)
-            answer->ready = constraint_masks_go(bench->masks[answer->constraint], &answer->state,
-                                                answer->walk, answer->bits, &nodes);
-        if (!answer->ready && !waits)
-            turn = (first + i) % width;
-        waits |= !answer->ready;
+    struct constraint_masks *masks = bench->masks[answer->constraint];
+    if (!answer->mask)
+        answer->mask = constraint_masks_take(masks, &answer->state, &answer->spare);
+    struct constraint_mask *mask = answer->mask;
+    if (mask->whole || mask->maker)
+        return;
+    constraint_masks_begin(masks, mask, answer->task.walk);
+    mask->whole = constraint_walk_go(answer->task.walk, mask->bits, nodes_left);
+    if (mask->whole)
+        return;
+    mask->maker = answer;
+    answer->task.bits = mask->bits;
+    constraint_walker_post(bench->walker, &answer->task);
+}
+
+/* What a worker does for its answers before a step (step_constraints_prepare). */
+static void step(const struct bench *bench, struct answer *answers, size_t width)
+{
+    uint64_t nodes = STEP_CONSTRAINTS_NODES;
+    for (struct walker_task *task; (task = constraint_walker_take(bench->walker));) {
+        struct constraint_mask *mask = ((struct answer *)task->owner)->mask;
+        mask->whole = true;
+        mask->maker = NULL;
     }
-    return turn;
+    for (size_t i = 0; i < width; i++) {
+        if (answers[i].over)
+            continue;
+        if (answers[i].drawn)
+            take(bench, &answers[i]);
+        work_out(bench, &answers[i], &nodes);
+    }
+    constraint_walker_wake(bench->walker);
+}
+
+/* As a forward pass does. A first part that takes about as long as a step's constraints is timed: how long the machine alone may hold up
+ * something of that length. */
+static void read_weights(struct bench *bench)
+{
+    size_t count = bench->between / sizeof *bench->weights, first = count / 16;
+    double start_us = us_of(CLOCK_MONOTONIC);
+    for (size_t i = 0; i < first; i++)
+        bench->sum += bench->weights[i];
+    times_add(&bench->control, us_of(CLOCK_MONOTONIC) - start_us);
+    for (size_t i = first; i < count; i++)
+        bench->sum += bench->weights[i];
 }
 
 static bool any_bit(const struct bench *bench, const uint32_t *bits)
@@ -206,15 +255,17 @@ static bool any_bit(const struct bench *bench, const uint32_t *bits)
 /* False: it sat the step out. */
 static bool draw(struct bench *bench, struct answer *answer, uint64_t *next)
 {
-    if (answer->over || !answer->ready)
+    if (answer->over || !answer->mask->whole)
         return answer->over;
-    answer->id = any_bit(bench, answer->bits)
-                     ? draw_token(&bench->source, answer->bits, answer->tokens, &answer->rng)
+    const uint32_t *bits = answer->mask->bits;
+    answer->id = any_bit(bench, bits)
+                     ? draw_token(&bench->source, bits, answer->tokens, &answer->rng)
                      : bench->source.end_id;
-    answer->ready = false;
     answer->drawn = true;
-    if (answer->id == bench->source.end_id || ++answer->tokens == MAX_TOKENS)
+    if (answer->id == bench->source.end_id || ++answer->tokens == MAX_TOKENS) {
+        let_go(answer);
         begin(bench, answer, next);
+    }
     return true;
 }
 
@@ -228,51 +279,73 @@ static bool all_over(const struct answer *answers, size_t width)
 
 static void print_sets(struct bench *bench)
 {
-    uint64_t found = 0, walked = 0, nodes = 0;
+    uint64_t found = 0, walked = 0;
     for (size_t i = 0; i < bench->count; i++) {
         struct constraint_masks_counts counts = constraint_masks_counts(bench->masks[i]);
         found += counts.found;
         walked += counts.walked;
-        nodes += counts.nodes;
         constraint_masks_destroy(bench->masks[i]);
     }
-    printf("    %" PRIu64 " sets were kept, %" PRIu64 " worked out, of %.0f nodes each\n", found,
-           walked, walked ? (double)nodes / (double)walked : 0.0);
+    printf("    %" PRIu64 " sets were kept, %" PRIu64 " worked out", found, walked);
 }
 
-/* Memory of the sets is laid out before: a worker's is, too. */
-static void run(struct bench *bench, const char *what, size_t width)
+static void open_answers(struct bench *bench, struct answer *answers, size_t width, uint64_t *next)
 {
-    static struct answer answers[MAX_WIDTH];
-    uint64_t next = 0, sat_out = 0, drawn = 0;
-    size_t turn = 0;
-    char name[64];
     for (size_t i = 0; i < bench->count; i++)
         bench->masks[i] =
             constraint_masks_create(bench->constraints[i], bench->source.trie, bench->kept);
     for (size_t i = 0; i < width; i++) {
-        answers[i].walk = constraint_walk_create();
-        answers[i].bits = calloc(bench->source.trie->words, sizeof *answers[i].bits);
-        begin(bench, &answers[i], &next);
+        answers[i].task =
+            (struct walker_task){.walk = constraint_walk_create(), .owner = &answers[i]};
+        answers[i].spare.bits = calloc(bench->source.trie->words, sizeof(uint32_t));
+        begin(bench, &answers[i], next);
     }
-    while (!all_over(answers, width)) {
-        double start_us = thread_cpu_us();
-        turn = step(bench, answers, width, turn);
-        times_add(&bench->times, thread_cpu_us() - start_us);
+}
+
+static void close_answers(struct answer *answers, size_t width)
+{
+    for (size_t i = 0; i < width; i++) {
+        constraint_walk_destroy(answers[i].task.walk);
+        free(answers[i].spare.bits);
+    }
+}
+
+static void run(struct bench *bench, const char *what, size_t width)
+{
+    static struct answer answers[MAX_WIDTH];
+    uint64_t next = 0, sat_out = 0, drawn = 0, steps = 0;
+    char name[64];
+    open_answers(bench, answers, width, &next);
+    double others_us = us_of(CLOCK_PROCESS_CPUTIME_ID) - thread_cpu_us();
+    for (; !all_over(answers, width); steps++) {
+        double wall_us = us_of(CLOCK_MONOTONIC), start_us = thread_cpu_us();
+        step(bench, answers, width);
+        start_us = thread_cpu_us() - start_us;
+        wall_us = us_of(CLOCK_MONOTONIC) - wall_us;
+        times_add(&bench->times, start_us);
+        times_add(&bench->wall, wall_us);
+        read_weights(bench);
         for (size_t i = 0; i < width; i++) {
             bool went = draw(bench, &answers[i], &next);
             sat_out += !went;
             drawn += went;
         }
     }
-    for (size_t i = 0; i < width; i++) {
-        constraint_walk_destroy(answers[i].walk);
-        free(answers[i].bits);
-    }
+    others_us = us_of(CLOCK_PROCESS_CPUTIME_ID) - thread_cpu_us() - others_us;
+    close_answers(answers, width);
     snprintf(name, sizeof name, "%s, steps of %zu", what, width);
     times_print(name, &bench->times);
-    printf("    a token waits %.2f steps\n", (double)sat_out / (double)drawn);
+    times_print("    by the clock on the wall", &bench->wall);
+    times_print("    reading memory for about as long", &bench->control);
     print_sets(bench);
+    printf("; a token waits %.3f steps; the walker takes %.1f us of a CPU a step\n",
+           (double)sat_out / (double)drawn, others_us / (double)steps);
+}
+
+/* The next step sees what there is. */
+static void through(void *context)
+{
+    (void)context;
 }
 
 static const char *argument(int argc, char **argv, int index, const char *standard)
@@ -284,16 +357,19 @@ int main(int argc, char **argv)
 {
     static struct bench bench;
     if (argc < 3) {
-        fprintf(stderr, "usage: %s TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [NODES]]]]\n",
-                argv[0]);
+        fprintf(stderr, "usage: %s TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB]]]]\n", argv[0]);
         return 2;
     }
-    bench.times.us = malloc(MAX_TIMES * sizeof(double));
+    times_init(&bench.times);
+    times_init(&bench.wall);
+    times_init(&bench.control);
     bench.seeds = strtoull(argument(argc, argv, 4, "4"), NULL, 10);
     bench.kept = (uint32_t)strtoul(argument(argc, argv, 5, "64"), NULL, 10);
-    bench.nodes = strtoull(argument(argc, argv, 6, "32768"), NULL, 10);
-    if (!bench.nodes)
-        bench.nodes = UINT64_MAX;
+    bench.between = strtoull(argument(argc, argv, 6, "32"), NULL, 10) << 20;
+    bench.weights = malloc(bench.between + 1);
+    memset(bench.weights, 1, bench.between + 1);
+    if (constraint_walker_create(through, NULL, &bench.walker) != STATUS_OK)
+        fail("the walker", "can't be started");
     double start_us = thread_cpu_us();
     vocabulary_source_open(&bench.source, argv[1],
                            (uint32_t)strtoul(argument(argc, argv, 3, "131072"), NULL, 10));
@@ -310,6 +386,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < bench.count; i++)
         constraint_destroy(bench.constraints[i]);
     vocabulary_source_close(&bench.source);
+    constraint_walker_destroy(bench.walker);
     free(bench.times.us);
-    return 0;
+    free(bench.wall.us);
+    free(bench.control.us);
+    free(bench.weights);
+    return bench.sum == 1; /* never: what was read is used */
 }

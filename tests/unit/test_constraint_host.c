@@ -242,15 +242,40 @@ static bool has(struct step_allowed allowed, uint32_t id)
     return allowed.bits[id / 32] >> id % 32 & 1;
 }
 
+/* What a step loop has: the walker, and who hears that it is through with something. */
+struct steps {
+    struct constraint_walker *walker;
+    struct step_constraints *constraints;
+    sem_t through;
+};
+
+static void open_steps(struct steps *steps, struct constraint_host *host, uint32_t max_sequences)
+{
+    sem_init(&steps->through, 0, 0);
+    assert_int_equal(constraint_walker_create(post, &steps->through, &steps->walker), STATUS_OK);
+    assert_int_equal(
+        step_constraints_create(host, steps->walker, max_sequences, &steps->constraints),
+        STATUS_OK);
+}
+
+static void close_steps(struct steps *steps)
+{
+    constraint_walker_stop(steps->walker);
+    step_constraints_destroy(steps->constraints);
+    constraint_walker_destroy(steps->walker);
+    sem_destroy(&steps->through);
+}
+
 static void test_a_state_follows_from_the_tokens(void **state)
 {
     (void)state;
     struct constraint_host *host = host_of(MODEL, 64 << 20);
     struct constraint_lease *leases[3];
-    struct step_constraints *constraints;
+    struct steps steps;
     for (int i = 0; i < 3; i++)
         leases[i] = settled(host, CONSTRAINT_REGEX, "abc*");
-    assert_int_equal(step_constraints_create(host, 2, &constraints), STATUS_OK);
+    open_steps(&steps, host, 2);
+    struct step_constraints *constraints = steps.constraints;
     uint32_t a = id_of(host, "a"), b = id_of(host, "b"), c = id_of(host, "c");
     uint32_t tokens[] = {5, 6, a, b, c, c};
     /* Drawn one by one; and all of them before, at another worker. */
@@ -277,7 +302,7 @@ static void test_a_state_follows_from_the_tokens(void **state)
     other = step_constraints_find(constraints, &told);
     for (uint32_t id = 0; id < VOCAB; id++)
         assert_false(has(other, id));
-    step_constraints_destroy(constraints);
+    close_steps(&steps);
     constraint_host_destroy(host);
 }
 
@@ -285,8 +310,9 @@ static void test_ends(void **state)
 {
     (void)state;
     struct constraint_host *host = host_of(MODEL, 64 << 20);
-    struct step_constraints *constraints;
-    assert_int_equal(step_constraints_create(host, 1, &constraints), STATUS_OK);
+    struct steps steps;
+    open_steps(&steps, host, 1);
+    struct step_constraints *constraints = steps.constraints;
     struct constraint_lease *lease = settled(host, CONSTRAINT_REGEX, "aa?");
     uint32_t a = id_of(host, "a"), tokens[] = {5, a};
     struct sequence sequence = {.tokens = tokens, .token_count = 1, .prompt_count = 1};
@@ -312,58 +338,147 @@ static void test_ends(void **state)
     sequence.token_count = 1;
     allowed = step_constraints_find(constraints, &sequence);
     assert_true(allowed.end_only && has(allowed, 0));
-    step_constraints_destroy(constraints);
+    close_steps(&steps);
     constraint_host_destroy(host);
 }
 
-/* With few nodes a step: each is ready after some, in turns, with the bits that it would have had at once. */
-static void test_sets_are_worked_out_within_a_budget(void **state)
+#define MANY_TOKENS 100
+
+/* Each under a constraint that is costly to mask, or the last one's. */
+static void add_costly(struct steps *steps, struct constraint_host *host, const uint32_t *tokens,
+                       struct sequence *sequences, struct sequence **list, int count)
+{
+    static const char *const texts[] = {".*e.{9}", "([a-z].)*", "[^e]*"};
+    for (int i = 0; i < count; i++) {
+        list[i] = &sequences[i];
+        sequences[i] =
+            (struct sequence){.tokens = (uint32_t *)tokens, .token_count = 1, .prompt_count = 1};
+        sequences[i].constraint = step_constraints_add(
+            steps->constraints, settled(host, CONSTRAINT_REGEX, texts[i < 3 ? i : 2]));
+    }
+}
+
+/* Until nobody waits, with a few nodes a step. */
+static void prepare_all(struct steps *steps, struct sequence *const *list, uint32_t count)
+{
+    for (;;) {
+        bool waits = false;
+        struct step_budget budget = {150, MANY_TOKENS};
+        assert_false(step_constraints_prepare(steps->constraints, list, count, budget));
+        for (uint32_t i = 0; i < count; i++)
+            waits |= list[i]->waits;
+        if (!waits)
+            return;
+        assert_int_equal(sem_wait(&steps->through), 0);
+    }
+}
+
+/* What a step has no time for goes on beside it, and is what it would have been at once; who is in the same state waits for the same. */
+static void test_sets_are_worked_out_beside_the_steps(void **state)
 {
     (void)state;
-    enum { COUNT = 3, NODES = 150 };
-    static const char *const texts[COUNT] = {".*e.{9}", "([a-z].)*", "[^e]*"};
+    enum { COUNT = 4 };
     struct constraint_host *host = host_of(MODEL, 64 << 20);
-    struct step_constraints *constraints, *at_once;
-    struct sequence sequences[COUNT] = {0}, *list[COUNT], *other;
-    uint32_t tokens[] = {5}, ready_at[COUNT] = {0}, calls = 0;
-    assert_int_equal(step_constraints_create(host, COUNT, &constraints), STATUS_OK);
-    assert_int_equal(step_constraints_create(host, 1, &at_once), STATUS_OK);
+    struct steps steps, at_once;
+    struct sequence sequences[COUNT], *list[COUNT], again[COUNT], *unused[COUNT];
+    uint32_t tokens[] = {5}, a = 0;
+    open_steps(&steps, host, COUNT);
+    open_steps(&at_once, host, COUNT);
+    add_costly(&steps, host, tokens, sequences, list, COUNT);
+    assert_false(step_constraints_prepare(steps.constraints, list, COUNT,
+                                          (struct step_budget){150, MANY_TOKENS}));
+    for (int i = 0; i < COUNT; i++)
+        assert_true(sequences[i].waits); /* even if it's there by now */
+    prepare_all(&steps, list, COUNT);
+    const uint32_t *shared = step_constraints_find(steps.constraints, list[2]).bits;
+    assert_ptr_equal(step_constraints_find(steps.constraints, list[3]).bits, shared);
+    add_costly(&at_once, host, tokens, again, unused, COUNT);
+    for (int i = 0; i < COUNT; i++)
+        assert_memory_equal(step_constraints_find(steps.constraints, list[i]).bits,
+                            step_constraints_find(at_once.constraints, &again[i]).bits, VOCAB / 8);
+    /* What one request says of ends isn't the other's. */
+    a = id_of(host, "a");
+    uint32_t more[] = {5, a};
+    sequences[3].sampling.ignore_eos = true;
+    for (int i = 1; i < COUNT; i++) {
+        assert_false(step_constraints_take(steps.constraints, list[i], a));
+        sequences[i].tokens = more;
+        sequences[i].token_count = 2;
+    }
+    prepare_all(&steps, list, COUNT);
+    assert_true(has(step_constraints_find(steps.constraints, list[2]), 0));
+    assert_false(has(step_constraints_find(steps.constraints, list[3]), 0));
+    close_steps(&steps);
+    close_steps(&at_once);
+    constraint_host_destroy(host);
+}
+
+/* Wherever its walk is; who waited for the same set has it made. */
+static void test_an_answer_goes_while_its_set_is_worked_out(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 };
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    uint32_t tokens[] = {5};
+    for (uint32_t going = 2; going < COUNT; going++) {
+        struct steps steps;
+        struct sequence sequences[COUNT], *list[COUNT];
+        open_steps(&steps, host, COUNT);
+        add_costly(&steps, host, tokens, sequences, list, COUNT);
+        assert_false(step_constraints_prepare(steps.constraints, list, COUNT,
+                                              (struct step_budget){150, MANY_TOKENS}));
+        step_constraints_remove(steps.constraints, list[going]->constraint);
+        struct sequence *left = list[going ^ 1];
+        struct sequence *others[] = {list[0], list[1], left};
+        prepare_all(&steps, others, 3);
+        assert_true(has(step_constraints_find(steps.constraints, left), id_of(host, "a")));
+        step_constraints_remove(steps.constraints, list[1]->constraint);
+        step_constraints_remove(steps.constraints, list[0]->constraint);
+        step_constraints_remove(steps.constraints, left->constraint);
+        close_steps(&steps);
+    }
+    /* All at once, and where one is asked for that is under way. */
+    struct steps steps;
+    struct sequence sequences[COUNT], *list[COUNT];
+    open_steps(&steps, host, COUNT);
+    add_costly(&steps, host, tokens, sequences, list, COUNT);
+    assert_false(step_constraints_prepare(steps.constraints, list, COUNT,
+                                          (struct step_budget){150, MANY_TOKENS}));
+    const uint32_t *bits = step_constraints_find(steps.constraints, list[3]).bits;
+    assert_ptr_equal(step_constraints_find(steps.constraints, list[2]).bits, bits);
+    close_steps(&steps);
+    constraint_host_destroy(host);
+}
+
+/* Tokens that came from elsewhere are taken a few a step, in turns; nothing else of that answer is done before. */
+static void test_answers_from_elsewhere_are_caught_up_with(void **state)
+{
+    (void)state;
+    enum { COUNT = 2, ANSWER = 25, TOKENS = 10 };
+    struct constraint_host *host = host_of(MODEL, 64 << 20);
+    struct steps steps;
+    struct sequence sequences[COUNT], *list[COUNT];
+    uint32_t tokens[1 + ANSWER] = {5}, calls = 0;
+    constraint_host_give(host, settled(host, CONSTRAINT_REGEX, "a*")); /* tokens have texts now */
+    for (int i = 0; i < ANSWER; i++)
+        tokens[1 + i] = id_of(host, "a");
+    open_steps(&steps, host, COUNT);
     for (int i = 0; i < COUNT; i++) {
         list[i] = &sequences[i];
-        sequences[i] = (struct sequence){.tokens = tokens, .token_count = 1, .prompt_count = 1};
+        sequences[i] = (struct sequence){
+            .tokens = tokens, .token_count = 1 + ANSWER, .prompt_count = 1 + ANSWER};
+        sequences[i].emitted_count = ANSWER;
         sequences[i].constraint =
-            step_constraints_add(constraints, settled(host, CONSTRAINT_REGEX, texts[i]));
+            step_constraints_add(steps.constraints, settled(host, CONSTRAINT_REGEX, "a*"));
     }
-    for (bool waits = true; waits;) {
-        assert_in_range(++calls, 1, 1000);
-        waits = step_constraints_prepare(constraints, list, COUNT, NODES);
-        for (int i = 0; i < COUNT; i++)
-            if (!sequences[i].waits && !ready_at[i])
-                ready_at[i] = calls;
+    struct step_budget budget = {STEP_CONSTRAINTS_NODES, TOKENS};
+    while (step_constraints_prepare(steps.constraints, list, COUNT, budget)) {
+        assert_true(sequences[0].waits || sequences[1].waits);
+        calls++;
     }
-    for (int i = 0; i < COUNT; i++) {
-        assert_in_range(ready_at[i], 2, calls);
-        struct sequence alone = {.tokens = tokens, .token_count = 1, .prompt_count = 1};
-        alone.constraint = step_constraints_add(at_once, settled(host, CONSTRAINT_REGEX, texts[i]));
-        assert_memory_equal(step_constraints_find(constraints, &sequences[i]).bits,
-                            step_constraints_find(at_once, &alone).bits, VOCAB / 8);
-        step_constraints_remove(at_once, alone.constraint);
-    }
-    /* Who has what he needs waits for nobody. */
-    assert_false(step_constraints_prepare(constraints, list, COUNT, 0));
-    uint32_t a = id_of(host, "a");
-    uint32_t more[] = {5, a};
-    assert_false(step_constraints_take(constraints, list[1], a));
-    sequences[1].tokens = more;
-    sequences[1].token_count = 2;
-    assert_true(step_constraints_prepare(constraints, list, COUNT, 0));
-    assert_true(sequences[1].waits && !sequences[0].waits && !sequences[2].waits);
-    other = list[1];
-    while (step_constraints_prepare(constraints, &other, 1, NODES))
-        ;
-    assert_false(sequences[1].waits);
-    step_constraints_destroy(constraints);
-    step_constraints_destroy(at_once);
+    assert_int_equal(calls, COUNT * ANSWER / TOKENS - 1);
+    prepare_all(&steps, list, COUNT);
+    close_steps(&steps);
     constraint_host_destroy(host);
 }
 
@@ -541,7 +656,9 @@ int main(void)
         cmocka_unit_test(test_a_lease_more_than_there_may_be),
         cmocka_unit_test(test_a_state_follows_from_the_tokens),
         cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_sets_are_worked_out_within_a_budget),
+        cmocka_unit_test(test_sets_are_worked_out_beside_the_steps),
+        cmocka_unit_test(test_an_answer_goes_while_its_set_is_worked_out),
+        cmocka_unit_test(test_answers_from_elsewhere_are_caught_up_with),
         cmocka_unit_test(test_sequences_wait_for_their_constraints),
         cmocka_unit_test(test_a_constraint_whose_tokens_are_all_banned),
         cmocka_unit_test(test_a_loop_that_stops_gives_all_back),

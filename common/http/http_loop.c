@@ -36,7 +36,7 @@ static void wake_up(struct http_loop *loop)
     eventfd_write(loop->wake_fd, 1);
 }
 
-void http_loop_post(struct http_loop *loop, struct http_exchange *exchange)
+void http_loop_queue(struct http_loop *loop, struct http_exchange *exchange)
 {
     pthread_mutex_lock(&loop->lock);
     exchange->next = NULL;
@@ -45,7 +45,6 @@ void http_loop_post(struct http_loop *loop, struct http_exchange *exchange)
     else
         loop->first = exchange;
     loop->last = exchange;
-    wake_up(loop);
     pthread_mutex_unlock(&loop->lock);
 }
 
@@ -62,7 +61,7 @@ void http_loop_give(struct http_loop *loop, const struct http_socket *socket,
     pthread_mutex_unlock(&loop->lock);
 }
 
-void http_loop_drain(struct http_loop *loop)
+void http_loop_wake(struct http_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
     wake_up(loop);
@@ -97,7 +96,7 @@ static void look_at_all(struct http_exchange *exchange)
     }
 }
 
-static bool take_posted(struct http_loop *loop)
+bool http_loop_catch_up(struct http_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
     struct http_exchange *exchanges = loop->first;
@@ -134,7 +133,7 @@ static void set_ticking(struct http_loop *loop)
 
 void http_loop_settle(struct http_loop *loop)
 {
-    while (take_posted(loop))
+    while (http_loop_catch_up(loop))
         ;
     bury(loop);
     set_ticking(loop);
@@ -173,6 +172,7 @@ static void on_tick(evutil_socket_t fd, short events, void *context)
     (void)events;
     struct http_loop *loop = context;
     uint64_t now_us = clock_now_us();
+    (void)http_loop_catch_up(loop);
     for (struct http_connection *one = TAILQ_FIRST(&loop->connections), *next; one; one = next) {
         next = TAILQ_NEXT(one, link);
         http_connection_tick(one, now_us);
@@ -239,10 +239,11 @@ void http_loop_stop(struct http_loop *loop)
 static void end_connections(struct http_loop *loop)
 {
     own_loop = loop;
+    (void)http_loop_catch_up(loop); /* what has been sent is over */
     do {
         while (!TAILQ_EMPTY(&loop->connections))
             http_connection_end(TAILQ_FIRST(&loop->connections), HTTP_STOPPED, false);
-    } while (take_posted(loop));
+    } while (http_loop_catch_up(loop));
     bury(loop);
     own_loop = NULL;
 }

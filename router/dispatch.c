@@ -15,7 +15,6 @@ _Static_assert(ROUTE_MAX_POOLS == SERVED_MODELS_MAX, "a pool for each model");
 _Static_assert(ROUTE_MAX_WORKERS == WORKERS_MAX_SLOTS, "a candidate for each slot");
 
 #define LINK_MESSAGES_AT_ONCE 16384 /* unread, of all workers together */
-#define BATCH_MESSAGES        256   /* taken from the inbox before deltas leave */
 
 enum reason dispatch_admit(struct dispatch *dispatch)
 {
@@ -106,125 +105,19 @@ int dispatch_idle_fd(const struct dispatch *dispatch)
 void dispatch_stop(struct dispatch *dispatch)
 {
     atomic_store(&dispatch->refusing, true);
+    atomic_store(&dispatch->helped, false); /* the end is the thread's own matter */
     inbox_post_reserved(&dispatch->inbox, &dispatch->stop_message);
 }
 
-/* ------------------------------------------------------------------------------ the dispatch thread */
-
-static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
-{
-    struct request *request = gone->request ? map_get(dispatch->requests, gone->request) : NULL;
-    if (request) /* its places are free when it is put away */
-        request_client_gone(dispatch, request, gone->code);
-    else if (gone->model)
-        dispatch_give_places(dispatch, gone->model - 1, gone->choices);
-    gone->free(gone);
-    atomic_fetch_sub(&dispatch->admitted, 1);
-}
-
-static void handle(struct dispatch *dispatch, struct inbox_message *message)
-{
-    switch (message->kind) {
-    case INBOX_REQUEST: request_begin(dispatch, (struct request *)message); break;
-    case INBOX_CLIENT_GONE: client_gone(dispatch, (struct client_gone *)message); break;
-    case INBOX_LINK_MESSAGE: worker_said(dispatch, (struct link_message *)message); break;
-    case INBOX_LINK_CLOSED: worker_link_ended(dispatch, (struct worker_link *)message); break;
-    case INBOX_CONSTRAINT:
-        request_constraint_checked(dispatch, (struct constraint_checked *)message);
-        break;
-    case INBOX_MEMBERSHIP:
-        atomic_store(&dispatch->membership_pending, false);
-        workers_sync(&dispatch->workers, dispatch->now_us);
-        route_misfits_forget(&dispatch->misfits);
-        dispatch->lapse_us = 0; /* ask again */
-        dispatch->place_needed = dispatch->board_changed = true;
-        break;
-    case INBOX_DRAIN:
-        dispatch->draining = true;
-        log_info("dispatch", "requests=%zu msg=\"draining\"", map_count(dispatch->requests));
-        break;
-    case INBOX_STOP:
-        dispatch->stopping = dispatch->draining = true;
-        request_fail_all(dispatch, REASON_DRAINING);
-        workers_stop(&dispatch->workers);
-        break;
-    }
-}
-
-static void tick(struct dispatch *dispatch)
-{
-    if (dispatch->due_us <= dispatch->now_us)
-        request_tick(dispatch);
-    workers_tick(&dispatch->workers, dispatch->now_us);
-    if (dispatch->lapse_us <= dispatch->now_us)
-        dispatch->lapse_us = membership_lapse(dispatch->config.membership, dispatch->now_us);
-}
-
-static uint64_t next_due_us(const struct dispatch *dispatch)
-{
-    if (dispatch->place_needed && dispatch->waiting_count)
-        return 0; /* a slow reader was cut off, and made room */
-    uint64_t due_us = workers_next_us(&dispatch->workers);
-    if (dispatch->due_us < due_us)
-        due_us = dispatch->due_us;
-    if (dispatch->lapse_us < due_us)
-        due_us = dispatch->lapse_us;
-    return due_us;
-}
-
-static void show(struct dispatch *dispatch)
-{
-    if (!dispatch->board_changed)
-        return;
-    dispatch->board_changed = false;
-    int up[SERVED_MODELS_MAX][2] = {0}, known[SERVED_MODELS_MAX][2] = {0};
-    for (size_t i = 0; i < dispatch->workers.count; i++) {
-        const struct worker *worker = dispatch->workers.items[i];
-        bool decode = worker->info.role == ROLE_DECODE;
-        known[worker->model][decode] += worker->state != WORKER_LEAVING;
-        up[worker->model][decode] += worker->state == WORKER_UP;
-    }
-    for (size_t model = 0; model < dispatch->config.models->count; model++) {
-        const struct model_metrics *metrics = &dispatch->config.metrics->models[model];
-        for (int role = 0; role < 2; role++) {
-            gauge_set(metrics->workers_up[role], up[model][role]);
-            gauge_set(metrics->workers_known[role], known[model][role]);
-        }
-    }
-    status_board_post(dispatch->config.board, &dispatch->workers);
-}
-
-bool dispatch_turn(struct dispatch *dispatch, uint64_t limit_us)
-{
-    uint64_t due_us = next_due_us(dispatch), now_us = clock_now_us();
-    uint64_t wait_us = due_us == UINT64_MAX ? UINT64_MAX : due_us > now_us ? due_us - now_us : 0;
-    struct inbox_message *message =
-        ring_wait(dispatch->inbox.ring, wait_us < limit_us ? wait_us : limit_us);
-    dispatch->now_us = clock_now_us();
-    for (int i = 0; message && i < BATCH_MESSAGES; i++) {
-        dispatch->now_us = clock_now_us(); /* never before the message was made */
-        handle(dispatch, message);
-        message = i + 1 < BATCH_MESSAGES ? ring_pop(dispatch->inbox.ring) : NULL;
-    }
-    tick(dispatch);
-    dispatch_place(dispatch);
-    show(dispatch); /* before the client can know of it */
-    request_flush(dispatch);
-    request_put_away(dispatch);
-    if (dispatch->draining && !atomic_load(&dispatch->admitted))
-        eventfd_write(dispatch->idle_fd, 1);
-    return !dispatch->stopping || dispatch->workers.count || map_count(dispatch->requests);
-}
-
-static void *dispatch_main(void *argument)
-{
-    struct dispatch *dispatch = argument;
-    while (dispatch_turn(dispatch, UINT64_MAX))
-        ;
-    return NULL;
-}
-
 /* ------------------------------------------------------------------------------- start and end */
+
+static void close_fds(struct dispatch *dispatch)
+{
+    if (dispatch->idle_fd >= 0)
+        close(dispatch->idle_fd);
+    if (dispatch->bell_fd >= 0)
+        close(dispatch->bell_fd);
+}
 
 enum status dispatch_create(const struct dispatch_config *config, struct dispatch **out,
                             struct error *err)
@@ -234,12 +127,13 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
         return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
     dispatch->config = *config;
     pthread_mutex_init(&dispatch->places_lock, NULL);
+    pthread_mutex_init(&dispatch->turn, NULL);
     dispatch->membership_message.kind = INBOX_MEMBERSHIP;
     dispatch->drain_message.kind = INBOX_DRAIN;
     dispatch->stop_message.kind = INBOX_STOP;
     atomic_init(&dispatch->next_id,
                 rng_entropy() | 1); /* apart from another router's, or an earlier life's */
-    dispatch->due_us = dispatch->lapse_us = UINT64_MAX;
+    dispatch->due_us = dispatch->lapse_us = dispatch->armed_us = UINT64_MAX;
     TAILQ_INIT(&dispatch->all);
     for (size_t i = 0; i < SERVED_MODELS_MAX; i++) {
         TAILQ_INIT(&dispatch->queues[i].waiting);
@@ -253,10 +147,13 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
                       2 * ROUTER_MAX_WORKERS + CONSTRAINT_WAITING_MAX + 3;
     enum status status = STATUS_LIMIT;
     dispatch->idle_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (dispatch->idle_fd < 0)
-        goto fail_dispatch;
+    dispatch->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (dispatch->idle_fd < 0 || dispatch->bell_fd < 0)
+        goto fail_fds;
     if (inbox_init(&dispatch->inbox, LINK_MESSAGES_AT_ONCE, reserved) != STATUS_OK)
-        goto fail_fd;
+        goto fail_fds;
+    dispatch->inbox.posted = dispatch_posted;
+    dispatch->inbox.context = dispatch;
     if (map_create(config->max_requests, &dispatch->requests) != STATUS_OK)
         goto fail_inbox;
     dispatch->workers = (struct workers){.membership = config->membership,
@@ -271,10 +168,10 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
 
 fail_inbox:
     inbox_deinit(&dispatch->inbox);
-fail_fd:
-    close(dispatch->idle_fd);
-fail_dispatch:
+fail_fds:
+    close_fds(dispatch);
     pthread_mutex_destroy(&dispatch->places_lock);
+    pthread_mutex_destroy(&dispatch->turn);
     free(dispatch);
     return error_set(err, status, "dispatch: can't start (%s)", status_name(status));
 }
@@ -295,6 +192,7 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
         dispatch_free(dispatch);
         return error_set(err, STATUS_IO, "dispatch: can't start the thread that compiles");
     }
+    atomic_store(&dispatch->helped, true);
     if (pthread_create(&dispatch->thread, NULL, dispatch_main, dispatch)) {
         constraint_checks_stop(config->checks);
         dispatch_free(dispatch);
@@ -334,8 +232,9 @@ void dispatch_free(struct dispatch *dispatch)
         discard(message);
     map_destroy(dispatch->requests);
     inbox_deinit(&dispatch->inbox);
-    close(dispatch->idle_fd);
+    close_fds(dispatch);
     pthread_mutex_destroy(&dispatch->places_lock);
+    pthread_mutex_destroy(&dispatch->turn);
     free(dispatch);
 }
 

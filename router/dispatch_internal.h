@@ -1,4 +1,4 @@
-/* Shared by the files of the dispatch thread only: dispatch.c (thread, inbox, time), dispatch_request.c (the life of requests),
+/* Shared by the files of the dispatcher only: dispatch.c (start, end, what others may ask), dispatch_turn.c (whose turn it is; inbox, time), dispatch_request.c (the life of requests),
  * dispatch_constraint.c (who waits for his constraint), dispatch_end.c (how it ends), dispatch_place.c (who gets a worker), dispatch_command.c
  * (what workers are told), dispatch_worker.c (what they say), dispatch_tokens.c (what of that is an answer). */
 #ifndef BATON_ROUTER_DISPATCH_INTERNAL_H
@@ -27,7 +27,7 @@ struct dispatch {
     struct dispatch_config config;
     struct inbox inbox;
     pthread_t thread;
-    int idle_fd;
+    int idle_fd, bell_fd; /* the latter: the thread has something to do */
 
     /* Any thread. */
     atomic_uint admitted;
@@ -38,8 +38,13 @@ struct dispatch {
     atomic_bool refusing;           /* draining or stopping */
     atomic_bool membership_pending; /* the message below is in the inbox */
     struct inbox_message membership_message, drain_message, stop_message;
+    atomic_bool helped;   /* who posts may take a turn */
+    pthread_mutex_t turn; /* of whoever takes one */
 
-    /* The dispatch thread. */
+    /* Of whoever has the turn. */
+    uint64_t armed_us;    /* the thread sleeps until then, or the bell */
+    uint64_t help_window; /* the millisecond in which helpers took so many turns */
+    uint32_t help_turns;
     struct workers workers;
     struct map *requests;
     struct request_list all, dirty;
@@ -58,12 +63,15 @@ struct dispatch {
     bool draining, stopping;
 };
 
-/* dispatch.c: start and end without a thread, and a turn of what the thread does: waits for messages, at most limit_us, and acts on
- * what came and on what is due. False: it was stopped, and nothing is left. For tests that are the thread. */
+/* dispatch.c: start and end without a thread, for tests that are the thread. */
 enum status dispatch_create(const struct dispatch_config *config, struct dispatch **dispatch,
                             struct error *err) WARN_UNUSED;
-bool dispatch_turn(struct dispatch *dispatch, uint64_t limit_us);
 void dispatch_free(struct dispatch *dispatch);
+
+/* dispatch_turn.c: acts on what came and on what is due, and never waits. False: it was stopped, and nothing is left. */
+bool dispatch_turn(struct dispatch *dispatch);
+void *dispatch_main(void *dispatch);                        /* the thread */
+void dispatch_posted(void *dispatch, enum inbox_kind kind); /* the inbox's hook */
 
 /* dispatch.c: of a model; any thread. */
 void dispatch_give_places(struct dispatch *dispatch, size_t model, uint32_t count);

@@ -16,15 +16,24 @@ void inbox_deinit(struct inbox *inbox)
     ring_destroy(inbox->ring);
 }
 
+static enum status post(struct inbox *inbox, struct inbox_message *message)
+{
+    enum inbox_kind kind = message->kind;
+    enum status status = ring_push(inbox->ring, message);
+    if (status == STATUS_OK && inbox->posted)
+        inbox->posted(inbox->context, kind);
+    return status;
+}
+
 enum status inbox_post(struct inbox *inbox, struct inbox_message *message)
 {
     if (ring_count(inbox->ring) >= inbox->open_capacity)
         return STATUS_LIMIT;
-    return ring_push(inbox->ring, message);
+    return post(inbox, message);
 }
 
 void inbox_post_reserved(struct inbox *inbox, struct inbox_message *message)
 {
-    enum status status = ring_push(inbox->ring, message);
+    enum status status = post(inbox, message);
     ASSERT(status == STATUS_OK);
 }

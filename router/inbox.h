@@ -1,4 +1,4 @@
-/* What the dispatch thread is told, by rpc threads and by main. A message is embedded in the struct that it is about, so that
+/* What the dispatcher is told, by rpc threads, HTTP threads and main. A message is embedded in the struct that it is about, so that
  * those which must not be lost need no memory when they are sent.
  *
  * The ring is bounded. Room in it is reserved for the messages that must not be lost (a client left, a link closed, ...): each
@@ -28,6 +28,9 @@ struct inbox_message {
 struct inbox {
     struct ring *ring;
     size_t open_capacity; /* messages that are not reserved for are refused beyond this fill */
+    /* Called behind each post by the thread that posts, when the message may be gone already. NULL: the consumer waits at the ring. */
+    void (*posted)(void *context, enum inbox_kind kind);
+    void *context;
 };
 
 enum status inbox_init(struct inbox *inbox, size_t open_capacity, size_t reserved) WARN_UNUSED;

@@ -14,6 +14,8 @@ struct ring {
     pthread_mutex_t mutex;
     int event_fd;
     bool closed;
+    bool watched; /* the eventfd is kept in step: somebody polls it */
+    bool waiting; /* the consumer sleeps until something comes */
     size_t capacity, head, count;
     void *slots[];
 };
@@ -54,11 +56,18 @@ enum status ring_push(struct ring *ring, void *message)
         status = STATUS_LIMIT;
     else {
         ring->slots[(ring->head + ring->count) % ring->capacity] = message;
-        if (ring->count++ == 0)
+        if (ring->count++ == 0 && (ring->watched || ring->waiting))
             eventfd_write(ring->event_fd, 1);
     }
     pthread_mutex_unlock(&ring->mutex);
     return status;
+}
+
+/* Under the mutex: the eventfd isn't readable any more. */
+static void calm(struct ring *ring)
+{
+    eventfd_t drained;
+    eventfd_read(ring->event_fd, &drained);
 }
 
 void *ring_pop(struct ring *ring)
@@ -68,13 +77,38 @@ void *ring_pop(struct ring *ring)
     if (ring->count) {
         message = ring->slots[ring->head];
         ring->head = (ring->head + 1) % ring->capacity;
-        if (--ring->count == 0) {
-            eventfd_t drained;
-            eventfd_read(ring->event_fd, &drained);
-        }
+        if (--ring->count == 0 && ring->watched)
+            calm(ring);
     }
     pthread_mutex_unlock(&ring->mutex);
     return message;
+}
+
+void *ring_peek(struct ring *ring)
+{
+    pthread_mutex_lock(&ring->mutex);
+    void *message = ring->count ? ring->slots[ring->head] : NULL;
+    pthread_mutex_unlock(&ring->mutex);
+    return message;
+}
+
+/* From now on a push writes the eventfd; what was pushed before this is seen at once. */
+static bool begin_to_wait(struct ring *ring)
+{
+    pthread_mutex_lock(&ring->mutex);
+    ring->waiting = !ring->count;
+    bool waits = ring->waiting;
+    pthread_mutex_unlock(&ring->mutex);
+    return waits;
+}
+
+static void end_waiting(struct ring *ring)
+{
+    pthread_mutex_lock(&ring->mutex);
+    ring->waiting = false;
+    if (!ring->watched)
+        calm(ring);
+    pthread_mutex_unlock(&ring->mutex);
 }
 
 void *ring_wait(struct ring *ring, uint64_t timeout_us)
@@ -89,7 +123,10 @@ void *ring_wait(struct ring *ring, uint64_t timeout_us)
             return NULL;
         uint64_t left_ms = timeout_us == UINT64_MAX ? 0 : (timeout_us - waited_us + 999) / 1000;
         struct pollfd ready = {.fd = ring->event_fd, .events = POLLIN};
+        if (!begin_to_wait(ring))
+            continue;
         poll(&ready, 1, timeout_us == UINT64_MAX ? -1 : left_ms > 60000 ? 60000 : (int)left_ms);
+        end_waiting(ring);
     }
 }
 
@@ -100,8 +137,13 @@ void ring_close(struct ring *ring)
     pthread_mutex_unlock(&ring->mutex);
 }
 
-int ring_fd(const struct ring *ring)
+int ring_fd(struct ring *ring)
 {
+    pthread_mutex_lock(&ring->mutex);
+    if (!ring->watched && ring->count)
+        eventfd_write(ring->event_fd, 1);
+    ring->watched = true;
+    pthread_mutex_unlock(&ring->mutex);
     return ring->event_fd;
 }
 

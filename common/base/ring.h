@@ -1,4 +1,5 @@
-/* A bounded queue of messages between threads, with an eventfd that is readable while it isn't empty.
+/* A bounded queue of messages between threads. Nobody is woken who doesn't wait: an eventfd is written only while the consumer sleeps in ring_wait, and kept readable
+ * while the queue isn't empty from the first ring_fd on.
  * It is the only shared mutable state between the threads of a process. Many producers, one consumer;
  * first in, first out over all producers. Messages are opaque pointers: ownership travels with the pointer.
  *
@@ -18,13 +19,13 @@ enum status ring_create(size_t capacity, struct ring **ring) WARN_UNUSED;
 void ring_destroy(struct ring *ring);
 
 enum status ring_push(struct ring *ring, void *message) WARN_UNUSED; /* any thread */
-void *ring_pop(struct ring *ring); /* consumer; NULL when empty, never blocks */
+void *ring_pop(struct ring *ring);  /* consumer; NULL when empty, never blocks */
+void *ring_peek(struct ring *ring); /* consumer: what ring_pop would return; it stays */
 /* Consumer: waits until a message is there or timeout_us passed (UINT64_MAX: for ever); NULL on timeout. */
 void *ring_wait(struct ring *ring, uint64_t timeout_us);
 void ring_close(struct ring *ring); /* any thread: later pushes fail */
-int ring_fd(
-    const struct ring
-        *ring); /* for poll(): POLLIN while messages are there; cleared by ring_pop of the last */
+/* For poll(): POLLIN while messages are there; cleared by ring_pop of the last. */
+int ring_fd(struct ring *ring);
 size_t ring_count(struct ring *ring);
 
 #endif

@@ -19,6 +19,11 @@ static struct evbuffer *out_of(struct http_connection *connection)
     return connection->out;
 }
 
+bool http_answer_waits(const struct http_connection *connection)
+{
+    return connection->out && evbuffer_get_length(connection->out) > 0;
+}
+
 /* --- sending --- */
 
 static void finish(struct http_connection *connection)

@@ -6,6 +6,8 @@
 
 /* Sends what was written to the exchange, and goes on when all of an answer has left. The connection may be dead behind it. */
 void http_answer_flush(struct http_connection *connection);
+/* Whether something is to be sent yet. */
+bool http_answer_waits(const struct http_connection *connection);
 void http_answer_say_continue(struct http_connection *connection);
 
 /* What isn't to be understood, too large or too slow: says why, and closes behind it. */

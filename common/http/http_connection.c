@@ -111,6 +111,7 @@ static void on_readable(evutil_socket_t fd, short events, void *context)
     (void)fd;
     (void)events;
     struct http_connection *connection = context;
+    (void)http_loop_catch_up(connection->loop); /* the answer before this may have left */
     read_some(connection);
     if (connection->socket.tls) /* what goes may have waited for what comes */
         http_answer_flush(connection);

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum status http_exchange_create(struct http_loop *loop, struct http_connection *connection,
                                  char *bytes, size_t count, const struct http_peer *peer,
@@ -25,6 +26,7 @@ enum status http_exchange_create(struct http_loop *loop, struct http_connection 
                                        .peer = *peer,
                                        .arrived_us = clock_now_us(),
                                        .connection = connection,
+                                       .direct_fd = -1,
                                        .loop = loop};
     pthread_mutex_init(&exchange->lock, NULL);
     str_init(&exchange->body, loop->service->config.max_body_bytes);
@@ -57,13 +59,72 @@ void http_exchange_keep(struct http_exchange *exchange)
     atomic_fetch_add(&exchange->owners, 1);
 }
 
+static void queue(struct http_exchange *exchange, bool soon)
+{
+    if (!exchange->queued) {
+        exchange->queued = true;
+        atomic_fetch_add(&exchange->references, 1);
+        http_loop_queue(exchange->loop, exchange);
+    }
+    if (soon)
+        http_loop_wake(exchange->loop);
+}
+
 void http_exchange_post(struct http_exchange *exchange)
 {
-    if (exchange->queued)
-        return;
-    exchange->queued = true;
-    atomic_fetch_add(&exchange->references, 1);
-    http_loop_post(exchange->loop, exchange);
+    queue(exchange, true);
+}
+
+/* Under the lock. */
+static void set_unsent(struct http_exchange *exchange, size_t bytes)
+{
+    atomic_fetch_sub(&exchange->loop->service->unsent_bytes, exchange->unsent_bytes - bytes);
+    exchange->unsent_bytes = bytes;
+}
+
+void http_exchange_post_lazily(struct http_exchange *exchange)
+{
+    queue(exchange, false);
+}
+
+/* Whether all has gone. Not where the loop has taken some of it, which goes first. */
+static bool send_directly(struct http_exchange *exchange)
+{
+    struct http_socket socket = {.fd = exchange->direct_fd};
+    if (socket.fd < 0 || !exchange->pending ||
+        evbuffer_get_length(exchange->pending) != exchange->unsent_bytes)
+        return false;
+    enum http_io done = HTTP_IO_DONE;
+    while (done == HTTP_IO_DONE && evbuffer_get_length(exchange->pending) > 0)
+        done = http_socket_send(&socket, exchange->pending);
+    if (done == HTTP_IO_CLOSED)
+        shutdown(socket.fd, SHUT_RDWR); /* so that the loop, whose it is to end, finds it so */
+    set_unsent(exchange, evbuffer_get_length(exchange->pending));
+    return !exchange->unsent_bytes;
+}
+
+/* Behind a whole answer the loop has only to tidy up, with whatever it does next, unless somebody waits for that. */
+void http_exchange_deliver(struct http_exchange *exchange)
+{
+    bool sent = send_directly(exchange), ended = exchange->phase == EXCHANGE_ENDED;
+    if (!sent || ended)
+        queue(exchange, !sent || exchange->followed || !exchange->framing.keep_alive);
+}
+
+void http_exchange_hand_over(struct http_exchange *exchange, int direct_fd)
+{
+    exchange->loop->handed_over++;
+    exchange->handed_over = true;
+    pthread_mutex_lock(&exchange->lock);
+    exchange->direct_fd = direct_fd;
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+void http_exchange_note_followed(struct http_exchange *exchange)
+{
+    pthread_mutex_lock(&exchange->lock);
+    exchange->followed = true;
+    pthread_mutex_unlock(&exchange->lock);
 }
 
 void http_exchange_drop(struct http_exchange *exchange)
@@ -169,13 +230,6 @@ struct http_news http_exchange_pull(struct http_exchange *exchange, struct evbuf
     return news;
 }
 
-/* Under the lock. */
-static void set_unsent(struct http_exchange *exchange, size_t bytes)
-{
-    atomic_fetch_sub(&exchange->loop->service->unsent_bytes, exchange->unsent_bytes - bytes);
-    exchange->unsent_bytes = bytes;
-}
-
 void http_exchange_sent(struct http_exchange *exchange, size_t left_bytes)
 {
     pthread_mutex_lock(&exchange->lock);
@@ -195,6 +249,8 @@ bool http_exchange_count_body(struct http_exchange *exchange)
 
 void http_exchange_finish(struct http_exchange *exchange, enum http_outcome outcome)
 {
+    if (exchange->handed_over)
+        exchange->loop->handed_over--;
     pthread_mutex_lock(&exchange->lock);
     set_unsent(exchange, 0);
     atomic_fetch_sub(&exchange->loop->service->body_bytes, exchange->counted_body_bytes);

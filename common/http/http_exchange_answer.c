@@ -99,7 +99,7 @@ enum status http_exchange_reply(struct http_exchange *exchange, const struct htt
         look_at_draining(exchange);
         status = add_reply(exchange, reply);
         exchange->phase = EXCHANGE_ENDED;
-        http_exchange_post(exchange);
+        http_exchange_deliver(exchange);
     }
     pthread_mutex_unlock(&exchange->lock);
     return status;
@@ -133,7 +133,7 @@ static void start(struct http_exchange *exchange, const struct http_reply *reply
     http_reply_write_head(&what, &exchange->framing, &head);
     add(exchange, head.data, head.length);
     exchange->phase = EXCHANGE_STARTED;
-    http_exchange_post(exchange);
+    http_exchange_post_lazily(exchange);
     str_deinit(&head);
 }
 
@@ -160,7 +160,7 @@ static void add_piece(struct http_exchange *exchange, const void *bytes, size_t 
     add(exchange, bytes, count);
     if (exchange->chunked)
         add(exchange, "\r\n", 2);
-    http_exchange_post(exchange);
+    http_exchange_deliver(exchange);
 }
 
 enum status http_exchange_write(struct http_exchange *exchange, const void *bytes, size_t count)
@@ -189,7 +189,7 @@ enum status http_exchange_end(struct http_exchange *exchange)
         if (exchange->chunked && !exchange->framing.head_only)
             add(exchange, "0\r\n\r\n", 5);
         exchange->phase = EXCHANGE_ENDED;
-        http_exchange_post(exchange);
+        http_exchange_deliver(exchange);
         status = STATUS_OK;
     }
     pthread_mutex_unlock(&exchange->lock);

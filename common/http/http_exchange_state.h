@@ -33,6 +33,7 @@ struct http_exchange {
     void *attached; /* NULL: nothing */
     void (*drop_attached)(void *thing);
     struct http_connection *connection; /* the loop's; NULL: over */
+    bool handed_over;                   /* to a handler; the loop's */
     struct http_exchange *next;         /* in the loop's queue, under the loop's lock */
 
     pthread_mutex_t lock;
@@ -40,6 +41,8 @@ struct http_exchange {
     enum http_exchange_phase phase;
     bool chunked; /* the answer */
     bool aborted, abandoned, queued;
+    bool followed; /* a further request waits behind this one */
+    int direct_fd; /* of a connection without TLS, which has nothing else to send: whoever answers sends; else -1 */
     struct evbuffer *pending; /* not yet the connection's; NULL: nothing was ever written */
     size_t unsent_bytes;      /* of it, and in the connection's buffer */
     void (*over)(void *context, struct http_exchange *exchange, enum http_outcome outcome);
@@ -54,6 +57,16 @@ enum status http_exchange_create(struct http_loop *loop, struct http_connection 
 
 /* Has the loop look at it. Under the lock, before it is over. */
 void http_exchange_post(struct http_exchange *exchange);
+/* The same, with whatever the loop does next: what follows at once goes with it. */
+void http_exchange_post_lazily(struct http_exchange *exchange);
+/* Sends what is pending, on this thread where that goes, for to wake the loop's costs more than the sending; else the loop does. Under the lock, before it is
+ * over. */
+void http_exchange_deliver(struct http_exchange *exchange);
+
+/* A handler is about to have it. Whoever answers may send to `direct_fd`; -1: only the loop may. */
+void http_exchange_hand_over(struct http_exchange *exchange, int direct_fd);
+/* Further bytes have come: they are read as soon as the answer has left. */
+void http_exchange_note_followed(struct http_exchange *exchange);
 
 /* What the loop finds when it looks. */
 struct http_news {

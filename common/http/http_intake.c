@@ -29,6 +29,8 @@ static void handle(struct http_connection *connection)
     FAILPOINT("http.request");
     atomic_fetch_add(&service->requests, 1);
     http_exchange_keep(exchange);
+    bool direct = !connection->socket.tls && !http_answer_waits(connection);
+    http_exchange_hand_over(exchange, direct ? connection->socket.fd : -1);
     connection->route->handle(service->config.context, exchange);
     http_exchange_drop(exchange);
     http_answer_flush(connection);
@@ -183,6 +185,8 @@ static size_t keep_behind(struct http_connection *connection, const char *bytes,
     ASSERT(connection->behind);
     memcpy(connection->behind + connection->behind_bytes, bytes, count);
     connection->behind_bytes = length;
+    if (connection->exchange)
+        http_exchange_note_followed(connection->exchange);
     if (length >= HTTP_MAX_BEHIND_BYTES)
         http_connection_stop_reading(connection);
     return count;

@@ -13,6 +13,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define TICK_US 100000
+
 struct http_arrival {
     struct http_arrival *next;
     struct http_socket socket;
@@ -33,7 +35,7 @@ static void wake_up(struct http_loop *loop)
     eventfd_write(loop->wake_fd, 1);
 }
 
-void http_loop_post(struct http_loop *loop, struct http_exchange *exchange)
+void http_loop_queue(struct http_loop *loop, struct http_exchange *exchange)
 {
     pthread_mutex_lock(&loop->lock);
     exchange->next = NULL;
@@ -42,7 +44,6 @@ void http_loop_post(struct http_loop *loop, struct http_exchange *exchange)
     else
         loop->first = exchange;
     loop->last = exchange;
-    wake_up(loop);
     pthread_mutex_unlock(&loop->lock);
 }
 
@@ -59,7 +60,7 @@ void http_loop_give(struct http_loop *loop, const struct http_socket *socket,
     pthread_mutex_unlock(&loop->lock);
 }
 
-void http_loop_drain(struct http_loop *loop)
+void http_loop_wake(struct http_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
     wake_up(loop);
@@ -94,7 +95,7 @@ static void look_at_all(struct http_exchange *exchange)
     }
 }
 
-static bool take_posted(struct http_loop *loop)
+bool http_loop_catch_up(struct http_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
     struct http_exchange *exchanges = loop->first;
@@ -116,11 +117,26 @@ static void bury(struct http_loop *loop)
     }
 }
 
+/* While there are answers, of which parts may be queued that nobody wakes it for. */
+static void set_ticking(struct http_loop *loop)
+{
+    static const struct timeval pause = {0, TICK_US};
+    bool wanted = loop->handed_over > 0;
+    if (wanted == loop->ticks)
+        return;
+    loop->ticks = wanted;
+    if (wanted)
+        event_add(loop->tick, &pause);
+    else
+        event_del(loop->tick);
+}
+
 void http_loop_settle(struct http_loop *loop)
 {
-    while (take_posted(loop))
+    while (http_loop_catch_up(loop))
         ;
     bury(loop);
+    set_ticking(loop);
 }
 
 static void drain(struct http_loop *loop)
@@ -150,6 +166,13 @@ static void on_wake(evutil_socket_t fd, short events, void *context)
         event_base_loopbreak(loop->base);
 }
 
+static void on_tick(evutil_socket_t fd, short events, void *context)
+{
+    (void)fd;
+    (void)events;
+    http_loop_settle(context);
+}
+
 static void *serve(void *context)
 {
     struct http_loop *loop = context;
@@ -173,9 +196,11 @@ enum status http_loop_create(struct http_service *service, struct http_loop **ou
     pthread_mutex_init(&loop->lock, NULL);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     loop->base = event_base_new();
-    if (loop->wake_fd >= 0 && loop->base)
+    if (loop->wake_fd >= 0 && loop->base) {
         loop->wake = event_new(loop->base, loop->wake_fd, EV_READ | EV_PERSIST, on_wake, loop);
-    if (!loop->wake || event_add(loop->wake, NULL)) {
+        loop->tick = event_new(loop->base, -1, EV_PERSIST, on_tick, loop);
+    }
+    if (!loop->wake || !loop->tick || event_add(loop->wake, NULL)) {
         http_loop_destroy(loop);
         return error_set(err, STATUS_IO, "cannot set up the HTTP server's events: %s",
                          strerror(errno));
@@ -207,10 +232,11 @@ void http_loop_stop(struct http_loop *loop)
 static void end_connections(struct http_loop *loop)
 {
     own_loop = loop;
+    (void)http_loop_catch_up(loop); /* what has been sent is over */
     do {
         while (!TAILQ_EMPTY(&loop->connections))
             http_connection_end(TAILQ_FIRST(&loop->connections), HTTP_STOPPED, false);
-    } while (take_posted(loop));
+    } while (http_loop_catch_up(loop));
     bury(loop);
     own_loop = NULL;
 }
@@ -222,6 +248,8 @@ void http_loop_destroy(struct http_loop *loop)
     end_connections(loop);
     if (loop->wake)
         event_free(loop->wake);
+    if (loop->tick)
+        event_free(loop->tick);
     if (loop->base)
         event_base_free(loop->base);
     if (loop->wake_fd >= 0)

@@ -28,7 +28,9 @@ struct http_loop {
     pthread_t thread;
     bool started;
     int wake_fd;
-    struct event *wake;
+    struct event *wake, *tick;
+    bool ticks;
+    unsigned handed_over; /* exchanges that a handler has had, and that aren't over */
     atomic_bool stopping;
     TAILQ_HEAD(http_connections, http_connection)
     connections;                  /* who is looked at next to make room is first */
@@ -53,10 +55,12 @@ void http_loop_destroy(struct http_loop *loop);
 /* Any thread: a connection for this loop, which is counted already. A surplus one is only told so. */
 void http_loop_give(struct http_loop *loop, const struct http_socket *socket,
                     const struct http_peer *peer, bool surplus);
-/* Any thread, under the exchange's lock: it is to be looked at. The reference is the queue's. */
-void http_loop_post(struct http_loop *loop, struct http_exchange *exchange);
-/* Any thread: idle connections end, others behind their answers. */
-void http_loop_drain(struct http_loop *loop);
+/* Any thread, under the exchange's lock: it is to be looked at, whenever the loop is awake. The reference is the queue's. */
+void http_loop_queue(struct http_loop *loop, struct http_exchange *exchange);
+/* Any thread: now. Where the server drains, idle connections end, others behind their answers. */
+void http_loop_wake(struct http_loop *loop);
+/* Deals with what was queued; nobody is buried. Whether there was anything. */
+bool http_loop_catch_up(struct http_loop *loop);
 /* Behind each callback: deals with what was posted on this thread, and buries the dead. */
 void http_loop_settle(struct http_loop *loop);
 

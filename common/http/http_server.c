@@ -108,7 +108,7 @@ bool http_server_drain(struct http_server *server, uint64_t grace_us)
     struct timespec end = {(time_t)(end_us / 1000000u), (long)(end_us % 1000000u) * 1000};
     atomic_store(&service->draining, true);
     for (unsigned i = 0; i < service->config.threads; i++)
-        http_loop_drain(server->loops[i]);
+        http_loop_wake(server->loops[i]);
     int late = 0;
     pthread_mutex_lock(&service->lock);
     while (atomic_load(&service->connections) && late != ETIMEDOUT)

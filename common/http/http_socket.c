@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define TLS_RECORD_BYTES 16384
+#define SEND_PARTS       64
 
 static enum http_io outcome_of(int error, enum http_io wait)
 {
@@ -28,12 +30,18 @@ enum http_io http_socket_receive(struct http_socket *socket, void *bytes, size_t
     return got ? HTTP_IO_DONE : HTTP_IO_CLOSED;
 }
 
+/* evbuffer_write would raise SIGPIPE on threads that aren't a loop's. */
 static enum http_io send_plain(struct http_socket *socket, struct evbuffer *out)
 {
-    int sent = evbuffer_write(out, socket->fd);
-    if (sent > 0)
-        return HTTP_IO_DONE;
-    return sent < 0 ? outcome_of(errno, HTTP_IO_WAIT_WRITE) : HTTP_IO_CLOSED;
+    struct iovec parts[SEND_PARTS];
+    int count = evbuffer_peek(out, -1, NULL, parts, SEND_PARTS);
+    struct msghdr message = {.msg_iov = parts,
+                             .msg_iovlen = (size_t)(count < SEND_PARTS ? count : SEND_PARTS)};
+    ssize_t sent = sendmsg(socket->fd, &message, MSG_NOSIGNAL);
+    if (sent < 0)
+        return outcome_of(errno, HTTP_IO_WAIT_WRITE);
+    evbuffer_drain(out, (size_t)sent);
+    return sent ? HTTP_IO_DONE : HTTP_IO_CLOSED;
 }
 
 /* A record at a time, whose bytes are made to lie in a row. */

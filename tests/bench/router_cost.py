@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What a request costs on its way through the router, beside sglang-router, on one machine with workers that answer at once.
 
-    router_cost.py [--sglang-router PATH] [--rounds 4] [--limit 540] [--build build/release] [--prefix "chrt -f 10"] [--json FILE] [--flags "..."]
+    router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--limit 540] [--build build/release] [--prefix "chrt -f 10"] [--json FILE] [--flags "..."]
 
 The client and all workers are one program (tests/bench/router_load). Each round asks, in turns, a worker itself and every router: completions with a prompt of 2 KiB
 and one token at 200 requests a second (Poisson, open loop: a late request counts from when it was due); the same as fast as 32 connections let; streams, 50 new ones a
 second, of 1 token and of 64 tokens with steps of 20 ms. *Added* is a router's percentile less the worker's in the same round; CPU is all of the router's process;
 a chunk's is what the streams of 64 tokens cost more than those of one. *Behind* is from when the worker sent a token until the client has it. Figures are medians
 of the rounds. *Untokenized*: the 2 KiB are in a field that nobody reads, and the prompt is one token id.
+
+A round of one router, and of the worker itself, takes 40 s: `--routers colocated --rounds 2` is a quick look.
 
 sglang-router is that of PyPI (pip install sglang-router==0.3.2); without --sglang-router only Baton's router is measured. No round begins later than --limit seconds
 after the start."""
@@ -27,6 +29,7 @@ BYTES = 2048
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sglang-router", type=pathlib.Path)
+    parser.add_argument("--routers", default="", metavar="TEXT", help="only those in whose names this occurs, as in the table")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--limit", type=float, default=540)
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release")
@@ -43,9 +46,13 @@ def start_all(options, load, folder, log, started):
     routers = [(Direct(load.tell("http-worker")["address"]), {"text": text})]
     flags = options.flags.split()
     for prefill in (False, True):
+        if options.routers not in Baton.name_of(prefill):
+            continue
         started.append(Baton(options, load, folder, log, prefill=prefill, flags=flags))
         routers.append((started[-1], prompts))
     for policy, pd in (("round_robin", False), ("cache_aware", False), ("round_robin", True)) if options.sglang_router else ():
+        if options.routers not in Sglang.name_of(policy, pd):
+            continue
         started.append(Sglang(options, load, log, policy, pd))
         routers.append((started[-1], {"text": text}))
     return routers

@@ -99,8 +99,12 @@ class Baton(Process):
     """The router, with workers of `load`: one of prompts and one of answers, or only the latter (colocated)."""
     model = "load"
 
+    @staticmethod
+    def name_of(prefill):
+        return "Baton, prefill and decode" if prefill else "Baton, colocated"
+
     def __init__(self, options, load, folder, log, prefill=True, flags=()):
-        self.name = "Baton, prefill and decode" if prefill else "Baton, colocated"
+        self.name = self.name_of(prefill)
         model = folder / ("model-pd" if prefill else "model")
         shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("*.safetensors"))
         config = json.loads((model / "config.json").read_text())
@@ -126,8 +130,12 @@ class Sglang(Process):
     """sglang-router in front of HTTP workers."""
     model = "load"
 
+    @staticmethod
+    def name_of(policy, pd):
+        return f"sglang-router, {'prefill and decode' if pd else policy.replace('_', ' ')}"
+
     def __init__(self, options, load, log, policy, pd=False):
-        self.name = f"sglang-router, {'prefill and decode' if pd else policy.replace('_', ' ')}"
+        self.name = self.name_of(policy, pd)
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         worker = "http://" + load.tell("http-worker")["address"]

@@ -166,7 +166,7 @@ static void happen(struct world *world, size_t what, struct fuzz_bytes bytes)
 static bool settle(struct world *world)
 {
     fake_rpc_settle();
-    return dispatch_turn(world->dispatch, 0);
+    return dispatch_turn(world->dispatch);
 }
 
 static void world_close(struct world *world)

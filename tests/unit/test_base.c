@@ -7,6 +7,8 @@
 #include "common/base/str.h"
 #include "common/base/utf8.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -177,6 +179,46 @@ static void test_ring_order_limit_and_close(void **state)
     ring_destroy(ring);
 }
 
+static bool is_readable(int fd)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    return poll(&ready, 1, 0) == 1;
+}
+
+static void *push_later(void *ring)
+{
+    static int item;
+    assert_int_equal(ring_push(ring, &item), STATUS_OK);
+    return NULL;
+}
+
+/* Who polls sees what was pushed before he asked for the descriptor, too; who sleeps is woken. */
+static void test_ring_wakes_who_waits(void **state)
+{
+    (void)state;
+    struct ring *ring;
+    int items[2];
+    pthread_t thread;
+    assert_int_equal(ring_create(2, &ring), STATUS_OK);
+    assert_int_equal(pthread_create(&thread, NULL, push_later, ring), 0);
+    assert_non_null(ring_wait(ring, 20000000));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_null(ring_peek(ring));
+    assert_int_equal(ring_push(ring, &items[0]), STATUS_OK);
+    assert_true(is_readable(ring_fd(ring)));
+    assert_int_equal(ring_push(ring, &items[1]), STATUS_OK);
+    assert_ptr_equal(ring_peek(ring), &items[0]);
+    assert_ptr_equal(ring_pop(ring), &items[0]);
+    assert_true(is_readable(ring_fd(ring)));
+    assert_ptr_equal(ring_wait(ring, 0), &items[1]);
+    assert_false(is_readable(ring_fd(ring)));
+    assert_null(ring_wait(ring, 1000));
+    assert_int_equal(ring_push(ring, &items[0]), STATUS_OK);
+    assert_true(is_readable(ring_fd(ring)));
+    assert_ptr_equal(ring_pop(ring), &items[0]);
+    ring_destroy(ring);
+}
+
 static void test_log_quote_escapes_outside_bytes(void **state)
 {
     (void)state;
@@ -205,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_map_limit_and_string_keys),
         cmocka_unit_test(test_arena_is_zeroed_aligned_and_bounded),
         cmocka_unit_test(test_ring_order_limit_and_close),
+        cmocka_unit_test(test_ring_wakes_who_waits),
         cmocka_unit_test(test_log_quote_escapes_outside_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,81 +1,7 @@
 /* Who gets in: places in all, each model's reserve, and the door, where those stand who are about to be told that there is none. */
-#include "router/dispatch_internal.h"
-#include "router/request_parse.h"
+#include "tests/unit/dispatch_fixture.h"
 
-#include "common/base/log.h"
 #include "common/base/rng.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define MAX_CALLS 512
-
-struct world {
-    struct served_models models;
-    struct membership *membership;
-    struct router_metrics metrics;
-    struct status_board board;
-    struct dispatch *dispatch;
-    struct client_gone calls[MAX_CALLS];
-};
-
-static void call_free(struct client_gone *gone)
-{
-    (void)gone; /* the world's */
-}
-
-static void setup(struct world *world, size_t model_count, uint32_t max_requests,
-                  uint32_t max_queue)
-{
-    struct error err;
-    memset(world, 0, sizeof *world);
-    world->models.count = model_count;
-    for (size_t i = 0; i < model_count; i++)
-        snprintf(world->models.items[i].name, sizeof world->models.items[i].name, "m%zu", i);
-    struct membership_config members = {.limit = 1, .ttl_us = 1000000};
-    assert_int_equal(membership_create(&members, &world->membership), STATUS_OK);
-    assert_int_equal(router_metrics_create(&world->metrics, &world->models), STATUS_OK);
-    status_board_init(&world->board);
-    struct dispatch_config config = {.membership = world->membership,
-                                     .metrics = &world->metrics,
-                                     .board = &world->board,
-                                     .models = &world->models,
-                                     .max_requests = max_requests,
-                                     .max_queue = max_queue,
-                                     .limits = request_limits_default(),
-                                     .incarnation = 1};
-    assert_int_equal(dispatch_create(&config, &world->dispatch, &err), STATUS_OK);
-    for (size_t i = 0; i < MAX_CALLS; i++)
-        world->calls[i].free = call_free;
-}
-
-static void teardown(struct world *world)
-{
-    assert_int_equal(atomic_load(&world->dispatch->admitted), 0);
-    assert_int_equal(world->dispatch->places_beyond, 0);
-    for (size_t i = 0; i < SERVED_MODELS_MAX; i++)
-        assert_int_equal(world->dispatch->places[i], 0);
-    dispatch_stop(world->dispatch);
-    while (dispatch_turn(world->dispatch, 0))
-        ;
-    dispatch_free(world->dispatch);
-    status_board_deinit(&world->board);
-    router_metrics_destroy(&world->metrics);
-    membership_destroy(world->membership);
-}
-
-/* The call is over, and the dispatch thread, which this is, hears of it. */
-static void leave(struct world *world, size_t call)
-{
-    dispatch_client_gone(world->dispatch, &world->calls[call]);
-    dispatch_turn(world->dispatch, 0);
-    world->calls[call].model = 0;
-}
 
 static void test_calls_at_the_door_are_limited(void **state)
 {
@@ -157,49 +83,6 @@ static void test_reserves_hold_in_any_order(void **state)
     assert_true(refused > 100 && beyond_refused > 100);
 }
 
-/* What a client of the dispatcher sees: the end. */
-struct asker {
-    enum reason reason;
-    bool ended;
-};
-
-static void on_status(struct request *first, enum reason reason, const char *sentence)
-{
-    (void)sentence;
-    struct asker *asker = first->client.handle;
-    asker->reason = reason;
-    asker->ended = true;
-}
-
-static void on_reference(void *handle)
-{
-    (void)handle; /* the test's */
-}
-
-static uint64_t submit(struct world *world, size_t call, size_t model, uint32_t choices,
-                       struct asker *asker)
-{
-    static const struct request_client_ops ops = {
-        .status = on_status, .ref = on_reference, .unref = on_reference};
-    static struct request_params params;
-    uint32_t prompt[] = {1, 2};
-    params.choices = choices;
-    params.sampling.max_tokens = 4;
-    struct request_source source = {.params = &params,
-                                    .model = model,
-                                    .prompt = prompt,
-                                    .prompt_count = 2,
-                                    .client = {&ops, asker},
-                                    .deadline_us = UINT64_MAX};
-    *asker = (struct asker){.reason = REASON_NONE};
-    assert_int_equal(dispatch_admit(world->dispatch), REASON_NONE);
-    enum reason reason = dispatch_admit_to(world->dispatch, &world->calls[call], model, choices);
-    assert_int_equal(reason, REASON_NONE);
-    struct request *request = request_create(&source);
-    assert_non_null(request);
-    return world->calls[call].request = dispatch_submit(world->dispatch, request);
-}
-
 /* Calls with several choices of one model, as many as may be: the other model's places stay, and what was let in is known. */
 static void test_choices_have_a_place_each(void **state)
 {
@@ -213,7 +96,7 @@ static void test_choices_have_a_place_each(void **state)
     assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[3], 0, 1), REASON_OVERLOADED);
     for (size_t call = 4; call < 20; call++)
         submit(&world, call, 1, 1, &askers[call]);
-    dispatch_turn(world.dispatch, 0);
+    dispatch_turn(world.dispatch);
     assert_int_equal(map_count(world.dispatch->requests), 64);
     for (size_t call = 0; call < 20; call++)
         assert_false(askers[call].ended);
@@ -221,11 +104,11 @@ static void test_choices_have_a_place_each(void **state)
     /* Who goes makes room for who comes in the same batch, and not before. */
     dispatch_client_gone(world.dispatch, &world.calls[1]);
     assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[3], 0, 16), REASON_OVERLOADED);
-    dispatch_turn(world.dispatch, 0);
+    dispatch_turn(world.dispatch);
     assert_true(askers[1].ended && askers[1].reason == REASON_CANCELLED);
     world.calls[1] = (struct client_gone){.free = call_free};
     submit(&world, 1, 0, 16, &askers[1]);
-    dispatch_turn(world.dispatch, 0);
+    dispatch_turn(world.dispatch);
     assert_int_equal(map_count(world.dispatch->requests), 64);
     assert_false(askers[1].ended);
     for (size_t call = 0; call < 20; call++)
@@ -242,7 +125,7 @@ static void test_a_call_that_finds_its_queue_full(void **state)
     static struct asker asker;
     setup(&world, 1, 64, 4);
     submit(&world, 0, 0, 16, &asker);
-    dispatch_turn(world.dispatch, 0);
+    dispatch_turn(world.dispatch);
     assert_true(asker.ended && asker.reason == REASON_OVERLOADED);
     leave(&world, 0);
     teardown(&world);

@@ -82,7 +82,7 @@ static void setup(struct world *world)
 static void teardown(struct world *world)
 {
     dispatch_stop(world->dispatch);
-    while (dispatch_turn(world->dispatch, 0))
+    while (dispatch_turn(world->dispatch))
         ;
     dispatch_free(world->dispatch);
     constraint_checks_destroy(world->checks);
@@ -114,13 +114,13 @@ static void submit(struct world *world, size_t number, const char *peer, const c
     assert_non_null(request);
     free(constraint);
     call->gone.request = dispatch_submit(world->dispatch, request);
-    dispatch_turn(world->dispatch, 0);
+    dispatch_turn(world->dispatch);
 }
 
 static void leave(struct world *world, size_t number)
 {
     dispatch_client_gone(world->dispatch, &world->calls[number].gone);
-    dispatch_turn(world->dispatch, 0);
+    dispatch_turn(world->dispatch);
     assert_true(world->calls[number].over);
 }
 

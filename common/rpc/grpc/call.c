@@ -14,12 +14,13 @@
 static void on_closed(struct tag *tag, bool ok);
 static void on_received(struct tag *tag, bool ok);
 
-struct rpc_call *call_create(grpc_call *core, bool is_server)
+struct rpc_call *call_create(grpc_call *core, grpc_completion_queue *queue, bool is_server)
 {
     struct rpc_call *call = calloc(1, sizeof *call);
     ASSERT(call); /* gRPC core ends the process too when memory runs out */
     call->is_server = is_server;
     call->core = core;
+    call->queue = queue;
     call->deadline_us = UINT64_MAX;
     call->closed_tag.run = on_closed;
     call->received_tag.run = on_received;

@@ -34,6 +34,7 @@ struct rpc_call {
     /* Fixed when the first handler runs. */
     bool is_server, client_streams, builtin;
     struct rpc_handlers handlers;
+    grpc_completion_queue *queue; /* of its rpc thread */
     struct call_set *set;
     struct call_link link;    /* set->lock */
     size_t max_message_bytes; /* server: of a received one; core's limit is higher */
@@ -79,8 +80,8 @@ struct rpc_call {
     char *end_message; /* NULL until then */
 };
 
-/* A zeroed call that has one reference, the runtime's; `core` is the call's from now on. */
-struct rpc_call *call_create(grpc_call *core, bool is_server);
+/* A zeroed call that has one reference, the runtime's; `core`, which is bound to `queue`, is the call's from now on. */
+struct rpc_call *call_create(grpc_call *core, grpc_completion_queue *queue, bool is_server);
 /* For a call that never began: no batch was started. */
 void call_abandon(struct rpc_call *call);
 /* Server: posts the terminal batch, runs `open`, starts to read. Client: sends the headers, starts to read. */

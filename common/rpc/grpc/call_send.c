@@ -32,18 +32,43 @@ static bool fits(const struct rpc_call *call, size_t size)
            atomic_load(&budget->used_bytes) + cost_bytes <= budget->limit_bytes;
 }
 
-/* One batch carries all that may leave now: headers, one message (core allows no second), and behind the last one the end. */
-void call_pump(struct rpc_call *call)
+/* What was sent has entered the connection. */
+static void note_sent(struct rpc_call *call)
+{
+    call->pending--;
+    call->sending = false;
+    take_cost(call, call->in_flight_bytes);
+    call->in_flight_bytes = 0;
+}
+
+/* Most often core has done with a batch when it has taken it. Whether that was so, and the call goes on: then no other thread is woken to hear of it. */
+static bool start_sending(struct rpc_call *call, const grpc_op *ops, size_t count)
+{
+    bool ok;
+    call->sending = true;
+    tag_catch_begin(call->queue);
+    call_start_batch(call, ops, count, &call->sent_tag);
+    struct tag *tag = tag_catch_end(call->queue, &ok);
+    if (tag == &call->sent_tag && ok && !call->terminal)
+        return true;
+    if (tag)
+        tag_put_back(tag, ok, call->core);
+    return false;
+}
+
+/* One batch carries all that may leave now: headers, one message (core allows no second), and behind the last one the end. Whether it has left, and there may be
+ * more. */
+static bool send_batch(struct rpc_call *call)
 {
     if (call->sending || call->terminal || call->send_broken)
-        return;
+        return false;
     grpc_op ops[3] = {0};
     size_t count = 0;
     grpc_slice message = grpc_empty_slice();
     grpc_byte_buffer *body = NULL;
     struct outgoing *head = call->first;
     if (!head && !(call->end_wanted && !call->end_sent))
-        return;
+        return false;
     if (!call->headers_sent) {
         ops[count].op = GRPC_OP_SEND_INITIAL_METADATA;
         ops[count].data.send_initial_metadata.count = call->own_headers.count;
@@ -68,26 +93,33 @@ void call_pump(struct rpc_call *call)
             ops[count++].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
         }
     }
-    call->sending = true;
-    call_start_batch(call, ops, count, &call->sent_tag);
+    call->in_flight_bytes = head ? head->cost_bytes : 0;
+    bool sent = start_sending(call, ops, count);
     if (head) {
         call->first = head->next;
-        call->in_flight_bytes = head->cost_bytes;
         grpc_byte_buffer_destroy(body); /* core took its slices */
         grpc_slice_unref(head->slice);
         free(head);
     }
     grpc_slice_unref(message);
+    if (sent)
+        note_sent(call);
+    if (sent && call->is_server && call->end_sent)
+        call->status_accepted = true;
+    return sent;
+}
+
+void call_pump(struct rpc_call *call)
+{
+    while (send_batch(call))
+        ;
 }
 
 void call_on_sent(struct tag *tag, bool ok)
 {
     struct rpc_call *call = CONTAINER_OF(tag, struct rpc_call, sent_tag);
     pthread_mutex_lock(&call->lock);
-    call->pending--;
-    call->sending = false;
-    take_cost(call, call->in_flight_bytes);
-    call->in_flight_bytes = 0;
+    note_sent(call);
     if (ok) {
         call->status_accepted = call->is_server && call->end_sent;
         call_pump(call);

@@ -83,21 +83,22 @@ enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_cha
     return STATUS_OK;
 }
 
-/* A call of core's, over a connection made with the current certificates: calls that run keep theirs. */
-static grpc_call *new_call(struct rpc_channel *channel, const char *path, gpr_timespec deadline)
+/* A call over a connection made with the current certificates: calls that run keep theirs. */
+static struct rpc_call *new_call(struct rpc_channel *channel, const char *path,
+                                 gpr_timespec deadline)
 {
+    grpc_completion_queue *queue = rpc_runtime_next_queue(channel->runtime);
     grpc_slice slice = grpc_slice_from_copied_string(path);
     pthread_mutex_lock(&channel->lock);
     if (channel->certificates && certificates_version(channel->certificates) != channel->version) {
         grpc_channel_destroy(channel->core); /* its calls live on */
         channel->core = dial(channel);
     }
-    grpc_call *call = grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS,
-                                               rpc_runtime_next_queue(channel->runtime), slice,
-                                               NULL, deadline, NULL);
+    grpc_call *call = grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
+                                               slice, NULL, deadline, NULL);
     pthread_mutex_unlock(&channel->lock);
     grpc_slice_unref(slice);
-    return call;
+    return call_create(call, queue, false);
 }
 
 static void cancel(void *unused, struct rpc_call *call)
@@ -142,8 +143,7 @@ enum status rpc_call_start_with(struct rpc_channel *channel, const struct rpc_ca
         header_list_deinit(&headers);
         return status;
     }
-    struct rpc_call *made =
-        call_create(new_call(channel, options->path, deadline_after(options->deadline_us)), false);
+    struct rpc_call *made = new_call(channel, options->path, deadline_after(options->deadline_us));
     made->handlers = options->handlers;
     made->set = &channel->calls;
     made->max_queued_bytes = channel->max_queued_bytes;

@@ -41,6 +41,30 @@ void tag_publish(struct tag *tag)
     TSAN_RELEASE(tag);
 }
 
+void tag_catch_begin(grpc_completion_queue *queue)
+{
+    grpc_completion_queue_thread_local_cache_init(queue);
+}
+
+struct tag *tag_catch_end(grpc_completion_queue *queue, bool *ok)
+{
+    void *tag;
+    int success;
+    if (!grpc_completion_queue_thread_local_cache_flush(queue, &tag, &success))
+        return NULL;
+    TSAN_ACQUIRE(tag);
+    *ok = success;
+    return tag;
+}
+
+void tag_put_back(struct tag *tag, bool ok, grpc_call *call)
+{
+    tag->failed = !ok;
+    tag_publish(tag);
+    grpc_call_error failure = grpc_call_start_batch(call, NULL, 0, tag, NULL);
+    ASSERT(failure == GRPC_CALL_OK);
+}
+
 /* gRPC core's own lines become ours; which of them appear is still GRPC_VERBOSITY's choice (default: errors). */
 static void log_core(gpr_log_func_args *args)
 {
@@ -64,7 +88,9 @@ static void *run_thread(void *argument)
             continue;
         struct tag *tag = event.tag;
         TSAN_ACQUIRE(tag);
-        tag->run(tag, event.success);
+        bool ok = event.success && !tag->failed;
+        tag->failed = false;
+        tag->run(tag, ok);
     }
 }
 

@@ -14,11 +14,18 @@
 /* What is given to gRPC core and comes back through a queue. Embedded in the struct that waits; that struct must outlive it. */
 struct tag {
     void (*run)(struct tag *tag, bool ok); /* on the queue's thread */
+    bool failed;                           /* runtime.c's, of one that was put back */
 };
 
 /* Before a tag is given away: hands what was written so far to the thread that will run it (gRPC core isn't instrumented, so
  * ThreadSanitizer can't see that hand-over itself). */
 void tag_publish(struct tag *tag);
+
+/* Between the two, on one thread: the first tag of `queue` that core has done with on this thread is caught, instead of waking the queue's thread for it.
+ * Who catches another's puts it back, by way of any call of that queue. */
+void tag_catch_begin(grpc_completion_queue *queue);
+struct tag *tag_catch_end(grpc_completion_queue *queue, bool *ok); /* NULL: none */
+void tag_put_back(struct tag *tag, bool ok, grpc_call *call);
 
 uint32_t rpc_runtime_queue_count(const struct rpc_runtime *runtime);
 grpc_completion_queue *rpc_runtime_queue(struct rpc_runtime *runtime, uint32_t index);

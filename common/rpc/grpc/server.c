@@ -126,7 +126,7 @@ static void name_peer(grpc_call *core, struct rpc_call *call)
 static struct rpc_call *take_call(struct acceptor *acceptor, const struct rpc_method *method)
 {
     struct rpc_server *server = acceptor->server;
-    struct rpc_call *call = call_create(acceptor->core, true);
+    struct rpc_call *call = call_create(acceptor->core, acceptor->queue, true);
     call->set = &server->calls;
     call->max_message_bytes = server->max_message_bytes;
     call->max_queued_bytes = server->max_queued_bytes;

@@ -1,0 +1,165 @@
+/* Whose turn it is: who brings something acts on it, unless somebody else is at it, or it is the thread's; nothing is left lying. */
+#include "tests/unit/dispatch_fixture.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#define MANY 100 /* more than a helper takes */
+
+/* As with a thread that sleeps. */
+static void setup_helped(struct world *world, uint32_t max_queue)
+{
+    setup(world, 1, MANY, max_queue);
+    atomic_store(&world->dispatch->helped, true);
+}
+
+/* A millisecond later. */
+static void rest(struct world *world)
+{
+    world->dispatch->help_window = 0;
+}
+
+static bool bell_rang(struct world *world)
+{
+    struct pollfd bell = {.fd = world->dispatch->bell_fd, .events = POLLIN};
+    eventfd_t rung;
+    return poll(&bell, 1, 0) == 1 && !eventfd_read(world->dispatch->bell_fd, &rung);
+}
+
+static void test_who_asks_takes_the_turn(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker asker;
+    setup_helped(&world, 1);
+    submit(&world, 0, 0, 16, &asker); /* more than may wait */
+    assert_true(asker.ended && asker.reason == REASON_OVERLOADED);
+    dispatch_client_gone(world.dispatch, &world.calls[0]);
+    assert_int_equal(atomic_load(&world.dispatch->admitted), 0);
+    assert_false(bell_rang(&world));
+    teardown(&world);
+}
+
+/* What time asks for is the thread's, which must not sleep longer than until then. */
+static void test_the_thread_is_told_of_an_earlier_time(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker askers[2];
+    setup_helped(&world, MANY);
+    submit(&world, 0, 0, 1, &askers[0]);
+    assert_true(bell_rang(&world));
+    assert_int_equal(world.dispatch->armed_us, world.dispatch->due_us);
+    rest(&world);
+    submit(&world, 1, 0, 1, &askers[1]); /* is due later */
+    assert_false(bell_rang(&world));
+    for (size_t call = 0; call < 2; call++) {
+        rest(&world);
+        dispatch_client_gone(world.dispatch, &world.calls[call]);
+        assert_true(askers[call].ended && askers[call].reason == REASON_CANCELLED);
+    }
+    assert_int_equal(map_count(world.dispatch->requests), 0);
+    teardown(&world);
+}
+
+static void take_the_turn(struct dispatch *dispatch)
+{
+    pthread_mutex_lock(&dispatch->turn); /* of which nobody knows that it is this thread's */
+}
+
+static void test_what_comes_in_anothers_turn_is_his(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker askers[2];
+    setup_helped(&world, 1);
+    take_the_turn(world.dispatch);
+    submit(&world, 0, 0, 16, &askers[0]);
+    assert_false(askers[0].ended);
+    pthread_mutex_unlock(&world.dispatch->turn);
+    submit(&world, 1, 0, 16, &askers[1]);
+    assert_true(askers[0].ended && askers[1].ended);
+    rest(&world);
+    for (size_t call = 0; call < 2; call++)
+        dispatch_client_gone(world.dispatch, &world.calls[call]);
+    teardown(&world);
+}
+
+/* Under load the thread takes what comes together. */
+static void test_helpers_take_so_many_turns_in_a_while(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker askers[MANY];
+    setup_helped(&world, 1);
+    size_t helped = 0;
+    world.dispatch->help_window = 0;
+    for (size_t call = 0; call < MANY / 16; call++) {
+        submit(&world, call, 0, 16, &askers[call]);
+        helped += askers[call].ended;
+    }
+    assert_true(helped && bell_rang(&world));
+    dispatch_turn(world.dispatch);
+    for (size_t call = 0; call < MANY / 16; call++) {
+        assert_true(askers[call].ended);
+        rest(&world);
+        dispatch_client_gone(world.dispatch, &world.calls[call]);
+    }
+    teardown(&world);
+}
+
+/* Nothing overtakes what is the thread's. */
+static void test_what_is_the_threads_waits_for_it(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker asker;
+    setup_helped(&world, 1);
+    dispatch_membership_changed(world.dispatch);
+    assert_true(bell_rang(&world));
+    submit(&world, 0, 0, 16, &asker);
+    assert_false(asker.ended);
+    assert_true(bell_rang(&world));
+    dispatch_turn(world.dispatch);
+    assert_true(asker.ended);
+    rest(&world);
+    dispatch_client_gone(world.dispatch, &world.calls[0]);
+    teardown(&world);
+}
+
+static void test_a_helper_takes_so_much_and_no_more(void **state)
+{
+    (void)state;
+    static struct world world;
+    setup_helped(&world, 1);
+    for (size_t call = 0; call < MANY; call++) {
+        assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
+        assert_int_equal(dispatch_admit_to(world.dispatch, &world.calls[call], 0, 1), REASON_NONE);
+    }
+    take_the_turn(world.dispatch);
+    for (size_t call = 0; call + 1 < MANY; call++)
+        dispatch_client_gone(world.dispatch, &world.calls[call]);
+    pthread_mutex_unlock(&world.dispatch->turn);
+    assert_false(bell_rang(&world));
+    dispatch_client_gone(world.dispatch, &world.calls[MANY - 1]);
+    uint32_t left = atomic_load(&world.dispatch->admitted);
+    assert_true(left > 0 && left < MANY);
+    assert_true(bell_rang(&world));
+    dispatch_turn(world.dispatch);
+    assert_int_equal(atomic_load(&world.dispatch->admitted), 0);
+    teardown(&world);
+}
+
+int main(void)
+{
+    log_init("test", LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_asks_takes_the_turn),
+        cmocka_unit_test(test_the_thread_is_told_of_an_earlier_time),
+        cmocka_unit_test(test_what_comes_in_anothers_turn_is_his),
+        cmocka_unit_test(test_helpers_take_so_many_turns_in_a_while),
+        cmocka_unit_test(test_what_is_the_threads_waits_for_it),
+        cmocka_unit_test(test_a_helper_takes_so_much_and_no_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -7,7 +7,7 @@
 
 enum status inbox_init(struct inbox *inbox, size_t open_capacity, size_t reserved)
 {
-    inbox->open_capacity = open_capacity;
+    *inbox = (struct inbox){.open_capacity = open_capacity};
     return ring_create(open_capacity + RACING_PRODUCERS + reserved, &inbox->ring);
 }
 

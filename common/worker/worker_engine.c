@@ -6,6 +6,7 @@
 #include "common/base/str.h"
 #include "common/model_config/model_files.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #define MODULE             "worker"
@@ -81,11 +82,28 @@ static void settle_chunk(struct worker *worker)
              rows, limits.read_gbs, limits.peak_gflops, *chunk);
 }
 
+/* What is computed here already pins this thread (kernels/cpu/pool.h). Threads that it starts later inherit its CPUs: they are to have all
+ * of the process's, and not to share one with the steps. */
+struct own_cpus {
+    cpu_set_t set;
+    bool known;
+};
+
+static void unpin(const struct own_cpus *cpus)
+{
+    if (cpus->known)
+        (void)sched_setaffinity(0, sizeof cpus->set, &cpus->set);
+}
+
 enum status worker_engine_open(struct worker *worker, struct error *err)
 {
+    struct own_cpus cpus;
+    cpus.known = !sched_getaffinity(0, sizeof cpus.set, &cpus.set);
     TRY(open_engine(worker, err));
+    unpin(&cpus);
     TRY(open_transport(worker, err));
     settle_chunk(worker);
+    unpin(&cpus);
     return STATUS_OK;
 }
 

@@ -47,6 +47,22 @@ def test_it_says_which_weights_and_kv_it_serves(start_cluster):
     assert f"   numerics {served}   " in cluster.command("status").stdout
 
 
+def cpus_of_threads(pid):
+    """Of each thread of a process: its name, and the CPUs that it may run on."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        yield status["Name"], status["Cpus_allowed_list"]
+
+
+def test_only_who_computes_is_pinned(start_cluster):
+    """What a worker computes while it starts leaves nothing behind: who sends, or looks for tokens that a schema allows, may run on every CPU."""
+    cpus = os.sched_getaffinity(0)
+    cpu = str(min(cpus))
+    cluster = start_cluster(model=GOLDEN / "llama", compute="fast", flags=["--env", f"prefill-0:BATON_CPUS={cpu}"])
+    threads = list(cpus_of_threads(cluster.pids["prefill-0"]))
+    assert [allowed for _, allowed in threads].count(cpu) == (1 if len(cpus) > 1 else len(threads)), threads  # the steps' own
+
+
 def test_ctrl_c_ends_everything(start_cluster):
     cluster = start_cluster(model=GOLDEN / "llama")
     assert "generate --max-tokens 64 --prompt-ids 1,2,3   (the model has no tokenizer)" in (cluster.folder / "up.log").read_text()

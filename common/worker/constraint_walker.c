@@ -37,7 +37,8 @@ static struct walker_task *take_first(struct tasks *tasks, int place)
     return task;
 }
 
-/* Under the lock, but while it walks. */
+/* Under the lock, but while it walks. One that is wanted is nobody's behind its turn: were it queued, this thread could have the lock
+ * again, and walk on, before who waits for it. */
 static void take_turn(struct constraint_walker *walker, struct walker_task *task)
 {
     uint64_t nodes = CONSTRAINT_WALKER_NODES;
@@ -46,6 +47,8 @@ static void take_turn(struct constraint_walker *walker, struct walker_task *task
     pthread_mutex_lock(&walker->lock);
     if (whole)
         put(&walker->done, task, TASK_THROUGH);
+    else if (task->place == TASK_WANTED)
+        task->place = TASK_IDLE;
     else
         put(&walker->queue, task, TASK_QUEUED);
     pthread_cond_signal(&walker->let_go);
@@ -146,11 +149,14 @@ struct walker_task *constraint_walker_take(struct constraint_walker *walker)
 bool constraint_walker_take_back(struct constraint_walker *walker, struct walker_task *task)
 {
     pthread_mutex_lock(&walker->lock);
-    while (task->place == TASK_WALKED)
-        pthread_cond_wait(&walker->let_go, &walker->lock);
     ASSERT(task->place != TASK_IDLE);
+    if (task->place == TASK_WALKED)
+        task->place = TASK_WANTED;
+    while (task->place == TASK_WANTED)
+        pthread_cond_wait(&walker->let_go, &walker->lock);
     bool whole = task->place == TASK_THROUGH;
-    TAILQ_REMOVE(whole ? &walker->done : &walker->queue, task, link);
+    if (task->place != TASK_IDLE)
+        TAILQ_REMOVE(whole ? &walker->done : &walker->queue, task, link);
     task->place = TASK_IDLE;
     pthread_mutex_unlock(&walker->lock);
     return whole;

@@ -1,16 +1,20 @@
 /* What constraints cost whole steps: as many answers as a step has, each under a constraint of its own out of a file of schemas and the
  * adversarial ones (tests/constrain/adversarial.h), are drawn side by side, and what a step is held up by is timed: taking the tokens drawn
  * before, finding the sets of allowed tokens, and those walks that it does itself; what it leaves to the walker goes on meanwhile. An answer
- * that ends makes room for the next. And what the costliest constraints take to compile.
+ * that ends makes room for the next; once there is no next one the run is over, so that every step has as many answers under way. Those of
+ * them whose sets aren't there sit the step out. One that all sit out is none: what it takes is the next one's. And what the costliest
+ * constraints take to compile.
  *
  *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB]]]]
  *
  * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). SEEDS: answers under each
  * constraint (default 4). KEPT: sets that are kept for each constraint (default: as a worker keeps; 0: each is worked out). MIB: of memory
- * that are read behind each step, as a model's weights are: that is all the time that the walker has, and leaves the caches cold
- * (default 32, about 1 ms). Nothing is left out or taken again. */
+ * that are read behind each step, as a model's weights are: that is all the time that the walker has (while tokens are drawn
+ * it is halted, and what it is through with is taken), and it leaves the caches cold (default 32; how long it took is printed). Nothing else
+ * is left out or taken again. */
 #include "common/constrain/compile_steps.h"
 #include "common/worker/step_constraints.h"
+#include "tests/bench/times.h"
 #include "tests/constrain/adversarial.h"
 #include "tests/constrain/generate.h"
 
@@ -20,7 +24,6 @@
 #include <string.h>
 #include <time.h>
 
-#define MAX_TIMES       (256u << 10)
 #define MAX_CONSTRAINTS 512
 #define MAX_TOKENS      200 /* of an answer */
 #define MAX_WIDTH       64
@@ -37,43 +40,6 @@ static double thread_cpu_us(void)
     return us_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
-struct times {
-    double *us;
-    size_t count;
-};
-
-static void times_init(struct times *times)
-{
-    times->us = malloc(MAX_TIMES * sizeof *times->us);
-    memset(times->us, 1, MAX_TIMES * sizeof *times->us); /* its pages are there */
-}
-
-static void times_add(struct times *times, double us)
-{
-    if (times->count < MAX_TIMES)
-        times->us[times->count++] = us;
-}
-
-static int by_time(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
-static void times_print(const char *what, struct times *times)
-{
-    double sum = 0;
-    if (!times->count)
-        return;
-    qsort(times->us, times->count, sizeof *times->us, by_time);
-    for (size_t i = 0; i < times->count; i++)
-        sum += times->us[i];
-    printf("%-40s %8zu times: mean %8.1f us, p50 %8.1f, p99 %8.1f, max %8.1f\n", what, times->count,
-           sum / (double)times->count, times->us[times->count / 2],
-           times->us[times->count * 99 / 100], times->us[times->count - 1]);
-    times->count = 0;
-}
-
 struct bench {
     struct vocabulary_source source;
     struct constraint *constraints[MAX_CONSTRAINTS];
@@ -85,7 +51,7 @@ struct bench {
     size_t between; /* bytes that are read between steps */
     uint64_t *weights, sum;
     struct constraint_walker *walker;
-    struct times times, wall, control;
+    struct times times, wall, control, between_steps;
 };
 
 static void fail(const char *what, const char *why)
@@ -158,6 +124,7 @@ struct answer {
     bool drawn;          /* and is still to be taken */
     struct constraint_mask *mask, spare;
     struct walker_task task;
+    bool halted, through; /* its task was taken back while tokens are drawn, and was whole then */
     bool over;
 };
 
@@ -212,18 +179,19 @@ static void work_out(const struct bench *bench, struct answer *answer, uint64_t 
     constraint_walker_post(bench->walker, &answer->task);
 }
 
+static void finish(struct constraint_mask *mask)
+{
+    mask->whole = true;
+    mask->maker = NULL;
+}
+
 /* What a worker does for its answers before a step (step_constraints_prepare). */
 static void step(const struct bench *bench, struct answer *answers, size_t width)
 {
     uint64_t nodes = STEP_CONSTRAINTS_NODES;
-    for (struct walker_task *task; (task = constraint_walker_take(bench->walker));) {
-        struct constraint_mask *mask = ((struct answer *)task->owner)->mask;
-        mask->whole = true;
-        mask->maker = NULL;
-    }
+    for (struct walker_task *task; (task = constraint_walker_take(bench->walker));)
+        finish(((struct answer *)task->owner)->mask);
     for (size_t i = 0; i < width; i++) {
-        if (answers[i].over)
-            continue;
         if (answers[i].drawn)
             take(bench, &answers[i]);
         work_out(bench, &answers[i], &nodes);
@@ -255,8 +223,8 @@ static bool any_bit(const struct bench *bench, const uint32_t *bits)
 /* False: it sat the step out. */
 static bool draw(struct bench *bench, struct answer *answer, uint64_t *next)
 {
-    if (answer->over || !answer->mask->whole)
-        return answer->over;
+    if (!answer->mask->whole)
+        return false;
     const uint32_t *bits = answer->mask->bits;
     answer->id = any_bit(bench, bits)
                      ? draw_token(&bench->source, bits, answer->tokens, &answer->rng)
@@ -269,12 +237,42 @@ static bool draw(struct bench *bench, struct answer *answer, uint64_t *next)
     return true;
 }
 
-static bool all_over(const struct answer *answers, size_t width)
+/* The walker walks on no more until it is let go on. What it is through with is for the next step. */
+static void halt_walker(struct bench *bench, struct answer *answers, size_t width)
+{
+    for (size_t i = 0; i < width; i++) {
+        answers[i].halted = answers[i].mask && answers[i].mask->maker == &answers[i];
+        if (answers[i].halted)
+            answers[i].through = constraint_walker_take_back(bench->walker, &answers[i].task);
+    }
+}
+
+static void go_on(struct bench *bench, struct answer *answers, size_t width)
+{
+    for (size_t i = 0; i < width; i++) {
+        if (answers[i].halted && answers[i].through)
+            finish(answers[i].mask);
+        else if (answers[i].halted)
+            constraint_walker_post(bench->walker, &answers[i].task);
+    }
+    constraint_walker_wake(bench->walker);
+}
+
+/* How many don't sit the step out. */
+static size_t draw_all(struct bench *bench, struct answer *answers, size_t width, uint64_t *next)
+{
+    size_t drawn = 0;
+    for (size_t i = 0; i < width; i++)
+        drawn += draw(bench, &answers[i], next);
+    return drawn;
+}
+
+static bool any_over(const struct answer *answers, size_t width)
 {
     for (size_t i = 0; i < width; i++)
-        if (!answers[i].over)
-            return false;
-    return true;
+        if (answers[i].over)
+            return true;
+    return false;
 }
 
 static void print_sets(struct bench *bench)
@@ -295,8 +293,8 @@ static void open_answers(struct bench *bench, struct answer *answers, size_t wid
         bench->masks[i] =
             constraint_masks_create(bench->constraints[i], bench->source.trie, bench->kept);
     for (size_t i = 0; i < width; i++) {
-        answers[i].task =
-            (struct walker_task){.walk = constraint_walk_create(), .owner = &answers[i]};
+        answers[i] =
+            (struct answer){.task = {.walk = constraint_walk_create(), .owner = &answers[i]}};
         answers[i].spare.bits = calloc(bench->source.trie->words, sizeof(uint32_t));
         begin(bench, &answers[i], next);
     }
@@ -305,41 +303,69 @@ static void open_answers(struct bench *bench, struct answer *answers, size_t wid
 static void close_answers(struct answer *answers, size_t width)
 {
     for (size_t i = 0; i < width; i++) {
+        if (answers[i].mask) {
+            answers[i].mask->maker = NULL; /* nobody goes on with it */
+            let_go(&answers[i]);
+        }
         constraint_walk_destroy(answers[i].task.walk);
         free(answers[i].spare.bits);
     }
 }
 
+struct tally {
+    uint64_t steps, drawn;  /* steps that had a token, and tokens */
+    uint64_t sat_out;       /* times that an answer sat one out, or all of them */
+    double cpu_us, wall_us; /* since the last step that had a token */
+};
+
+/* A step, and what is between it and the next. */
+static void step_once(struct bench *bench, struct answer *answers, size_t width, uint64_t *next,
+                      struct tally *tally)
+{
+    double wall_us = us_of(CLOCK_MONOTONIC), cpu_us = thread_cpu_us();
+    step(bench, answers, width);
+    tally->cpu_us += thread_cpu_us() - cpu_us;
+    double over_us = us_of(CLOCK_MONOTONIC);
+    tally->wall_us += over_us - wall_us;
+    read_weights(bench);
+    halt_walker(bench, answers, width);
+    times_add(&bench->between_steps, us_of(CLOCK_MONOTONIC) - over_us);
+    size_t drawn = draw_all(bench, answers, width, next);
+    tally->drawn += drawn;
+    tally->sat_out += width - drawn;
+    if (!drawn)
+        return;
+    times_add(&bench->times, tally->cpu_us);
+    times_add(&bench->wall, tally->wall_us);
+    tally->cpu_us = tally->wall_us = 0;
+    tally->steps++;
+}
+
 static void run(struct bench *bench, const char *what, size_t width)
 {
     static struct answer answers[MAX_WIDTH];
-    uint64_t next = 0, sat_out = 0, drawn = 0, steps = 0;
+    struct tally tally = {0};
+    uint64_t next = 0;
     char name[64];
     open_answers(bench, answers, width, &next);
     double others_us = us_of(CLOCK_PROCESS_CPUTIME_ID) - thread_cpu_us();
-    for (; !all_over(answers, width); steps++) {
-        double wall_us = us_of(CLOCK_MONOTONIC), start_us = thread_cpu_us();
-        step(bench, answers, width);
-        start_us = thread_cpu_us() - start_us;
-        wall_us = us_of(CLOCK_MONOTONIC) - wall_us;
-        times_add(&bench->times, start_us);
-        times_add(&bench->wall, wall_us);
-        read_weights(bench);
-        for (size_t i = 0; i < width; i++) {
-            bool went = draw(bench, &answers[i], &next);
-            sat_out += !went;
-            drawn += went;
-        }
+    while (!any_over(answers, width)) {
+        go_on(bench, answers, width);
+        step_once(bench, answers, width, &next, &tally);
     }
     others_us = us_of(CLOCK_PROCESS_CPUTIME_ID) - thread_cpu_us() - others_us;
     close_answers(answers, width);
     snprintf(name, sizeof name, "%s, steps of %zu", what, width);
     times_print(name, &bench->times);
     times_print("    by the clock on the wall", &bench->wall);
+    times_print("    between steps, for the walker", &bench->between_steps);
     times_print("    reading memory for about as long", &bench->control);
     print_sets(bench);
-    printf("; a token waits %.3f steps; the walker takes %.1f us of a CPU a step\n",
-           (double)sat_out / (double)drawn, others_us / (double)steps);
+    printf(
+        "; %.1f answers have a token in a step, a token waits %.3f steps; the walker takes %.1f us "
+        "of a CPU a step\n",
+        (double)tally.drawn / (double)tally.steps, (double)tally.sat_out / (double)tally.drawn,
+        others_us / (double)tally.steps);
 }
 
 /* The next step sees what there is. */
@@ -363,6 +389,7 @@ int main(int argc, char **argv)
     times_init(&bench.times);
     times_init(&bench.wall);
     times_init(&bench.control);
+    times_init(&bench.between_steps);
     bench.seeds = strtoull(argument(argc, argv, 4, "4"), NULL, 10);
     bench.kept = (uint32_t)strtoul(argument(argc, argv, 5, "64"), NULL, 10);
     bench.between = strtoull(argument(argc, argv, 6, "32"), NULL, 10) << 20;
@@ -387,9 +414,10 @@ int main(int argc, char **argv)
         constraint_destroy(bench.constraints[i]);
     vocabulary_source_close(&bench.source);
     constraint_walker_destroy(bench.walker);
-    free(bench.times.us);
-    free(bench.wall.us);
-    free(bench.control.us);
+    times_deinit(&bench.times);
+    times_deinit(&bench.wall);
+    times_deinit(&bench.control);
+    times_deinit(&bench.between_steps);
     free(bench.weights);
     return bench.sum == 1; /* never: what was read is used */
 }

@@ -1,14 +1,17 @@
 /* Whose turn it is: who brings something acts on it, unless somebody else is at it, or it is the thread's; nothing is left lying. */
 #include "tests/unit/dispatch_fixture.h"
 
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 
 #define MANY 100 /* more than a helper takes */
 
-#define POSTERS  3
-#define ROUNDS   5000
+#define POSTERS  2
+#define ROUNDS   3000
 #define LATEST_S 50 /* the thread looks by itself after 60 s */
 
 /* As with a thread that sleeps. */
@@ -159,6 +162,8 @@ struct poster {
     struct world *world;
     size_t call;
     struct asker asker;
+    struct rng rng;
+    unsigned posts;
     pthread_t thread;
 };
 
@@ -177,18 +182,32 @@ static void wait_until(const atomic_bool *told)
         sched_yield();
 }
 
-/* Begins each round with the others: what is left lying in one, nobody comes by to find. */
+/* Each post begins with the others', a little before or behind them, and none comes by to find what is left lying. In a millisecond of its
+ * own it meets a helper's turn, otherwise mostly the thread's. */
+static void wait_for_others(struct poster *poster)
+{
+    bool own = ++poster->posts <= ROUNDS;
+    atomic_fetch_add(&arrived, 1);
+    while (atomic_load(&arrived) < poster->posts * POSTERS)
+        sched_yield();
+    uint64_t begin_us = clock_now_us();
+    if (own)
+        begin_us += 1000 - begin_us % 1000;
+    begin_us += rng_below(&poster->rng, own ? 20 : 100);
+    while (clock_now_us() < begin_us)
+        ;
+}
+
 static void *post_rounds(void *argument)
 {
     struct poster *poster = argument;
     struct world *world = poster->world;
-    for (unsigned round = 1; round <= ROUNDS; round++) {
-        atomic_fetch_add(&arrived, 1);
-        while (atomic_load(&arrived) < round * POSTERS)
-            sched_yield();
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        wait_for_others(poster);
         submit(world, poster->call, 0, 16, &poster->asker); /* more than may wait */
         wait_until(&poster->asker.ended);
         atomic_store(&freed[poster->call], false);
+        wait_for_others(poster);
         dispatch_client_gone(world->dispatch, &world->calls[poster->call]);
         wait_until(&freed[poster->call]);
     }
@@ -205,7 +224,7 @@ static void test_nothing_is_left_lying_among_threads(void **state)
                      0);
     for (size_t i = 0; i < POSTERS; i++) {
         world.calls[i].free = on_free;
-        posters[i] = (struct poster){.world = &world, .call = i};
+        posters[i] = (struct poster){.world = &world, .call = i, .rng = rng_seeded(i)};
     }
     clock_gettime(CLOCK_REALTIME, &latest);
     latest.tv_sec += LATEST_S;

@@ -1,6 +1,7 @@
 /* Constraints that wait to be compiled: each once, whoever asks for it. Every owner who does has a place of his own for it, in his own
  * turn (common/base/fair_queue.h): it is compiled in the turn that comes first, so nobody waits longer because somebody else has asked
- * for the same. What nobody asks for any more is not compiled. Whoever asks bounds how many there are; places of one owner are bounded here. Not thread-safe. */
+ * for the same. What nobody asks for any more is not compiled. Whoever asks bounds how many there are; places of one owner
+ * are bounded here. Not thread-safe. */
 #ifndef BATON_ROUTER_CONSTRAINT_QUEUE_H
 #define BATON_ROUTER_CONSTRAINT_QUEUE_H
 

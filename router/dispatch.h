@@ -1,13 +1,16 @@
 /* The dispatcher: owns every request from admission to its terminal status, the workers and their links. It feeds what
  * happens to request_life, executes the actions, asks route_policy for places, and sends deltas.
  *
- * rpc threads, HTTP threads and main talk to it through its inbox; nothing of what it owns is seen by anybody else, but for the status
- * board and the metrics. It works in turns, one at a time. Who brings a request, a worker's message or a client's end takes a turn himself where nobody else is at
- * it, for to wake a thread costs more than a turn; the dispatch thread takes those that time asks for, all that may block, and what is too much for a helper. "The
- * dispatch thread" is, everywhere, whoever has the turn. Limits: `max_requests` places at once, one for each choice of a call, of which each model has a reserve (route_pools.h), and
- * `max_queue` requests of a model without a place; one more is refused as overloaded. Each model has its own queue: none waits for
- * what another lacks. A request that has ended keeps its place until its client has read the end, `linger_us` at most: then the call
- * is broken off.
+ * rpc threads, HTTP threads and main talk to it through its inbox; nothing of what it owns is seen by anybody else, but for
+ * the status board and the metrics. It works in turns, one at a time. Who brings a request, a worker's message or a client's
+ * end takes a turn himself where nobody else is at it, for to wake a thread costs more than a turn; the dispatch thread takes
+ * those that time asks for, all that may block, and what is too much for a helper. "The dispatch thread" is, everywhere,
+ * whoever has the turn.
+ *
+ * Limits: `max_requests` places at once, one for each choice of a call, of which each model has a reserve (route_pools.h),
+ * and `max_queue` requests of a model without a place; one more is refused as overloaded. Each model has its own queue: none
+ * waits for what another lacks. A request that has ended keeps its place until its client has read the end, `linger_us` at
+ * most: then the call is broken off.
  */
 #ifndef BATON_ROUTER_DISPATCH_H
 #define BATON_ROUTER_DISPATCH_H

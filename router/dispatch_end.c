@@ -42,7 +42,6 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
     request->first->open_count--;
 }
 
-/* Those who show requests hear of its end, with what the client is told: once it is known. */
 static void show_end(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
     if (request->unseen)
@@ -51,8 +50,10 @@ static void show_end(struct dispatch *dispatch, struct request *request, enum re
     request->unseen = false;
 }
 
+/* Those who count and show requests hear of its end, with what the client is told: once it is known. */
 static void show_ends(struct dispatch *dispatch, struct request *first, enum reason reason)
 {
+    router_metrics_ended(dispatch->config.metrics, first->model, reason);
     show_end(dispatch, first, reason);
     for (uint32_t i = 0; i < first->other_count; i++)
         show_end(dispatch, first->others[i], reason);
@@ -72,7 +73,6 @@ static void end_call(struct dispatch *dispatch, struct request *request, enum re
         !reason && first->client.ops->told_later && first->client.ops->told_later(first);
     if (!first->told_later)
         show_ends(dispatch, first, reason);
-    router_metrics_ended(dispatch->config.metrics, first->model, reason);
     request_settle(first);
     /* What a client doesn't read must not keep it from reading that. */
     if (reason == REASON_SLOW_READER)

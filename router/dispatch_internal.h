@@ -1,6 +1,7 @@
-/* Shared by the files of the dispatcher only: dispatch.c (start, end, what others may ask), dispatch_turn.c (whose turn it is; inbox, time), dispatch_request.c (the life of requests),
- * dispatch_constraint.c (who waits for his constraint), dispatch_end.c (how it ends), dispatch_place.c (who gets a worker), dispatch_command.c
- * (what workers are told), dispatch_worker.c (what they say), dispatch_tokens.c (what of that is an answer). */
+/* Shared by the files of the dispatcher only: dispatch.c (start, end, what others may ask), dispatch_turn.c (whose turn it
+ * is; inbox, time), dispatch_request.c (the life of requests), dispatch_constraint.c (who waits for his constraint),
+ * dispatch_end.c (how it ends), dispatch_place.c (who gets a worker), dispatch_command.c (what workers are told),
+ * dispatch_worker.c (what they say), dispatch_tokens.c (what of that is an answer). */
 #ifndef BATON_ROUTER_DISPATCH_INTERNAL_H
 #define BATON_ROUTER_DISPATCH_INTERNAL_H
 

@@ -1,7 +1,7 @@
-/* A bounded queue of messages between threads. Nobody is woken who doesn't wait: an eventfd is written only while the consumer sleeps in ring_wait, and kept readable
- * while the queue isn't empty from the first ring_fd on.
- * It is the only shared mutable state between the threads of a process. Many producers, one consumer;
- * first in, first out over all producers. Messages are opaque pointers: ownership travels with the pointer.
+/* A bounded queue of messages between threads, which is how they exchange them. Many producers, one consumer at a time;
+ * first in, first out over all producers. Messages are opaque pointers: ownership travels with the pointer. Nobody is
+ * woken who doesn't wait: an eventfd is written only while the consumer sleeps in ring_wait, and kept readable while the
+ * queue isn't empty from the first ring_fd on.
  *
  * ring_push fails with STATUS_LIMIT when the ring is full and with STATUS_CANCELLED once it is closed; the caller
  * keeps the message then. */

@@ -92,13 +92,12 @@ static enum status make_context(struct http_client_tls *tls, struct certificates
 {
     tls->context = http_tls_context_create(TLS_client_method());
     SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER, NULL);
-    /* What is trusted may be the server's own certificate, whoever signed it. */
-    X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(tls->context), X509_V_FLAG_PARTIAL_CHAIN);
     const struct certificate_set *set = certificates ? certificates_take(certificates) : NULL;
     enum status status =
         set ? http_tls_context_use(tls->context, set, "the server's CA", err) : STATUS_OK;
-    if (status == STATUS_OK && !(set && set->ca) &&
-        SSL_CTX_set_default_verify_paths(tls->context) != 1)
+    if (set && set->ca) /* it may hold the server's own certificate, whoever signed that */
+        X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(tls->context), X509_V_FLAG_PARTIAL_CHAIN);
+    else if (status == STATUS_OK && SSL_CTX_set_default_verify_paths(tls->context) != 1)
         status = http_tls_context_refuse("this machine's store of CAs", err);
     tls->shows = set && set->cert;
     if (set)

@@ -1,5 +1,6 @@
-/* TLS of a client's connection: 1.2 and 1.3, the server's certificate checked against CAs (which may hold that certificate itself) and
- * against the name that it is called by, a certificate shown where it asks for one. Never blocks. One thread. What goes wrong is a sentence: who, why, what to do. Internal to this folder. */
+/* TLS of a client's connection: 1.2 and 1.3, the server's certificate checked against CAs (a file of them may hold that
+ * certificate itself) and against the name that it is called by, a certificate shown where it asks for one. Never blocks.
+ * One thread. What goes wrong is a sentence: who, why, what to do. Internal to this folder. */
 #ifndef BATON_HTTP_HTTP_CLIENT_TLS_H
 #define BATON_HTTP_HTTP_CLIENT_TLS_H
 

@@ -16,9 +16,9 @@
  * kept, or keeps none, without an answer that is complete, has broken it off: a 500, or, where the answer had begun, an end of the connection that no client
  * takes for a whole answer.
  *
- * Threads: every function may be called by any thread; the order of one answer's parts is its owner's matter. What is written is sent by whoever writes it, as far as
- * the system takes it at once; the rest, and all of a connection with TLS, is queued to the connection's loop, and bounded: a client that doesn't read makes http_exchange_write fail with STATUS_LIMIT, and nothing of that piece is taken. STATUS_CANCELLED: the
- * client has gone, or the server was stopped; nothing more is wanted. */
+ * Threads: every function may be called by any thread; the order of one answer's parts is its owner's matter. What is written is sent by whoever writes it,
+ * as far as the system takes it at once; the rest, and all of a connection with TLS, is queued to its loop, and bounded: a client that doesn't read makes
+ * http_exchange_write fail with STATUS_LIMIT, and nothing of that piece is taken. STATUS_CANCELLED: the client has gone, or the server was stopped. */
 #ifndef BATON_HTTP_HTTP_EXCHANGE_H
 #define BATON_HTTP_HTTP_EXCHANGE_H
 

@@ -1,5 +1,6 @@
-/* The addresses of a host, until a deadline: the system's own look-up of names knows none, and takes half a minute where name servers
- * are silent. It runs on a thread that nobody waits for: one that is late is left to itself, and there may be HTTP_LOOKUPS_MAX of those. Internal to this folder. */
+/* The addresses of a host, until a deadline: the system's own look-up of names knows none, and takes half a minute where
+ * name servers are silent. It runs on a thread that nobody waits for: one that is late is left to itself, and there may be
+ * HTTP_LOOKUPS_MAX of those. Internal to this folder. */
 #ifndef BATON_HTTP_HTTP_LOOKUP_H
 #define BATON_HTTP_HTTP_LOOKUP_H
 

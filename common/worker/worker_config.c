@@ -1,5 +1,6 @@
 #include "common/worker/worker_config.h"
 
+#include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
@@ -333,27 +334,9 @@ static enum status settle_batches(struct worker_config *config, struct error *er
                      config->max_batch_tokens, config->max_batch_sequences);
 }
 
-/* Checks that involve more than one number, or a list. */
-static enum status check(struct worker_config *config, struct error *err)
+/* The list of the text. */
+static enum status settle_cpus(struct worker_config *config, struct error *err)
 {
-    if (config->block_tokens & (config->block_tokens - 1))
-        return error_set(err, STATUS_INVALID, "--block-tokens must be a power of two, got %u",
-                         config->block_tokens);
-    TRY(settle_batches(config, err));
-    TRY(link_tls_check(&config->internal_tls, err));
-    TRY(tls_settings_check(&config->metrics_tls, "metrics-tls", err));
-    if (*config->kv_faults && !failpoint_allowed())
-        return error_set(err, STATUS_INVALID,
-                         "--kv-faults is given, but this is a release build: set "
-                         "BATON_FAILPOINTS_ALLOW=1 to mean it");
-    struct advertise advertise;
-    if (*config->advertise)
-        TRY(advertise_parse(config->advertise, &advertise, err));
-    enum log_level level;
-    if (!log_level_parse(config->log_level, &level))
-        return error_set(err, STATUS_INVALID,
-                         "--log-level must be debug, info, warn or error, got '%s'",
-                         config->log_level);
     char copy[sizeof config->cpus];
     memcpy(copy, config->cpus, sizeof copy);
     char *save = NULL;
@@ -367,6 +350,53 @@ static enum status check(struct worker_config *config, struct error *err)
         return error_set(err, STATUS_INVALID, "--cpus names %u cores for %u --threads",
                          config->cpu_count, config->threads);
     return STATUS_OK;
+}
+
+static enum status check_blocks(const struct worker_config *config, struct error *err)
+{
+    if (config->block_tokens & (config->block_tokens - 1))
+        return error_set(err, STATUS_INVALID, "--block-tokens must be a power of two, got %u",
+                         config->block_tokens);
+    return STATUS_OK;
+}
+
+static enum status check_kv_faults(const struct worker_config *config, struct error *err)
+{
+    if (*config->kv_faults && !failpoint_allowed())
+        return error_set(err, STATUS_INVALID,
+                         "--kv-faults is given, but this is a release build: set "
+                         "BATON_FAILPOINTS_ALLOW=1 to mean it");
+    return STATUS_OK;
+}
+
+static enum status check_advertise(const struct worker_config *config, struct error *err)
+{
+    struct advertise advertise;
+    return *config->advertise ? advertise_parse(config->advertise, &advertise, err) : STATUS_OK;
+}
+
+static enum status check_log_level(const struct worker_config *config, struct error *err)
+{
+    enum log_level level;
+    if (log_level_parse(config->log_level, &level))
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "--log-level must be debug, info, warn or error, got '%s'", config->log_level);
+}
+
+/* Checks that involve more than one number, or a list. */
+static void check(const void *settings_given, struct str *mistakes)
+{
+    struct worker_config tried = *(const struct worker_config *)settings_given, *config = &tried;
+    struct error err;
+    config_mistake(mistakes, check_blocks(config, &err), &err);
+    config_mistake(mistakes, settle_batches(config, &err), &err);
+    config_mistake(mistakes, link_tls_check(&config->internal_tls, &err), &err);
+    config_mistake(mistakes, tls_settings_check(&config->metrics_tls, "metrics-tls", &err), &err);
+    config_mistake(mistakes, check_kv_faults(config, &err), &err);
+    config_mistake(mistakes, check_advertise(config, &err), &err);
+    config_mistake(mistakes, check_log_level(config, &err), &err);
+    config_mistake(mistakes, settle_cpus(config, &err), &err);
 }
 
 /* Rows that only the other role looks at are taken all the same, so that one file or environment does for all workers. */
@@ -391,15 +421,15 @@ void worker_config_load(enum worker_role role, int argc, char **argv, struct wor
                            : "Pulls KV caches from prefill workers and writes the answers.",
         .settings = own,
         .setting_count = sizeof own / sizeof *own,
+        .check = check,
     };
     struct config_result result;
     *config = (struct worker_config){0};
     config_load_or_exit(&program, argc, argv, config, &result);
     struct error err;
-    if (check(config, &err) != STATUS_OK) {
-        fprintf(stderr, "%s: %s\n", program.name, err.text);
-        exit(2);
-    }
+    bool settles =
+        settle_batches(config, &err) == STATUS_OK && settle_cpus(config, &err) == STATUS_OK;
+    ASSERT(settles); /* it was checked */
     enum log_level level;
     if (log_level_parse(config->log_level, &level))
         log_init(config->name, level);

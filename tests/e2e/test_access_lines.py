@@ -8,7 +8,7 @@ import pytest
 from bare import Bare
 from client import Client, pb, request
 from fake_worker import FakeWorker
-from harness import SHAKESPEARE
+from harness import SHAKESPEARE, wait_until
 from test_openai_tools import Held
 from test_views import logged
 
@@ -120,6 +120,11 @@ def test_an_answer_that_is_too_large(served):
     assert {(line["req"], line["status"]) for line in logged(log, 32)[16:]} == {("r1", "answer_too_large")} and len(log.read_text().splitlines()) == 32
 
 
+def counted(door, status):
+    """Of the only model."""
+    return int(re.search(rf'^baton_router_requests_total{{model_name="[^"]*",status="{status}"}} (\d+)$', door.ask("/metrics").body.decode(), re.M).group(1))
+
+
 class OneOnly(FakeWorker):
     """Answers the first prompt that it gets, and no other."""
 
@@ -140,9 +145,12 @@ def test_prompts_of_one_body_end_as_the_body_does(served):
     assert late.error[1] == "deadline"
     lines = logged(log, 3)  # the second has one choice that began
     assert [line["req"].partition("-")[0] for line in lines] == ["o1"] * 3 and {line["status"] for line in lines} == {"deadline"}
+    wait_until("both prompts are counted", lambda: counted(door, "deadline") == 2, 20)
     with pytest.raises(openai.APITimeoutError):
         openai.OpenAI(base_url=f"http://{door.address}/v1", api_key="none", max_retries=0).completions.create(model=SHAKESPEARE.name, prompt=["a", "b"], max_tokens=3, timeout=0.5)
     assert {line["status"] for line in logged(log, 5)[3:]} == {"cancelled"} and len(log.read_text().splitlines()) == 5
+    wait_until("both prompts are counted", lambda: counted(door, "cancelled") == 2, 20)
+    assert counted(door, "ok") == 0
 
 
 def test_prompts_that_are_all_answered(served):

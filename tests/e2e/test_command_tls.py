@@ -82,6 +82,15 @@ def test_what_a_refusal_says(shared, what, where, flags, told):
         assert getattr(shared, where) in lines[0]
 
 
+def test_a_servers_own_certificate_is_trusted_where_a_file_of_cas_holds_it(shared, monkeypatch):
+    """And not among the machine's CAs."""
+    assert baton("status", shared.shows, "--tls-ca", shared.cert).returncode == 0
+    for cert, code in ((shared.public.cert, 0), (shared.cert, 1)):
+        monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+        done = baton("status", f"https://{shared.shows}")
+        assert done.returncode == code and ("is not one to trust" in done.stderr) == (code == 1), done.stderr
+
+
 @pytest.mark.parametrize("dates,told", [(["20200101000000Z", "20210101000000Z"], "has expired: renew it there"),
                                         (["20900101000000Z", "20910101000000Z"], "is not valid yet: look at both machines' clocks")])
 def test_certificates_of_another_time(tmp_path, shared, dates, told):

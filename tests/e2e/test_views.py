@@ -306,22 +306,36 @@ def test_chat_by_the_models_template(start_cluster):
 
 
 class Terminal:
-    def __init__(self, cluster, *command):
+    def __init__(self, cluster, *command, program=BATON):
         self.master, slave = pty.openpty()
         environment = dict(cluster.environment, TERM="xterm", NO_COLOR="1")
-        self.process = subprocess.Popen(["setsid", "--ctty", str(BATON), *command], stdin=slave, stdout=slave, stderr=slave, env=environment)
+        self.process = subprocess.Popen(["setsid", "--ctty", str(program), *command], stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
         self.text = ""
 
     def read_until(self, pattern, begin=0):
         def look():
             if select.select([self.master], [], [], 0)[0]:
-                self.text += os.read(self.master, 65536).decode(errors="replace")
+                self.text += self.read()
             return re.search(pattern, self.text[begin:], re.S)
         wait_until(f"{pattern!r} is shown in {self.text[-500:]!r}", look, 60)
 
+    def read(self):
+        """What is there; nothing: it is over."""
+        try:
+            return os.read(self.master, 65536).decode(errors="replace")
+        except OSError:  # nobody has the terminal any more
+            return ""
+
     def type(self, text):
         os.write(self.master, text.encode())
+
+    def takes_lines(self):
+        """And shows what is typed."""
+        return termios.tcgetattr(self.master)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
+
+    def takes_keys(self):
+        return not termios.tcgetattr(self.master)[3] & (termios.ICANON | termios.ECHO)
 
 
 def test_q_ends_top(start_cluster):
@@ -330,10 +344,28 @@ def test_q_ends_top(start_cluster):
     for key in "q", "\x03":
         terminal = Terminal(cluster, "top", "--interval", "1h")
         terminal.read_until(r"decode-0")
-        wait_until("keys come one by one", lambda: not termios.tcgetattr(terminal.master)[3] & (termios.ICANON | termios.ECHO), 20)
-        terminal.type("x\n" + key)
+        wait_until("keys come one by one", terminal.takes_keys, 20)
+        terminal.type("~\n" + key)
         assert terminal.process.wait(30) == 0, terminal.text
-        assert termios.tcgetattr(terminal.master)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
+        assert terminal.takes_lines()
+        while select.select([terminal.master], [], [], 0)[0] and (text := terminal.read()):
+            terminal.text += text
+        assert "~" not in terminal.text, terminal.text
+
+
+def test_ctrl_z_gives_the_terminal_back_until_top_goes_on(start_cluster):
+    """To a shell that doesn't set it itself."""
+    terminal = Terminal(start_cluster(), "-c", f"set -m; '{BATON}' top --interval 1h; echo stop''ped; read line; fg; echo en''ded", program="sh")
+    terminal.read_until(r"decode-0")
+    wait_until("keys come one by one", terminal.takes_keys, 20)
+    terminal.type("\x1a")
+    terminal.read_until("stopped")
+    assert terminal.takes_lines()
+    terminal.type("\n")
+    wait_until("top goes on", terminal.takes_keys, 20)
+    terminal.type("q")
+    terminal.read_until("ended")
+    assert terminal.process.wait(30) == 0 and terminal.takes_lines()
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):

@@ -159,14 +159,22 @@ static void happen(struct world *world, size_t what, struct fuzz_bytes bytes)
             fake_call_end(call, what == 4 ? RPC_UNAVAILABLE : RPC_CANCELLED);
         break;
     case 6: fake_time_us += (uint64_t)bytes.size * 10000; break;
-    case 7: fake_rpc.full = !fake_rpc.full; break;
+    case 7: /* odd: from now on messages are acted on as they come, or no longer */
+        if (bytes.size % 2)
+            atomic_store(&world->dispatch->helped, !atomic_load(&world->dispatch->helped));
+        else
+            fake_rpc.full = !fake_rpc.full;
+        break;
     }
 }
 
 static bool settle(struct world *world)
 {
     fake_rpc_settle();
-    return dispatch_turn(world->dispatch);
+    pthread_mutex_lock(&world->dispatch->turn); /* as its thread does */
+    bool more = dispatch_turn(world->dispatch);
+    pthread_mutex_unlock(&world->dispatch->turn);
+    return more;
 }
 
 static void world_close(struct world *world)

@@ -443,6 +443,7 @@ def service_seeds():
     seed("router", events(*start, up["opened"], down["lost"], (6, "x" * 30), up["opened"], (4, ""), (6, "x" * 100), (0, prefill), (0, decode), *hello))
     seed("router", events(*start, up["refused"], (6, "x" * 9), up["draining"], (5, ""), (7, ""), (1, to("tested", 0)), (2, to("tested", 0)), (6, "x" * 400)))
     seed("router", events(*start, up["refused for ever"]))
+    seed("router", events((7, "x"), *start, up["load"], up["opened"], (1, to("tested", 0)), (5, ""), up["token"], down["pulled"], down["tokens"], (7, "x"), (0, prefill), (1, to("tested", 0))))
     seed("router", events(*start, (2, to("tested", 0)), up["opened"], down["token"], (7, ""), down["tokens"], (7, ""), down["tokens"]))
     options = message((4, message((1, [1, 2, 3]))), (5, message((6, 1), (13, 2))), (7, message((5, 2), (6, 2), (7, 1))))
     told = [(0, prefill), (0, decode), *hello, (1, options), up["opened"], up["prompt logprobs"], up["token with logprobs"]]

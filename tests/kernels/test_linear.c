@@ -1,4 +1,5 @@
 /* Linear layers of every backend: against double arithmetic, and the same bits for any number of rows and threads. */
+#include "kernels/cpu/cpu.h"
 #include "tests/kernels/fixture.h"
 
 #include <stdlib.h>
@@ -160,12 +161,36 @@ static void test_wrong_shapes_are_refused(void **state)
     kernels_close(kernels);
 }
 
+static void test_the_panels_that_a_thread_takes_at_a_time(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t threads, panels;
+        uint64_t panel_work;
+        uint32_t grain;
+    } rows[] = {
+        {4, 100, 0, 1},          /* nothing to do */
+        {1, 31, 1u << 20, 1},    /* fewer panels than shares */
+        {1, 64, 1u << 20, 2},    /* even shares */
+        {1, 1000, 1u << 20, 9},  /* a share of 8 Mi multiply-adds, and no more */
+        {4, 1000, 1u << 20, 7},  /* of more threads, even ones */
+        {2, 1000, 1024, 65},     /* short panels: no share below the least work */
+        {2, 100000, 1024, 1562}, /* even */
+        {1, 1000000, 1024, 8193}, {8, 64, 65536, 2},               /* more than the least work */
+        {1, 1000, 1u << 24, 1},   {1, 1000, (uint64_t)1 << 40, 1}, /* long panels: one by one */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(linear_grain(rows[i].threads, rows[i].panels, rows[i].panel_work, 65536),
+                         rows[i].grain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear_is_right),
         cmocka_unit_test(test_a_row_depends_on_itself_alone),
         cmocka_unit_test(test_wrong_shapes_are_refused),
+        cmocka_unit_test(test_the_panels_that_a_thread_takes_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

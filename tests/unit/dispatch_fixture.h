@@ -22,6 +22,7 @@ struct world {
     struct membership *membership;
     struct router_metrics metrics;
     struct status_board board;
+    struct constraint_checks *checks;
     struct dispatch *dispatch;
     struct client_gone calls[MAX_CALLS];
 };
@@ -31,8 +32,9 @@ static inline void call_free(struct client_gone *gone)
     (void)gone; /* the world's */
 }
 
-static inline void setup(struct world *world, size_t model_count, uint32_t max_requests,
-                         uint32_t max_queue)
+/* checks: the dispatcher's, destroyed by teardown; NULL: none. */
+static inline void setup_checked(struct world *world, size_t model_count, uint32_t max_requests,
+                                 uint32_t max_queue, struct constraint_checks *checks)
 {
     struct error err;
     memset(world, 0, sizeof *world);
@@ -43,17 +45,26 @@ static inline void setup(struct world *world, size_t model_count, uint32_t max_r
     assert_int_equal(membership_create(&members, &world->membership), STATUS_OK);
     assert_int_equal(router_metrics_create(&world->metrics, &world->models), STATUS_OK);
     status_board_init(&world->board);
+    world->checks = checks;
     struct dispatch_config config = {.membership = world->membership,
                                      .metrics = &world->metrics,
                                      .board = &world->board,
                                      .models = &world->models,
+                                     .checks = checks,
                                      .max_requests = max_requests,
                                      .max_queue = max_queue,
+                                     .linger_us = 600000000,
                                      .limits = request_limits_default(),
                                      .incarnation = 1};
     assert_int_equal(dispatch_create(&config, &world->dispatch, &err), STATUS_OK);
     for (size_t i = 0; i < MAX_CALLS; i++)
         world->calls[i].free = call_free;
+}
+
+static inline void setup(struct world *world, size_t model_count, uint32_t max_requests,
+                         uint32_t max_queue)
+{
+    setup_checked(world, model_count, max_requests, max_queue, NULL);
 }
 
 static inline void teardown(struct world *world)
@@ -66,6 +77,7 @@ static inline void teardown(struct world *world)
     while (dispatch_turn(world->dispatch))
         ;
     dispatch_free(world->dispatch);
+    constraint_checks_destroy(world->checks);
     status_board_deinit(&world->board);
     router_metrics_destroy(&world->metrics);
     membership_destroy(world->membership);
@@ -82,15 +94,16 @@ static inline void leave(struct world *world, size_t call)
 /* What a client of the dispatcher sees: the end. */
 struct asker {
     enum reason reason;
-    bool ended;
+    atomic_bool ended; /* and `reason` is there: on any thread */
 };
 
 static inline void on_status(struct request *first, enum reason reason, const char *sentence)
 {
-    (void)sentence;
     struct asker *asker = first->client.handle;
+    assert_false(asker->ended);
+    assert_true(*sentence);
     asker->reason = reason;
-    asker->ended = true;
+    atomic_store(&asker->ended, true);
 }
 
 static inline void on_reference(void *handle)
@@ -98,28 +111,34 @@ static inline void on_reference(void *handle)
     (void)handle; /* the test's */
 }
 
-static inline uint64_t submit(struct world *world, size_t call, size_t model, uint32_t choices,
-                              struct asker *asker)
+/* Of `source` the model, and what is asked for beside a prompt. */
+static inline uint64_t submit_source(struct world *world, size_t call, struct request_source source,
+                                     uint32_t choices, struct asker *asker)
 {
     static const struct request_client_ops ops = {
         .status = on_status, .ref = on_reference, .unref = on_reference};
-    static struct request_params params;
-    uint32_t prompt[] = {1, 2};
-    params.choices = choices;
-    params.sampling.max_tokens = 4;
-    struct request_source source = {.params = &params,
-                                    .model = model,
-                                    .prompt = prompt,
-                                    .prompt_count = 2,
-                                    .client = {&ops, asker},
-                                    .deadline_us = UINT64_MAX};
+    static const uint32_t prompt[] = {1, 2};
+    const struct request_params params = {
+        .choices = choices, .seed_given = true, .sampling.max_tokens = 4};
+    source.params = &params;
+    source.prompt = prompt;
+    source.prompt_count = 2;
+    source.client = (struct request_client){.ops = &ops, .handle = asker};
+    source.deadline_us = UINT64_MAX;
     *asker = (struct asker){.reason = REASON_NONE};
     assert_int_equal(dispatch_admit(world->dispatch), REASON_NONE);
-    enum reason reason = dispatch_admit_to(world->dispatch, &world->calls[call], model, choices);
+    enum reason reason =
+        dispatch_admit_to(world->dispatch, &world->calls[call], source.model, choices);
     assert_int_equal(reason, REASON_NONE);
     struct request *request = request_create(&source);
     assert_non_null(request);
     return world->calls[call].request = dispatch_submit(world->dispatch, request);
+}
+
+static inline uint64_t submit(struct world *world, size_t call, size_t model, uint32_t choices,
+                              struct asker *asker)
+{
+    return submit_source(world, call, (struct request_source){.model = model}, choices, asker);
 }
 
 #endif

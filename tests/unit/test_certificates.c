@@ -74,7 +74,7 @@ static void test_a_set_is_read(void **state)
     assert_non_null(strstr(set->key, "PRIVATE KEY"));
     assert_non_null(strstr(set->ca, "BEGIN CERTIFICATE"));
     assert_string_equal(set->subject, "/CN=leaf");
-    assert_true(*set->name);
+    assert_string_equal(set->name, "baton");
     int64_t left_s = set->expires_unix_s - (int64_t)(clock_unix_us() / 1000000);
     assert_true(left_s > DAY_S - 600 && left_s <= DAY_S);
     assert_int_equal(certificates_expiry_unix_s(certificates), set->expires_unix_s);

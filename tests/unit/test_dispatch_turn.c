@@ -1,10 +1,18 @@
 /* Whose turn it is: who brings something acts on it, unless somebody else is at it, or it is the thread's; nothing is left lying. */
 #include "tests/unit/dispatch_fixture.h"
 
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #define MANY 100 /* more than a helper takes */
+
+#define POSTERS  2
+#define ROUNDS   3000
+#define LATEST_S 50 /* the thread looks by itself after 60 s */
 
 /* As with a thread that sleeps. */
 static void setup_helped(struct world *world, uint32_t max_queue)
@@ -150,6 +158,85 @@ static void test_a_helper_takes_so_much_and_no_more(void **state)
     teardown(&world);
 }
 
+struct poster {
+    struct world *world;
+    size_t call;
+    struct asker asker;
+    struct rng rng;
+    unsigned posts;
+    pthread_t thread;
+};
+
+static struct poster posters[POSTERS];
+static atomic_bool freed[POSTERS]; /* of calls */
+static atomic_uint arrived;
+
+static void on_free(struct client_gone *gone)
+{
+    atomic_store(&freed[gone - posters[0].world->calls], true);
+}
+
+static void wait_until(const atomic_bool *told)
+{
+    while (!atomic_load(told))
+        sched_yield();
+}
+
+/* Each post begins with the others', a little before or behind them, and none comes by to find what is left lying. In a millisecond of its
+ * own it meets a helper's turn, otherwise mostly the thread's. */
+static void wait_for_others(struct poster *poster)
+{
+    bool own = ++poster->posts <= ROUNDS;
+    atomic_fetch_add(&arrived, 1);
+    while (atomic_load(&arrived) < poster->posts * POSTERS)
+        sched_yield();
+    uint64_t begin_us = clock_now_us();
+    if (own)
+        begin_us += 1000 - begin_us % 1000;
+    begin_us += rng_below(&poster->rng, own ? 20 : 100);
+    while (clock_now_us() < begin_us)
+        ;
+}
+
+static void *post_rounds(void *argument)
+{
+    struct poster *poster = argument;
+    struct world *world = poster->world;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        wait_for_others(poster);
+        submit(world, poster->call, 0, 16, &poster->asker); /* more than may wait */
+        wait_until(&poster->asker.ended);
+        atomic_store(&freed[poster->call], false);
+        wait_for_others(poster);
+        dispatch_client_gone(world->dispatch, &world->calls[poster->call]);
+        wait_until(&freed[poster->call]);
+    }
+    return NULL;
+}
+
+static void test_nothing_is_left_lying_among_threads(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct timespec latest;
+    setup_helped(&world, 1);
+    assert_int_equal(pthread_create(&world.dispatch->thread, NULL, dispatch_main, world.dispatch),
+                     0);
+    for (size_t i = 0; i < POSTERS; i++) {
+        world.calls[i].free = on_free;
+        posters[i] = (struct poster){.world = &world, .call = i, .rng = rng_seeded(i)};
+    }
+    clock_gettime(CLOCK_REALTIME, &latest);
+    latest.tv_sec += LATEST_S;
+    for (size_t i = 0; i < POSTERS; i++)
+        assert_int_equal(pthread_create(&posters[i].thread, NULL, post_rounds, &posters[i]), 0);
+    for (size_t i = 0; i < POSTERS; i++)
+        assert_int_equal(pthread_timedjoin_np(posters[i].thread, NULL, &latest), 0);
+    dispatch_stop(world.dispatch);
+    pthread_join(world.dispatch->thread, NULL);
+    teardown(&world);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -160,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_helpers_take_so_many_turns_in_a_while),
         cmocka_unit_test(test_what_is_the_threads_waits_for_it),
         cmocka_unit_test(test_a_helper_takes_so_much_and_no_more),
+        cmocka_unit_test(test_nothing_is_left_lying_among_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,6 +185,15 @@ def test_a_batch_without_a_row_for_prompts_is_refused():
         assert (f"--max-batch-tokens is {rows_of_a_step}, and a step of 16 answers (--max-batch-sequences) would leave no row for prompts" in done.stderr) == (code == 2)
 
 
+def test_what_does_not_fit_together_is_told_together():
+    """Once each setting is fine by itself."""
+    wrong = {"block_tokens": 24, "max_batch_sequences": 16, "max_batch_tokens": 16, "log_level": "loud", "cpus": "0", "threads": 2}
+    done = run("baton-decode", *arguments_of("baton-decode", **wrong))
+    assert done.returncode == 2 and [line.split()[1] for line in done.stderr.splitlines()] == ["--block-tokens", "--max-batch-tokens", "--log-level", "--cpus", "baton-decode"], done.stderr
+    done = run("baton-decode", *arguments_of("baton-decode", **wrong, name="a b"))
+    assert done.returncode == 2 and [line.split()[1] for line in done.stderr.splitlines()] == ["--name:", "baton-decode"], done.stderr
+
+
 def test_a_core_more_than_there_may_be():
     named = ("--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere")
     done = run("baton-decode", *named, "--cpus", ",".join(["0"] * 255))

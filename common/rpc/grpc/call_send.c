@@ -41,7 +41,8 @@ static void note_sent(struct rpc_call *call)
     call->in_flight_bytes = 0;
 }
 
-/* Most often core has done with a batch when it has taken it. Whether that was so, and the call goes on: then no other thread is woken to hear of it. */
+/* Most often core has done with a batch when it has taken it. Whether that was so, and the call goes on: then no other
+ * thread is woken to hear of it. */
 static bool start_sending(struct rpc_call *call, const grpc_op *ops, size_t count)
 {
     bool ok;

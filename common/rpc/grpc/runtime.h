@@ -21,8 +21,8 @@ struct tag {
  * ThreadSanitizer can't see that hand-over itself). */
 void tag_publish(struct tag *tag);
 
-/* Between the two, on one thread: the first tag of `queue` that core has done with on this thread is caught, instead of waking the queue's thread for it.
- * Who catches another's puts it back, by way of any call of that queue. */
+/* Between the two, on one thread: the first tag of `queue` that core has done with on this thread is caught, instead of
+ * waking the queue's thread for it. Who catches another's puts it back, by way of any call of that queue. */
 void tag_catch_begin(grpc_completion_queue *queue);
 struct tag *tag_catch_end(grpc_completion_queue *queue, bool *ok); /* NULL: none */
 void tag_put_back(struct tag *tag, bool ok, grpc_call *call);

@@ -2,7 +2,6 @@
 
 #include "common/base/assert.h"
 #include "common/crypto/certificates.h"
-#include "common/http/http_server.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +117,8 @@ static void create_events(struct router_metrics *m)
         m->kv_bytes[i] = metrics_counter(m->metrics, "baton_router_kv_bytes_total",
                                          "KV bytes that decode workers pulled", labels);
     }
+    m->unsent_bytes = metrics_gauge(m->metrics, "baton_router_http_unsent_bytes",
+                                    "Bytes of answers over HTTP that wait for their readers", NULL);
     static const char *const changes[CACHE_CHANGES] = {"cleared", "stored", "removed"};
     for (int i = 0; i < CACHE_CHANGES; i++) {
         snprintf(labels, sizeof labels, "change=\"%s\"", changes[i]);
@@ -132,6 +133,7 @@ enum status router_metrics_create(struct router_metrics *m, const struct served_
     *m = (struct router_metrics){.metrics = metrics_create(), .model_count = models->count};
     if (!m->metrics)
         return STATUS_LIMIT;
+    pthread_mutex_init(&m->door_lock, NULL);
     for (size_t i = 0; i < models->count; i++) {
         create_requests(m, models->items[i].name, &m->models[i]);
         create_work(m, models->items[i].name, &m->models[i]);
@@ -143,6 +145,7 @@ enum status router_metrics_create(struct router_metrics *m, const struct served_
 
 void router_metrics_destroy(struct router_metrics *m)
 {
+    pthread_mutex_destroy(&m->door_lock);
     metrics_destroy(m->metrics);
 }
 
@@ -168,6 +171,24 @@ static void look_at_certificates(struct router_metrics *m)
                   (double)certificates_expiry_unix_s(m->expiries[i].certificates));
 }
 
+void router_metrics_watch_door(struct router_metrics *m, const struct http_server *door)
+{
+    pthread_mutex_lock(&m->door_lock);
+    m->door = door;
+    pthread_mutex_unlock(&m->door_lock);
+}
+
+/* Under the lock its server can't be stopped meanwhile. */
+static void look_at_door(struct router_metrics *m)
+{
+    struct http_figures figures = {0};
+    pthread_mutex_lock(&m->door_lock);
+    if (m->door)
+        http_server_figures(m->door, &figures);
+    pthread_mutex_unlock(&m->door_lock);
+    gauge_set(m->unsent_bytes, (double)figures.unsent_bytes);
+}
+
 void router_metrics_reply(struct router_metrics *m, struct http_exchange *exchange)
 {
     struct http_reply reply;
@@ -175,6 +196,7 @@ void router_metrics_reply(struct router_metrics *m, struct http_exchange *exchan
     reply.status = 200;
     reply.content_type = METRICS_CONTENT_TYPE;
     look_at_certificates(m);
+    look_at_door(m);
     metrics_render(m->metrics, &reply.body);
     (void)http_exchange_reply(exchange, &reply);
     http_reply_deinit(&reply);

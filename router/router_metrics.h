@@ -3,11 +3,14 @@
 #define BATON_ROUTER_ROUTER_METRICS_H
 
 #include "common/http/http_exchange.h"
+#include "common/http/http_server.h"
 #include "common/observe/metrics.h"
 #include "router/reasons.h"
 #include "router/request.h"
 #include "router/served_models.h"
 #include "router/workers.h"
+
+#include <pthread.h>
 
 #define ROUTER_LANES        2
 #define ROUTER_CERTIFICATES 4 /* tls, internal-tls, metrics-tls, otlp-tls */
@@ -42,6 +45,9 @@ struct router_metrics {
         struct certificates *certificates;
         struct gauge *ends;
     } expiries[ROUTER_CERTIFICATES];
+    pthread_mutex_t door_lock;
+    const struct http_server *door; /* clients' HTTP; NULL: none, or no more */
+    struct gauge *unsent_bytes;     /* of it */
 };
 
 enum status router_metrics_create(struct router_metrics *metrics,
@@ -51,6 +57,8 @@ void router_metrics_destroy(struct router_metrics *metrics);
 /* Before the first is rendered; at most ROUTER_CERTIFICATES. `label`: "for=\"tls\"". NULL certificates: nothing to show. */
 void router_metrics_watch(struct router_metrics *metrics, struct certificates *certificates,
                           const char *label);
+/* Whose figures are shown, too, from now on. NULL: none's; before that server is stopped. Any thread. */
+void router_metrics_watch_door(struct router_metrics *metrics, const struct http_server *door);
 /* Answers with all figures as they are now, in Prometheus' text. HTTP threads. */
 void router_metrics_reply(struct router_metrics *metrics, struct http_exchange *exchange);
 

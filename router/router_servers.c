@@ -149,7 +149,9 @@ static enum status start_http_clients(struct router_servers *servers,
                                       .max_all_unsent_bytes = config->client_buffers_bytes,
                                       .stall_us = config->client_linger_us};
     http.routes = openai_routes(parts->access != NULL, &http.route_count);
-    return http_server_start(&http, &servers->http_clients, err);
+    TRY(http_server_start(&http, &servers->http_clients, err));
+    router_metrics_watch_door(parts->metrics, servers->http_clients);
+    return STATUS_OK;
 }
 
 enum status router_servers_start(struct router_servers *servers, const struct router_parts *parts,
@@ -179,8 +181,10 @@ void router_servers_stop_calls(struct router_servers *servers)
     if (servers->workers)
         rpc_server_stop(servers->workers, STOP_GRACE_US);
     /* Its exchanges tell the dispatcher when they are over. */
-    if (servers->http_clients)
-        http_server_drain(servers->http_clients, STOP_GRACE_US);
+    if (!servers->http_clients)
+        return;
+    http_server_drain(servers->http_clients, STOP_GRACE_US);
+    router_metrics_watch_door(servers->openai.metrics, NULL);
     http_server_stop(servers->http_clients);
 }
 

@@ -29,6 +29,7 @@ bool http_answer_waits(const struct http_connection *connection)
 static void finish(struct http_connection *connection)
 {
     struct http_service *service = connection->loop->service;
+    uint64_t sent_us = connection->exchange ? connection->exchange->sent_us : 0;
     if (connection->exchange)
         http_exchange_finish(connection->exchange, HTTP_SENT);
     connection->exchange = NULL;
@@ -42,7 +43,7 @@ static void finish(struct http_connection *connection)
         return;
     }
     connection->phase = PHASE_HEAD;
-    connection->idle_since_us = clock_now_us();
+    connection->idle_since_us = sent_us ? sent_us : clock_now_us();
     http_connection_set_deadline(connection, connection->idle_since_us + service->config.idle_us);
     http_intake_resume(connection);
 }

@@ -107,6 +107,8 @@ static bool send_directly(struct http_exchange *exchange)
 void http_exchange_deliver(struct http_exchange *exchange)
 {
     bool sent = send_directly(exchange), ended = exchange->phase == EXCHANGE_ENDED;
+    if (sent && ended)
+        exchange->sent_us = clock_now_us();
     if (!sent || ended)
         queue(exchange, !sent || exchange->followed || !exchange->framing.keep_alive);
 }

@@ -45,6 +45,7 @@ struct http_exchange {
     int direct_fd; /* of a connection without TLS, which has nothing else to send: whoever answers sends; else -1 */
     struct evbuffer *pending; /* not yet the connection's; NULL: nothing was ever written */
     size_t unsent_bytes;      /* of it, and in the connection's buffer */
+    uint64_t sent_us;         /* when all had gone without the loop; 0: not so */
     void (*over)(void *context, struct http_exchange *exchange, enum http_outcome outcome);
     void *over_context;
 };

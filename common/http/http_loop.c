@@ -103,8 +103,8 @@ bool http_loop_catch_up(struct http_loop *loop)
     loop->first = loop->last = NULL;
     loop->arrivals = NULL;
     pthread_mutex_unlock(&loop->lock);
+    look_at_all(exchanges); /* who has been answered may make room for who arrives */
     take_arrivals(loop, arrivals);
-    look_at_all(exchanges);
     return exchanges || arrivals;
 }
 

@@ -2,9 +2,13 @@
 nothing. (10,000 and 1,000: tests/bench/router_crowd.py.)"""
 import contextlib
 import http.client
+import itertools
 import json
+import re
 import socket
 import ssl
+import time
+import urllib.request
 
 import pytest
 from bare import Bare
@@ -14,6 +18,7 @@ from harness import SHAKESPEARE, wait_until
 
 CONTEXT, VOCABULARY = (json.loads((SHAKESPEARE / "config.json").read_text())[name] for name in ("max_position_embeddings", "vocab_size"))
 SLOW, READERS = 50, 10
+HELD_UP_SECONDS = 10  # a request; behind a slow reader it would wait for ever
 KIB = 1 << 10
 # Idle ones, and what each of the idle and the slow may take: over TLS also what OpenSSL keeps of a connection.
 IN_THE_CLEAR, OVER_TLS = (500, 8 * KIB), (100, 96 * KIB)
@@ -21,7 +26,18 @@ LIVE = b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n"
 SLOW_BODY = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
 SLOW_HEAD = b"POST /v1/completions HTTP/1.1\r\nHos"
 SLOW_HANDSHAKE = b"\x16\x03\x01"
-LONG = json.dumps({"model": SHAKESPEARE.name, "prompt": [1, 2, 3], "max_tokens": 2000, "stream": True}).encode()
+# Of one who reads slowly: little waits with the system, on this side (bytes) and on the router's, which goes by the size of segments: 64 KiB on loopback.
+WINDOW, SEGMENT = 4 * KIB, 88
+TAKEN_UP = 384 * KIB  # by the system, at most, before they read
+# They read a piece a turn, to the end, and beside each turn somebody asks. The system takes up more the more it has delivered: first few bytes, so that the router keeps some.
+PIECE, LATER_PIECE, FIRST_TURNS = 256, 4 * KIB, 20
+# Long however its tokens come together: the echo of its prompts, of the longest token there is.
+WORDS = json.loads((SHAKESPEARE / "tokenizer.json").read_text())["model"]["vocab"]
+LONGEST = max((word for word in WORDS if word.isascii() and word.isalpha()), key=len)
+PROMPTS, PROMPT_TOKENS, MAX_TOKENS = 48, 1500, 10
+ECHO_BYTES = PROMPTS * PROMPT_TOKENS * len(LONGEST)
+LONG = json.dumps({"model": SHAKESPEARE.name, "prompt": [[WORDS[LONGEST]] * PROMPT_TOKENS] * PROMPTS, "max_tokens": MAX_TOKENS, "stream": True,
+                   "echo": True}).encode()
 LONG_ANSWER = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(LONG), LONG)
 
 
@@ -45,23 +61,34 @@ def scene():
         assert not thing.stop()
 
 
-def connect(router, window=None):
-    """In the clear. window: bytes that may wait unread on this side."""
+def connect(router, narrow=False):
+    """In the clear. narrow: of one who reads slowly."""
     host, port = router.front.rsplit(":", 1)
     client = socket.socket()
-    if window:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    if narrow:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, WINDOW)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
     client.settimeout(30)
     client.connect((host, int(port)))
     return client
 
 
-def enter(router, said, window=None):
-    client = connect(router, window)
+def enter(router, said, narrow=False):
+    client = connect(router, narrow)
     if router.tls:
         client = router.tls.wrap_socket(client, server_hostname="127.0.0.1")
     client.sendall(said)
     return client
+
+
+def figure(router, name):
+    """Of /metrics, whatever its labels."""
+    with urllib.request.urlopen(f"http://{router.http}/metrics", timeout=10) as answer:
+        return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", answer.read().decode(), re.M))
+
+
+def unsent_bytes(router):
+    return figure(router, "baton_router_http_unsent_bytes")
 
 
 def ask(router):
@@ -93,11 +120,19 @@ def slow(router, i):
     return enter(router, SLOW_HEAD if i % 2 else SLOW_BODY)
 
 
-def read_to_the_end(reader):
-    answer = b""
-    while piece := reader.recv(1 << 16):
-        answer += piece
-    return answer
+def read_in_turns(readers, before_turn):
+    """Their answers, a piece of each in turn."""
+    answers = [bytearray() for _ in readers]
+    left = list(range(len(readers)))
+    for turn in itertools.count():
+        if not left:
+            return answers
+        before_turn(turn)
+        for i in list(left):
+            piece = readers[i].recv(PIECE if turn < FIRST_TURNS else LATER_PIECE)
+            answers[i] += piece
+            if not piece:
+                left.remove(i)
 
 
 @pytest.mark.parametrize("over_tls", [False, True], ids=["in_the_clear", "over_tls"])
@@ -126,22 +161,29 @@ def test_a_crowd_costs_little_and_keeps_nobody_out(scene, tmp_path, over_tls):
 def test_who_reads_slowly_gets_everything_and_holds_up_nobody(scene, tmp_path, over_tls):
     router = scene(authority=Authority(tmp_path / "ca") if over_tls else None)
     with contextlib.ExitStack() as crowd:
-        for _ in range(50):
-            assert ask(router) == 200
+        quick = [crowd.enter_context(enter(router, LONG_ANSWER)) for _ in range(READERS)]
+        read_in_turns(quick, lambda turn: None)  # what the work on so many takes, slowly read or not
         before = router.resident_bytes()
-        readers = [crowd.enter_context(enter(router, LONG_ANSWER, window=2 * KIB)) for _ in range(READERS)]
-        answers = [reader.recv(16) for reader in readers]  # they are under way
-        for i in range(20):
+        readers = [crowd.enter_context(enter(router, LONG_ANSWER, narrow=True)) for _ in range(READERS)]
+        wait_until("their answers wait in the router", lambda: unsent_bytes(router) >= READERS * (ECHO_BYTES - TAKEN_UP), 20)
+        wait_until("the rest does, too", lambda: figure(router, "baton_router_requests") == 0, 20)
+        unsent, each = unsent_bytes(router), (router.resident_bytes() - before) / READERS
+        print(f"{each / KIB:.0f} KiB each, of it {unsent / READERS / KIB:.0f} unsent")
+        assert each < 2 * unsent / READERS + 384 * KIB
+
+        def ask_beside(turn):
+            begin = time.monotonic()
             assert ask(router) == 200
-            answers[i % READERS] += readers[i % READERS].recv(512)
-        each = (router.resident_bytes() - before) / READERS
-        print(f"{each / KIB:.0f} KiB each")
-        assert each < 1024 * KIB  # an answer is 400 at most
-        for answer, reader in zip(answers, readers):
-            answer += read_to_the_end(reader)
+            assert time.monotonic() - begin < HELD_UP_SECONDS
+            if turn < FIRST_TURNS:
+                assert unsent_bytes(router) > 0
+        answers = read_in_turns(readers, ask_beside)
+        for answer in answers:
             assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"0\r\n\r\n")
-            assert b"data: [DONE]" in answer and answer.count(b'"finish_reason":"length"') == 1
-            assert len(answer) > 5 * KIB  # more than waits on this side, whatever tokens come together
+            assert b"data: [DONE]" in answer and answer.count(b'"finish_reason":"length"') == PROMPTS
+            assert len(answer) > ECHO_BYTES
+        assert unsent <= sum(map(len, answers))
+        wait_until("nothing is kept for them", lambda: unsent_bytes(router) == 0, 20)
 
 
 def test_who_is_idle_makes_room_for_who_asks(scene):

@@ -131,6 +131,17 @@ static struct http_exchange *ask(int *fd, int number)
     return wait_kept(number);
 }
 
+static void wait_connections(uint64_t count)
+{
+    struct http_figures figures;
+    uint64_t end_us = clock_now_us() + WAIT_MS * 1000u;
+    for (http_server_figures(server, &figures); figures.connections != count;) {
+        assert_true(clock_now_us() < end_us);
+        poll(NULL, 0, 1);
+        http_server_figures(server, &figures);
+    }
+}
+
 /* The connection serves its next request, and is closed. */
 static void expect_kept_alive(int fd)
 {
@@ -612,6 +623,38 @@ static void test_faults_end_one_connection_and_no_other(void **state)
     }
 }
 
+/* Whom another thread has answered is idle from then on, and not only when the loop has tidied up: a second later he makes room for the first who comes. */
+static void test_who_was_answered_directly_makes_room_in_time(void **state)
+{
+    (void)state;
+    restart_server((struct http_server_config){.max_connections = 1, .turns_away = true});
+    for (int round = 1; round <= 3; round++) {
+        int fd;
+        struct http_exchange *exchange = ask(&fd, round);
+        http_exchange_reply_text(exchange, 200, "kept\n");
+        str_clear(&heard);
+        assert_true(hear(fd, &heard, "kept\n"));
+        uint64_t idle_us = clock_now_us(); /* at the latest */
+        http_exchange_drop(exchange);
+        while (clock_now_us() - idle_us < SECOND_US)
+            poll(NULL, 0, 1);
+        int next = connected(address);
+        str_clear(&heard);
+        say(next, ASK_NOW);
+        assert_true(hear(next, &heard, "now\n")); /* and not that all are taken */
+        str_clear(&heard);
+        assert_false(hear(fd, &heard, NULL));
+        assert_int_equal(heard.length, 0);
+        close(fd);
+        close(next);
+        wait_connections(0);
+    }
+    struct http_figures figures;
+    http_server_figures(server, &figures);
+    assert_int_equal(figures.made_room, 3);
+    assert_int_equal(figures.turned_away, 0);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -629,6 +672,7 @@ int main(void)
         CASE(test_a_request_that_nobody_answers_is_a_500),
         CASE(test_requests_behind_one_under_way_wait),
         CASE(test_many_threads_write_at_once),
+        CASE(test_who_was_answered_directly_makes_room_in_time),
         CASE(test_draining_ends_the_idle_and_finishes_what_is_under_way),
         CASE(test_draining_has_an_end),
         cmocka_unit_test_setup_teardown(test_faults_end_one_connection_and_no_other, set_up,

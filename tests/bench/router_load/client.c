@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Of one who reads slowly. How much the sender's system takes up goes by the size of segments, which on loopback is 64 KiB: megabytes. */
+enum { NARROW_BYTES = 4096, NARROW_SEGMENT = 88 };
 enum { MAX_CONNECTIONS = 4096, MAX_EVENTS = 64, MAX_REQUEST_BYTES = 1 << 18, DRAIN_SECONDS = 5 };
 #define NUMBER_DIGITS "0000000000"
 
@@ -43,12 +45,17 @@ struct client {
 
 static uint32_t request_numbers; /* over all runs: each request has its own */
 
-int client_connect(const char *address)
+static int open_to(const char *address, bool narrow)
 {
+    static const int room = NARROW_BYTES, segment = NARROW_SEGMENT;
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (narrow) {
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+        setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
+    }
     if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to)) {
         close(fd);
         return -1;
@@ -56,6 +63,16 @@ int client_connect(const char *address)
     if (fd >= 0)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
+}
+
+int client_connect(const char *address)
+{
+    return open_to(address, false);
+}
+
+int client_connect_narrow(const char *address)
+{
+    return open_to(address, true);
 }
 
 static void add_time(struct client_times *times, uint64_t ns)

@@ -42,5 +42,7 @@ void client_result_free(struct client_result *result);
 
 /* A connection to "127.0.0.1:PORT" that blocks and has TCP_NODELAY; -1: none. */
 int client_connect(const char *address);
+/* Likewise, of one who reads slowly: little waits unread on this side, and little with the server's system, so that the rest is the server's to keep. */
+int client_connect_narrow(const char *address);
 
 #endif

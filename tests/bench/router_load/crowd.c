@@ -12,13 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum {
-    MAX_EVENTS = 256,
-    MAX_REQUEST_BYTES = 4096,
-    SMALL_BUFFER = 4096,
-    TICK_MS = 10,
-    READ_BYTES = 256
-};
+enum { MAX_EVENTS = 256, MAX_REQUEST_BYTES = 4096, TICK_MS = 10, READ_BYTES = 256 };
 #define TICKS_A_SECOND (1000 / TICK_MS)
 /* As long as the router waits for a head or a body, and for a further request: so that as many are put out in each second, and come again. */
 #define SLOW_ARRIVAL_SECONDS 10
@@ -41,15 +35,16 @@ struct crowd {
     pthread_t thread;
     atomic_bool stopping;
     atomic_uint connected;
-    _Atomic uint64_t put_out, refused;
+    _Atomic uint64_t put_out, refused, sent_bytes, read_bytes, late_us;
 };
 
 static void write_texts(struct crowd *crowd)
 {
     char body[1024];
-    int bytes = snprintf(body, sizeof body,
-                         "{\"model\":\"%s\",\"prompt\":[1,2,3],\"max_tokens\":%u,\"stream\":true}",
-                         crowd->config.model, crowd->config.tokens);
+    int bytes = snprintf(
+        body, sizeof body,
+        "{\"model\":\"%s\",\"prompt\":[[1],[1],[1],[1]],\"max_tokens\":%u,\"stream\":true}",
+        crowd->config.model, crowd->config.tokens);
     static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: load\r\n";
     snprintf(crowd->texts[IDLE], MAX_REQUEST_BYTES, "GET /live HTTP/1.1\r\nHost: load\r\n\r\n");
     for (int kind = SLOW_HEAD; kind < KINDS; kind++)
@@ -75,14 +70,12 @@ static void leave(struct crowd *crowd, struct member *member)
 
 static void enter(struct crowd *crowd, struct member *member)
 {
-    member->fd = client_connect(crowd->config.address);
+    member->fd = member->kind == SLOW_READER ? client_connect_narrow(crowd->config.address)
+                                             : client_connect(crowd->config.address);
     if (member->fd < 0) {
         atomic_fetch_add(&crowd->refused, 1);
         return;
     }
-    int small = SMALL_BUFFER;
-    if (member->kind == SLOW_READER)
-        setsockopt(member->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     /* One who reads when it is his turn isn't told what there is. */
     struct epoll_event event = {.events = member->kind == SLOW_READER ? EPOLLHUP : EPOLLIN,
                                 .data.u32 = (uint32_t)(member - crowd->members)};
@@ -103,10 +96,14 @@ static void do_a_little(struct crowd *crowd, struct member *member)
     const char *text = crowd->texts[member->kind];
     char bytes[READ_BYTES];
     if (member->kind == SLOW_READER) {
-        if (recv(member->fd, bytes, sizeof bytes, MSG_DONTWAIT) == 0)
+        ssize_t got = recv(member->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (got == 0)
             put_out(crowd, member);
+        else if (got > 0)
+            atomic_fetch_add(&crowd->read_bytes, (uint64_t)got);
     } else if (member->kind != IDLE && member->sent + 1 < strlen(text)) {
-        (void)!send(member->fd, text + member->sent++, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (send(member->fd, text + member->sent++, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1)
+            atomic_fetch_add(&crowd->sent_bytes, 1);
     }
 }
 
@@ -145,6 +142,8 @@ static void *run(void *context)
     for (uint32_t turn = 0; !atomic_load(&crowd->stopping);) {
         uint64_t now_us = clock_now_us();
         if (now_us >= next_us) {
+            if (now_us - next_us > atomic_load(&crowd->late_us))
+                atomic_store(&crowd->late_us, now_us - next_us);
             tick(crowd, turn++);
             next_us += TICK_MS * 1000;
             continue;
@@ -176,10 +175,12 @@ struct crowd *crowd_start(const struct crowd_config *config)
     return NULL;
 }
 
-void crowd_figures(const struct crowd *crowd, struct crowd_figures *figures)
+void crowd_figures(struct crowd *crowd, struct crowd_figures *figures)
 {
-    *figures = (struct crowd_figures){atomic_load(&crowd->connected), atomic_load(&crowd->put_out),
-                                      atomic_load(&crowd->refused)};
+    *figures = (struct crowd_figures){
+        atomic_load(&crowd->connected),  atomic_load(&crowd->put_out),
+        atomic_load(&crowd->refused),    atomic_load(&crowd->sent_bytes),
+        atomic_load(&crowd->read_bytes), atomic_exchange(&crowd->late_us, 0)};
 }
 
 void crowd_stop(struct crowd *crowd)

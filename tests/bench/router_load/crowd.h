@@ -13,17 +13,18 @@ struct crowd;
 struct crowd_config {
     char address[64], model[128];
     uint32_t idle, slow;
-    uint32_t tokens; /* of the answers that are read slowly */
+    uint32_t tokens; /* of the answers that are read slowly, to each of four prompts */
 };
 
-/* Those that are connected now; those that the server put out since the start. */
+/* Those that are connected now; since the start: those that the server put out, the bytes of heads and bodies that went one by one, those of answers that were
+ * read; since they were told last: by how much a turn was late at most. */
 struct crowd_figures {
     uint32_t connected;
-    uint64_t put_out, refused;
+    uint64_t put_out, refused, sent_bytes, read_bytes, late_us;
 };
 
 struct crowd *crowd_start(const struct crowd_config *config); /* NULL: no memory, no thread */
-void crowd_figures(const struct crowd *crowd, struct crowd_figures *figures);
+void crowd_figures(struct crowd *crowd, struct crowd_figures *figures);
 void crowd_stop(struct crowd *crowd);
 
 #endif

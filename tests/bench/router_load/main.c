@@ -107,8 +107,11 @@ static void tell_crowd(void)
         return;
     }
     crowd_figures(crowd, &figures);
-    printf("{\"connected\": %u, \"put_out\": %llu, \"refused\": %llu}\n", figures.connected,
-           (unsigned long long)figures.put_out, (unsigned long long)figures.refused);
+    printf("{\"connected\": %u, \"put_out\": %llu, \"refused\": %llu, \"sent_bytes\": %llu, "
+           "\"read_bytes\": %llu, \"late_us\": %llu}\n",
+           figures.connected, (unsigned long long)figures.put_out,
+           (unsigned long long)figures.refused, (unsigned long long)figures.sent_bytes,
+           (unsigned long long)figures.read_bytes, (unsigned long long)figures.late_us);
 }
 
 static void leave(void)

@@ -221,7 +221,7 @@ def test_one_that_takes_long_holds_nobody_up(start_cluster, connect):
         return client.stub.GenerateOnce.future(pb.GenerateRequest(text="a", sampling=pb.Sampling(max_tokens=2), constraint=asked), timeout=120)
 
     first, same, other, left = begin(slow), begin(slow), begin(constraint(schema={"enum": list(range(17999))})), begin(constraint(schema={"enum": list(range(17998))}))
-    assert client.generate("a", max_tokens=2).finished.reason == pb.FINISH_REASON_MAX_TOKENS
+    assert client.generate("a", max_tokens=2, ignore_eos=True).finished.reason == pb.FINISH_REASON_MAX_TOKENS
     assert not first.done()
     left.cancel()
     sentences = {caught.exception().details() for caught in (first, same, other)}
@@ -240,7 +240,7 @@ def test_one_that_never_fits_is_not_tried_again(start_cluster, connect):
             client.generate("a", constraint=constraint(schema=large))
         assert (caught.value.code(), reason_of(caught.value)) == (grpc.StatusCode.INVALID_ARGUMENT, "refused")
         assert "(constraint-memory)" in caught.value.details()
-    assert client.generate("a", max_tokens=2).finished.reason == pb.FINISH_REASON_MAX_TOKENS
+    assert client.generate("a", max_tokens=2, ignore_eos=True).finished.reason == pb.FINISH_REASON_MAX_TOKENS
 
 
 def test_a_model_without_a_tokenizer_has_no_constraints(start_cluster, connect):

@@ -36,7 +36,7 @@ WORDS = json.loads((SHAKESPEARE / "tokenizer.json").read_text())["model"]["vocab
 LONGEST = max((word for word in WORDS if word.isascii() and word.isalpha()), key=len)
 PROMPTS, PROMPT_TOKENS, MAX_TOKENS = 48, 1500, 10
 ECHO_BYTES = PROMPTS * PROMPT_TOKENS * len(LONGEST)
-LONG = json.dumps({"model": SHAKESPEARE.name, "prompt": [[WORDS[LONGEST]] * PROMPT_TOKENS] * PROMPTS, "max_tokens": MAX_TOKENS, "stream": True,
+LONG = json.dumps({"model": SHAKESPEARE.name, "prompt": [[WORDS[LONGEST]] * PROMPT_TOKENS] * PROMPTS, "max_tokens": MAX_TOKENS, "ignore_eos": True, "stream": True,
                    "echo": True}).encode()
 LONG_ANSWER = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(LONG), LONG)
 

@@ -43,8 +43,9 @@ struct dispatch {
     pthread_mutex_t turn; /* of whoever takes one */
 
     /* Of whoever has the turn. */
-    uint64_t armed_us;    /* the thread sleeps until then, or the bell */
-    uint64_t help_window; /* the millisecond in which helpers took so many turns */
+    uint64_t armed_us;     /* the thread sleeps until then, or the bell */
+    uint64_t help_window;  /* the millisecond in which helpers took so many turns */
+    uint64_t help_from_us; /* a turn was long: no help before */
     uint32_t help_turns;
     struct workers workers;
     struct map *requests;

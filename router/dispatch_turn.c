@@ -9,6 +9,9 @@
 #define HELP_MESSAGES  64  /* that a helper takes before the thread is called */
 #define HELP_TURNS     2   /* of helpers, in each HELP_WINDOW_US */
 #define HELP_WINDOW_US 1000
+#define LONG_TURN_US                                                                               \
+    200 /* after a helper's turn that took longer none is taken for HELP_PAUSE_US */
+#define HELP_PAUSE_US 20000
 
 static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
 {
@@ -142,10 +145,13 @@ static bool is_idle(struct dispatch *dispatch)
     return !ring_count(dispatch->inbox.ring);
 }
 
-/* Under load the thread is awake anyway, and what comes meanwhile leaves together, in fewer messages. */
-static bool is_quiet(struct dispatch *dispatch)
+/* Under load the thread is awake anyway, and what comes meanwhile leaves together, in fewer messages; and a helper who reads for many would
+ * hold them up by long turns. */
+static bool is_quiet(struct dispatch *dispatch, uint64_t now_us)
 {
-    uint64_t window = clock_now_us() / HELP_WINDOW_US;
+    uint64_t window = now_us / HELP_WINDOW_US;
+    if (now_us < dispatch->help_from_us)
+        return false;
     if (dispatch->help_window != window)
         dispatch->help_turns = 0;
     dispatch->help_window = window;
@@ -160,9 +166,13 @@ static bool help(struct dispatch *dispatch)
          !needed && !is_idle(dispatch) && !pthread_mutex_trylock(&dispatch->turn);) {
         has_turn = true;
         int before = left;
-        if (is_quiet(dispatch)) {
+        uint64_t begun_us = clock_now_us();
+        if (is_quiet(dispatch, begun_us)) {
             left = take_messages(dispatch, left, true);
             settle(dispatch);
+            uint64_t now_us = clock_now_us();
+            if (now_us - begun_us > LONG_TURN_US)
+                dispatch->help_from_us = now_us + HELP_PAUSE_US;
         }
         uint64_t due_us = next_due_us(dispatch);
         needed = left == before || !left || due_us < dispatch->armed_us;

@@ -21,10 +21,10 @@ static void setup_helped(struct world *world, uint32_t max_queue)
     atomic_store(&world->dispatch->helped, true);
 }
 
-/* A millisecond later. */
+/* A while later. */
 static void rest(struct world *world)
 {
-    world->dispatch->help_window = 0;
+    world->dispatch->help_window = world->dispatch->help_from_us = 0;
 }
 
 static bool bell_rang(struct world *world)
@@ -113,6 +113,24 @@ static void test_helpers_take_so_many_turns_in_a_while(void **state)
         rest(&world);
         dispatch_client_gone(world.dispatch, &world.calls[call]);
     }
+    teardown(&world);
+}
+
+/* After a long turn nobody helps for a while. */
+static void test_nobody_helps_after_a_long_turn(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct asker asker;
+    setup_helped(&world, 1);
+    world.dispatch->help_from_us = UINT64_MAX;
+    submit(&world, 0, 0, 16, &asker);
+    assert_false(asker.ended);
+    assert_true(bell_rang(&world));
+    dispatch_turn(world.dispatch);
+    assert_true(asker.ended);
+    rest(&world);
+    dispatch_client_gone(world.dispatch, &world.calls[0]);
     teardown(&world);
 }
 
@@ -245,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_the_thread_is_told_of_an_earlier_time),
         cmocka_unit_test(test_what_comes_in_anothers_turn_is_his),
         cmocka_unit_test(test_helpers_take_so_many_turns_in_a_while),
+        cmocka_unit_test(test_nobody_helps_after_a_long_turn),
         cmocka_unit_test(test_what_is_the_threads_waits_for_it),
         cmocka_unit_test(test_a_helper_takes_so_much_and_no_more),
         cmocka_unit_test(test_nothing_is_left_lying_among_threads),

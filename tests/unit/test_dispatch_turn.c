@@ -42,6 +42,7 @@ static void test_who_asks_takes_the_turn(void **state)
     setup_helped(&world, 1);
     submit(&world, 0, 0, 16, &asker); /* more than may wait */
     assert_true(asker.ended && asker.reason == REASON_OVERLOADED);
+    rest(&world);
     dispatch_client_gone(world.dispatch, &world.calls[0]);
     assert_int_equal(atomic_load(&world.dispatch->admitted), 0);
     assert_false(bell_rang(&world));

@@ -11,8 +11,9 @@
 #include "kernels/kernels.h"
 
 struct kernels_backend {
-    const char *name;    /* kernels_info.name */
-    const char *packing; /* kernels_info.packing */
+    const char *name;           /* kernels_info.name */
+    const char *quantized_name; /* kernels_info.quantized_name; NULL: `name` */
+    const char *packing;        /* kernels_info.packing */
     enum weight_type weight_type;
     enum kv_type kv_type;
     bool device_is_host;
@@ -90,5 +91,6 @@ static inline size_t qkv_width(const struct attention_shape *shape)
 extern const struct kernels_backend kernels_reference;
 extern const struct kernels_backend kernels_cpu_portable;
 extern const struct kernels_backend kernels_cpu_avx512bf16;
+extern const struct kernels_backend kernels_cpu_amx;
 
 #endif

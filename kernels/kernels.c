@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", NULL};
+const char *const isa_names[] = {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx", NULL};
 
 const char *const weight_type_names[] = {"bf16", "f32", "int8", "int4", NULL};
 
@@ -47,6 +47,8 @@ static const struct kernels_backend *choose(const struct kernels_config *config)
 {
     if (config->f32)
         return &kernels_reference;
+    if (config->isa == ISA_AMX || (config->isa == ISA_AUTO && isa_allows_amx()))
+        return &kernels_cpu_amx;
     bool dot =
         config->isa == ISA_AVX512BF16 || (config->isa == ISA_AUTO && isa_prefers_avx512bf16());
     return dot ? &kernels_cpu_avx512bf16 : &kernels_cpu_portable;
@@ -87,7 +89,10 @@ void kernels_close(struct kernels *kernels)
 
 struct kernels_info kernels_info(const struct kernels *kernels)
 {
+    const char *quantized_name = kernels->backend->quantized_name;
     return (struct kernels_info){.name = kernels->backend->name,
+                                 .quantized_name =
+                                     quantized_name ? quantized_name : kernels->backend->name,
                                  .packing = kernels->backend->packing,
                                  .isa = kernels->backend->isa(kernels),
                                  .weight_type = kernels->backend->weight_type,

@@ -25,8 +25,8 @@
 #define KERNELS_VERSION          3
 #define ATTENTION_SEGMENT_TOKENS 256 /* a whole number of blocks of every allowed size */
 
-/* Instruction set of the bf16 path. PORTABLE, AVX2 and AVX512 give the same bits; AVX512BF16 gives others. */
-enum isa { ISA_AUTO, ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16 };
+/* Instruction set of the bf16 path. PORTABLE, AVX2 and AVX512 give the same bits; AVX512BF16 and AMX give others. */
+enum isa { ISA_AUTO, ISA_PORTABLE, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16, ISA_AMX };
 extern const char *const isa_names[]; /* in the order of the enum, NULL behind the last */
 
 #define KERNELS_MAX_THREADS 256
@@ -122,9 +122,11 @@ struct head_parameters {
 };
 
 /* Who computes. `name` is part of the numerics id: "f32", "bf16-portable" (whichever of the sets of equal bits runs),
- * "bf16-avx512bf16". */
+ * "bf16-avx512bf16", "bf16-amx". */
 struct kernels_info {
     const char *name;
+    const char *
+        quantized_name; /* instead of `name` where all linear layers are quantized: that of equal bits */
     const char *isa;              /* the instruction set that runs, of isa_names */
     const char *packing;          /* form and version of packed weights: equal names, equal bytes */
     enum weight_type weight_type; /* of layers that aren't quantized */

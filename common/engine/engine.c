@@ -160,8 +160,10 @@ static enum status make_slots(struct engine *engine, struct error *err)
 static void name_numerics(struct engine *engine)
 {
     const struct kernels_info info = kernels_info(engine->kernels);
+    bool quantized = weight_type_is_quantized(engine->weight_types.layers) &&
+                     weight_type_is_quantized(engine->weight_types.ends);
     snprintf(engine->numerics_name, sizeof engine->numerics_name,
-             "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1", info.name,
+             "%s/w-%s/kv-%s/k%d/seg%d/sampler%d/tp1", quantized ? info.quantized_name : info.name,
              weight_type_names[engine->weight_types.layers], kv_type_name(engine->layout.type),
              KERNELS_VERSION, ATTENTION_SEGMENT_TOKENS, SAMPLER_VERSION);
     engine->numerics_id =
@@ -205,6 +207,11 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
         kv_layout_block_bytes(&engine->layout), config->block_count,
         kernels_info(engine->kernels).threads);
     return STATUS_OK;
+}
+
+const char *engine_isa(const struct engine *engine)
+{
+    return kernels_info(engine->kernels).isa;
 }
 
 enum status engine_open(const struct engine_config *config, struct engine **out, struct error *err)

@@ -49,7 +49,8 @@ uint32_t engine_context(const struct engine *engine); /* tokens of prompt + answ
 uint64_t
 engine_model_hash(const struct engine *engine); /* config, tensor names and shapes, sampled bytes */
 uint64_t
-engine_numerics_id(const struct engine *engine); /* kernels name and version, types, segments */
+engine_numerics_id(const struct engine *engine);     /* kernels name and version, types, segments */
+const char *engine_isa(const struct engine *engine); /* what its kernels run on, of isa_names */
 const char *engine_numerics_name(
     const struct engine *engine); /* "bf16-portable/w-bf16/kv-int8/k3/..." for people */
 void *

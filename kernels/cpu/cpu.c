@@ -4,6 +4,7 @@
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/limits.h"
+#include "kernels/cpu/linear_amx.h"
 #include "kernels/cpu/quantized.h"
 
 #include <stdlib.h>
@@ -22,6 +23,15 @@ static const struct portable {
     {&inner_baseline, ISA_PORTABLE, NULL},
 };
 
+static bool is_amx(const struct inner *inner)
+{
+#if defined(__x86_64__)
+    return inner == &inner_amx;
+#endif
+    (void)inner;
+    return false;
+}
+
 static enum status open_with(struct kernels *kernels, const struct kernels_config *config,
                              const struct inner *inner, struct error *err)
 {
@@ -38,7 +48,10 @@ static enum status open_with(struct kernels *kernels, const struct kernels_confi
     self->tiles = host_memory_take(LINEAR_TILES_BYTES);
     self->linear = host_memory_take(sizeof *self->linear * config->threads);
     self->attention = host_memory_take(sizeof *self->attention * config->threads);
-    if (!self->tiles || !self->linear || !self->attention) {
+    bool amx = is_amx(inner);
+    if (amx)
+        self->amx = linear_amx_new(config->threads);
+    if (!self->tiles || !self->linear || !self->attention || (amx && !self->amx)) {
         status = error_set(err, STATUS_LIMIT, "no memory for the scratch of %u compute threads",
                            config->threads);
         goto fail_scratch;
@@ -46,6 +59,7 @@ static enum status open_with(struct kernels *kernels, const struct kernels_confi
     kernels->state = self;
     return STATUS_OK;
 fail_scratch:
+    linear_amx_free(self->amx);
     free(self->tiles);
     free(self->linear);
     free(self->attention);
@@ -79,10 +93,22 @@ static enum status open_avx512bf16(struct kernels *kernels, const struct kernels
                      "this CPU has no AVX512-BF16 (vdpbf16ps): use isa auto or portable");
 }
 
+static enum status open_amx(struct kernels *kernels, const struct kernels_config *config,
+                            struct error *err)
+{
+#if defined(__x86_64__)
+    if (isa_allows_amx())
+        return open_with(kernels, config, &inner_amx, err);
+#endif
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "this CPU or its kernel has no AMX (tdpbf16ps): use isa auto or portable");
+}
+
 static void cpu_close(struct kernels *kernels)
 {
     struct cpu *self = kernels->state;
     pool_destroy(self->pool);
+    linear_amx_free(self->amx);
     free(self->tiles);
     free(self->linear);
     free(self->attention);
@@ -207,6 +233,7 @@ static double cpu_measure_peak(struct kernels *kernels, enum weight_type type,
     struct cpu *self = kernels->state;
     return limits_peak(self->pool, self->threads,
                        weight_type_is_quantized(type)                ? limits_quantized()
+                       : kernels->backend == &kernels_cpu_amx        ? limits_tiles()
                        : kernels->backend == &kernels_cpu_avx512bf16 ? limits_bf16()
                                                                      : limits_float(),
                        instruction);
@@ -218,19 +245,22 @@ static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *m
     return limits_read(self->pool, self->threads, memory->address, memory->bytes);
 }
 
-#define CPU_BACKEND(NAME, OPEN)                                                                    \
+#define CPU_BACKEND(NAME, QUANTIZED, OPEN)                                                         \
     {                                                                                              \
-        .name = NAME, .packing = CPU_PACKING, .weight_type = WEIGHT_BF16, .kv_type = KV_BF16,      \
-        .device_is_host = true, .open = OPEN, .close = cpu_close, .isa = cpu_isa,                  \
-        .available_bytes = host_memory_available, .alloc = host_memory_alloc,                      \
-        .free = host_memory_free, .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,    \
-        .linear_load = cpu_linear_load, .work = cpu_work, .upload = host_memory_upload,            \
-        .download = cpu_download, .copy = host_memory_copy, .sync = cpu_sync, .embed = cpu_embed,  \
-        .rmsnorm = cpu_rmsnorm, .linear = cpu_linear, .rope_append = cpu_rope_append,              \
-        .attention = cpu_attention, .swiglu = cpu_swiglu, .measure_peak = cpu_measure_peak,        \
-        .measure_read = cpu_measure_read,                                                          \
+        .name = NAME, .quantized_name = QUANTIZED, .packing = CPU_PACKING,                         \
+        .weight_type = WEIGHT_BF16, .kv_type = KV_BF16, .device_is_host = true, .open = OPEN,      \
+        .close = cpu_close, .isa = cpu_isa, .available_bytes = host_memory_available,              \
+        .alloc = host_memory_alloc, .free = host_memory_free, .adopt = host_memory_adopt,          \
+        .linear_bytes = cpu_linear_bytes, .linear_load = cpu_linear_load, .work = cpu_work,        \
+        .upload = host_memory_upload, .download = cpu_download, .copy = host_memory_copy,          \
+        .sync = cpu_sync, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,        \
+        .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \
+        .measure_peak = cpu_measure_peak, .measure_read = cpu_measure_read,                        \
     }
 
-const struct kernels_backend kernels_cpu_portable = CPU_BACKEND("bf16-portable", open_portable);
+#define PORTABLE "bf16-portable"
+const struct kernels_backend kernels_cpu_portable = CPU_BACKEND(PORTABLE, NULL, open_portable);
 const struct kernels_backend kernels_cpu_avx512bf16 =
-    CPU_BACKEND("bf16-avx512bf16", open_avx512bf16);
+    CPU_BACKEND("bf16-avx512bf16", NULL, open_avx512bf16);
+/* What isn't a layer of floats is the portable sets'. */
+const struct kernels_backend kernels_cpu_amx = CPU_BACKEND("bf16-amx", PORTABLE, open_amx);

@@ -18,17 +18,14 @@
 /* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
 #define LINEAR_PART 128
 
-/* The same of int4, in groups. */
-#define LINEAR_PART_GROUPS 8
-
 /* One thread's scratch for a linear layer: of one panel. */
 struct linear_scratch {
     /* A part, widened. */
     union {
         _Alignas(64) float wide[LINEAR_PART * PANEL];
-        uint8_t wide_int4[LINEAR_PART_GROUPS * INT4_WIDE_BYTES];
+        uint8_t wide_int4[QUANTIZED_MAX_PART / QUANTIZED_GROUP * INT4_WIDE_BYTES];
     };
-    float sums[LINEAR_ROWS * PANEL]; /* of the parts so far */
+    _Alignas(64) float sums[QUANTIZED_MAX_ROWS * PANEL]; /* of the parts so far */
 };
 
 /* (query row, head) pairs of one KV head that share one pass over keys and values. */
@@ -55,12 +52,14 @@ struct cpu {
     const struct inner *inner;
     const struct quantized_inner *quantized; /* of the same instruction set */
     uint8_t *
-        tiles; /* packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more */
+        tiles; /* packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more; quantized: a pass */
     struct linear_scratch *linear;       /* [threads] */
     struct attention_scratch *attention; /* [threads] */
+    struct linear_amx *amx; /* scratch of linear_amx.c; NULL: linear layers aren't by AMX */
 };
 
-#define LINEAR_TILES_BYTES ((size_t)LINEAR_ROWS * LINEAR_SEGMENT / 2 * TILE_BYTES_PER_PAIR)
+/* Above what either kind of layer takes, so that it is of huge pages. */
+#define LINEAR_TILES_BYTES ((size_t)2 << 20)
 
 size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k);
 /* Panels that a thread takes at a time, each of `panel_work` multiply-adds: few, since who is taken off his core, or shares it,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +66,17 @@ bool isa_executes_avx512bf16(void)
     return got == 1 && byte == '1';
 }
 
+#define ASK_PERMISSION 0x1023 /* ARCH_REQ_XCOMP_PERM of Linux 5.16 */
+#define TILE_DATA      18     /* XFEATURE_XTILEDATA */
+
+bool isa_allows_amx(void)
+{
+    return isa_reports_avx512bf16() && isa_reports_avx512vnni() &&
+           __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+           __builtin_cpu_supports("amx-int8") &&
+           syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
+}
+
 #else
 
 bool isa_reports_avx2(void)
@@ -93,6 +105,11 @@ bool isa_prefers_avx512bf16(void)
 }
 
 bool isa_executes_avx512bf16(void)
+{
+    return false;
+}
+
+bool isa_allows_amx(void)
 {
     return false;
 }

@@ -17,4 +17,8 @@ bool isa_prefers_avx512bf16(void);
  * illegal instruction harms nobody. Costs a fork: at set-up only. */
 bool isa_executes_avx512bf16(void);
 
+/* Tiles with their products of bf16 and of int8 (tdpbf16ps, tdpbsud), on top of AVX512-BF16 and VNNI: reported, and allowed by the
+ * kernel, which is asked once and allows it to all threads of the process. */
+bool isa_allows_amx(void);
+
 #endif

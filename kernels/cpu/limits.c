@@ -1,12 +1,14 @@
 #include "kernels/cpu/limits.h"
 
 #include "kernels/backend.h"
+#include "kernels/cpu/inner/amx.h"
 #include "kernels/cpu/isa.h"
 
 #include <time.h>
 
 #define LOOPS            4000000
 #define INSTRUCTIONS     24 /* of a loop */
+#define TILE_LOOPS       8  /* of the others' loops for one of tiles */
 #define CACHE_LINE_BYTES 64
 
 struct limits_instruction {
@@ -45,10 +47,37 @@ RUN(run_vnni, VNNI)
 RUN(run_madd512, MADD512)
 RUN(run_madd256, MADD256)
 
+/* A tile's product takes as long as some thirty of the others. */
+#define RUN_TILES(NAME, DOT)                                                                       \
+    static void NAME(uint64_t loops)                                                               \
+    {                                                                                              \
+        amx_begin();                                                                               \
+        TILE_ZERO(6);                                                                              \
+        TILE_ZERO(7);                                                                              \
+        for (uint64_t i = 0; i < loops / TILE_LOOPS; i++) {                                        \
+            DOT(0, 6, 7);                                                                          \
+            DOT(1, 6, 7);                                                                          \
+            DOT(2, 6, 7);                                                                          \
+            DOT(3, 6, 7);                                                                          \
+            DOT(4, 6, 7);                                                                          \
+            DOT(5, 6, 7);                                                                          \
+        }                                                                                          \
+        amx_end();                                                                                 \
+    }
+
+RUN_TILES(run_tiles_bf16, TILE_DOT_BF16)
+RUN_TILES(run_tiles_int8, TILE_DOT_S8_U8)
+
 static const struct limits_instruction fma512 = {"vfmadd231ps zmm", 2 * 16, run_fma512};
 static const struct limits_instruction fma256 = {"vfmadd231ps ymm", 2 * 8, run_fma256};
 static const struct limits_instruction bf16 = {"vdpbf16ps zmm", 2 * 32, run_bf16};
 static const struct limits_instruction vnni = {"vpdpbusd zmm", 2 * 64, run_vnni};
+/* Six products instead of the 24 instructions of a loop, and fewer loops. */
+#define TILES_OPERATIONS(K) (2.0 * AMX_ROWS * 16 * (K)*6 / INSTRUCTIONS / TILE_LOOPS)
+static const struct limits_instruction tiles_bf16 = {"tdpbf16ps", TILES_OPERATIONS(32),
+                                                     run_tiles_bf16};
+static const struct limits_instruction tiles_int8 = {"tdpbsud", TILES_OPERATIONS(64),
+                                                     run_tiles_int8};
 static const struct limits_instruction madd512 = {"vpmaddwd zmm", 2 * 32, run_madd512};
 static const struct limits_instruction madd256 = {"vpmaddwd ymm", 2 * 16, run_madd256};
 
@@ -62,12 +91,18 @@ const struct limits_instruction *limits_bf16(void)
     return &bf16;
 }
 
+const struct limits_instruction *limits_tiles(void)
+{
+    return &tiles_bf16;
+}
+
 const struct limits_instruction *limits_quantized(void)
 {
-    return isa_reports_avx512vnni() ? &vnni
-           : isa_reports_avx512()   ? &madd512
-           : isa_reports_avx2()     ? &madd256
-                                    : NULL;
+    return isa_allows_amx()           ? &tiles_int8
+           : isa_reports_avx512vnni() ? &vnni
+           : isa_reports_avx512()     ? &madd512
+           : isa_reports_avx2()       ? &madd256
+                                      : NULL;
 }
 
 /* One load a cache line, asked for ahead: the fastest way to pull memory in. `lines`: a multiple of 4. */
@@ -89,6 +124,11 @@ const struct limits_instruction *limits_float(void)
 }
 
 const struct limits_instruction *limits_bf16(void)
+{
+    return NULL;
+}
+
+const struct limits_instruction *limits_tiles(void)
 {
     return NULL;
 }

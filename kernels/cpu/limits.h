@@ -12,6 +12,7 @@ struct limits_instruction;
 const struct limits_instruction *limits_float(void); /* fp32 multiply-adds */
 const struct limits_instruction *
 limits_bf16(void); /* vdpbf16ps, which the caller knows to be there */
+const struct limits_instruction *limits_tiles(void); /* tdpbf16ps, the same */
 const struct limits_instruction *
 limits_quantized(void); /* products of 8-bit integers, or of 16-bit ones */
 

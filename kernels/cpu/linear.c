@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/cpu/exp_fixed.h"
+#include "kernels/cpu/linear_amx.h"
 #include "kernels/cpu/quantized.h"
 
 #include <string.h>
@@ -253,6 +254,10 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
     struct cpu *self = kernels->state;
     if (weight_type_is_quantized(linear->type)) {
         quantized_linear(self, linear, in->address, rows, accumulate, out->address);
+        return STATUS_OK;
+    }
+    if (self->amx) {
+        linear_amx(self, linear, in->address, rows, accumulate, out->address);
         return STATUS_OK;
     }
     bool widens = self->inner->widen != NULL;

@@ -1,6 +1,6 @@
 /* A call goes over blocks of as many rows as the packed inputs have room for, over all of K: quantize and pack the rows into
- * tiles, then stream every panel once past them. More than two tiles share the widening of int4, part by part of a panel,
- * so that it stays in the level 1 cache. One row: the weights are read in memory order. */
+ * tiles, then stream every panel once past them. Many tiles go past part by part of a panel, so that it stays in the level 1
+ * cache, and share the widening of int4. One row: the weights are read in memory order. */
 #include "kernels/cpu/quantized.h"
 
 #include "kernels/cpu/inner/bf16.h"
@@ -11,10 +11,16 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers move in words of bytes");
 _Static_assert(QUANTIZED_GROUP == WEIGHT_GROUP, "the group is part of the contract");
 _Static_assert(QUANTIZED_MAX == WEIGHT_MAX_QUANTIZED, "so is what is refused");
-/* One row of the longest K at least: its scale, a sum for each group, two words for four inputs. */
-_Static_assert(LINEAR_TILES_BYTES >=
+/* A row of the longest K at least: its scale, a sum for each group, two words for four inputs; of AMX, sixteen rows of one. */
+_Static_assert(QUANTIZED_PASS_BYTES >=
                    4 + WEIGHT_MAX_QUANTIZED_K / WEIGHT_GROUP * 4 + WEIGHT_MAX_QUANTIZED_K * 2,
                "the packed inputs have room for a row");
+_Static_assert(QUANTIZED_MAX_BYTES >= 16 * (8 + WEIGHT_MAX_QUANTIZED_K),
+               "the packed inputs have room for a tile's rows");
+_Static_assert(LINEAR_TILES_BYTES >= QUANTIZED_MAX_BYTES &&
+                   LINEAR_TILES_BYTES >= QUANTIZED_PASS_BYTES &&
+                   QUANTIZED_MAX_ROWS >= QUANTIZED_PASS_ROWS,
+               "there is room for a pass");
 
 static uint32_t divide_up(uint32_t a, uint32_t b)
 {
@@ -31,6 +37,8 @@ const struct quantized_inner *quantized_inner_for(const struct inner *inner)
 #if defined(__x86_64__)
     if (inner == &inner_avx2)
         return &quantized_avx2;
+    if (inner != &inner_baseline && isa_allows_amx())
+        return &quantized_amx;
     if (inner != &inner_baseline)
         return isa_reports_avx512vnni() ? &quantized_avx512vnni : &quantized_avx512;
 #endif
@@ -156,7 +164,7 @@ void quantized_linear_row(const struct linear *linear, uint32_t n, float *out)
 
 /* --- products --- */
 
-/* A block of rows, in tiles of equal height (but one row). */
+/* A block of rows, in tiles of equal height (but one unit). */
 struct block {
     const struct quantized_inner *inner;
     const struct linear *linear;
@@ -166,14 +174,15 @@ struct block {
     struct linear_scratch *scratch; /* [threads] */
     size_t row_bytes;               /* of a packed row */
     uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
-    bool wide;            /* the first tile's products widen a part for the others' */
+    bool wide;            /* int4: the first tile's products widen a part for the others' */
     uint32_t rows, tile_count;
     bool accumulate;
 };
 
 static uint32_t tile_row(const struct block *block, uint32_t tile)
 {
-    return (uint32_t)((uint64_t)block->rows * tile / block->tile_count);
+    uint32_t unit = block->inner->row_unit, units = divide_up(block->rows, unit);
+    return min_u32(block->rows, (uint32_t)((uint64_t)units * tile / block->tile_count) * unit);
 }
 
 static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t last)
@@ -182,7 +191,7 @@ static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t 
     const struct block *block = context;
     for (uint32_t tile = first; tile < last; tile++) {
         uint32_t row = tile_row(block, tile), count = tile_row(block, tile + 1) - row;
-        const float *rows[TILE_ROWS];
+        const float *rows[QUANTIZED_TILE_ROWS];
         for (uint32_t r = 0; r < count; r++)
             rows[r] = block->in + (size_t)(row + r) * block->linear->k;
         block->inner->pack_tile(rows, count, block->linear->k, block->linear->type == WEIGHT_INT4,
@@ -202,7 +211,7 @@ static void multiply(const struct block *block, const struct quantized_product *
 static void multiply_cut_panel(const struct block *block, const struct quantized_product *whole,
                                uint32_t outputs)
 {
-    float wide[TILE_ROWS * PANEL];
+    float wide[QUANTIZED_TILE_ROWS * PANEL];
     struct quantized_product product = *whole;
     product.add = false;
     product.out = wide;
@@ -241,21 +250,23 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     size_t bytes = (size_t)(after - weights);
     for (uint32_t tile = 0; tile < block->tile_count; tile++) {
         uint32_t row = tile_row(block, tile), rows = tile_row(block, tile + 1) - row;
-        struct quantized_product product = {.panel = weights,
-                                            .tile = block->tiles + row * block->row_bytes,
-                                            .rows = rows,
-                                            .steps = block->steps,
-                                            .first_step = step,
-                                            .end_step = end,
-                                            .wide = block->wide ? scratch->wide_int4 : NULL,
-                                            .widen = tile == 0,
-                                            .add = block->accumulate,
-                                            .out = block->out + (size_t)row * linear->n +
-                                                   (size_t)panel * PANEL,
-                                            .out_stride = linear->n,
-                                            .partial = scratch->sums + (size_t)row * PANEL,
-                                            .next = next + bytes * tile / block->tile_count,
-                                            .next_step = QUANTIZED_STEP_BYTES / block->tile_count};
+        size_t done = bytes * tile / block->tile_count;
+        struct quantized_product product = {
+            .panel = weights,
+            .tile = block->tiles + row * block->row_bytes,
+            .rows = rows,
+            .steps = block->steps,
+            .first_step = step,
+            .end_step = end,
+            .wide = block->wide ? scratch->wide_int4 : NULL,
+            .widen = tile == 0,
+            .add = block->accumulate,
+            .out = block->out + (size_t)row * linear->n + (size_t)panel * PANEL,
+            .out_stride = linear->n,
+            .partial = scratch->sums + (size_t)row * PANEL,
+            .next = next + done,
+            .next_step = QUANTIZED_STEP_BYTES / block->tile_count,
+            .next_bytes = bytes * (tile + 1) / block->tile_count - done};
         if (outputs == PANEL || end < block->steps)
             multiply(block, &product);
         else
@@ -266,9 +277,13 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
 static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct block *block = context;
+    if (block->inner->begin)
+        block->inner->begin();
     for (uint32_t panel = first; panel < last; panel++)
         for (uint32_t step = 0; step < block->steps; step += block->part)
             multiply_part(block, &block->scratch[thread], panel, step);
+    if (block->inner->end)
+        block->inner->end();
 }
 
 #define INLINE_WORK 131072u /* multiply-adds below which a second thread costs more than it gives */
@@ -280,27 +295,36 @@ static void run_block(struct cpu *self, struct block *block)
     uint32_t pack_grain = block->rows * width < INLINE_WORK ? block->tile_count : 1;
     pool_run(self->pool, block->tile_count, pack_grain, pack_tiles, block);
     uint32_t panels = divide_up(block->linear->n, PANEL);
-    uint32_t grain = linear_grain(self->threads, panels, block->rows * width * PANEL, INLINE_WORK);
+    uint64_t panel_work = block->rows * width * PANEL / block->inner->speed;
+    uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
     pool_run(self->pool, panels, grain, multiply_panels, block);
+}
+
+/* Rows of a block at most. */
+static uint32_t block_rows(const struct quantized_inner *inner, size_t row_bytes)
+{
+    uint32_t fit = (uint32_t)(inner->pass_bytes / row_bytes);
+    fit = min_u32(fit, inner->pass_rows);
+    uint32_t multiple = fit > inner->tile_rows ? inner->tile_rows : inner->row_unit;
+    return fit / multiple * multiple;
 }
 
 void quantized_linear(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
                       bool accumulate, float *out)
 {
     const struct quantized_inner *inner = self->quantized;
-    uint32_t groups = linear->type == WEIGHT_INT8 ? 1 : divide_up(linear->k, QUANTIZED_GROUP);
+    if (inner->few && rows <= inner->few_rows)
+        inner = inner->few;
+    bool int4 = linear->type == WEIGHT_INT4;
+    const struct quantized_parts *parts = int4 ? &inner->int4_parts : &inner->int8_parts;
     uint32_t steps = divide_up(linear->k, QUANTIZED_STEP);
-    size_t words = 2 * (size_t)steps * inner->words;
-    size_t row_bytes = (1 + groups + words) * sizeof(uint32_t);
-    uint32_t fit = (uint32_t)(LINEAR_TILES_BYTES / row_bytes);
-    fit = min_u32(fit, LINEAR_ROWS);
-    fit = fit > TILE_ROWS ? fit / TILE_ROWS * TILE_ROWS : fit;
-    uint32_t blocks = divide_up(rows, fit);
+    size_t row_bytes = inner->row_bytes(linear->k, int4);
+    uint32_t blocks = divide_up(rows, block_rows(inner, row_bytes));
     for (uint32_t b = 0; b < blocks; b++) {
         uint32_t first = (uint32_t)((uint64_t)rows * b / blocks);
         uint32_t count = (uint32_t)((uint64_t)rows * (b + 1) / blocks) - first;
-        uint32_t tile_count = divide_up(count, TILE_ROWS);
-        bool wide = inner->widens_int4 && linear->type == WEIGHT_INT4 && tile_count > 2;
+        uint32_t tile_count = divide_up(count, inner->tile_rows);
+        bool shared = parts->tiles && tile_count >= parts->tiles;
         struct block block = {.inner = inner,
                               .linear = linear,
                               .in = in + (size_t)first * linear->k,
@@ -309,8 +333,8 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
                               .scratch = self->linear,
                               .row_bytes = row_bytes,
                               .steps = steps,
-                              .part = wide ? LINEAR_PART_GROUPS * GROUP_STEPS : steps,
-                              .wide = wide,
+                              .part = shared ? parts->steps : steps,
+                              .wide = shared && int4,
                               .rows = count,
                               .tile_count = tile_count,
                               .accumulate = accumulate};

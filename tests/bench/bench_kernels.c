@@ -364,7 +364,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_kernels [rounds 1..%d] [cpu]\n", MAX_ROUNDS);
         return 2;
     }
-    static struct bench benches[2];
+    static struct bench benches[3];
     int count = 1;
     enum isa widest = isa_reports_avx512() ? ISA_AVX512
                       : isa_reports_avx2() ? ISA_AVX2
@@ -372,6 +372,8 @@ int main(int argc, char **argv)
     bench_open(&benches[0], widest, TYPES, cpu);
     if (isa_executes_avx512bf16()) /* its quantized layers are the same */
         bench_open(&benches[count++], ISA_AVX512BF16, 1, cpu);
+    if (isa_allows_amx())
+        bench_open(&benches[count++], ISA_AMX, 1, cpu);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < count; i++)
             measure(&benches[i], round);

@@ -12,12 +12,14 @@ static const struct variant all[] = {
     {.name = "avx2", .isa = ISA_AVX2, .tolerance = 3e-3},
     {.name = "avx512", .isa = ISA_AVX512, .tolerance = 3e-3},
     {.name = "avx512bf16", .isa = ISA_AVX512BF16, .tolerance = 3e-3},
+    {.name = "amx", .isa = ISA_AMX, .tolerance = 3e-3},
 };
 
 /* Each needs the one in front of it, so that those that run are the first of the table. */
 const struct variant *fixture_variants(size_t *count)
 {
-    *count = 2 + isa_reports_avx2() + isa_reports_avx512() + isa_executes_avx512bf16();
+    *count = 2 + isa_reports_avx2() + isa_reports_avx512() + isa_executes_avx512bf16() +
+             isa_allows_amx();
     return all;
 }
 
@@ -124,4 +126,13 @@ void fixture_assert_same_bits(const float *got, const float *want, size_t count,
         if (memcmp(&got[i], &want[i], sizeof *got) != 0)
             fail_msg("%s: element %zu of %zu is %.9g, expected %.9g", what, i, count,
                      (double)got[i], (double)want[i]);
+}
+
+void fixture_assert_no_tiles(void)
+{
+#if defined(__x86_64__)
+    uint8_t config[64], none[64] = {0};
+    __asm__ volatile("sttilecfg %0" : "=m"(config));
+    assert_memory_equal(config, none, sizeof config);
+#endif
 }

@@ -46,4 +46,7 @@ void fixture_assert_near(const float *got, const double *want, size_t count, dou
                          const char *what);
 void fixture_assert_same_bits(const float *got, const float *want, size_t count, const char *what);
 
+/* Where the CPU has AMX: this thread has no tiles configured, which would be saved with it at every switch. */
+void fixture_assert_no_tiles(void);
+
 #endif

@@ -1,4 +1,4 @@
-/* The bf16 backend on its instruction sets: the portable ones agree bit for bit, AVX512-BF16 nearly. (Which bits: test_frozen_bits.c.) */
+/* The bf16 backend on its instruction sets: the portable ones agree bit for bit, AVX512-BF16 and AMX nearly. (Which bits: test_frozen_bits.c.) */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/isa.h"
@@ -11,7 +11,8 @@
 static const struct variant portable = {.name = "portable", .isa = ISA_PORTABLE};
 static const struct variant others[] = {{.name = "avx2", .isa = ISA_AVX2},
                                         {.name = "avx512", .isa = ISA_AVX512},
-                                        {.name = "avx512bf16", .isa = ISA_AVX512BF16}};
+                                        {.name = "avx512bf16", .isa = ISA_AVX512BF16},
+                                        {.name = "amx", .isa = ISA_AMX}};
 
 /* One output of every operation that has inner loops. */
 struct outputs {
@@ -87,11 +88,12 @@ static void test_portable_sets_agree_bit_for_bit(void **state)
     free_outputs(&want);
 }
 
-/* Row by row: without panels. Attention's products are the same on AVX512-BF16. */
+/* Row by row: without panels. Attention's products are the same on AVX512-BF16 and AMX. */
 static void test_all_sets_agree_on_decode(void **state)
 {
     (void)state;
-    size_t count = (size_t)isa_reports_avx2() + isa_reports_avx512() + isa_executes_avx512bf16();
+    size_t count = (size_t)isa_reports_avx2() + isa_reports_avx512() + isa_executes_avx512bf16() +
+                   isa_allows_amx();
     for (int int8 = 0; int8 < 2; int8++) {
         struct attention_case shape = {7, 1, 64, 8, 270, 0, int8};
         struct attention_data data = attention_data_make(&shape, 9);
@@ -121,16 +123,15 @@ static void assert_close(const float *got, const float *want, size_t count)
 }
 
 /* Where the CPU lacks it, test_open.c asserts the refusal. */
-static void test_avx512bf16_is_close_to_portable(void **state)
+static void check_close_to_portable(enum isa isa, bool here)
 {
-    (void)state;
     struct kernels *kernels = fixture_open(&portable, 1);
     struct outputs want = compute(kernels);
     kernels_close(kernels);
-    struct kernels_config config = {.isa = ISA_AVX512BF16, .threads = 1};
+    struct kernels_config config = {.isa = isa, .threads = 1};
     struct error err;
     if (kernels_open(&config, &kernels, &err) != STATUS_OK) {
-        assert_false(isa_executes_avx512bf16());
+        assert_false(here);
     } else {
         struct outputs got = compute(kernels);
         assert_close(got.linear, want.linear, want.linear_count);
@@ -143,6 +144,18 @@ static void test_avx512bf16_is_close_to_portable(void **state)
         kernels_close(kernels);
     }
     free_outputs(&want);
+}
+
+static void test_avx512bf16_is_close_to_portable(void **state)
+{
+    (void)state;
+    check_close_to_portable(ISA_AVX512BF16, isa_executes_avx512bf16());
+}
+
+static void test_amx_is_close_to_portable(void **state)
+{
+    (void)state;
+    check_close_to_portable(ISA_AMX, isa_allows_amx());
 }
 
 static void test_rounding_to_bf16(void **state)
@@ -184,6 +197,7 @@ int main(void)
         cmocka_unit_test(test_portable_sets_agree_bit_for_bit),
         cmocka_unit_test(test_all_sets_agree_on_decode),
         cmocka_unit_test(test_avx512bf16_is_close_to_portable),
+        cmocka_unit_test(test_amx_is_close_to_portable),
         cmocka_unit_test(test_rounding_to_bf16),
         cmocka_unit_test(test_exp_is_within_two_ulp),
     };

@@ -44,8 +44,9 @@ static void test_auto_goes_by_cpuid(void **state)
     assert_int_equal(
         open_config((struct kernels_config){.isa = ISA_AUTO, .threads = 1}, &kernels, &err),
         STATUS_OK);
-    assert_string_equal(kernels_info(kernels).name,
-                        isa_prefers_avx512bf16() ? "bf16-avx512bf16" : "bf16-portable");
+    assert_string_equal(kernels_info(kernels).name, isa_allows_amx()           ? "bf16-amx"
+                                                    : isa_prefers_avx512bf16() ? "bf16-avx512bf16"
+                                                                               : "bf16-portable");
     kernels_close(kernels);
 }
 
@@ -61,6 +62,7 @@ static void test_a_forced_set_runs_or_is_refused(void **state)
         {ISA_AVX2, isa_reports_avx2(), "bf16-portable", "this CPU has no AVX2 with FMA: use isa"},
         {ISA_AVX512, isa_reports_avx512(), "bf16-portable", "this CPU has no AVX-512 (F, BW,"},
         {ISA_AVX512BF16, isa_executes_avx512bf16(), "bf16-avx512bf16", "AVX512-BF16"},
+        {ISA_AMX, isa_allows_amx(), "bf16-amx", "this CPU or its kernel has no AMX (tdpbf16ps)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct kernels *kernels;
@@ -84,7 +86,7 @@ static void test_a_forced_set_runs_or_is_refused(void **state)
 static void test_f32_is_one_path(void **state)
 {
     (void)state;
-    for (enum isa isa = ISA_AUTO; isa <= ISA_AVX512BF16; isa++) {
+    for (enum isa isa = ISA_AUTO; isa <= ISA_AMX; isa++) {
         struct kernels *kernels;
         struct error err;
         struct kernels_config config = {.f32 = true, .isa = isa, .threads = 1};

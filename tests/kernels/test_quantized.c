@@ -11,9 +11,9 @@
 static const enum weight_type types[] = {WEIGHT_INT8, WEIGHT_INT4};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* --- backends: those of the fixture, and AVX-512 without its dot product --- */
+/* --- backends: those of the fixture, and AVX-512 without tiles, and without its dot product --- */
 
-enum { MAX_VARIANTS = 8 };
+enum { MAX_VARIANTS = 12 };
 
 struct quantized_variant {
     struct variant variant;
@@ -31,6 +31,19 @@ static size_t all_variants(struct quantized_variant out[MAX_VARIANTS])
         out[count] = out[count - 1];
         out[count].variant.name = "avx512 without vnni";
         out[count++].inner = &quantized_avx512;
+    }
+    if (isa_allows_amx()) {
+        static struct quantized_inner tiles;
+        tiles = quantized_amx;
+        tiles.few_rows = 0;
+        out[count] = out[count - 1];
+        out[count].variant.name = "amx of any number of rows";
+        out[count++].inner = &tiles;
+    }
+    if (isa_reports_avx512vnni()) {
+        out[count] = out[count - 1];
+        out[count].variant.name = "avx512 without amx";
+        out[count++].inner = &quantized_avx512vnni;
     }
 #endif
     return count;
@@ -226,6 +239,21 @@ static void test_random_shapes(void **state)
     }
 }
 
+/* Every number of rows of a tile and of two, a pass of them, and more; K and N that are no whole blocks of 64 and panels. */
+static void test_all_heights_of_tiles(void **state)
+{
+    (void)state;
+    static const uint32_t ns[] = {1, 32, 33, 95}, ks[] = {1, 63, 64, 65, 127, 200, 321, 1153};
+    for (uint32_t i = 0; i < 43; i++)
+        for (size_t t = 0; t < TYPES; t++) {
+            uint32_t rows = i < 40 ? i + 1 : (const uint32_t[]){100, 512, 515}[i - 40];
+            uint32_t n = ns[i < 40 ? i % 4 : 3], k = ks[i < 40 ? (i / 4 + i) % 8 : 7];
+            struct problem p = make_problem(types[t], rows, n, k, rows);
+            check_sets(&p);
+            free_problem(&p);
+        }
+}
+
 /* |out - exact| <= half a step of the row's scale for each weight (an input is off by no more, but for the rounding of
  * x / scale), and an fp32 rounding for each group and the three around them. */
 static void check_bound(const struct problem *p, const float *got)
@@ -367,6 +395,40 @@ static void test_the_largest_scales(void **state)
     }
 }
 
+static void test_no_rows_are_nothing_to_do(void **state)
+{
+    (void)state;
+    struct quantized_variant variants[MAX_VARIANTS];
+    size_t count = all_variants(variants);
+    struct problem p = make_problem(WEIGHT_INT8, 1, 70, 300, 1);
+    for (size_t v = 0; v < count; v++) {
+        struct kernels *kernels = open_variant(&variants[v], 1);
+        struct linear linear = load(kernels, &p);
+        struct buffer in = fixture_buffer(kernels, p.in, (size_t)p.k * sizeof(float));
+        struct buffer out = fixture_buffer(kernels, NULL, (size_t)p.n * sizeof(float));
+        assert_int_equal(kernels_linear(kernels, &linear, &in, 0, false, &out), STATUS_OK);
+        kernels_free(kernels, &in);
+        kernels_free(kernels, &out);
+        kernels_linear_destroy(kernels, &linear);
+        kernels_close(kernels);
+    }
+    free_problem(&p);
+}
+
+static void test_no_tiles_stay_configured(void **state)
+{
+    (void)state;
+    if (!isa_allows_amx())
+        skip();
+    static const struct variant variant = {.name = "avx512", .isa = ISA_AVX512};
+    for (size_t t = 0; t < TYPES; t++) {
+        struct problem p = make_problem(types[t], 40, 70, 300, t);
+        free(run_once(&(struct quantized_variant){.variant = variant}, &p));
+        fixture_assert_no_tiles();
+        free_problem(&p);
+    }
+}
+
 static void check_embedding(const struct quantized_variant *variant, const struct problem *p)
 {
     static const uint32_t tokens[] = {32, 0, 7, 31, 32, 1}, ends[] = {0, 6};
@@ -442,11 +504,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_sets_give_the_references_bits),
         cmocka_unit_test(test_random_shapes),
+        cmocka_unit_test(test_all_heights_of_tiles),
         cmocka_unit_test(test_results_are_within_the_bound),
         cmocka_unit_test(test_a_row_depends_on_itself_alone),
         cmocka_unit_test(test_sums_are_exact_at_the_longest_k),
         cmocka_unit_test(test_what_is_not_finite_stays_in_its_row),
         cmocka_unit_test(test_the_largest_scales),
+        cmocka_unit_test(test_no_rows_are_nothing_to_do),
+        cmocka_unit_test(test_no_tiles_stay_configured),
         cmocka_unit_test(test_embedding_rows_are_widened),
         cmocka_unit_test(test_what_cannot_be_computed_is_refused),
     };

@@ -60,6 +60,29 @@ static void test_hashes_tell_models_and_arithmetic_apart(void **state)
     }
 }
 
+/* Layers of integers have the same bits by every set, tiles included: their workers may be paired. */
+static void test_quantized_numerics_of_all_sets(void **state)
+{
+    (void)state;
+    static const enum isa sets[] = {ISA_PORTABLE, ISA_AVX512, ISA_AMX};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        struct engine_config config = CONFIG;
+        struct engine *engine;
+        struct error err;
+        config.kernels.isa = sets[i];
+        config.kernels.f32 = false;
+        config.weights = WEIGHTS_INT8;
+        enum status status = engine_open(&config, &engine, &err);
+        if (status == STATUS_UNSUPPORTED && sets[i] != ISA_PORTABLE)
+            continue; /* not on this CPU */
+        if (status != STATUS_OK)
+            fail_msg("%s", err.text);
+        assert_string_equal(engine_numerics_name(engine),
+                            "bf16-portable/w-int8/kv-bf16/k3/seg256/sampler1/tp1");
+        engine_close(engine);
+    }
+}
+
 /* A byte a number and four a scale; the rest of the engine sees other sizes only. */
 static void test_int8_keys_and_values(void **state)
 {
@@ -138,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_hashes_tell_models_and_arithmetic_apart),
+        cmocka_unit_test(test_quantized_numerics_of_all_sets),
         cmocka_unit_test(test_int8_keys_and_values),
         cmocka_unit_test(test_configurations_that_are_refused),
         cmocka_unit_test(test_what_no_machine_holds_is_refused),

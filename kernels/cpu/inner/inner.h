@@ -71,6 +71,8 @@ struct inner {
 extern const struct inner inner_baseline;
 #if defined(__x86_64__)
 extern const struct inner inner_avx2, inner_avx512, inner_avx512bf16;
+/* inner_avx512, named otherwise: its linear layers are by linear_amx.h. */
+extern const struct inner inner_amx;
 #endif
 
 #endif

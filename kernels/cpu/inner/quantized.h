@@ -8,9 +8,9 @@
  *         high ones; then a line of PANEL bf16 scales
  * so that the sum over weight * input is the sum over u8 * s8 less 128 (or 8) times the sum of the inputs.
  *
- * A tile is up to TILE_ROWS packed rows: f32 scale [rows], int32 where sums begin [groups][rows], -128 (or -8) times the
- * sum of the inputs (int8: one group; int4: more than that by a constant), then [k/4][words][rows] of four inputs, in a form
- * of the instruction set's own; padded like K, with zeros.
+ * A tile is some packed rows, in a form of the instruction set's own. Of all but AMX: f32 scale [rows], int32 where sums
+ * begin [groups][rows], -128 (or -8) times the sum of the inputs (int8: one group; int4: more than that by a constant), then
+ * [k/4][words][rows] of four inputs, in one or two words; padded like K, with zeros.
  */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_H
@@ -27,12 +27,11 @@
 #define INT4_WIDE_BYTES      (PANEL * 4 + QUANTIZED_GROUP * PANEL) /* of a group */
 
 struct quantized_product {
-    const uint8_t *panel; /* int4: from first_step on */
+    const uint8_t *panel; /* from first_step on */
     const void *tile;
-    uint32_t rows;  /* 1 .. TILE_ROWS */
+    uint32_t rows;  /* 1 .. tile_rows */
     uint32_t steps; /* ceil(k / QUANTIZED_STEP) */
-    /* int4: the steps to be added, whole groups. Products of all steps, in ascending order, are one product; a set without
-     * widens_int4 adds all at once. */
+    /* The steps to be added, parts as the set wants them. Products of all steps, in ascending order, are one product. */
     uint32_t first_step, end_step;
     /* int4: room for these steps, wide, for the tiles that share them: for each group PANEL f32 scales, then its numbers in the
      * form of int8, but + 8. The product that has `widen` reads the panel and writes it, others read it; NULL: `panel`. */
@@ -41,17 +40,44 @@ struct quantized_product {
     bool add; /* out += product, rather than out = product */
     float *out;
     size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
-    float *partial;    /* int4: [rows][PANEL], the sum of the steps so far */
-    /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). */
+    /* The sum of the steps so far, [rows][PANEL], rows to the next row_unit: int4's, and int8's where it has parts, as int32. */
+    float *partial;
+    /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
-    size_t next_step;
+    size_t next_step, next_bytes;
 };
+
+/* From so many tiles on (0: never) a panel's products are of so many steps each, whole groups, which all tiles go past before the
+ * next: what they read of it stays in the level 1 cache. Then int4 has `wide`. */
+struct quantized_parts {
+    uint32_t tiles, steps;
+};
+
+#define QUANTIZED_TILE_ROWS 32  /* of any set's tiles, at most */
+#define QUANTIZED_MAX_ROWS  512 /* of any set's pass */
+#define QUANTIZED_MAX_BYTES ((size_t)3 << 19)
+#define QUANTIZED_MAX_PART  1024 /* k of int4 */
+/* Most sets' passes: their packed inputs stay in a level 2 cache of 2 MiB beside the weights. */
+#define QUANTIZED_PASS_ROWS  (16 * TILE_ROWS)
+#define QUANTIZED_PASS_BYTES ((size_t)QUANTIZED_PASS_ROWS * 4096)
 
 struct quantized_inner {
     const char *name;
-    uint32_t words;   /* of 32 bits that hold four inputs of a row in a tile */
-    bool widens_int4; /* knows `wide` and parts of all steps */
+    uint32_t tile_rows; /* at most */
+    uint32_t row_unit;  /* tiles begin at multiples of it, and have room for as many */
+    /* Packed inputs that share a pass over the weights: rows, and bytes. */
+    uint32_t pass_rows;
+    size_t pass_bytes;
+    struct quantized_parts int8_parts, int4_parts;
+    uint32_t speed; /* multiply-adds in the time that vpdpbusd takes for one, about */
+    /* Of the same bits, and faster for up to so many rows. */
+    const struct quantized_inner *few;
+    uint32_t few_rows;
 
+    size_t (*row_bytes)(uint32_t k, bool int4); /* of a packed row */
+    /* Around a thread's products; NULL: nothing is to be done. */
+    void (*begin)(void);
+    void (*end)(void);
     /* Quantizes rows[0 .. count-1][0 .. k-1] and packs them as one tile. The rows that a caller has for it next are best neighbours of
      * these, k floats apart: what would lie there is prefetched, and never read. */
     void (*pack_tile)(const float *const *rows, uint32_t count, uint32_t k, bool int4, void *tile);
@@ -61,7 +87,8 @@ struct quantized_inner {
 
 extern const struct quantized_inner quantized_baseline;
 #if defined(__x86_64__)
-extern const struct quantized_inner quantized_avx2, quantized_avx512, quantized_avx512vnni;
+extern const struct quantized_inner quantized_avx2, quantized_avx512, quantized_avx512vnni,
+    quantized_amx;
 #endif
 
 #endif

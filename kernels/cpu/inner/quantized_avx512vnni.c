@@ -342,9 +342,14 @@ static void multiply_int4(const struct quantized_product *product)
 
 const struct quantized_inner quantized_avx512vnni = {
     .name = "avx512vnni",
-    .words = TILE_WORDS,
+    .tile_rows = TILE_ROWS,
+    .row_unit = 1,
+    .pass_rows = QUANTIZED_PASS_ROWS,
+    .pass_bytes = QUANTIZED_PASS_BYTES,
+    .int4_parts = {.tiles = 3, .steps = 8 * STEPS_OF_GROUP},
+    .speed = 1,
+    .row_bytes = row_bytes,
     .pack_tile = pack_tile,
-    .widens_int4 = true,
     .multiply_int8 = multiply_int8,
     .multiply_int4 = multiply_int4,
 };

@@ -178,6 +178,7 @@ static void multiply_int4(const struct quantized_product *product)
 
 #define QUANTIZED_TABLE(NAME)                                                                      \
     {                                                                                              \
-        .name = NAME, .words = TILE_WORDS, .pack_tile = pack_tile, .multiply_int8 = multiply_int8, \
-        .multiply_int4 = multiply_int4,                                                            \
+        .name = NAME, .tile_rows = TILE_ROWS, .row_unit = 1, .pass_rows = QUANTIZED_PASS_ROWS,     \
+        .pass_bytes = QUANTIZED_PASS_BYTES, .speed = 1, .row_bytes = row_bytes,                    \
+        .pack_tile = pack_tile, .multiply_int8 = multiply_int8, .multiply_int4 = multiply_int4,    \
     }

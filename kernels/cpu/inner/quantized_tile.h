@@ -1,11 +1,9 @@
-/* Tiles of quantized rows, and the fp32 end of a product: what all sources of struct quantized_inner share. The including
- * source defines TILE_WORDS (1 or 2), pack_quads and sum_of. */
+/* Tiles of quantized rows whose words stand side by side, quad by quad, and what their products share. The including source
+ * defines TILE_WORDS (1 or 2), pack_quads and sum_of. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 
-#include "kernels/cpu/inner/quantize_row.h"
-#include "kernels/cpu/inner/quantized.h"
-#include "kernels/cpu/inner/vector.h"
+#include "kernels/cpu/inner/quantized_end.h"
 
 #include <string.h>
 
@@ -13,15 +11,11 @@
 
 #define CACHE_LINE_FLOATS 16
 
-/* An int4 group's sum begins at the bits of EXP_ROUND, whose last place is one: adding an integer to the bits adds it to the
- * float. So a sum is a float already, that much too large, and is never converted. */
-#define INT4_START ROUND_BITS
-
-#define STEPS_OF_GROUP (QUANTIZED_GROUP / QUANTIZED_STEP)
-
-ALWAYS_INLINE uint32_t group_count(uint32_t steps)
+static size_t row_bytes(uint32_t k, bool int4)
 {
-    return (steps + STEPS_OF_GROUP - 1) / STEPS_OF_GROUP;
+    const uint32_t steps = (k + QUANTIZED_STEP - 1) / QUANTIZED_STEP;
+    return (1 + (int4 ? group_count(steps) : 1) + (size_t)2 * TILE_WORDS * steps) *
+           sizeof(uint32_t);
 }
 
 /* Rows first .. first + rows - 1, PACK_ROWS at most, of a tile of `count` rows. */
@@ -67,12 +61,6 @@ static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, bool
 
 /* --- products --- */
 
-/* Where the group that begins at `step` ends; the last may be cut. */
-ALWAYS_INLINE uint32_t group_end(uint32_t step, uint32_t steps)
-{
-    return steps - step < STEPS_OF_GROUP ? steps : step + STEPS_OF_GROUP;
-}
-
 ALWAYS_INLINE const int32_t *tile_sums(const struct quantized_product *product)
 {
     return (const int32_t *)product->tile + product->rows;
@@ -81,26 +69,6 @@ ALWAYS_INLINE const int32_t *tile_sums(const struct quantized_product *product)
 ALWAYS_INLINE const uint32_t *tile_words(const struct quantized_product *product, uint32_t groups)
 {
     return (const uint32_t *)product->tile + (size_t)product->rows * (1 + groups);
-}
-
-ALWAYS_INLINE void write_out(const struct quantized_product *product, floats value, float *out)
-{
-    if (product->add)
-        value += *(const floats *)out;
-    *(floats *)out = value;
-}
-
-/* (sum - EXP_ROUND) * scale, rounded once, and no zero is negative: EXP_ROUND * scale is exact, since scales are bf16 and at
- * most QUANTIZED_MAX. */
-ALWAYS_INLINE floats scaled_group(ints sum, floats scale)
-{
-#if defined(__AVX512F__)
-    return _mm512_fmsub_ps((floats)sum, scale, scale * broadcast(EXP_ROUND));
-#elif defined(__AVX2__)
-    return _mm256_fmsub_ps((floats)sum, scale, scale * broadcast(EXP_ROUND));
-#else
-    return ((floats)sum - broadcast(EXP_ROUND)) * scale + broadcast(0);
-#endif
 }
 
 /* With the last group, partial * row's scale becomes the product. */

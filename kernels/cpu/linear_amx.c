@@ -1,0 +1,301 @@
+/* Linear layers of bf16 weights by AMX, on the panels of linear.c.
+ *
+ * A call goes over blocks of at most MOST_ROWS rows and, in each, over as many K segments as the packed inputs have room for: pack
+ * the rows into tiles, then stream every panel once past them, two tiles at a time. A step of products needs as
+ * many tiles of inputs as of weights, so that both have to come from the level 2 cache at least, where the inputs stay, and where the
+ * next panel is brought meanwhile. Few rows: all of K in one pass, and the weights are read in memory order. */
+#include "kernels/cpu/linear_amx.h"
+
+#if defined(__x86_64__)
+
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/inner/linear_amx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one segment whose packed inputs stay in a 2 MiB level 2 cache, beside two panels; fewer of more segments. */
+#define MOST_ROWS 512
+
+/* Better than to write outputs once a segment and read them again: fewer rows, with all their segments. */
+#define FEWER_ROWS 256
+/* So many rows have outputs that don't stay in the caches anyway. */
+#define MANY_ROWS 64
+
+/* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
+#define PART 512
+
+/* A thread's, of one panel. */
+struct thread_scratch {
+    _Alignas(64) float sums[MOST_ROWS * PANEL]; /* of a segment */
+    float totals[MOST_ROWS * PANEL];            /* of the segments so far */
+    uint32_t last[AMX_STEP_WORDS];              /* a cut step's weights */
+};
+
+struct linear_amx {
+    _Alignas(64) uint8_t tiles[(size_t)MOST_ROWS * LINEAR_SEGMENT * sizeof(uint16_t)];
+    struct thread_scratch threads[];
+};
+
+#define HUGE_PAGE ((size_t)2 << 20) /* which tiles in small pages would miss */
+
+struct linear_amx *linear_amx_new(uint32_t threads)
+{
+    size_t bytes = sizeof(struct linear_amx) + threads * sizeof(struct thread_scratch);
+    return host_memory_take(bytes > HUGE_PAGE ? bytes : HUGE_PAGE);
+}
+
+void linear_amx_free(struct linear_amx *scratch)
+{
+    free(scratch);
+}
+
+static uint32_t divide_up(uint32_t a, uint32_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One pass: rows x K range. */
+struct pass {
+    const struct linear *linear;
+    struct linear_amx *scratch;
+    const float *in; /* row 0 of the pass */
+    float *out;
+    uint32_t rows, tile_count, height;
+    uint32_t k_begin, k_end;
+    bool accumulate;  /* to what is in `out` before this pass */
+    bool past_caches; /* what is written is complete, and more than stays in them */
+};
+
+static size_t tile_bytes(const struct pass *pass)
+{
+    size_t steps = divide_up(pass->k_end - pass->k_begin, AMX_STEP);
+    return steps * pass->height * AMX_ROW_BYTES;
+}
+
+static uint8_t *tile_address(const struct pass *pass, uint32_t tile)
+{
+    return pass->scratch->tiles + tile * tile_bytes(pass);
+}
+
+static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    (void)thread;
+    const struct pass *pass = context;
+    for (uint32_t tile = first; tile < last; tile++) {
+        uint32_t row = tile * AMX_ROWS, count = min_u32(AMX_ROWS, pass->rows - row);
+        const float *rows[AMX_ROWS];
+        for (uint32_t r = 0; r < count; r++)
+            rows[r] = pass->in + (size_t)(row + r) * pass->linear->k + pass->k_begin;
+        amx_pack(rows, count, pass->k_end - pass->k_begin, pass->height, tile_address(pass, tile));
+    }
+}
+
+static const uint32_t *weights_at(const struct pass *pass, uint32_t panel, uint32_t k)
+{
+    const uint32_t *weights = pass->linear->packed.address;
+    return weights + ((size_t)panel * divide_up(pass->linear->k, 2) + k / 2) * PANEL;
+}
+
+/* The weights of a step that the panel has only a part of, with zeros; NULL: it has all. */
+static const uint32_t *cut_step(const uint32_t *weights, uint32_t width, uint32_t *last)
+{
+    uint32_t rest = width % AMX_STEP;
+    if (!rest)
+        return NULL;
+    size_t pairs = divide_up(rest, 2);
+    memcpy(last, weights + (size_t)width / AMX_STEP * AMX_STEP_WORDS, pairs * PANEL * sizeof *last);
+    memset(last + pairs * PANEL, 0, (AMX_STEP / 2 - pairs) * PANEL * sizeof *last);
+    return last;
+}
+
+/* k .. end - 1 of a panel, of one segment. */
+struct part {
+    const struct pass *pass;
+    struct thread_scratch *scratch;
+    uint32_t panel, k, end;
+    bool first, last; /* segment of the pass */
+    bool is_total;    /* the segment's sums are the total so far, as they are */
+    bool adds;        /* the segment ends, and is added to the others */
+};
+
+static struct part part_of(const struct pass *pass, struct thread_scratch *scratch, uint32_t panel,
+                           uint32_t k, uint32_t width)
+{
+    uint32_t end = k + min_u32(width, pass->k_end - k), done = end - pass->k_begin;
+    struct part part = {.pass = pass, .scratch = scratch, .panel = panel, .k = k, .end = end};
+    part.first = done <= LINEAR_SEGMENT;
+    part.last =
+        divide_up(done, LINEAR_SEGMENT) == divide_up(pass->k_end - pass->k_begin, LINEAR_SEGMENT);
+    part.is_total = part.first && !part.last && !pass->accumulate;
+    part.adds = (done % LINEAR_SEGMENT == 0 || end == pass->k_end) && !part.is_total;
+    return part;
+}
+
+/* What is added to what for a pair of tiles, when its segment ends. */
+static struct amx_sums pair_sums(const struct part *part, uint32_t row)
+{
+    const struct pass *pass = part->pass;
+    uint32_t n = pass->linear->n;
+    float *out = pass->out + (size_t)row * n + (size_t)part->panel * PANEL;
+    float *total = part->scratch->totals + (size_t)row * PANEL;
+    struct amx_sums sums = {.sums = part->scratch->sums + (size_t)row * PANEL,
+                            .rows = min_u32(2 * AMX_ROWS, pass->rows - row),
+                            .outputs = min_u32(PANEL, n - part->panel * PANEL),
+                            .from = total,
+                            .to = part->last ? out : total,
+                            .from_stride = PANEL,
+                            .to_stride = part->last ? n : PANEL,
+                            .past_caches = part->last && pass->past_caches};
+    if (part->first) {
+        sums.from = pass->accumulate ? out : NULL;
+        sums.from_stride = n;
+    }
+    return sums;
+}
+
+#define STREAM_AHEAD 8192 /* bytes, as in linear.c */
+#define LINE_BYTES   64
+#define STEP_LINES   (AMX_STEP_WORDS * sizeof(uint32_t) / LINE_BYTES)
+
+/* What the products of all pairs have in common. */
+static struct amx_product part_product(const struct part *part, uint32_t pairs)
+{
+    const struct pass *pass = part->pass;
+    const uint32_t *weights = weights_at(pass, part->panel, part->k);
+    /* Weights to bring in during the products: of one pair, a little ahead in the same stream; of several, in equal parts, what
+     * comes after this part: the next of the panel, or the first of the next panel. */
+    const uint32_t *after = part->end < pass->k_end
+                                ? weights_at(pass, part->panel, part->end)
+                                : weights_at(pass, part->panel + 1, pass->k_begin);
+    return (struct amx_product){.height = pass->height,
+                                .weights = weights,
+                                .last = cut_step(weights, part->end - part->k, part->scratch->last),
+                                .steps = divide_up(part->end - part->k, AMX_STEP),
+                                .resume = (part->k - pass->k_begin) % LINEAR_SEGMENT > 0,
+                                .next = pairs == 1 ? (const char *)weights + STREAM_AHEAD
+                                                   : (const char *)after,
+                                .next_lines = divide_up(STEP_LINES, pairs),
+                                .near = pairs == 1,
+                                .out_stride = pass->linear->n};
+}
+
+static void multiply_part(const struct part *part)
+{
+    const struct pass *pass = part->pass;
+    uint32_t pairs = divide_up(pass->tile_count, 2);
+    size_t done = (part->k - pass->k_begin) / AMX_STEP * pass->height * AMX_ROW_BYTES;
+    float *to = part->is_total ? part->scratch->totals : part->scratch->sums;
+    bool fetches_out =
+        part->adds && ((part->first && pass->accumulate) || (part->last && !pass->past_caches));
+    struct amx_product product = part_product(part, pairs);
+    struct amx_sums sums;
+    for (uint32_t pair = 0; pair < pairs; pair++) {
+        uint32_t row = pair * 2 * AMX_ROWS;
+        bool two = 2 * pair + 1 < pass->tile_count;
+        product.tiles[0] = tile_address(pass, 2 * pair) + done;
+        product.tiles[1] = two ? tile_address(pass, 2 * pair + 1) + done : NULL;
+        product.sums = to + (size_t)row * PANEL;
+        product.out = pass->out + (size_t)row * pass->linear->n + (size_t)part->panel * PANEL;
+        product.out_rows = fetches_out ? min_u32(2 * AMX_ROWS, pass->rows - row) : 0;
+        product.behind = part->adds && pair > 0 ? &sums : NULL;
+        amx_multiply(&product);
+        product.next += (size_t)product.steps * product.next_lines * LINE_BYTES;
+        sums = pair_sums(part, row);
+    }
+    if (part->adds)
+        amx_add_sums(&sums);
+}
+
+static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
+{
+    const struct pass *pass = context;
+    struct thread_scratch *scratch = &pass->scratch->threads[thread];
+    uint32_t width = pass->tile_count > 2 ? PART : LINEAR_SEGMENT;
+    amx_begin_rows(pass->height);
+    for (uint32_t panel = first; panel < last; panel++)
+        for (uint32_t k = pass->k_begin; k < pass->k_end; k += min_u32(width, pass->k_end - k)) {
+            struct part part = part_of(pass, scratch, panel, k, width);
+            multiply_part(&part);
+        }
+    amx_end();
+    if (pass->past_caches)
+        amx_written();
+}
+
+/* As in linear.c, of what AVX-512 computes: of few rows reading the weights is the work, many are computed so much faster. */
+#define INLINE_WORK 65536u
+#define FASTER      8
+
+static void run_pass(struct cpu *self, struct pass *pass)
+{
+    uint64_t width = pass->k_end - pass->k_begin;
+    /* Packing is a small part of the work, and waking threads for a few rows costs more. */
+    uint32_t pack_grain = pass->rows * width < INLINE_WORK ? pass->tile_count : 1;
+    pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
+    uint32_t panels = divide_up(pass->linear->n, PANEL);
+    uint64_t panel_work = divide_up(pass->rows, FASTER) * width * PANEL;
+    uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
+    pool_run(self->pool, panels, grain, multiply_panels, pass);
+}
+
+static bool starts_lines(const float *out, uint32_t n)
+{
+    return (uintptr_t)out % 64 == 0 && n % (64 / sizeof *out) == 0;
+}
+
+void linear_amx(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
+                bool accumulate, float *out)
+{
+    bool once = !accumulate && linear->k <= MOST_ROWS / FEWER_ROWS * LINEAR_SEGMENT;
+    uint32_t blocks = divide_up(rows, once ? FEWER_ROWS : MOST_ROWS);
+    for (uint32_t block = 0; block < blocks; block++) {
+        uint32_t first = (uint32_t)((uint64_t)rows * block / blocks);
+        uint32_t count = (uint32_t)((uint64_t)rows * (block + 1) / blocks) - first;
+        uint32_t tile_count = divide_up(count, AMX_ROWS), height = min_u32(count, AMX_ROWS);
+        uint32_t step = MOST_ROWS / (tile_count * height) * LINEAR_SEGMENT;
+        bool whole = step >= linear->k && !accumulate; /* outputs are written once */
+        for (uint32_t k = 0; k < linear->k; k += min_u32(step, linear->k - k)) {
+            struct pass pass = {.linear = linear,
+                                .scratch = self->amx,
+                                .in = in + (size_t)first * linear->k,
+                                .out = out + (size_t)first * linear->n,
+                                .rows = count,
+                                .tile_count = tile_count,
+                                .height = height,
+                                .k_begin = k,
+                                .k_end = k + min_u32(step, linear->k - k),
+                                .accumulate = accumulate || k > 0,
+                                .past_caches =
+                                    whole && count >= MANY_ROWS && starts_lines(out, linear->n)};
+            run_pass(self, &pass);
+        }
+    }
+}
+
+#else
+
+struct linear_amx *linear_amx_new(uint32_t threads)
+{
+    (void)threads;
+    return NULL;
+}
+
+void linear_amx_free(struct linear_amx *scratch)
+{
+    (void)scratch;
+}
+
+/* No backend of such a machine has the scratch, without which it isn't called. */
+void linear_amx(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
+                bool accumulate, float *out)
+{
+    (void)self, (void)linear, (void)in, (void)rows, (void)accumulate, (void)out;
+}
+
+#endif

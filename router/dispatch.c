@@ -119,12 +119,9 @@ static void close_fds(struct dispatch *dispatch)
         close(dispatch->bell_fd);
 }
 
-enum status dispatch_create(const struct dispatch_config *config, struct dispatch **out,
-                            struct error *err)
+/* All that can't fail. */
+static void init_state(struct dispatch *dispatch, const struct dispatch_config *config)
 {
-    struct dispatch *dispatch = calloc(1, sizeof *dispatch);
-    if (!dispatch)
-        return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
     dispatch->config = *config;
     pthread_mutex_init(&dispatch->places_lock, NULL);
     pthread_mutex_init(&dispatch->turn, NULL);
@@ -142,7 +139,22 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     TAILQ_INIT(&dispatch->dirty);
     TAILQ_INIT(&dispatch->ended);
     TAILQ_INIT(&dispatch->closing);
+    dispatch->workers = (struct workers){.membership = config->membership,
+                                         .models = config->models,
+                                         .runtime = config->runtime,
+                                         .inbox = &dispatch->inbox,
+                                         .tls = config->tls,
+                                         .keepalive_us = config->keepalive_us,
+                                         .router_incarnation = config->incarnation};
+}
 
+enum status dispatch_create(const struct dispatch_config *config, struct dispatch **out,
+                            struct error *err)
+{
+    struct dispatch *dispatch = calloc(1, sizeof *dispatch);
+    if (!dispatch)
+        return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
+    init_state(dispatch, config);
     size_t reserved = 2 * (size_t)config->max_requests + DISPATCH_MAX_AT_DOOR +
                       2 * ROUTER_MAX_WORKERS + CONSTRAINT_WAITING_MAX + 3;
     enum status status = STATUS_LIMIT;
@@ -156,13 +168,6 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     dispatch->inbox.context = dispatch;
     if (map_create(config->max_requests, &dispatch->requests) != STATUS_OK)
         goto fail_inbox;
-    dispatch->workers = (struct workers){.membership = config->membership,
-                                         .models = config->models,
-                                         .runtime = config->runtime,
-                                         .inbox = &dispatch->inbox,
-                                         .tls = config->tls,
-                                         .keepalive_us = config->keepalive_us,
-                                         .router_incarnation = config->incarnation};
     *out = dispatch;
     return STATUS_OK;
 

@@ -44,10 +44,13 @@ static void close_choice(struct dispatch *dispatch, struct request *request, enu
 
 static void show_end(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
-    if (request->unseen)
-        request_views_ended(&dispatch->config.views, request, reason, request->unseen_finish,
-                            dispatch->now_us);
+    if (!request->unseen)
+        return;
     request->unseen = false;
+    if (!reason)
+        router_metrics_answered(dispatch->config.metrics, request);
+    request_views_ended(&dispatch->config.views, request, reason, request->unseen_finish,
+                        dispatch->now_us);
 }
 
 /* Those who count and show requests hear of its end, with what the client is told: once it is known. */
@@ -119,8 +122,6 @@ void request_finish(struct dispatch *dispatch, struct request *request,
         reason = first->over ? first->why : answer_choice(request, action->finish, last);
     if (reason == REASON_CANCELLED)
         reason = reason_of_cancel(first);
-    if (!reason)
-        router_metrics_answered(dispatch->config.metrics, request);
     close_choice(dispatch, request, reason, action->finish);
     if (first->over || (!request->once && !reason))
         show_end(dispatch, request, reason);

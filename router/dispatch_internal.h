@@ -44,9 +44,7 @@ struct dispatch {
 
     /* Of whoever has the turn. */
     uint64_t armed_us;     /* the thread sleeps until then, or the bell */
-    uint64_t help_window;  /* the millisecond in which helpers took so many turns */
-    uint64_t help_from_us; /* a turn was long: no help before */
-    uint32_t help_turns;
+    uint64_t help_from_us; /* no help before: helpers had their part of the time */
     struct workers workers;
     struct map *requests;
     struct request_list all, dirty;

@@ -11,9 +11,24 @@ static struct route_worker *candidate(struct candidates *candidates, uint64_t ke
     return found && found->key == key ? found : NULL;
 }
 
+/* How long it may become is set anew by each place: nobody asked for a max_tokens, and no answer of its call has begun. */
+static bool is_open(const struct request *request)
+{
+    return request->open_max_tokens && !request->first->emitted_count;
+}
+
 static uint64_t longest_tokens(const struct request *request)
 {
     return (uint64_t)request->prompt_count + request->sampling.max_tokens;
+}
+
+/* The fewest that it can do with. */
+static uint64_t least_tokens(const struct request *request)
+{
+    const struct sampling *sampling = &request->sampling;
+    if (!is_open(request))
+        return longest_tokens(request);
+    return (uint64_t)request->prompt_count + (sampling->min_tokens ? sampling->min_tokens : 1);
 }
 
 static uint64_t prompt_tokens(const struct request *request)
@@ -56,7 +71,7 @@ static void add_candidate(const struct dispatch *dispatch, struct candidates *ca
         .model_hash = info->model_hash,
         .layout_hash = info->layout_hash,
         .numerics_id = info->numerics_id,
-        .capacity_tokens = pool_tokens < info->context ? pool_tokens : info->context,
+        .capacity_tokens = worker_capacity_tokens(info),
         .unconfirmed_limit_tokens = limit_tokens ? limit_tokens : pool_tokens / 2,
         .max_requests = info->max_sequences,
         .placed_at = worker->placed_at,
@@ -87,14 +102,29 @@ static void count_work(const struct dispatch *dispatch, struct candidates *candi
     }
 }
 
+/* What it is placed for: where nobody set max_tokens, as much of its most as the largest decode worker that could take it has room
+ * for. Not as much as any has: how long an answer may be must not hang on which of them is free. */
+static uint64_t total_tokens(const struct candidates *candidates, const struct request *request,
+                             const struct route_request *asked, const struct route_handle *handle)
+{
+    if (!is_open(request))
+        return longest_tokens(request);
+    uint64_t most = (uint64_t)request->prompt_count + request->open_max_tokens;
+    uint64_t room = route_pools_room(&candidates->pools, request->model, asked, handle);
+    if (!room)
+        return asked->total_tokens; /* and what it lacks is told of that */
+    return room < most ? room : most;
+}
+
+/* Sets *placed_tokens to what it is placed for. */
 static struct route_choice choose(const struct dispatch *dispatch,
                                   const struct candidates *candidates,
-                                  const struct request *request)
+                                  const struct request *request, uint64_t *placed_tokens)
 {
     uint64_t wait_us = dispatch->config.limits.local_us;
     struct route_request asked = {.kind = request->emitted_count ? &request->kind : NULL,
                                   .prompt_tokens = prompt_tokens(request),
-                                  .total_tokens = longest_tokens(request),
+                                  .total_tokens = least_tokens(request),
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
                                   .local = dispatch->config.force_local_prefill,
@@ -102,13 +132,15 @@ static struct route_choice choose(const struct dispatch *dispatch,
                                       dispatch->now_us > wait_us ? dispatch->now_us - wait_us : 0,
                                   .misfits = dispatch->misfits.items,
                                   .misfit_count = dispatch->misfits.count};
-    if (request->place.kind == LIFE_PLACE)
-        return route_pools_request(&candidates->pools, request->model, &asked);
     struct route_handle handle = {.prefill = request->life.prefill,
                                   .model_hash = request->handle.model_hash,
                                   .layout_hash = request->handle.layout_hash,
                                   .numerics_id = request->handle.numerics_id};
-    return route_pools_handle(&candidates->pools, request->model, &asked, &handle);
+    const struct route_handle *held = request->place.kind == LIFE_PLACE ? NULL : &handle;
+    asked.total_tokens = *placed_tokens = total_tokens(candidates, request, &asked, held);
+    if (!held)
+        return route_pools_request(&candidates->pools, request->model, &asked);
+    return route_pools_handle(&candidates->pools, request->model, &asked, held);
 }
 
 static void mark_placed(struct dispatch *dispatch, struct candidates *candidates, uint64_t key)
@@ -119,11 +151,25 @@ static void mark_placed(struct dispatch *dispatch, struct candidates *candidates
         worker->placed_at = placed->placed_at = dispatch->placements;
 }
 
+/* The others of its call are as long as it. */
+static void set_max_tokens(struct request *request, uint64_t placed_tokens)
+{
+    struct request *first = request->first;
+    if (!is_open(request))
+        return;
+    uint32_t most = (uint32_t)(placed_tokens - request->prompt_count);
+    for (uint32_t i = 0; i <= first->other_count; i++) {
+        struct request *choice = i ? first->others[i - 1] : first;
+        choice->sampling.max_tokens = choice->trace.max_tokens = most;
+    }
+}
+
 static void place(struct dispatch *dispatch, struct candidates *candidates, struct request *request,
-                  struct route_choice choice)
+                  struct route_choice choice, uint64_t placed_tokens)
 {
     struct life_actions actions;
     request_stop_waiting(dispatch, request);
+    set_max_tokens(request, placed_tokens);
     FAILPOINT("router.placed");
     if (!request->timing.dispatched_us)
         request->timing.dispatched_us = dispatch->now_us;
@@ -151,22 +197,18 @@ static void no_place(struct dispatch *dispatch, struct request *request, bool wo
     request_execute(dispatch, request, &actions);
 }
 
-static void explain_too_long(const struct candidates *candidates, struct request *request)
+static void explain_too_long(struct request *request, uint64_t most_tokens)
 {
-    uint64_t most[2] = {0};
-    const struct route_pool *pool = &candidates->pools.pools[request->model];
-    for (size_t i = 0; i < pool->count; i++) {
-        const struct route_worker *worker = &candidates->pools.workers[pool->first + i];
-        uint64_t *role = &most[worker->role == ROLE_DECODE];
-        *role = worker->capacity_tokens > *role ? worker->capacity_tokens : *role;
-    }
-    snprintf(request->refusal, sizeof request->refusal,
-             "the prompt has %u token%s and max_tokens is %u, together %" PRIu64
-             ", but one request may have %" PRIu64 " on a decode worker%s",
-             request->prompt_count, request->prompt_count == 1 ? "" : "s",
-             request->sampling.max_tokens, longest_tokens(request), most[1],
-             longest_tokens(request) > most[1] ? ""
-                                               : ", and its prompt fits into no prefill worker");
+    char answer[96] = ", and its answer needs room";
+    if (!is_open(request))
+        snprintf(answer, sizeof answer, " and %s %u, together %" PRIu64,
+                 request->open_max_tokens ? "its answer was to have at most" : "max_tokens is",
+                 request->sampling.max_tokens, longest_tokens(request));
+    snprintf(
+        request->refusal, sizeof request->refusal,
+        "the prompt has %u token%s%s, but one request may have %" PRIu64 " on a decode worker%s",
+        request->prompt_count, request->prompt_count == 1 ? "" : "s", answer, most_tokens,
+        least_tokens(request) > most_tokens ? "" : ", and its prompt fits into no prefill worker");
 }
 
 /* "2 known, 1 down" */
@@ -193,9 +235,19 @@ static void name_model(const struct dispatch *dispatch, const struct request *re
              models->count > 1 ? "\"" : "");
 }
 
+static void tell_size(const struct request *request, char *text, size_t size)
+{
+    if (is_open(request))
+        snprintf(text, size, "%u tokens of prompt, and its answer needs room",
+                 request->prompt_count);
+    else
+        snprintf(text, size, "%" PRIu64 " tokens, prompt and %s", longest_tokens(request),
+                 request->open_max_tokens ? "longest answer" : "max_tokens");
+}
+
 void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request *request)
 {
-    char decode[64], prefill[64], model[160];
+    char decode[64], prefill[64], model[160], tokens[80];
     char *text = request->refusal;
     size_t size = sizeof request->refusal;
     const struct route_pool *pool = &dispatch->candidates.pools.pools[request->model];
@@ -220,11 +272,10 @@ void dispatch_explain_no_worker(const struct dispatch *dispatch, struct request 
                  model, decode, prefill);
         break;
     case ROUTE_LACKS_SPACE:
-        snprintf(
-            text, size,
-            "the workers%s that are up (decode: %s; prefill: %s) are too small for its %" PRIu64
-            " tokens, prompt and max_tokens",
-            model, decode, prefill, longest_tokens(request));
+        tell_size(request, tokens, sizeof tokens);
+        snprintf(text, size,
+                 "the workers%s that are up (decode: %s; prefill: %s) are too small for its %s",
+                 model, decode, prefill, tokens);
         break;
     case ROUTE_LACKS_PREFILL:
         snprintf(text, size,
@@ -250,10 +301,11 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
             no_place(dispatch, request, true, UINT64_MAX);
             continue;
         }
-        struct route_choice choice = choose(dispatch, candidates, request);
+        uint64_t placed_tokens;
+        struct route_choice choice = choose(dispatch, candidates, request, &placed_tokens);
         struct life_actions actions;
         switch (choice.outcome) {
-        case ROUTE_PLACED: place(dispatch, candidates, request, choice); break;
+        case ROUTE_PLACED: place(dispatch, candidates, request, choice, placed_tokens); break;
         case ROUTE_FULL:
             full = true;
             no_place(dispatch, request, true, UINT64_MAX);
@@ -268,7 +320,7 @@ static void place_list(struct dispatch *dispatch, struct candidates *candidates,
             request_execute(dispatch, request, &actions);
             break;
         case ROUTE_TOO_LONG:
-            explain_too_long(candidates, request);
+            explain_too_long(request, choice.most_tokens);
             request_life_on_fail(&request->life, TERMINAL_INVALID,
                                  reason_name(REASON_CONTEXT_LENGTH_EXCEEDED), &actions);
             request_execute(dispatch, request, &actions);

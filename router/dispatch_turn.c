@@ -5,13 +5,10 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#define BATCH_MESSAGES 256 /* taken from the inbox before deltas leave */
-#define HELP_MESSAGES  64  /* that a helper takes before the thread is called */
-#define HELP_TURNS     2   /* of helpers, in each HELP_WINDOW_US */
-#define HELP_WINDOW_US 1000
-#define LONG_TURN_US                                                                               \
-    200 /* after a helper's turn that took longer none is taken for HELP_PAUSE_US */
-#define HELP_PAUSE_US 20000
+#define BATCH_MESSAGES 256  /* taken from the inbox before deltas leave */
+#define HELP_MESSAGES  64   /* that a helper takes before the thread is called */
+#define HELP_SHARE     10   /* helpers may take one of so many microseconds, */
+#define HELP_SAVED_US  1000 /* and save up so many */
 
 static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
 {
@@ -146,16 +143,17 @@ static bool is_idle(struct dispatch *dispatch)
 }
 
 /* Under load the thread is awake anyway, and what comes meanwhile leaves together, in fewer messages; and a helper who reads for many would
- * hold them up by long turns. */
-static bool is_quiet(struct dispatch *dispatch, uint64_t now_us)
+ * hold them up by long turns. So helpers have a part of the time, whether in few turns or in many. */
+static bool may_help(const struct dispatch *dispatch, uint64_t now_us)
 {
-    uint64_t window = now_us / HELP_WINDOW_US;
-    if (now_us < dispatch->help_from_us)
-        return false;
-    if (dispatch->help_window != window)
-        dispatch->help_turns = 0;
-    dispatch->help_window = window;
-    return dispatch->help_turns++ < HELP_TURNS;
+    return dispatch->help_from_us <= now_us;
+}
+
+static void note_helped(struct dispatch *dispatch, uint64_t begun_us, uint64_t now_us)
+{
+    if (dispatch->help_from_us + HELP_SAVED_US * HELP_SHARE < now_us)
+        dispatch->help_from_us = now_us - HELP_SAVED_US * HELP_SHARE;
+    dispatch->help_from_us += (now_us - begun_us) * HELP_SHARE;
 }
 
 /* What was posted while somebody else had the turn is left to him: he looks again when he has given it away. True: the thread is needed. */
@@ -167,12 +165,10 @@ static bool help(struct dispatch *dispatch)
         has_turn = true;
         int before = left;
         uint64_t begun_us = clock_now_us();
-        if (is_quiet(dispatch, begun_us)) {
+        if (may_help(dispatch, begun_us)) {
             left = take_messages(dispatch, left, true);
             settle(dispatch);
-            uint64_t now_us = clock_now_us();
-            if (now_us - begun_us > LONG_TURN_US)
-                dispatch->help_from_us = now_us + HELP_PAUSE_US;
+            note_helped(dispatch, begun_us, clock_now_us());
         }
         uint64_t due_us = next_due_us(dispatch);
         needed = left == before || !left || due_us < dispatch->armed_us;

@@ -33,6 +33,7 @@ static void add_worker(struct str *out, const struct worker_status *worker)
     add_text(out, "state", state_for_people(worker));
     add_text(out, "lane", worker->lane);
     add_text(out, "numerics", worker->info.numerics_name);
+    add_text(out, "isa", worker->info.isa);
     str_addf(out, "\"lane_bytes_per_second\": %" PRIu64 ", \"started_ms\": %" PRIu64 ", ",
              worker->lane_bytes_per_second, worker->info.started_ms);
     str_addf(out,
@@ -78,12 +79,14 @@ static void add_requests(struct str *out, const struct model_metrics *metrics, s
 }
 
 /* Of the first of its workers; "": it has none. */
-static const char *numerics_of(const struct router_status *status, size_t model)
+static void add_numerics(struct str *out, const struct router_status *status, size_t model)
 {
-    for (size_t i = 0; i < status->worker_count; i++)
+    const struct worker_info *first = NULL;
+    for (size_t i = 0; i < status->worker_count && !first; i++)
         if (status->workers[i].model == model)
-            return status->workers[i].info.numerics_name;
-    return "";
+            first = &status->workers[i].info;
+    add_text(out, "numerics", first ? first->numerics_name : "");
+    add_text(out, "isa", first ? first->isa : "");
 }
 
 static void add_model(struct str *out, const struct admin *admin,
@@ -92,11 +95,11 @@ static void add_model(struct str *out, const struct admin *admin,
     const struct served_model *model = &admin->models->items[index];
     str_add(out, "{");
     add_text(out, "name", model->name);
-    add_text(out, "numerics", numerics_of(status, index));
+    add_numerics(out, status, index);
     str_addf(out,
              "\"context\": %u, \"vocab\": %u, \"tokenizer\": %s, \"prefill_workers\": %u, "
              "\"decode_workers\": %u, ",
-             model->limits.context, model->limits.vocab,
+             router_status_context(status, admin->models, index), model->limits.vocab,
              model->limits.has_tokenizer ? "true" : "false", status->models[index].prefill,
              status->models[index].decode);
     add_requests(out, &admin->metrics->models[index], 1);
@@ -129,7 +132,7 @@ static void add_status(struct str *out, const struct admin *admin,
     str_add(out, "{");
     if (count == 1) { /* for who knows no others */
         add_text(out, "model", admin->models->items[0].name);
-        add_text(out, "numerics", numerics_of(status, 0));
+        add_numerics(out, status, 0);
     }
     str_addf(out, "\"draining\": %s, ", status->draining ? "true" : "false");
     add_requests(out, admin->metrics->models, count);

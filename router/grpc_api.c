@@ -319,7 +319,7 @@ static void on_list_models(struct rpc_call *call, struct rpc_bytes bytes)
         const struct served_model *model = &api->models->items[i];
         baton__v1__model__init(&models[i]);
         models[i].name = (char *)model->name;
-        models[i].context = model->limits.context;
+        models[i].context = status_board_context(api->board, api->models, i);
         models[i].vocab = model->limits.vocab;
         models[i].has_tokenizer = model->limits.has_tokenizer;
         models[i].prefill_workers = workers[i].prefill;

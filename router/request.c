@@ -56,6 +56,7 @@ static struct request *create_choice(const struct request_source *source, struct
     request->model = (uint32_t)source->model;
     request->sampling = params->sampling;
     request->sampling.choice = choice;
+    request->open_max_tokens = params->max_tokens_given ? 0 : params->sampling.max_tokens;
     request->priority = params->priority;
     request->once = source->once;
     request->return_timing = params->return_timing;

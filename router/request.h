@@ -39,6 +39,9 @@ struct request {
     uint32_t *prompt; /* and biases, constraint: of the first */
     uint32_t prompt_count;
     struct sampling sampling;
+    /* Not 0: nobody asked for a max_tokens, and this is the most. That of `sampling` is what there is room for where it was placed
+     * last; it stays that once an answer of its call has begun. */
+    uint32_t open_max_tokens;
     struct logit_bias *biases;            /* of it; NULL: none */
     struct constraint_source *constraint; /* likewise */
     enum priority priority;

@@ -27,6 +27,10 @@ static const struct config_setting settings[] = {
      .check = check_http_listen},
     {"http-threads", CONFIG_U64, AT(http_threads), "2", "1", "16",
      .help = "Threads that read HTTP requests and tokenize them"},
+    {"http-cors-origins", CONFIG_STRING, AT(http_cors_origins), "", .value = "ORIGIN,...",
+     .help = "Pages whose scripts a browser lets ask over HTTP, like https://app.example; *: all; "
+             "empty: none",
+     .check = http_check_origins},
     {"http-keepalive", CONFIG_DURATION, AT(http_keepalive_us), "15s", "0", "1h",
      .help =
          "A stream over HTTP that was silent for so long gets a comment, so that no proxy takes "

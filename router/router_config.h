@@ -11,6 +11,7 @@
 struct router_config {
     char listen[128], metrics_listen[128], registry_listen[128];
     char http_listen[128]; /* "": none */
+    char http_cors_origins[1024];
     uint32_t http_threads;
     uint64_t http_keepalive_us; /* 0: never */
     struct tls_settings tls;    /* of clients' connections, gRPC and HTTP */

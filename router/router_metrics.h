@@ -65,7 +65,7 @@ void router_metrics_reply(struct router_metrics *metrics, struct http_exchange *
 #define ROUTER_NO_MODEL SIZE_MAX
 /* A request that ended; also one that never got as far as the dispatcher. `model`: index of served_models, or ROUTER_NO_MODEL. */
 void router_metrics_ended(struct router_metrics *metrics, size_t model, enum reason reason);
-/* Its times and tokens, when it was answered. */
+/* Its times and tokens, when its client was told that it is answered. */
 void router_metrics_answered(struct router_metrics *metrics, const struct request *request);
 /* What one message said of a worker's prefix cache. */
 void router_metrics_cache(struct router_metrics *metrics, const uint64_t counts[CACHE_CHANGES]);

@@ -15,6 +15,41 @@ void status_board_deinit(struct status_board *board)
     pthread_mutex_destroy(&board->mutex);
 }
 
+/* Prompts get to it: a prefill worker fits it, or its model has none. */
+static bool is_reached(const struct workers *workers, const struct worker *decode)
+{
+    bool alone = true;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *prefill = workers->items[i];
+        if (prefill->info.role != ROLE_PREFILL || prefill->model != decode->model)
+            continue;
+        if (prefill->info.model_hash == decode->info.model_hash &&
+            prefill->info.layout_hash == decode->info.layout_hash &&
+            prefill->info.numerics_id == decode->info.numerics_id)
+            return true;
+        alone = false;
+    }
+    return alone;
+}
+
+/* Those that take work and that prompts get to count before those that only take work, and these before the rest, whatever they hold. */
+static void count_worker(struct model_workers *taking, const struct workers *workers,
+                         const struct worker *worker)
+{
+    bool ready = worker_is_ready(worker), decode = worker->info.role == ROLE_DECODE;
+    taking->prefill += !decode && ready;
+    taking->decode += decode && ready;
+    if (!decode)
+        return;
+    uint64_t tokens = worker_capacity_tokens(&worker->info);
+    unsigned rank = ready ? 1 + is_reached(workers, worker) : 0;
+    if (rank < taking->request_rank ||
+        (rank == taking->request_rank && tokens <= taking->request_tokens))
+        return;
+    taking->request_rank = rank;
+    taking->request_tokens = tokens;
+}
+
 void status_board_post(struct status_board *board, const struct workers *workers)
 {
     pthread_mutex_lock(&board->mutex);
@@ -32,9 +67,7 @@ void status_board_post(struct status_board *board, const struct workers *workers
         shown->prompt_tokens = worker->prompt_tokens;
         shown->tokens = worker->tokens;
         str_copy(shown->lane, sizeof shown->lane, worker->lane);
-        struct model_workers *taking = &status->models[worker->model];
-        taking->prefill += worker->info.role == ROLE_PREFILL && worker_is_ready(worker);
-        taking->decode += worker->info.role == ROLE_DECODE && worker_is_ready(worker);
+        count_worker(&status->models[worker->model], workers, worker);
     }
     pthread_mutex_unlock(&board->mutex);
 }
@@ -45,6 +78,23 @@ void status_board_count_workers(struct status_board *board,
     pthread_mutex_lock(&board->mutex);
     memcpy(workers, board->status.models, sizeof board->status.models);
     pthread_mutex_unlock(&board->mutex);
+}
+
+uint32_t router_status_context(const struct router_status *status,
+                               const struct served_models *models, size_t model)
+{
+    uint32_t context = models->items[model].limits.context;
+    uint64_t tokens = status->models[model].request_tokens;
+    return tokens && tokens < context ? (uint32_t)tokens : context;
+}
+
+uint32_t status_board_context(struct status_board *board, const struct served_models *models,
+                              size_t model)
+{
+    pthread_mutex_lock(&board->mutex);
+    uint32_t context = router_status_context(&board->status, models, model);
+    pthread_mutex_unlock(&board->mutex);
+    return context;
 }
 
 /* The place of that name's refusal, else the oldest one's. */

@@ -20,6 +20,10 @@ struct worker_status {
 /* Those of one model that take work. */
 struct model_workers {
     uint32_t prefill, decode;
+    /* That one request may have, prompt and answer, on the largest decode worker of those that a prefill worker fits; where there is
+     * none, of those; where none takes work, of all that are known. 0: none is */
+    uint64_t request_tokens;
+    unsigned request_rank; /* which of the three: 2, 1, 0 */
 };
 
 /* A worker whose registration was refused lately: it goes on asking, every few seconds. */
@@ -51,6 +55,12 @@ void status_board_deinit(struct status_board *board);
 void status_board_post(struct status_board *board, const struct workers *workers);
 void status_board_count_workers(struct status_board *board,
                                 struct model_workers workers[SERVED_MODELS_MAX]);
+/* How many tokens one request of the model may have: its context, or what its workers take. */
+uint32_t router_status_context(const struct router_status *status,
+                               const struct served_models *models, size_t model);
+/* The same, now. Any thread. */
+uint32_t status_board_context(struct status_board *board, const struct served_models *models,
+                              size_t model);
 /* Any thread: a registration of that name was refused, or (REASON_NONE) accepted, which forgets its refusals. */
 void status_board_registered(struct status_board *board, const struct worker_info *info,
                              enum reason reason, const char *sentence, uint64_t now_us);

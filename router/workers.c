@@ -33,6 +33,12 @@ struct worker *workers_get(const struct workers *workers, uint64_t key)
     return worker && worker->key == key ? worker : NULL;
 }
 
+uint64_t worker_capacity_tokens(const struct worker_info *info)
+{
+    uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
+    return pool_tokens < info->context ? pool_tokens : info->context;
+}
+
 bool worker_is_ready(const struct worker *worker)
 {
     return worker->state == WORKER_UP && !worker->load.draining;

@@ -77,6 +77,8 @@ struct workers {
 
 struct worker *workers_get(const struct workers *workers, uint64_t key); /* NULL: not there */
 
+/* How many tokens one request may have there, prompt and answer. */
+uint64_t worker_capacity_tokens(const struct worker_info *info);
 /* Whether it takes work. */
 bool worker_is_ready(const struct worker *worker);
 /* Brings away_since_us up to date; after whatever may have changed who is ready. */

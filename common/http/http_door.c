@@ -2,6 +2,7 @@
 
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/http/http_cors.h"
 
 #include <errno.h>
 #include <event2/listener.h>
@@ -17,6 +18,9 @@
 #define ALIVE_AFTER_S 30
 #define ALIVE_EVERY_S 10
 #define ALIVE_PROBES  3
+/* What the system holds of an answer beyond what is on its way. It asks for more once half of that has left, and only that is seen of a slow reader's progress:
+ * of its own choice it holds hundreds of KiB, and whoever takes more than a minute for a third of them would look as if he read nothing. */
+#define NOTSENT_BYTES 8192
 
 static bool has_no_room(const struct http_door *door, size_t surplus)
 {
@@ -53,6 +57,7 @@ static void set_options(int fd)
     static const struct {
         int level, name, value;
     } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                   {IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT_BYTES},
                    {SOL_SOCKET, SO_KEEPALIVE, 1},
                    {IPPROTO_TCP, TCP_KEEPIDLE, ALIVE_AFTER_S},
                    {IPPROTO_TCP, TCP_KEEPINTVL, ALIVE_EVERY_S},
@@ -125,7 +130,15 @@ static enum status listen_on(struct http_door *door, struct error *err)
         return error_set(err, STATUS_IO, "cannot serve HTTP on %s: %s", listen, strerror(errno));
     http_peer_name(&at, door->address, sizeof door->address);
     if (!door->tls && !http_peer_is_loopback(&at))
-        log_warn(MOD, "msg=\"listening beyond loopback without TLS\" address=%s", door->address);
+        log_warn(MOD, "msg=\"listening beyond loopback without TLS%s\" address=%s",
+                 door->service->config.keyless ? " and without API keys: who reaches it may ask"
+                                               : "",
+                 door->address);
+    if (door->service->config.keyless && http_cors_allows_all(door->service->config.cors_origins))
+        log_warn(MOD,
+                 "msg=\"whatever page a browser shows may ask, without an API key: list the pages' "
+                 "origins, or set keys\" address=%s",
+                 door->address);
     return STATUS_OK;
 }
 

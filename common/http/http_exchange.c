@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/http/http_cors.h"
 #include "common/http/http_service.h"
 
 #include <stdlib.h>
@@ -32,7 +33,10 @@ enum status http_exchange_create(struct http_loop *loop, struct http_connection 
     str_init(&exchange->body, loop->service->config.max_body_bytes);
     exchange->framing = (struct http_framing){
         head.is_1_0, head.keep_alive && !atomic_load(&loop->service->draining),
-        head.method == HTTP_HEAD};
+        head.method == HTTP_HEAD,
+        http_cors_allowed(loop->service->config.cors_origins,
+                          http_exchange_header(exchange, "origin")),
+        http_cors_by_origin(loop->service->config.cors_origins)};
     *out = exchange;
     return STATUS_OK;
 }

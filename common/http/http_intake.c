@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/http/http_answer.h"
+#include "common/http/http_cors.h"
 #include "common/http/http_exchange_state.h"
 #include "common/http/http_service.h"
 
@@ -62,7 +63,14 @@ static void choose_route(struct http_connection *connection)
 {
     const struct http_server_config *config = &connection->loop->service->config;
     const struct http_head *head = &connection->exchange->head;
+    static const struct http_route preflight = {"*", HTTP_OPTIONS, http_cors_answer};
     unsigned allowed;
+    if (connection->exchange->framing.allow_origin &&
+        http_cors_is_preflight(connection->exchange)) {
+        connection->route = &preflight; /* which comes without a key: no body is kept for it */
+        connection->body.dropped = true;
+        return;
+    }
     connection->route =
         http_route_find(config->routes, config->route_count, head->method, head->path, &allowed);
     if (!connection->route) {
@@ -81,7 +89,7 @@ static void choose_route(struct http_connection *connection)
 static void begin_body(struct http_connection *connection)
 {
     const struct http_head *head = &connection->exchange->head;
-    connection->body.dropped = connection->refusal;
+    connection->body.dropped |= connection->refusal != NULL;
     if (connection->refusal && head->expects_continue) {
         connection->closing = true; /* who asks before he sends is answered before */
         http_answer_tell_refusal(connection);

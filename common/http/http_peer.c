@@ -20,13 +20,14 @@ enum status http_peer_parse(const char *text, struct http_peer *peer, socklen_t 
         int size = sizeof peer->address;
         memcpy(host, text, (size_t)(colon - text));
         host[colon - text] = 0;
-        shaped = evutil_parse_sockaddr_port(host, &peer->address.any, &size) == 0;
+        const char *numeric = strcmp(host, "localhost") ? host : "127.0.0.1";
+        shaped = evutil_parse_sockaddr_port(numeric, &peer->address.any, &size) == 0;
         *length = (socklen_t)size;
     }
     if (!shaped)
         return error_set(err, STATUS_INVALID,
-                         "cannot listen on '%s' for HTTP: give a numeric host and a port, like "
-                         "127.0.0.1:9090",
+                         "cannot listen on '%s' for HTTP: give a numeric host, or localhost, and a "
+                         "port, like 127.0.0.1:9090, [::1]:9090, or 0.0.0.0:9090 for all addresses",
                          text);
     /* sin_port and sin6_port lie at the same place. */
     peer->address.v4.sin_port = htons((uint16_t)port);

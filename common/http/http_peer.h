@@ -17,7 +17,7 @@ struct http_peer {
     } address;
 };
 
-/* "127.0.0.1:80", "[::1]:80". STATUS_INVALID: `text` is no numeric host with a port. */
+/* "127.0.0.1:80", "[::1]:80"; "localhost" is 127.0.0.1. STATUS_INVALID: `text` is no such host with a port. */
 enum status http_peer_parse(const char *text, struct http_peer *peer, socklen_t *length,
                             struct error *err) WARN_UNUSED;
 void http_peer_name(const struct http_peer *peer, char *text, size_t size);

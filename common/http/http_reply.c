@@ -118,6 +118,13 @@ void http_reply_write_head(const struct http_reply_head *head, const struct http
         add_field(out, "Connection", "close");
     else if (framing->is_1_0)
         add_field(out, "Connection", "keep-alive");
+    if (framing->allow_origin) {
+        add_field(out, "Access-Control-Allow-Origin", framing->allow_origin);
+        add_field(out, "Access-Control-Expose-Headers",
+                  "x-request-id, x-should-retry, retry-after");
+    }
+    if (framing->by_origin)
+        add_field(out, "Vary", "Origin");
     if (head->fields && head->fields->data)
         str_append(out, head->fields->data, head->fields->length);
     str_append(out, "\r\n", 2);

@@ -25,9 +25,11 @@ enum status http_reply_add_header(struct http_reply *reply, const char *name, co
 
 /* How an answer is framed, by what the request was. */
 struct http_framing {
-    bool is_1_0;     /* no chunks */
-    bool keep_alive; /* the connection stays */
-    bool head_only;  /* to HEAD */
+    bool is_1_0;              /* no chunks */
+    bool keep_alive;          /* the connection stays */
+    bool head_only;           /* to HEAD */
+    const char *allow_origin; /* of a browser's page that may read it: http_cors.h; NULL: none */
+    bool by_origin;           /* another page's answer is another: for caches */
 };
 enum http_length {
     HTTP_LENGTH_KNOWN,

@@ -31,18 +31,33 @@ const struct http_route *http_route_find(const struct http_route *routes, size_t
     return NULL;
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool ends_with(const char *text, size_t length, const char *end, size_t end_length)
 {
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && !strcmp(text + length - end_length, end);
+    return length >= end_length && !memcmp(text + length - end_length, end, end_length);
+}
+
+/* One is the other and an "s". */
+static bool is_plural(const char *path, size_t length, const char *known, size_t known_length)
+{
+    const char *longer = length > known_length ? path : known;
+    size_t common = length < known_length ? length : known_length;
+    return length + known_length == 2 * common + 1 && longer[common] == 's' &&
+           !memcmp(path, known, common);
 }
 
 const char *http_route_meant(const struct http_route *routes, size_t count, const char *path)
 {
-    for (size_t i = 0; i < count; i++) {
+    size_t length = strlen(path);
+    while (length && path[length - 1] == '/')
+        length--;
+    for (size_t i = 0; i < count && length > 1 && path[0] == '/'; i++) {
         const char *known = routes[i].path;
-        if (path[0] == '/' && path[1] && known[1] && !ends_with(known, "/*") &&
-            (ends_with(known, path) || ends_with(path, known)))
+        size_t known_length = strlen(known);
+        if (known_length < 2 || ends_with(known, known_length, "/*", 2))
+            continue;
+        if (ends_with(known, known_length, path, length) ||
+            ends_with(path, length, known, known_length) ||
+            is_plural(path, length, known, known_length))
             return known;
     }
     return NULL;

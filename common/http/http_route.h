@@ -20,7 +20,8 @@ struct http_route {
 const struct http_route *http_route_find(const struct http_route *routes, size_t count,
                                          enum http_method method, const char *path,
                                          unsigned *allowed);
-/* The path that was probably meant: one that lacks, or has twice, what stands before it ("/models" and "/v1/v1/models" are "/v1/models"). NULL: none. */
+/* The path that was probably meant: one that lacks, or has twice, what stands before it ("/models" and "/v1/v1/models" are "/v1/models"), ends
+ * in slashes, or has an "s" too few or too many. NULL: none. */
 const char *http_route_meant(const struct http_route *routes, size_t count, const char *path);
 /* "GET, HEAD". */
 void http_route_allow(unsigned methods, char text[HTTP_ALLOW_BYTES]);

@@ -42,8 +42,12 @@ struct http_server_config {
     void (*refuse)(void *context, struct http_exchange *exchange,
                    const struct http_refusal *refusal, struct http_reply *reply);
 
+    /* Of pages that a browser may show answers to, divided by commas; "*": all; NULL, "": none. Outlives the server. */
+    const char *cors_origins;
+
     /* TLS by these (certificates.h), which outlive the server; where they hold CAs only clients with a certificate of them are served. NULL: no TLS. */
     struct certificates *certificates;
+    bool keyless;           /* it asks nobody for a key: said where other machines reach it */
     unsigned threads;       /* 1 .. HTTP_MAX_THREADS; 1 */
     size_t max_connections; /* HTTP_MAX_CONNECTIONS */
     bool
@@ -73,6 +77,8 @@ struct http_figures {
 
 /* What `listen` may be: STATUS_INVALID with a sentence if it isn't that. */
 enum status http_check_listen(const char *listen, struct error *err) WARN_UNUSED;
+/* Likewise `cors_origins`. */
+enum status http_check_origins(const char *origins, struct error *err) WARN_UNUSED;
 
 enum status http_server_start(const struct http_server_config *config, struct http_server **server,
                               struct error *err) WARN_UNUSED;

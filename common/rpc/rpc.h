@@ -126,6 +126,7 @@ struct rpc_server_config {
     size_t
         max_receive_memory_bytes; /* of connections and messages on their way in; beyond it calls are cut off, whosever they are.
                                       * 0: 512 MiB */
+    bool keyless;           /* it asks nobody for a key: said where other machines reach it */
     size_t max_calls;       /* at once; one more ends with RESOURCE_EXHAUSTED. 0: 16384 */
     size_t max_connections; /* at once; one more is closed at once. 0: 4096 */
     uint64_t keepalive_us;  /* 0: off; a silent peer is found after keepalive + 2 s */

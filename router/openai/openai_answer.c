@@ -7,17 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
+bool openai_finish_cut(enum finish_reason finish)
+{
+    return finish == FINISH_MAX_TOKENS || finish == FINISH_CONTEXT;
+}
+
 const char *openai_finish_name(enum finish_reason finish, bool has_calls)
 {
-    switch (finish) {
-    case FINISH_MAX_TOKENS:
-    case FINISH_CONTEXT: return "length";
-    case FINISH_NONE:
-    case FINISH_EOS:
-    case FINISH_STOP_TOKEN:
-    case FINISH_STOP_STRING:
-    case FINISH_COMPLETE: break;
-    }
+    if (openai_finish_cut(finish))
+        return "length";
     return has_calls ? "tool_calls" : "stop";
 }
 

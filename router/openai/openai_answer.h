@@ -92,6 +92,8 @@ void openai_object(struct str *out, const struct openai_answer *answer,
                    const struct openai_whole *const *choices, size_t count,
                    const struct openai_usage *usage);
 
+/* Whether there was no room for more: "length". */
+bool openai_finish_cut(enum finish_reason finish);
 /* "stop", "length", "tool_calls". */
 const char *openai_finish_name(enum finish_reason finish, bool has_calls);
 /* "call_..." of 24 characters, or 9 where Mistral's template wants them: the same for the same request, choice and call. */

@@ -173,7 +173,7 @@ static enum status end_stream(struct openai_call_choice *choice, struct request 
     struct openai_call *call = choice->call;
     give_taken(choice, request, rest, finish);
     if (call->has_parser)
-        tool_parser_end(&choice->parser);
+        tool_parser_end(&choice->parser, openai_finish_cut(finish));
     openai_chunk_end(&call->frames, &call->answer, &choice->whole.choice, finish, &choice->usage);
     return send_frames(call);
 }
@@ -218,7 +218,7 @@ static enum status end_whole(struct openai_call_choice *choice, struct request *
         give_text(choice, request->first->prompt_out.text.data);
     give_text(choice, taken->text);
     if (choice->call->has_parser)
-        tool_parser_end(&choice->parser);
+        tool_parser_end(&choice->parser, openai_finish_cut(finish));
     choice->whole.finish = finish;
     if (choice->call->answer.logprobs)
         TRY(keep_logprobs(choice, request, taken, finish));

@@ -66,12 +66,30 @@ bool openai_field_integer(const struct openai_fields *fields, const char *key, i
     return openai_value_integer(value, min, max, out, &why) || malformed(fields, key, &why);
 }
 
-bool openai_field_u32(const struct openai_fields *fields, const char *key, uint32_t max,
-                      uint32_t *out)
+/* The largest and the smallest stand for what is beyond 64 bits. */
+static bool read_whole(const struct json_value *value, int64_t *out, struct error *err)
 {
+    uint64_t large;
+    if (openai_value_integer(value, INT64_MIN, INT64_MAX, out, err))
+        return true;
+    *out = INT64_MAX;
+    return json_as_u64(value, 0, UINT64_MAX, &large, NULL) == STATUS_OK;
+}
+
+bool openai_field_range(const struct openai_fields *fields, const char *key, uint32_t min,
+                        uint32_t max, uint32_t *out)
+{
+    struct error why;
     int64_t number;
-    if (!openai_field_integer(fields, key, 0, max, &number))
+    const struct json_value *value = openai_field(fields, key);
+    if (!value)
         return false;
+    if (!read_whole(value, &number, &why))
+        return malformed(fields, key, &why);
+    if (number < min || number > max)
+        return openai_refuse(fields->refusal, REASON_INVALID_SAMPLING, key,
+                             "%s must be between %u and %u, got %lld", key, min, max,
+                             (long long)number);
     *out = (uint32_t)number;
     return true;
 }

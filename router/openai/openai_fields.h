@@ -24,8 +24,9 @@ const struct json_value *openai_field(const struct openai_fields *fields, const 
 bool openai_field_bool(const struct openai_fields *fields, const char *key, bool *out);
 bool openai_field_integer(const struct openai_fields *fields, const char *key, int64_t min,
                           int64_t max, int64_t *out);
-bool openai_field_u32(const struct openai_fields *fields, const char *key, uint32_t max,
-                      uint32_t *out);
+/* As the validator says it (request_parse.h), of numbers that its messages have no room for, too. */
+bool openai_field_range(const struct openai_fields *fields, const char *key, uint32_t min,
+                        uint32_t max, uint32_t *out);
 /* Finite as a float. */
 bool openai_field_float(const struct openai_fields *fields, const char *key, float *out);
 /* Without a NUL inside, since what follows are C strings. */

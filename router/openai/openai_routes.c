@@ -20,12 +20,23 @@ static void handle_chat(void *context, struct http_exchange *exchange)
     openai_submit(context, exchange, OPENAI_CHAT);
 }
 
+/* As a client may use it: with the room that its workers have. */
+static struct request_model shown_model(const struct openai_api *api, size_t index)
+{
+    struct request_model model = api->models->items[index].limits;
+    model.context = status_board_context(api->board, api->models, index);
+    return model;
+}
+
 static void handle_models(void *context, struct http_exchange *exchange)
 {
     const struct openai_api *api = context;
+    struct request_model shown[SERVED_MODELS_MAX];
     const struct request_model *models[SERVED_MODELS_MAX];
-    for (size_t i = 0; i < api->models->count; i++)
-        models[i] = &api->models->items[i].limits;
+    for (size_t i = 0; i < api->models->count; i++) {
+        shown[i] = shown_model(api, i);
+        models[i] = &shown[i];
+    }
     char name[REQUEST_ID_BYTES];
     struct str body;
     openai_request_id(exchange, name);
@@ -51,9 +62,10 @@ static void handle_model(void *context, struct http_exchange *exchange)
         openai_reply_error(exchange, name, reason, "model", why.text);
         return;
     }
+    struct request_model shown = shown_model(api, index);
     struct str body;
     str_init(&body, api->max_answer_bytes);
-    openai_model_json(&body, &api->models->items[index].limits, api->created_s);
+    openai_model_json(&body, &shown, api->created_s);
     str_add(&body, "\n");
     openai_reply_json(exchange, name, &body);
     str_deinit(&body);
@@ -70,6 +82,11 @@ static void refuse_kind(void *context, struct http_exchange *exchange, const cha
 static void handle_embeddings(void *context, struct http_exchange *exchange)
 {
     refuse_kind(context, exchange, "embeddings are not offered: this server completes text");
+}
+
+static void handle_responses(void *context, struct http_exchange *exchange)
+{
+    refuse_kind(context, exchange, "responses are not offered: use /v1/chat/completions");
 }
 
 static void handle_media(void *context, struct http_exchange *exchange)
@@ -137,6 +154,7 @@ const struct http_route *openai_routes(bool keyed, size_t *count)
         {"/live", HTTP_GET, handle_live},
         {"/version", HTTP_GET, handle_version},
         {"/v1/embeddings", HTTP_POST, handle_embeddings},
+        {"/v1/responses", HTTP_POST, handle_responses},
         {"/v1/images/*", HTTP_POST, handle_media},
         {"/v1/audio/*", HTTP_POST, handle_media},
         {"/v1/load_lora_adapter", HTTP_POST, handle_lora},

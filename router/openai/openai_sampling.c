@@ -37,11 +37,14 @@ static void read_integers(const struct openai_fields *fields, Baton__V1__Samplin
         sampling->top_k_presence_case = BATON__V1__SAMPLING__TOP_K_PRESENCE_TOP_K;
     }
     /* The later name wins, as with OpenAI. */
-    if (openai_field_u32(fields, "max_tokens", UINT32_MAX, &sampling->max_tokens))
+    if (openai_field_range(fields, "max_tokens", 1, SAMPLING_MAX_TOKENS_LIMIT,
+                           &sampling->max_tokens))
         sampling->max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
-    if (openai_field_u32(fields, "max_completion_tokens", UINT32_MAX, &sampling->max_tokens))
+    if (openai_field_range(fields, "max_completion_tokens", 1, SAMPLING_MAX_TOKENS_LIMIT,
+                           &sampling->max_tokens))
         sampling->max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
-    if (openai_field_u32(fields, "min_tokens", UINT32_MAX, &sampling->min_tokens))
+    if (openai_field_range(fields, "min_tokens", 0, SAMPLING_MAX_TOKENS_LIMIT,
+                           &sampling->min_tokens))
         sampling->min_tokens_presence_case = BATON__V1__SAMPLING__MIN_TOKENS_PRESENCE_MIN_TOKENS;
     bool flag;
     if (openai_field_bool(fields, "ignore_eos", &flag)) {
@@ -104,14 +107,12 @@ static void read_output(const struct openai_fields *fields, struct openai_reques
 static void read_choices(const struct openai_fields *fields, struct openai_request *request)
 {
     uint32_t best = 0;
-    if (openai_field_u32(fields, "n", UINT32_MAX, &request->choices)) {
+    if (openai_field_range(fields, "n", 1, REQUEST_MAX_CHOICES, &request->choices)) {
         request->sampling.n = request->choices;
         request->sampling.n_presence_case = BATON__V1__SAMPLING__N_PRESENCE_N;
     }
-    if (!request->choices)
-        openai_refuse(fields->refusal, REASON_INVALID_SAMPLING, "n",
-                      "n must be between 1 and %d, got 0", REQUEST_MAX_CHOICES);
-    if (openai_field_u32(fields, "best_of", UINT32_MAX, &best) && best != request->choices)
+    if (openai_field_range(fields, "best_of", 1, REQUEST_MAX_CHOICES, &best) &&
+        best != request->choices)
         openai_field_refuse(fields, "best_of", REASON_UNSUPPORTED_PARAMETER,
                             "is %u, and n is %u: all answers are given, so they must be equal",
                             best, request->choices);
@@ -120,12 +121,7 @@ static void read_choices(const struct openai_fields *fields, struct openai_reque
 /* How many of the likeliest. */
 static bool read_top(const struct openai_fields *fields, const char *key, uint32_t *count)
 {
-    if (!openai_field_u32(fields, key, UINT32_MAX, count))
-        return false;
-    if (*count > LOGPROBS_MAX_TOP)
-        openai_field_refuse(fields, key, REASON_INVALID_SAMPLING,
-                            "must be between 0 and %d, got %u", LOGPROBS_MAX_TOP, *count);
-    return true;
+    return openai_field_range(fields, key, 0, LOGPROBS_MAX_TOP, count);
 }
 
 /* A completion says how many, a chat whether, and how many. */

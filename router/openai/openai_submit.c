@@ -52,14 +52,21 @@ bool openai_body_plain(struct http_exchange *exchange, struct openai_refusal *re
                          coding);
 }
 
-static uint64_t deadline_of(const struct openai_api *api, struct http_exchange *exchange,
-                            uint64_t now_us)
+/* False: *refusal says what is wrong with the client's. */
+static bool read_deadline(struct submission *s)
 {
-    const char *header = http_exchange_header(exchange, "x-request-timeout-ms");
-    uint64_t milliseconds;
-    if (header && str_to_u64(header, 1, UINT32_MAX, &milliseconds))
-        return now_us + milliseconds * 1000;
-    return api->default_deadline_us ? now_us + api->default_deadline_us : UINT64_MAX;
+    const char *header = http_exchange_header(s->exchange, "x-request-timeout-ms");
+    uint64_t milliseconds, default_us = s->api->default_deadline_us;
+    s->deadline_us = default_us ? s->arrival_us + default_us : UINT64_MAX;
+    if (!header)
+        return true;
+    if (!str_to_u64(header, 1, UINT32_MAX, &milliseconds))
+        return openai_refuse(&s->refusal, REASON_MALFORMED, "",
+                             "x-request-timeout-ms must be milliseconds, between 1 and %u, got "
+                             "\"%.40s\"",
+                             UINT32_MAX, header);
+    s->deadline_us = s->arrival_us + milliseconds * 1000;
+    return true;
 }
 
 static const struct served_model *model_of(const struct submission *s)
@@ -266,9 +273,8 @@ void openai_submit(struct openai_api *api, struct http_exchange *exchange, enum 
                            .arrival_us = clock_now_us()};
     const struct str *body = http_exchange_body(exchange);
     openai_request_id(exchange, s.name);
-    s.deadline_us = deadline_of(api, exchange, s.arrival_us);
     s.request.kind = kind;
-    if (!openai_body_plain(exchange, &s.refusal) ||
+    if (!openai_body_plain(exchange, &s.refusal) || !read_deadline(&s) ||
         !openai_request_read(&s.request, kind, body->data, body->length, api->max_body_bytes,
                              &s.refusal)) {
         refuse(&s, s.refusal.reason);

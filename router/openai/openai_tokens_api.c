@@ -76,7 +76,9 @@ static void answer_tokenize(struct asking *asking, const struct openai_tokenize 
     str_init(&body, asking->api->max_answer_bytes);
     enum reason reason = make_tokens(model, asked, &ids, &err);
     if (!reason) {
-        openai_tokenize_json(&body, ids.data, ids.count, model->limits.context,
+        uint32_t context = status_board_context(asking->api->board, asking->api->models,
+                                                (size_t)(model - asking->api->models->items));
+        openai_tokenize_json(&body, ids.data, ids.count, context,
                              asked->token_strings ? &strings : NULL);
         reason = body.truncated ? REASON_ANSWER_TOO_LARGE : REASON_NONE;
         error_set(&err, STATUS_LIMIT,

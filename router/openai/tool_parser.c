@@ -1,5 +1,7 @@
 #include "router/openai/tool_parser.h"
 
+#include "router/openai/tool_marker.h"
+
 #include <string.h>
 
 #define BLANKS_HELD 256 /* of white space that may stand before a call */
@@ -51,39 +53,6 @@ static void tell(struct tool_parser *parser, enum tool_event_kind kind, const ch
                                .length = length};
     if (length)
         parser->config.event(parser->config.context, &event);
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-static size_t blanks(const char *text, size_t length)
-{
-    size_t count = 0;
-    while (count < length && is_blank(text[count]))
-        count++;
-    return count;
-}
-
-enum match { MATCH_NO, MATCH_MAYBE, MATCH_YES };
-
-/* Does the text begin with the marker? */
-static enum match match(const char *text, size_t length, const char *marker)
-{
-    size_t size = strlen(marker);
-    if (memcmp(text, marker, length < size ? length : size) != 0)
-        return MATCH_NO;
-    return length < size ? MATCH_MAYBE : MATCH_YES;
-}
-
-/* Bytes up to the marker, or to what may become it. */
-static size_t before_marker(const char *text, size_t length, const char *marker)
-{
-    for (size_t at = 0; at < length; at++)
-        if (match(text + at, length - at, marker) != MATCH_NO)
-            return at;
-    return length;
 }
 
 /* --------------------------------------------------------------------------------- one call */
@@ -150,9 +119,10 @@ static bool arguments_begun(const struct call_scan *scan)
     return scan->has_arguments || (scan->member == CALL_ARGUMENTS && scan->span.begun);
 }
 
-static void end_call(struct tool_parser *parser, bool had_arguments)
+/* `whole`: without arguments it has none; else they would have come. */
+static void end_call(struct tool_parser *parser, bool whole, bool had_arguments)
 {
-    if (!had_arguments)
+    if (whole && !had_arguments)
         str_add(&parser->arguments, "{}");
     tell_arguments(parser);
     parser->state = TOOL_STATE_AFTER;
@@ -185,7 +155,7 @@ static size_t step_scan(struct tool_parser *parser, const char *text, size_t len
             return at + 1;
         }
         if (scan->state == CALL_DONE || scan->state == CALL_BROKEN) {
-            end_call(parser, arguments_begun(scan));
+            end_call(parser, true, arguments_begun(scan));
             return at + 1;
         }
     }
@@ -216,14 +186,14 @@ static size_t step_name(struct tool_parser *parser, const char *text, size_t len
         str_append(&parser->held, text, count);
         return count;
     }
-    enum match arguments = match(text, length, mistral_arguments);
-    enum match id = match(text, length, mistral_id);
-    if (arguments == MATCH_MAYBE || id == MATCH_MAYBE)
+    enum tool_match arguments = tool_marker_match(text, length, mistral_arguments);
+    enum tool_match id = tool_marker_match(text, length, mistral_id);
+    if (arguments == TOOL_MATCH_MAYBE || id == TOOL_MATCH_MAYBE)
         return 0;
-    size_t skipped = arguments == MATCH_YES ? strlen(mistral_arguments) : 0;
-    if (id == MATCH_YES) { /* theirs: calls get ids of ours */
+    size_t skipped = arguments == TOOL_MATCH_YES ? strlen(mistral_arguments) : 0;
+    if (id == TOOL_MATCH_YES) { /* theirs: calls get ids of ours */
         size_t seen = length < ID_HELD ? length : ID_HELD;
-        size_t end = before_marker(text, seen, mistral_arguments) + strlen(mistral_arguments);
+        size_t end = tool_marker_before(text, seen, mistral_arguments) + strlen(mistral_arguments);
         if (end > seen && length < ID_HELD)
             return 0;
         skipped = end > seen ? 0 : end;
@@ -246,7 +216,7 @@ static size_t step_value(struct tool_parser *parser, const char *text, size_t le
         if (step == SPAN_INSIDE || step == SPAN_LAST)
             str_append(&parser->arguments, &text[at], 1);
         if (step == SPAN_LAST || step == SPAN_BEHIND || step == SPAN_BROKEN) {
-            end_call(parser, parser->span.begun);
+            end_call(parser, true, parser->span.begun);
             return step == SPAN_LAST ? at + 1 : at;
         }
     }
@@ -263,8 +233,8 @@ static size_t step_text(struct tool_parser *parser, const char *text, size_t len
     /* Llama's calls stand at the start, or behind one another. */
     if (marker && parser->config.format != TOOL_FORMAT_LLAMA3 &&
         parser->call_count < TOOL_MAX_CALLS) {
-        count = before_marker(text, length, marker);
-        if (!count && match(text, length, marker) == MATCH_YES) {
+        count = tool_marker_before(text, length, marker);
+        if (!count && tool_marker_match(text, length, marker) == TOOL_MATCH_YES) {
             open_call(parser, text, strlen(marker));
             return strlen(marker);
         }
@@ -276,17 +246,17 @@ static size_t step_text(struct tool_parser *parser, const char *text, size_t len
 static size_t step_between(struct tool_parser *parser, const char *text, size_t length)
 {
     const char *marker = markers[parser->config.format];
-    size_t count = blanks(text, length);
+    size_t count = tool_marker_blanks(text, length);
     if (count >= BLANKS_HELD) {
         parser->state = TOOL_STATE_TEXT;
         return 0;
     }
     if (count == length)
         return 0;
-    enum match found = match(text + count, length - count, marker);
-    if (found == MATCH_MAYBE)
+    enum tool_match found = tool_marker_match(text + count, length - count, marker);
+    if (found == TOOL_MATCH_MAYBE)
         return 0;
-    if (found == MATCH_YES && parser->call_count < TOOL_MAX_CALLS) {
+    if (found == TOOL_MATCH_YES && parser->call_count < TOOL_MAX_CALLS) {
         open_call(parser, text, count + strlen(marker));
         return count + strlen(marker);
     }
@@ -301,7 +271,7 @@ static size_t step_between(struct tool_parser *parser, const char *text, size_t 
 static size_t step_opened(struct tool_parser *parser, const char *text, size_t length)
 {
     bool mistral = parser->config.format == TOOL_FORMAT_MISTRAL;
-    size_t count = blanks(text, length);
+    size_t count = tool_marker_blanks(text, length);
     str_append(&parser->held, text, count);
     if (count || !length)
         return count;
@@ -325,13 +295,13 @@ static size_t step_after(struct tool_parser *parser, const char *text, size_t le
 {
     enum tool_format format = parser->config.format;
     if (format == TOOL_FORMAT_HERMES) { /* what stands before the end marker is nobody's */
-        size_t count = before_marker(text, length, hermes_end);
-        if (count || match(text, length, hermes_end) != MATCH_YES)
+        size_t count = tool_marker_before(text, length, hermes_end);
+        if (count || tool_marker_match(text, length, hermes_end) != TOOL_MATCH_YES)
             return count;
         parser->state = TOOL_STATE_BETWEEN;
         return strlen(hermes_end);
     }
-    size_t count = blanks(text, length);
+    size_t count = tool_marker_blanks(text, length);
     if (count)
         return count;
     bool next = format == TOOL_FORMAT_LLAMA3 ? *text == ';' : parser->bracketed && *text == ',';
@@ -380,21 +350,39 @@ void tool_parser_push(struct tool_parser *parser, const char *text, size_t lengt
     run(parser);
 }
 
-void tool_parser_end(struct tool_parser *parser)
+/* Only a call begins like this. Llama's may begin as any JSON does. */
+static bool is_surely_call(const struct tool_parser *parser)
 {
-    bool open = parser->state == TOOL_STATE_OPENED || parser->state == TOOL_STATE_SCAN ||
-                parser->state == TOOL_STATE_NAME;
-    bool text =
-        parser->state == TOOL_STATE_TEXT ||
-        (parser->state == TOOL_STATE_BETWEEN &&
-         (!parser->call_count || blanks(parser->in.data, parser->in.length) < parser->in.length));
-    if (parser->told && parser->state == TOOL_STATE_SCAN)
-        end_call(parser, arguments_begun(&parser->scan));
-    else if (parser->state == TOOL_STATE_VALUE)
-        end_call(parser, parser->span.begun);
-    else if (open)
-        give_up(parser);
-    if (open || text)
+    const struct str *held = &parser->held;
+    size_t count = tool_marker_blanks(held->data, held->length);
+    return parser->call_count || (count < held->length && held->data[count] != '{');
+}
+
+/* In a call that isn't told. */
+static void end_untold(struct tool_parser *parser, bool cut)
+{
+    if (cut && is_surely_call(parser)) {
+        str_clear(&parser->held);
+        return;
+    }
+    give_up(parser);
+    tell(parser, TOOL_TEXT, parser->in.data, parser->in.length);
+}
+
+void tool_parser_end(struct tool_parser *parser, bool cut)
+{
+    enum tool_state state = parser->state;
+    bool text = state == TOOL_STATE_TEXT ||
+                (state == TOOL_STATE_BETWEEN &&
+                 (!parser->call_count ||
+                  tool_marker_blanks(parser->in.data, parser->in.length) < parser->in.length));
+    if (parser->told && state == TOOL_STATE_SCAN)
+        end_call(parser, !cut, arguments_begun(&parser->scan));
+    else if (state == TOOL_STATE_VALUE)
+        end_call(parser, !cut, parser->span.begun);
+    else if (state == TOOL_STATE_OPENED || state == TOOL_STATE_SCAN || state == TOOL_STATE_NAME)
+        end_untold(parser, cut);
+    else if (text)
         tell(parser, TOOL_TEXT, parser->in.data, parser->in.length);
     str_clear(&parser->in);
 }

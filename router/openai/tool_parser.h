@@ -6,7 +6,7 @@
  *
  * PURE. Cut however the text may be, the events together are the same. Held back is what may become a marker, and a call until its name is known
  * (TOOL_MAX_HELD_BYTES: then it was text). What turns out to be no call is text, unchanged; a call that breaks off behind its name stays one,
- * with the arguments that came. */
+ * with the arguments that came. What is cut off before the name of a call is known is neither. */
 #ifndef BATON_ROUTER_OPENAI_TOOL_PARSER_H
 #define BATON_ROUTER_OPENAI_TOOL_PARSER_H
 
@@ -25,7 +25,7 @@ enum tool_format tool_format_of(const char *template_source);
 enum tool_event_kind {
     TOOL_TEXT,
     TOOL_CALL,      /* text: the name */
-    TOOL_ARGUMENTS, /* more of those of the last call; every call has some */
+    TOOL_ARGUMENTS, /* more of those of the last call; every call has some that isn't cut off */
 };
 struct tool_event {
     enum tool_event_kind kind;
@@ -69,7 +69,7 @@ struct tool_parser {
 void tool_parser_init(struct tool_parser *parser, const struct tool_parser_config *config);
 void tool_parser_deinit(struct tool_parser *parser);
 void tool_parser_push(struct tool_parser *parser, const char *text, size_t length);
-/* No more text comes. */
-void tool_parser_end(struct tool_parser *parser);
+/* No more text comes. `cut`: because there was no room for more, so that what is open is not the model's end of it. */
+void tool_parser_end(struct tool_parser *parser, bool cut);
 
 #endif

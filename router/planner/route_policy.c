@@ -86,9 +86,10 @@ static bool full(const struct route_worker *prefill, const struct route_worker *
 
 /* What was seen on the way, for the outcome where nothing was found. */
 struct seen {
-    bool candidate; /* of the right kinds, fitting together */
-    bool fits;      /* and large enough */
-    bool ready;     /* and ready, but full */
+    bool candidate;       /* of the right kinds, fitting together */
+    bool fits;            /* and large enough */
+    bool ready;           /* and ready, but full */
+    uint64_t most_tokens; /* of the candidates' decode workers */
 };
 
 static struct route_choice choice_of(const struct best *best, const struct seen *seen)
@@ -101,7 +102,7 @@ static struct route_choice choice_of(const struct best *best, const struct seen 
         outcome = ROUTE_FULL;
     else if (seen->candidate && !seen->fits)
         outcome = ROUTE_TOO_LONG;
-    return (struct route_choice){.outcome = outcome};
+    return (struct route_choice){.outcome = outcome, .most_tokens = seen->most_tokens};
 }
 
 /* One candidate: `prefill` is NULL where the prompt is computed on the decode worker. */
@@ -109,6 +110,8 @@ static void consider(struct best *best, struct seen *seen, const struct route_wo
                      const struct route_worker *decode, const struct route_request *request)
 {
     seen->candidate = true;
+    if (decode->capacity_tokens > seen->most_tokens)
+        seen->most_tokens = decode->capacity_tokens;
     if (request->total_tokens > decode->capacity_tokens ||
         (prefill && request->prompt_tokens > prefill->capacity_tokens))
         return;
@@ -163,6 +166,15 @@ static enum route_lack least_lack(const struct route_worker *workers, size_t cou
     return least;
 }
 
+/* Whether it computes that prompt for that decode worker, where it is ready. */
+static bool prefills_for(const struct route_worker *prefill, const struct route_worker *decode,
+                         const struct route_request *request)
+{
+    return prefill->role == ROLE_PREFILL && pairs(prefill, decode) &&
+           !misfits(request, prefill->key, decode->key) &&
+           request->prompt_tokens <= prefill->capacity_tokens;
+}
+
 /* Since when all prefill workers that it fits have been away. UINT64_MAX: one is ready, or none exists (what fits none may serve
  * other weights under the same name). */
 static uint64_t away_since_us(const struct route_worker *workers, size_t count,
@@ -173,9 +185,7 @@ static uint64_t away_since_us(const struct route_worker *workers, size_t count,
     bool exists = false;
     for (size_t p = 0; p < count; p++) {
         const struct route_worker *prefill = &workers[p];
-        if (prefill->role != ROLE_PREFILL || !pairs(prefill, decode) ||
-            misfits(request, prefill->key, decode->key) ||
-            request->prompt_tokens > prefill->capacity_tokens)
+        if (!prefills_for(prefill, decode, request))
             continue;
         if (prefill->ready)
             return UINT64_MAX;
@@ -257,4 +267,37 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
                       : stranger_ready ? ROUTE_LACKS_FIT
                                        : ROUTE_LACKS_DECODE;
     return choice;
+}
+
+/* 0: nobody's prompt gets there, 1: its prefill workers are away, 2: they aren't, or it needs none. */
+static unsigned reached(const struct route_worker *workers, size_t count,
+                        const struct route_worker *decode, const struct route_request *request,
+                        const struct route_handle *handle)
+{
+    if (handle) {
+        bool same = handle->model_hash == decode->model_hash &&
+                    handle->layout_hash == decode->layout_hash &&
+                    handle->numerics_id == decode->numerics_id;
+        return same && !misfits(request, handle->prefill, decode->key) ? 2 : 0;
+    }
+    unsigned most = request->local || !any_prefill(workers, count) ? 2 : 0;
+    for (size_t p = 0; most < 2 && p < count; p++)
+        if (prefills_for(&workers[p], decode, request))
+            most = workers[p].ready ? 2 : 1;
+    return most;
+}
+
+uint64_t route_room(const struct route_worker *workers, size_t count,
+                    const struct route_request *request, const struct route_handle *handle)
+{
+    uint64_t rooms[3] = {0};
+    for (size_t d = 0; d < count; d++) {
+        const struct route_worker *decode = &workers[d];
+        if (decode->role != ROLE_DECODE || !decode->ready || !of_kind(request, decode) ||
+            request->total_tokens > decode->capacity_tokens)
+            continue;
+        uint64_t *room = &rooms[reached(workers, count, decode, request, handle)];
+        *room = decode->capacity_tokens > *room ? decode->capacity_tokens : *room;
+    }
+    return rooms[2] ? rooms[2] : rooms[1];
 }

@@ -97,6 +97,8 @@ struct route_choice {
     /* NO_WORKER of route_request: a decode worker is ready whose prefill workers have all been away since then: the one that has
      * waited longest. UINT64_MAX: none is. */
     uint64_t away_since_us;
+    uint64_t
+        most_tokens; /* TOO_LONG: that one request may have on the largest of the decode workers that were looked at */
 };
 
 /* A place for a request whose prompt is to be computed. */
@@ -108,5 +110,11 @@ struct route_choice route_request(const struct route_worker *workers, size_t cou
 struct route_choice route_handle(const struct route_worker *workers, size_t count,
                                  const struct route_request *request,
                                  const struct route_handle *handle);
+
+/* How many tokens, prompt and answer, it may have on the largest decode worker that is ready and could take it, whether full or not:
+ * one that holds its total_tokens and fits the holder of `handle` (NULL: its prompt is to be computed), or a prefill worker that
+ * holds the prompt. Those whose prefill worker is away count where no others are. 0: none could. */
+uint64_t route_room(const struct route_worker *workers, size_t count,
+                    const struct route_request *request, const struct route_handle *handle);
 
 #endif

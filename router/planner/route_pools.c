@@ -44,6 +44,13 @@ struct route_choice route_pools_handle(const struct route_pools *pools, size_t i
     return route_handle(&pools->workers[pool->first], pool->count, request, handle);
 }
 
+uint64_t route_pools_room(const struct route_pools *pools, size_t index,
+                          const struct route_request *request, const struct route_handle *handle)
+{
+    const struct route_pool *pool = &pools->pools[index];
+    return route_room(&pools->workers[pool->first], pool->count, request, handle);
+}
+
 uint32_t route_pools_reserve(uint32_t total, size_t pool_count)
 {
     return (uint32_t)(total / (2 * pool_count));

@@ -35,6 +35,8 @@ struct route_choice route_pools_request(const struct route_pools *pools, size_t 
 struct route_choice route_pools_handle(const struct route_pools *pools, size_t pool,
                                        const struct route_request *request,
                                        const struct route_handle *handle);
+uint64_t route_pools_room(const struct route_pools *pools, size_t pool,
+                          const struct route_request *request, const struct route_handle *handle);
 
 /* How many of `total` places each of `pool_count` pools has for itself: half of an equal share. The rest is for whoever comes first. */
 uint32_t route_pools_reserve(uint32_t total, size_t pool_count);

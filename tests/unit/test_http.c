@@ -146,7 +146,8 @@ static void test_what_is_refused(void **state)
 static void test_addresses_that_are_wrong(void **state)
 {
     struct fixture *fixture = *state;
-    static const char *const bad[] = {"", "9090", "localhost:0", "127.0.0.1:99999", "256.0.0.1:1"};
+    static const char *const bad[] = {"", "9090", "example.org:0", "127.0.0.1:99999",
+                                      "256.0.0.1:1"};
     struct error err;
     struct http_server *server;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

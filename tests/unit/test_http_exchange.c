@@ -2,6 +2,7 @@
 #include "common/base/failpoint.h"
 #include "tests/unit/http_fixture.h"
 
+#include <netinet/tcp.h>
 #include <sched.h>
 
 /* What the handler keeps for the test, which is the other thread. */
@@ -424,6 +425,53 @@ static void test_a_reader_that_stalls_is_ended(void **state)
     close(fd);
 }
 
+/* A connection with a small window, whose request is the test's to answer: little of an answer is on its way, the rest waits at the server. */
+static struct http_exchange *ask_narrowly(int *fd, int number)
+{
+    static const int room = 4096, segment = 1460;
+    struct sockaddr_in to = socket_address(address);
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(setsockopt(*fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+    assert_int_equal(setsockopt(*fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment), 0);
+    assert_int_equal(connect(*fd, (struct sockaddr *)&to, sizeof to), 0);
+    say(*fd, ASK);
+    return wait_kept(number);
+}
+
+static void read_bytes(int fd, size_t count)
+{
+    char bytes[256];
+    for (size_t want; count > 0; count -= want) {
+        want = count < sizeof bytes ? count : sizeof bytes;
+        assert_int_equal(recv(fd, bytes, want, MSG_WAITALL), want);
+    }
+}
+
+/* Who reads 256 bytes a second isn't taken for one who reads nothing: his progress is seen within the router's 60 s, and no test waits for those. */
+static void test_a_slow_readers_progress_is_seen(void **state)
+{
+    (void)state;
+    enum { SEEN_BYTES = 256 * 60, ROUNDS = 8 };
+    static char piece[SEEN_BYTES * ROUNDS * 4];
+    int fd;
+    struct http_exchange *exchange = ask_narrowly(&fd, 1);
+    start_stream(exchange);
+    assert_int_equal(http_exchange_write(exchange, piece, sizeof piece), STATUS_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t before = http_exchange_unsent(exchange);
+        read_bytes(fd, SEEN_BYTES);
+        uint64_t end_us = clock_now_us() + WAIT_MS * 1000u;
+        while (http_exchange_unsent(exchange) == before) {
+            assert_true(clock_now_us() < end_us);
+            poll(NULL, 0, 1);
+        }
+    }
+    http_exchange_abort(exchange);
+    http_exchange_drop(exchange);
+    assert_int_equal(wait_over(1), HTTP_ABORTED);
+    close(fd);
+}
+
 /* An answer that was broken off must not look whole: the connection is reset, and the last chunk is missing. */
 static void test_an_answer_broken_off_does_not_look_whole(void **state)
 {
@@ -670,6 +718,7 @@ int main(void)
         CASE(test_a_slow_reader_reaches_its_limit),
         CASE(test_unsent_answers_of_all_are_limited),
         CASE(test_a_reader_that_stalls_is_ended),
+        CASE(test_a_slow_readers_progress_is_seen),
         CASE(test_an_answer_broken_off_does_not_look_whole),
         CASE(test_a_request_that_nobody_answers_is_a_500),
         CASE(test_requests_behind_one_under_way_wait),

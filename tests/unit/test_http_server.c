@@ -405,6 +405,26 @@ static uint64_t until_closed(int fd, uint64_t begin_us, struct str *heard)
     return clock_now_us() - begin_us;
 }
 
+/* A preflight comes without a key: its body is read past, and counts nowhere. */
+static void test_a_preflights_body_is_dropped(void **state)
+{
+    (void)state;
+    http_server_stop(server);
+    start((struct http_server_config){
+        .max_body_bytes = 1000, .max_bodies_bytes = 500, .cors_origins = "https://a.example"});
+    char text[2048];
+    snprintf(text, sizeof text,
+             "OPTIONS /echo HTTP/1.1\r\n" CLOSE_ "Origin: https://a.example\r\n"
+             "Access-Control-Request-Method: POST\r\nContent-Length: 900\r\n\r\n%0900d",
+             0);
+    expect(exchange_raw(address, text), "HTTP/1.1 204 ");
+    snprintf(text, sizeof text,
+             "POST /echo HTTP/1.1\r\n" CLOSE_ "Content-Length: 900\r\n\r\n%0900d", 0);
+    const char *refused = exchange_raw(address, text);
+    expect(refused, "HTTP/1.1 503 ");
+    expect(refused, "\r\nVary: Origin\r\n");
+}
+
 #define SHORT_US 300000u
 
 static void test_slow_clients_are_sent_away(void **state)
@@ -606,10 +626,35 @@ static void test_what_is_attached_is_taken_or_dropped(void **state)
     str_deinit(&heard);
 }
 
+static void test_where_it_may_listen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *listen;
+        bool fine;
+    } rows[] = {{"127.0.0.1:8000", true}, {"0.0.0.0:1", true},    {"[::]:0", true},
+                {"localhost:8000", true}, {":8000", false},       {"localhost", false},
+                {"localhost:", false},    {"here:8000", false},   {"*:8000", false},
+                {"127.0.0.1", false},     {"localhost:a", false}, {"", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct error err = {""};
+        bool fine = http_check_listen(rows[i].listen, &err) == STATUS_OK;
+        if (fine != rows[i].fine || (!fine && !strstr(err.text, "or localhost, and a port")))
+            fail_msg("%s: %s", rows[i].listen, err.text);
+    }
+    struct http_server *local;
+    struct http_server_config config = {.listen = "localhost:0"};
+    struct error err;
+    assert_int_equal(http_server_start(&config, &local, &err), STATUS_OK);
+    assert_memory_equal(http_server_address(local), "127.0.0.1:", 10);
+    http_server_stop(local);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_where_it_may_listen),
         CASE(test_what_could_smuggle_a_request_ends_the_connection),
         CASE(test_the_right_status),
         CASE(test_bodies_in_both_frames),
@@ -620,6 +665,7 @@ int main(void)
         CASE(test_head_and_old_versions),
         CASE(test_expectations),
         CASE(test_bodies_of_all_are_limited),
+        CASE(test_a_preflights_body_is_dropped),
         CASE(test_slow_clients_are_sent_away),
         CASE(test_a_trickle_ends_and_a_steady_body_does_not),
         CASE(test_surplus_connections_are_turned_away),

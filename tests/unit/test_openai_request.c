@@ -195,8 +195,23 @@ static const struct {
     {0, C "\"temperature\":1e999}", NULL, REASON_MALFORMED, "temperature"},
     {0, C "\"temperature\":\"1\"}", NULL, REASON_MALFORMED, "temperature"},
     {0, C "\"max_tokens\":5.5}", NULL, REASON_MALFORMED, "max_tokens"},
-    {0, C "\"max_tokens\":-1}", NULL, REASON_MALFORMED, "max_tokens"},
-    {0, C "\"max_tokens\":4294967296}", NULL, REASON_MALFORMED, "max_tokens"},
+    {0, C "\"max_tokens\":-1}", NULL, REASON_INVALID_SAMPLING, "max_tokens"},
+    {0, C "\"max_tokens\":4294967296}", NULL, REASON_INVALID_SAMPLING, "max_tokens"},
+    {0, C "\"max_tokens\":99999999999999999999}", NULL, REASON_INVALID_SAMPLING, "max_tokens"},
+    {0, C "\"max_tokens\":1048577}", NULL, REASON_INVALID_SAMPLING, "max_tokens"},
+    {0, C "\"max_tokens\":-1.0}", NULL, REASON_INVALID_SAMPLING, "max_tokens"},
+    {0, C "\"max_tokens\":\"5\"}", NULL, REASON_MALFORMED, "max_tokens"},
+    {0, C "\"min_tokens\":-1}", NULL, REASON_INVALID_SAMPLING, "min_tokens"},
+    {0, C "\"logprobs\":-1}", NULL, REASON_INVALID_SAMPLING, "logprobs"},
+    {0, C "\"mirostat\":0,\"dry_multiplier\":0.0,\"grammar\":\"\",\"json_schema\":null}", TXT, 0,
+     NULL},
+    {0, C "\"reasoning_effort\":\"high\",\"cache_salt\":\"s\",\"nobody_knows\":{\"a\":1}}", TXT, 0,
+     NULL},
+    {0, C "\"grammar\":\"root ::= \\\"a\\\"\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "grammar"},
+    {0, C "\"json_schema\":{}}", NULL, REASON_UNSUPPORTED_PARAMETER, "json_schema"},
+    {0, C "\"mirostat\":2}", NULL, REASON_UNSUPPORTED_PARAMETER, "mirostat"},
+    {0, C "\"dry_multiplier\":0.8}", NULL, REASON_UNSUPPORTED_PARAMETER, "dry_multiplier"},
+    {1, H "\"web_search_options\":{}}", NULL, REASON_UNSUPPORTED_PARAMETER, "web_search_options"},
     {0, C "\"stream\":1}", NULL, REASON_MALFORMED, "stream"},
     {0, C "\"stream_options\":{\"include_usage\":\"yes\"}}", NULL, REASON_MALFORMED,
      "stream_options.include_usage"},
@@ -209,7 +224,7 @@ static const struct {
     {0, "{\"prompt\":\"a\\u0000b\"}", NULL, REASON_MALFORMED, "prompt"},
     {0, C "\"n\":0}", NULL, REASON_INVALID_SAMPLING, "n"},
     {0, C "\"n\":129}", NULL, REASON_INVALID_SAMPLING, "n"},
-    {0, C "\"n\":-1}", NULL, REASON_MALFORMED, "n"},
+    {0, C "\"n\":-1}", NULL, REASON_INVALID_SAMPLING, "n"},
     {0, "{\"prompt\":[\"a\",\"b\"],\"n\":65}", NULL, REASON_INVALID_SAMPLING, "n"},
     {0, C "\"best_of\":3}", NULL, REASON_UNSUPPORTED_PARAMETER, "best_of"},
     {0, C "\"suffix\":\"x\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "suffix"},
@@ -458,6 +473,34 @@ static void test_sentences_name_the_bodys_fields(void **state)
     }
 }
 
+/* A number that isn't in its range is told one way, whether a message has room for it or not. */
+static void test_ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *sentence;
+    } rows[] = {
+        {C "\"max_tokens\":-1}", "max_tokens must be between 1 and 1048576, got -1"},
+        {C "\"max_tokens\":0}", "max_tokens must be between 1 and 1048576, got 0"},
+        {C "\"max_tokens\":8589934592}",
+         "max_tokens must be between 1 and 1048576, got 8589934592"},
+        {C "\"max_completion_tokens\":0}",
+         "max_completion_tokens must be between 1 and 1048576, got 0"},
+        {C "\"n\":-1}", "n must be between 1 and 16, got -1"},
+        {C "\"n\":0}", "n must be between 1 and 16, got 0"},
+        {C "\"n\":17}", "n must be between 1 and 16, got 17"},
+        {C "\"logprobs\":21}", "logprobs must be between 0 and 20, got 21"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct openai_request request;
+        struct openai_refusal refusal;
+        assert_false(openai_request_read(&request, OPENAI_COMPLETION, rows[i].body,
+                                         strlen(rows[i].body), MAX_BYTES, &refusal));
+        assert_int_equal(refusal.reason, REASON_INVALID_SAMPLING);
+        assert_string_equal(refusal.err.text, rows[i].sentence);
+    }
+}
+
 static void test_a_chat_fills_the_context(void **state)
 {
     (void)state;
@@ -565,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_names_of_functions),
         cmocka_unit_test(test_messages_pass_the_validator),
         cmocka_unit_test(test_sentences_name_the_bodys_fields),
+        cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_a_chat_fills_the_context),
         cmocka_unit_test(test_parameters_of_the_validators_refusals),
         cmocka_unit_test(test_records_for_templates),

@@ -158,17 +158,144 @@ static void test_prompts_are_computed_on_decode_only_where_they_must(void **stat
     }
 }
 
+/* One request may have 100 tokens there. */
+static void small_decode_start(struct cluster *c)
+{
+    fake_start_with(&c->world, &c->decode,
+                    (struct fake_plan){.name = "decode-0", .role = ROLE_DECODE, .context = 100});
+}
+
+static void small_start(struct cluster *c)
+{
+    struct router_config config = world_config();
+    world_start(&c->world, &config);
+    fake_start(&c->world, &c->prefill, "prefill-0", ROLE_PREFILL);
+    small_decode_start(c);
+}
+
 static void test_what_no_worker_can_hold(void **state)
 {
     (void)state;
     struct cluster c;
+    small_start(&c);
+    client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 99, .max_tokens = 2});
+    client_wait_end(&c.client, RPC_INVALID_ARGUMENT, "context_length_exceeded");
+    client_stop(&c.client);
+    cluster_stop(&c);
+}
+
+/* What nobody asked for is what the workers have room for, and stays that once the answer has begun. */
+static void test_a_max_tokens_of_nobodys(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct fake large;
+    small_start(&c);
+    struct ask ask = {.prompt_tokens = 90, .no_max_tokens = true};
+    client_start(&c.world, &c.client, &ask);
+    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    assert_int_equal(prefill.max_tokens, 10);
+    fake_opened(&c.prefill, &prefill, 1);
+    struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
+    assert_int_equal(decode.max_tokens, 10);
+    fake_tokens(&c.decode, &decode, 1, 1, FINISH_NONE);
+    while (c.client.id_count < 1)
+        client_step(&c.client);
+    fake_start(&c.world, &large, "decode-1", ROLE_DECODE);
+    fake_die(&c.decode);
+    fake_expect(&c.prefill, SEEN_RELEASE);
+    prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    fake_opened(&c.prefill, &prefill, 2);
+    decode = fake_expect(&large, SEEN_DECODE);
+    assert_int_equal(decode.max_tokens, 10);
+    fake_tokens(&large, &decode, 2, 9, FINISH_MAX_TOKENS);
+    client_expect_answer(&c.client, 10);
+    client_stop(&c.client);
+
+    ask.prompt_tokens = 200; /* the largest decides, and its own most is 16 */
+    client_start(&c.world, &c.client, &ask);
+    prefill = fake_expect(&c.prefill, SEEN_RELEASE);
+    prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    assert_int_equal(prefill.max_tokens, 16);
+    client_stop(&c.client);
+    fake_stop(&large);
+    cluster_stop(&c);
+}
+
+/* Before the answer has begun it becomes as long as the workers that are left have room for, all its choices alike. */
+static void test_a_max_tokens_of_nobodys_shrinks(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct fake large;
     struct router_config config = world_config();
     world_start(&c.world, &config);
     fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-    fake_start_with(&c.world, &c.decode,
-                    (struct fake_plan){.name = "decode-0", .role = ROLE_DECODE, .context = 100});
+    fake_start(&c.world, &large, "decode-1", ROLE_DECODE);
+    client_start(&c.world, &c.client,
+                 &(struct ask){.prompt_tokens = 90, .no_max_tokens = true, .n = 2});
+    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    assert_int_equal(prefill.max_tokens, 16);
+    fake_opened(&c.prefill, &prefill, 1);
+    struct seen decode = fake_expect(&large, SEEN_DECODE), other;
+    assert_int_equal(decode.max_tokens, 16);
+    small_decode_start(&c);
+    fake_die(&large);
+    decode = fake_expect(&c.decode, SEEN_DECODE);
+    assert_int_equal(decode.max_tokens, 10);
+    fake_tokens(&c.decode, &decode, 1, 1, FINISH_NONE);
+    other = fake_expect(&c.prefill, SEEN_PREFILL);
+    assert_int_equal(other.choice, 1);
+    assert_int_equal(other.max_tokens, 10);
+    fake_opened(&c.prefill, &other, 2);
+    other = fake_expect(&c.decode, SEEN_DECODE);
+    assert_int_equal(other.max_tokens, 10);
+    fake_tokens(&c.decode, &decode, 2, 9, FINISH_MAX_TOKENS);
+    fake_tokens(&c.decode, &other, 1, 10, FINISH_MAX_TOKENS);
+    client_wait_end(&c.client, RPC_OK, "");
+    assert_int_equal(c.client.completion_tokens, 20);
+    client_stop(&c.client);
+    fake_stop(&large);
+    cluster_stop(&c);
+}
+
+/* A worker that no prefill worker fits has room for nobody. */
+static void test_a_large_worker_of_another_kind_gives_no_room(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct fake large;
+    struct router_config config = world_config();
+    world_start(&c.world, &config);
+    fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
+    fake_start_with(&c.world, &large,
+                    (struct fake_plan){.name = "decode-1", .role = ROLE_DECODE, .model_hash = 2});
+    small_decode_start(&c);
+    struct seen prefill, decode;
+    cluster_to_decode(&c, &(struct ask){.prompt_tokens = 90, .no_max_tokens = true}, &prefill,
+                      &decode);
+    assert_int_equal(decode.max_tokens, 10);
+    fake_tokens(&c.decode, &decode, 1, 10, FINISH_MAX_TOKENS);
+    client_expect_answer(&c.client, 10);
+    client_stop(&c.client);
     client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 99, .max_tokens = 2});
     client_wait_end(&c.client, RPC_INVALID_ARGUMENT, "context_length_exceeded");
+    assert_non_null(strstr(c.client.sentence, "one request may have 100 on a decode worker"));
+    client_stop(&c.client);
+    fake_stop(&large);
+    cluster_stop(&c);
+}
+
+static void test_a_prompt_without_room_for_an_answer(void **state)
+{
+    (void)state;
+    struct cluster c;
+    small_start(&c);
+    client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 100, .no_max_tokens = true});
+    client_wait_end(&c.client, RPC_INVALID_ARGUMENT, "context_length_exceeded");
+    assert_string_equal(c.client.sentence,
+                        "the prompt has 100 tokens, and its answer needs room, but one request "
+                        "may have 100 on a decode worker");
     client_stop(&c.client);
     cluster_stop(&c);
 }
@@ -184,14 +311,19 @@ static void test_what_no_worker_that_is_up_can_hold(void **state)
     world_start(&c.world, &config);
     fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
     fake_start(&c.world, &large, "decode-1", ROLE_DECODE);
-    fake_start_with(&c.world, &c.decode,
-                    (struct fake_plan){.name = "decode-0", .role = ROLE_DECODE, .context = 100});
+    small_decode_start(&c);
     fake_die(&large);
     client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 99, .max_tokens = 2});
     client_wait_end(&c.client, RPC_UNAVAILABLE, "no_workers");
     assert_non_null(strstr(c.client.sentence,
                            "the workers that are up (decode: 2 known, 1 down; prefill: 1 known, 0 "
-                           "down) are too small for its 101 tokens"));
+                           "down) are too small for its 101 tokens, prompt and max_tokens"));
+    client_stop(&c.client);
+    client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 100, .no_max_tokens = true});
+    client_wait_end(&c.client, RPC_UNAVAILABLE, "no_workers");
+    assert_non_null(
+        strstr(c.client.sentence,
+               "are too small for its 100 tokens of prompt, and its answer needs room"));
     client_stop(&c.client);
     fake_stop(&large);
     cluster_stop(&c);
@@ -411,6 +543,10 @@ int main(void)
         cmocka_unit_test(test_unconfirmed_tokens_hold_others_back),
         cmocka_unit_test(test_prompts_are_computed_on_decode_only_where_they_must),
         cmocka_unit_test(test_what_no_worker_can_hold),
+        cmocka_unit_test(test_a_max_tokens_of_nobodys),
+        cmocka_unit_test(test_a_max_tokens_of_nobodys_shrinks),
+        cmocka_unit_test(test_a_large_worker_of_another_kind_gives_no_room),
+        cmocka_unit_test(test_a_prompt_without_room_for_an_answer),
         cmocka_unit_test(test_what_no_worker_that_is_up_can_hold),
         cmocka_unit_test(test_stop_strings_end_the_work),
         cmocka_unit_test(test_generate_once),

@@ -330,11 +330,58 @@ static void test_status_tells_models_and_who_was_refused(void **state)
     str_deinit(&body);
 }
 
+static void shown_worker(struct workers *workers, struct worker *worker, enum worker_role role,
+                         uint64_t numerics_id, uint32_t context)
+{
+    worker->info = (struct worker_info){.role = role,
+                                        .numerics_id = numerics_id,
+                                        .context = context,
+                                        .block_count = 100,
+                                        .block_tokens = 32};
+    worker->state = WORKER_UP;
+    workers->items[workers->count++] = worker;
+}
+
+/* What one request may have is shown of the workers that it could be placed on. */
+static void test_the_context_that_is_shown(void **state)
+{
+    (void)state;
+    struct workers *workers = calloc(1, sizeof *workers);
+    struct worker *list = calloc(3, sizeof *list);
+    struct status_board *board = calloc(1, sizeof *board);
+    struct served_models *models = calloc(1, sizeof *models);
+    assert_true(workers && list && board && models);
+    models->items[0].limits.context = 2048;
+    status_board_init(board);
+    status_board_post(board, workers);
+    assert_int_equal(status_board_context(board, models, 0), 2048);
+    shown_worker(workers, &list[0], ROLE_DECODE, 1, 100);
+    shown_worker(workers, &list[1], ROLE_DECODE, 2, 1000);
+    status_board_post(board, workers);
+    assert_int_equal(status_board_context(board, models, 0), 1000);
+    shown_worker(workers, &list[2], ROLE_PREFILL, 1, 2048);
+    status_board_post(board, workers);
+    assert_int_equal(status_board_context(board, models, 0), 100);
+    list[0].load.draining = true; /* the other takes work, although no prompt gets there */
+    status_board_post(board, workers);
+    assert_int_equal(status_board_context(board, models, 0), 1000);
+    list[1].load.draining = true;
+    list[0].info.context = 1500;
+    status_board_post(board, workers);
+    assert_int_equal(status_board_context(board, models, 0), 1500);
+    status_board_deinit(board);
+    free(models);
+    free(board);
+    free(list);
+    free(workers);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_request_goes_to_the_workers_of_its_model),
+        cmocka_unit_test(test_the_context_that_is_shown),
         cmocka_unit_test(test_a_request_must_name_one_of_several),
         cmocka_unit_test(test_no_queue_is_another_ones),
         cmocka_unit_test(test_a_model_cannot_take_all_places),

@@ -36,7 +36,8 @@ static void on_event(void *context, const struct tool_event *event)
 }
 
 /* In pieces of `step` bytes; 0: at once. */
-static void parse(enum tool_format format, const char *text, size_t step, struct heard *heard)
+static void parse_to(enum tool_format format, const char *text, size_t step, bool cut,
+                     struct heard *heard)
 {
     static const char *const names[] = {"get", "put"};
     struct tool_parser_config config = {
@@ -48,8 +49,13 @@ static void parse(enum tool_format format, const char *text, size_t step, struct
     tool_parser_init(&parser, &config);
     for (size_t at = 0; at < length; at += step ? step : length)
         tool_parser_push(&parser, text + at, !step || length - at < step ? length - at : step);
-    tool_parser_end(&parser);
+    tool_parser_end(&parser, cut);
     tool_parser_deinit(&parser);
+}
+
+static void parse(enum tool_format format, const char *text, size_t step, struct heard *heard)
+{
+    parse_to(format, text, step, false, heard);
 }
 
 #define HERMES  TOOL_FORMAT_HERMES
@@ -124,6 +130,43 @@ static void test_formats_however_they_are_cut(void **state)
             parse(cases[i].format, cases[i].text, step, &heard);
             if (strcmp(heard.text.data, cases[i].heard) != 0)
                 fail_msg("%s, by %zu: %s", cases[i].text, step, heard.text.data);
+            str_deinit(&heard.text);
+        }
+    }
+}
+
+/* By max_tokens: what isn't there isn't made up, and what has begun as a call isn't told as text. */
+static void test_calls_that_are_cut_off(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tool_format format;
+        const char *text, *heard;
+    } rows[] = {
+        {HERMES, "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":", "|0:get={\"a\":"},
+        {HERMES, "<tool_call>{\"name\":\"get\",\"arg", "|0:get"},
+        {HERMES, "<tool_call>{\"name\":\"get\"", "|0:get"},
+        {HERMES, "<tool_call>{\"name\":\"get\"}", "|0:get={}"},
+        {HERMES, "So. <tool_call>\n{\"name\": \"ge", "|So. "},
+        {HERMES, "<tool_call>", ""},
+        {HERMES, "<tool_call>{\"name\":\"get\"}</tool_call>\n<tool_call>{\"na", "|0:get={}"},
+        {HERMES, "a <tool", "|a <tool"},
+        {LLAMA, "{\"name\": \"ge", "|{\"name\": \"ge"},
+        {LLAMA, " {\"answer\": 4", "| {\"answer\": 4"},
+        {LLAMA, "<|python_tag|>{\"name\": \"ge", ""},
+        {LLAMA, "{\"name\":\"get\",\"parameters\":{}}; {\"name", "|0:get={}"},
+        {LLAMA, "{\"name\":\"get\",\"par", "|0:get"},
+        {MISTRAL, "[TOOL_CALLS]ge", ""},
+        {MISTRAL, "[TOOL_CALLS]get[AR", ""},
+        {MISTRAL, "[TOOL_CALLS]get[ARGS]", "|0:get"},
+        {MISTRAL, "Sure. [TOOL_CALLS][{\"name\": \"g", "|Sure. "},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t step = 0; step < 14; step++) {
+            struct heard heard;
+            parse_to(rows[i].format, rows[i].text, step, true, &heard);
+            if (strcmp(heard.text.data ? heard.text.data : "", rows[i].heard) != 0)
+                fail_msg("%s, by %zu: %s", rows[i].text, step, heard.text.data);
             str_deinit(&heard.text);
         }
     }
@@ -223,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formats_however_they_are_cut),
+        cmocka_unit_test(test_calls_that_are_cut_off),
         cmocka_unit_test(test_arguments_stream),
         cmocka_unit_test(test_what_is_held_is_bounded),
         cmocka_unit_test(test_calls_are_bounded),

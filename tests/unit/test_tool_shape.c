@@ -73,7 +73,7 @@ static void check_heard(enum tool_format format, const char *answer, const char 
         .format = format, .names = names, .name_count = 2, .event = on_event, .context = &heard};
     tool_parser_init(&parser, &config);
     tool_parser_push(&parser, answer, strlen(answer));
-    tool_parser_end(&parser);
+    tool_parser_end(&parser, false);
     assert_string_equal(heard.data, want);
     tool_parser_deinit(&parser);
     str_deinit(&heard);

@@ -57,52 +57,73 @@ static bool start_sending(struct rpc_call *call, const grpc_op *ops, size_t coun
     return false;
 }
 
+struct send_batch {
+    grpc_op ops[3];
+    size_t count;
+    grpc_byte_buffer *body; /* NULL: no message goes */
+    grpc_slice sentence;    /* of the status */
+};
+
+static void add_headers(struct rpc_call *call, struct send_batch *batch)
+{
+    grpc_op *op = &batch->ops[batch->count++];
+    op->op = GRPC_OP_SEND_INITIAL_METADATA;
+    op->data.send_initial_metadata.count = call->own_headers.count;
+    op->data.send_initial_metadata.metadata = call->own_headers.items;
+    call->headers_sent = true;
+}
+
+static void add_first_message(struct rpc_call *call, struct send_batch *batch)
+{
+    grpc_op *op = &batch->ops[batch->count++];
+    batch->body = grpc_raw_byte_buffer_create(&call->first->slice, 1);
+    op->op = GRPC_OP_SEND_MESSAGE;
+    op->data.send_message.send_message = batch->body;
+    call->in_flight_bytes = call->first->cost_bytes;
+}
+
+static void add_end(struct rpc_call *call, struct send_batch *batch)
+{
+    grpc_op *op = &batch->ops[batch->count++];
+    call->end_sent = true;
+    op->op = call->is_server ? GRPC_OP_SEND_STATUS_FROM_SERVER : GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+    if (!call->is_server)
+        return;
+    batch->sentence = grpc_slice_from_copied_string(call->end_message);
+    op->data.send_status_from_server.status = (grpc_status_code)call->end_code;
+    op->data.send_status_from_server.status_details = &batch->sentence;
+    op->data.send_status_from_server.trailing_metadata_count = call->trailers.count;
+    op->data.send_status_from_server.trailing_metadata = call->trailers.items;
+}
+
+static void drop_first(struct rpc_call *call)
+{
+    struct outgoing *head = call->first;
+    call->first = head->next;
+    grpc_slice_unref(head->slice);
+    free(head);
+}
+
 /* One batch carries all that may leave now: headers, one message (core allows no second), and behind the last one the end. Whether it has left, and there may be
  * more. */
 static bool send_batch(struct rpc_call *call)
 {
-    if (call->sending || call->terminal || call->send_broken)
+    struct send_batch batch = {.sentence = grpc_empty_slice()};
+    bool ends = call->end_wanted && !call->end_sent && (!call->first || !call->first->next);
+    if (call->sending || call->terminal || call->send_broken || (!call->first && !ends))
         return false;
-    grpc_op ops[3] = {0};
-    size_t count = 0;
-    grpc_slice message = grpc_empty_slice();
-    grpc_byte_buffer *body = NULL;
-    struct outgoing *head = call->first;
-    if (!head && !(call->end_wanted && !call->end_sent))
-        return false;
-    if (!call->headers_sent) {
-        ops[count].op = GRPC_OP_SEND_INITIAL_METADATA;
-        ops[count].data.send_initial_metadata.count = call->own_headers.count;
-        ops[count++].data.send_initial_metadata.metadata = call->own_headers.items;
-        call->headers_sent = true;
+    if (!call->headers_sent)
+        add_headers(call, &batch);
+    if (call->first)
+        add_first_message(call, &batch);
+    if (ends)
+        add_end(call, &batch);
+    bool sent = start_sending(call, batch.ops, batch.count);
+    if (batch.body) {
+        grpc_byte_buffer_destroy(batch.body); /* core took its slices */
+        drop_first(call);
     }
-    if (head) {
-        body = grpc_raw_byte_buffer_create(&head->slice, 1);
-        ops[count].op = GRPC_OP_SEND_MESSAGE;
-        ops[count++].data.send_message.send_message = body;
-    }
-    if (call->end_wanted && (!head || !head->next)) {
-        call->end_sent = true;
-        if (call->is_server) {
-            message = grpc_slice_from_copied_string(call->end_message);
-            ops[count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-            ops[count].data.send_status_from_server.status = (grpc_status_code)call->end_code;
-            ops[count].data.send_status_from_server.status_details = &message;
-            ops[count].data.send_status_from_server.trailing_metadata_count = call->trailers.count;
-            ops[count++].data.send_status_from_server.trailing_metadata = call->trailers.items;
-        } else {
-            ops[count++].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
-        }
-    }
-    call->in_flight_bytes = head ? head->cost_bytes : 0;
-    bool sent = start_sending(call, ops, count);
-    if (head) {
-        call->first = head->next;
-        grpc_byte_buffer_destroy(body); /* core took its slices */
-        grpc_slice_unref(head->slice);
-        free(head);
-    }
-    grpc_slice_unref(message);
+    grpc_slice_unref(batch.sentence);
     if (sent)
         note_sent(call);
     if (sent && call->is_server && call->end_sent)
@@ -136,11 +157,8 @@ void call_on_sent(struct tag *tag, bool ok)
 void call_drop_queue(struct rpc_call *call)
 {
     while (call->first) {
-        struct outgoing *next = call->first->next;
         take_cost(call, call->first->cost_bytes);
-        grpc_slice_unref(call->first->slice);
-        free(call->first);
-        call->first = next;
+        drop_first(call);
     }
 }
 

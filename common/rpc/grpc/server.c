@@ -273,8 +273,8 @@ static enum status listen_on(struct rpc_server *server, const struct rpc_server_
     snprintf(server->address, sizeof server->address, address.bracketed ? "[%s]:%d" : "%s:%d",
              address.host, listener_port(server->listener));
     if (server->plain && !address_is_loopback(&address))
-        log_warn("rpc_server",
-                 "msg=\"listening without TLS on an address that other machines reach\" address=%s",
+        log_warn("rpc_server", "msg=\"listening beyond loopback without TLS%s\" address=%s",
+                 config->keyless ? " and without API keys: who reaches it may ask" : "",
                  server->address);
     return STATUS_OK;
 }

@@ -75,8 +75,10 @@ static enum status add_messages(struct rendering *rendering, struct error *err)
             role->is_input = false;
     }
     if (request->openai) {
-        bool parts = template_loops_over(rendering->template, "content");
-        TRY(openai_messages_adapt(rendering->arena, rendering->messages, parts, err));
+        struct content_forms takes = {.parts = template_loops_over(rendering->template, "content"),
+                                      .null =
+                                          template_asks_for_none(rendering->template, "content")};
+        TRY(openai_messages_adapt(rendering->arena, rendering->messages, takes, err));
     }
     add_variable(rendering, "messages", rendering->messages);
     return STATUS_OK;

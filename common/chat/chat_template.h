@@ -44,7 +44,8 @@ struct chat_request {
     bool add_generation_prompt;
     bool continue_final_message; /* the prompt ends where the last message's text does */
     /* As OpenAI's clients send messages, and templates don't take them: arguments of tool calls that are strings of JSON
-     * become objects, and content in parts, all of them text, becomes one string where the template knows no parts. */
+     * become objects, an assistant's content that is null or left out becomes "" (where it calls tools: null, if the template
+     * asks for none), and content in parts, all of them text, becomes one string where the template knows no parts. */
     bool openai;
     struct template_time now;
 };

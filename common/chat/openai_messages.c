@@ -77,12 +77,36 @@ static enum status join_parts(struct arena *arena, struct value message, struct 
     return STATUS_OK;
 }
 
-enum status openai_messages_adapt(struct arena *arena, struct value messages, bool takes_parts,
-                                  struct error *err)
+static bool has_calls(struct value message)
+{
+    const struct value *calls = member_of(message, "tool_calls");
+    return calls && calls->kind == VALUE_LIST && calls->sequence->count > 0;
+}
+
+/* That of an assistant's message may be null or left out, as where it calls tools: templates look for things in it, but for those that
+ * know by the null that it calls. */
+static enum status fill_content(struct arena *arena, struct value message, bool takes_null,
+                                struct error *err)
+{
+    const struct value *role = member_of(message, "role");
+    struct value *content = member_of(message, "content");
+    uint64_t steps = UINT64_MAX;
+    if (!role || !value_is_text(*role, "assistant") || (content && content->kind != VALUE_NONE))
+        return STATUS_OK;
+    struct value filled = takes_null && has_calls(message) ? value_none() : value_literal("");
+    if (!value_dict_put(arena, message.dict, value_literal("content"), filled, &steps))
+        return error_set(err, STATUS_LIMIT, "the request takes too much memory");
+    return STATUS_OK;
+}
+
+enum status openai_messages_adapt(struct arena *arena, struct value messages,
+                                  struct content_forms takes, struct error *err)
 {
     for (size_t i = 0; i < messages.sequence->count; i++) {
         enum status status = adapt_calls(arena, messages.sequence->items[i], err);
-        if (status == STATUS_OK && !takes_parts)
+        if (status == STATUS_OK)
+            status = fill_content(arena, messages.sequence->items[i], takes.null, err);
+        if (status == STATUS_OK && !takes.parts)
             status = join_parts(arena, messages.sequence->items[i], err);
         if (status != STATUS_OK)
             return error_prefix(err, status, "\"messages\"[%zu]", i);

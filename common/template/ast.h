@@ -127,6 +127,7 @@ struct node {
             struct node *input;
             const struct predicate *predicate;
             struct argument *arguments;
+            const struct node *earlier; /* test of the template; NULL: none */
         } test;
         struct {
             enum node_operator operator;

@@ -1,4 +1,5 @@
-/* Does a template loop over something of a name: template_loops_over. */
+/* What a template does with something of a name: template_loops_over, template_asks_for_none. */
+#include "common/template/predicates.h"
 #include "common/template/template_parts.h"
 
 #include <string.h>
@@ -52,4 +53,13 @@ static bool loops(const struct node *body, const char *name)
 bool template_loops_over(const struct template *template, const char *name)
 {
     return loops(template->body, name);
+}
+
+bool template_asks_for_none(const struct template *template, const char *name)
+{
+    const struct predicate *none = predicate_find("none", strlen("none"));
+    for (const struct node *test = template->last_test; test; test = test->test.earlier)
+        if (test->test.predicate == none && is_named(test->test.input, name))
+            return true;
+    return false;
 }

@@ -331,6 +331,8 @@ static struct node *parse_test(struct parser *parser, struct node *input)
     node->test.predicate = predicate_find(name, strlen(name));
     if (!node->test.predicate)
         return parser_fail(parser, STATUS_UNSUPPORTED, "the test '%s' is not supported", name);
+    node->test.earlier = parser->template->last_test;
+    parser->template->last_test = node;
     node->test.arguments =
         parser_at_operator(parser, "(") ? parse_arguments(parser) : parse_bare_argument(parser);
     if (!negated)

@@ -35,6 +35,8 @@ void template_destroy(struct template *template); /* NULL is fine */
 bool template_names(const struct template *template, const char *name);
 /* Whether it has a loop over a variable, attribute or item of that name. */
 bool template_loops_over(const struct template *template, const char *name);
+/* Whether it asks if a variable, attribute or item of that name is none, or is not. */
+bool template_asks_for_none(const struct template *template, const char *name);
 
 struct template_variable {
     const char *name;

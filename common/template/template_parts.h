@@ -11,6 +11,7 @@ struct template
     struct arena arena;
     struct names names;
     struct node *body;
+    const struct node *last_test; /* and by test.earlier all others; NULL: none */
     /* Names that the run itself gives values, interned. */
     const char *loop, *caller, *varargs, *kwargs;
 };

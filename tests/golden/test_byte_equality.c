@@ -32,8 +32,11 @@ static const struct path PATHS[] = {
     {"f32", true, ISA_AUTO, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
     {"bf16-portable", false, ISA_PORTABLE, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
     {"bf16-avx512bf16", false, ISA_AVX512BF16, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
+    {"bf16-amx", false, ISA_AMX, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
     {"bf16-portable, int8", false, ISA_PORTABLE, WEIGHTS_INT8, KV_CHOICE_AUTO, true},
     {"bf16-portable, int4", false, ISA_PORTABLE, WEIGHTS_INT4, KV_CHOICE_AUTO, true},
+    {"bf16-amx, int8", false, ISA_AMX, WEIGHTS_INT8, KV_CHOICE_AUTO, true},
+    {"bf16-amx, int4", false, ISA_AMX, WEIGHTS_INT4, KV_CHOICE_AUTO, true},
     {"bf16-portable, KV int8", false, ISA_PORTABLE, WEIGHTS_AUTO, KV_CHOICE_INT8, true},
 };
 enum { PATHS_COUNT = sizeof PATHS / sizeof *PATHS };
@@ -110,7 +113,7 @@ static void check_path(const struct model *model, const struct path *path)
 {
     struct engine *one = open_path(model, path, 1);
     if (!one) {
-        assert_int_equal(path->isa, ISA_AVX512BF16);
+        assert_true(path->isa == ISA_AVX512BF16 || path->isa == ISA_AMX);
         print_message("%s: this CPU can't run %s\n", model->dir, path->name);
         return;
     }

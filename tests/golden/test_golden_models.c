@@ -156,7 +156,7 @@ static void test_f32_free_running(void **state)
     free(f);
 }
 
-static void check_bf16(struct fixture *f, const char *isa)
+static void check_bf16(struct fixture *f, const char *isa, int most_flips)
 {
     int flips = 0;
     for (uint32_t i = 0; i < f->prompt_count; i++) {
@@ -173,7 +173,7 @@ static void check_bf16(struct fixture *f, const char *isa)
         }
     }
     print_message("%s %s: %d other ids of %u\n", f->model, isa, flips, f->prompt_count * GREEDY);
-    assert_true(flips <= 5);
+    assert_true(flips <= most_flips);
 }
 
 /* Every instruction set that this CPU has. Those of one numerics id give the same bits, those of another may not. */
@@ -182,10 +182,12 @@ static void test_fast_on_the_references_ids(void **state)
     const struct {
         enum isa isa;
         bool here;
-    } paths[] = {{ISA_PORTABLE, true},
-                 {ISA_AVX2, isa_reports_avx2()},
-                 {ISA_AVX512, isa_reports_avx512()},
-                 {ISA_AVX512BF16, isa_executes_avx512bf16()}};
+        int most_flips; /* near ties that it decides otherwise, all of less than the allowed margin */
+    } paths[] = {{ISA_PORTABLE, true, 5},
+                 {ISA_AVX2, isa_reports_avx2(), 5},
+                 {ISA_AVX512, isa_reports_avx512(), 5},
+                 {ISA_AVX512BF16, isa_executes_avx512bf16(), 5},
+                 {ISA_AMX, isa_allows_amx(), 6}};
     struct fixture *f = calloc(1, sizeof *f), *first = calloc(1, sizeof *first);
     uint64_t first_numerics = 0;
     f->model = *state;
@@ -200,13 +202,13 @@ static void test_fast_on_the_references_ids(void **state)
             continue;
         }
         run_side_by_side(engine, f, WHOLE, true);
-        check_bf16(f, name);
+        check_bf16(f, name, paths[p].most_flips);
         if (p == 0) {
             *first = *f;
             first_numerics = engine_numerics_id(engine);
         }
         bool same = engine_numerics_id(engine) == first_numerics;
-        assert_int_equal(same, paths[p].isa != ISA_AVX512BF16);
+        assert_int_equal(same, paths[p].isa != ISA_AVX512BF16 && paths[p].isa != ISA_AMX);
         for (uint32_t i = 0; same && i < f->prompt_count; i++)
             assert_memory_equal(f->streams[i].hashes, first->streams[i].hashes,
                                 sizeof f->streams[i].hashes);

@@ -65,11 +65,13 @@ static void test_the_transcript(void **state)
     chat_take_failure(&f->chat);
     assert_string_equal(f->chat.transcript.data, "ROMEO:\nGood morrow\n/slash\nto thee.\n");
     assert_int_equal(line(f, "/show"), CHAT_GO_ON);
-    assert_string_equal(f->say.data, f->chat.transcript.data);
+    assert_string_equal(f->say.data,
+                        "you: ROMEO:\nmodel: Good morrow\nyou: /slash\nmodel: to thee.\n");
     assert_int_equal(line(f, "/retry"), CHAT_ASK);
     assert_string_equal(f->chat.transcript.data, "ROMEO:\nGood morrow\n/slash\n");
     answer(f, "or not");
     assert_int_equal(line(f, "/undo"), CHAT_GO_ON);
+    expect_said(f, "The last turn is forgotten; 1 is left.");
     assert_string_equal(f->chat.transcript.data, "ROMEO:\nGood morrow\n");
     assert_int_equal(line(f, "/reset"), CHAT_GO_ON);
     assert_int_equal(f->chat.transcript.length, 0);

@@ -304,6 +304,27 @@ static void test_what_openai_clients_send(void **state)
     check(chat, calls, true, STATUS_OK, "{\"a\": [1, \"x\"]};\"not json\";");
     check(chat, calls, false, STATUS_OK, "\"{\\\"a\\\": [1, \\\"x\\\"]}\";\"not json\";");
     chat_template_close(chat);
+    /* Qwen3's template asks what is in it. */
+    chat =
+        opened("{{ '</think>' in messages[0].content }} {{ messages[0].content | tojson }}", NULL);
+    check(chat, calls, true, STATUS_OK, "False \"\"");
+    check(chat, "{\"messages\":[{\"role\":\"assistant\"}]}", true, STATUS_OK, "False \"\"");
+    check(chat, calls, false, STATUS_INVALID, "argument of type 'NoneType' is not iterable");
+    chat_template_close(chat);
+    /* DeepSeek-R1's knows calls by it. */
+    chat = opened("{% set m = messages[0] %}{% if m['content'] is none %}{% for c in m.tool_calls "
+                  "%}{{ c.function.name }};{% endfor %}{% else %}'{{ m['content'] }}'{% endif %}",
+                  NULL);
+    check(chat, calls, true, STATUS_OK, "f;g;");
+    check(chat,
+          "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]}"
+          "]}",
+          true, STATUS_OK, "f;");
+    check(chat, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}", true, STATUS_OK,
+          "''");
+    check(chat, "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[]}]}",
+          true, STATUS_OK, "''");
+    chat_template_close(chat);
     static const char parts[] = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
                                 "\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}]}";
     chat = opened("{{ messages[0].content }}", NULL);

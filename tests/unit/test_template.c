@@ -341,6 +341,28 @@ static void test_a_loop_over_a_name_is_found(void **state)
     }
 }
 
+static void test_a_question_for_none_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source;
+        bool expected;
+    } cases[] = {
+        {"{% for m in messages %}{% if a and m['content'] is none %}{% endif %}{% endfor %}", true},
+        {"{{ 'a' if m.content is not none and b is string }}", true},
+        {"{% set content = m.content %}{{ content is none }}", true},
+        {"{{ m.reasoning_content is none }}{{ m.content is string }}{{ 'content is none' }}",
+         false},
+        {"{{ m.content }}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct template *template;
+        assert_int_equal(compile(cases[i].source, &template, NULL), STATUS_OK);
+        assert_int_equal(template_asks_for_none(template, "content"), cases[i].expected);
+        template_destroy(template);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_messages_are_bounded_and_have_their_line),
         cmocka_unit_test(test_input_stays_marked),
         cmocka_unit_test(test_a_loop_over_a_name_is_found),
+        cmocka_unit_test(test_a_question_for_none_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

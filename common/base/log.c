@@ -98,6 +98,19 @@ static void tell_lost(void)
         atomic_fetch_add(&untold_lines, count);
 }
 
+/* The first `used` bytes of `line`, a buffer of LOG_MAX_LINE_BYTES, as a line. */
+static void put_counted(char *line, size_t used)
+{
+    if (used > LOG_MAX_LINE_BYTES - 1)
+        used = LOG_MAX_LINE_BYTES - 1;
+    line[used++] = '\n';
+    tell_lost();
+    if (put(line, used))
+        return;
+    atomic_fetch_add(&lost_lines, 1);
+    atomic_fetch_add(&untold_lines, 1);
+}
+
 __attribute__((format(printf, 4, 0))) static void write_line(enum log_level level,
                                                              const char *module, uint64_t left_out,
                                                              const char *format, va_list args)
@@ -109,14 +122,17 @@ __attribute__((format(printf, 4, 0))) static void write_line(enum log_level leve
                                  (unsigned long long)left_out);
     int body = vsnprintf(line + used, sizeof line - used, format, args);
     used += body > 0 ? (size_t)body : 0;
-    if (used > sizeof line - 1)
-        used = sizeof line - 1;
-    line[used++] = '\n';
-    tell_lost();
-    if (put(line, used))
-        return;
-    atomic_fetch_add(&lost_lines, 1);
-    atomic_fetch_add(&untold_lines, 1);
+    put_counted(line, used);
+}
+
+void log_repeat(const char *format, ...)
+{
+    char line[LOG_MAX_LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    put_counted(line, length > 0 ? (size_t)length : 0);
 }
 
 void log_write(enum log_level level, const char *module, const char *format, ...)

@@ -42,6 +42,10 @@ uint64_t log_lost_lines(void); /* since the start */
 void log_write(enum log_level level, const char *module, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A line that somebody else logged (the format's last part has no newline), whatever its level: as it is, with nothing before it.
+ * It is cut, lost and counted as ours are. */
+void log_repeat(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #define log_error(module, ...) log_write(LOG_ERROR, module, __VA_ARGS__)
 #define log_warn(module, ...)  log_write(LOG_WARN, module, __VA_ARGS__)
 #define log_info(module, ...)  log_write(LOG_INFO, module, __VA_ARGS__)

@@ -105,7 +105,7 @@ static void help(struct chat *chat, const char *rest, struct str *say)
     (void)chat;
     (void)rest;
     str_add(say, "  /help         this\n"
-                 "  /show         the transcript\n"
+                 "  /show         the transcript, and who said what\n"
                  "  /reset        forget the transcript\n"
                  "  /undo         forget the last turn\n"
                  "  /retry        forget the last answer, and ask for it again\n"
@@ -140,15 +140,40 @@ static void undo(struct chat *chat, const char *rest, struct str *say)
         return;
     }
     cut_to(chat, chat->turns[--chat->turn_count]);
-    str_addf(say, "The last turn is forgotten; %zu are left.\n", chat->turn_count);
+    str_addf(say, "The last turn is forgotten; %zu %s left.\n", chat->turn_count,
+             chat->turn_count == 1 ? "is" : "are");
+}
+
+/* What turn `index` is in the transcript: the user's line, and behind its line feed the answer, to `end`. */
+static const char *line_of(const struct chat *chat, size_t index, const char **feed,
+                           const char **end)
+{
+    const char *text = chat->transcript.data, *begin = text + chat->turns[index];
+    bool last = index + 1 == chat->turn_count;
+    *end = text + (last ? chat->transcript.length : chat->turns[index + 1]);
+    *feed = memchr(begin, '\n', (size_t)(*end - begin));
+    ASSERT(*feed); /* of the line that began the turn */
+    return begin;
 }
 
 static void show(struct chat *chat, const char *rest, struct str *say)
 {
     (void)rest;
-    str_append(say, chat->transcript.data, chat->transcript.length);
-    if (!chat->transcript.length || chat->transcript.data[chat->transcript.length - 1] != '\n')
-        str_add(say, chat->transcript.length ? "\n" : "The transcript is empty.\n");
+    if (chat->system.length)
+        str_addf(say, "system: %s\n", chat->system.data);
+    for (size_t i = 0; i < chat->turn_count; i++) {
+        const char *feed, *end, *begin = line_of(chat, i, &feed, &end);
+        str_add(say, "you: ");
+        str_append(say, begin, (size_t)(feed + 1 - begin));
+        if (feed + 1 == end)
+            continue;
+        str_add(say, "model: ");
+        str_append(say, feed + 1, (size_t)(end - feed - 1));
+        if (end[-1] != '\n')
+            str_add(say, "\n");
+    }
+    if (!chat->turn_count)
+        str_add(say, "The transcript is empty.\n");
 }
 
 static void set_system(struct chat *chat, const char *rest, struct str *say)
@@ -215,10 +240,9 @@ static enum chat_act retry(struct chat *chat, struct str *say)
         str_add(say, "There is nothing to ask again.\n");
         return CHAT_GO_ON;
     }
-    size_t begin = chat->turns[chat->turn_count - 1];
-    const char *end = memchr(chat->transcript.data + begin, '\n', chat->transcript.length - begin);
-    ASSERT(end); /* of the line that began the turn */
-    cut_to(chat, (size_t)(end - chat->transcript.data) + 1);
+    const char *feed, *end;
+    (void)line_of(chat, chat->turn_count - 1, &feed, &end);
+    cut_to(chat, (size_t)(feed - chat->transcript.data) + 1);
     return CHAT_ASK;
 }
 
@@ -315,82 +339,15 @@ static void add_answer(struct str *json, const char *begin, const char *end)
 
 void chat_messages(const struct chat *chat, struct str *json)
 {
-    const char *text = chat->transcript.data;
     str_add(json, "{\"messages\": [");
     if (chat->system.length)
         add_message(json, "system", chat->system.data, chat->system.length);
     for (size_t i = 0; i < chat->turn_count; i++) {
         bool last = i + 1 == chat->turn_count;
-        const char *begin = text + chat->turns[i];
-        const char *end = text + (last ? chat->transcript.length : chat->turns[i + 1]);
-        const char *feed = memchr(begin, '\n', (size_t)(end - begin));
-        ASSERT(feed); /* of the line that began the turn */
+        const char *feed, *end, *begin = line_of(chat, i, &feed, &end);
         add_message(json, "user", begin, (size_t)(feed - begin));
         if (!last || feed + 1 < end)
             add_answer(json, feed + 1, end);
     }
     str_add(json, "]}");
-}
-
-#define SET(option, field, type, PRESENCE)                                                         \
-    do {                                                                                           \
-        if (chat->given[option]) {                                                                 \
-            sampling->field##_presence_case = BATON__V1__SAMPLING__##PRESENCE;                     \
-            sampling->field = (type)chat->values[option];                                          \
-        }                                                                                          \
-    } while (0)
-
-static Baton__V1__Sampling *make_sampling(const struct chat *chat, struct arena *arena)
-{
-    Baton__V1__Sampling *sampling = arena_take(arena, sizeof *sampling);
-    ASSERT(sampling);
-    baton__v1__sampling__init(sampling);
-    SET(CHAT_TEMPERATURE, temperature, float, TEMPERATURE_PRESENCE_TEMPERATURE);
-    SET(CHAT_TOP_P, top_p, float, TOP_P_PRESENCE_TOP_P);
-    SET(CHAT_TOP_K, top_k, uint32_t, TOP_K_PRESENCE_TOP_K);
-    SET(CHAT_MIN_P, min_p, float, MIN_P_PRESENCE_MIN_P);
-    SET(CHAT_SEED, seed, uint64_t, SEED_PRESENCE_SEED);
-    SET(CHAT_MAX_TOKENS, max_tokens, uint32_t, MAX_TOKENS_PRESENCE_MAX_TOKENS);
-    return sampling;
-}
-
-static void set_input(Baton__V1__GenerateRequest *request, const struct chat *chat, uint32_t *ids,
-                      size_t id_count, struct arena *arena)
-{
-    if (!ids) {
-        request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
-        request->text = chat->transcript.data;
-        return;
-    }
-    request->token_ids = arena_take(arena, sizeof *request->token_ids);
-    ASSERT(request->token_ids);
-    baton__v1__token_ids__init(request->token_ids);
-    request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
-    request->token_ids->ids = ids;
-    request->token_ids->n_ids = id_count;
-}
-
-Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_t id_count,
-                                         struct arena *arena)
-{
-    Baton__V1__GenerateRequest *request = arena_take(arena, sizeof *request);
-    Baton__V1__Stop *stops = arena_take(arena, sizeof *stops);
-    Baton__V1__Output *output = arena_take(arena, sizeof *output);
-    char **texts = arena_take(arena, CHAT_MAX_STOPS * sizeof *texts);
-    ASSERT(request && stops && output && texts);
-    baton__v1__generate_request__init(request);
-    baton__v1__stop__init(stops);
-    baton__v1__output__init(output);
-    for (size_t i = 0; i < chat->stop_count; i++)
-        texts[i] = chat->stops[i];
-    stops->n_strings = chat->stop_count;
-    stops->strings = texts;
-    output->return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
-    output->return_timing = true;
-    request->model = chat->model;
-    set_input(request, chat, ids, id_count, arena);
-    request->sampling = make_sampling(chat, arena);
-    request->stop = stops;
-    request->output = output;
-    return request;
 }

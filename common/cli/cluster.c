@@ -17,9 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MOD            "up"
-#define LOG_TAIL_BYTES 2000
-#define NO_FAILPOINTS  "BATON_FAILPOINTS="
+#define MOD           "up"
+#define NO_FAILPOINTS "BATON_FAILPOINTS="
 
 enum status cluster_open(struct cluster *cluster, struct error *err)
 {
@@ -51,11 +50,14 @@ enum status cluster_start(struct cluster *cluster, const struct process_plan *pl
     if (cluster->count == CLUSTER_MAX_PROCESSES)
         return error_set(err, STATUS_LIMIT, "more than %d processes", CLUSTER_MAX_PROCESSES);
     struct process *process = &cluster->processes[cluster->count];
+    struct log_echo echo = {0};
+    if (plan->log_path)
+        log_echo_init(&echo, plan->log_path);
     enum status status = process_start(plan, process, err);
     if (status != STATUS_OK)
         return error_prefix(err, status, "cannot start %s", plan->name);
     cluster->care[cluster->count++] =
-        (struct cluster_care){.plan = *plan, .started_us = clock_now_us()};
+        (struct cluster_care){.plan = *plan, .started_us = clock_now_us(), .echo = echo};
     if (started)
         *started = process;
     return STATUS_OK;
@@ -108,14 +110,6 @@ void cluster_kill_child(struct cluster *cluster, size_t index)
         cluster->forced = true;
 }
 
-static void show_log_tail(const struct process *process)
-{
-    char tail[LOG_TAIL_BYTES];
-    process_log_tail(process, tail, sizeof tail);
-    if (*tail)
-        fprintf(stderr, "--- last lines of %s\n%s---\n", process->log_path, tail);
-}
-
 static const char *log_of(const struct process *process)
 {
     return *process->log_path ? process->log_path : "-";
@@ -128,7 +122,7 @@ static void report_loop(const struct cluster *cluster, const struct process *pro
               "%" PRIu64 " ms at most\" role=%s log=%s",
               process->member.name, RESTART_LOOP_ENDS, cluster->restart_cap_us / 1000,
               process->member.role, log_of(process));
-    show_log_tail(process);
+    cluster_show_log_tail(process);
 }
 
 /* A child was reaped: one line, and a restart, unless it did what it was told. */
@@ -302,6 +296,10 @@ static void take_ready(struct cluster *cluster, size_t index)
 static int wait_ms(const struct cluster *cluster, uint64_t timeout_us)
 {
     uint64_t now_us = clock_now_us();
+    if (cluster->count && *cluster->processes[0].log_path) {
+        uint64_t left = cluster->echo_us > now_us ? cluster->echo_us - now_us : 0;
+        timeout_us = left < timeout_us ? left : timeout_us;
+    }
     for (size_t i = 0; i < cluster->count; i++) {
         uint64_t due = due_us(cluster, i), left = due > now_us ? due - now_us : 0;
         if (due != UINT64_MAX && left < timeout_us)
@@ -327,7 +325,10 @@ void cluster_turn(struct cluster *cluster, uint64_t timeout_us)
         if (fds[0].revents)
             stop_signals_take(&cluster->stop, clock_now_us());
     }
-    tend(cluster, clock_now_us());
+    uint64_t now_us = clock_now_us();
+    if (now_us >= cluster->echo_us)
+        cluster_echo(cluster, now_us, false);
+    tend(cluster, now_us);
 }
 
 uint64_t cluster_left_us(uint64_t deadline_us)
@@ -342,7 +343,7 @@ static enum status explain_end(const struct process *process, struct error *err)
     process_describe_end(process, cause, sizeof cause);
     process_last_words(process, words, sizeof words);
     if (!*words)
-        show_log_tail(process);
+        cluster_show_log_tail(process);
     bool wrong_settings = WIFEXITED(process->wait_status) && WEXITSTATUS(process->wait_status) == 2;
     return error_set(err, wrong_settings ? STATUS_INVALID : STATUS_UNAVAILABLE,
                      "%s %s before it was ready%s%s", process->member.name, cause,

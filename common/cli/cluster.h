@@ -5,11 +5,12 @@
  *
  * After cluster_keep a child that ended is started again (restart.h says when), at the address that it had, so that its peers
  * find it: a worker that can't have it any more takes any, the router never, for the workers know no other. Failpoints
- * happen in a process's first life only. */
+ * happen in a process's first life only. What the processes' logs warn of is repeated on standard error (log_echo.h), in a drain only what is an error. */
 #ifndef BATON_CLI_CLUSTER_H
 #define BATON_CLI_CLUSTER_H
 
 #include "common/base/stop_signals.h"
+#include "common/cli/log_echo.h"
 #include "common/cli/process.h"
 #include "common/cli/restart.h"
 
@@ -21,18 +22,21 @@
 #define CLUSTER_TELL_AGAIN_US  (2 * STOP_SIGNALS_ONE_US)
 /* Who waits for a start hears of it so often. */
 #define CLUSTER_START_TELL_US 3000000u
+/* Warnings and errors in the processes' logs are repeated so late at most. */
+#define CLUSTER_ECHO_US 500000u
 
 /* What it takes to start a child again. */
 struct cluster_care {
     struct process_plan plan; /* of its first start */
     struct restart restart;
-    bool down;           /* ended untold, and not back yet */
-    bool any_address;    /* the one that it had was not to be had: take any */
-    uint64_t started_us; /* of this life */
-    uint64_t down_us;    /* when it went down */
-    uint64_t kill_us;    /* told to end, and killed if it is still there then; 0: not */
-    uint64_t tell_us;    /* and told again then */
-    bool killed;         /* by us */
+    bool down;            /* ended untold, and not back yet */
+    bool any_address;     /* the one that it had was not to be had: take any */
+    uint64_t started_us;  /* of this life */
+    uint64_t down_us;     /* when it went down */
+    uint64_t kill_us;     /* told to end, and killed if it is still there then; 0: not */
+    uint64_t tell_us;     /* and told again then */
+    bool killed;          /* by us */
+    struct log_echo echo; /* of its log */
 };
 
 struct cluster {
@@ -40,6 +44,8 @@ struct cluster {
     struct process processes[CLUSTER_MAX_PROCESSES];
     struct cluster_care care[CLUSTER_MAX_PROCESSES];
     struct stop_signals stop;
+    struct log_echo_room echo_room;
+    uint64_t echo_us;       /* when the logs are looked at next */
     int child_fd;           /* signalfd of SIGCHLD */
     bool draining;          /* a child that ends now does what it was told */
     bool forced;            /* one that had served had to be killed */

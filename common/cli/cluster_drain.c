@@ -54,7 +54,7 @@ static bool end_all(struct cluster *cluster, size_t first, size_t end, uint64_t 
     return wait_ended(cluster, first, end, UINT64_MAX);
 }
 
-bool cluster_drain(struct cluster *cluster, uint64_t timeout_us)
+static bool drain(struct cluster *cluster, uint64_t timeout_us)
 {
     uint64_t deadline_us = clock_now_us() + timeout_us;
     size_t routers = cluster->count ? 1 : 0; /* the first process */
@@ -71,4 +71,14 @@ bool cluster_drain(struct cluster *cluster, uint64_t timeout_us)
     while (cluster_running(cluster))
         cluster_turn(cluster, UINT64_MAX);
     return false;
+}
+
+bool cluster_drain(struct cluster *cluster, uint64_t timeout_us)
+{
+    cluster_echo(cluster, clock_now_us(), false);
+    cluster->echo_room.errors_only =
+        true; /* they warn of each other's ends, which are wished for */
+    bool gentle = drain(cluster, timeout_us);
+    cluster_echo(cluster, clock_now_us(), true);
+    return gentle;
 }

@@ -67,6 +67,7 @@ static enum status read_model(const struct json_value *object, const char *name,
 {
     TRY(get_text(object, name, false, model->name, sizeof model->name, err));
     TRY(get_text(object, "numerics", false, model->numerics, sizeof model->numerics, err));
+    TRY(get_text(object, "isa", false, model->isa, sizeof model->isa, err));
     TRY(get_count(object, "queue", &model->queue, err));
     TRY(get_count(object, "running", &model->running, err));
     TRY(get_count(object, "prompt_tokens", &model->prompt_tokens, err));
@@ -249,6 +250,8 @@ static void print_model(const struct cluster_status *status, const struct model_
     str_addf(out, "model %s", *model->name ? model->name : "-");
     if (*model->numerics)
         str_addf(out, "   numerics %s", model->numerics);
+    if (*model->isa)
+        str_addf(out, "   isa %s", model->isa);
     str_addf(out, "   queue %" PRId64 "   running %" PRId64 "   workers %zu of %zu up",
              model->queue, model->running, up, count);
 }

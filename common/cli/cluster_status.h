@@ -1,6 +1,6 @@
 /* What the router says of its cluster at GET /status:
  *
- *     {"queue": 0, "running": 1, "models": [{"name": "llama", "numerics": "...", "queue": 0, "running": 1}], "workers": [
+ *     {"queue": 0, "running": 1, "models": [{"name": "llama", "numerics": "...", "isa": "avx512", "queue": 0, "running": 1}], "workers": [
  *       {"name": "decode-0", "model": "llama", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
  *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}],
  *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004", "sentence": "..."}]}
@@ -38,7 +38,7 @@ struct status_figure {
 };
 
 struct model_status {
-    char name[128], numerics[64]; /* numerics: of its first worker; "": it has none */
+    char name[128], numerics[64], isa[16]; /* the last two: of its first worker; "": it has none */
     int64_t queue, running, prompt_tokens,
         tokens; /* tokens: of all its requests since the router started */
 };

@@ -1,6 +1,7 @@
 #include "common/cli/cmd_bench_engine.h"
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/base/str.h"
 #include "common/cli/engine_bench.h"
@@ -321,6 +322,7 @@ int cmd_bench_engine(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
+    log_init("bench", LOG_WARN);
     struct plan plan = {.settings = &settings};
     if (read_plan(&plan, &err) != STATUS_OK) {
         fprintf(stderr, "%s: %s\nTry: %s --help\n", program.name, err.text, program.name);

@@ -46,7 +46,7 @@ static const struct config_setting settings_table[] = {
     {"plain", CONFIG_BOOL, AT(plain), "false",
      .help = "No chat template: the model goes on from the transcript as it stands"},
     {"max-tokens", CONFIG_U64, AT(max_tokens), "128", "1", "1048576", .unit = "tokens",
-     .help = "Length of an answer at most"},
+     .help = "Length of an answer at most; with the conversation it must fit into the context"},
     {"seed", CONFIG_U64, AT(seed), NULL,
      .help = "The same seed and transcript give the same answer"},
     {"stop", CONFIG_LIST, AT(stop), .max = "4", .help = "End answers before this text"},
@@ -124,8 +124,8 @@ static void say_end(struct talk *talk, const struct turn *turn, const struct gen
         fprintf(stderr, "baton chat: %s\n", why.text);
         talk->failed = true;
         if (!strcmp(event->reason, "context_length_exceeded"))
-            fprintf(stderr, "baton chat: the conversation is longer than the model's context: "
-                            "/undo forgets a turn, /reset all\n");
+            fprintf(stderr, "baton chat: /max_tokens NUMBER asks for a shorter answer, /undo "
+                            "forgets a turn, /reset all\n");
     } else if (talk->interactive) {
         struct str figures;
         str_init(&figures, 4096);
@@ -228,6 +228,10 @@ static void prompt(const struct talk *talk)
 
 static void take_line(struct talk *talk, const char *line)
 {
+    if (talk->interactive && strchr(line, '\033')) { /* not what its writer believes to see */
+        printf("Keys like arrows don't edit here: the line is left out, write it again.\n");
+        return;
+    }
     str_clear(&talk->say);
     enum chat_act act = chat_take_line(&talk->chat, line, &talk->say);
     terminal_show(talk->say.data, talk->say.length);
@@ -269,7 +273,8 @@ static void converse(struct talk *talk)
                                 {.fd = talk->signal_fd, .events = POLLIN}};
         poll(fds, 2, -1);
         if (fds[1].revents && take_signal(talk) && !talk->quit) {
-            printf("\n"); /* the terminal has dropped the line */
+            /* The terminal has dropped the line. */
+            printf("%s\n", talk->interactive ? "\n(/quit or Ctrl-D ends)" : "");
             prompt(talk);
         }
         if (fds[0].revents)
@@ -370,7 +375,9 @@ int cmd_chat(int argc, char **argv)
     } else {
         fprintf(stderr, "baton chat: %s\n", err.text);
     }
-    int code = status == STATUS_INVALID ? 2 : status != STATUS_OK || talk->failed;
+    /* Who was there has seen what failed, and went on. */
+    bool failed = status != STATUS_OK || (talk->failed && !talk->interactive);
+    int code = status == STATUS_INVALID ? 2 : failed;
     if (talk->signal_fd >= 0)
         close(talk->signal_fd);
     str_deinit(&talk->say);

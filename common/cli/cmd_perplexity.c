@@ -1,6 +1,7 @@
 #include "common/cli/cmd_perplexity.h"
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/cli/perplexity.h"
 #include "common/config/config.h"
@@ -210,6 +211,7 @@ int cmd_perplexity(int argc, char **argv)
     struct error err;
     struct token_ids ids;
     config_load_or_exit(&program, argc, argv, &settings, &result);
+    log_init("perplexity", LOG_WARN);
     token_ids_init(&ids, IDS_LIMIT_COUNT);
     enum status status = check_window(&settings, &err);
     if (status == STATUS_OK)

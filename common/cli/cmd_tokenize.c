@@ -54,11 +54,11 @@ static const struct config_program tokenize_program = {
 };
 static const struct config_program detokenize_program = {
     .name = "baton detokenize",
-    .summary = "Prints the text of IDS (\"1,2,3\" or \"1 2 3\"), or of the ids on standard input.",
-    .usage = "[IDS]",
+    .summary = "Prints the text of IDS (1,2,3 or 1 2 3), or of the ids on standard input.",
+    .usage = "[IDS...]",
     .settings = detokenize_settings,
     .setting_count = sizeof detokenize_settings / sizeof *detokenize_settings,
-    .max_positionals = 1,
+    .max_positionals = CONFIG_MAX_POSITIONALS,
 };
 
 /* What one command does with one input; both append what is to be printed to `out`. */
@@ -251,12 +251,14 @@ static enum status run_lines(const struct command *command, const struct tokeniz
 }
 
 static enum status run_plain(const struct command *command, const struct tokenizer *tokenizer,
-                             const struct settings *settings, const char *argument,
+                             const struct settings *settings, const struct config_result *given,
                              struct str *input, struct str *out, struct error *err)
 {
-    if (argument)
-        str_add(input, argument);
-    else
+    for (size_t i = 0; i < given->positional_count; i++) {
+        str_add(input, i ? " " : "");
+        str_add(input, given->positionals[i]);
+    }
+    if (!given->positional_count)
         (void)input_lines_read(stdin, EOF, input);
     TRY(input_lines_check(input, err));
     TRY(command->plain(tokenizer, settings, input, out, err));
@@ -274,7 +276,7 @@ static enum status open_tokenizer(const char *path, struct tokenizer **tokenizer
 }
 
 static enum status run(const struct command *command, const struct settings *settings,
-                       const char *argument, struct error *err)
+                       const struct config_result *given, struct error *err)
 {
     struct tokenizer *tokenizer;
     TRY(open_tokenizer(settings->tokenizer, &tokenizer, err));
@@ -283,7 +285,7 @@ static enum status run(const struct command *command, const struct settings *set
     str_init(&out, TEXT_LIMIT_BYTES);
     enum status status = settings->jsonl
                              ? run_lines(command, tokenizer, settings, &input, &out, err)
-                             : run_plain(command, tokenizer, settings, argument, &input, &out, err);
+                             : run_plain(command, tokenizer, settings, given, &input, &out, err);
     str_deinit(&out);
     str_deinit(&input);
     tokenizer_close(tokenizer);
@@ -305,8 +307,7 @@ static int run_command(const struct command *command, int argc, char **argv)
         fprintf(stderr, "%s: --pieces needs --jsonl\n", command->program->name);
         return 2;
     }
-    const char *argument = result.positional_count ? result.positionals[0] : NULL;
-    if (run(command, &settings, argument, &err) == STATUS_OK)
+    if (run(command, &settings, &result, &err) == STATUS_OK)
         return 0;
     fprintf(stderr, "%s: %s\n", command->program->name, err.text);
     return 1;

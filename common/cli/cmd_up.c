@@ -5,6 +5,7 @@
 #include "common/base/str.h"
 #include "common/cli/cluster.h"
 #include "common/cli/cluster_status.h"
+#include "common/cli/up_notice.h"
 #include "common/cli/up_plan.h"
 #include "common/cli/up_ready.h"
 #include "common/config/config.h"
@@ -61,6 +62,7 @@ static const struct config_setting settings_table[] = {
     LINK_TLS_ROWS(struct up_settings, internal_tls),
     {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
      .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
+    UP_PASSED_ROWS(struct up_settings),
     {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
      .help = "Compute threads of each worker; 0: cores / workers"},
     {"pin", CONFIG_BOOL, AT(pin), "true",
@@ -258,32 +260,12 @@ static enum status start_all(struct up *up, struct error *err)
     return status;
 }
 
-/* Other commands run in other folders. A path that has no room is left out. */
-static void describe_models(const struct up *up, struct model_list *models)
-{
-    const struct model_list *list = &up->settings.list;
-    models->count = list->count;
-    for (size_t i = 0; i < list->count; i++) {
-        char *path = realpath(list->items[i].dir, NULL);
-        str_copy(models->items[i].name, sizeof models->items[i].name, up->models[i].name);
-        if (!path || !str_copy(models->items[i].dir, sizeof models->items[i].dir, path))
-            *models->items[i].dir = 0;
-        free(path);
-    }
-}
-
 static struct cluster_file describe(const struct up *up)
 {
-    const struct cluster_member *router = &up->cluster.processes[0].member;
-    struct cluster_file file = {.pid = getpid(), .count = up->cluster.count};
-    str_copy(file.grpc, sizeof file.grpc, router->address);
-    str_copy(file.http, sizeof file.http, router->metrics);
-    str_copy(file.openai, sizeof file.openai, router->front);
-    str_copy(file.logs, sizeof file.logs, up->log_dir);
-    for (size_t i = 0; i < up->cluster.count; i++)
-        file.members[i] = up->cluster.processes[i].member;
-    describe_models(up, &file.models);
-    return file;
+    return up_notice_describe(&(struct up_notice){.settings = &up->settings,
+                                                  .cluster = &up->cluster,
+                                                  .models = up->models,
+                                                  .log_dir = up->log_dir});
 }
 
 static void print_ready_block(const struct up *up, const struct cluster_file *file)
@@ -296,21 +278,13 @@ static void print_ready_block(const struct up *up, const struct cluster_file *fi
                                       .own_log_dir = up->own_log_dir});
 }
 
-/* Where scripts and the other commands look. */
-static enum status publish(const struct up *up, const struct cluster_file *file, struct error *err)
-{
-    TRY(cluster_file_publish(file, err));
-    return *up->settings.ready_file ? cluster_file_write(file, up->settings.ready_file, err)
-                                    : STATUS_OK;
-}
-
 /* A process is back. A cluster that serves goes on serving though its new pids can't be written down. */
 static void publish_again(struct up *up)
 {
     struct error err;
     struct cluster_file file = describe(up);
     up->cluster.changed = false;
-    if (publish(up, &file, &err) != STATUS_OK)
+    if (up_notice_publish(&up->settings, &file, &err) != STATUS_OK)
         log_error(MOD, "msg=\"cannot tell the new process ids: %s\"", err.text);
 }
 
@@ -319,7 +293,7 @@ static enum status serve(struct up *up, struct error *err)
 {
     struct cluster_file file = describe(up);
     up->cluster.changed = false;
-    TRY(publish(up, &file, err));
+    TRY(up_notice_publish(&up->settings, &file, err));
     print_ready_block(up, &file);
     if (up->settings.restart)
         cluster_keep(&up->cluster, up->settings.restart_wait_us, up->settings.start_timeout_us);
@@ -342,57 +316,33 @@ static enum status serve(struct up *up, struct error *err)
     return STATUS_OK;
 }
 
-/* It is removed and replaced: not what was never such a file. And its folder is looked at now, not when the cluster has started. */
-static enum status check_ready_file(const char *path, struct error *err)
+/* What can be known to be wrong before anything is started. */
+static enum status prepare(struct up *up, struct error *err)
 {
-    struct stat found;
-    char folder[CLUSTER_PATH_BYTES];
-    if (!*path)
-        return STATUS_OK;
-    if (!lstat(path, &found) && !S_ISREG(found.st_mode))
-        return error_set(err, STATUS_INVALID,
-                         "--ready-file %s: that is there and no regular file; give the name of a "
-                         "file to be written",
-                         path);
-    const char *slash = strrchr(path, '/');
-    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
-    snprintf(folder, sizeof folder, "%.*s.", (int)length, path);
-    if (access(folder, W_OK | X_OK))
-        return error_set(err, STATUS_INVALID,
-                         "--ready-file %s: cannot write into its folder: %s; give the name of a "
-                         "file to be written",
-                         path, strerror(errno));
-    return STATUS_OK;
+    TRY(up_read_models(&up->settings, err));
+    TRY(up_check(&up->settings, err));
+    TRY(up_notice_check(&up->settings, err));
+    TRY(find_programs(up, err));
+    TRY(make_log_dir(up, err));
+    return cluster_open(&up->cluster, err);
 }
 
 static int run(struct up *up)
 {
     struct error err;
-    enum status status = up_read_models(&up->settings, &err);
-    if (status == STATUS_OK)
-        status = up_check(&up->settings, &err);
-    if (status == STATUS_OK)
-        status = check_ready_file(up->settings.ready_file, &err);
-    if (status == STATUS_OK)
-        status = find_programs(up, &err);
-    if (status == STATUS_OK)
-        status = make_log_dir(up, &err);
-    if (status == STATUS_OK)
-        status = cluster_open(&up->cluster, &err);
+    enum status status = prepare(up, &err);
     if (status != STATUS_OK) {
         fprintf(stderr, "baton up: %s\n", err.text);
         return status == STATUS_INVALID || status == STATUS_LIMIT ? 2 : 1;
     }
     warn_of_environment(&up->settings);
     cluster_file_sweep();
-    if (*up->settings.ready_file) /* an earlier cluster's: who waits for it waits for this one */
-        unlink(up->settings.ready_file);
+    up_notice_withdraw(
+        &up->settings); /* an earlier cluster's: who waits for it waits for this one */
     status = start_all(up, &err);
     if (status == STATUS_OK)
         status = serve(up, &err);
-    cluster_file_withdraw(getpid());
-    if (*up->settings.ready_file)
-        unlink(up->settings.ready_file);
+    up_notice_withdraw(&up->settings);
     bool gentle = cluster_drain(&up->cluster, up->settings.drain_timeout_us + CHILD_END_GRACE_US);
     bool clean = status == STATUS_OK && gentle && !cluster_down(&up->cluster);
     if (clean && up->own_log_dir)
@@ -401,6 +351,18 @@ static int run(struct up *up)
     if (status != STATUS_OK) /* the last line on the screen is the cause */
         fprintf(stderr, "baton up: %s\n", err.text);
     return clean ? 0 : status == STATUS_INVALID ? 2 : 1;
+}
+
+/* The processes inherit what the environment gave, and name the variable where it is wrong; a flag would be one that nobody wrote. */
+static void leave_to_environment(struct up_settings *settings, const struct config_result *result)
+{
+    const size_t begin = offsetof(struct up_settings, passed);
+    for (size_t i = 0; i < program.setting_count; i++) {
+        size_t offset = settings_table[i].offset;
+        if (result->sources[i] == CONFIG_FROM_ENVIRONMENT && offset >= begin &&
+            offset < begin + sizeof settings->passed)
+            ((char *)settings)[offset] = 0;
+    }
 }
 
 int cmd_up(int argc, char **argv)
@@ -412,6 +374,7 @@ int cmd_up(int argc, char **argv)
     log_init("up", (enum log_level)up.settings.log_level);
     unsetenv("BATON_CONFIG"); /* it was ours: the children's settings have other names */
     config_log(&program, &up.settings, &result);
+    leave_to_environment(&up.settings, &result);
     find_cores(&up.cores);
     arena_init(&up.arena, PLAN_LIMIT_BYTES);
     up.context = (struct up_context){

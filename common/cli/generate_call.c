@@ -177,7 +177,7 @@ static const char *hint(const char *message)
         return "does it speak TLS at all? --tls-ca says that it does";
     if (strstr(message, "Socket closed"))
         return "somebody listens there: if it speaks TLS, give --tls-ca";
-    if (strstr(message, "parsing HTTP/2"))
+    if (strstr(message, "parsing HTTP/2") || strstr(message, "http1.x"))
         return "something else than gRPC answers there: `baton up` prints the address of gRPC "
                "beside "
                "those of HTTP";

@@ -149,6 +149,17 @@ static void add_if_given(struct process_plan *plan, const char *flag, const char
         add(plan, flag, value);
 }
 
+/* What --env says of this one process is meant for it, and goes before what is said of all: a flag would win. */
+static void add_passed(struct process_plan *plan, const char *flag, const char *variable,
+                       const char *value)
+{
+    size_t length = strlen(variable);
+    for (size_t i = 0; i < plan->environment_count; i++)
+        if (!strncmp(plan->environment[i], variable, length) && plan->environment[i][length] == '=')
+            return;
+    add_if_given(plan, flag, value);
+}
+
 static struct process_plan common_part(const struct up_context *context, const char *role,
                                        const char *name, const char *model, const char *model_name)
 {
@@ -207,6 +218,9 @@ struct process_plan up_plan_router(const struct up_context *context)
     plan.listen_at = plan.argc - 1;
     plan.must_keep_address = true;
     add_access(context->settings, &plan);
+    add_passed(&plan, "--access-log", "BATON_ACCESS_LOG", settings->passed.access_log);
+    add_passed(&plan, "--http-cors-origins", "BATON_HTTP_CORS_ORIGINS",
+               settings->passed.http_cors_origins);
     return plan;
 }
 
@@ -249,5 +263,10 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--isa", isa_names[settings->isa]);
     add(&plan, "--transport", up_transport_names[settings->transport]);
     add_threads(context, &plan, index);
+    const struct up_passed *passed = &settings->passed;
+    add_passed(&plan, "--kv-tokens", "BATON_KV_TOKENS", passed->kv_tokens);
+    add_passed(&plan, "--context", "BATON_CONTEXT", passed->context);
+    add_passed(&plan, "--max-sequences", "BATON_MAX_SEQUENCES", passed->max_sequences);
+    add_passed(&plan, "--chunk-tokens", "BATON_CHUNK_TOKENS", passed->chunk_tokens);
     return plan;
 }

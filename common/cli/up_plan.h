@@ -19,6 +19,30 @@
 #define UP_MAX_CORES       1024
 #define UP_MAX_ENVIRONMENT 16 /* --env of one process */
 
+/* What is the processes' own matter and only passed on, as it was written: they say what is wrong with it.
+ * "": not given. */
+struct up_passed {
+    char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32]; /* to workers */
+    char access_log[1024], http_cors_origins[1024];                       /* to the router */
+};
+#define UP_PASSED_ROW(owner, row, field, word, text)                                               \
+    {                                                                                              \
+        .name = row, .type = CONFIG_STRING, CONFIG_AT(owner, passed.field), .default_text = "",    \
+        .value = word, .help = text                                                                \
+    }
+#define UP_PASSED_ROWS(owner)                                                                      \
+    UP_PASSED_ROW(owner, "kv-tokens", kv_tokens, "NUMBER", "Size of each worker's KV pool"),       \
+        UP_PASSED_ROW(owner, "context", context, "NUMBER",                                         \
+                      "Prompt and answer at most; empty: the model's own limit"),                  \
+        UP_PASSED_ROW(owner, "max-sequences", max_sequences, "NUMBER",                             \
+                      "Requests that a worker holds at the same time"),                            \
+        UP_PASSED_ROW(owner, "chunk-tokens", chunk_tokens, "NUMBER",                               \
+                      "Prompt rows of a worker's step at most"),                                   \
+        UP_PASSED_ROW(owner, "access-log", access_log, "WHERE",                                    \
+                      "A line of the router at each request's end: off, stderr, or a file"),       \
+        UP_PASSED_ROW(owner, "http-cors-origins", http_cors_origins, "ORIGIN,...",                 \
+                      "Origins of browsers' pages that may read what HTTP answers; *: all")
+
 struct up_settings {
     uint64_t prefill, decode; /* of each model */
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES],
@@ -30,6 +54,7 @@ struct up_settings {
     struct tls_settings tls, metrics_tls;
     char api_keys[1024];
     struct link_tls_settings internal_tls;
+    struct up_passed passed;
     uint64_t threads; /* of each worker; 0: cores / workers */
     bool pin;
     char ready_file[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];

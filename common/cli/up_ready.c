@@ -28,6 +28,8 @@ static void print_models(const struct up_ready *ready)
             printf("  model      %s  %s\n", ready->models[i].name, list->items[i].dir);
         if (*ready->models[i].numerics)
             printf("  numerics   %s\n", ready->models[i].numerics);
+        if (*ready->models[i].isa)
+            printf("  isa        %s  (what the workers compute with)\n", ready->models[i].isa);
     }
 }
 

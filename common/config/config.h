@@ -25,7 +25,7 @@
 
 #define CONFIG_MAX_SETTINGS    64
 #define CONFIG_MAX_LIST        64
-#define CONFIG_MAX_POSITIONALS 16
+#define CONFIG_MAX_POSITIONALS 256
 #define CONFIG_MAX_FILE_BYTES  (1u << 20)
 
 enum config_type {

@@ -68,12 +68,18 @@ static void tell_unknown(struct listener *listener, const char *name)
     for (size_t i = 0; i < program->setting_count; i++)
         if (program->settings[i].type != CONFIG_LIST)
             names[count++] = program->settings[i].name;
-    const char *meant = config_names_nearest(name, names, count);
+    const char *variable = program->starts_others ? config_names_variable(name) : NULL;
+    const char *meant = variable ? NULL : config_names_nearest(name, names, count);
     unsigned line =
         listener->lines_told++ < MAX_LINES ? line_of(listener->bytes, listener->end, name) : 0;
     add_place(listener->mistakes, listener->path, "", line);
-    str_addf(listener->mistakes, "unknown setting '%s'%s%s%s\n", name,
-             meant ? ", did you mean " : "", meant ? meant : "", meant ? "?" : "");
+    str_addf(listener->mistakes, "unknown setting '%s'", name);
+    if (variable)
+        str_addf(listener->mistakes, "; programs that have it take %s from the environment",
+                 variable);
+    else if (meant)
+        str_addf(listener->mistakes, ", did you mean %s?", meant);
+    str_add(listener->mistakes, "\n");
 }
 
 /* libcyaml tells a mistake in several messages: the sentence, "Backtrace:", then where, indented, from the inside out. Unknown

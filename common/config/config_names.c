@@ -52,6 +52,7 @@ static const char *const known[] = {
     "BATON_HEARTBEAT",
     "BATON_HELLO_TIMEOUT",
     "BATON_HTTP",
+    "BATON_HTTP_CORS_ORIGINS",
     "BATON_HTTP_KEEPALIVE",
     "BATON_HTTP_LISTEN",
     "BATON_HTTP_THREADS",

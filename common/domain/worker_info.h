@@ -21,6 +21,7 @@ struct worker_info {
     uint64_t numerics_id; /* docs/architecture: workers of one id give equal bytes */
     uint32_t block_tokens, block_count, context, vocab;
     char numerics_name[64];    /* numerics_id for people; may be empty */
+    char isa[16];              /* what its kernels run on, for people; may be empty */
     char metrics_address[128]; /* host:port of /metrics; empty: none */
     uint32_t process_id;
     /* Of its config.json and tokenizer.json, which a router has too; 0: not there, or not told. */

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
+#include "common/membership/registrar_complaint.h"
 #include "common/membership/worker_message.h"
 
 #include <pthread.h>
@@ -14,7 +15,6 @@
 #define CALL_DEADLINE_US  2000000u
 #define FIRST_BACKOFF_US  100000u
 #define MESSAGE_MAX_BYTES 4096u
-#define COMPLAIN_EVERY_US 30000000u
 #define REGISTER_PATH     "/baton.worker.v1.Registry/RegisterWorker"
 
 struct registrar {
@@ -27,8 +27,8 @@ struct registrar {
     } joining, leaving_request; /* RegisterRequest */
     pthread_t thread;
     /* Of the thread alone. */
-    uint64_t backoff_us, complained_us;
-    enum rpc_code complained_of;
+    uint64_t backoff_us;
+    struct registrar_complaint complaint;
     bool accepted_before;
 
     pthread_mutex_t mutex; /* guards what follows */
@@ -58,20 +58,17 @@ static void registrar_on_closed(struct rpc_call *call, const struct rpc_end *end
     pthread_mutex_unlock(&registrar->mutex);
 }
 
+/* Of a call that ended with `code`, RPC_OK as well. */
 static void complain(struct registrar *registrar, enum rpc_code code, const char *message)
 {
     char quoted[600];
-    uint64_t now_us = clock_now_us();
-    if (registrar->complained_us && code == registrar->complained_of &&
-        now_us - registrar->complained_us < COMPLAIN_EVERY_US)
-        return;
-    registrar->complained_of = code;
-    registrar->complained_us = now_us;
-    bool refused = code == RPC_FAILED_PRECONDITION || code == RPC_INVALID_ARGUMENT;
-    log_write(refused ? LOG_ERROR : LOG_WARN, "registrar",
-              "router=%s code=%s reply=%s msg=\"%s; trying again\"", registrar->router_address,
-              rpc_code_name(code), log_quote(message, quoted, sizeof quoted),
-              refused ? "the router refused this worker" : "can't register with the router");
+    enum log_level level;
+    if (registrar_complaint_due(&registrar->complaint, code, clock_now_us(), &level))
+        log_write(level, "registrar", "router=%s code=%s reply=%s msg=\"%s; trying again\"",
+                  registrar->router_address, rpc_code_name(code),
+                  log_quote(message, quoted, sizeof quoted),
+                  level == LOG_ERROR ? "the router refused this worker"
+                                     : "can't register with the router");
 }
 
 /* One call with that request; under the lock, which is given up while it waits. Its status is in `code` and `message`, which are
@@ -112,7 +109,7 @@ static bool registrar_call(struct registrar *registrar)
     if (code == RPC_OK && !registrar->accepted_before)
         log_info("registrar", "router=%s worker=%s msg=\"registered\"", registrar->router_address,
                  registrar->config.info.name);
-    else if (code != RPC_OK && !stopping)
+    if (code == RPC_OK || !stopping)
         complain(registrar, code, message);
     registrar->accepted_before = code == RPC_OK;
     pthread_mutex_lock(&registrar->mutex);
@@ -151,6 +148,7 @@ static void *registrar_main(void *argument)
         if (registrar->session_up) {
             registrar->backoff_us = FIRST_BACKOFF_US;
             registrar->accepted_before = false;
+            registrar->complaint.failing_since_us = 0;
             pthread_cond_wait(&registrar->changed, &registrar->mutex);
             continue;
         }

@@ -23,6 +23,7 @@ Baton__Worker__V1__WorkerInfo worker_message_of(const struct worker_info *info)
     message.context = info->context;
     message.vocab = info->vocab;
     message.numerics_name = (char *)info->numerics_name;
+    message.isa = (char *)info->isa;
     message.process_id = info->process_id;
     message.max_sequences = info->max_sequences;
     message.metrics_address = (char *)info->metrics_address;
@@ -97,6 +98,7 @@ enum status worker_message_read(const Baton__Worker__V1__WorkerInfo *message,
     TRY(read_word("model", message->model, true, read.model, sizeof read.model, err));
     TRY(read_word("numerics_name", message->numerics_name, false, read.numerics_name,
                   sizeof read.numerics_name, err));
+    TRY(read_word("isa", message->isa, false, read.isa, sizeof read.isa, err));
     TRY(read_word("metrics_address", message->metrics_address, false, read.metrics_address,
                   sizeof read.metrics_address, err));
     TRY(read_number("block_tokens", message->block_tokens, &read.block_tokens, err));

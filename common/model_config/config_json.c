@@ -6,6 +6,7 @@
 #include "common/model_config/rope_config.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 static const struct json_limits LIMITS = {.max_bytes = 1 << 20, .max_depth = 32};
@@ -110,6 +111,26 @@ enum status end_ids_parse(const struct json_value *object, uint32_t vocab, struc
     return STATUS_OK;
 }
 
+/* What people have instead of a model's folder. */
+static enum status check_folder(const char *dir, struct error *err)
+{
+    struct stat found;
+    bool there = stat(dir, &found) == 0;
+    if (!there)
+        return error_set(err, STATUS_NOT_FOUND,
+                         "%s: no such folder; a model is a folder in Hugging Face's layout that is "
+                         "here, nothing is downloaded",
+                         dir);
+    if (S_ISDIR(found.st_mode))
+        return STATUS_OK;
+    const char *dot = strrchr(dir, '.');
+    bool gguf = dot && !strcmp(dot, ".gguf");
+    return error_set(err, STATUS_INVALID,
+                     "%s: a model is a folder in Hugging Face's layout, and this is a file%s", dir,
+                     gguf ? " (GGUF isn't read): give a folder with config.json and *.safetensors"
+                          : ": give the folder that it is in");
+}
+
 enum status config_json_read(const char *model_dir, struct model_shape *shape,
                              enum model_quantization *quantization, struct end_ids *end_ids,
                              struct error *err)
@@ -119,13 +140,7 @@ enum status config_json_read(const char *model_dir, struct model_shape *shape,
     struct end_ids ids = {0};
     enum model_quantization quantized = MODEL_FLOAT;
     struct json *json;
-    struct stat found;
-    if (stat(model_dir, &found) == 0 && !S_ISDIR(found.st_mode))
-        return error_set(
-            err, STATUS_INVALID,
-            "%s: a model is a folder in Hugging Face's layout, and this is a file: give "
-            "the folder that it is in",
-            model_dir);
+    TRY(check_folder(model_dir, err));
     TRY(model_path(model_dir, "config.json", path, err));
     enum status status = json_read_file(path, LIMITS, &json, err);
     if (status == STATUS_NOT_FOUND)

@@ -13,7 +13,10 @@ enum status model_folder_name(const char *dir, char *name, size_t size, struct e
 {
     char path[PATH_MAX];
     if (!realpath(dir, path))
-        return error_set(err, STATUS_NOT_FOUND, "%s: no such model folder", dir);
+        return error_set(err, STATUS_NOT_FOUND,
+                         "%s: no such model folder (nothing is downloaded: give the folder of a "
+                         "model that is here)",
+                         dir);
     const char *slash = strrchr(path, '/');
     if (!slash[1] || !str_copy(name, size, slash + 1))
         return error_set(err, STATUS_INVALID,

@@ -25,7 +25,8 @@ struct constraint_host {
     struct ring *messages; /* leases: each to be settled once, and then given back once */
     pthread_t thread;
     bool stopped;
-    atomic_uint lease_count;
+    atomic_uint lease_count; /* whose memory is in use, for which `messages` has room */
+    atomic_uint held_count;  /* of those, not given back */
     /* Of the thread; for all once a lease is settled. */
     struct tokenizer *tokenizer;
     struct special_texts specials;
@@ -206,6 +207,7 @@ void constraint_host_destroy(struct constraint_host *host)
     if (!host)
         return;
     constraint_host_stop(host);
+    ASSERT(constraint_host_held(host) == 0);
     for (struct constraint_lease *lease; host->messages && (lease = ring_pop(host->messages));) {
         if (lease->taken)
             take_back(host, lease);
@@ -238,6 +240,7 @@ struct constraint_lease *constraint_host_take(struct constraint_host *host,
     lease->owner = owner;
     lease->ready = ready;
     lease->context = context;
+    atomic_fetch_add(&host->held_count, 1);
     post(host, lease);
     return lease;
 }
@@ -249,7 +252,13 @@ bool constraint_lease_settled(const struct constraint_lease *lease)
 
 void constraint_host_give(struct constraint_host *host, struct constraint_lease *lease)
 {
+    atomic_fetch_sub(&host->held_count, 1);
     post(host, lease);
+}
+
+uint32_t constraint_host_held(const struct constraint_host *host)
+{
+    return atomic_load(&host->held_count);
 }
 
 /* ---------------------------------------------------------------- the vocabulary */

@@ -45,7 +45,7 @@ enum status constraint_host_create(const struct constraint_host_config *config,
                                    struct constraint_host **host, struct error *err) WARN_UNUSED;
 /* Ends the thread: no lease becomes ready any more. They may still be given back. */
 void constraint_host_stop(struct constraint_host *host);
-/* After all leases were given back. NULL is fine. */
+/* After all leases were given back: it asserts that. NULL is fine. */
 void constraint_host_destroy(struct constraint_host *host);
 
 /* Takes over `source`. `ready` is called once, on the host's thread, when the lease is settled; not if it is given back before. Turns go
@@ -56,6 +56,8 @@ struct constraint_lease *constraint_host_take(struct constraint_host *host,
 bool constraint_lease_settled(const struct constraint_lease *lease);
 /* Settled or not. */
 void constraint_host_give(struct constraint_host *host, struct constraint_lease *lease);
+/* Leases that were taken and not given back. Any thread. */
+uint32_t constraint_host_held(const struct constraint_host *host);
 
 /* After a lease was settled well: what the token adds to an answer, or to its beginning; NULL: nothing. */
 const char *constraint_host_text(const struct constraint_host *host, uint32_t id, bool first,

@@ -24,12 +24,12 @@ static void send_hello(const struct session *session, struct stream *stream)
     stream_send(stream, &up.base);
 }
 
-static void lose_stream(struct session *session, const char *why)
+static void lose_stream(struct session *session, enum log_level level, const char *why)
 {
     session->stream = NULL;
     char quoted[100];
     /* Told to leave: the router lets it go, or is going too. */
-    log_limited(session->draining ? LOG_INFO : LOG_WARN, MODULE,
+    log_limited(session->draining ? LOG_INFO : level, MODULE,
                 "why=%s msg=\"the router's session ended\"", log_quote(why, quoted, sizeof quoted));
     session->handlers->lost(session->role);
 }
@@ -38,7 +38,7 @@ static void take_stream(struct session *session, struct stream *stream)
 {
     if (session->stream) {
         struct stream *old = session->stream;
-        lose_stream(session, "a newer session was opened");
+        lose_stream(session, LOG_WARN, "a newer session was opened");
         stream_cancel(old);
     }
     session->stream = stream;
@@ -107,7 +107,9 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     struct session *session = stream_role(stream);
     if (stream != session->stream)
         return;
-    lose_stream(session, rpc_code_name(end->code));
+    /* Cancelled by the router, or the router was lost: rpc can't tell which. The registrar warns if the router stays away. */
+    lose_stream(session, end->code == RPC_CANCELLED ? LOG_INFO : LOG_WARN,
+                rpc_code_name(end->code));
     if (session->up_changed)
         session->up_changed(session->up_context, false);
 }

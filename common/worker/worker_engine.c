@@ -95,10 +95,22 @@ static void unpin(const struct own_cpus *cpus)
         (void)sched_setaffinity(0, sizeof cpus->set, &cpus->set);
 }
 
+/* They wait for each other in every operation. */
+static void warn_of_threads(const struct worker *worker, const struct own_cpus *cpus)
+{
+    unsigned threads = worker->config.threads, count = cpus->known ? CPU_COUNT(&cpus->set) : 0;
+    if (count && threads > count)
+        log_warn(MODULE,
+                 "msg=\"more compute threads than CPUs that they may run on: that is slower than "
+                 "--threads %u\" threads=%u cpus=%u",
+                 count, threads, count);
+}
+
 enum status worker_engine_open(struct worker *worker, struct error *err)
 {
     struct own_cpus cpus;
     cpus.known = !sched_getaffinity(0, sizeof cpus.set, &cpus.set);
+    warn_of_threads(worker, &cpus);
     TRY(open_engine(worker, err));
     unpin(&cpus);
     TRY(open_transport(worker, err));
@@ -156,6 +168,7 @@ enum status worker_engine_info(struct worker *worker, struct error *err)
     info->layout_hash = kv_layout_hash(engine_layout(worker->engine));
     info->numerics_id = engine_numerics_id(worker->engine);
     str_copy(info->numerics_name, sizeof info->numerics_name, engine_numerics_name(worker->engine));
+    str_copy(info->isa, sizeof info->isa, engine_isa(worker->engine));
     info->block_tokens = config->block_tokens;
     info->block_count = worker->block_count;
     info->context = engine_context(worker->engine);

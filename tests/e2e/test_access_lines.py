@@ -125,6 +125,11 @@ def counted(door, status):
     return int(re.search(rf'^baton_router_requests_total{{model_name="[^"]*",status="{status}"}} (\d+)$', door.ask("/metrics").body.decode(), re.M).group(1))
 
 
+def answered(door):
+    """Answers whose times are counted."""
+    return int(re.search(r'^baton_e2e_request_latency_seconds_count{model_name="[^"]*"} (\d+)$', door.ask("/metrics").body.decode(), re.M).group(1))
+
+
 class OneOnly(FakeWorker):
     """Answers the first prompt that it gets, and no other."""
 
@@ -150,7 +155,7 @@ def test_prompts_of_one_body_end_as_the_body_does(served):
         openai.OpenAI(base_url=f"http://{door.address}/v1", api_key="none", max_retries=0).completions.create(model=SHAKESPEARE.name, prompt=["a", "b"], max_tokens=3, timeout=0.5)
     assert {line["status"] for line in logged(log, 5)[3:]} == {"cancelled"} and len(log.read_text().splitlines()) == 5
     wait_until("both prompts are counted", lambda: counted(door, "cancelled") == 2, 20)
-    assert counted(door, "ok") == 0
+    assert counted(door, "ok") == answered(door) == 0
 
 
 def test_prompts_that_are_all_answered(served):
@@ -160,6 +165,8 @@ def test_prompts_that_are_all_answered(served):
     lines = logged(log, 12)
     assert {(line["req"].partition("-")[0], line["status"], line["finish"], line["tokens"]) for line in lines} == {("o1", "ok", "max_tokens", "3")}
     assert sorted(line.get("choice", "0") for line in lines) == ["0"] * 6 + ["1"] * 6 and len(log.read_text().splitlines()) == 12
+    wait_until("all prompts are counted", lambda: counted(door, "ok") == 6, 20)
+    assert answered(door) == 12
 
 
 def test_choices_end_as_their_call_does(served):

@@ -2,6 +2,7 @@
 with the numbers."""
 import random
 
+import front
 import grpc
 import pytest
 from client import pb, reason_of
@@ -83,3 +84,17 @@ def test_the_last_token_that_fits_and_the_first_that_does_not(start_cluster, con
     client = connect(cluster)
     assert refusal(client, prompt[:1000], max_tokens=25) == numbers.format(1000, 25, 1025) + "one request may have 1024 on a decode worker"
     assert len(client.generate(prompt[:1000], max_tokens=24, ignore_eos=True).ids) == 24
+
+
+def test_an_answer_as_long_as_there_is_room(start_cluster, connect):
+    """A chat without max_tokens fills what a worker takes, which is less than the model's context here, and /v1/models tells it."""
+    cluster = start_cluster(settings=front.SETTINGS, process_environment={"decode-0": {"BATON_KV_TOKENS": "256"}})
+    door, client = front.Front(cluster), connect(cluster)
+    assert door.ask("/v1/models").json["data"][0]["max_model_len"] == 256 and door.ask("/tokenize", {"prompt": "a"}).json["max_model_len"] == 256
+    assert cluster.status()["models"][0]["context"] == 256
+    answer = door.chat("Speak.", ignore_eos=True, seed=1).json
+    assert answer["usage"]["total_tokens"] == 256 and answer["choices"][0]["finish_reason"] == "length"
+    assert len(client.generate([5] * 248, ignore_eos=True).ids) == 8 and len(client.generate([5] * 20, ignore_eos=True).ids) == 16
+    with pytest.raises(grpc.RpcError) as caught:
+        client.generate([5] * 256, ignore_eos=True)
+    assert reason_of(caught.value) == "context_length_exceeded"

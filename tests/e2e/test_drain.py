@@ -98,7 +98,7 @@ def test_a_second_signal_during_a_prefill(start_cluster, connect):
     cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".prefill.after_chunk.go").touch()
     assert cluster.up.wait(20) == 0, cluster.logs()
     told = (cluster.folder / "up.log").read_text()
-    assert "killing" not in told and "level=warn" not in told, told
+    assert "killing" not in told and "level=warn proc=up" not in told, told
 
 
 def test_idle_workers_end_as_soon_as_they_are_told(start_cluster):

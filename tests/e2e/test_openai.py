@@ -130,8 +130,12 @@ def around(door):
     for path in ("/health", "/ready", "/live", "/metrics", "/version", "/v1/models", f"/v1/models/{MODEL}"):
         assert door.ask(path).status == 200, path
     assert b"baton_router_requests_total" in door.ask("/metrics").body and door.ask("/version").json["version"]
-    for meant in ("/chat/completions", "/v1/v1/chat/completions"):
+    for meant in ("/chat/completions", "/v1/v1/chat/completions", "/v1/chat/completion", "/v1/chat/completions/"):
         assert "did you mean '/v1/chat/completions'?" in door.ask(meant, {}).json["error"]["message"]
+    assert "did you mean '/v1/models'?" in door.ask("/v1/models/").json["error"]["message"]
+    assert "use /v1/chat/completions" in door.ask("/v1/responses", {"input": "a"}).json["error"]["message"]
+    late = door.complete("a", {"x-request-timeout-ms": "abc"}, max_tokens=1)
+    assert late.error == (400, "malformed", None) and 'between 1 and 4294967295, got "abc"' in late.json["error"]["message"]
     assert door.ask("/v1/nothing").error[:2] == (404, "not_found") and door.ask("/v1/completions").error[:2] == (405, "method_not_allowed")
 
 

@@ -52,8 +52,8 @@ EQUAL = [
     ("ROMEO:", dict(seed=28, max_tokens=2040)),  # up to the context
 ]
 X = "x"
-PARAM = re.compile(r"(prompt|n|logit_bias|priority|logprobs): ")
-HTTP_NAMES = {"stop.strings": "stop", "stop.token_ids": "stop_token_ids", "token_ids": "prompt"}  # of gRPC's fields
+PARAM = re.compile(r"(prompt|logit_bias|priority): ")
+HTTP_NAMES = {"prompt_logprobs": "logprobs", "stop.strings": "stop", "stop.token_ids": "stop_token_ids", "token_ids": "prompt"}  # of gRPC's fields
 WRONG = [
     (X, dict(max_tokens=0)), (X, dict(max_tokens=2**31)), (X, dict(max_tokens=2048)), (X, dict(min_tokens=20, max_tokens=10)),
     (X, dict(temperature=-0.1)), (X, dict(temperature=1e30)), (X, dict(top_p=0)), (X, dict(top_p=1.5)), (X, dict(min_p=1)), (X, dict(min_p=-1)),

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -165,6 +166,17 @@ def test_a_start_that_fails_ends_with_its_cause(tmp_path, variable, value, code,
     assert told in last, done.stderr
 
 
+@pytest.mark.parametrize("flag,value,told", [
+    ("--kv-tokens", "abc", "-0 ended with exit code 2 before it was ready: --kv-tokens must be a whole number, but is 'abc'"),
+    ("--http-cors-origins", "app.example", "router ended with exit code 2 before it was ready: --http-cors-origins: 'app.example' is no origin"),
+])
+def test_a_flag_that_is_passed_on_goes_before_the_environment(tmp_path, flag, value, told):
+    variable = "BATON_" + flag[2:].upper().replace("-", "_")
+    done = subprocess.run([BATON, "up", "--no-pin", "--model", GOLDEN / "llama", flag, value], text=True, capture_output=True, timeout=60,
+                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), **{variable: "nonsense"}))
+    assert done.returncode == 2 and told in done.stderr.splitlines()[-1], done.stderr
+
+
 def test_settings_from_a_file_in_the_environment_are_of_up_alone(start_cluster, tmp_path, monkeypatch):
     file = tmp_path / "up.yaml"
     file.write_text("start-timeout: 90s\nlog-level: debug\n")
@@ -211,3 +223,38 @@ def test_a_misspelt_variable_of_one_process_is_warned_of_on_the_terminal(start_c
     cluster = start_cluster(model=GOLDEN / "llama", process_environment={"decode-0": {"BATON_KV_TOKNES": "64", "BATON_KV_TOKENS": "512", "OTHER": "x"}})
     told = [line for line in (cluster.folder / "up.log").read_text().splitlines() if "warning" in line]
     assert told == ["baton up: warning: --env decode-0:BATON_KV_TOKNES is not a setting of Baton, did you mean BATON_KV_TOKENS?"]
+
+
+def test_warnings_of_the_processes_are_on_the_terminal(start_cluster):
+    cluster = start_cluster(model=GOLDEN / "llama", flags=["--http-listen", "0.0.0.0:0"])
+
+    def told(text):
+        return [line for line in (cluster.folder / "up.log").read_text().splitlines() if text in line]
+    wait_until("it is told", lambda: told("listening beyond loopback"), 10)
+    line, = told("listening beyond loopback")
+    assert line.startswith("router: ts=") and "without TLS and without API keys" in line, line
+    cluster.stop()
+    warned = [path.name for path in (cluster.folder / "logs").iterdir() if "level=warn" in path.read_text()]
+    assert warned == ["router.log"], "the others were told to stop, and did"
+
+
+def test_settings_of_workers_and_of_the_router_are_passed_on(start_cluster, tmp_path):
+    """What is said of one process goes before what is said of all."""
+    access = tmp_path / "access.log"
+    cluster = start_cluster(model=GOLDEN / "llama", process_environment={"decode-0": {"BATON_KV_TOKENS": "1024"}},
+                            flags=["--kv-tokens", "512", "--max-sequences", "3", "--access-log", access])
+    sizes = {name: re.search(r'msg="sizes" .*', (cluster.folder / "logs" / f"{name}.log").read_text())[0] for name in ("prefill-0", "decode-0")}
+    blocks = {name: int(re.search(r"kv_blocks=(\d+) .*block_tokens=(\d+)", line)[1]) * int(re.search(r"block_tokens=(\d+)", line)[1]) for name, line in sizes.items()}
+    assert blocks == {"prefill-0": 512, "decode-0": 1024}, sizes
+    assert all("max_sequences=3 " in line for line in sizes.values()), sizes
+    assert cluster.command("generate", "--max-tokens", "1", "--prompt-ids", "1,2").returncode == 0
+    wait_until("it is logged", lambda: access.exists() and access.read_text(), 10)
+
+
+def test_more_threads_than_cpus_are_warned_of(start_cluster):
+    cluster = start_cluster(model=GOLDEN / "llama", flags=["--threads", str(len(os.sched_getaffinity(0)) + 1)])
+    assert "isa        " in (cluster.folder / "up.log").read_text()
+
+    def told():
+        return re.findall(r'^(\S+): ts=\S+ level=warn .*msg="more compute threads than CPUs', (cluster.folder / "up.log").read_text(), re.M)
+    wait_until("both are told of", lambda: sorted(told()) == ["decode-0", "prefill-0"], 10)

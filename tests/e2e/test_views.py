@@ -282,7 +282,7 @@ def test_chat_without_a_terminal(start_cluster):
     assert lines[:2] == ["temperature is 0 from now on.", "max_tokens is 12 from now on."] and ">" not in lines[2]
     alone = cluster.generate("ROMEO:\n", temperature=0, max_tokens=12)["text"]
     assert done.stdout.count(alone.rstrip("\n")) == 3, "the first answer, /show, and the answer after /reset"
-    assert "ROMEO:\n" + alone.rstrip("\n") in done.stdout and "never read" not in done.stdout
+    assert "you: ROMEO:\nmodel: " + alone.rstrip("\n") in done.stdout and "never read" not in done.stdout
     broken = subprocess.run([str(BATON), "chat", "--server", "127.0.0.1:1"], input="x\n", env=cluster.environment, text=True, capture_output=True, timeout=120)
     assert broken.returncode == 1 and "cannot reach a router at 127.0.0.1:1" in broken.stderr
 
@@ -381,8 +381,17 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):
     terminal.type("/max_tokens 3\n")
     terminal.read_until(r"max_tokens is 3 from now on", begin)
     terminal.type("\x03")  # at the prompt: the line, not the program
+    terminal.read_until(r"\(/quit or Ctrl-D ends\)\s*> ", begin)
     terminal.type("go on\n")
     terminal.read_until(r"\[\d+ \+ 3 tokens \(max_tokens\)", begin)
+    begin = len(terminal.text)
+    terminal.type("/max_tokens 2047\nmore\n")
+    terminal.read_until(r"/max_tokens NUMBER asks for a shorter answer", begin)
+    begin = len(terminal.text)
+    terminal.type("\x1b[Dx\n")
+    terminal.read_until(r"the line is left out, write it again\.", begin)
+    terminal.type("/show\n")
+    terminal.read_until(r"you: KING RICHARD:\s+model: .*you: go on\s+model: ", begin)
     terminal.type("\x04")
     assert terminal.process.wait(30) == 0, terminal.text
 

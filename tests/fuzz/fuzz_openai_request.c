@@ -133,7 +133,7 @@ static void parse(enum tool_format format, struct fuzz_bytes text, size_t step, 
         size_t left = text.size - at;
         tool_parser_push(&parser, (const char *)text.data + at, left < step ? left : step);
     }
-    tool_parser_end(&parser);
+    tool_parser_end(&parser, text.size % 2);
     tool_parser_deinit(&parser);
 }
 

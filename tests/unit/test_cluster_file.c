@@ -219,7 +219,8 @@ static void test_status(void **state)
 {
     (void)state;
     static const char text[] =
-        "{\"model\": \"llama\", \"numerics\": \"bf16-1/w-int4/kv-int8\", \"queue\": 2, "
+        "{\"model\": \"llama\", \"numerics\": \"bf16-1/w-int4/kv-int8\", \"isa\": \"avx2\", "
+        "\"queue\": 2, "
         "\"workers\": ["
         "{\"name\": \"decode-10\", \"role\": \"decode\", \"address\": "
         "\"127.0.0.1:5\", \"state\": \"down\", \"blocks_free\": 0},"
@@ -249,11 +250,10 @@ static void test_status(void **state)
     cluster_status_add_restarts(&status, &file);
     cluster_status_print(&status, 1000 + 130 * 1000, &table);
     assert_non_null(strstr(table.data, "of 3 up   router restarts 2\n"));
-    assert_non_null(strstr(
-        table.data,
-        "model llama   numerics bf16-1/w-int4/kv-int8   queue 2   running 0   workers 1 of 3 up"));
+    assert_non_null(strstr(table.data, "model llama   numerics bf16-1/w-int4/kv-int8   isa avx2   "
+                                       "queue 2   running 0   workers 1 of 3 up"));
     str_clear(&table);
-    *status.models[0].numerics = 0;
+    *status.models[0].numerics = *status.models[0].isa = 0;
     cluster_status_print(&status, 1000 + 130 * 1000, &table);
     assert_non_null(strstr(table.data, "model llama   queue 2   running 0   workers 1 of 3 up"));
     assert_non_null(strstr(

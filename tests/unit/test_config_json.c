@@ -519,7 +519,15 @@ static void test_files_that_are_no_config(void **state)
     snprintf(file, sizeof file, "%s/config.json", folder);
     assert_int_equal(model_config_read(file, &config, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "config.json: a model is a folder in Hugging Face's layout, "
-                                     "and this is a file"));
+                                     "and this is a file: give the folder"));
+    snprintf(file, sizeof file, "%s/x.gguf", folder);
+    write_text("x.gguf", "GGUF");
+    assert_int_equal(model_config_read(file, &config, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "x.gguf: a model is a folder in Hugging Face's layout, and "
+                                     "this is a file (GGUF isn't read)"));
+    remove_file("x.gguf");
+    assert_int_equal(model_config_read("no/such", &config, &err), STATUS_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no/such: no such folder"));
     const struct member odd_heads[] = {{"head_dim", ABSENT}, {"num_attention_heads", "6"}};
     write_config(odd_heads, 2);
     expect_refusal(

@@ -518,6 +518,7 @@ static void close_loop(struct loop *loop)
 {
     constraint_host_stop(loop->host);
     step_loop_stop(loop->steps);
+    assert_int_equal(constraint_host_held(loop->host), 0);
     constraint_host_destroy(loop->host);
     engine_close(loop->engine);
 }
@@ -567,6 +568,23 @@ static struct step_event next(struct loop *loop, enum finish_reason finish, uint
     }
 }
 
+/* The thread that compiles, until the gate is opened. */
+static struct constraint_lease *hold_up(struct constraint_host *host, struct gate *gate)
+{
+    sem_init(&gate->reached, 0, 0);
+    sem_init(&gate->open, 0, 0);
+    struct constraint_lease *lease =
+        constraint_host_take(host, source_of(CONSTRAINT_JSON_OBJECT, ""), 0, wait_at, gate);
+    sem_wait(&gate->reached);
+    return lease;
+}
+
+static void end_gate(struct gate *gate)
+{
+    sem_destroy(&gate->reached);
+    sem_destroy(&gate->open);
+}
+
 /* While the thread that compiles is held up, requests with a constraint wait, and no others. */
 static void test_sequences_wait_for_their_constraints(void **state)
 {
@@ -575,11 +593,7 @@ static void test_sequences_wait_for_their_constraints(void **state)
     struct gate gate;
     uint64_t ended = 0;
     open_loop(&loop);
-    sem_init(&gate.reached, 0, 0);
-    sem_init(&gate.open, 0, 0);
-    struct constraint_lease *lease =
-        constraint_host_take(loop.host, source_of(CONSTRAINT_JSON_OBJECT, ""), 0, wait_at, &gate);
-    sem_wait(&gate.reached);
+    struct constraint_lease *lease = hold_up(loop.host, &gate);
     for (uint64_t request = 1; request <= SEQUENCES; request++)
         add(&loop, request, "[\"the Nurse\"]");
     add(&loop, 10, "[\"one more\"]"); /* than may wait */
@@ -601,18 +615,38 @@ static void test_sequences_wait_for_their_constraints(void **state)
     assert_int_equal(event.kind, STEP_REFUSED);
     assert_int_equal(event.status, STATUS_INVALID);
     close_loop(&loop);
-    sem_destroy(&gate.reached);
-    sem_destroy(&gate.open);
+    end_gate(&gate);
 }
 
+static void wait_first_token(struct loop *loop)
+{
+    for (bool came = false; !came;) {
+        struct step_event *event = ring_wait(step_loop_events(loop->steps), WAIT_US);
+        assert_non_null(event);
+        came = event->kind == STEP_TOKENS;
+        step_loop_recycle(loop->steps, event);
+    }
+}
+
+/* Wherever they are: with the host, and where one of them is being answered, too. */
 static void test_a_loop_that_stops_gives_all_back(void **state)
 {
     (void)state;
-    struct loop loop;
-    open_loop(&loop);
-    for (uint64_t request = 1; request <= SEQUENCES; request++)
-        add(&loop, request, "[\"the Nurse\", \"the Nurse of Juliet\"]");
-    close_loop(&loop); /* wherever they are: the sanitizer counts */
+    for (int answering = 0; answering < 2; answering++) {
+        struct loop loop;
+        struct gate gate;
+        open_loop(&loop);
+        struct constraint_lease *lease = hold_up(loop.host, &gate);
+        for (uint64_t request = 1; request <= SEQUENCES; request++)
+            add(&loop, request, "[\"the Nurse\", \"the Nurse of Juliet\"]");
+        assert_int_equal(constraint_host_held(loop.host), SEQUENCES + 1);
+        sem_post(&gate.open);
+        constraint_host_give(loop.host, lease);
+        if (answering)
+            wait_first_token(&loop);
+        close_loop(&loop);
+        end_gate(&gate);
+    }
 }
 
 /* Nothing is left to draw for one of them: that is said as what it is, and the others of the step have their tokens. */

@@ -427,6 +427,12 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
          false,
          "cannot reach a router at h:1: Failed parsing HTTP/2 (something else than gRPC answers "
          "there: `baton up` prints the address of gRPC beside those of HTTP)"},
+        {"failed to connect to all addresses; last error: INTERNAL: ipv4:1.2.3.4:5: Trying to "
+         "connect an http1.x server (HTTP status 400)",
+         false,
+         "cannot reach a router at h:1: Trying to connect an http1.x server (HTTP status 400) "
+         "(something else than gRPC answers there: `baton up` prints the address of gRPC beside "
+         "those of HTTP)"},
         {"recvmsg:Connection reset by peer", true,
          "the connection to the router at h:1 broke in the middle of the answer: "
          "recvmsg:Connection "

@@ -48,7 +48,8 @@ def test_the_page_is_a_table():
 
 
 def test_settings_and_constants_have_the_values_that_the_page_says():
-    settings = {name: line for program in PROGRAMS for name, line in rows(program).items()}
+    settings = {name: line for program in PROGRAMS for name, line in rows(program).items()
+                if program != "baton up" or "(default" in line}  # which has no defaults of its own for what it passes on
     wrong = []
     for what, names, values, _, _ in ROWS:
         values = [value.strip() for value in values.split(",")]

@@ -73,17 +73,17 @@ def test_a_fault_case_that_is_not_there_is_told():
 
 FAKE_BATON = """#!/bin/sh
 echo "baton $*" >>"$SAID"
-[ "$1" = up ] || exit 0
+[ "$1" = up ] || { [ ! "$REFUSAL" ] || { echo "$REFUSAL" >&2; exit 1; }; exit 0; }
 while [ $# -gt 0 ]; do [ "$1" = --ready-file ] && ready=$2; shift; done
 trap 'exit 0' TERM
-echo '{"pid": 1, "grpc": "host:1"}' >"$ready"
+echo '{"pid": 1, "grpc": "host:1", "models": [{"name": "m", "dir": ""}, {"name": "n", "dir": ""}]}' >"$ready"
 while :; do sleep 0.05; done
 """
 
 
 @pytest.fixture
 def quickstart(tmp_path):
-    """deploy/local/quickstart in a folder where all that it starts only says so: quickstart(*flags) -> (exit code, output, said)."""
+    """deploy/local/quickstart in a folder where all that it starts only says so: quickstart(*flags) -> (exit code, output, said). refusal: what a passage ends with."""
     (tmp_path / "deploy/local").mkdir(parents=True)
     shutil.copy(TOP / "deploy/local/quickstart", tmp_path / "deploy/local/quickstart")
     for name in ("deploy/local/install-packages", "bin/cmake"):
@@ -92,9 +92,9 @@ def quickstart(tmp_path):
     (tmp_path / "with").mkdir()
     (tmp_path / "with/tokenizer.json").touch()
 
-    def start(*flags):
+    def start(*flags, refusal=""):
         said = tmp_path / "said"
-        environment = dict(os.environ, SAID=str(said), PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+        environment = dict(os.environ, SAID=str(said), REFUSAL=refusal, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
         done = subprocess.run([tmp_path / "deploy/local/quickstart", *flags], env=environment, text=True, capture_output=True, timeout=60)
         return done.returncode, done.stdout + done.stderr, said.read_text() if said.exists() else ""
     return start
@@ -117,3 +117,21 @@ def test_quickstart_asks_a_model_in_what_it_takes(quickstart):
     code, output, said = quickstart("--once", "--model", "without")
     assert code == 0 and said.splitlines()[-1].endswith("--seed 7 --prompt-ids 1,2,3"), output + said
     assert "without has no tokenizer.json: it is asked, and answers, in token ids." in output
+
+
+def test_quickstart_asks_the_first_of_several_models(quickstart):
+    code, output, said = quickstart("--once", "--model", "with", "--", "--model", "n=other")
+    assert code == 0 and "--server host:1 --model m " in said, output + said
+
+
+@pytest.mark.parametrize("flags", [["--api-keys", "keys"], ["--tls-cert=c", "--tls-key=k"]])
+def test_quickstart_asks_nothing_where_it_may_not(quickstart, flags):
+    code, output, said = quickstart("--once", "--model", "with", "--", *flags)
+    assert code == 0 and "generate" not in said and "No passage: who asks must have a key (--api-key-file FILE)" in output, output + said
+
+
+@pytest.mark.parametrize("refusal,code", [("UNAUTHENTICATED (invalid_api_key): an API key is needed", 0), ("Socket closed (somebody listens there: if it speaks TLS, give --tls-ca)", 0), ("UNAVAILABLE: no", 1)])
+def test_quickstart_learns_from_a_refusal_that_it_may_not_ask(quickstart, refusal, code):
+    """Keys and certificates of a file of settings aren't seen before."""
+    got, output, _ = quickstart("--once", "--model", "with", "--", "--config", "f", refusal=refusal)
+    assert got == code and ("No passage: who asks must have a key" in output, refusal in output) == (code == 0, code != 0), output

@@ -489,9 +489,69 @@ static void test_the_oldest_misfit_is_forgotten(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 1, 2);
 }
 
+/* Only those that could take it give it room, and those of prefill workers that are away only where no others are. */
+static void test_room(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_DECODE, 2),
+                               worker(ROLE_DECODE, 3), worker(ROLE_PREFILL, 4)};
+    const struct route_misfit misfit = {1, 3};
+    const struct route_kind kind = {7, 9};
+    struct route_request asked = {.prompt_tokens = 100, .total_tokens = 101};
+    w[2].capacity_tokens = 2000;
+    w[3].numerics_id = 10;
+    w[3].ready = false;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 2000);
+    asked.misfits = &misfit;
+    asked.misfit_count = 1;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
+    w[2].numerics_id = 10; /* whose prefill worker is away */
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
+    w[1].requests = w[1].max_requests = 1; /* full, for now */
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
+    asked.total_tokens = 1001;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 2000);
+    asked.total_tokens = 2001;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 0);
+    asked.total_tokens = 101;
+    w[3].ready = true;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 2000);
+    asked.kind = &kind;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
+    asked.kind = NULL;
+    w[3].capacity_tokens = 99; /* too small for the prompt */
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
+    asked.local = true;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 2000);
+    w[2].ready = false;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 1000);
+}
+
+static void test_room_of_a_handle(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_DECODE, 2), worker(ROLE_DECODE, 3)};
+    const struct route_misfit misfit = {1, 3};
+    const struct route_request asked = {
+        .prompt_tokens = 100, .total_tokens = 101, .misfits = &misfit, .misfit_count = 1};
+    struct route_handle handle = {
+        .prefill = 1, .model_hash = 7, .layout_hash = 8, .numerics_id = 9};
+    w[1].capacity_tokens = 2000;
+    assert_int_equal(route_room(w, COUNT(w), &asked, NULL), 2000); /* there is no prefill worker */
+    assert_int_equal(route_room(w, COUNT(w), &asked, &handle), 1000);
+    handle.prefill = 5;
+    assert_int_equal(route_room(w, COUNT(w), &asked, &handle), 2000);
+    w[1].layout_hash = 10;
+    assert_int_equal(route_room(w, COUNT(w), &asked, &handle), 1000);
+    handle.numerics_id = 10;
+    assert_int_equal(route_room(w, COUNT(w), &asked, &handle), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_room_of_a_handle),
         cmocka_unit_test(test_least_work_wins),
         cmocka_unit_test(test_ties_go_to_the_longest_unused),
         cmocka_unit_test(test_unlike_workers_are_never_paired),

@@ -75,9 +75,15 @@ def test_the_environment_is_no_way_into_a_program_without_the_setting(program, f
 
 
 def test_a_flag_of_another_program_is_told_as_such():
-    done = run("baton up", "--model", "nowhere", "--kv-tokens", "4096")
-    told = "baton up: unknown flag --kv-tokens; programs that have it take BATON_KV_TOKENS from the environment\nTry: baton up --help\n"
+    done = run("baton up", "--model", "nowhere", "--block-tokens", "16")
+    told = "baton up: unknown flag --block-tokens; programs that have it take BATON_BLOCK_TOKENS from the environment\nTry: baton up --help\n"
     assert (done.returncode, done.stderr) == (2, told)
+
+
+def test_a_setting_of_another_program_in_a_file_is_told_as_such(tmp_path):
+    (tmp_path / "up.yaml").write_text("model: nowhere\nblock-tokens: 16\n")
+    done = run("baton up", "--config", str(tmp_path / "up.yaml"))
+    assert done.returncode == 2 and "unknown setting 'block-tokens'; programs that have it take BATON_BLOCK_TOKENS from the environment\n" in done.stderr, done.stderr
 
 
 WORDS = {"HOST:PORT": {"listen", "metrics-listen", "registry-listen", "router", "server", "http"}, "DIR": {"model", "log-dir"}, "FILE": {"tokenizer", "ready-file", "config"},
@@ -134,7 +140,15 @@ def arguments_of(program, **settings):
 
 @pytest.mark.parametrize("program,setting,value,told", [
     ("baton-router", "listen", "127.0.0.1", 'address "127.0.0.1" is not host:port'),
-    ("baton-router", "metrics_listen", "127.0.0.1", "cannot listen on '127.0.0.1' for HTTP: give a numeric host and a port"),
+    ("baton-router", "metrics_listen", "127.0.0.1", "cannot listen on '127.0.0.1' for HTTP: give a numeric host, or localhost, and a port"),
+    ("baton-router", "http_listen", ":8000", "cannot listen on ':8000' for HTTP: give a numeric host, or localhost, and a port, like 127.0.0.1:9090"),
+    ("baton-router", "http_cors_origins", "https://a.example, app.example", "'app.example' is no origin: give * for all"),
+    ("baton-router", "http_cors_origins", "https://a.example/", "'https://a.example/' is no origin"),
+    ("baton-router", "http_cors_origins", "https://" + "a" * 249, "is no origin"),
+    ("baton-router", "http_cors_origins", "https://App.Example", "'https://App.Example' is an origin that no browser sends: they write it in lower case"),
+    ("baton-router", "http_cors_origins", "https://a.example:443", "they leave out the port that is usual for its scheme"),
+    ("baton-router", "http_cors_origins", "http://a.example:443,http://a.example:80", "'http://a.example:80' is an origin that no browser sends: they leave out the port"),
+    ("baton-router", "http_listen", "localhost", "cannot listen on 'localhost' for HTTP"),
     ("baton-router", "model", "", "must not be empty"),
     ("baton up", "model", "", "must not be empty"),
     ("baton tokenize", "tokenizer", "", "must not be empty"),

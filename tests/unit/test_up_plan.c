@@ -107,6 +107,10 @@ static void test_a_workers_command_line(void **state)
     assert_string_equal(router.argv[0], "/b/baton-router");
     assert_string_equal(router.argv[router.argc - 1], "127.0.0.1:80");
     assert_string_equal(router.log_path, "/l/router.log");
+    strcpy(fixture.settings.passed.http_cors_origins, "*");
+    router = up_plan_router(&fixture.context);
+    assert_string_equal(router.argv[router.argc - 2], "--http-cors-origins");
+    assert_string_equal(router.argv[router.argc - 1], "*");
     arena_deinit(&fixture.arena);
 }
 

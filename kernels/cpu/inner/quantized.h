@@ -45,6 +45,9 @@ struct quantized_product {
     /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
     size_t next_step, next_bytes;
+    /* int8, one row, all steps: panels that are read side by side, each panel_bytes behind the last; 1 otherwise. */
+    uint32_t panels;
+    size_t panel_bytes;
 };
 
 /* From so many tiles on (0: never) a panel's products are of so many steps each, whole groups, which all tiles go past before the
@@ -54,6 +57,7 @@ struct quantized_parts {
 };
 
 #define QUANTIZED_TILE_ROWS 32  /* of any set's tiles, at most */
+#define QUANTIZED_STREAMS   4   /* panels that a single row's product reads side by side */
 #define QUANTIZED_MAX_ROWS  512 /* of any set's pass */
 #define QUANTIZED_MAX_BYTES ((size_t)3 << 19)
 #define QUANTIZED_MAX_PART  1024 /* k of int4 */
@@ -73,6 +77,7 @@ struct quantized_inner {
     /* Of the same bits, and faster for up to so many rows. */
     const struct quantized_inner *few;
     uint32_t few_rows;
+    uint32_t int8_streams; /* of a single row's products: QUANTIZED_STREAMS, or 0, one panel after the other */
 
     size_t (*row_bytes)(uint32_t k, bool int4); /* of a packed row */
     /* Around a thread's products; NULL: nothing is to be done. */

@@ -181,6 +181,8 @@ ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uin
         load_sums((const int32_t *)product->partial, units);
     for (uint32_t i = 0; i < whole; i++, rows += BLOCK_BYTES, weights += BLOCK_PANEL) {
         run_errand(&errand, product->out_stride);
+        if (units == 1)
+            bring_near(weights, BLOCK_PANEL);
         ADD_BLOCK(TILE_DOT_S8_U8, rows, unit, weights, units);
     }
     if (rest) { /* behind the weights are no others, and perhaps nothing */
@@ -344,6 +346,7 @@ const struct quantized_inner quantized_amx = {
     .speed = 6,
     .few = &quantized_avx512vnni,
     .few_rows = 6,
+    .int8_streams = QUANTIZED_STREAMS,
     .row_bytes = row_bytes,
     .begin = amx_begin,
     .end = amx_end,

@@ -175,7 +175,7 @@ struct block {
     size_t row_bytes;               /* of a packed row */
     uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
     bool wide;            /* int4: the first tile's products widen a part for the others' */
-    bool streams;         /* a single row of int8: several panels side by side */
+    uint32_t streams;     /* panels side by side, of one unit; 0: one after the other */
     uint32_t rows, tile_count;
     bool accumulate;
 };
@@ -276,21 +276,21 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     }
 }
 
-/* A single row times panels first .. first + QUANTIZED_STREAMS - 1, whole ones: a core that reads several streams side by side
- * has more lines on their way. */
+/* One unit of rows times panels first .. first + streams - 1, whole ones: where memory is far away, as many lines are on their
+ * way to a core as it has streams to look ahead in. */
 static void multiply_streams(const struct block *block, uint32_t first)
 {
     const struct linear *linear = block->linear;
     block->inner->multiply_int8(
         &(struct quantized_product){.panel = panel_of(linear, first * PANEL),
                                     .tile = block->tiles,
-                                    .rows = 1,
+                                    .rows = block->rows,
                                     .steps = block->steps,
                                     .end_step = block->steps,
                                     .add = block->accumulate,
                                     .out = block->out + (size_t)first * PANEL,
                                     .out_stride = linear->n,
-                                    .panels = QUANTIZED_STREAMS,
+                                    .panels = block->streams,
                                     .panel_bytes = panel_bytes(linear->type, linear->k)});
 }
 
@@ -299,12 +299,10 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
     const struct block *block = context;
     if (block->inner->begin)
         block->inner->begin();
-    uint32_t panel = first;
-    if (block->streams)
-        for (; panel + QUANTIZED_STREAMS <= last &&
-               (panel + QUANTIZED_STREAMS) * PANEL <= block->linear->n;
-             panel += QUANTIZED_STREAMS)
-            multiply_streams(block, panel);
+    uint32_t panel = first, streams = block->streams;
+    for (; streams && panel + streams <= last && (panel + streams) * PANEL <= block->linear->n;
+         panel += streams)
+        multiply_streams(block, panel);
     for (; panel < last; panel++)
         for (uint32_t step = 0; step < block->steps; step += block->part)
             multiply_part(block, &block->scratch[thread], panel, step);
@@ -324,7 +322,7 @@ static void run_block(struct cpu *self, struct block *block)
     uint64_t panel_work = block->rows * width * PANEL / block->inner->speed;
     uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
     if (block->streams)
-        grain = divide_up(grain, QUANTIZED_STREAMS) * QUANTIZED_STREAMS;
+        grain = divide_up(grain, block->streams) * block->streams;
     pool_run(self->pool, panels, grain, multiply_panels, block);
 }
 
@@ -342,9 +340,11 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
 {
     const struct quantized_inner *inner = self->quantized;
     bool int4 = linear->type == WEIGHT_INT4;
-    bool streams = !int4 && rows == 1 && inner->int8_streams;
-    if (inner->few && rows <= inner->few_rows)
+    uint32_t streams = inner->streams;
+    if (inner->few && rows <= inner->few_rows) {
+        streams = inner->few_streams;
         inner = inner->few;
+    }
     const struct quantized_parts *parts = int4 ? &inner->int4_parts : &inner->int8_parts;
     uint32_t steps = divide_up(linear->k, QUANTIZED_STEP);
     size_t row_bytes = inner->row_bytes(linear->k, int4);
@@ -364,7 +364,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
                               .steps = steps,
                               .part = shared ? parts->steps : steps,
                               .wide = shared && int4,
-                              .streams = streams,
+                              .streams = int4 || rows > inner->row_unit ? 0 : streams,
                               .rows = count,
                               .tile_count = tile_count,
                               .accumulate = accumulate};

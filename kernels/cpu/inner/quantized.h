@@ -45,7 +45,7 @@ struct quantized_product {
     /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
     size_t next_step, next_bytes;
-    /* int8, one row, all steps: panels that are read side by side, each panel_bytes behind the last; 1 otherwise. */
+    /* int8, all steps, one unit of rows: panels that are read side by side, each panel_bytes behind the last; otherwise 1. */
     uint32_t panels;
     size_t panel_bytes;
 };
@@ -57,7 +57,6 @@ struct quantized_parts {
 };
 
 #define QUANTIZED_TILE_ROWS 32  /* of any set's tiles, at most */
-#define QUANTIZED_STREAMS   4   /* panels that a single row's product reads side by side */
 #define QUANTIZED_MAX_ROWS  512 /* of any set's pass */
 #define QUANTIZED_MAX_BYTES ((size_t)3 << 19)
 #define QUANTIZED_MAX_PART  1024 /* k of int4 */
@@ -77,7 +76,8 @@ struct quantized_inner {
     /* Of the same bits, and faster for up to so many rows. */
     const struct quantized_inner *few;
     uint32_t few_rows;
-    uint32_t int8_streams; /* of a single row's products: QUANTIZED_STREAMS, or 0, one panel after the other */
+    /* Panels that a unit of int8 rows reads side by side, and a unit of `few`; 0: one after the other. */
+    uint32_t streams, few_streams;
 
     size_t (*row_bytes)(uint32_t k, bool int4); /* of a packed row */
     /* Around a thread's products; NULL: nothing is to be done. */
@@ -89,6 +89,8 @@ struct quantized_inner {
     void (*multiply_int8)(const struct quantized_product *product);
     void (*multiply_int4)(const struct quantized_product *product);
 };
+
+#define QUANTIZED_VNNI_STREAMS 4 /* of one row, if any */
 
 extern const struct quantized_inner quantized_baseline;
 #if defined(__x86_64__)

@@ -164,19 +164,19 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
     write_int8(product, &sums, (const floats *)panel, product->out, rows);
 }
 
-/* One row times QUANTIZED_STREAMS panels, a step of each in turns: memory is asked for by what reads it. */
+/* One row times QUANTIZED_VNNI_STREAMS panels, a step of each in turns: memory is asked for by what reads it. */
 static void int8_row_of_panels(const struct quantized_product *product)
 {
     const uint32_t *tile = tile_words(product, 1);
     const uint8_t *panel = product->panel;
     const size_t apart = product->panel_bytes;
-    struct sums sums[QUANTIZED_STREAMS];
+    struct sums sums[QUANTIZED_VNNI_STREAMS];
 #pragma GCC unroll 4
-    for (uint32_t p = 0; p < QUANTIZED_STREAMS; p++)
+    for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
         begin_sums(&sums[p], tile_sums(product), 1);
     for (uint32_t step = 0; step < product->steps; step++) {
 #pragma GCC unroll 4
-        for (uint32_t p = 0; p < QUANTIZED_STREAMS; p++) {
+        for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++) {
             const uint8_t *w = panel + p * apart;
             add_quad(&sums[p], _mm512_loadu_si512(w), _mm512_loadu_si512(w + 64), tile, 0, 1);
             add_quad(&sums[p], _mm512_loadu_si512(w + 128), _mm512_loadu_si512(w + 192), tile + 1,
@@ -186,7 +186,7 @@ static void int8_row_of_panels(const struct quantized_product *product)
         tile += 2;
     }
 #pragma GCC unroll 4
-    for (uint32_t p = 0; p < QUANTIZED_STREAMS; p++)
+    for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
         write_int8(product, &sums[p], (const floats *)(panel + p * apart), product->out + p * PANEL,
                    1);
 }

@@ -13,10 +13,8 @@
 #define BLOCK_PANEL     (BLOCK_K * PANEL)          /* bytes of a panel */
 #define HEADER_BYTES    (AMX_ROWS * 8)
 #define BLOCKS_OF_GROUP (QUANTIZED_GROUP / BLOCK_K)
-#define STREAMS         2 /* panels that one unit reads side by side */
-#define STREAM_NEAR                                                                                \
-    2048 /* bytes ahead, of each, into the first level; 4096 is as good, the second level isn't */
-#define PART_K 512 /* of a panel, beside as much of two units: 32 KiB of the level 1 cache */
+#define STREAMS         2   /* panels that one unit reads side by side */
+#define PART_K          512 /* of a panel, beside as much of two units: 32 KiB of the level 1 cache */
 
 _Static_assert(2 * AMX_ROWS == PANEL && 2 * AMX_ROWS == QUANTIZED_TILE_ROWS, "two by two tiles");
 

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """What a request costs on its way through the router, beside sglang-router, on one machine with workers that answer at once.
 
-    router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--limit 540] [--build build/release] [--prefix "chrt -f 10"] [--json FILE] [--flags "..."]
+    router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--rate 200] [--limit 540] [--bare-proxy] [--build build/release] [--prefix "chrt -f 10"] [--json FILE] [--flags "..."]
 
 The client and all workers are one program (tests/bench/router_load). Each round asks, in turns, a worker itself and every router: completions with a prompt of 2 KiB
-and one token at 200 requests a second (Poisson, open loop: a late request counts from when it was due); the same as fast as 32 connections let; streams, 50 new ones a
+and one token at --rate requests a second (Poisson, open loop: a late request counts from when it was due); the same as fast as 32 connections let; streams, 50 new ones a
 second, of 1 token and of 64 tokens with steps of 20 ms. *Added* is a router's percentile less the worker's in the same round; CPU is all of the router's process;
 a chunk's is what the streams of 64 tokens cost more than those of one. *Behind* is from when the worker sent a token until the client has it. Figures are medians
 of the rounds. *Untokenized*: the 2 KiB are in a field that nobody reads, and the prompt is one token id.
 
 A round of one router, and of the worker itself, takes 40 s: `--routers colocated --rounds 2` is a quick look.
+
+--bare-proxy measures a proxy as well that hands bytes on unread (tests/bench/bare_proxy.c), with one thread, with two as the router has, and polling before it sleeps: what two more
+hops cost on the machine, whatever a router does in between.
 
 sglang-router is that of PyPI (pip install sglang-router==0.3.2); without --sglang-router only Baton's router is measured. No round begins later than --limit seconds
 after the start."""
@@ -20,9 +23,9 @@ import statistics
 import tempfile
 import time
 
-from router_world import TOP, Baton, Direct, Load, Sglang, words
+from router_world import TOP, BareProxy, Baton, Direct, Load, Sglang, words
 
-RATE, SECONDS, STREAMS, STREAM_SECONDS, TOKENS, STEP_US = 200, 6, 50, 4, 64, 20000
+SECONDS, STREAMS, STREAM_SECONDS, TOKENS, STEP_US = 6, 50, 4, 64, 20000
 BYTES = 2048
 
 
@@ -31,7 +34,9 @@ def parse():
     parser.add_argument("--sglang-router", type=pathlib.Path)
     parser.add_argument("--routers", default="", metavar="TEXT", help="only those in whose names this occurs, as in the table")
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=200)
     parser.add_argument("--limit", type=float, default=540)
+    parser.add_argument("--bare-proxy", action="store_true")
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release")
     parser.add_argument("--prefix", default="", help="in front of each program that is started")
     parser.add_argument("--flags", default="", help="more flags of Baton's router")
@@ -45,6 +50,9 @@ def start_all(options, load, folder, log, started):
     prompts = {"text": text, "untokenized": f'[5],"unread":{text}'}
     routers = [(Direct(load.tell("http-worker")["address"]), {"text": text})]
     flags = options.flags.split()
+    for threads, poll_us in ((1, 0), (2, 0), (1, 300)) if options.bare_proxy else ():
+        started.append(BareProxy(options, load, log, threads, poll_us))
+        routers.append((started[-1], {"text": text}))
     for prefill in (False, True):
         if options.routers not in Baton.name_of(prefill):
             continue
@@ -58,12 +66,12 @@ def start_all(options, load, folder, log, started):
     return routers
 
 
-def measure(load, router, prompts):
+def measure(load, router, prompts, rate):
     figures = {}
     for kind, prompt in prompts.items():
         load.tell("prompt", prompt)
         load.tell("step", 0)
-        figures[f"{kind} at a rate"] = load.run(router, RATE, SECONDS if kind == "text" else 2)
+        figures[f"{kind} at a rate"] = load.run(router, rate, SECONDS if kind == "text" else 2)
         figures[f"{kind} saturated"] = load.run(router, 0, 2, 32)
     load.tell("prompt", prompts["text"])
     load.tell("step", STEP_US)
@@ -81,16 +89,16 @@ def main():
             routers = start_all(options, load, pathlib.Path(folder), log, started)
             for router, prompts in routers:
                 load.tell("prompt", prompts["text"])
-                load.run(router, RATE, 1)
+                load.run(router, options.rate, 1)
             while len(rounds) < options.rounds and time.monotonic() - began < options.limit - (time.monotonic() - began) / (len(rounds) + 1):
-                rounds.append({router.name: measure(load, router, prompts) for router, prompts in routers})
+                rounds.append({router.name: measure(load, router, prompts, options.rate) for router, prompts in routers})
                 print(f"round {len(rounds)} of {options.rounds}, {time.monotonic() - began:.0f} s", flush=True)
         finally:
             for process in reversed([load, *started]):
                 process.stop()
     if options.json:
         options.json.write_text(json.dumps(rounds, indent=1) + "\n")
-    show(rounds)
+    show(rounds, options.rate)
 
 
 class Middle:
@@ -125,12 +133,12 @@ def cell(value, digits):
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def show(rounds):
+def show(rounds, rate):
     direct = Middle(rounds, "direct")
     one = direct.of(lambda own, _: own["text at a rate"]["whole"][0]) / 1000, direct.of(lambda own, _: own["text at a rate"]["whole"][1]) / 1000
     print(f"\nThe worker itself: p50 {one[0]:.2f} ms, p99 {one[1]:.2f} ms, {direct.per_second('text saturated'):.0f} requests/s; "
           f"tokens behind: {direct.behind_ms('behind', 0):.2f} / {direct.behind_ms('behind', 1):.2f} ms. Medians of {len(rounds)} rounds.\n")
-    print("| | added p50 / p99, ms | requests/s, 32 connections | CPU a request, us: at 200/s | saturated | untokenized, saturated "
+    print(f"| | added p50 / p99, ms | requests/s, 32 connections | CPU a request, us: at {rate:g}/s | saturated | untokenized, saturated "
           "| first token behind, p50 / p99, ms | later ones | CPU a chunk, us |\n|---|---|---|---|---|---|---|---|---|")
     for name in rounds[0]:
         if name == "direct":

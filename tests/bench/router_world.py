@@ -126,6 +126,19 @@ class Baton(Process):
         wait_until("the workers are up", lambda: answers(f"http://{self.address}/ready"))
 
 
+class BareProxy(Process):
+    """Hands bytes on to an HTTP worker, unread: what the two hops alone cost."""
+    model = "load"
+
+    def __init__(self, options, load, log, threads=1, poll_us=0):
+        self.name = f"a proxy that does nothing, {threads} thread{'s' * (threads > 1)}" + (f", polls {poll_us} us" if poll_us else "")
+        port = load.tell("http-worker")["address"].rpartition(":")[2]
+        super().__init__(options, [options.build / "bin/bare_proxy", port, threads, poll_us], log, stdout=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().strip()
+        if not self.address:
+            fail("bare_proxy didn't start")
+
+
 class Sglang(Process):
     """sglang-router in front of HTTP workers."""
     model = "load"

@@ -105,9 +105,25 @@ const struct limits_instruction *limits_quantized(void)
                                       : NULL;
 }
 
-/* One load a cache line, asked for ahead: the fastest way to pull memory in. `lines`: a multiple of 4. */
+/* A line of each quarter in turns: what the cores that have tiles read fastest, their prefetchers being left to it; others read
+ * one stream faster. */
+static void read_quarters(const char *p, size_t lines)
+{
+    size_t quarter = lines / 4 * CACHE_LINE_BYTES;
+    for (const char *end = p + quarter; p < end; p += CACHE_LINE_BYTES)
+        __asm__ volatile("movups (%0), %%xmm0\nmovups (%0,%1), %%xmm1\n"
+                         "movups (%0,%1,2), %%xmm2\nmovups (%2), %%xmm3\n" ::"r"(p),
+                         "r"(quarter), "r"(p + 3 * quarter)
+                         : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
+}
+
+/* One load a cache line: the fastest way to pull memory in. `lines`: a multiple of 4. */
 static void read_lines(const char *p, size_t lines)
 {
+    if (isa_allows_amx()) {
+        read_quarters(p, lines);
+        return;
+    }
     for (const char *end = p + lines * CACHE_LINE_BYTES; p < end; p += 4 * CACHE_LINE_BYTES)
         __asm__ volatile("prefetcht1 8192(%0)\nprefetcht1 8256(%0)\n"
                          "prefetcht1 8320(%0)\nprefetcht1 8384(%0)\n"

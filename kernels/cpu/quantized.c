@@ -175,6 +175,7 @@ struct block {
     size_t row_bytes;               /* of a packed row */
     uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
     bool wide;            /* int4: the first tile's products widen a part for the others' */
+    uint32_t streams;     /* panels side by side, of one unit; 0: one after the other */
     uint32_t rows, tile_count;
     bool accumulate;
 };
@@ -266,7 +267,8 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
             .partial = scratch->sums + (size_t)row * PANEL,
             .next = next + done,
             .next_step = QUANTIZED_STEP_BYTES / block->tile_count,
-            .next_bytes = bytes * (tile + 1) / block->tile_count - done};
+            .next_bytes = bytes * (tile + 1) / block->tile_count - done,
+            .panels = 1};
         if (outputs == PANEL || end < block->steps)
             multiply(block, &product);
         else
@@ -274,12 +276,34 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     }
 }
 
+/* One unit of rows times panels first .. first + streams - 1, whole ones: where memory is far away, as many lines are on their
+ * way to a core as it has streams to look ahead in. */
+static void multiply_streams(const struct block *block, uint32_t first)
+{
+    const struct linear *linear = block->linear;
+    block->inner->multiply_int8(
+        &(struct quantized_product){.panel = panel_of(linear, first * PANEL),
+                                    .tile = block->tiles,
+                                    .rows = block->rows,
+                                    .steps = block->steps,
+                                    .end_step = block->steps,
+                                    .add = block->accumulate,
+                                    .out = block->out + (size_t)first * PANEL,
+                                    .out_stride = linear->n,
+                                    .panels = block->streams,
+                                    .panel_bytes = panel_bytes(linear->type, linear->k)});
+}
+
 static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct block *block = context;
     if (block->inner->begin)
         block->inner->begin();
-    for (uint32_t panel = first; panel < last; panel++)
+    uint32_t panel = first, streams = block->streams;
+    for (; streams && panel + streams <= last && (panel + streams) * PANEL <= block->linear->n;
+         panel += streams)
+        multiply_streams(block, panel);
+    for (; panel < last; panel++)
         for (uint32_t step = 0; step < block->steps; step += block->part)
             multiply_part(block, &block->scratch[thread], panel, step);
     if (block->inner->end)
@@ -297,6 +321,8 @@ static void run_block(struct cpu *self, struct block *block)
     uint32_t panels = divide_up(block->linear->n, PANEL);
     uint64_t panel_work = block->rows * width * PANEL / block->inner->speed;
     uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
+    if (block->streams)
+        grain = divide_up(grain, block->streams) * block->streams;
     pool_run(self->pool, panels, grain, multiply_panels, block);
 }
 
@@ -313,9 +339,12 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
                       bool accumulate, float *out)
 {
     const struct quantized_inner *inner = self->quantized;
-    if (inner->few && rows <= inner->few_rows)
-        inner = inner->few;
     bool int4 = linear->type == WEIGHT_INT4;
+    uint32_t streams = inner->streams;
+    if (inner->few && rows <= inner->few_rows) {
+        streams = inner->few_streams;
+        inner = inner->few;
+    }
     const struct quantized_parts *parts = int4 ? &inner->int4_parts : &inner->int8_parts;
     uint32_t steps = divide_up(linear->k, QUANTIZED_STEP);
     size_t row_bytes = inner->row_bytes(linear->k, int4);
@@ -335,6 +364,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
                               .steps = steps,
                               .part = shared ? parts->steps : steps,
                               .wide = shared && int4,
+                              .streams = int4 || rows > inner->row_unit ? 0 : streams,
                               .rows = count,
                               .tile_count = tile_count,
                               .accumulate = accumulate};

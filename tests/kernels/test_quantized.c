@@ -254,6 +254,22 @@ static void test_all_heights_of_tiles(void **state)
         }
 }
 
+/* As many panels as a set reads side by side, and some more: of one row four, of up to sixteen two. */
+static void test_panels_side_by_side(void **state)
+{
+    (void)state;
+    static const uint32_t heights[] = {1, 2, 7, 8, 15, 16, 17}, ns[] = {64, 65, 128, 129, 319, 320};
+    static const uint32_t ks[] = {1, 63, 64, 65, 72, 1153};
+    for (uint32_t h = 0; h < sizeof heights / sizeof *heights; h++)
+        for (uint32_t i = 0; i < sizeof ns / sizeof *ns; i++)
+            for (size_t t = 0; t < TYPES; t++) {
+                uint32_t k = ks[(h + i) % (sizeof ks / sizeof *ks)];
+                struct problem p = make_problem(types[t], heights[h], ns[i], k, h * 10 + i);
+                check_sets(&p);
+                free_problem(&p);
+            }
+}
+
 /* |out - exact| <= half a step of the row's scale for each weight (an input is off by no more, but for the rounding of
  * x / scale), and an fp32 rounding for each group and the three around them. */
 static void check_bound(const struct problem *p, const float *got)
@@ -505,6 +521,7 @@ int main(void)
         cmocka_unit_test(test_all_sets_give_the_references_bits),
         cmocka_unit_test(test_random_shapes),
         cmocka_unit_test(test_all_heights_of_tiles),
+        cmocka_unit_test(test_panels_side_by_side),
         cmocka_unit_test(test_results_are_within_the_bound),
         cmocka_unit_test(test_a_row_depends_on_itself_alone),
         cmocka_unit_test(test_sums_are_exact_at_the_longest_k),

@@ -13,7 +13,10 @@
 #define BLOCK_PANEL     (BLOCK_K * PANEL)          /* bytes of a panel */
 #define HEADER_BYTES    (AMX_ROWS * 8)
 #define BLOCKS_OF_GROUP (QUANTIZED_GROUP / BLOCK_K)
-#define PART_K          512 /* of a panel, beside as much of two units: 32 KiB of the level 1 cache */
+#define STREAMS         2 /* panels that one unit reads side by side */
+#define STREAM_NEAR                                                                                \
+    2048 /* bytes ahead, of each, into the first level; 4096 is as good, the second level isn't */
+#define PART_K 512 /* of a panel, beside as much of two units: 32 KiB of the level 1 cache */
 
 _Static_assert(2 * AMX_ROWS == PANEL && 2 * AMX_ROWS == QUANTIZED_TILE_ROWS, "two by two tiles");
 
@@ -150,20 +153,27 @@ ALWAYS_INLINE void run_errand(struct errand *errand, size_t stride)
 
 /* --- int8 --- */
 
-static void finish_int8(const struct quantized_product *product, const int32_t *sums,
+static void finish_int8(const struct quantized_product *product, const int32_t *sums, float *out,
                         const float *scales)
 {
     const size_t unit = unit_bytes(product->steps);
     const floats scale0 = ((const floats *)scales)[0], scale1 = ((const floats *)scales)[1];
-    for (uint32_t r = 0; r < product->rows; r++, sums += PANEL) {
+    for (uint32_t r = 0; r < product->rows; r++, sums += PANEL, out += product->out_stride) {
         const uint8_t *header = (const uint8_t *)product->tile + r / AMX_ROWS * unit;
         floats row_scale = broadcast(((const float *)header)[r % AMX_ROWS]);
         int32_t start = ((const int32_t *)header)[AMX_ROWS + r % AMX_ROWS];
-        float *out = product->out + r * product->out_stride;
         write_out(product, to_floats(((const ints *)sums)[0] + start) * (row_scale * scale0), out);
         write_out(product, to_floats(((const ints *)sums)[1] + start) * (row_scale * scale1),
                   out + VECTOR);
     }
+}
+
+/* The last steps as a whole block: behind them are no others, and perhaps nothing. */
+static void cut_block(const uint8_t *weights, uint32_t steps, uint8_t cut[BLOCK_PANEL])
+{
+    size_t bytes = (size_t)steps * 2 * QUANTIZED_STEP_BYTES;
+    memcpy(cut, weights, bytes);
+    memset(cut + bytes, 0, BLOCK_PANEL - bytes);
 }
 
 ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uint32_t units)
@@ -183,9 +193,9 @@ ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uin
         run_errand(&errand, product->out_stride);
         ADD_BLOCK(TILE_DOT_S8_U8, rows, unit, weights, units);
     }
-    if (rest) { /* behind the weights are no others, and perhaps nothing */
-        _Alignas(64) uint8_t cut[BLOCK_PANEL] = {0};
-        memcpy(cut, weights, (size_t)rest * 2 * QUANTIZED_STEP_BYTES);
+    if (rest) {
+        _Alignas(64) uint8_t cut[BLOCK_PANEL];
+        cut_block(weights, rest, cut);
         ADD_BLOCK(TILE_DOT_S8_U8, rows, unit, cut, units);
     }
     if (product->end_step < product->steps) {
@@ -194,13 +204,59 @@ ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uin
     }
     _Alignas(64) int32_t sums[QUANTIZED_TILE_ROWS * PANEL];
     store_sums(sums, units);
-    finish_int8(product, sums,
+    finish_int8(product, sums, product->out,
                 (const float *)(product->panel + (size_t)steps * 2 * QUANTIZED_STEP_BYTES));
+}
+
+/* A block of the unit, in tile 4, times one of a panel. */
+#define ADD_STREAM(WEIGHTS, SUMS0, SUMS1)                                                          \
+    do {                                                                                           \
+        TILE_LOAD(6, WEIGHTS, PANEL * 4);                                                          \
+        TILE_LOAD(7, (WEIGHTS) + AMX_ROW_BYTES, PANEL * 4);                                        \
+        TILE_DOT_S8_U8(SUMS0, 4, 6);                                                               \
+        TILE_DOT_S8_U8(SUMS1, 4, 7);                                                               \
+    } while (0)
+
+/* One unit times STREAMS panels, a block of each in turns. */
+static void int8_unit_of_panels(const struct quantized_product *product)
+{
+    const uint32_t whole = product->steps / BLOCK_STEPS, rest = product->steps % BLOCK_STEPS;
+    const uint8_t *first = product->panel, *second = first + product->panel_bytes;
+    const uint8_t *rows = (const uint8_t *)product->tile + HEADER_BYTES;
+    zero_sums(STREAMS);
+    for (uint32_t i = 0; i < whole; i++) {
+        for (uint32_t line = 0; line < BLOCK_PANEL; line += 64) {
+            __builtin_prefetch(first + STREAM_NEAR + line, 0, 3);
+            __builtin_prefetch(second + STREAM_NEAR + line, 0, 3);
+        }
+        TILE_LOAD(4, rows, BLOCK_K);
+        ADD_STREAM(first, 0, 1);
+        ADD_STREAM(second, 2, 3);
+        rows += BLOCK_BYTES;
+        first += BLOCK_PANEL;
+        second += BLOCK_PANEL;
+    }
+    if (rest) {
+        _Alignas(64) uint8_t cut[STREAMS][BLOCK_PANEL];
+        cut_block(first, rest, cut[0]);
+        cut_block(second, rest, cut[1]);
+        TILE_LOAD(4, rows, BLOCK_K);
+        ADD_STREAM(cut[0], 0, 1);
+        ADD_STREAM(cut[1], 2, 3);
+        first += (size_t)rest * 2 * QUANTIZED_STEP_BYTES;
+        second += (size_t)rest * 2 * QUANTIZED_STEP_BYTES;
+    }
+    _Alignas(64) int32_t sums[STREAMS][AMX_ROWS * PANEL];
+    store_sums(sums[0], STREAMS);
+    finish_int8(product, sums[0], product->out, (const float *)first);
+    finish_int8(product, sums[1], product->out + PANEL, (const float *)second);
 }
 
 static void multiply_int8(const struct quantized_product *product)
 {
-    if (product->rows > AMX_ROWS)
+    if (product->panels > 1)
+        int8_unit_of_panels(product);
+    else if (product->rows > AMX_ROWS)
         int8_units(product, 2);
     else
         int8_units(product, 1);
@@ -344,6 +400,8 @@ const struct quantized_inner quantized_amx = {
     .speed = 6,
     .few = &quantized_avx512vnni,
     .few_rows = 6,
+    .streams = STREAMS,
+    .few_streams = QUANTIZED_VNNI_STREAMS,
     .row_bytes = row_bytes,
     .begin = amx_begin,
     .end = amx_end,

@@ -120,6 +120,21 @@ ALWAYS_INLINE void bring(const char *next)
     __builtin_prefetch(next + 64, 0, 2);
 }
 
+/* The sums times their scales, to a panel's outputs. */
+ALWAYS_INLINE void write_int8(const struct quantized_product *product, const struct sums *sums,
+                              const floats *scales, float *out, const uint32_t rows)
+{
+    const floats scale0 = scales[0], scale1 = scales[1];
+    const float *row_scales = product->tile;
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < rows; r++, out += product->out_stride) {
+        floats row_scale = broadcast(row_scales[r]);
+        write_out(product, to_floats(sum_of_row(sums, r, 0, rows)) * (row_scale * scale0), out);
+        write_out(product, to_floats(sum_of_row(sums, r, 1, rows)) * (row_scale * scale1),
+                  out + VECTOR);
+    }
+}
+
 ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint32_t rows)
 {
     const uint32_t *panel = (const uint32_t *)product->panel, *tile = tile_words(product, 1);
@@ -146,16 +161,34 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
             tile += 2 * rows;
         }
     }
-    floats scale0 = ((const floats *)panel)[0], scale1 = ((const floats *)panel)[1];
-    const float *row_scales = product->tile;
-#pragma GCC unroll 12
-    for (uint32_t r = 0; r < rows; r++) {
-        float *out = product->out + r * product->out_stride;
-        floats row_scale = broadcast(row_scales[r]);
-        write_out(product, to_floats(sum_of_row(&sums, r, 0, rows)) * (row_scale * scale0), out);
-        write_out(product, to_floats(sum_of_row(&sums, r, 1, rows)) * (row_scale * scale1),
-                  out + VECTOR);
+    write_int8(product, &sums, (const floats *)panel, product->out, rows);
+}
+
+/* One row times QUANTIZED_VNNI_STREAMS panels, a step of each in turns: memory is asked for by what reads it. */
+static void int8_row_of_panels(const struct quantized_product *product)
+{
+    const uint32_t *tile = tile_words(product, 1);
+    const uint8_t *panel = product->panel;
+    const size_t apart = product->panel_bytes;
+    struct sums sums[QUANTIZED_VNNI_STREAMS];
+#pragma GCC unroll 4
+    for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
+        begin_sums(&sums[p], tile_sums(product), 1);
+    for (uint32_t step = 0; step < product->steps; step++) {
+#pragma GCC unroll 4
+        for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++) {
+            const uint8_t *w = panel + p * apart;
+            add_quad(&sums[p], _mm512_loadu_si512(w), _mm512_loadu_si512(w + 64), tile, 0, 1);
+            add_quad(&sums[p], _mm512_loadu_si512(w + 128), _mm512_loadu_si512(w + 192), tile + 1,
+                     1, 1);
+        }
+        panel += 2 * QUANTIZED_STEP_BYTES;
+        tile += 2;
     }
+#pragma GCC unroll 4
+    for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
+        write_int8(product, &sums[p], (const floats *)(panel + p * apart), product->out + p * PANEL,
+                   1);
 }
 
 struct quads {
@@ -326,6 +359,10 @@ ALWAYS_INLINE void int4_wide_rows(const struct quantized_product *product, const
 
 static void multiply_int8(const struct quantized_product *product)
 {
+    if (product->panels > 1) {
+        int8_row_of_panels(product);
+        return;
+    }
     ROWS_CASES(int8_rows)
 }
 

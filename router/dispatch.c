@@ -16,12 +16,17 @@ _Static_assert(ROUTE_MAX_WORKERS == WORKERS_MAX_SLOTS, "a candidate for each slo
 
 #define LINK_MESSAGES_AT_ONCE 16384 /* unread, of all workers together */
 
+/* Those that have places, those that had them and are there until their clients have read the end, and those at the door. */
+static uint32_t most_calls(const struct dispatch_config *config)
+{
+    return 2 * config->max_requests + DISPATCH_MAX_AT_DOOR;
+}
+
 enum reason dispatch_admit(struct dispatch *dispatch)
 {
     if (atomic_load(&dispatch->refusing))
         return REASON_DRAINING;
-    if (atomic_fetch_add(&dispatch->admitted, 1) <
-        dispatch->config.max_requests + DISPATCH_MAX_AT_DOOR)
+    if (atomic_fetch_add(&dispatch->admitted, 1) < most_calls(&dispatch->config))
         return REASON_NONE;
     atomic_fetch_sub(&dispatch->admitted, 1);
     return REASON_OVERLOADED;
@@ -37,14 +42,17 @@ static uint32_t beyond(uint32_t places, uint32_t reserve)
     return places > reserve ? places - reserve : 0;
 }
 
-void dispatch_give_places(struct dispatch *dispatch, size_t model, uint32_t count)
+void dispatch_give_back(struct dispatch *dispatch, struct client_gone *gone)
 {
     uint32_t reserve = reserve_of(dispatch);
+    if (!gone->model)
+        return;
     pthread_mutex_lock(&dispatch->places_lock);
-    uint32_t before = dispatch->places[model];
-    dispatch->places[model] -= count;
-    dispatch->places_beyond -= beyond(before, reserve) - beyond(before - count, reserve);
+    uint32_t *places = &dispatch->places[gone->model - 1], before = *places;
+    *places -= gone->choices;
+    dispatch->places_beyond -= beyond(before, reserve) - beyond(*places, reserve);
     pthread_mutex_unlock(&dispatch->places_lock);
+    gone->model = 0;
 }
 
 /* What a model has beyond its reserve comes out of what all models share. */
@@ -68,14 +76,15 @@ enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gon
     return fits ? REASON_NONE : REASON_OVERLOADED;
 }
 
-uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
+void dispatch_submit(struct dispatch *dispatch, struct request *request)
 {
-    uint64_t id = atomic_fetch_add(&dispatch->next_id, 1 + request->other_count);
-    request->id = id;
-    for (uint32_t i = 0; i < request->other_count; i++)
-        request->others[i]->id = id + 1 + i;
+    for (struct request *first = request; first; first = first->next_prompt) {
+        uint64_t id = atomic_fetch_add(&dispatch->next_id, 1 + first->other_count);
+        first->id = first->call->request = id;
+        for (uint32_t i = 0; i < first->other_count; i++)
+            first->others[i]->id = id + 1 + i;
+    }
     inbox_post_reserved(&dispatch->inbox, &request->message);
-    return id;
 }
 
 void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone)
@@ -155,7 +164,8 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
     if (!dispatch)
         return error_set(err, STATUS_LIMIT, "dispatch: out of memory");
     init_state(dispatch, config);
-    size_t reserved = 2 * (size_t)config->max_requests + DISPATCH_MAX_AT_DOOR +
+    size_t calls = most_calls(config);
+    size_t reserved = config->max_requests /* requests */ + calls /* their ends */ +
                       2 * ROUTER_MAX_WORKERS + CONSTRAINT_WAITING_MAX + 3;
     enum status status = STATUS_LIMIT;
     dispatch->idle_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -166,7 +176,8 @@ enum status dispatch_create(const struct dispatch_config *config, struct dispatc
         goto fail_fds;
     dispatch->inbox.posted = dispatch_posted;
     dispatch->inbox.context = dispatch;
-    if (map_create(config->max_requests, &dispatch->requests) != STATUS_OK)
+    if (map_create(calls + config->max_requests /* further choices */, &dispatch->requests) !=
+        STATUS_OK)
         goto fail_inbox;
     *out = dispatch;
     return STATUS_OK;
@@ -211,12 +222,13 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
 static void discard(struct inbox_message *message)
 {
     switch (message->kind) {
-    case INBOX_REQUEST: {
-        struct request *request = (struct request *)message;
-        request->client.ops->status(request, REASON_DRAINING, reason_when(REASON_DRAINING));
-        request_destroy(request);
+    case INBOX_REQUEST:
+        for (struct request *next, *request = (struct request *)message; request; request = next) {
+            next = request->next_prompt;
+            request->client.ops->status(request, REASON_DRAINING, reason_when(REASON_DRAINING));
+            request_destroy(request);
+        }
         break;
-    }
     case INBOX_CLIENT_GONE: {
         struct client_gone *gone = (struct client_gone *)message;
         gone->free(gone);

@@ -9,8 +9,12 @@
  *
  * Limits: `max_requests` places at once, one for each choice of a call, of which each model has a reserve (route_pools.h),
  * and `max_queue` requests of a model without a place; one more is refused as overloaded. Each model has its own queue: none
- * waits for what another lacks. A request that has ended keeps its place until its client has read the end, `linger_us` at
- * most: then the call is broken off.
+ * waits for what another lacks. A request that ends gives its places back before its client can know: who asks again at once
+ * finds them. Its call is there until its client has read the end, `linger_us` at most: then it is broken off. Of such calls
+ * there are as many more as there are places.
+ *
+ * Books (places, quotas, metrics, access log, traces) are settled before the last of an answer is handed to the client's
+ * socket, with what it tells. What becomes of it there changes nothing any more.
  */
 #ifndef BATON_ROUTER_DISPATCH_H
 #define BATON_ROUTER_DISPATCH_H
@@ -50,8 +54,8 @@ enum status dispatch_start(const struct dispatch_config *config, struct dispatch
                            struct error *err) WARN_UNUSED;
 
 /* --- any thread --- */
-/* Calls that have a place at the door beyond max_requests, until they are over: to be told, once read, that their model has none. Who
- * is refused for one model must not stand in the way of another's. */
+/* Calls that have a place at the door beyond max_requests, and as many that have been answered, until they are over: to be told, once
+ * read, that their model has none. Who is refused for one model must not stand in the way of another's. */
 #define DISPATCH_MAX_AT_DOOR 256
 /* Room for one more call? Every REASON_NONE must be followed by one dispatch_client_gone. */
 enum reason dispatch_admit(struct dispatch *dispatch);
@@ -59,20 +63,32 @@ enum reason dispatch_admit(struct dispatch *dispatch);
 struct client_gone;
 enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gone, size_t model,
                               uint32_t choices);
-/* Of an admitted call, at most once, with as many choices. The request is the dispatcher's; returns its id. */
-uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request);
+/* Of admitted calls, each at most once, with as many choices: the request and those that follow it as next_prompt. They are the dispatcher's,
+ * and each one's call has its id. */
+void dispatch_submit(struct dispatch *dispatch, struct request *request);
+/* The places of dispatch_admit_to, for which nothing was submitted: before its client is told why. They come back with
+ * dispatch_client_gone otherwise. */
+void dispatch_give_back(struct dispatch *dispatch, struct client_gone *gone);
 
 /* An admitted call is over (its `closed` handler ran). */
 struct client_gone {
     struct inbox_message message; /* first */
     uint64_t request;             /* 0: none was submitted */
-    size_t model;                 /* 1 + that of dispatch_admit_to; 0: none was admitted to */
-    uint32_t choices;             /* likewise */
+    size_t model;     /* 1 + that of dispatch_admit_to; 0: it has no places, or no more */
+    uint32_t choices; /* likewise */
     enum rpc_code code;
     void (*free)(struct client_gone *gone); /* called on the dispatch thread */
 };
 void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone);
 
+/* --- whoever has the turn --- */
+/* In a client's `status` alone, of another request (0 is none) of the same call, whose end is told with it: that one is settled, as what `why`
+ * says; what hasn't ended is cancelled. */
+void dispatch_settle(struct dispatch *dispatch, uint64_t request);
+/* As dispatch_client_gone, at once: in a client's `status` alone. */
+void dispatch_let_go(struct dispatch *dispatch, struct client_gone *gone);
+
+/* --- any thread --- */
 /* Workers joined or left. */
 void dispatch_membership_changed(struct dispatch *dispatch);
 /* No new requests from now on; dispatch_idle_fd becomes readable when no call is left. */

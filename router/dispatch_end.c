@@ -54,35 +54,31 @@ static void show_end(struct dispatch *dispatch, struct request *request, enum re
 }
 
 /* Those who count and show requests hear of its end, with what the client is told: once it is known. */
-static void show_ends(struct dispatch *dispatch, struct request *first, enum reason reason)
+static void show_ends(struct dispatch *dispatch, struct request *first)
 {
-    router_metrics_ended(dispatch->config.metrics, first->model, reason);
-    show_end(dispatch, first, reason);
+    router_metrics_ended(dispatch->config.metrics, first->model, first->why);
+    show_end(dispatch, first, first->why);
     for (uint32_t i = 0; i < first->other_count; i++)
-        show_end(dispatch, first->others[i], reason);
+        show_end(dispatch, first->others[i], first->why);
 }
 
-/* The one place where a call gets its status: by the last of its choices, or by the first that fails. */
+/* Its key may ask again, and there is room for that. */
+static void free_room(struct dispatch *dispatch, struct request *first)
+{
+    request_settle(first);
+    if (first->call)
+        dispatch_give_back(dispatch, first->call);
+    first->call = NULL;
+}
+
+/* Where a call gets its status: by the last of its choices, or by the first that fails. It is told at the turn's end. */
 static void end_call(struct dispatch *dispatch, struct request *request, enum reason reason)
 {
     struct request *first = request->first;
-    struct error sentence = {""};
     if (reason == REASON_NO_WORKERS)
         dispatch_explain_no_worker(dispatch, request);
-    if (reason)
-        request_sentence(request, reason, dispatch->now_us, &sentence);
     first->why = reason;
-    first->told_later =
-        !reason && first->client.ops->told_later && first->client.ops->told_later(first);
-    if (!first->told_later)
-        show_ends(dispatch, first, reason);
-    request_settle(first);
-    /* What a client doesn't read must not keep it from reading that. */
-    if (reason == REASON_SLOW_READER)
-        first->client.ops->drop_queued(first->client.handle);
-    first->client.ops->status(first, reason, sentence.text);
-    uint64_t linger_us = reason == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us;
-    first->break_us = first->told_later ? UINT64_MAX : dispatch->now_us + linger_us;
+    first->failed = reason ? request : NULL;
     first->over = true;
     TAILQ_INSERT_TAIL(&dispatch->ended, first, end_link);
 }
@@ -117,7 +113,7 @@ void request_finish(struct dispatch *dispatch, struct request *request,
     ASSERT(!request->ended);
     FAILPOINT("router.ended");
     if (last)
-        request_settle(first);
+        free_room(dispatch, first);
     if (!reason)
         reason = first->over ? first->why : answer_choice(request, action->finish, last);
     if (reason == REASON_CANCELLED)
@@ -129,7 +125,7 @@ void request_finish(struct dispatch *dispatch, struct request *request,
         end_call(dispatch, request, reason);
 }
 
-/* ---------------------------------------------------------------------------- after the status */
+/* ------------------------------------------------------------------------------------- the status */
 
 /* The call is over: those of its choices that go on do so for nobody. */
 static void end_choices(struct dispatch *dispatch, struct request *first)
@@ -142,25 +138,72 @@ static void end_choices(struct dispatch *dispatch, struct request *first)
         request_life_on_cancel(&choice->life, &actions);
         request_execute(dispatch, choice, &actions);
     }
+}
+
+/* All that others may see of its end, once, before its client can know of it. */
+static void settle_call(struct dispatch *dispatch, struct request *first)
+{
+    first->settled = true;
+    end_choices(dispatch, first);
+    show_ends(dispatch, first);
+    free_room(dispatch, first);
+}
+
+void request_refuse(struct dispatch *dispatch, struct request *request, enum reason reason)
+{
+    request->unseen = true;
+    request->unseen_finish = FINISH_NONE;
+    request->refused = true;
+    request->why = reason;
+    request->over = true;
+    settle_call(dispatch, request);
+    TAILQ_INSERT_TAIL(&dispatch->ended, request, end_link);
+}
+
+static void tell(struct dispatch *dispatch, struct request *first)
+{
+    const struct request_client *client = &first->client;
+    struct error sentence = {""};
+    if (first->gone && !first->settled && !first->why) /* it left before it could hear of it */
+        first->why = reason_of_cancel(first);
+    first->told_later =
+        !first->why && !first->gone && client->ops->told_later && client->ops->told_later(first);
+    if (first->refused)
+        error_set(&sentence, STATUS_LIMIT, "%s", reason_when(first->why));
+    else if (first->why)
+        request_sentence(first->failed ? first->failed : first, first->why, dispatch->now_us,
+                         &sentence);
+    if (!first->told_later && !first->settled)
+        settle_call(dispatch, first);
+    /* What a client doesn't read must not keep it from reading that. */
+    if (first->why == REASON_SLOW_READER)
+        client->ops->drop_queued(client->handle);
+    client->ops->status(first, first->why, sentence.text);
+    FAILPOINT("router.told");
+    uint64_t linger_us =
+        first->why == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us;
+    first->break_us = first->told_later ? UINT64_MAX : dispatch->now_us + linger_us;
+}
+
+/* ---------------------------------------------------------------------------- after the status */
+
+static void drop_others(struct dispatch *dispatch, struct request *first)
+{
     for (uint32_t i = 0; i < first->other_count; i++) {
         map_take(dispatch->requests, first->others[i]->id);
         request_destroy(first->others[i]);
     }
-    dispatch_give_places(dispatch, first->model, first->other_count);
     first->other_count = 0;
 }
 
-/* Calls that have their status were put away when they lie in `closing`; those that are over as well go. */
-static void put_away(struct dispatch *dispatch, struct request *first, struct request_list *from)
+static void put_away(struct dispatch *dispatch, struct request *first)
 {
-    TAILQ_REMOVE(from, first, end_link);
-    if (first->gone && first->told_later)
-        show_ends(dispatch, first, first->why);
-    if (first->gone || !first->told_later)
-        end_choices(dispatch, first);
-    if (first->gone) {
+    if (first->gone && !first->settled)
+        settle_call(dispatch, first);
+    if (first->settled)
+        drop_others(dispatch, first);
+    if (first->gone || first->refused) {
         map_take(dispatch->requests, first->id);
-        dispatch_give_places(dispatch, first->model, 1);
         request_destroy(first);
         return;
     }
@@ -189,10 +232,12 @@ void request_client_gone(struct dispatch *dispatch, struct request *first, enum 
 {
     struct life_actions actions;
     first->gone = true;
-    if (first->told_later)
+    first->call = NULL; /* which has no places any more */
+    if (first->told_later && !first->settled)
         first->why = why_told_later(first, code);
     if (first->released) {
-        put_away(dispatch, first, &dispatch->closing);
+        TAILQ_REMOVE(&dispatch->closing, first, end_link);
+        put_away(dispatch, first);
         return;
     }
     if (first->over)
@@ -207,8 +252,27 @@ void request_client_gone(struct dispatch *dispatch, struct request *first, enum 
 
 void request_put_away(struct dispatch *dispatch)
 {
-    for (struct request *first; (first = TAILQ_FIRST(&dispatch->ended));)
-        put_away(dispatch, first, &dispatch->ended);
+    for (struct request *first; (first = TAILQ_FIRST(&dispatch->ended));) {
+        TAILQ_REMOVE(&dispatch->ended, first, end_link);
+        tell(dispatch, first);
+        put_away(dispatch, first);
+    }
+}
+
+void dispatch_settle(struct dispatch *dispatch, uint64_t id)
+{
+    struct request *first = id ? map_get(dispatch->requests, id) : NULL;
+    struct life_actions actions;
+    if (!first || first->settled)
+        return;
+    if (!first->over) {
+        struct request *request = open_choice(first);
+        request_life_on_cancel(&request->life, &actions);
+        request_execute(dispatch, request, &actions);
+    } else if (!first->why) {
+        first->why = first->client.ops->why(first);
+    }
+    settle_call(dispatch, first);
 }
 
 /* A client that has not read the end of its answer in time. */

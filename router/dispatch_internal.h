@@ -73,9 +73,6 @@ bool dispatch_turn(struct dispatch *dispatch);
 void *dispatch_main(void *dispatch);                        /* the thread */
 void dispatch_posted(void *dispatch, enum inbox_kind kind); /* the inbox's hook */
 
-/* dispatch.c: of a model; any thread. */
-void dispatch_give_places(struct dispatch *dispatch, size_t model, uint32_t count);
-
 /* dispatch_request.c: events of one request; it may have ended when they return, and lives until the batch is over, and until
  * its call is. */
 void request_begin(struct dispatch *dispatch, struct request *request);
@@ -88,12 +85,14 @@ void request_fail_all(struct dispatch *dispatch, enum reason reason);
 /* Brings the gauges up to date with its state. */
 void request_count_state(struct dispatch *dispatch, struct request *request);
 
-/* dispatch_end.c: the one place where a choice, and then its call, ends. A call that has its status stays until the client's side
- * of it is over: what isn't read in time is broken off. */
+/* dispatch_end.c: the one place where a choice, and then its call, ends. At the end of the turn its client is told, when all that others may
+ * see of it is settled. A call that has its status stays until the client's side of it is over: what isn't read in time is broken off. */
 void request_finish(struct dispatch *dispatch, struct request *request,
                     const struct life_action *action);
 void request_client_gone(struct dispatch *dispatch, struct request *first, enum rpc_code code);
-void request_put_away(struct dispatch *dispatch); /* those that ended in this batch */
+/* It has not begun, and won't. */
+void request_refuse(struct dispatch *dispatch, struct request *request, enum reason reason);
+void request_put_away(struct dispatch *dispatch); /* tells those that ended in this batch */
 void request_tick_closing(struct dispatch *dispatch);
 
 /* dispatch_constraint.c: of a request that has begun; it may have ended. */

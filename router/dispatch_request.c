@@ -174,15 +174,6 @@ void request_execute(struct dispatch *dispatch, struct request *request,
 
 /* -------------------------------------------------------------------------------------- events */
 
-static void refuse(struct dispatch *dispatch, struct request *request, enum reason reason)
-{
-    router_metrics_ended(dispatch->config.metrics, request->model, reason);
-    request_views_ended(&dispatch->config.views, request, reason, FINISH_NONE, dispatch->now_us);
-    request_settle(request);
-    request->client.ops->status(request, reason, reason_when(reason));
-    request_destroy(request);
-}
-
 /* Each has a place, since it was admitted. False: no memory, and none is known. */
 static bool make_known(struct dispatch *dispatch, struct request *first)
 {
@@ -201,19 +192,27 @@ static bool make_known(struct dispatch *dispatch, struct request *first)
     return false;
 }
 
-void request_begin(struct dispatch *dispatch, struct request *request)
+static void begin_call(struct dispatch *dispatch, struct request *request)
 {
     request_views_arrived(&dispatch->config.views, request);
     if (dispatch->draining) {
-        refuse(dispatch, request, REASON_DRAINING);
+        request_refuse(dispatch, request, REASON_DRAINING);
     } else if (dispatch->queues[request->model].count + request->other_count >=
                    dispatch->config.max_queue ||
                !make_known(dispatch, request)) {
-        refuse(dispatch, request, REASON_OVERLOADED);
+        request_refuse(dispatch, request, REASON_OVERLOADED);
     } else {
         keep_alive(dispatch, request);
         begin(dispatch, request);
         request_ask_constraint(dispatch, request);
+    }
+}
+
+void request_begin(struct dispatch *dispatch, struct request *request)
+{
+    for (struct request *next; request; request = next) {
+        next = request->next_prompt;
+        begin_call(dispatch, request);
     }
 }
 

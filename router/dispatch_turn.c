@@ -10,13 +10,12 @@
 #define HELP_SHARE     10   /* helpers may take one of so many microseconds, */
 #define HELP_SAVED_US  1000 /* and save up so many */
 
-static void client_gone(struct dispatch *dispatch, struct client_gone *gone)
+void dispatch_let_go(struct dispatch *dispatch, struct client_gone *gone)
 {
     struct request *request = gone->request ? map_get(dispatch->requests, gone->request) : NULL;
-    if (request) /* its places are free when it is put away */
+    dispatch_give_back(dispatch, gone);
+    if (request)
         request_client_gone(dispatch, request, gone->code);
-    else if (gone->model)
-        dispatch_give_places(dispatch, gone->model - 1, gone->choices);
     gone->free(gone);
     atomic_fetch_sub(&dispatch->admitted, 1);
 }
@@ -25,7 +24,7 @@ static void handle(struct dispatch *dispatch, struct inbox_message *message)
 {
     switch (message->kind) {
     case INBOX_REQUEST: request_begin(dispatch, (struct request *)message); break;
-    case INBOX_CLIENT_GONE: client_gone(dispatch, (struct client_gone *)message); break;
+    case INBOX_CLIENT_GONE: dispatch_let_go(dispatch, (struct client_gone *)message); break;
     case INBOX_LINK_MESSAGE: worker_said(dispatch, (struct link_message *)message); break;
     case INBOX_LINK_CLOSED: worker_link_ended(dispatch, (struct worker_link *)message); break;
     case INBOX_CONSTRAINT:
@@ -119,7 +118,7 @@ static void settle(struct dispatch *dispatch)
     dispatch_place(dispatch);
     show(dispatch); /* before the client can know of it */
     request_flush(dispatch);
-    request_put_away(dispatch);
+    request_put_away(dispatch); /* last: who hears the end finds all of it done */
     if (dispatch->draining && !atomic_load(&dispatch->admitted))
         eventfd_write(dispatch->idle_fd, 1);
 }

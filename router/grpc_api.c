@@ -66,9 +66,7 @@ static void generate_open(struct rpc_call *call, void *service, bool once)
     }
     client->gone.free = client_call_free;
     client->once = once;
-    enum reason reason = grpc_call_open(&client->call, api, "", call, &client->grant);
-    if (reason)
-        router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
+    (void)grpc_call_open(&client->call, api, "", call, &client->grant);
     rpc_call_set_context(call, client);
 }
 
@@ -178,6 +176,7 @@ static struct request *make_request(struct client_call *client, struct rpc_call 
                                     .peer = rpc_call_peer(call),
                                     .traceparent = rpc_call_metadata(call, "traceparent"),
                                     .grant = client->grant,
+                                    .call = &client->gone,
                                     .once = client->once,
                                     .arrival_us = arrival_us,
                                     .deadline_us = deadline_of(client->call.api, call, arrival_us)};
@@ -241,12 +240,13 @@ static void on_generate(struct rpc_call *call, struct rpc_bytes bytes)
         reason = read_request(client, call, bytes, arrival_us, &reading, &request);
     if (!reason) {
         client->call.handed_on = true;
-        client->gone.request = dispatch_submit(api->dispatch, request);
+        dispatch_submit(api->dispatch, request);
     } else {
         router_metrics_ended(api->metrics, client->model_known ? client->model : ROUTER_NO_MODEL,
                              reason);
         access_settle(client->grant, 0, clock_now_us());
         client->grant = NULL;
+        dispatch_give_back(api->dispatch, &client->gone);
         reply_refusal(call, reason, reading.err.text, reading.retry_after_s);
     }
     reading_deinit(&reading);

@@ -27,6 +27,8 @@ enum reason grpc_call_open(struct grpc_call *self, struct grpc_api *api, const c
     str_copy(self->tenant, sizeof self->tenant, reason ? refusal.tenant : access_tenant(*grant));
     str_copy(self->key, sizeof self->key, reason ? refusal.key : access_key_id(*grant));
     if (reason) {
+        if (!*method)
+            router_metrics_ended(api->metrics, ROUTER_NO_MODEL, reason);
         grpc_call_name(self, call, NULL);
         reply_refusal(call, reason, refusal.why.text, refusal.retry_after_s);
     }

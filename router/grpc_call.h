@@ -20,7 +20,7 @@ struct grpc_call {
     char tenant[API_KEY_NAME_BYTES], key[API_KEY_NAME_BYTES]; /* "": nobody's */
 };
 
-/* Names the call, and lets it in: *grant, to be settled. Or ends it (REASON_NONE: it may go on), before anything of it is read. */
+/* Names the call, and lets it in: *grant, to be settled. Or ends it (REASON_NONE: it may go on), and counts that of requests, before anything of it is read. */
 enum reason grpc_call_open(struct grpc_call *self, struct grpc_api *api, const char *method,
                            struct rpc_call *call, struct access_grant **grant);
 /* The message of a call; it lives in the arena. REASON_MALFORMED. */

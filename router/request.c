@@ -131,6 +131,7 @@ struct request *request_create(const struct request_source *source)
         for (uint32_t i = 0; i < request->other_count; i++)
             begin_trace(request->others[i], source);
         request->grant = source->grant;
+        request->call = source->call;
         return request;
     }
     if (request)

@@ -19,6 +19,8 @@
 
 #include <sys/queue.h>
 
+struct client_gone; /* dispatch.h */
+
 /* What Timing tells; times are of the monotonic clock, 0: not yet. */
 struct request_timing {
     uint64_t arrival_us, dispatched_us, first_us, second_us, last_us;
@@ -30,6 +32,8 @@ struct request_timing {
 struct request {
     struct inbox_message message; /* first: INBOX_REQUEST */
     struct request *first;        /* of its call's answers: itself where there is but one */
+    struct request
+        *next_prompt; /* of the same call, on its way in: they begin together. NULL: the last */
     uint64_t id;
     char name[REQUEST_MAX_ID_BYTES + 1];
     struct request_client client; /* a reference */
@@ -57,10 +61,14 @@ struct request {
     struct request *others[REQUEST_MAX_CHOICES - 1];
     uint32_t other_count, open_count; /* the latter of all, that have not ended */
     uint32_t completion_tokens;       /* of those that have */
-    bool over;                        /* the call has its status */
-    bool told_later;                  /* then: it is shown once its client's side is over */
-    enum reason why;                  /* then: which */
-    uint64_t keep_alive_us;           /* when its client is to hear something; UINT64_MAX: never */
+    struct client_gone *call;         /* whose places they have; NULL: they have none any more */
+    bool over;                        /* its end is decided; the client is told at the turn's end */
+    bool refused;                     /* then: it has not begun */
+    enum reason why;                  /* then: with which status */
+    struct request *failed;           /* then: whose failure that is; NULL: nobody's */
+    bool settled;                     /* then: in all books */
+    bool told_later;        /* then: only once its client's side is over, or others' end is told */
+    uint64_t keep_alive_us; /* when its client is to hear something; UINT64_MAX: never */
 
     /* From here on of the dispatch thread alone. */
     struct request_life life;
@@ -100,6 +108,8 @@ struct request_source {
     const struct constraint_source *constraint; /* NULL: none */
     struct request_client client;               /* a reference is taken */
     struct access_grant *grant; /* the request's once it is made; NULL: nobody's key */
+    struct client_gone
+        *call; /* its call's, admitted; outlives what is made of it, but for its end */
     const char *model_name, *peer, *traceparent; /* of its trace; NULL: not known */
     bool once;
     uint64_t arrival_us, deadline_us;

@@ -1,7 +1,7 @@
 /* Whom a request is answered: what the dispatch thread needs of a front door, so that it knows neither calls of gRPC nor HTTP. reply.h is
  * that of gRPC, openai/ that of HTTP.
  *
- * The dispatch thread alone calls these, but for ref and unref. `status` comes last, exactly once; `delta` and `prompt_logprobs` only of a request that isn't
+ * The dispatch thread alone calls these, but for ref and unref. `status` comes last, exactly once, at the end of a turn; `delta` and `prompt_logprobs` only of a request that isn't
  * answered at once (request->once). None of them blocks. */
 #ifndef BATON_ROUTER_REQUEST_CLIENT_H
 #define BATON_ROUTER_REQUEST_CLIENT_H
@@ -25,13 +25,13 @@ struct request_client_ops {
     enum status (*choice)(struct request *request, enum finish_reason finish);
     /* All choices are: what follows them, but for the status. */
     enum status (*end)(struct request *first);
-    /* The end; the sentence is looked at where there is a reason. */
+    /* The end, of which all books tell already; the sentence is looked at where there is a reason. */
     void (*status)(struct request *first, enum reason reason, const char *sentence);
     /* Asked when one of the above has returned STATUS_CANCELLED, and at a cancel: why, where the client didn't leave but was told that another request of the
      * same call failed. REASON_NONE otherwise. NULL: there are no others. */
     enum reason (*why)(const struct request *first);
     /* Asked when all went well, before `status`: does the client hear of it only together with other requests of the same call? Then it
-     * is shown as having ended when its call is over: as the client was told. NULL: no. */
+     * is shown as having ended when that is told (dispatch_settle), or when its call is over. NULL: no. */
     bool (*told_later)(const struct request *first);
     /* Asked when the request begins, and whenever that comes which it returned: has a client that has heard nothing for long told that its
      * request is alive. UINT64_MAX: don't ask again. NULL: nobody is told. */

@@ -78,7 +78,7 @@ static enum status start_grpc(struct router_servers *servers, const struct route
         .max_queued_bytes = config->client_buffer_bytes,
         .max_receive_memory_bytes = config->receive_memory_bytes,
         .max_queued_total_bytes = config->client_buffers_bytes,
-        .max_calls = (size_t)config->max_requests + MORE_CALLS,
+        .max_calls = 2 * (size_t)config->max_requests + MORE_CALLS,
         .max_connections = config->max_connections,
         .keepalive_us = config->client_keepalive_us,
         .first_message_us = config->message_timeout_us,

@@ -141,13 +141,11 @@ void openai_call_gone(struct client_gone *gone)
     openai_call_unref(((struct openai_call_prompt *)gone)->call);
 }
 
-void openai_call_release(struct openai_call_prompt *prompt, uint64_t request, enum rpc_code code)
+void openai_call_release(struct openai_call_prompt *prompt)
 {
-    if (!atomic_exchange(&prompt->admitted, false))
-        return;
-    prompt->gone.request = request;
-    prompt->gone.code = code;
-    dispatch_client_gone(prompt->call->api->dispatch, &prompt->gone);
+    prompt->held = false;
+    if (atomic_exchange(&prompt->admitted, false))
+        dispatch_let_go(prompt->call->api->dispatch, &prompt->gone);
 }
 
 enum reason openai_call_admit(struct openai_call *call, struct error *err)
@@ -173,10 +171,21 @@ enum reason openai_call_admit(struct openai_call *call, struct error *err)
     return REASON_NONE;
 }
 
-void openai_call_leave(struct openai_call *call, enum rpc_code code)
+void openai_call_give_back(struct openai_call *call)
 {
     for (uint32_t i = 0; i < call->prompt_count; i++)
-        openai_call_release(&call->prompts[i], call->prompts[i].request, code);
+        dispatch_give_back(call->api->dispatch, &call->prompts[i].gone);
+}
+
+void openai_call_leave(struct openai_call *call, enum rpc_code code)
+{
+    for (uint32_t i = 0; i < call->prompt_count; i++) {
+        struct openai_call_prompt *prompt = &call->prompts[i];
+        if (!atomic_exchange(&prompt->admitted, false))
+            continue;
+        prompt->gone.code = code;
+        dispatch_client_gone(call->api->dispatch, &prompt->gone);
+    }
 }
 
 /* On the loop's thread, after all that the handler did. */

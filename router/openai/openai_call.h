@@ -20,10 +20,8 @@ struct openai_call_prompt {
     struct client_gone gone; /* first */
     struct openai_call *call;
     uint32_t index;
-    uint64_t request;     /* its id; 0: not submitted. The loop's */
     atomic_bool admitted; /* and its `gone` not posted */
-    uint64_t
-        held; /* its id: it has ended well, and the whole answer waits for others. The dispatch thread's; 0: no */
+    bool held; /* it has ended well, and the whole answer waits for others. The dispatch thread's */
 };
 
 struct openai_call_choice {
@@ -49,7 +47,7 @@ struct openai_call {
     /* The dispatch thread's. */
     bool started, over;  /* the stream's head, or the whole answer, went out */
     enum reason why;     /* what the client was told; REASON_NONE: nothing yet, or all is well */
-    uint32_t open_count; /* of prompts */
+    uint32_t open_count; /* of prompts that haven't ended well */
     uint64_t heard_us;   /* when the client was sent something last; 0: never */
     struct openai_usage usage;
     struct str frames; /* that a turn makes */
@@ -72,6 +70,8 @@ void openai_call_unref(struct openai_call *call);
 
 /* Room for every prompt at the dispatcher's, or none. */
 enum reason openai_call_admit(struct openai_call *call, struct error *err);
+/* The places that it was admitted to, before its client is told why nothing was submitted. */
+void openai_call_give_back(struct openai_call *call);
 /* All that was admitted and isn't submitted yet, or is, goes: nothing was
  * begun, or the client left. */
 void openai_call_leave(struct openai_call *call, enum rpc_code code);

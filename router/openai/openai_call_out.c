@@ -254,12 +254,28 @@ static const char *param_of(const struct openai_call *call, enum reason reason)
     return NULL;
 }
 
+/* What the client is about to be told is the end of all of them. */
+static void settle(struct openai_call *call)
+{
+    call->over = true;
+    for (uint32_t i = 0; i < call->prompt_count; i++)
+        dispatch_settle(call->api->dispatch, call->prompts[i].gone.request);
+}
+
+/* Those that waited for it. */
+static void release_held(struct openai_call *call)
+{
+    for (uint32_t i = 0; i < call->prompt_count; i++)
+        if (call->prompts[i].held)
+            openai_call_release(&call->prompts[i]);
+}
+
 static void fail(struct openai_call *call, enum reason reason, const char *sentence)
 {
     if (is_over(call))
         return;
-    call->over = true;
     call->why = reason;
+    settle(call);
     if (reason == REASON_SLOW_READER || reason == REASON_CANCELLED) {
         http_exchange_abort(call->exchange);
     } else if (!call->started) {
@@ -272,22 +288,21 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
         else
             http_exchange_abort(call->exchange);
     }
+    release_held(call);
 }
 
 static void complete(struct openai_call *call)
 {
     if (is_over(call))
         return; /* and who ended it releases what is held */
-    call->over = true;
-    for (uint32_t i = 0; i < call->prompt_count; i++)
-        if (call->prompts[i].held)
-            openai_call_release(&call->prompts[i], call->prompts[i].held, RPC_OK);
+    settle(call);
     if (!call->stream)
         openai_reply_json(call->exchange, call->name, &call->body);
     else if (send_frames(call) == STATUS_OK)
         http_exchange_end(call->exchange);
     else
         http_exchange_abort(call->exchange);
+    release_held(call);
 }
 
 /* What complete() sends: here it is known whether it can be sent, and so how the request ends. */
@@ -311,7 +326,7 @@ static enum status on_end(struct request *first)
     struct openai_call *call = choice_of(first)->call;
     call->usage.prompt_tokens += first->prompt_count;
     call->usage.completion_tokens += first->completion_tokens;
-    return call->open_count > 1 || is_over(call) ? STATUS_OK : make_end(call);
+    return --call->open_count || is_over(call) ? STATUS_OK : make_end(call);
 }
 
 static void on_status(struct request *first, enum reason reason, const char *sentence)
@@ -320,19 +335,18 @@ static void on_status(struct request *first, enum reason reason, const char *sen
     struct openai_call *call = prompt->call;
     if (reason)
         fail(call, reason, sentence);
-    else if (!--call->open_count)
+    else if (!call->open_count)
         complete(call);
-    if (!reason && !call->stream && call->open_count)
-        prompt->held = first->id;
-    else
-        openai_call_release(prompt, first->id, RPC_OK);
+    prompt->held = !reason && !call->stream && call->open_count;
+    if (!prompt->held)
+        openai_call_release(prompt);
 }
 
 /* A whole answer is told with the last of its prompts. */
 static bool on_told_later(const struct request *first)
 {
     const struct openai_call *call = choice_of(first)->call;
-    return !call->stream && call->open_count > 1;
+    return !call->stream && call->open_count;
 }
 
 static enum reason on_why(const struct request *first)

@@ -5,10 +5,9 @@
 
 #include "router/openai/openai_call.h"
 
-/* openai_call.c: the dispatcher has let go of a prompt; lets it let go, once.
- */
+/* openai_call.c: the dispatcher has let go of a prompt; lets it let go, in its `status`, unless the client has left. */
 void openai_call_gone(struct client_gone *gone);
-void openai_call_release(struct openai_call_prompt *prompt, uint64_t request, enum rpc_code code);
+void openai_call_release(struct openai_call_prompt *prompt);
 
 /* openai_call_out.c: of the parsers, whose context is the choice. */
 void openai_call_event(void *context, const struct tool_event *event);

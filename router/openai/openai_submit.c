@@ -101,6 +101,7 @@ static enum reason make_request(struct submission *s, struct request_params *par
                                     .peer = peer,
                                     .traceparent = http_exchange_header(s->exchange, "traceparent"),
                                     .grant = access_share(s->grant),
+                                    .call = &s->call->prompts[s->made].gone,
                                     .once = !s->request.stream,
                                     .arrival_us = s->arrival_us,
                                     .deadline_us = s->deadline_us};
@@ -228,8 +229,9 @@ static void submit(struct submission *s)
     struct openai_call *call = s->call;
     bool watched = openai_call_watch(call);
     settle(s); /* the requests have their shares */
-    for (size_t i = 0; i < s->made; i++)
-        call->prompts[i].request = dispatch_submit(s->api->dispatch, s->requests[i]);
+    for (size_t i = 1; i < s->made; i++)
+        s->requests[i - 1]->next_prompt = s->requests[i];
+    dispatch_submit(s->api->dispatch, s->requests[0]);
     if (!watched)
         openai_call_leave(call, RPC_CANCELLED);
 }
@@ -255,6 +257,8 @@ static void refuse(struct submission *s, enum reason reason)
     for (size_t i = 0; i < s->made; i++)
         request_destroy(s->requests[i]);
     settle(s);
+    if (s->call)
+        openai_call_give_back(s->call);
     openai_reply_refusal(s->exchange, s->name,
                          &(struct openai_why){.reason = reason,
                                               .param = refusal->param,

@@ -76,9 +76,8 @@ def test_a_flood_of_choices_leaves_room_for_the_other(start_cluster):
         try:
             flood = [pool.submit(door.complete, [849, 28], model="words", n=16, max_tokens=2) for _ in range(12)]
             wait_until("the flood has all that it may", lambda: sum(one.done() for one in flood) == 9, 20)
-            for _ in range(2):  # a place comes back a little behind its answer
-                reply = wait_until("the other model answers", lambda: (one := door.complete([3, 1], model="llama", n=16, max_tokens=2)).status == 200 and one, 20)
-                assert len(reply.json["choices"]) == 16
+            for _ in range(2):
+                assert len(door.complete([3, 1], model="llama", n=16, max_tokens=2).json["choices"]) == 16
         finally:
             for name in frozen:
                 cluster.kill(name, signal.SIGCONT)

@@ -47,7 +47,7 @@ enum reason dispatch_admit_to(struct dispatch *dispatch, struct client_gone *gon
     return REASON_NONE;
 }
 
-uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
+void dispatch_submit(struct dispatch *dispatch, struct request *request)
 {
     (void)dispatch;
     struct error err;
@@ -62,7 +62,12 @@ uint64_t dispatch_submit(struct dispatch *dispatch, struct request *request)
     FUZZ_CHECK(*request->name && request_id_valid(request->name));
     request_destroy(request);
     submitted++;
-    return 1;
+}
+
+void dispatch_give_back(struct dispatch *dispatch, struct client_gone *gone)
+{
+    (void)dispatch;
+    FUZZ_CHECK((refuse || admitted == 1) && !gone->request);
 }
 
 void dispatch_client_gone(struct dispatch *dispatch, struct client_gone *gone)

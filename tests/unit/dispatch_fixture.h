@@ -111,19 +111,17 @@ static inline void on_reference(void *handle)
     (void)handle; /* the test's */
 }
 
-/* Of `source` the model, and what is asked for beside a prompt. */
-static inline uint64_t submit_source(struct world *world, size_t call, struct request_source source,
+/* Of `source` the model, the client, and what is asked for beside a prompt. */
+static inline uint64_t submit_client(struct world *world, size_t call, struct request_source source,
                                      uint32_t choices, struct asker *asker)
 {
-    static const struct request_client_ops ops = {
-        .status = on_status, .ref = on_reference, .unref = on_reference};
     static const uint32_t prompt[] = {1, 2};
     const struct request_params params = {
         .choices = choices, .seed_given = true, .sampling.max_tokens = 4};
     source.params = &params;
     source.prompt = prompt;
     source.prompt_count = 2;
-    source.client = (struct request_client){.ops = &ops, .handle = asker};
+    source.call = &world->calls[call];
     source.deadline_us = UINT64_MAX;
     *asker = (struct asker){.reason = REASON_NONE};
     assert_int_equal(dispatch_admit(world->dispatch), REASON_NONE);
@@ -132,7 +130,17 @@ static inline uint64_t submit_source(struct world *world, size_t call, struct re
     assert_int_equal(reason, REASON_NONE);
     struct request *request = request_create(&source);
     assert_non_null(request);
-    return world->calls[call].request = dispatch_submit(world->dispatch, request);
+    dispatch_submit(world->dispatch, request);
+    return world->calls[call].request;
+}
+
+static inline uint64_t submit_source(struct world *world, size_t call, struct request_source source,
+                                     uint32_t choices, struct asker *asker)
+{
+    static const struct request_client_ops ops = {
+        .status = on_status, .ref = on_reference, .unref = on_reference};
+    source.client = (struct request_client){.ops = &ops, .handle = asker};
+    return submit_client(world, call, source, choices, asker);
 }
 
 static inline uint64_t submit(struct world *world, size_t call, size_t model, uint32_t choices,

@@ -8,7 +8,7 @@ static void test_calls_at_the_door_are_limited(void **state)
     (void)state;
     static struct world world;
     setup(&world, 1, 4, 1);
-    const size_t most = 4 + DISPATCH_MAX_AT_DOOR;
+    const size_t most = 2 * 4 + DISPATCH_MAX_AT_DOOR;
     for (size_t i = 0; i < most; i++) {
         assert_int_equal(dispatch_admit(world.dispatch), REASON_NONE);
         enum reason reason = dispatch_admit_to(world.dispatch, &world.calls[i], 0, 1);

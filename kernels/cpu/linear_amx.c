@@ -3,7 +3,8 @@
  * A call goes over blocks of at most MOST_ROWS rows and, in each, over as many K segments as the packed inputs have room for: pack
  * the rows into tiles, then stream every panel once past them, two tiles at a time. A step of products needs as
  * many tiles of inputs as of weights, so that both have to come from the level 2 cache at least, where the inputs stay, and where the
- * next panel is brought meanwhile. Few rows: all of K in one pass, and the weights are read in memory order. */
+ * next panel is brought meanwhile. Few rows: all of K in one pass, and the weights are read in memory order; one row: by vectors,
+ * several panels side by side. */
 #include "kernels/cpu/linear_amx.h"
 
 #if defined(__x86_64__)
@@ -32,8 +33,13 @@ struct thread_scratch {
     uint32_t last[AMX_STEP_WORDS];              /* a cut step's weights */
 };
 
+#define TILES_BYTES ((size_t)MOST_ROWS * LINEAR_SEGMENT * sizeof(uint16_t))
+
+/* Of one row there is the tile, and the numbers as floats. */
+#define MOST_STREAMED_K (TILES_BYTES / (sizeof(uint16_t) + sizeof(float)) - AMX_STEP)
+
 struct linear_amx {
-    _Alignas(64) uint8_t tiles[(size_t)MOST_ROWS * LINEAR_SEGMENT * sizeof(uint16_t)];
+    _Alignas(64) uint8_t tiles[TILES_BYTES];
     struct thread_scratch threads[];
 };
 
@@ -70,6 +76,7 @@ struct pass {
     uint32_t k_begin, k_end;
     bool accumulate;  /* to what is in `out` before this pass */
     bool past_caches; /* what is written is complete, and more than stays in them */
+    bool streams;     /* one row of whole steps: several panels side by side */
 };
 
 static size_t tile_bytes(const struct pass *pass)
@@ -81,6 +88,12 @@ static size_t tile_bytes(const struct pass *pass)
 static uint8_t *tile_address(const struct pass *pass, uint32_t tile)
 {
     return pass->scratch->tiles + tile * tile_bytes(pass);
+}
+
+/* Of one row: as floats, behind its tile. */
+static float *row_address(const struct pass *pass)
+{
+    return (float *)tile_address(pass, 1);
 }
 
 static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t last)
@@ -212,13 +225,50 @@ static void multiply_part(const struct part *part)
         amx_add_sums(&sums);
 }
 
+/* --- one row --- */
+
+static void round_row(const struct pass *pass)
+{
+    amx_round_row(pass->in + pass->k_begin, pass->k_end - pass->k_begin, row_address(pass));
+}
+
+/* All segments of panels first .. first + AMX_STREAMS - 1, whole ones. */
+static void multiply_streams(const struct pass *pass, struct thread_scratch *scratch,
+                             uint32_t first)
+{
+    struct amx_sums sums = {
+        .sums = scratch->sums, .rows = 1, .outputs = PANEL, .to = pass->out + first * PANEL};
+    sums.from = pass->accumulate ? sums.to : NULL;
+    for (uint32_t k = pass->k_begin; k < pass->k_end; k += LINEAR_SEGMENT) {
+        uint32_t width = min_u32(LINEAR_SEGMENT, pass->k_end - k);
+        amx_multiply_streams(&(struct amx_streams){.row = row_address(pass) + (k - pass->k_begin),
+                                                   .weights = weights_at(pass, first, k),
+                                                   .apart = (size_t)pass->linear->k / 2 * PANEL,
+                                                   .steps = width / AMX_STEP,
+                                                   .sums = scratch->sums});
+        for (uint32_t p = 0; p < AMX_STREAMS; p++) {
+            struct amx_sums one = sums;
+            one.sums += p * PANEL;
+            one.to += p * PANEL;
+            one.from += one.from ? p * PANEL : 0;
+            amx_add_sums(&one);
+        }
+        sums.from = sums.to;
+    }
+}
+
 static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct pass *pass = context;
     struct thread_scratch *scratch = &pass->scratch->threads[thread];
     uint32_t width = pass->tile_count > 2 ? PART : LINEAR_SEGMENT;
     amx_begin_rows(pass->height);
-    for (uint32_t panel = first; panel < last; panel++)
+    uint32_t panel = first;
+    for (; pass->streams && panel + AMX_STREAMS <= last &&
+           (panel + AMX_STREAMS) * PANEL <= pass->linear->n;
+         panel += AMX_STREAMS)
+        multiply_streams(pass, scratch, panel);
+    for (; panel < last; panel++)
         for (uint32_t k = pass->k_begin; k < pass->k_end; k += min_u32(width, pass->k_end - k)) {
             struct part part = part_of(pass, scratch, panel, k, width);
             multiply_part(&part);
@@ -238,9 +288,13 @@ static void run_pass(struct cpu *self, struct pass *pass)
     /* Packing is a small part of the work, and waking threads for a few rows costs more. */
     uint32_t pack_grain = pass->rows * width < INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
+    if (pass->streams)
+        round_row(pass);
     uint32_t panels = divide_up(pass->linear->n, PANEL);
     uint64_t panel_work = divide_up(pass->rows, FASTER) * width * PANEL;
     uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
+    if (pass->streams)
+        grain = divide_up(grain, AMX_STREAMS) * AMX_STREAMS;
     pool_run(self->pool, panels, grain, multiply_panels, pass);
 }
 
@@ -261,18 +315,19 @@ void linear_amx(struct cpu *self, const struct linear *linear, const float *in, 
         uint32_t step = MOST_ROWS / (tile_count * height) * LINEAR_SEGMENT;
         bool whole = step >= linear->k && !accumulate; /* outputs are written once */
         for (uint32_t k = 0; k < linear->k; k += min_u32(step, linear->k - k)) {
-            struct pass pass = {.linear = linear,
-                                .scratch = self->amx,
-                                .in = in + (size_t)first * linear->k,
-                                .out = out + (size_t)first * linear->n,
-                                .rows = count,
-                                .tile_count = tile_count,
-                                .height = height,
-                                .k_begin = k,
-                                .k_end = k + min_u32(step, linear->k - k),
-                                .accumulate = accumulate || k > 0,
-                                .past_caches =
-                                    whole && count >= MANY_ROWS && starts_lines(out, linear->n)};
+            struct pass pass = {
+                .linear = linear,
+                .scratch = self->amx,
+                .in = in + (size_t)first * linear->k,
+                .out = out + (size_t)first * linear->n,
+                .rows = count,
+                .tile_count = tile_count,
+                .height = height,
+                .k_begin = k,
+                .k_end = k + min_u32(step, linear->k - k),
+                .accumulate = accumulate || k > 0,
+                .streams = rows == 1 && linear->k % AMX_STEP == 0 && linear->k <= MOST_STREAMED_K,
+                .past_caches = whole && count >= MANY_ROWS && starts_lines(out, linear->n)};
             run_pass(self, &pass);
         }
     }

@@ -138,8 +138,16 @@ static void check_every_size(bool tiny)
     static const uint32_t counts[] = {1, 3, 15, 16, 17, 31, 32, 33, 47, 49, 100, 270, 512, 530};
     static const struct {
         uint32_t most_rows, n, k;
-    } shapes[] = {{49, 1, 1},     {530, 33, 31},   {33, 32, 32},
-                  {530, 3, 1025}, {100, 48, 2048}, {270, 35, 2051}};
+    } shapes[] = {{49, 1, 1},
+                  {530, 33, 31},
+                  {33, 32, 32},
+                  {530, 3, 1025},
+                  {100, 48, 2048},
+                  {270, 35, 2051},
+                  /* one row: four panels side by side, and what is left */
+                  {3, 128, 32},
+                  {3, 161, 1056},
+                  {1, 320, 2080}};
     if (!isa_allows_amx())
         skip();
     struct kernels *kernels[] = {fixture_open(&amx, 1), fixture_open(&amx, 3)};

@@ -162,6 +162,51 @@ void amx_multiply(const struct amx_product *product)
         multiply_tiles(product, false);
 }
 
+void amx_round_row(const float *row, uint32_t k, float *rounded)
+{
+    for (uint32_t i = 0; i < k; i++)
+        rounded[i] = (union float_bits){.bits = (uint32_t)round_one(row[i]) << 16}.value;
+}
+
+/* A step of each panel: sums [panel][half]. */
+ALWAYS_INLINE void add_step_of_streams(const float *row, const uint32_t *weights, size_t apart,
+                                       floats sums[AMX_STREAMS][2])
+{
+    const words high = (words)_mm512_set1_epi32((int)0xffff0000);
+    floats even[AMX_STREAMS][2], odd[AMX_STREAMS][2];
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < 2 * AMX_STREAMS; i++)
+        even[i / 2][i % 2] = odd[i / 2][i % 2] = (floats){0};
+    for (uint32_t k = 0; k < AMX_STEP; k += 2, weights += PANEL) {
+        __m512 row0 = _mm512_set1_ps(row[k]), row1 = _mm512_set1_ps(row[k + 1]);
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < 2 * AMX_STREAMS; i++) {
+            words line = stream_line(weights + i / 2 * apart + i % 2 * VECTOR);
+            floats *sum0 = &even[i / 2][i % 2], *sum1 = &odd[i / 2][i % 2];
+            *sum0 = (floats)_mm512_fmadd_ps((__m512)(line << 16), row0, (__m512)*sum0);
+            *sum1 = (floats)_mm512_fmadd_ps((__m512)(line & high), row1, (__m512)*sum1);
+        }
+    }
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < 2 * AMX_STREAMS; i++)
+        sums[i / 2][i % 2] += even[i / 2][i % 2] + odd[i / 2][i % 2];
+}
+
+#define MXCSR_ZEROES 0x8040u /* subnormal results, and operands, are zero */
+
+void amx_multiply_streams(const struct amx_streams *streams)
+{
+    const unsigned int before = _mm_getcsr();
+    const uint32_t *weights = streams->weights;
+    floats sums[AMX_STREAMS][2] = {0};
+    _mm_setcsr(before | MXCSR_ZEROES);
+    for (uint32_t step = 0; step < streams->steps; step++, weights += AMX_STEP_WORDS)
+        add_step_of_streams(streams->row + (size_t)step * AMX_STEP, weights, streams->apart, sums);
+    memcpy(streams->sums, sums, sizeof sums);
+    __asm__ volatile("" ::: "memory"); /* all of it before */
+    _mm_setcsr(before);
+}
+
 void amx_add_sums(const struct amx_sums *sums)
 {
     add_rows(sums, 0, sums->rows);

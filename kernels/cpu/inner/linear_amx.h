@@ -49,6 +49,22 @@ struct amx_product {
 void amx_pack(const float *const *rows, uint32_t count, uint32_t k, uint32_t height, uint8_t *tile);
 void amx_multiply(const struct amx_product *product);
 
+#define AMX_STREAMS 4
+
+/* One row times AMX_STREAMS panels beside each other, of whole steps, by vectors in the arithmetic of tiles: tile after tile is
+ * waited for, where lines of several panels in turns come as fast as memory gives them. */
+struct amx_streams {
+    const float *row;        /* [steps * AMX_STEP], bf16 numbers */
+    const uint32_t *weights; /* of the first panel */
+    size_t apart;            /* words from panel to panel */
+    uint32_t steps;          /* of one segment */
+    float *sums;             /* [AMX_STREAMS][PANEL] */
+};
+
+/* Rounds row[0 .. k-1] to bf16 numbers. */
+void amx_round_row(const float *row, uint32_t k, float *rounded);
+void amx_multiply_streams(const struct amx_streams *streams);
+
 void amx_add_sums(const struct amx_sums *sums);
 /* What this thread wrote past the caches is seen before what it writes from here on. */
 void amx_written(void);

@@ -164,17 +164,6 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
     write_int8(product, &sums, (const floats *)panel, product->out, rows);
 }
 
-/* A line, and a request for the one of this stream that comes soon: in turns, since a burst of requests holds up the loads behind
- * it. */
-ALWAYS_INLINE __m512i stream_line(const uint8_t *weights)
-{
-    __m512i line;
-    __asm__ volatile("prefetcht0 %c2(%1)\n\tvmovdqu64 (%1), %0"
-                     : "=v"(line)
-                     : "r"(weights), "i"(STREAM_NEAR), "m"(*(const words *)weights));
-    return line;
-}
-
 /* One row times QUANTIZED_VNNI_STREAMS panels, a step of each in turns. */
 static void int8_row_of_panels(const struct quantized_product *product)
 {
@@ -189,8 +178,9 @@ static void int8_row_of_panels(const struct quantized_product *product)
 #pragma GCC unroll 4
         for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++) {
             const uint8_t *w = panel + p * apart;
-            add_quad(&sums[p], stream_line(w), stream_line(w + 64), tile, 0, 1);
-            add_quad(&sums[p], stream_line(w + 128), stream_line(w + 192), tile + 1, 1, 1);
+            add_quad(&sums[p], (__m512i)stream_line(w), (__m512i)stream_line(w + 64), tile, 0, 1);
+            add_quad(&sums[p], (__m512i)stream_line(w + 128), (__m512i)stream_line(w + 192),
+                     tile + 1, 1, 1);
         }
         panel += 2 * QUANTIZED_STEP_BYTES;
         tile += 2;

@@ -15,13 +15,6 @@ static void add_text(struct str *out, const char *key, const char *value)
     str_add(out, ", ");
 }
 
-static const char *state_for_people(const struct worker_status *worker)
-{
-    if (worker->state != WORKER_UP)
-        return "down";
-    return worker->load.draining ? "draining" : "up";
-}
-
 static void add_worker(struct str *out, const struct worker_status *worker)
 {
     str_add(out, "{");
@@ -30,7 +23,7 @@ static void add_worker(struct str *out, const struct worker_status *worker)
     add_text(out, "role", worker_role_name(worker->info.role));
     add_text(out, "address", worker->info.address);
     add_text(out, "metrics", worker->info.metrics_address);
-    add_text(out, "state", state_for_people(worker));
+    add_text(out, "state", worker_status_state(worker));
     add_text(out, "lane", worker->lane);
     add_text(out, "numerics", worker->info.numerics_name);
     add_text(out, "isa", worker->info.isa);

@@ -4,6 +4,13 @@
 
 #include <string.h>
 
+const char *worker_status_state(const struct worker_status *worker)
+{
+    if (worker->load.draining)
+        return "draining";
+    return worker->state == WORKER_UP ? "up" : "down";
+}
+
 void status_board_init(struct status_board *board)
 {
     memset(&board->status, 0, sizeof board->status);

@@ -17,6 +17,9 @@ struct worker_status {
     uint64_t prompt_tokens, tokens; /* since its session is up */
 };
 
+/* For people: "up", "draining" or "down". Who drains is never "down", until the session with it is over. */
+const char *worker_status_state(const struct worker_status *worker);
+
 /* Those of one model that take work. */
 struct model_workers {
     uint32_t prefill, decode;

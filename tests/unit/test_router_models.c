@@ -376,12 +376,27 @@ static void test_the_context_that_is_shown(void **state)
     free(workers);
 }
 
+/* Between the end of its membership and that of its session, too, a worker that was told to leave isn't one that was lost. */
+static void test_who_leaves_in_order_is_not_down(void **state)
+{
+    (void)state;
+    static const enum worker_state states[] = {WORKER_WAITING, WORKER_DIALLING, WORKER_UP,
+                                               WORKER_LEAVING};
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        struct worker_status worker = {.state = states[i]};
+        assert_string_equal(worker_status_state(&worker), states[i] == WORKER_UP ? "up" : "down");
+        worker.load.draining = true;
+        assert_string_equal(worker_status_state(&worker), "draining");
+    }
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_request_goes_to_the_workers_of_its_model),
         cmocka_unit_test(test_the_context_that_is_shown),
+        cmocka_unit_test(test_who_leaves_in_order_is_not_down),
         cmocka_unit_test(test_a_request_must_name_one_of_several),
         cmocka_unit_test(test_no_queue_is_another_ones),
         cmocka_unit_test(test_a_model_cannot_take_all_places),

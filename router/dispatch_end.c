@@ -179,7 +179,6 @@ static void tell(struct dispatch *dispatch, struct request *first)
     if (first->why == REASON_SLOW_READER)
         client->ops->drop_queued(client->handle);
     client->ops->status(first, first->why, sentence.text);
-    FAILPOINT("router.told");
     uint64_t linger_us =
         first->why == REASON_SLOW_READER ? SLOW_LINGER_US : dispatch->config.linger_us;
     first->break_us = first->told_later ? UINT64_MAX : dispatch->now_us + linger_us;

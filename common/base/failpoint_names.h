@@ -15,7 +15,6 @@
     X("router.first_token", false, "the first token is about to go to the client")                 \
     X("router.token", false, "a token, the first or another, is about to go to the client")        \
     X("router.ended", false, "a request has ended; its status is about to go to the client")       \
-    X("router.told", false, "that has gone; nothing else was done since")                          \
     X("router.send_prefill", true, "fail: a Prefill command is dropped")                           \
     X("router.send_decode", true, "fail: a Decode command is dropped")                             \
     X("router.send_release", true, "fail: a Release command is dropped")                           \

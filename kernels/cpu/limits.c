@@ -105,8 +105,8 @@ const struct limits_instruction *limits_quantized(void)
                                       : NULL;
 }
 
-/* A line of each quarter in turns: what the cores that have tiles read fastest, their prefetchers being left to it; others read
- * one stream faster. */
+/* A line of each quarter in turns, without requests of its own: faster on cores that have tiles, others read one stream
+ * faster. */
 static void read_quarters(const char *p, size_t lines)
 {
     size_t quarter = lines / 4 * CACHE_LINE_BYTES;
@@ -117,7 +117,7 @@ static void read_quarters(const char *p, size_t lines)
                          : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
 }
 
-/* One load a cache line: the fastest way to pull memory in. `lines`: a multiple of 4. */
+/* One load a cache line, about as fast as memory gives them. `lines`: a multiple of 4. */
 static void read_lines(const char *p, size_t lines)
 {
     if (isa_allows_amx()) {

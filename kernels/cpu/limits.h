@@ -19,7 +19,7 @@ limits_quantized(void); /* products of 8-bit integers, or of 16-bit ones */
 /* 10^9 operations a second of all threads together; a multiply-add is two. NULL: 0, and "" for the name. */
 double limits_peak(struct pool *pool, uint32_t threads,
                    const struct limits_instruction *instruction, const char **name);
-/* Nanoseconds of the slowest thread for one sequential pass over its part of `memory`. */
+/* Nanoseconds of the slowest thread for one pass over its part, in order or in four quarters side by side of `memory`. */
 uint64_t limits_read(struct pool *pool, uint32_t threads, const void *memory, size_t bytes);
 
 #endif

@@ -36,7 +36,7 @@ struct thread_scratch {
 #define TILES_BYTES ((size_t)MOST_ROWS * LINEAR_SEGMENT * sizeof(uint16_t))
 
 /* Of one row there is the tile, and the numbers as floats. */
-#define MOST_STREAMED_K (TILES_BYTES / (sizeof(uint16_t) + sizeof(float)) - AMX_STEP)
+#define MOST_STREAMED_K (TILES_BYTES / (sizeof(uint16_t) + sizeof(float)))
 
 struct linear_amx {
     _Alignas(64) uint8_t tiles[TILES_BYTES];
@@ -232,13 +232,18 @@ static void round_row(const struct pass *pass)
     amx_round_row(pass->in + pass->k_begin, pass->k_end - pass->k_begin, row_address(pass));
 }
 
-/* All segments of panels first .. first + AMX_STREAMS - 1, whole ones. */
+/* All segments of panels first .. first + AMX_STREAMS - 1, whole ones, whose sums are added as if each were a row. */
 static void multiply_streams(const struct pass *pass, struct thread_scratch *scratch,
                              uint32_t first)
 {
-    struct amx_sums sums = {
-        .sums = scratch->sums, .rows = 1, .outputs = PANEL, .to = pass->out + first * PANEL};
-    sums.from = pass->accumulate ? sums.to : NULL;
+    float *out = pass->out + (size_t)first * PANEL;
+    struct amx_sums sums = {.sums = scratch->sums,
+                            .rows = AMX_STREAMS,
+                            .outputs = PANEL,
+                            .from = pass->accumulate ? out : NULL,
+                            .to = out,
+                            .from_stride = PANEL,
+                            .to_stride = PANEL};
     for (uint32_t k = pass->k_begin; k < pass->k_end; k += LINEAR_SEGMENT) {
         uint32_t width = min_u32(LINEAR_SEGMENT, pass->k_end - k);
         amx_multiply_streams(&(struct amx_streams){.row = row_address(pass) + (k - pass->k_begin),
@@ -246,14 +251,8 @@ static void multiply_streams(const struct pass *pass, struct thread_scratch *scr
                                                    .apart = (size_t)pass->linear->k / 2 * PANEL,
                                                    .steps = width / AMX_STEP,
                                                    .sums = scratch->sums});
-        for (uint32_t p = 0; p < AMX_STREAMS; p++) {
-            struct amx_sums one = sums;
-            one.sums += p * PANEL;
-            one.to += p * PANEL;
-            one.from += one.from ? p * PANEL : 0;
-            amx_add_sums(&one);
-        }
-        sums.from = sums.to;
+        amx_add_sums(&sums);
+        sums.from = out;
     }
 }
 
@@ -263,10 +262,8 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
     struct thread_scratch *scratch = &pass->scratch->threads[thread];
     uint32_t width = pass->tile_count > 2 ? PART : LINEAR_SEGMENT;
     amx_begin_rows(pass->height);
-    uint32_t panel = first;
-    for (; pass->streams && panel + AMX_STREAMS <= last &&
-           (panel + AMX_STREAMS) * PANEL <= pass->linear->n;
-         panel += AMX_STREAMS)
+    uint32_t panel = first, whole = min_u32(last, pass->linear->n / PANEL);
+    for (; pass->streams && panel + AMX_STREAMS <= whole; panel += AMX_STREAMS)
         multiply_streams(pass, scratch, panel);
     for (; panel < last; panel++)
         for (uint32_t k = pass->k_begin; k < pass->k_end; k += min_u32(width, pass->k_end - k)) {
@@ -288,9 +285,11 @@ static void run_pass(struct cpu *self, struct pass *pass)
     /* Packing is a small part of the work, and waking threads for a few rows costs more. */
     uint32_t pack_grain = pass->rows * width < INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
+    uint32_t panels = divide_up(pass->linear->n, PANEL);
+    /* Every thread has some. */
+    pass->streams = pass->streams && panels >= self->threads * AMX_STREAMS;
     if (pass->streams)
         round_row(pass);
-    uint32_t panels = divide_up(pass->linear->n, PANEL);
     uint64_t panel_work = divide_up(pass->rows, FASTER) * width * PANEL;
     uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
     if (pass->streams)

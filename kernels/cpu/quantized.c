@@ -1,6 +1,7 @@
 /* A call goes over blocks of as many rows as the packed inputs have room for, over all of K: quantize and pack the rows into
  * tiles, then stream every panel once past them. Many tiles go past part by part of a panel, so that it stays in the level 1
- * cache, and share the widening of int4. One row: the weights are read in memory order. */
+ * cache, and share the widening of int4. One row: the weights are read in memory order; of int8 where
+ * there are tiles, and of some rows, several panels side by side. */
 #include "kernels/cpu/quantized.h"
 
 #include "kernels/cpu/inner/bf16.h"
@@ -300,8 +301,8 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
     if (block->inner->begin)
         block->inner->begin();
     uint32_t panel = first, streams = block->streams;
-    for (; streams && panel + streams <= last && (panel + streams) * PANEL <= block->linear->n;
-         panel += streams)
+    uint32_t whole = min_u32(last, block->linear->n / PANEL);
+    for (; streams && panel + streams <= whole; panel += streams)
         multiply_streams(block, panel);
     for (; panel < last; panel++)
         for (uint32_t step = 0; step < block->steps; step += block->part)
@@ -321,6 +322,8 @@ static void run_block(struct cpu *self, struct block *block)
     uint32_t panels = divide_up(block->linear->n, PANEL);
     uint64_t panel_work = block->rows * width * PANEL / block->inner->speed;
     uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
+    if (panels < self->threads * block->streams) /* else every thread has some */
+        block->streams = 0;
     if (block->streams)
         grain = divide_up(grain, block->streams) * block->streams;
     pool_run(self->pool, panels, grain, multiply_panels, block);

@@ -134,5 +134,6 @@ void fixture_assert_no_tiles(void)
     uint8_t config[64], none[64] = {0};
     __asm__ volatile("sttilecfg %0" : "=m"(config));
     assert_memory_equal(config, none, sizeof config);
+    assert_int_equal(__builtin_ia32_stmxcsr() & 0x8040u, 0); /* nor are subnormal numbers zeros */
 #endif
 }

@@ -207,12 +207,71 @@ static void test_a_row_of_nan_is_alone(void **state)
     kernels_close(kernels);
 }
 
+/* The product of the first `rows` rows alone; the caller frees it. */
+static float *product(const struct numbers *numbers, uint32_t rows)
+{
+    struct kernels *kernels = fixture_open(&amx, 1);
+    struct linear linear = fixture_linear(kernels, numbers->weights, numbers->n, numbers->k);
+    struct buffer in =
+        fixture_buffer(kernels, numbers->in, (size_t)rows * numbers->k * sizeof(float));
+    struct buffer out = fixture_buffer(kernels, NULL, (size_t)rows * numbers->n * sizeof(float));
+    assert_int_equal(kernels_linear(kernels, &linear, &in, rows, false, &out), STATUS_OK);
+    float *got = fixture_download(kernels, &out);
+    kernels_free(kernels, &in);
+    kernels_free(kernels, &out);
+    kernels_linear_destroy(kernels, &linear);
+    kernels_close(kernels);
+    return got;
+}
+
+/* Of one row, whose panels are read side by side. */
+static void test_a_weight_of_nan_is_alone(void **state)
+{
+    (void)state;
+    if (!isa_allows_amx())
+        skip();
+    struct numbers numbers = make_numbers(1, 161, 64, false);
+    numbers.weights[5 * numbers.k + 3] = 0x7fc0;
+    float *got = product(&numbers, 1);
+    assert_true(isnan(got[5]));
+    got[5] = numbers.want[0][5];
+    fixture_assert_same_bits(got, numbers.want[0], numbers.n, "beside NaN");
+    free(got);
+    free_numbers(&numbers);
+}
+
+/* Sums that are just below the smallest normal number, and would be rounded to it: one row is as two, whose products are tiles. */
+static void test_one_row_is_as_two_beside_the_smallest_normal_number(void **state)
+{
+    (void)state;
+    if (!isa_allows_amx())
+        skip();
+    struct numbers numbers = make_numbers(2, 128, 32, false);
+    memset(numbers.in, 0, (size_t)2 * numbers.k * sizeof *numbers.in);
+    memset(numbers.weights, 0, (size_t)numbers.n * numbers.k * sizeof *numbers.weights);
+    for (uint32_t row = 0; row < 2; row++) {
+        numbers.in[row * numbers.k] = 0x1p-63f;
+        numbers.in[row * numbers.k + 2] = -0x1p-75f;
+    }
+    for (uint32_t n = 0; n < numbers.n; n++) { /* 1 to 2 times 2^-76, by the exponent and 7 bits */
+        numbers.weights[n * numbers.k] = (127 - 63) << 7;
+        numbers.weights[n * numbers.k + 2] = (uint16_t)((127 - 76) << 7 | n);
+    }
+    float *one = product(&numbers, 1), *two = product(&numbers, 2);
+    fixture_assert_same_bits(one, two, numbers.n, "one row and two");
+    free(one);
+    free(two);
+    free_numbers(&numbers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_are_the_documented_ones),
         cmocka_unit_test(test_subnormal_numbers_are_zeros),
         cmocka_unit_test(test_a_row_of_nan_is_alone),
+        cmocka_unit_test(test_a_weight_of_nan_is_alone),
+        cmocka_unit_test(test_one_row_is_as_two_beside_the_smallest_normal_number),
     };
     return cmocka_run_group_tests(tests, need_amx, NULL);
 }

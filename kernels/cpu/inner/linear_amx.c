@@ -192,14 +192,15 @@ ALWAYS_INLINE void add_step_of_streams(const float *row, const uint32_t *weights
         sums[i / 2][i % 2] += even[i / 2][i % 2] + odd[i / 2][i % 2];
 }
 
-#define MXCSR_ZEROES 0x8040u /* subnormal results, and operands, are zero */
+#define MXCSR_OF_TILES                                                                             \
+    0x9fc0u /* to nearest, nothing trapped, subnormal operands and results zero */
 
 void amx_multiply_streams(const struct amx_streams *streams)
 {
     const unsigned int before = _mm_getcsr();
     const uint32_t *weights = streams->weights;
     floats sums[AMX_STREAMS][2] = {0};
-    _mm_setcsr(before | MXCSR_ZEROES);
+    _mm_setcsr(MXCSR_OF_TILES); /* stream_line is volatile: nothing is computed of it before this */
     for (uint32_t step = 0; step < streams->steps; step++, weights += AMX_STEP_WORDS)
         add_step_of_streams(streams->row + (size_t)step * AMX_STEP, weights, streams->apart, sums);
     memcpy(streams->sums, sums, sizeof sums);

@@ -67,34 +67,34 @@ static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, bool
         pack_row(rows[r], k, int4, (uint8_t *)tile + r / AMX_ROWS * unit, r % AMX_ROWS);
 }
 
-/* --- sums: tiles 0 to 3, [unit][half of the panel] --- */
+/* --- sums: tiles 0 to 3, [unit][half of the panel], or of one unit [panel][half] --- */
 
-ALWAYS_INLINE void zero_sums(const uint32_t units)
+ALWAYS_INLINE void zero_sums(const uint32_t pairs)
 {
     TILE_ZERO(0);
     TILE_ZERO(1);
-    if (units == 2) {
+    if (pairs == 2) {
         TILE_ZERO(2);
         TILE_ZERO(3);
     }
 }
 
 /* As [row][PANEL]. */
-ALWAYS_INLINE void load_sums(const int32_t *sums, const uint32_t units)
+ALWAYS_INLINE void load_sums(const int32_t *sums, const uint32_t pairs)
 {
     TILE_LOAD(0, sums, PANEL * 4);
     TILE_LOAD(1, sums + AMX_ROWS, PANEL * 4);
-    if (units == 2) {
+    if (pairs == 2) {
         TILE_LOAD(2, sums + AMX_ROWS * PANEL, PANEL * 4);
         TILE_LOAD(3, sums + AMX_ROWS * PANEL + AMX_ROWS, PANEL * 4);
     }
 }
 
-ALWAYS_INLINE void store_sums(int32_t *sums, const uint32_t units)
+ALWAYS_INLINE void store_sums(int32_t *sums, const uint32_t pairs)
 {
     TILE_STORE(0, sums, PANEL * 4);
     TILE_STORE(1, sums + AMX_ROWS, PANEL * 4);
-    if (units == 2) {
+    if (pairs == 2) {
         TILE_STORE(2, sums + AMX_ROWS * PANEL, PANEL * 4);
         TILE_STORE(3, sums + AMX_ROWS * PANEL + AMX_ROWS, PANEL * 4);
     }
@@ -223,6 +223,7 @@ static void int8_unit_of_panels(const struct quantized_product *product)
     const uint8_t *rows = (const uint8_t *)product->tile + HEADER_BYTES;
     zero_sums(STREAMS);
     for (uint32_t i = 0; i < whole; i++) {
+        /* all at once, since a tile's load can't be split; most are of this very block */
         for (uint32_t line = 0; line < BLOCK_PANEL; line += 64) {
             __builtin_prefetch(first + STREAM_NEAR + line, 0, 3);
             __builtin_prefetch(second + STREAM_NEAR + line, 0, 3);

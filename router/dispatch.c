@@ -225,6 +225,7 @@ static void discard(struct inbox_message *message)
     case INBOX_REQUEST:
         for (struct request *next, *request = (struct request *)message; request; request = next) {
             next = request->next_prompt;
+            request_settle(request);
             request->client.ops->status(request, REASON_DRAINING, reason_when(REASON_DRAINING));
             request_destroy(request);
         }

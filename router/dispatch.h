@@ -10,7 +10,8 @@
  * Limits: `max_requests` places at once, one for each choice of a call, of which each model has a reserve (route_pools.h),
  * and `max_queue` requests of a model without a place; one more is refused as overloaded. Each model has its own queue: none
  * waits for what another lacks. A request that ends gives its places back before its client can know: who asks again at once
- * finds them. Its call is there until its client has read the end, `linger_us` at most: then it is broken off. Of such calls
+ * finds them. Its call (of gRPC: HTTP's exchanges have limits of their own) is there until its client has read the end, `linger_us` at most: then it is
+ * broken off. Of such calls
  * there are as many more as there are places.
  *
  * Books (places, quotas, metrics, access log, traces) are settled before the last of an answer is handed to the client's

@@ -103,7 +103,7 @@ static enum reason answer_choice(struct request *request, enum finish_reason fin
     return status == STATUS_OK ? REASON_NONE : REASON_CANCELLED;
 }
 
-/* The one place where a choice ends. It is counted before the client can know of it. */
+/* The one place where a choice ends. There is room for another before the client can know of it. */
 void request_finish(struct dispatch *dispatch, struct request *request,
                     const struct life_action *action)
 {
@@ -112,7 +112,7 @@ void request_finish(struct dispatch *dispatch, struct request *request,
     bool last = first->open_count == 1;
     ASSERT(!request->ended);
     FAILPOINT("router.ended");
-    if (last)
+    if (last && !request->once) /* its last frames may go out now */
         free_room(dispatch, first);
     if (!reason)
         reason = first->over ? first->why : answer_choice(request, action->finish, last);
@@ -164,8 +164,8 @@ static void tell(struct dispatch *dispatch, struct request *first)
 {
     const struct request_client *client = &first->client;
     struct error sentence = {""};
-    if (first->gone && !first->settled && !first->why) /* it left before it could hear of it */
-        first->why = reason_of_cancel(first);
+    if (first->gone && first->once && !first->settled && !first->why) /* it was told nothing yet */
+        first->why = REASON_CANCELLED;
     first->told_later =
         !first->why && !first->gone && client->ops->told_later && client->ops->told_later(first);
     if (first->refused)

@@ -326,7 +326,10 @@ static enum status on_end(struct request *first)
     struct openai_call *call = choice_of(first)->call;
     call->usage.prompt_tokens += first->prompt_count;
     call->usage.completion_tokens += first->completion_tokens;
-    return --call->open_count || is_over(call) ? STATUS_OK : make_end(call);
+    /* The last has ended well only if what follows all of them can be sent. */
+    enum status status = call->open_count > 1 || is_over(call) ? STATUS_OK : make_end(call);
+    call->open_count -= status == STATUS_OK;
+    return status;
 }
 
 static void on_status(struct request *first, enum reason reason, const char *sentence)

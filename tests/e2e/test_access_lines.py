@@ -120,6 +120,15 @@ def test_an_answer_that_is_too_large(served):
     assert {(line["req"], line["status"]) for line in logged(log, 32)[16:]} == {("r1", "answer_too_large")} and len(log.read_text().splitlines()) == 32
 
 
+def test_answers_that_are_too_large_together(served):
+    """The last of two prompts makes it so, whose ends often come together: neither was answered."""
+    _, door, log = served("--client-buffer", "4KiB")
+    assert door.complete("a", n=10, max_tokens=2040).status == 200
+    for i in range(1, 11):
+        assert door.complete(["a", "a"], {"x-request-id": f"o{i}"}, n=10, max_tokens=2040).error[1] == "answer_too_large"
+        assert {line["status"] for line in logged(log, 10 + 20 * i)[-20:]} == {"answer_too_large"}
+
+
 def counted(door, status):
     """Of the only model."""
     return int(re.search(rf'^baton_router_requests_total{{model_name="[^"]*",status="{status}"}} (\d+)$', door.ask("/metrics").body.decode(), re.M).group(1))

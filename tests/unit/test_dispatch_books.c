@@ -6,8 +6,8 @@ struct looker {
     struct asker asker; /* first: the handle */
     struct world *world;
     uint32_t siblings[2]; /* calls of others that are told with it; none is call 0 */
-    bool told_later;
-    uint32_t ended; /* requests that must be counted by then, as what it is told */
+    enum reason why;      /* its whole call was told so; REASON_NONE: it wasn't */
+    uint32_t ended;       /* requests that must be counted by then, as what it is told */
 };
 
 static uint64_t counted(const struct world *world, enum reason reason)
@@ -39,25 +39,15 @@ static void on_told(struct request *first, enum reason reason, const char *sente
     assert_true(alive(world) == 0);
 }
 
-/* Why a sibling ends, which shares the looker's call. */
 static enum reason on_why(const struct request *first)
 {
-    (void)first;
-    return REASON_OVERLOADED;
-}
-
-static bool on_told_later(const struct request *first)
-{
-    return ((struct looker *)first->client.handle)->told_later;
+    return ((struct looker *)first->client.handle)->why;
 }
 
 static void submit_looker(struct world *world, size_t call, uint32_t choices, struct looker *looker)
 {
-    static const struct request_client_ops ops = {.status = on_told,
-                                                  .why = on_why,
-                                                  .told_later = on_told_later,
-                                                  .ref = on_reference,
-                                                  .unref = on_reference};
+    static const struct request_client_ops ops = {
+        .status = on_told, .why = on_why, .ref = on_reference, .unref = on_reference};
     looker->world = world;
     submit_client(world, call, (struct request_source){.client = {&ops, looker}}, choices,
                   &looker->asker);
@@ -99,8 +89,10 @@ static void test_of_those_that_are_told_together(void **state)
 {
     (void)state;
     static struct world world;
-    struct looker lookers[4] = {
-        {.ended = 0}, {.ended = 3}, {.ended = 3}, {{.reason = 0}, .siblings = {1, 2}, .ended = 3}};
+    struct looker lookers[4] = {{.ended = 0},
+                                {.why = REASON_OVERLOADED, .ended = 3},
+                                {.why = REASON_OVERLOADED, .ended = 3},
+                                {.siblings = {1, 2}, .ended = 3}};
     setup(&world, 1, 24, 10);
     submit_looker(&world, 1, 4, &lookers[1]);
     submit_looker(&world, 2, 4, &lookers[2]);
@@ -121,13 +113,14 @@ static void test_of_one_that_left(void **state)
 {
     (void)state;
     static struct world world;
-    struct looker looker = {.told_later = true};
+    struct looker looker = {.ended = 0};
     setup(&world, 1, 16, 16);
     submit_looker(&world, 0, 2, &looker);
     dispatch_turn(world.dispatch);
     leave(&world, 0);
     assert_true(looker.asker.ended);
-    assert_int_equal(counted(&world, looker.asker.reason), 1);
+    assert_int_equal(looker.asker.reason, REASON_CANCELLED);
+    assert_int_equal(counted(&world, REASON_CANCELLED), 1);
     assert_int_equal(map_count(world.dispatch->requests), 0);
     teardown(&world);
 }

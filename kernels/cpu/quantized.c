@@ -1,7 +1,7 @@
 /* A call goes over blocks of as many rows as the packed inputs have room for, over all of K: quantize and pack the rows into
  * tiles, then stream every panel once past them. Many tiles go past part by part of a panel, so that it stays in the level 1
- * cache, and share the widening of int4. One row: the weights are read in memory order; of int8 where
- * there are tiles, and of some rows, several panels side by side. */
+ * cache, and share the widening of int4. Few rows: the weights are read in memory order, or, where there
+ * are tiles, several panels side by side. */
 #include "kernels/cpu/quantized.h"
 
 #include "kernels/cpu/inner/bf16.h"
@@ -282,17 +282,17 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
 static void multiply_streams(const struct block *block, uint32_t first)
 {
     const struct linear *linear = block->linear;
-    block->inner->multiply_int8(
-        &(struct quantized_product){.panel = panel_of(linear, first * PANEL),
-                                    .tile = block->tiles,
-                                    .rows = block->rows,
-                                    .steps = block->steps,
-                                    .end_step = block->steps,
-                                    .add = block->accumulate,
-                                    .out = block->out + (size_t)first * PANEL,
-                                    .out_stride = linear->n,
-                                    .panels = block->streams,
-                                    .panel_bytes = panel_bytes(linear->type, linear->k)});
+    multiply(block,
+             &(struct quantized_product){.panel = panel_of(linear, first * PANEL),
+                                         .tile = block->tiles,
+                                         .rows = block->rows,
+                                         .steps = block->steps,
+                                         .end_step = block->steps,
+                                         .add = block->accumulate,
+                                         .out = block->out + (size_t)first * PANEL,
+                                         .out_stride = linear->n,
+                                         .panels = block->streams,
+                                         .panel_bytes = panel_bytes(linear->type, linear->k)});
 }
 
 static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
@@ -343,7 +343,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
 {
     const struct quantized_inner *inner = self->quantized;
     bool int4 = linear->type == WEIGHT_INT4;
-    uint32_t streams = inner->streams;
+    uint32_t streams = int4 ? inner->int4_streams : inner->int8_streams;
     if (inner->few && rows <= inner->few_rows) {
         streams = inner->few_streams;
         inner = inner->few;
@@ -367,7 +367,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
                               .steps = steps,
                               .part = shared ? parts->steps : steps,
                               .wide = shared && int4,
-                              .streams = int4 || rows > inner->row_unit ? 0 : streams,
+                              .streams = rows > inner->row_unit ? 0 : streams,
                               .rows = count,
                               .tile_count = tile_count,
                               .accumulate = accumulate};

@@ -45,7 +45,7 @@ struct quantized_product {
     /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
     size_t next_step, next_bytes;
-    /* int8, all steps, one unit of rows: panels that are read side by side, each panel_bytes behind the last; otherwise 1. */
+    /* All steps, one unit of rows: panels that are read side by side, each panel_bytes behind the last; otherwise 1. */
     uint32_t panels;
     size_t panel_bytes;
 };
@@ -76,8 +76,8 @@ struct quantized_inner {
     /* Of the same bits, and faster for up to so many rows. */
     const struct quantized_inner *few;
     uint32_t few_rows;
-    /* Panels that a unit of int8 rows reads side by side, and a unit of `few`; 0: one after the other. */
-    uint32_t streams, few_streams;
+    /* Panels that a unit of rows reads side by side, and one of `few` (both types); 0: one after the other. */
+    uint32_t int8_streams, int4_streams, few_streams;
 
     size_t (*row_bytes)(uint32_t k, bool int4); /* of a packed row */
     /* Around a thread's products; NULL: nothing is to be done. */

@@ -235,6 +235,12 @@ uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, ui
     return even < least ? least : min_u32(even, most);
 }
 
+uint32_t linear_streams_grain(uint32_t grain, uint32_t threads, uint32_t panels, uint32_t streams)
+{
+    uint32_t quarter = panels / (threads * 4);
+    return divide_up(grain < quarter ? quarter : grain, streams) * streams;
+}
+
 #define INLINE_WORK 65536u /* multiply-adds below which a second thread costs more than it gives */
 
 static void run_pass(struct cpu *self, struct pass *pass)

@@ -232,9 +232,9 @@ static void round_row(const struct pass *pass)
     amx_round_row(pass->in + pass->k_begin, pass->k_end - pass->k_begin, row_address(pass));
 }
 
-/* All segments of panels first .. first + AMX_STREAMS - 1, whole ones, whose sums are added as if each were a row. */
+/* All segments of AMX_STREAMS whole panels, `apart` panels from each to the next, whose sums are added as if each were a row. */
 static void multiply_streams(const struct pass *pass, struct thread_scratch *scratch,
-                             uint32_t first)
+                             uint32_t first, uint32_t apart)
 {
     float *out = pass->out + (size_t)first * PANEL;
     struct amx_sums sums = {.sums = scratch->sums,
@@ -242,15 +242,16 @@ static void multiply_streams(const struct pass *pass, struct thread_scratch *scr
                             .outputs = PANEL,
                             .from = pass->accumulate ? out : NULL,
                             .to = out,
-                            .from_stride = PANEL,
-                            .to_stride = PANEL};
+                            .from_stride = (size_t)apart * PANEL,
+                            .to_stride = (size_t)apart * PANEL};
     for (uint32_t k = pass->k_begin; k < pass->k_end; k += LINEAR_SEGMENT) {
         uint32_t width = min_u32(LINEAR_SEGMENT, pass->k_end - k);
-        amx_multiply_streams(&(struct amx_streams){.row = row_address(pass) + (k - pass->k_begin),
-                                                   .weights = weights_at(pass, first, k),
-                                                   .apart = (size_t)pass->linear->k / 2 * PANEL,
-                                                   .steps = width / AMX_STEP,
-                                                   .sums = scratch->sums});
+        amx_multiply_streams(
+            &(struct amx_streams){.row = row_address(pass) + (k - pass->k_begin),
+                                  .weights = weights_at(pass, first, k),
+                                  .apart = (size_t)pass->linear->k / 2 * PANEL * apart,
+                                  .steps = width / AMX_STEP,
+                                  .sums = scratch->sums});
         amx_add_sums(&sums);
         sums.from = out;
     }
@@ -262,9 +263,13 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
     struct thread_scratch *scratch = &pass->scratch->threads[thread];
     uint32_t width = pass->tile_count > 2 ? PART : LINEAR_SEGMENT;
     amx_begin_rows(pass->height);
-    uint32_t panel = first, whole = min_u32(last, pass->linear->n / PANEL);
-    for (; pass->streams && panel + AMX_STREAMS <= whole; panel += AMX_STREAMS)
-        multiply_streams(pass, scratch, panel);
+    uint32_t panel = first;
+    if (pass->streams) {
+        uint32_t each = (min_u32(last, pass->linear->n / PANEL) - first) / AMX_STREAMS;
+        for (uint32_t i = 0; i < each; i++)
+            multiply_streams(pass, scratch, first + i, each);
+        panel += each * AMX_STREAMS;
+    }
     for (; panel < last; panel++)
         for (uint32_t k = pass->k_begin; k < pass->k_end; k += min_u32(width, pass->k_end - k)) {
             struct part part = part_of(pass, scratch, panel, k, width);
@@ -293,7 +298,7 @@ static void run_pass(struct cpu *self, struct pass *pass)
     uint64_t panel_work = divide_up(pass->rows, FASTER) * width * PANEL;
     uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
     if (pass->streams)
-        grain = divide_up(grain, AMX_STREAMS) * AMX_STREAMS;
+        grain = linear_streams_grain(grain, self->threads, panels, AMX_STREAMS);
     pool_run(self->pool, panels, grain, multiply_panels, pass);
 }
 

@@ -277,22 +277,23 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     }
 }
 
-/* One unit of rows times panels first .. first + streams - 1, whole ones: where memory is far away, as many lines are on their
- * way to a core as it has streams to look ahead in. */
-static void multiply_streams(const struct block *block, uint32_t first)
+/* One unit of rows times `streams` whole panels, `apart` panels from each to the next: where memory is far away, as many lines are
+ * on their way to a core as it has streams to look ahead in. */
+static void multiply_streams(const struct block *block, uint32_t first, uint32_t apart)
 {
     const struct linear *linear = block->linear;
-    multiply(block,
-             &(struct quantized_product){.panel = panel_of(linear, first * PANEL),
-                                         .tile = block->tiles,
-                                         .rows = block->rows,
-                                         .steps = block->steps,
-                                         .end_step = block->steps,
-                                         .add = block->accumulate,
-                                         .out = block->out + (size_t)first * PANEL,
-                                         .out_stride = linear->n,
-                                         .panels = block->streams,
-                                         .panel_bytes = panel_bytes(linear->type, linear->k)});
+    multiply(block, &(struct quantized_product){.panel = panel_of(linear, first * PANEL),
+                                                .tile = block->tiles,
+                                                .rows = block->rows,
+                                                .steps = block->steps,
+                                                .end_step = block->steps,
+                                                .add = block->accumulate,
+                                                .out = block->out + (size_t)first * PANEL,
+                                                .out_stride = linear->n,
+                                                .panels = block->streams,
+                                                .panels_apart =
+                                                    apart * panel_bytes(linear->type, linear->k),
+                                                .outs_apart = (size_t)apart * PANEL});
 }
 
 static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
@@ -300,10 +301,14 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
     const struct block *block = context;
     if (block->inner->begin)
         block->inner->begin();
-    uint32_t panel = first, streams = block->streams;
-    uint32_t whole = min_u32(last, block->linear->n / PANEL);
-    for (; streams && panel + streams <= whole; panel += streams)
-        multiply_streams(block, panel);
+    uint32_t panel = first;
+    if (block->streams) {
+        /* Each stream goes on from one panel to the next, so that requests ahead of it are of what it reads. */
+        uint32_t each = (min_u32(last, block->linear->n / PANEL) - first) / block->streams;
+        for (uint32_t i = 0; i < each; i++)
+            multiply_streams(block, first + i, each);
+        panel += each * block->streams;
+    }
     for (; panel < last; panel++)
         for (uint32_t step = 0; step < block->steps; step += block->part)
             multiply_part(block, &block->scratch[thread], panel, step);
@@ -325,7 +330,7 @@ static void run_block(struct cpu *self, struct block *block)
     if (panels < self->threads * block->streams) /* else every thread has some */
         block->streams = 0;
     if (block->streams)
-        grain = divide_up(grain, block->streams) * block->streams;
+        grain = linear_streams_grain(grain, self->threads, panels, block->streams);
     pool_run(self->pool, panels, grain, multiply_panels, block);
 }
 

@@ -45,9 +45,10 @@ struct quantized_product {
     /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
     size_t next_step, next_bytes;
-    /* All steps, one unit of rows: panels that are read side by side, each panel_bytes behind the last; otherwise 1. */
+    /* All steps, one unit of rows: panels that are read side by side, so many bytes apart, and their outputs so many floats;
+     * otherwise 1. */
     uint32_t panels;
-    size_t panel_bytes;
+    size_t panels_apart, outs_apart;
 };
 
 /* From so many tiles on (0: never) a panel's products are of so many steps each, whole groups, which all tiles go past before the

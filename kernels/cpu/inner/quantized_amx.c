@@ -219,12 +219,14 @@ ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uin
 static void int8_unit_of_panels(const struct quantized_product *product)
 {
     const uint32_t whole = product->steps / BLOCK_STEPS, rest = product->steps % BLOCK_STEPS;
-    const uint8_t *first = product->panel, *second = first + product->panel_bytes;
+    const uint8_t *first = product->panel, *second = first + product->panels_apart;
     const uint8_t *rows = (const uint8_t *)product->tile + HEADER_BYTES;
     zero_sums(STREAMS);
     for (uint32_t i = 0; i < whole; i++) {
         /* all at once, since a tile's load can't be split; most are of this very block */
         for (uint32_t line = 0; line < BLOCK_PANEL; line += 64) {
+            __builtin_prefetch(first + STREAM_FAR + line, 0, 2);
+            __builtin_prefetch(second + STREAM_FAR + line, 0, 2);
             __builtin_prefetch(first + STREAM_NEAR + line, 0, 3);
             __builtin_prefetch(second + STREAM_NEAR + line, 0, 3);
         }
@@ -248,7 +250,7 @@ static void int8_unit_of_panels(const struct quantized_product *product)
     _Alignas(64) int32_t sums[STREAMS][AMX_ROWS * PANEL];
     store_sums(sums[0], STREAMS);
     finish_int8(product, sums[0], product->out, (const float *)first);
-    finish_int8(product, sums[1], product->out + PANEL, (const float *)second);
+    finish_int8(product, sums[1], product->out + product->outs_apart, (const float *)second);
 }
 
 static void multiply_int8(const struct quantized_product *product)

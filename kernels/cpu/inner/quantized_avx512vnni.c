@@ -169,7 +169,7 @@ static void int8_row_of_panels(const struct quantized_product *product)
 {
     const uint32_t *tile = tile_words(product, 1);
     const uint8_t *panel = product->panel;
-    const size_t apart = product->panel_bytes;
+    const size_t apart = product->panels_apart;
     struct sums sums[QUANTIZED_VNNI_STREAMS];
 #pragma GCC unroll 4
     for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
@@ -187,8 +187,8 @@ static void int8_row_of_panels(const struct quantized_product *product)
     }
 #pragma GCC unroll 4
     for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++)
-        write_int8(product, &sums[p], (const floats *)(panel + p * apart), product->out + p * PANEL,
-                   1);
+        write_int8(product, &sums[p], (const floats *)(panel + p * apart),
+                   product->out + p * product->outs_apart, 1);
 }
 
 struct quads {
@@ -338,7 +338,7 @@ static void int4_row_of_panels(const struct quantized_product *product)
         for (uint32_t end = group_end(step, product->steps); step < end; step++, tile += 2) {
 #pragma GCC unroll 4
             for (uint32_t p = 0; p < QUANTIZED_VNNI_STREAMS; p++) {
-                const uint8_t *w = at + p * product->panel_bytes;
+                const uint8_t *w = at + p * product->panels_apart;
                 __m512i w0 = (__m512i)stream_line(w), w1 = (__m512i)stream_line(w + 64);
                 add_quad(&sums[p], w0 & low, w1 & low, tile, 0, 1);
                 add_quad(&sums[p], _mm512_srli_epi16(w0, 4) & low, _mm512_srli_epi16(w1, 4) & low,
@@ -348,7 +348,7 @@ static void int4_row_of_panels(const struct quantized_product *product)
         }
 #pragma GCC unroll 8
         for (uint32_t i = 0; i < 2 * QUANTIZED_VNNI_STREAMS; i++) {
-            const uint16_t *scales = (const uint16_t *)(at + i / 2 * product->panel_bytes);
+            const uint16_t *scales = (const uint16_t *)(at + i / 2 * product->panels_apart);
             floats value = scaled_group(sum_of_row(&sums[i / 2], 0, i % 2, 1),
                                         widen_bf16(scales + i % 2 * VECTOR));
             floats *sum = &partial[i / 2][i % 2];
@@ -359,7 +359,8 @@ static void int4_row_of_panels(const struct quantized_product *product)
     floats row_scale = broadcast(*(const float *)product->tile);
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < 2 * QUANTIZED_VNNI_STREAMS; i++)
-        write_out(product, partial[i / 2][i % 2] * row_scale, product->out + i * VECTOR);
+        write_out(product, partial[i / 2][i % 2] * row_scale,
+                  product->out + i / 2 * product->outs_apart + i % 2 * VECTOR);
 }
 
 ALWAYS_INLINE void int4_packed_rows(const struct quantized_product *product, const uint32_t rows)

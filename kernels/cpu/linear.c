@@ -8,21 +8,12 @@
  */
 #include "kernels/cpu/cpu.h"
 
+#include "common/base/u32.h"
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/linear_amx.h"
 #include "kernels/cpu/quantized.h"
 
 #include <string.h>
-
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
 {

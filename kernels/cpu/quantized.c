@@ -4,6 +4,7 @@
  * are tiles, several panels side by side. */
 #include "kernels/cpu/quantized.h"
 
+#include "common/base/u32.h"
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/isa.h"
 
@@ -22,16 +23,6 @@ _Static_assert(LINEAR_TILES_BYTES >= QUANTIZED_MAX_BYTES &&
                    LINEAR_TILES_BYTES >= QUANTIZED_PASS_BYTES &&
                    QUANTIZED_MAX_ROWS >= QUANTIZED_PASS_ROWS,
                "there is room for a pass");
-
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 const struct quantized_inner *quantized_inner_for(const struct inner *inner)
 {

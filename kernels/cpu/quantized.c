@@ -259,8 +259,7 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
             .partial = scratch->sums + (size_t)row * PANEL,
             .next = next + done,
             .next_step = QUANTIZED_STEP_BYTES / block->tile_count,
-            .next_bytes = bytes * (tile + 1) / block->tile_count - done,
-            .panels = 1};
+            .next_bytes = bytes * (tile + 1) / block->tile_count - done};
         if (outputs == PANEL || end < block->steps)
             multiply(block, &product);
         else
@@ -282,7 +281,7 @@ static void multiply_streams(const struct block *block, uint32_t first)
                                          .add = block->accumulate,
                                          .out = block->out + (size_t)first * PANEL,
                                          .out_stride = linear->n,
-                                         .panels = block->streams,
+                                         .side_by_side = true,
                                          .panel_bytes = panel_bytes(linear->type, linear->k)});
 }
 

@@ -45,8 +45,8 @@ struct quantized_product {
     /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
     size_t next_step, next_bytes;
-    /* All steps, one unit of rows: panels that are read side by side, each panel_bytes behind the last; otherwise 1. */
-    uint32_t panels;
+    /* All steps of as many panels as the set has streams, each panel_bytes behind the last, times one unit of rows. */
+    bool side_by_side;
     size_t panel_bytes;
 };
 

@@ -132,7 +132,7 @@ ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uin
 
 static void multiply_int8(const struct quantized_product *product)
 {
-    if (product->panels > 1)
+    if (product->side_by_side)
         int8_unit_of_panels(product);
     else if (product->rows > AMX_ROWS)
         int8_units(product, 2);

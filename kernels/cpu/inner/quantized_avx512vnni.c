@@ -254,7 +254,7 @@ ALWAYS_INLINE void int4_wide_rows(const struct quantized_product *product, const
 
 static void multiply_int8(const struct quantized_product *product)
 {
-    if (product->panels > 1) {
+    if (product->side_by_side) {
         int8_row_of_panels(product);
         return;
     }
@@ -263,7 +263,7 @@ static void multiply_int8(const struct quantized_product *product)
 
 static void multiply_int4(const struct quantized_product *product)
 {
-    if (product->panels > 1) {
+    if (product->side_by_side) {
         int4_row_of_panels(product);
         return;
     }

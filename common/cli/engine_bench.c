@@ -2,6 +2,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
+#include "common/base/u32.h"
 #include "common/cli/median.h"
 #include "common/cli/peak_memory.h"
 #include "common/model_config/model_config.h"
@@ -30,11 +31,6 @@ struct engine_bench {
     struct bench_figure *figures;
     uint32_t figure_count;
 };
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
 
 static uint32_t largest(const struct bench_sizes *sizes)
 {

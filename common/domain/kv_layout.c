@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/str.h"
+#include "common/base/u32.h"
 
 struct kv_layout kv_layout_whole(const struct model_shape *shape, uint32_t block_tokens,
                                  enum kv_type type)
@@ -54,16 +55,6 @@ uint64_t kv_layout_hash(const struct kv_layout *layout)
     uint32_t facts[] = {KV_LAYOUT_VERSION, layout->layers,       layout->kv_heads,
                         layout->head_dim,  layout->block_tokens, (uint32_t)layout->type};
     return hash_bytes(facts, sizeof facts, HASH_SEED);
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
 }
 
 enum status kv_layout_runs(const struct kv_layout *source, const struct kv_layout *target,

@@ -2,6 +2,7 @@
 #ifndef BATON_KERNELS_CPU_ATTENTION_SLICE_H
 #define BATON_KERNELS_CPU_ATTENTION_SLICE_H
 
+#include "common/base/u32.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kv_view.h"
 
@@ -34,16 +35,6 @@ struct slice {
 
 /* A slice over the segment at hand: its partials are merged into those of the segments before it (attention_segment.c). */
 void attend_segment(struct slice *slice);
-
-static inline uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-static inline uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 static inline uint32_t position_of(const struct attention_job *job, uint32_t row)
 {

@@ -8,21 +8,12 @@
  */
 #include "kernels/cpu/cpu.h"
 
+#include "common/base/u32.h"
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/linear_amx.h"
 #include "kernels/cpu/quantized.h"
 
 #include <string.h>
-
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
 {
@@ -237,8 +228,7 @@ uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, ui
 
 uint32_t linear_streams_grain(uint32_t grain, uint32_t threads, uint32_t panels, uint32_t streams)
 {
-    uint32_t quarter = panels / (threads * 4);
-    return divide_up(grain < quarter ? quarter : grain, streams) * streams;
+    return divide_up(max_u32(grain, panels / (threads * 4)), streams) * streams;
 }
 
 #define INLINE_WORK 65536u /* multiply-adds below which a second thread costs more than it gives */

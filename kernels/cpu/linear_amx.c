@@ -9,6 +9,7 @@
 
 #if defined(__x86_64__)
 
+#include "common/base/u32.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/inner/linear_amx.h"
 
@@ -54,16 +55,6 @@ struct linear_amx *linear_amx_new(uint32_t threads)
 void linear_amx_free(struct linear_amx *scratch)
 {
     free(scratch);
-}
-
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
 }
 
 /* One pass: rows x K range. */

@@ -4,6 +4,7 @@
  * are tiles, several panels side by side. */
 #include "kernels/cpu/quantized.h"
 
+#include "common/base/u32.h"
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/isa.h"
 
@@ -22,16 +23,6 @@ _Static_assert(LINEAR_TILES_BYTES >= QUANTIZED_MAX_BYTES &&
                    LINEAR_TILES_BYTES >= QUANTIZED_PASS_BYTES &&
                    QUANTIZED_MAX_ROWS >= QUANTIZED_PASS_ROWS,
                "there is room for a pass");
-
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 const struct quantized_inner *quantized_inner_for(const struct inner *inner)
 {
@@ -268,8 +259,7 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
             .partial = scratch->sums + (size_t)row * PANEL,
             .next = next + done,
             .next_step = QUANTIZED_STEP_BYTES / block->tile_count,
-            .next_bytes = bytes * (tile + 1) / block->tile_count - done,
-            .panels = 1};
+            .next_bytes = bytes * (tile + 1) / block->tile_count - done};
         if (outputs == PANEL || end < block->steps)
             multiply(block, &product);
         else
@@ -290,7 +280,7 @@ static void multiply_streams(const struct block *block, uint32_t first, uint32_t
                                                 .add = block->accumulate,
                                                 .out = block->out + (size_t)first * PANEL,
                                                 .out_stride = linear->n,
-                                                .panels = block->streams,
+                                                .side_by_side = true,
                                                 .panels_apart =
                                                     apart * panel_bytes(linear->type, linear->k),
                                                 .outs_apart = (size_t)apart * PANEL});
@@ -348,7 +338,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
 {
     const struct quantized_inner *inner = self->quantized;
     bool int4 = linear->type == WEIGHT_INT4;
-    uint32_t streams = int4 ? inner->int4_streams : inner->int8_streams;
+    uint32_t streams = int4 ? 0 : inner->int8_streams;
     if (inner->few && rows <= inner->few_rows) {
         streams = inner->few_streams;
         inner = inner->few;

@@ -45,9 +45,9 @@ struct quantized_product {
     /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
     size_t next_step, next_bytes;
-    /* All steps, one unit of rows: panels that are read side by side, so many bytes apart, and their outputs so many floats;
-     * otherwise 1. */
-    uint32_t panels;
+    /* All steps of as many panels as the set has streams, so many bytes apart, and their outputs so many floats, times one unit of
+     * rows. */
+    bool side_by_side;
     size_t panels_apart, outs_apart;
 };
 
@@ -77,8 +77,8 @@ struct quantized_inner {
     /* Of the same bits, and faster for up to so many rows. */
     const struct quantized_inner *few;
     uint32_t few_rows;
-    /* Panels that a unit of rows reads side by side, and one of `few` (both types); 0: one after the other. */
-    uint32_t int8_streams, int4_streams, few_streams;
+    /* Panels that a unit of rows reads side by side, and one of `few` (int4, too); 0: one after the other. */
+    uint32_t int8_streams, few_streams;
 
     size_t (*row_bytes)(uint32_t k, bool int4); /* of a packed row */
     /* Around a thread's products; NULL: nothing is to be done. */
@@ -91,7 +91,9 @@ struct quantized_inner {
     void (*multiply_int4)(const struct quantized_product *product);
 };
 
-#define QUANTIZED_VNNI_STREAMS 4 /* of one row, if any */
+/* Panels that a set reads side by side, if any: of one row, and of one unit. */
+#define QUANTIZED_VNNI_STREAMS 4
+#define QUANTIZED_AMX_STREAMS  2
 
 extern const struct quantized_inner quantized_baseline;
 #if defined(__x86_64__)

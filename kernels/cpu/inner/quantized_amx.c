@@ -1,32 +1,12 @@
 /* Quantized products by AMX: 16 rows times 16 outputs times 64 k an instruction. A product is of up to two units of rows, beside
  * each other: four tiles of sums, two of rows, two of weights. The sums go through memory to become floats.
- *
- * A unit: f32 scale [16], int32 -128 times the sum of the inputs [16] (int4: zeros), then blocks of 64 k, [k/64][16][64] s8; K is
- * padded with zeros. Rows that aren't there are whatever lay there: nobody reads their sums.
  * int4 is always widened, to signed numbers, so that a group's sum begins at zero. */
-#include "kernels/cpu/inner/amx.h"
-#include "kernels/cpu/inner/quantized_end.h"
+#include "kernels/cpu/inner/quantized_amx_streams.h"
 
-#define BLOCK_K         64
-#define BLOCK_STEPS     (BLOCK_K / QUANTIZED_STEP)
-#define BLOCK_BYTES     (AMX_ROWS * AMX_ROW_BYTES) /* of a unit */
-#define BLOCK_PANEL     (BLOCK_K * PANEL)          /* bytes of a panel */
-#define HEADER_BYTES    (AMX_ROWS * 8)
 #define BLOCKS_OF_GROUP (QUANTIZED_GROUP / BLOCK_K)
-#define STREAMS         2   /* panels that one unit reads side by side */
 #define PART_K          512 /* of a panel, beside as much of two units: 32 KiB of the level 1 cache */
 
 _Static_assert(2 * AMX_ROWS == PANEL && 2 * AMX_ROWS == QUANTIZED_TILE_ROWS, "two by two tiles");
-
-ALWAYS_INLINE uint32_t block_count(uint32_t steps)
-{
-    return (steps + BLOCK_STEPS - 1) / BLOCK_STEPS;
-}
-
-ALWAYS_INLINE size_t unit_bytes(uint32_t steps)
-{
-    return HEADER_BYTES + (size_t)block_count(steps) * BLOCK_BYTES;
-}
 
 static size_t row_bytes(uint32_t k, bool int4)
 {
@@ -65,39 +45,6 @@ static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, bool
     size_t unit = row_bytes(k, int4) * AMX_ROWS;
     for (uint32_t r = 0; r < count; r++)
         pack_row(rows[r], k, int4, (uint8_t *)tile + r / AMX_ROWS * unit, r % AMX_ROWS);
-}
-
-/* --- sums: tiles 0 to 3, [unit][half of the panel], or of one unit [panel][half] --- */
-
-ALWAYS_INLINE void zero_sums(const uint32_t pairs)
-{
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    if (pairs == 2) {
-        TILE_ZERO(2);
-        TILE_ZERO(3);
-    }
-}
-
-/* As [row][PANEL]. */
-ALWAYS_INLINE void load_sums(const int32_t *sums, const uint32_t pairs)
-{
-    TILE_LOAD(0, sums, PANEL * 4);
-    TILE_LOAD(1, sums + AMX_ROWS, PANEL * 4);
-    if (pairs == 2) {
-        TILE_LOAD(2, sums + AMX_ROWS * PANEL, PANEL * 4);
-        TILE_LOAD(3, sums + AMX_ROWS * PANEL + AMX_ROWS, PANEL * 4);
-    }
-}
-
-ALWAYS_INLINE void store_sums(int32_t *sums, const uint32_t pairs)
-{
-    TILE_STORE(0, sums, PANEL * 4);
-    TILE_STORE(1, sums + AMX_ROWS, PANEL * 4);
-    if (pairs == 2) {
-        TILE_STORE(2, sums + AMX_ROWS * PANEL, PANEL * 4);
-        TILE_STORE(3, sums + AMX_ROWS * PANEL + AMX_ROWS, PANEL * 4);
-    }
 }
 
 /* A block of each unit, `unit` bytes apart, times one of the panel. */
@@ -151,29 +98,6 @@ ALWAYS_INLINE void run_errand(struct errand *errand, size_t stride)
 
 /* --- int8 --- */
 
-static void finish_int8(const struct quantized_product *product, const int32_t *sums, float *out,
-                        const float *scales)
-{
-    const size_t unit = unit_bytes(product->steps);
-    const floats scale0 = ((const floats *)scales)[0], scale1 = ((const floats *)scales)[1];
-    for (uint32_t r = 0; r < product->rows; r++, sums += PANEL, out += product->out_stride) {
-        const uint8_t *header = (const uint8_t *)product->tile + r / AMX_ROWS * unit;
-        floats row_scale = broadcast(((const float *)header)[r % AMX_ROWS]);
-        int32_t start = ((const int32_t *)header)[AMX_ROWS + r % AMX_ROWS];
-        write_out(product, to_floats(((const ints *)sums)[0] + start) * (row_scale * scale0), out);
-        write_out(product, to_floats(((const ints *)sums)[1] + start) * (row_scale * scale1),
-                  out + VECTOR);
-    }
-}
-
-/* The last steps as a whole block: behind them are no others, and perhaps nothing. */
-static void cut_block(const uint8_t *weights, uint32_t steps, uint8_t cut[BLOCK_PANEL])
-{
-    size_t bytes = (size_t)steps * 2 * QUANTIZED_STEP_BYTES;
-    memcpy(cut, weights, bytes);
-    memset(cut + bytes, 0, BLOCK_PANEL - bytes);
-}
-
 ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uint32_t units)
 {
     const size_t unit = unit_bytes(product->steps);
@@ -206,56 +130,9 @@ ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uin
                 (const float *)(product->panel + (size_t)steps * 2 * QUANTIZED_STEP_BYTES));
 }
 
-/* A block of the unit, in tile 4, times one of a panel. */
-#define ADD_STREAM(WEIGHTS, SUMS0, SUMS1)                                                          \
-    do {                                                                                           \
-        TILE_LOAD(6, WEIGHTS, PANEL * 4);                                                          \
-        TILE_LOAD(7, (WEIGHTS) + AMX_ROW_BYTES, PANEL * 4);                                        \
-        TILE_DOT_S8_U8(SUMS0, 4, 6);                                                               \
-        TILE_DOT_S8_U8(SUMS1, 4, 7);                                                               \
-    } while (0)
-
-/* One unit times STREAMS panels, a block of each in turns. */
-static void int8_unit_of_panels(const struct quantized_product *product)
-{
-    const uint32_t whole = product->steps / BLOCK_STEPS, rest = product->steps % BLOCK_STEPS;
-    const uint8_t *first = product->panel, *second = first + product->panels_apart;
-    const uint8_t *rows = (const uint8_t *)product->tile + HEADER_BYTES;
-    zero_sums(STREAMS);
-    for (uint32_t i = 0; i < whole; i++) {
-        /* all at once, since a tile's load can't be split; most are of this very block */
-        for (uint32_t line = 0; line < BLOCK_PANEL; line += 64) {
-            __builtin_prefetch(first + STREAM_FAR + line, 0, 2);
-            __builtin_prefetch(second + STREAM_FAR + line, 0, 2);
-            __builtin_prefetch(first + STREAM_NEAR + line, 0, 3);
-            __builtin_prefetch(second + STREAM_NEAR + line, 0, 3);
-        }
-        TILE_LOAD(4, rows, BLOCK_K);
-        ADD_STREAM(first, 0, 1);
-        ADD_STREAM(second, 2, 3);
-        rows += BLOCK_BYTES;
-        first += BLOCK_PANEL;
-        second += BLOCK_PANEL;
-    }
-    if (rest) {
-        _Alignas(64) uint8_t cut[STREAMS][BLOCK_PANEL];
-        cut_block(first, rest, cut[0]);
-        cut_block(second, rest, cut[1]);
-        TILE_LOAD(4, rows, BLOCK_K);
-        ADD_STREAM(cut[0], 0, 1);
-        ADD_STREAM(cut[1], 2, 3);
-        first += (size_t)rest * 2 * QUANTIZED_STEP_BYTES;
-        second += (size_t)rest * 2 * QUANTIZED_STEP_BYTES;
-    }
-    _Alignas(64) int32_t sums[STREAMS][AMX_ROWS * PANEL];
-    store_sums(sums[0], STREAMS);
-    finish_int8(product, sums[0], product->out, (const float *)first);
-    finish_int8(product, sums[1], product->out + product->outs_apart, (const float *)second);
-}
-
 static void multiply_int8(const struct quantized_product *product)
 {
-    if (product->panels > 1)
+    if (product->side_by_side)
         int8_unit_of_panels(product);
     else if (product->rows > AMX_ROWS)
         int8_units(product, 2);
@@ -401,7 +278,7 @@ const struct quantized_inner quantized_amx = {
     .speed = 6,
     .few = &quantized_avx512vnni,
     .few_rows = 6,
-    .int8_streams = STREAMS,
+    .int8_streams = QUANTIZED_AMX_STREAMS,
     .few_streams = QUANTIZED_VNNI_STREAMS,
     .row_bytes = row_bytes,
     .begin = amx_begin,

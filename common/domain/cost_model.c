@@ -7,7 +7,7 @@
 
 #define WEIGHT      (1.0 / 16) /* of one measurement in the moving average */
 #define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
-#define SCALE_BOUND 16.0 /* all together: above, the start-up numbers were of another machine */
+#define SCALE_BOUND 64.0 /* all together; tiles compute 22 times what OPERATIONS_PER_US says */
 
 /* Arithmetic, in times of reading the weights. Chosen, not measured: by the roofline model (Williams et al., 2009) reading bounds a step
  * below 1, and above it can hide behind arithmetic; at 10 it adds a tenth to a step at the very most, where nothing of it is hidden: about

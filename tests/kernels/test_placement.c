@@ -1,9 +1,10 @@
-/* On which nodes memory goes, by what a made-up /sys says of them; and that asking the kernel harms nothing. */
+/* On which nodes memory goes, by what a made-up /sys says of them; that asking the kernel harms nothing; and that it is asked. */
 #include "kernels/cpu/placement.h"
 
-#include "kernels/kernels.h"
+#include "kernels/backend.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/mempolicy.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,6 +154,51 @@ static void test_device_memory(void **state)
     kernels_close(kernels);
 }
 
+/* Is the memory at `address` advised to use huge pages? By the flags that the kernel tells of its mapping. */
+static bool asks_for_huge_pages(const void *address)
+{
+    char line[512];
+    bool inside = false, asks = false;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        uintptr_t first, end;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &first, &end) == 2)
+            inside = first <= (uintptr_t)address && (uintptr_t)address < end;
+        else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            asks = strstr(line, " hg") != NULL;
+    }
+    fclose(file);
+    return asks;
+}
+
+/* What weights and pools get: the advice and the place of a mapping that was asked for both, as far as this kernel takes either. */
+static void test_device_memory_is_advised_and_placed(void **state)
+{
+    (void)state;
+    const size_t bytes = 4 << 20;
+    const struct kernels_config config = {.f32 = true, .threads = 1};
+    struct kernels *kernels;
+    struct error err;
+    assert_int_equal(kernels_open(&config, &kernels, &err), STATUS_OK);
+    kernels->placement = (struct placement){1};
+    char *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *pool = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(own != MAP_FAILED && pool != MAP_FAILED);
+    placement_apply(&kernels->placement, own, bytes);
+    struct buffer buffer, adopted;
+    assert_int_equal(kernels_alloc(kernels, bytes, &buffer), STATUS_OK);
+    assert_int_equal(kernels_adopt(kernels, pool, bytes, &adopted), STATUS_OK);
+    assert_int_equal(policy_of(buffer.address), policy_of(own));
+    assert_int_equal(policy_of(pool), policy_of(own));
+    (void)madvise(own, bytes, MADV_HUGEPAGE);
+    assert_int_equal(asks_for_huge_pages(buffer.address), asks_for_huge_pages(own));
+    kernels_free(kernels, &buffer);
+    munmap(own, bytes);
+    munmap(pool, bytes);
+    kernels_close(kernels);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +206,7 @@ int main(void)
         cmocka_unit_test(test_lists_that_make_no_sense),
         cmocka_unit_test(test_memory_keeps_its_content),
         cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_device_memory_is_advised_and_placed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
 #include "common/base/assert.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,4 +29,10 @@ enum status file_read(const char *path, size_t limit_bytes, char **bytes, size_t
     if (failed)
         return error_set(err, STATUS_IO, "cannot read %s: %s", path, strerror(why));
     return error_set(err, STATUS_LIMIT, "%s has over %zu bytes", path, limit_bytes);
+}
+
+bool file_is_lfs_pointer(const void *bytes, size_t length)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    return length >= sizeof begin - 1 && !memcmp(bytes, begin, sizeof begin - 1);
 }

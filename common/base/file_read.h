@@ -4,11 +4,17 @@
 
 #include "common/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* `*bytes` is the caller's to free; a NUL that `*length` doesn't count follows them. STATUS_IO: it isn't there or can't be read;
  * STATUS_LIMIT: it has more than `limit_bytes`. The sentence names the path. */
 enum status file_read(const char *path, size_t limit_bytes, char **bytes, size_t *length,
                       struct error *err) WARN_UNUSED;
+
+/* What a clone without Git LFS has in place of a large file: some lines of text that name it. */
+bool file_is_lfs_pointer(const void *bytes, size_t length);
+#define FILE_LFS_SENTENCE                                                                          \
+    "this is Git LFS's pointer to the file, not the file: `git lfs pull` in its folder gets it"
 
 #endif

@@ -211,6 +211,9 @@ static enum status read_folder(const char *folder, struct chat_template *chat, s
     }
     if (status != STATUS_OK && status != STATUS_NOT_FOUND)
         return status;
+    struct stat found;
+    if (!chat->count && (stat(folder, &found) != 0 || !S_ISDIR(found.st_mode)))
+        return error_set(err, STATUS_NOT_FOUND, "%s: no such folder", folder);
     if (!chat->count)
         return error_set(err, STATUS_NOT_FOUND,
                          "%s: no chat template, neither chat_template.jinja nor \"chat_template\" "

@@ -170,13 +170,26 @@ enum status cluster_status_parse(const char *text, size_t length, struct cluster
     return outcome;
 }
 
+enum status cluster_status_get(const struct http_remote *router, uint64_t timeout_us,
+                               struct str *text, struct error *err)
+{
+    enum status status = http_get(router, "/status", timeout_us, text, err);
+    const struct error why = *err;
+    if (status == STATUS_NOT_FOUND || (status != STATUS_OK && strstr(why.text, "speak HTTP")))
+        error_set(err, status,
+                  "%s (figures are at the address that `baton up` prints behind HTTP, "
+                  "--metrics-listen of baton-router)",
+                  why.text);
+    return status;
+}
+
 enum status cluster_status_fetch(const struct http_remote *router, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err)
 {
     *status = (struct cluster_status){0};
     struct str body;
     str_init(&body, MAX_STATUS_BYTES);
-    enum status outcome = http_get(router, "/status", timeout_us, &body, err);
+    enum status outcome = cluster_status_get(router, timeout_us, &body, err);
     if (outcome == STATUS_OK)
         outcome = cluster_status_parse(body.data, body.length, status, err);
     str_deinit(&body);

@@ -63,7 +63,10 @@ struct cluster_status {
 
 enum status cluster_status_parse(const char *json, size_t length, struct cluster_status *status,
                                  struct error *err) WARN_UNUSED;
-/* Asks the router, at the address of its figures. `status` is empty on failure. */
+/* Asks the router, at the address of its figures, for its JSON. */
+enum status cluster_status_get(const struct http_remote *router, uint64_t timeout_us,
+                               struct str *text, struct error *err) WARN_UNUSED;
+/* The same, read. `status` is empty on failure. */
 enum status cluster_status_fetch(const struct http_remote *router, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err) WARN_UNUSED;
 size_t cluster_status_up(const struct cluster_status *status);

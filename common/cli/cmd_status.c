@@ -44,7 +44,7 @@ static enum status show(const struct settings *settings, const struct figures_ca
     str_init(&text, MAX_OUTPUT_BYTES);
     struct cluster_status seen;
     enum status status =
-        settings->json ? http_get(&call->router, "/status", settings->timeout_us, &text, err)
+        settings->json ? cluster_status_get(&call->router, settings->timeout_us, &text, err)
                        : cluster_status_fetch(&call->router, settings->timeout_us, &seen, err);
     if (status == STATUS_OK && !settings->json) {
         cluster_status_add_restarts(&seen, &call->file);

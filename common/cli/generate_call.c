@@ -175,6 +175,8 @@ static const char *hint(const char *message)
 {
     if (strstr(message, "wrong version number"))
         return "does it speak TLS at all? --tls-ca says that it does";
+    if (strstr(message, "certificate verify failed"))
+        return "--tls-ca names who may have signed the router's certificate";
     if (strstr(message, "Socket closed"))
         return "somebody listens there: if it speaks TLS, give --tls-ca";
     if (strstr(message, "parsing HTTP/2") || strstr(message, "http1.x"))
@@ -202,6 +204,7 @@ void generate_event_explain(const struct generate_event *event, const char *serv
             "DEADLINE_EXCEEDED: the answer from %s was not complete within %.6g s (--timeout)",
             server, (double)timeout_us * 1e-6);
     else
-        error_set(why, STATUS_IO, "%s%s%s%s: %s", rpc_code_name(event->code), own ? " (" : "",
-                  event->reason, own ? ")" : "", event->message);
+        error_set(why, STATUS_IO, "%s%s%s%s: %s%s", rpc_code_name(event->code), own ? " (" : "",
+                  event->reason, own ? ")" : "", event->message,
+                  strcmp(event->reason, "invalid_api_key") != 0 ? "" : " (--api-key-file FILE)");
 }

@@ -51,10 +51,12 @@ static void print_more(const struct up_ready *ready)
 {
     const struct up_settings *settings = ready->settings;
     bool several = settings->list.count > 1;
-    printf("  %s/baton chat%s%s%s%s\n  %s/baton top%s\n\nCtrl-C drains and stops.\n",
-           ready->bin_dir, *settings->tls.cert ? " --tls-ca FILE" : "",
-           *settings->api_keys ? " --api-key-file FILE" : "", several ? " --model " : "",
-           several ? ready->models[0].name : "", ready->bin_dir,
+    if (has_tokenizer(&settings->list.items[0]))
+        printf("  %s/baton chat%s%s%s%s\n", ready->bin_dir,
+               *settings->tls.cert ? " --tls-ca FILE" : "",
+               *settings->api_keys ? " --api-key-file FILE" : "", several ? " --model " : "",
+               several ? ready->models[0].name : "");
+    printf("  %s/baton top%s\n\nCtrl-C drains and stops.\n", ready->bin_dir,
            *settings->metrics_tls.cert ? " --tls-ca FILE" : "");
 }
 
@@ -86,9 +88,8 @@ void up_ready_print(const struct up_ready *ready)
     if (*file->openai)
         printf("  OpenAI     %s://%s/v1\n", *ready->settings->tls.cert ? "https" : "http",
                file->openai);
-    printf("  HTTP       http://%s/  (status page; /status, /traces, /metrics, "
-           "/healthz)\n",
-           file->http);
+    printf("  HTTP       %s://%s/  (status page; /status, /traces, /metrics, /healthz)\n",
+           *ready->settings->metrics_tls.cert ? "https" : "http", file->http);
     for (size_t i = 1; i < file->count; i++)
         printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,
                (int)file->members[i].pid);

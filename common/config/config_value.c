@@ -85,8 +85,9 @@ static bool set_whole(const struct config_setting *row, void *field, const char 
 {
     uint64_t value, top = row->size == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
     bool parsed = parse_whole(row->type, text, &value);
-    bool beyond = !parsed && row->type != CONFIG_DURATION && *text &&
-                  !text[strspn(text, "0123456789")]; /* of 64 bits */
+    const char *digits = text + (*text == '-');
+    bool beyond = !parsed && row->type != CONFIG_DURATION && *digits &&
+                  !digits[strspn(digits, "0123456789")]; /* of 64 bits, or below 0 */
     if (!parsed && !beyond) {
         error_set(why, STATUS_INVALID, "must be %s", example_of(row->type));
         return false;
@@ -96,7 +97,7 @@ static bool set_whole(const struct config_setting *row, void *field, const char 
         const char *min = row->min ? row->min : "0";
         if (row->max)
             error_set(why, STATUS_INVALID, "must be in %s .. %s", min, row->max);
-        else if (beyond || value > top)
+        else if (*text != '-' && (beyond || value > top))
             error_set(why, STATUS_INVALID, "must be at most %" PRIu64, top);
         else
             error_set(why, STATUS_INVALID, "must be at least %s", min);

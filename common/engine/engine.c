@@ -35,6 +35,19 @@ static enum status check_config(const struct engine_config *config, struct error
     return STATUS_OK;
 }
 
+/* Where weights alone are too much, nothing else will do. */
+static const char *what_takes_less(const struct engine *engine, uint64_t weights_bytes,
+                                   uint64_t available)
+{
+    enum weight_type type = engine->weight_types.layers;
+    if (weights_bytes > available && (type == WEIGHT_INT4 || engine->weight_types.stored))
+        return "a smaller model";
+    if (weights_bytes > available)
+        return type == WEIGHT_INT8 ? "weights int4" : "weights int8 or int4";
+    return engine->config.smaller ? engine->config.smaller
+                                  : "a smaller pool (kv-tokens), shorter chunks (chunk-tokens)";
+}
+
 /* All that the engine will take, before it takes any: the alternative is the kernel's OOM killer. */
 static enum status check_memory(const struct engine *engine, uint64_t weights_bytes,
                                 struct error *err)
@@ -64,8 +77,7 @@ static enum status check_memory(const struct engine *engine, uint64_t weights_by
             gib,
         (double)weights_bytes / gib, (uint64_t)config->block_count * config->block_tokens,
         (double)engine->pool_bytes / gib, config->max_rows, (double)steps / gib, swap,
-        (double)available / gib,
-        config->smaller ? config->smaller : "a smaller pool, shorter chunks");
+        (double)available / gib, what_takes_less(engine, weights_bytes, available));
 }
 
 static enum status load_weights(struct engine *engine, const struct engine_config *config,

@@ -122,8 +122,9 @@ static enum status listen_on(struct http_door *door, struct error *err)
                                 LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE,
                                 LISTEN_BACKLOG, &at.address.any, (int)length);
     if (!door->listener)
-        return error_set(err, STATUS_IO, "cannot listen on %s for HTTP: %s", listen,
-                         strerror(errno));
+        return error_set(err, STATUS_IO, "cannot listen on %s for HTTP: %s%s", listen,
+                         strerror(errno),
+                         errno == EADDRINUSE ? ": give another port, or 0 for any free one" : "");
     evconnlistener_set_error_cb(door->listener, on_accept_failed);
     set_options(evconnlistener_get_fd(door->listener));
     if (getsockname(evconnlistener_get_fd(door->listener), &at.address.any, &length))

@@ -45,9 +45,15 @@ static bool is_plural(const char *path, size_t length, const char *known, size_t
            !memcmp(path, known, common);
 }
 
+static size_t apart(size_t a, size_t b)
+{
+    return a < b ? b - a : a - b;
+}
+
 const char *http_route_meant(const struct http_route *routes, size_t count, const char *path)
 {
     size_t length = strlen(path);
+    const char *nearest = NULL; /* in length: of "/completions" it isn't the chat's */
     while (length && path[length - 1] == '/')
         length--;
     for (size_t i = 0; i < count && length > 1 && path[0] == '/'; i++) {
@@ -55,12 +61,14 @@ const char *http_route_meant(const struct http_route *routes, size_t count, cons
         size_t known_length = strlen(known);
         if (known_length < 2 || ends_with(known, known_length, "/*", 2))
             continue;
+        if (nearest && apart(known_length, length) >= apart(strlen(nearest), length))
+            continue;
         if (ends_with(known, known_length, path, length) ||
             ends_with(path, length, known, known_length) ||
             is_plural(path, length, known, known_length))
-            return known;
+            nearest = known;
     }
-    return NULL;
+    return nearest;
 }
 
 void http_route_allow(unsigned methods, char text[HTTP_ALLOW_BYTES])

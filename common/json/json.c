@@ -1,6 +1,7 @@
 #include "common/json/json.h"
 
 #include "common/base/assert.h"
+#include "common/base/file_read.h"
 #include "common/json/json_text.h"
 
 #include <errno.h>
@@ -132,6 +133,8 @@ static enum status read_open_file(int fd, struct json_limits limits, struct json
     char *bytes = malloc(length + 1);
     ASSERT(bytes);
     enum status status = read_whole(fd, bytes, length, err);
+    if (status == STATUS_OK && file_is_lfs_pointer(bytes, length))
+        status = error_set(err, STATUS_INVALID, FILE_LFS_SENTENCE);
     if (status == STATUS_OK)
         status = json_parse(bytes, length, limits, json, err);
     free(bytes);

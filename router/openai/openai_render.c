@@ -7,6 +7,10 @@
 #include "router/openai/tool_shape.h"
 
 #define RECORD_BYTES (64u << 20) /* bodies are bounded before */
+#define NO_FORMAT                                                                                  \
+    "tools: how model \"%s\" writes calls is not known: its chat template has none of the "        \
+    "formats "                                                                                     \
+    "of Hermes and Qwen (<tool_call>), Mistral ([TOOL_CALLS]) and Llama 3"
 
 enum tool_format openai_tool_format(const struct served_model *model)
 {
@@ -22,8 +26,8 @@ bool openai_constrain_tools(const struct served_model *model, struct openai_requ
         return true; /* openai_render says so */
     enum tool_format format = openai_tool_format(model);
     if (format == TOOL_FORMAT_NONE)
-        return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tools",
-                             "tools: how model \"%s\" writes calls is not known", model->name);
+        return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tools", NO_FORMAT,
+                             model->name);
     const struct tool_shape *shape = tool_shape_of(format, chat_template_source(model->chat));
     if (!shape)
         return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tool_choice",
@@ -79,8 +83,7 @@ enum reason openai_render(const struct served_model *model, const struct openai_
         return REASON_NO_CHAT_TEMPLATE;
     }
     if (request->tools && openai_tool_format(model) == TOOL_FORMAT_NONE) {
-        error_set(err, STATUS_UNSUPPORTED, "tools: how model \"%s\" writes calls is not known",
-                  model->name);
+        error_set(err, STATUS_UNSUPPORTED, NO_FORMAT, model->name);
         return REASON_UNSUPPORTED_PARAMETER;
     }
     struct str text;

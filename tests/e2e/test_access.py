@@ -72,7 +72,7 @@ def test_keys_are_in_no_log(doors):
 def test_generate_with_a_key(doors, tmp_path):
     cluster, _ = doors({"ours": {}})
     failed = cluster.command("generate", "To be")
-    assert failed.returncode == 1 and "UNAUTHENTICATED (invalid_api_key)" in failed.stderr, failed.stderr
+    assert failed.returncode == 1 and "UNAUTHENTICATED (invalid_api_key)" in failed.stderr and failed.stderr.endswith(" (--api-key-file FILE)\n"), failed.stderr
     key = tmp_path / "key"
     key.write_text(cluster.keys["ours"] + "\n")
     assert cluster.generate("To be", max_tokens=4, api_key_file=key)["text"]

@@ -82,6 +82,15 @@ def test_what_a_refusal_says(shared, what, where, flags, told):
         assert getattr(shared, where) in lines[0]
 
 
+@pytest.mark.parametrize("command", ["status", "top"])
+def test_an_address_without_figures_is_told_with_the_one_that_has(start_cluster, command):
+    cluster = start_cluster()
+    for address, why in ((json.loads(cluster.ready_file.read_text())["openai"], "answered 404 Not Found"), (cluster.grpc, "does not speak HTTP")):
+        done = baton(command, address)
+        assert done.returncode == 1 and why in done.stderr, done.stderr
+        assert done.stderr.endswith("(figures are at the address that `baton up` prints behind HTTP, --metrics-listen of baton-router)\n"), done.stderr
+
+
 def test_a_servers_own_certificate_is_trusted_where_a_file_of_cas_holds_it(shared, monkeypatch):
     """And not among the machine's CAs."""
     assert baton("status", shared.shows, "--tls-ca", shared.cert).returncode == 0

@@ -181,6 +181,7 @@ def test_figures_of_a_whole_cluster_over_tls(tmp_path, start_cluster, names, ask
     cert, key = authority.issue("figures", names)
     settings = {"metrics-tls-cert": cert, "metrics-tls-key": key} | ({"metrics-tls-client-ca": authority.cert} if asked else {})
     cluster = start_cluster(settings=settings)
+    assert f"  HTTP       https://{cluster.http}/  (status page" in (cluster.folder / "up.log").read_text()
     shown = ["--tls-cert", cert, "--tls-key", key] if asked else []
     for name, process in cluster.processes.items():
         done = subprocess.run(["openssl", "s_client", "-connect", process["metrics"], "-CAfile", authority.cert, "-verify_return_error",

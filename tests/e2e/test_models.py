@@ -88,6 +88,7 @@ def test_what_a_terminal_shows(start_cluster):
     assert f"  model      words  {SHAKESPEARE}\n" in ready
     assert 'baton generate --model words --max-tokens 64 "Once upon a time"\n' in ready
     assert "baton generate --model llama --max-tokens 64 --prompt-ids 1,2,3   (the model has no tokenizer)\n" in ready
+    assert "baton chat --model words\n" in ready
     assert len(cluster.generate(TEXT, model="words", max_tokens=4, ignore_eos=True)["token_ids"]) == 4
     with pytest.raises(Failed) as failed:
         cluster.generate(TEXT, max_tokens=4)

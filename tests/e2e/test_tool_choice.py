@@ -166,7 +166,7 @@ def test_a_format_that_is_not_known(served):
     client, _ = served("hermes", "{% for m in messages %}{{ m.content }}{% endfor %}")
     for choice in ("required", NAMED, "auto"):
         code, _, message = refused(client, tools=TOOLS, tool_choice=choice)
-        assert code == "unsupported_parameter" and "writes calls is not known" in message
+        assert code == "unsupported_parameter" and "writes calls is not known: its chat template has none of the formats of Hermes" in message
 
 
 def test_who_renders_chats_alone_asks_for_the_same(served, connect):

@@ -130,6 +130,10 @@ static void test_where_a_template_is_found(void **state)
 static void test_folders_that_are_refused(void **state)
 {
     (void)state;
+    struct chat_template *chat;
+    struct error err;
+    assert_int_equal(chat_template_open("/nowhere/model", &chat, &err), STATUS_NOT_FOUND);
+    assert_string_equal(err.text, "/nowhere/model: no such folder");
     check_refused(NULL, NULL, STATUS_NOT_FOUND, "no chat template, neither chat_template.jinja");
     check_refused(NULL, "{\"bos_token\":\"<s>\"}", STATUS_NOT_FOUND, "no chat template");
     check_refused(

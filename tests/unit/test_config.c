@@ -277,7 +277,11 @@ static void test_single_mistakes(void **state)
     } cases[] = {
         {"--max-queue=0", "1 .. 100"},
         {"--max-queue=101", "1 .. 100"},
-        {"--max-queue=-1", "whole number"},
+        {"--max-queue=-1", "must be in 1 .. 100, but is '-1'"},
+        {"--threads=-1", "must be at least "},
+        {"--max-queue=-", "whole number"},
+        {"--max-queue=-1x", "whole number"},
+        {"--lease=-1s", "a whole number with a unit"},
         {"--max-queue=", "whole number"},
         {"--threads=4294967296", "at most 4294967295"},
         {"--threads=18446744073709551616", "at most 4294967295"},

@@ -152,7 +152,8 @@ static void test_what_no_machine_holds_is_refused(void **state)
         assert_int_equal(engine_open(&bad[i], &engine, &err), STATUS_LIMIT);
         print_message("%s\n", err.text);
         assert_non_null(strstr(err.text, sentences[i]));
-        assert_non_null(strstr(err.text, "are available here: a smaller pool, shorter chunks or"));
+        assert_non_null(strstr(err.text, "are available here: a smaller pool (kv-tokens), shorter "
+                                         "chunks (chunk-tokens) or another machine"));
     }
 }
 

@@ -149,6 +149,14 @@ def test_memory_that_is_not_there_is_told_with_what_takes_less(model):
     assert done.returncode == 1 and "are available here: a smaller --batch or --depth, shorter prompts or another machine" in done.stderr, done.stderr
 
 
+def test_weights_that_no_memory_holds_are_told_with_types_that_take_less(model):
+    """Where they alone are too much, no smaller prompt helps."""
+    (model / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1024, "hidden_size": 32768, "intermediate_size": 65536, "head_dim": 128}))
+    for weights, less in [("bf16", "weights int8 or int4"), ("int8", "weights int4"), ("int4", "a smaller model")]:
+        done = engine(model, "--weights", weights)
+        assert done.returncode == 1 and f"are available here: {less} or another machine" in done.stderr, done.stderr
+
+
 EARLIER = "the figures of yesterday\n"
 
 
@@ -180,7 +188,7 @@ def test_figures_go_into_a_pipe_as_well(model, tmp_path):
 
 def test_a_folder_without_weights_is_told_of_random_ones(model):
     done = bench("engine", "--model", model, "--no-pin", "--prefill", 8)
-    assert done.returncode == 1 and done.stderr.endswith("found neither; --random-weights draws some\n"), done.stderr
+    assert done.returncode == 1 and done.stderr.endswith("found neither (*.bin and *.gguf aren't read); --random-weights draws some\n"), done.stderr
 
 
 def rows_of(text):

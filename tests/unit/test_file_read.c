@@ -84,12 +84,23 @@ static void test_what_cannot_be_read(void **state)
     assert_null(bytes);
 }
 
+static void test_what_git_lfs_left(void **state)
+{
+    (void)state;
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:1\n";
+    assert_true(file_is_lfs_pointer(pointer, sizeof pointer - 1));
+    assert_true(file_is_lfs_pointer(pointer, 40));
+    assert_false(file_is_lfs_pointer(pointer, 39));
+    assert_false(file_is_lfs_pointer(pointer + 1, sizeof pointer - 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_bytes_come),
         cmocka_unit_test(test_a_limit),
         cmocka_unit_test(test_what_cannot_be_read),
+        cmocka_unit_test(test_what_git_lfs_left),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -422,6 +422,11 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
          false,
          "cannot reach a router at h:1: error:0A00010B:SSL routines::wrong version number (does "
          "it speak TLS at all? --tls-ca says that it does)"},
+        {"failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: "
+         "error:0A000086:SSL routines::certificate verify failed",
+         false,
+         "cannot reach a router at h:1: error:0A000086:SSL routines::certificate verify failed "
+         "(--tls-ca names who may have signed the router's certificate)"},
         {"failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:5: Failed "
          "parsing HTTP/2",
          false,

@@ -357,12 +357,16 @@ static void test_the_path_that_was_meant(void **state)
     static const struct http_route routes[] = {{"/", HTTP_GET, nothing},
                                                {"/v1/models", HTTP_GET, nothing},
                                                {"/v1/models/*", HTTP_GET, nothing},
-                                               {"/v1/chat/completions", HTTP_POST, nothing}};
+                                               {"/v1/chat/completions", HTTP_POST, nothing},
+                                               {"/v1/completions", HTTP_POST, nothing}};
     static const struct {
         const char *path, *meant;
     } cases[] = {
         {"/chat/completions", "/v1/chat/completions"},
         {"/v1/v1/chat/completions", "/v1/chat/completions"},
+        {"/completions", "/v1/completions"},
+        {"/v1/v1/completions", "/v1/completions"},
+        {"/v1/completion", "/v1/completions"},
         {"/v1/chat/completions/v1/models", "/v1/models"},
         {"/models", "/v1/models"},
         {"models", NULL},

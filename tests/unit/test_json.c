@@ -261,6 +261,13 @@ static void test_files(void **state)
     json_destroy(json);
     assert_int_equal(json_read_file(path, (struct json_limits){11, 8}, &json, &err), STATUS_LIMIT);
     assert_memory_equal(err.text, path, strlen(path));
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    fputs("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 34\n", file);
+    fclose(file);
+    assert_int_equal(json_read_file(path, (struct json_limits){99, 8}, &json, &err),
+                     STATUS_INVALID);
+    assert_non_null(strstr(err.text, ": this is Git LFS's pointer to the file, not the file: "));
     unlink(path);
     assert_int_equal(json_read_file(path, LIMITS, &json, &err), STATUS_NOT_FOUND);
     assert_int_equal(json_read_file("/tmp", LIMITS, &json, &err), STATUS_INVALID);

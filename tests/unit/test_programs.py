@@ -89,13 +89,14 @@ def quickstart(tmp_path):
     for name in ("deploy/local/install-packages", "bin/cmake"):
         executable(tmp_path / name, SAYS)
     executable(tmp_path / "build/release/bin/baton", FAKE_BATON)
-    (tmp_path / "with").mkdir()
+    for folder in ("with", "without", "deploy/local/tiny-shakespeare", "elsewhere"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "with/tokenizer.json").touch()
 
-    def start(*flags, refusal=""):
+    def start(*flags, refusal="", at="."):
         said = tmp_path / "said"
         environment = dict(os.environ, SAID=str(said), REFUSAL=refusal, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
-        done = subprocess.run([tmp_path / "deploy/local/quickstart", *flags], env=environment, text=True, capture_output=True, timeout=60)
+        done = subprocess.run([tmp_path / "deploy/local/quickstart", *flags], env=environment, cwd=tmp_path / at, text=True, capture_output=True, timeout=60)
         return done.returncode, done.stdout + done.stderr, said.read_text() if said.exists() else ""
     return start
 
@@ -117,6 +118,22 @@ def test_quickstart_asks_a_model_in_what_it_takes(quickstart):
     code, output, said = quickstart("--once", "--model", "without")
     assert code == 0 and said.splitlines()[-1].endswith("--seed 7 --prompt-ids 1,2,3"), output + said
     assert "without has no tokenizer.json: it is asked, and answers, in token ids." in output
+
+
+@pytest.mark.parametrize("model", ["../with", "n=../with"])
+def test_quickstart_finds_a_folder_from_where_it_was_called(quickstart, model):
+    code, output, said = quickstart("--once", "--model", model, at="elsewhere")
+    assert code == 0 and f"baton up --model {model} " in said and said.splitlines()[-1].endswith("--seed 7 ROMEO:"), output + said
+
+
+def test_quickstart_has_a_model_of_its_own(quickstart):
+    code, output, said = quickstart("--once", at="elsewhere")
+    assert code == 0 and "/deploy/local/tiny-shakespeare --ready-file" in said, output + said
+
+
+@pytest.mark.parametrize("model", ["nosuch", "n=nosuch", "/nosuch"])
+def test_quickstart_looks_for_a_model_before_it_builds(quickstart, model):
+    assert quickstart("--model", model) == (2, f"quickstart: --model {model}: no such folder; nothing is downloaded, give the folder of a model that is here (see --help)\n", "")
 
 
 def test_quickstart_asks_the_first_of_several_models(quickstart):

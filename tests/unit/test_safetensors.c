@@ -122,9 +122,14 @@ static void test_lengths_are_checked_against_the_file(void **state)
     write_bytes("model.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
     expect_refusal(STATUS_INVALID, "/model.safetensors: expected a header of at most 2 bytes, "
                                    "found a length of 18446744073709551615");
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:12\n";
+    write_bytes("model.safetensors", pointer, sizeof pointer - 1);
+    expect_refusal(STATUS_INVALID, "/model.safetensors: this is Git LFS's pointer to the file, not "
+                                   "the file: `git lfs pull` in its folder gets it");
     remove_files();
     expect_refusal(STATUS_NOT_FOUND,
-                   ": expected model.safetensors or model.safetensors.index.json, found neither");
+                   ": expected model.safetensors or model.safetensors.index.json, found neither "
+                   "(*.bin and *.gguf aren't read)");
 }
 
 /* A header of `count` tensors without bytes. */

@@ -179,7 +179,9 @@ static enum status open_files(struct safetensors *tensors, const char *model_dir
     if (access(index, F_OK) == 0)
         return open_sharded(tensors, model_dir, index, err);
     return error_set(err, STATUS_NOT_FOUND,
-                     "%s: expected " SINGLE_NAME " or " INDEX_NAME ", found neither", model_dir);
+                     "%s: expected " SINGLE_NAME " or " INDEX_NAME
+                     ", found neither (*.bin and *.gguf aren't read)",
+                     model_dir);
 }
 
 enum status safetensors_open(const char *model_dir, struct safetensors **out, struct error *err)

@@ -1,5 +1,6 @@
 #include "common/engine/model/safetensors_file.h"
 
+#include "common/base/file_read.h"
 #include "common/json/json.h"
 
 #include <endian.h>
@@ -189,6 +190,8 @@ static enum status add_tensors(struct safetensors_file *file, const struct json_
 static enum status parse_header(struct safetensors_file *file, struct error *err)
 {
     uint64_t header_bytes;
+    if (file_is_lfs_pointer(file->bytes, file->length_bytes))
+        return error_set(err, STATUS_INVALID, FILE_LFS_SENTENCE);
     memcpy(&header_bytes, file->bytes, sizeof header_bytes);
     header_bytes = le64toh(header_bytes);
     uint64_t rest = file->length_bytes - HEADER_START_BYTES;

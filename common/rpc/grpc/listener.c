@@ -101,7 +101,8 @@ static enum status open_sockets(struct listener *listener, const struct address 
     freeaddrinfo(found);
     if (listener->socket_count && (!why || why == EADDRNOTAVAIL || why == EAFNOSUPPORT))
         return STATUS_OK;
-    return error_set(err, STATUS_IO, "%s", strerrordesc_np(why));
+    return error_set(err, STATUS_IO, "%s%s", strerrordesc_np(why),
+                     why == EADDRINUSE ? ": give another port, or 0 for any free one" : "");
 }
 
 enum status listener_open(const struct address *address, const struct listener_config *config,

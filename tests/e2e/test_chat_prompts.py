@@ -72,6 +72,24 @@ def test_the_command_prints_what_the_server_makes(served, name):
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_bos_is_not_written_twice(tmp_path):
+    """A tokenizer that begins each text with one, and a template that writes one itself."""
+    folder = model_folder(tmp_path / "model", "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    [bos] = [token for token in tokenizer["added_tokens"] if token["content"] == "<|endoftext|>"]
+    tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": bos["content"], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+                                   "special_tokens": {bos["content"]: {"id": bos["content"], "ids": [bos["id"]], "tokens": [bos["content"]]}}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    router = Bare("baton-router", "--http-listen", "127.0.0.1:0", model=folder)
+    try:
+        door = front.Front(router)
+        text = door.ask("/tokenize", {"prompt": "Speak."}).json["tokens"]
+        assert text[0] == bos["id"] and text.count(bos["id"]) == 1
+        assert door.ask("/tokenize", {"messages": [{"role": "user", "content": "Speak."}]}).json["tokens"] == text
+    finally:
+        assert not router.stop()
+
+
 def test_documents_reach_the_template(served):
     door = front.Front(served[0])
     tokens = door.ask("/tokenize", {"model": "all", **REQUESTS["documents"]}).json["tokens"]

@@ -2,6 +2,7 @@
 
 #include "common/base/standard_output.h"
 #include "common/chat/chat_encode.h"
+#include "common/chat/chat_record.h"
 #include "common/chat/chat_request.h"
 #include "common/chat/chat_time.h"
 #include "common/cli/input_lines.h"
@@ -14,6 +15,7 @@
 
 #define IDS_LIMIT_COUNT     (32u << 20)
 #define REQUEST_LIMIT_BYTES (8u << 20)   /* a line, or the whole request without --jsonl */
+#define RECORD_LIMIT_BYTES  (64u << 20)  /* a request as the template's, which has more quotes */
 #define OUTPUT_LIMIT_BYTES  (256u << 20) /* of a line: a prompt, quoted */
 #define REQUEST_LIMIT_DEPTH 110 /* of its JSON: what templates get, and a little around it */
 
@@ -47,7 +49,7 @@ static const struct config_program program = {
         "\"add_generation_prompt\" (true unless said), \"continue_final_message\",\n"
         "\"chat_template_kwargs\". With --jsonl also \"bos\" and \"eos\", the begin and end\n"
         "tokens that the template writes; messages go to the template as they are there,\n"
-        "and without --jsonl as the server does it: arguments of tool calls as objects.",
+        "and without --jsonl as the server gives it what OpenAI's clients send.",
     .settings = settings_table,
     .setting_count = sizeof settings_table / sizeof *settings_table,
 };
@@ -98,17 +100,40 @@ static enum status read_tokens(const struct json_value *json, struct chat_reques
     return STATUS_OK;
 }
 
+/* What the server's template gets of a body with these members: *record, which *request points into. */
+static enum status read_as_served(const struct json_value *json, struct chat_request *request,
+                                  struct json **record, struct error *err)
+{
+    static const struct json_limits limits = {.max_bytes = RECORD_LIMIT_BYTES,
+                                              .max_depth = REQUEST_LIMIT_DEPTH};
+    const char *choice;
+    struct str text;
+    TRY(chat_request_read(json, request, err));
+    if (json_get_string(json, "tool_choice", &choice, NULL, NULL) == STATUS_OK &&
+        !strcmp(choice, "none"))
+        request->tools = NULL;
+    str_init(&text, RECORD_LIMIT_BYTES);
+    chat_record_write(request, &text);
+    enum status status = json_parse(text.data, text.length, limits, record, err);
+    str_deinit(&text);
+    return status == STATUS_OK ? chat_request_read(json_root(*record), request, err) : status;
+}
+
 static enum status render(const struct command *command, const struct json_value *json,
                           struct chat_prompt *prompt, struct chat_failure *failure,
                           struct error *err)
 {
     struct chat_request request = {.now = command->now, .openai = !command->settings->jsonl};
-    enum status status = chat_request_read(json, &request, err);
-    if (status == STATUS_OK && command->settings->jsonl)
+    struct json *record = NULL;
+    enum status status = request.openai ? read_as_served(json, &request, &record, err)
+                                        : chat_request_read(json, &request, err);
+    if (status == STATUS_OK && !request.openai)
         status = read_tokens(json, &request, err);
     if (status == STATUS_OK)
-        return chat_template_render(command->chat, &request, prompt, failure, err);
-    str_copy(failure->message, sizeof failure->message, err->text);
+        status = chat_template_render(command->chat, &request, prompt, failure, err);
+    else
+        str_copy(failure->message, sizeof failure->message, err->text);
+    json_destroy(record);
     return status;
 }
 

@@ -220,6 +220,7 @@ void openai_read_chat(const struct openai_fields *fields, struct openai_request 
     read_tool_choice(fields, request);
     openai_field_bool(fields, "parallel_tool_calls", &parallel);
     request->one_call = !parallel;
+    openai_field_array(fields, "documents", &request->documents);
     openai_field_object(fields, "chat_template_kwargs", &request->template_arguments);
     bool told = openai_field_bool(fields, "add_generation_prompt", &request->add_generation_prompt);
     openai_field_bool(fields, "continue_final_message", &request->continue_final_message);
@@ -228,4 +229,16 @@ void openai_read_chat(const struct openai_fields *fields, struct openai_request 
     if (request->continue_final_message && request->add_generation_prompt)
         openai_field_refuse(fields, "continue_final_message", REASON_MALFORMED,
                             "and add_generation_prompt can't both be true");
+}
+
+struct chat_request openai_chat_request(const struct openai_request *request)
+{
+    return (struct chat_request){
+        .messages = request->messages,
+        .tools = request->tools,
+        .documents = request->documents,
+        .kwargs = request->template_arguments,
+        .add_generation_prompt = request->add_generation_prompt,
+        .continue_final_message = request->continue_final_message,
+    };
 }

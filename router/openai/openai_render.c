@@ -1,9 +1,9 @@
 #include "router/openai/openai_render.h"
 
 #include "common/chat/chat_encode.h"
+#include "common/chat/chat_record.h"
 #include "common/chat/chat_request.h"
 #include "common/chat/chat_time.h"
-#include "router/openai/openai_record.h"
 #include "router/openai/tool_shape.h"
 
 #define RECORD_BYTES (64u << 20) /* bodies are bounded before */
@@ -89,7 +89,8 @@ enum reason openai_render(const struct served_model *model, const struct openai_
     struct str text;
     struct json *json = NULL;
     str_init(&text, RECORD_BYTES);
-    openai_record_write(request, &text);
+    struct chat_request chat = openai_chat_request(request);
+    chat_record_write(&chat, &text);
     enum status status = json_parse(text.data, text.length, limits, &json, err);
     enum reason reason =
         status == STATUS_OK ? render(model, json_root(json), ids, err) : REASON_MALFORMED;

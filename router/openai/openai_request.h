@@ -7,6 +7,7 @@
 #define BATON_ROUTER_OPENAI_OPENAI_REQUEST_H
 
 #include "common/base/arena.h"
+#include "common/chat/chat_template.h"
 #include "common/json/json.h"
 #include "router/openai/openai_error.h"
 #include "router/request_parse.h"
@@ -53,7 +54,8 @@ struct openai_request {
     uint32_t top_logprobs;
 
     /* Of a chat. */
-    const struct json_value *messages, *tools /* NULL: none */, *template_arguments /* likewise */;
+    const struct json_value *messages;
+    const struct json_value *tools, *documents, *template_arguments; /* NULL: none */
     bool add_generation_prompt, continue_final_message;
     enum openai_tool_choice tool_choice;
     const char *tool_name;
@@ -80,6 +82,9 @@ const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *
 /* A chat without max_tokens may fill the context, up to what one answer may have at most. After request_parse, before request_fit. */
 void openai_request_fill(const struct openai_request *request, const struct request_model *model,
                          size_t prompt_tokens, struct request_params *params);
+
+/* What a chat's template gets: for chat_record_write. Points into the body. */
+struct chat_request openai_chat_request(const struct openai_request *request);
 
 /* Which parameter a refusal of the validator is about; "" where that isn't one. */
 void openai_request_param(enum openai_kind kind, enum reason reason, const char *sentence,

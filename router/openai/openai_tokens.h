@@ -11,7 +11,7 @@ struct openai_tokenize {
     const char *prompt; /* NULL: a chat */
     bool add_special_tokens;
     bool token_strings;         /* wanted too */
-    struct openai_request chat; /* of messages: to be rendered with openai_record_write */
+    struct openai_request chat; /* of messages: to be rendered with openai_render */
 };
 
 struct openai_detokenize {

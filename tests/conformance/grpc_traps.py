@@ -1,9 +1,11 @@
 """What of http_traps.py has an equivalent over gRPC, by the same names."""
+import re
 import time
 
 import grpc
 from client import pb, reason_of, request
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from http_traps import ENDS, WIDE
 
 TRAPS = {}
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -71,9 +73,10 @@ def each_choice_ends_with_a_reason_of_the_list(door):
 
 @trap
 def text_is_never_cut_within_a_character(door):
-    for seed in range(6):  # a delta's text is a proto string: one that is no UTF-8 would not be read
-        door.generate(max_tokens=40, temperature=2, seed=seed)
-    return "6 streams at temperature 2"
+    asked = request(door.prompt, model=door.model, max_tokens=100, seed=1, constraint=pb.Constraint(regex=WIDE))
+    said = [event.delta.text for event in door.stub.Generate(asked, timeout=60) if event.WhichOneof("event") == "delta"]
+    assert re.fullmatch(WIDE, "".join(said)) and "".join(said) == door.stub.GenerateOnce(asked, timeout=60).text
+    return f"{said}"
 
 
 @trap
@@ -257,9 +260,11 @@ def its_whole_body_is_taken(door):
 
 @trap
 def ignore_eos_and_min_tokens(door):
-    for more in ({"ignore_eos": True}, {"min_tokens": 9}):
-        assert door.generate(max_tokens=9, **more).usage.completion_tokens == 9
-    return "9 tokens each"
+    ends = [door.stub.Tokenize(pb.TokenizeRequest(model=door.model, text=text, add_special_tokens=False), timeout=20).ids for text in ENDS]
+    bias = {ids[0]: 100.0 for ids in ends if len(ids) == 1}
+    counts = [door.generate(max_tokens=9, logit_bias=bias, **more).usage.completion_tokens for more in ({}, {"ignore_eos": True}, {"min_tokens": 9})]
+    assert counts[0] <= 1 and counts[1:] == [9, 9], counts
+    return f"{counts[0]}, with either {counts[1]}"
 
 
 @trap

@@ -11,6 +11,8 @@ TRAPS = {}
 FINISHES = {"stop", "length", "tool_calls", "content_filter", "function_call"}
 NO_JSON = "protobuf, not JSON"
 FRAMING = "framed by HTTP/2"
+ENDS = ["<|endoftext|>", "<|im_end|>", "<|eot_id|>", "</s>"]  # as models end
+WIDE = "[é漢🙂]{8}"
 
 
 def trap(client, grpc=None):
@@ -157,10 +159,11 @@ def each_choice_ends_with_a_reason_of_the_list(door):
 
 @trap("openai")
 def text_is_never_cut_within_a_character(door):
-    for seed in range(6):
-        for frame in streamed(door.complete(door.prompt, stream=True, max_tokens=40, temperature=2, seed=seed)):
-            frame["choices"][0]["text"].encode()  # a lone surrogate would not be
-    return "6 streams at temperature 2"
+    """Characters of two, three and four bytes, and of more than one token each where the vocabulary doesn't have them."""
+    asked = {"structured_outputs": {"regex": WIDE}, "max_tokens": 100, "seed": 1}
+    said = [frame["choices"][0]["text"] for frame in streamed(door.complete(door.prompt, stream=True, **asked))]
+    assert re.fullmatch(WIDE, "".join(said)) and "".join(said) == text_of(door.complete(door.prompt, **asked))
+    return f"{said}"
 
 
 @trap("OpenAI's API")
@@ -262,9 +265,12 @@ def several_answers_to_one_prompt(door):
 
 @trap("OpenAI's API", "a map of numbers")
 def keys_of_logit_bias_are_strings(door):
-    banned = str(door.ids[0])
-    good(door.complete(door.prompt, max_tokens=2, logit_bias={banned: -100, "5": 0.5}))
-    return f'{{"{banned}": -100}}'
+    wanted, other = (str(one) for one in door.ids[:2])
+    forced = good(door.complete(door.prompt, max_tokens=4, logit_bias={wanted: 100}, logprobs=0, ignore_eos=True))["choices"][0]
+    assert len(set(forced["logprobs"]["tokens"])) == 1
+    banned = good(door.complete(door.prompt, max_tokens=4, logit_bias={wanted: -100, other: 100}, logprobs=0, ignore_eos=True))["choices"][0]
+    assert len(set(banned["logprobs"]["tokens"])) == 1 and banned["text"] != forced["text"]
+    return f'{{"{wanted}": 100}}: {forced["text"]!r}; {{"{other}": 100}}: {banned["text"]!r}'
 
 
 @trap("everyone")
@@ -511,9 +517,12 @@ def its_whole_body_is_taken(door):
 
 @trap("aiperf")
 def ignore_eos_and_min_tokens(door):
-    for more in ({"ignore_eos": True}, {"min_tokens": 9}):
-        assert good(door.complete(door.prompt, max_tokens=9, **more))["usage"]["completion_tokens"] == 9
-    return "9 tokens each"
+    """Of a model that would end at once: its end is all but certain."""
+    ends = [door.ask("/tokenize", {"prompt": text, "add_special_tokens": False}).json["tokens"] for text in ENDS]
+    bias = {str(ids[0]): 100 for ids in ends if len(ids) == 1}
+    counts = [good(door.complete(door.prompt, max_tokens=9, logit_bias=bias, **more))["usage"]["completion_tokens"] for more in ({}, {"ignore_eos": True}, {"min_tokens": 9})]
+    assert counts[0] <= 1 and counts[1:] == [9, 9], counts
+    return f"{counts[0]}, with either {counts[1]}"
 
 
 @trap("everyone")

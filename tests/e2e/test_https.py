@@ -91,6 +91,20 @@ def test_versions(shared, version):
             assert "Verify return code: 0 (ok)" in done.stdout
 
 
+@pytest.mark.parametrize("version,spoken", [("-tls1", "TLSv1"), ("-tls1_1", "TLSv1.1")])
+def test_who_knocks_does_speak_them(shared, version, spoken):
+    """A server that takes nothing but such a version is spoken with: it isn't our openssl that refuses them."""
+    server = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", shared.cert, "-key", shared.key, version,
+                               "-cipher", "ALL:@SECLEVEL=0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        address = next(line.split()[1] for line in server.stdout if line.startswith("ACCEPT "))
+        done = knock(shared, address, "http/1.1", version, "-cipher", "ALL:@SECLEVEL=0")
+        assert "Cipher is ECDHE" in done.stdout and f"Protocol  : {spoken}\n" in done.stdout, (done.stdout, done.stderr)
+    finally:
+        server.kill()
+        server.communicate()
+
+
 def test_ciphers(shared):
     """Of TLS 1.2 those with forward secrecy and authenticated encryption, and no other: each cipher that this openssl knows is tried by itself."""
     listed = subprocess.run(["openssl", "ciphers", "-tls1_2", "-s", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"], capture_output=True, text=True, check=True).stdout.strip().split(":")

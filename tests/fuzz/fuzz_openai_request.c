@@ -1,6 +1,6 @@
 /* Any bytes as a body of OpenAI's interface: refused with a sentence, or messages that the one validator can judge, and a record that is
  * JSON; as a model's text: whatever its calls, the same however it is cut. Input: what it is, then the bytes. */
-#include "router/openai/openai_record.h"
+#include "common/chat/chat_record.h"
 #include "router/openai/openai_request.h"
 #include "router/openai/openai_tokens.h"
 #include "router/openai/tool_shape.h"
@@ -38,7 +38,8 @@ static void check_record(const struct openai_request *request)
     struct error err;
     struct str record;
     str_init(&record, 8 * MAX_BYTES);
-    openai_record_write(request, &record);
+    struct chat_request chat = openai_chat_request(request);
+    chat_record_write(&chat, &record);
     if (!record.truncated) {
         FUZZ_CHECK(json_parse(record.data, record.length, limits, &json, &err) == STATUS_OK);
         json_destroy(json);

@@ -1,5 +1,5 @@
 /* openai_request: bodies as clients send them, and what they become; the traps that other servers fell into, one a row. */
-#include "router/openai/openai_record.h"
+#include "common/chat/chat_record.h"
 #include "router/openai/openai_request.h"
 
 #include <inttypes.h>
@@ -550,7 +550,7 @@ static void test_records_for_templates(void **state)
 {
     (void)state;
 #define TAIL(generation, arguments)                                                                \
-    ",\"add_generation_prompt\":" generation                                                       \
+    ",\"documents\":null,\"add_generation_prompt\":" generation                                    \
     ",\"continue_final_message\":false,\"chat_template_kwargs\":" arguments "}"
     static const struct {
         const char *body, *record;
@@ -573,7 +573,7 @@ static void test_records_for_templates(void **state)
          "[{" F "}]}",
          "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":"
          "\"function\",\"id\":\"c1\","
-         "\"function\":{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,true]}}}]},"
+         "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": [1, 2.5, true]}\"}}]},"
          "{\"role\":\"tool\",\"content\":\"21\",\"name\":\"f\",\"tool_call_id\":\"c1\"}],"
          "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]" TAIL("true", "{}")},
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":"
@@ -582,6 +582,22 @@ static void test_records_for_templates(void **state)
          "\"function\","
          "\"function\":{\"name\":\"f\",\"arguments\":\"not json\"}}]}],\"tools\":null" TAIL("true",
                                                                                             "{}")},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":"
+         "\"no\"}],\"refusal\":null,\"annotations\":null,\"function_call\":null,\"tool_calls\":"
+         "null},"
+         "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]}],\"tools\":[]}",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"no\"}]}"
+         ","
+         "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":\"function\","
+         "\"function\":"
+         "{\"name\":\"f\",\"arguments\":{}}}]}],\"tools\":null" TAIL("true", "{}")},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{" F
+         "}],\"tool_choice\":"
+         "\"none\",\"documents\":[{\"title\":\"t\",\"text\":\"x\"}]}",
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":null,\"documents\":[{"
+         "\"title\":"
+         "\"t\",\"text\":\"x\"}],\"add_generation_prompt\":true,\"continue_final_message\":false,"
+         "\"chat_template_kwargs\":{}}"},
     };
     struct str record;
     str_init(&record, 65536);
@@ -592,7 +608,8 @@ static void test_records_for_templates(void **state)
                                  MAX_BYTES, &refusal))
             fail_msg("%s: %s", rows[i].body, refusal.err.text);
         str_clear(&record);
-        openai_record_write(&request, &record);
+        struct chat_request chat = openai_chat_request(&request);
+        chat_record_write(&chat, &record);
         assert_string_equal(record.data, rows[i].record);
         openai_request_deinit(&request);
     }

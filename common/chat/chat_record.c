@@ -1,4 +1,4 @@
-#include "router/openai/openai_record.h"
+#include "common/chat/chat_record.h"
 
 #include "common/json/json_quote.h"
 #include "common/json/json_write.h"
@@ -28,15 +28,26 @@ static const char *part_text(const struct json_value *part)
     return text ? text : text_of(part, "refusal");
 }
 
+static void add_part(struct str *out, const struct json_value *part)
+{
+    const char *text = part_text(part);
+    if (!text) {
+        json_write(out, part);
+        return;
+    }
+    str_add(out, "{\"type\":\"text\",\"text\":");
+    json_quote(out, text, strlen(text));
+    str_add(out, "}");
+}
+
 static void add_parts(struct str *out, const struct json_value *parts)
 {
+    str_add(out, "[");
     for (size_t i = 0; i < json_count(parts); i++) {
-        const char *text = part_text(json_at(parts, i));
-        str_add(out, i ? ",{\"type\":\"text\",\"text\":" : "[{\"type\":\"text\",\"text\":");
-        json_quote(out, text ? text : "", text ? strlen(text) : 0);
-        str_add(out, "}");
+        str_add(out, i ? "," : "");
+        add_part(out, json_at(parts, i));
     }
-    str_add(out, json_count(parts) ? "]" : "[]");
+    str_add(out, "]");
 }
 
 static void add_content(struct str *out, const struct json_value *message, bool has_calls)
@@ -51,71 +62,76 @@ static void add_content(struct str *out, const struct json_value *message, bool 
         str_add(out, has_calls ? "null" : "\"\"");
 }
 
-/* Their text where that isn't an object: what the model wrote then. */
-static void add_arguments(struct str *out, const struct json_value *arguments)
-{
-    static const struct json_limits limits = {.max_bytes = REQUEST_MAX_TEXT_BYTES,
-                                              .max_depth = OPENAI_MAX_DEPTH};
-    struct json *json = NULL;
-    const char *text;
-    size_t length;
-    if (json_as_string(arguments, &text, &length, NULL) == STATUS_OK &&
-        json_parse(text, length, limits, &json, NULL) == STATUS_OK &&
-        json_kind(json_root(json)) == JSON_OBJECT)
-        json_write(out, json_root(json));
-    else if (arguments)
-        json_write(out, arguments);
-    else
-        str_add(out, "{}");
-    json_destroy(json);
-}
-
 static void add_call(struct str *out, const struct json_value *call)
 {
     const struct json_value *function = json_find(call, "function");
+    const struct json_value *arguments = json_find(function, "arguments");
     const char *name = text_of(function, "name");
     str_add(out, "{\"type\":\"function\"");
     add_text(out, "id", text_of(call, "id"));
     str_add(out, ",\"function\":{\"name\":");
     json_quote(out, name ? name : "", name ? strlen(name) : 0);
     str_add(out, ",\"arguments\":");
-    add_arguments(out, json_find(function, "arguments"));
+    if (arguments)
+        json_write(out, arguments);
+    else
+        str_add(out, "{}");
     str_add(out, "}}");
 }
 
 static void add_message(struct str *out, const struct json_value *message)
 {
     const struct json_value *calls = json_find(message, "tool_calls");
+    size_t call_count = json_kind(calls) == JSON_ARRAY ? json_count(calls) : 0;
     const char *role = text_of(message, "role");
-    bool developer = role && !strcmp(role, "developer");
+    if (!role) {
+        json_write(out, message);
+        return;
+    }
+    bool developer = !strcmp(role, "developer");
     str_add(out, "{\"role\":");
     json_quote(out, developer ? "system" : role, strlen(developer ? "system" : role));
-    add_content(out, message, json_count(calls) != 0);
+    add_content(out, message, call_count != 0);
     add_text(out, "reasoning_content", text_of(message, "reasoning_content"));
     add_text(out, "name", text_of(message, "name"));
     add_text(out, "tool_call_id", text_of(message, "tool_call_id"));
-    for (size_t i = 0; i < json_count(calls); i++) {
+    for (size_t i = 0; i < call_count; i++) {
         str_add(out, i ? "," : ",\"tool_calls\":[");
         add_call(out, json_at(calls, i));
     }
-    str_add(out, json_count(calls) ? "]}" : "}");
+    str_add(out, call_count ? "]}" : "}");
 }
 
-void openai_record_write(const struct openai_request *request, struct str *out)
+static void add_messages(struct str *out, const struct json_value *messages)
 {
-    str_add(out, "{\"messages\":[");
-    for (size_t i = 0; i < json_count(request->messages); i++) {
-        str_add(out, i ? "," : "");
-        add_message(out, json_at(request->messages, i));
+    str_add(out, "{\"messages\":");
+    if (json_kind(messages) != JSON_ARRAY) {
+        json_write(out, messages);
+        return;
     }
-    str_add(out, "],\"tools\":");
-    json_write(out, request->tools); /* null where there are none */
+    str_add(out, "[");
+    for (size_t i = 0; i < json_count(messages); i++) {
+        str_add(out, i ? "," : "");
+        add_message(out, json_at(messages, i));
+    }
+    str_add(out, "]");
+}
+
+void chat_record_write(const struct chat_request *request, struct str *out)
+{
+    const struct json_value *tools = request->tools;
+    bool none = json_kind(tools) == JSON_ARRAY && !json_count(tools);
+    add_messages(out, request->messages);
+    str_add(out, ",\"tools\":");
+    json_write(out, none ? NULL : tools);
+    str_add(out, ",\"documents\":");
+    json_write(out, request->documents);
     str_addf(out, ",\"add_generation_prompt\":%s,\"continue_final_message\":%s",
              request->add_generation_prompt ? "true" : "false",
              request->continue_final_message ? "true" : "false");
     str_add(out, ",\"chat_template_kwargs\":");
-    if (request->template_arguments)
-        json_write(out, request->template_arguments);
+    if (request->kwargs)
+        json_write(out, request->kwargs);
     else
         str_add(out, "{}");
     str_add(out, "}");

@@ -227,8 +227,8 @@ struct kernels_profile {
 void kernels_profile_to(struct kernels *kernels, struct kernels_profile *profile);
 
 /* 10^9 operations a second (a multiply-add is two) of all compute threads side by side, in the time that they ran:
- * independent instructions from register to register, of the kind that fits layers of this type best on this device.
- * Takes some 20 ms. 0 and "": not known here. */
+ * independent instructions from register to register, of the kind that layers of this type are made of here.
+ * Takes some 20 to 60 ms. 0 and "": not known here. */
 double kernels_measure_peak(struct kernels *kernels, enum weight_type type,
                             const char **instruction);
 /* Nanoseconds, of those that it ran, that the slowest compute thread takes to read its part of `memory` once, from front

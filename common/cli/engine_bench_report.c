@@ -88,13 +88,8 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
 {
     struct engine_bench_facts facts = engine_bench_facts(bench);
     uint32_t count;
-    const struct bench_figure *figures = engine_bench_figures(bench, &count);
-    double peak[ENGINE_BENCH_MAX_ROUNDS], read[ENGINE_BENCH_MAX_ROUNDS], medians[VALUES];
-    for (uint32_t r = 0; r < rounds; r++) {
-        peak[r] = figures[0].samples[r].peak_gflops;
-        read[r] = figures[0].samples[r].read_gbs;
-    }
-    compute_medians(&figures[0], rounds, medians);
+    double medians[VALUES];
+    compute_medians(&engine_bench_figures(bench, &count)[0], rounds, medians);
     str_addf(out, "%s on %s, %u thread%s, medians of %u round%s; loaded in %.1f s\n",
              facts.numerics, facts.isa, facts.threads, facts.threads == 1 ? "" : "s", rounds,
              rounds == 1 ? "" : "s", facts.load_s);
@@ -104,8 +99,8 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
             1e-9 * (double)facts.peak_bytes, (double)facts.peak_bytes / (double)facts.held_bytes,
             1e-9 * (double)facts.held_bytes);
     str_addf(out, "at best: %.1f GFLOP/s (%s), %.2f GB/s read of the %.3f GB of weights\n",
-             median(peak, rounds), *facts.instruction ? facts.instruction : "not known here",
-             median(read, rounds), 1e-9 * (double)facts.weight_bytes);
+             medians[PEAK_GFLOPS], *facts.instruction ? facts.instruction : "not known here",
+             medians[READ_GBS], 1e-9 * (double)facts.weight_bytes);
 }
 
 static const char prefill_head[] =
@@ -113,9 +108,8 @@ static const char prefill_head[] =
     "  prefill     tokens/s    GFLOP/s  of peak   time  of peak   time  GFLOP/s   CPU\n";
 static const char decode_head[] =
     "\n                                                     linear layers       attention\n"
-    "depth  batch  tokens/s    ms/step  of peak     GB/s  of read   time  of read   time     GB/s  "
-    " "
-    "CPU\n";
+    "depth  batch  tokens/s    ms/step  of peak     GB/s  of read   time"
+    "  of read   time     GB/s   CPU\n";
 
 static void add_prefill(const struct bench_figure *figure, const double *m, struct str *out)
 {

@@ -232,10 +232,8 @@ static double cpu_measure_peak(struct kernels *kernels, enum weight_type type,
 {
     struct cpu *self = kernels->state;
     return limits_peak(self->pool, self->threads,
-                       weight_type_is_quantized(type)                ? limits_quantized()
-                       : kernels->backend == &kernels_cpu_amx        ? limits_tiles()
-                       : kernels->backend == &kernels_cpu_avx512bf16 ? limits_bf16()
-                                                                     : limits_float(),
+                       weight_type_is_quantized(type) ? limits_quantized(self->quantized)
+                                                      : limits_linear(self->inner),
                        instruction);
 }
 

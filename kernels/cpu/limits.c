@@ -2,6 +2,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/inner/amx.h"
+#include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/isa.h"
 
 #include <time.h>
@@ -22,30 +23,35 @@ struct limits_instruction {
 /* Twelve independent chains cover the latency; the operands are zero. */
 #define TWELVE(ONE)                                                                                \
     ONE(0) ONE(1) ONE(2) ONE(3) ONE(4) ONE(5) ONE(6) ONE(7) ONE(8) ONE(9) ONE(10) ONE(11)
-#define CLEAR(I)   "vxorps %%xmm" #I ", %%xmm" #I ", %%xmm" #I "\n"
-#define FMA512(I)  "vfmadd231ps %%zmm12, %%zmm13, %%zmm" #I "\n"
-#define FMA256(I)  "vfmadd231ps %%ymm12, %%ymm13, %%ymm" #I "\n"
-#define BF16(I)    "vdpbf16ps %%zmm12, %%zmm13, %%zmm" #I "\n"
-#define VNNI(I)    "vpdpbusd %%zmm12, %%zmm13, %%zmm" #I "\n"
-#define MADD512(I) "vpmaddwd %%zmm12, %%zmm13, %%zmm14\nvpaddd %%zmm14, %%zmm" #I ", %%zmm" #I "\n"
-#define MADD256(I) "vpmaddwd %%ymm12, %%ymm13, %%ymm14\nvpaddd %%ymm14, %%ymm" #I ", %%ymm" #I "\n"
+#define CLEAR(I)    "vxorps %%xmm" #I ", %%xmm" #I ", %%xmm" #I "\n"
+#define CLEAR128(I) "xorps %%xmm" #I ", %%xmm" #I "\n"
+#define FMA512(I)   "vfmadd231ps %%zmm12, %%zmm13, %%zmm" #I "\n"
+#define FMA256(I)   "vfmadd231ps %%ymm12, %%ymm13, %%ymm" #I "\n"
+#define BF16(I)     "vdpbf16ps %%zmm12, %%zmm13, %%zmm" #I "\n"
+#define VNNI(I)     "vpdpbusd %%zmm12, %%zmm13, %%zmm" #I "\n"
+#define MADD512(I)  "vpmaddwd %%zmm12, %%zmm13, %%zmm14\nvpaddd %%zmm14, %%zmm" #I ", %%zmm" #I "\n"
+#define MADD256(I)  "vpmaddwd %%ymm12, %%ymm13, %%ymm14\nvpaddd %%ymm14, %%ymm" #I ", %%ymm" #I "\n"
+#define MUL128(I)   "movaps %%xmm13, %%xmm14\nmulps %%xmm12, %%xmm14\naddps %%xmm14, %%xmm" #I "\n"
+#define MADD128(I)  "movdqa %%xmm13, %%xmm14\npmaddwd %%xmm12, %%xmm14\npaddd %%xmm14, %%xmm" #I "\n"
 
-#define RUN(NAME, INSTRUCTION)                                                                     \
+#define RUN(NAME, CLEAR, INSTRUCTION, END)                                                         \
     static void NAME(uint64_t loops)                                                               \
     {                                                                                              \
-        __asm__ volatile(                                                                          \
-            TWELVE(CLEAR) CLEAR(12) CLEAR(13) "mov %0, %%rcx\n1:\n" TWELVE(INSTRUCTION)            \
-                TWELVE(INSTRUCTION) "dec %%rcx\njnz 1b\nvzeroupper\n" ::"r"(loops)                 \
-            : "cc", "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", \
-              "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14");                                \
+        __asm__ volatile(TWELVE(CLEAR) CLEAR(12)                                                   \
+                             CLEAR(13) "mov %0, %%rcx\n1:\n" TWELVE(INSTRUCTION)                   \
+                                 TWELVE(INSTRUCTION) "dec %%rcx\njnz 1b\n" END ::"r"(loops)        \
+                         : "cc", "rcx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",    \
+                           "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14");   \
     }
 
-RUN(run_fma512, FMA512)
-RUN(run_fma256, FMA256)
-RUN(run_bf16, BF16)
-RUN(run_vnni, VNNI)
-RUN(run_madd512, MADD512)
-RUN(run_madd256, MADD256)
+RUN(run_fma512, CLEAR, FMA512, "vzeroupper\n")
+RUN(run_fma256, CLEAR, FMA256, "vzeroupper\n")
+RUN(run_mul128, CLEAR128, MUL128, "")
+RUN(run_bf16, CLEAR, BF16, "vzeroupper\n")
+RUN(run_vnni, CLEAR, VNNI, "vzeroupper\n")
+RUN(run_madd512, CLEAR, MADD512, "vzeroupper\n")
+RUN(run_madd256, CLEAR, MADD256, "vzeroupper\n")
+RUN(run_madd128, CLEAR128, MADD128, "")
 
 /* A tile's product takes as long as some thirty of the others. */
 #define RUN_TILES(NAME, DOT)                                                                       \
@@ -70,6 +76,7 @@ RUN_TILES(run_tiles_int8, TILE_DOT_S8_U8)
 
 static const struct limits_instruction fma512 = {"vfmadd231ps zmm", 2 * 16, run_fma512};
 static const struct limits_instruction fma256 = {"vfmadd231ps ymm", 2 * 8, run_fma256};
+static const struct limits_instruction mul128 = {"mulps xmm", 2 * 4, run_mul128};
 static const struct limits_instruction bf16 = {"vdpbf16ps zmm", 2 * 32, run_bf16};
 static const struct limits_instruction vnni = {"vpdpbusd zmm", 2 * 64, run_vnni};
 /* Six products instead of the 24 instructions of a loop, and fewer loops. */
@@ -80,29 +87,24 @@ static const struct limits_instruction tiles_int8 = {"tdpbsud", TILES_OPERATIONS
                                                      run_tiles_int8};
 static const struct limits_instruction madd512 = {"vpmaddwd zmm", 2 * 32, run_madd512};
 static const struct limits_instruction madd256 = {"vpmaddwd ymm", 2 * 16, run_madd256};
+static const struct limits_instruction madd128 = {"pmaddwd xmm", 2 * 8, run_madd128};
 
-const struct limits_instruction *limits_float(void)
+const struct limits_instruction *limits_linear(const struct inner *inner)
 {
-    return isa_reports_avx512() ? &fma512 : isa_reports_avx2() ? &fma256 : NULL;
+    return inner == &inner_amx          ? &tiles_bf16
+           : inner == &inner_avx512bf16 ? &bf16
+           : inner == &inner_avx512     ? &fma512
+           : inner == &inner_avx2       ? &fma256
+                                        : &mul128;
 }
 
-const struct limits_instruction *limits_bf16(void)
+const struct limits_instruction *limits_quantized(const struct quantized_inner *inner)
 {
-    return &bf16;
-}
-
-const struct limits_instruction *limits_tiles(void)
-{
-    return &tiles_bf16;
-}
-
-const struct limits_instruction *limits_quantized(void)
-{
-    return isa_allows_amx()           ? &tiles_int8
-           : isa_reports_avx512vnni() ? &vnni
-           : isa_reports_avx512()     ? &madd512
-           : isa_reports_avx2()       ? &madd256
-                                      : NULL;
+    return inner == &quantized_amx          ? &tiles_int8
+           : inner == &quantized_avx512vnni ? &vnni
+           : inner == &quantized_avx512     ? &madd512
+           : inner == &quantized_avx2       ? &madd256
+                                            : &madd128;
 }
 
 /* A line of each quarter in turns, without requests of its own: faster on cores that have tiles, others read one stream
@@ -134,23 +136,15 @@ static void read_lines(const char *p, size_t lines)
 
 #else
 
-const struct limits_instruction *limits_float(void)
+const struct limits_instruction *limits_linear(const struct inner *inner)
 {
+    (void)inner;
     return NULL;
 }
 
-const struct limits_instruction *limits_bf16(void)
+const struct limits_instruction *limits_quantized(const struct quantized_inner *inner)
 {
-    return NULL;
-}
-
-const struct limits_instruction *limits_tiles(void)
-{
-    return NULL;
-}
-
-const struct limits_instruction *limits_quantized(void)
-{
+    (void)inner;
     return NULL;
 }
 

@@ -7,14 +7,13 @@
 
 #include <stddef.h>
 
-/* One kind of instruction, as wide as this CPU reports it. NULL: it has none of them. */
+/* One kind of instruction, as wide as an instruction set has it. NULL: not known here (another CPU than an x86-64). */
 struct limits_instruction;
-const struct limits_instruction *limits_float(void); /* fp32 multiply-adds */
-const struct limits_instruction *
-limits_bf16(void); /* vdpbf16ps, which the caller knows to be there */
-const struct limits_instruction *limits_tiles(void); /* tdpbf16ps, the same */
-const struct limits_instruction *
-limits_quantized(void); /* products of 8-bit integers, or of 16-bit ones */
+/* What linear layers of floats and of quantized weights are made of, by these inner loops; NULL: by portable C. */
+struct inner;
+const struct limits_instruction *limits_linear(const struct inner *inner);
+struct quantized_inner;
+const struct limits_instruction *limits_quantized(const struct quantized_inner *inner);
 
 /* 10^9 operations a second of all threads together; a multiply-add is two. NULL: 0, and "" for the name. */
 double limits_peak(struct pool *pool, uint32_t threads,

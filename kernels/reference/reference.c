@@ -249,9 +249,9 @@ static double reference_measure_peak(struct kernels *kernels, enum weight_type t
                                      const char **instruction)
 {
     struct reference *self = kernels->state;
-    return limits_peak(self->pool, kernels->threads,
-                       weight_type_is_quantized(type) ? limits_quantized() : limits_float(),
-                       instruction);
+    return limits_peak(
+        self->pool, kernels->threads,
+        weight_type_is_quantized(type) ? limits_quantized(NULL) : limits_linear(NULL), instruction);
 }
 
 static uint64_t reference_measure_read(struct kernels *kernels, const struct buffer *memory)

@@ -36,6 +36,36 @@ static void test_a_peak_has_a_name_or_is_not_known(void **state)
     }
 }
 
+/* Whatever else the CPU has. */
+static void test_a_peak_is_of_the_set_that_runs(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    static const struct {
+        enum isa isa;
+        const char *floats, *integers;
+    } sets[] = {{ISA_PORTABLE, "mulps xmm", "pmaddwd xmm"},
+                {ISA_AVX2, "vfmadd231ps ymm", "vpmaddwd ymm"},
+                {ISA_AVX512, "vfmadd231ps zmm", NULL}, /* VNNI, tiles: what there is */
+                {ISA_AVX512BF16, "vdpbf16ps zmm", NULL},
+                {ISA_AMX, "tdpbf16ps", "tdpbsud"}};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        struct kernels_config config = {.isa = sets[i].isa, .threads = 1};
+        struct kernels *kernels;
+        struct error err;
+        if (kernels_open(&config, &kernels, &err) == STATUS_UNSUPPORTED)
+            continue; /* this CPU has it not */
+        const char *instruction;
+        assert_true(kernels_measure_peak(kernels, WEIGHT_BF16, &instruction) > 0.1);
+        assert_string_equal(instruction, sets[i].floats);
+        assert_true(kernels_measure_peak(kernels, WEIGHT_INT4, &instruction) > 0.1);
+        if (sets[i].integers)
+            assert_string_equal(instruction, sets[i].integers);
+        kernels_close(kernels);
+    }
+#endif
+}
+
 static void test_every_size_can_be_read(void **state)
 {
     (void)state;
@@ -86,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_peak_has_a_name_or_is_not_known),
+        cmocka_unit_test(test_a_peak_is_of_the_set_that_runs),
         cmocka_unit_test(test_every_size_can_be_read),
         cmocka_unit_test(test_a_profile_counts_what_ran),
     };

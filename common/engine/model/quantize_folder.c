@@ -51,16 +51,10 @@ struct folder {
     struct error *err;
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
-/* A head that is tied was found equal to the embedding; rotary tables are computed. */
+/* A head that is tied was found equal to the embedding. */
 static bool is_left_out(const struct folder *folder, const char *name)
 {
-    return ends_with(name, "rotary_emb.inv_freq") ||
+    return safetensors_is_rope_table(name) ||
            (folder->config.shape.tied_embeddings && strcmp(name, "lm_head.weight") == 0);
 }
 

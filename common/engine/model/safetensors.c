@@ -310,8 +310,7 @@ bool safetensors_has(const struct safetensors *tensors, const char *name)
     return find_entry(tensors, name) != NULL;
 }
 
-/* A table that is computed here. */
-static bool is_harmless(const char *name)
+bool safetensors_is_rope_table(const char *name)
 {
     static const char ending[] = "rotary_emb.inv_freq";
     size_t length = strlen(name), tail = sizeof ending - 1;
@@ -324,7 +323,7 @@ enum status safetensors_expect_all_found(const struct safetensors *tensors, stru
     size_t count = 0;
     for (size_t i = 0; i < tensors->entry_count; i++) {
         const struct entry *entry = &tensors->entries[i];
-        if (entry->found || is_harmless(entry->tensor->name))
+        if (entry->found || safetensors_is_rope_table(entry->tensor->name))
             continue;
         first = first ? first : entry;
         count++;

@@ -39,9 +39,10 @@ enum status safetensors_find_as(struct safetensors *tensors, const char *name, c
                                 struct error *err) WARN_UNUSED;
 bool safetensors_has(const struct safetensors *tensors, const char *name);
 
+/* A table of rotary angles, which old files carry along: it is computed here (rope.h). */
+bool safetensors_is_rope_table(const char *name);
 /* STATUS_UNSUPPORTED where a tensor was never found by safetensors_find: it would have taken part in what the model
- * computes. Tables of rotary angles, which old files carry along, aren't counted. The sentence names the first and how
- * many there are. */
+ * computes. Rope tables aren't counted. The sentence names the first and how many there are. */
 enum status safetensors_expect_all_found(const struct safetensors *tensors,
                                          struct error *err) WARN_UNUSED;
 

@@ -153,7 +153,7 @@ def test_weights_that_no_memory_holds_are_told_with_types_that_take_less(model):
     """Where they alone are too much, no smaller prompt helps."""
     (model / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 1024, "hidden_size": 32768, "intermediate_size": 65536, "head_dim": 128}))
     for weights, less in [("bf16", "weights int8 or int4"), ("int8", "weights int4"), ("int4", "a smaller model")]:
-        done = engine(model, "--weights", weights)
+        done = engine(model, "--prefill", 8, "--weights", weights)
         assert done.returncode == 1 and f"are available here: {less} or another machine" in done.stderr, done.stderr
 
 

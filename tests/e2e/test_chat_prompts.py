@@ -5,8 +5,9 @@ import subprocess
 import front
 import pytest
 from bare import Bare
+from fake_worker import FakeWorker
 from harness import BATON, GOLDEN
-from test_openai_tools import model_folder
+from test_openai_tools import CONTEXT, VOCABULARY, model_folder
 
 PUBLISHED = GOLDEN.parent / "chat_templates"
 TEMPLATES = {  # without one that writes the date: it may be another one a moment later
@@ -88,6 +89,28 @@ def test_a_bos_is_not_written_twice(tmp_path):
         assert door.ask("/tokenize", {"messages": [{"role": "user", "content": "Speak."}]}).json["tokens"] == text
     finally:
         assert not router.stop()
+
+
+@pytest.mark.parametrize("template,told", [("a\n{% for m in messages %}\n{{ m.content | urlize }}{% endfor %}", "line 3: the filter 'urlize' is not supported"),
+                                           ("{{ bos_token }}\n{% include 'x' %}", "line 2: the tag 'include' is not supported"), ("{% if x %}\n\n", "line 2: the 'if' of line 1 has no 'endif'")])
+def test_a_template_that_cannot_be_used_is_told_at_the_start(tmp_path, template, told):
+    """And costs chats alone: nothing takes its place."""
+    folder = model_folder(tmp_path / "model", template)
+    with open(tmp_path / "log", "w+b") as log:
+        router = Bare("baton-router", "--http-listen", "127.0.0.1:0", model=folder, stderr=log)
+        try:
+            door = front.Front(router)
+            line, = (line for line in (tmp_path / "log").read_text().splitlines() if "level=error" in line)
+            assert "the chat template can't be used: completions only" in line and "chat_template.jinja: chat template" in line and told in line, line
+            assert door.chat("Speak.").error[:2] == (400, "no_chat_template")
+            assert door.ask("/tokenize", {"messages": [USER]}).error[:2] == (400, "no_chat_template")
+            worker = FakeWorker(router.grpc, "model", CONTEXT, VOCABULARY)
+            try:
+                assert door.complete("a", max_tokens=2).status == 200
+            finally:
+                worker.stop()
+        finally:
+            assert not router.stop()
 
 
 def test_documents_reach_the_template(served):

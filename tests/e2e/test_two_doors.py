@@ -195,6 +195,29 @@ def test_equal_requests_have_equal_answers(doors):
         assert streamed_by_http(door, prompt, asked) == (whole, our_usage), asked
 
 
+def test_streamed_logprobs_are_those_of_the_whole(doors):
+    """All of them, places in the text too; but a streamed echo has those of the prompt with the first answer to it alone."""
+    _, door = doors()
+    rows = [(prompt, asked) for prompt, asked in EQUAL if "logprobs" in asked]
+    compared = 0
+    assert any(asked.get("echo") and asked.get("n") for _, asked in rows)
+    for prompt, asked in rows:
+        body = http_body(prompt, asked)
+        whole, frames = door.ask("/v1/completions", body).json, door.ask("/v1/completions", {**body, "stream": True}).frames
+        for choice in whole["choices"]:
+            untold = whole["usage"]["prompt_tokens"] if choice["index"] and asked.get("echo") else 0
+            mine = [frame["choices"][0]["logprobs"] for frame in frames if frame["choices"][0]["index"] == choice["index"]]
+            streamed = {key: [one for logprobs in mine if logprobs for one in logprobs[key]] for key in choice["logprobs"]}
+            assert streamed == {key: told[untold:] for key, told in choice["logprobs"].items()}, asked
+            compared += len(streamed["tokens"])
+    assert compared > 100
+    chat = {"messages": [{"role": "user", "content": "Speak."}], "seed": 3, "n": 2, "max_tokens": 12, "logprobs": True, "top_logprobs": 3}
+    whole, frames = door.ask("/v1/chat/completions", chat).json, door.ask("/v1/chat/completions", {**chat, "stream": True}).frames
+    for choice in whole["choices"]:
+        mine = [frame["choices"][0]["logprobs"] for frame in frames if frame["choices"][0]["index"] == choice["index"]]
+        assert [token for logprobs in mine if logprobs for token in logprobs["content"]] == choice["logprobs"]["content"] != []
+
+
 def refused_by_grpc(call, message):
     try:
         answer = call(message, timeout=60)

@@ -3,6 +3,7 @@
  * takes the template and the tokenizer, the lowest bit of the second how OpenAI's clients send messages. */
 #include "common/base/utf8.h"
 #include "common/chat/chat_encode.h"
+#include "common/chat/chat_record.h"
 #include "common/chat/chat_request.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -73,6 +74,21 @@ static void check_prompt(const struct tokenizer *tokenizer, const struct chat_pr
     FUZZ_CHECK(count_special(tokenizer, &untrusted) == 0);
 }
 
+/* As the server has it: the record is JSON, whatever the request is. */
+static enum status read_as_served(const struct json_value *json, struct chat_request *request,
+                                  struct json **record, struct error *err)
+{
+    struct json_limits limits = {.max_bytes = 1 << 20, .max_depth = 110};
+    struct str text;
+    TRY(chat_request_read(json, request, err));
+    str_init(&text, 1 << 20);
+    chat_record_write(request, &text);
+    FUZZ_CHECK(!text.truncated &&
+               json_parse(text.data, text.length, limits, record, err) == STATUS_OK);
+    str_deinit(&text);
+    return chat_request_read(json_root(*record), request, err);
+}
+
 static void try_request(size_t choice, bool openai, const struct json_value *json)
 {
     struct chat_request request = {
@@ -80,9 +96,12 @@ static void try_request(size_t choice, bool openai, const struct json_value *jso
     struct error err = {""};
     struct chat_failure failure;
     struct chat_prompt prompt;
-    enum status status = chat_request_read(json, &request, &err);
+    struct json *record = NULL;
+    enum status status = openai ? read_as_served(json, &request, &record, &err)
+                                : chat_request_read(json, &request, &err);
     if (status == STATUS_OK)
         status = chat_template_render(chats[choice % TEMPLATES], &request, &prompt, &failure, &err);
+    json_destroy(record);
     if (status != STATUS_OK) {
         FUZZ_CHECK(status == STATUS_INVALID || status == STATUS_LIMIT);
         fuzz_check_sentence(err.text);

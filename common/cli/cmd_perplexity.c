@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/base/u32.h"
 #include "common/cli/perplexity.h"
 #include "common/config/config.h"
 #include "common/model_config/model_config.h"
@@ -161,7 +162,7 @@ static enum status open_engine(const struct settings *s, uint64_t windows, struc
         .kv = s->kv,
         .kernels = {.f32 = s->compute == COMPUTE_F32, .isa = s->isa, .threads = s->threads},
         .block_tokens = BLOCK_TOKENS,
-        .block_count = side * ((s->window - 1) / BLOCK_TOKENS + 1),
+        .block_count = side * divide_up(s->window, BLOCK_TOKENS),
         .max_rows = side,
         .max_sequences = side,
         .smaller = "a smaller --window"};

@@ -203,7 +203,7 @@ enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struc
 
 /* --- what is measured --- */
 
-/* What `sequences` steps of one sequence each from `position` to `end` are made of. */
+/* What rows [position, end) of so many sequences, in `steps` steps, are made of. */
 static void add_work(const struct engine_bench *bench, uint32_t sequences, uint32_t position,
                      uint32_t end, uint32_t steps, struct bench_figure *figure)
 {

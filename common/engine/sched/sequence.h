@@ -62,7 +62,7 @@ struct sequence {
     uint32_t emitted_count; /* of the prompt_count tokens, those of the answer drawn before */
     uint32_t
         score_next; /* of the prompt's tokens, the first whose logprobs are still to be told; from its end on: none */
-    uint32_t *blocks; /* owned: block_count ids; while SWAPPED slot_count host slots */
+    uint32_t *blocks; /* the scheduler's: block_count ids; while SWAPPED slot_count host slots */
     uint32_t slot_count;
     struct prefix_hash root;   /* of its prompt in the prefix cache */
     struct prefix_chain chain; /* of its blocks that were remembered, or tried */

@@ -54,10 +54,10 @@ static const struct config_program program = {
     .name = "baton perplexity",
     .summary =
         "Prints the perplexity of a model on the text in FILE (-: standard input): e to the mean "
-        "negative "
-        "log-likelihood of its tokens.\nThe text is tokenized as a whole, without special tokens, "
-        "and cut into windows without overlap; what is left\nbehind the last whole window isn't "
-        "used, and the first token of a window isn't scored.",
+        "negative log-likelihood of its tokens.\n"
+        "The text is tokenized as a whole, without special tokens, and cut into windows without "
+        "overlap; what is left\n"
+        "behind the last whole window isn't used, and the first token of a window isn't scored.",
     .usage = "FILE",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,

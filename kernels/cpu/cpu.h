@@ -56,8 +56,8 @@ struct cpu {
     uint32_t threads;
     const struct inner *inner;
     const struct quantized_inner *quantized; /* of the same instruction set */
-    uint8_t *
-        tiles; /* packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more; quantized: a pass */
+    /* Packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more; quantized: a pass. */
+    uint8_t *tiles;
     struct linear_scratch *linear;       /* [threads] */
     struct attention_scratch *attention; /* [threads] */
     struct linear_amx *amx; /* scratch of linear_amx.c; NULL: linear layers aren't by AMX */

@@ -1,6 +1,7 @@
 #include "kernels/kernels.h"
 
 #include "common/base/clock.h"
+#include "common/base/u32.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/quantize.h"
@@ -31,7 +32,7 @@ size_t weight_row_bytes(enum weight_type type, uint32_t k)
 uint32_t weight_row_scales(enum weight_type type, uint32_t k)
 {
     if (type == WEIGHT_INT4)
-        return k / WEIGHT_GROUP + (k % WEIGHT_GROUP != 0);
+        return divide_up(k, WEIGHT_GROUP);
     return type == WEIGHT_INT8;
 }
 

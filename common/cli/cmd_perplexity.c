@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/base/u32.h"
 #include "common/cli/perplexity.h"
 #include "common/config/config.h"
 #include "common/model_config/model_config.h"
@@ -53,10 +54,10 @@ static const struct config_program program = {
     .name = "baton perplexity",
     .summary =
         "Prints the perplexity of a model on the text in FILE (-: standard input): e to the mean "
-        "negative "
-        "log-likelihood of its tokens.\nThe text is tokenized as a whole, without special tokens, "
-        "and cut into windows without overlap; what is left\nbehind the last whole window isn't "
-        "used, and the first token of a window isn't scored.",
+        "negative log-likelihood of its tokens.\n"
+        "The text is tokenized as a whole, without special tokens, and cut into windows without "
+        "overlap; what is left\n"
+        "behind the last whole window isn't used, and the first token of a window isn't scored.",
     .usage = "FILE",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
@@ -161,7 +162,7 @@ static enum status open_engine(const struct settings *s, uint64_t windows, struc
         .kv = s->kv,
         .kernels = {.f32 = s->compute == COMPUTE_F32, .isa = s->isa, .threads = s->threads},
         .block_tokens = BLOCK_TOKENS,
-        .block_count = side * ((s->window - 1) / BLOCK_TOKENS + 1),
+        .block_count = side * divide_up(s->window, BLOCK_TOKENS),
         .max_rows = side,
         .max_sequences = side,
         .smaller = "a smaller --window"};

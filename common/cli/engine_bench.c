@@ -42,7 +42,7 @@ static uint32_t largest(const struct bench_sizes *sizes)
 
 static uint32_t blocks_for(uint32_t tokens)
 {
-    return (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    return divide_up(tokens, BLOCK_TOKENS);
 }
 
 /* The first sequence holds the longest prompt, the others no more than decode needs. */
@@ -78,7 +78,7 @@ static enum status step(struct engine_bench *bench, uint32_t sequences, uint32_t
 static enum status fill(struct engine_bench *bench, uint32_t depth, struct error *err)
 {
     while (bench->filled < depth) {
-        uint32_t left = depth - bench->filled, count = left < FILL_ROWS ? left : FILL_ROWS;
+        uint32_t count = min_u32(depth - bench->filled, FILL_ROWS);
         TRY(step(bench, 1, bench->filled, count, err));
         bench->filled += count;
     }
@@ -157,7 +157,7 @@ static enum status measure_depths(struct engine_bench *bench, struct bench_figur
                                   uint32_t count, uint32_t round, struct error *err)
 {
     struct probes probes = {.count = 0};
-    uint32_t steps = bench->config.decode_steps, apart = (steps + STEP_PROBES - 1) / STEP_PROBES;
+    uint32_t steps = bench->config.decode_steps, apart = divide_up(steps, STEP_PROBES);
     for (uint32_t d = 0; d < count; d++) {
         TRY(fill(bench, figures[d]->depth, err));
         figures[d]->samples[round] = (struct bench_sample){0};
@@ -180,8 +180,7 @@ static enum status measure_depths(struct engine_bench *bench, struct bench_figur
 /* Pages, threads and clocks: a little of everything. */
 static enum status warm_up(struct engine_bench *bench, struct error *err)
 {
-    uint32_t rows = bench->longest < WARM_ROWS ? bench->longest : WARM_ROWS;
-    TRY(step(bench, 1, 0, rows, err));
+    TRY(step(bench, 1, 0, min_u32(bench->longest, WARM_ROWS), err));
     return step(bench, bench->max_batch, 0, 1, err);
 }
 
@@ -204,7 +203,7 @@ enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struc
 
 /* --- what is measured --- */
 
-/* What `sequences` steps of one sequence each from `position` to `end` are made of. */
+/* What rows [position, end) of so many sequences, in `steps` steps, are made of. */
 static void add_work(const struct engine_bench *bench, uint32_t sequences, uint32_t position,
                      uint32_t end, uint32_t steps, struct bench_figure *figure)
 {

@@ -221,11 +221,6 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
     return STATUS_OK;
 }
 
-const char *engine_isa(const struct engine *engine)
-{
-    return kernels_info(engine->kernels).isa;
-}
-
 enum status engine_open(const struct engine_config *config, struct engine **out, struct error *err)
 {
     struct engine *engine = calloc(1, sizeof *engine);
@@ -321,6 +316,11 @@ uint64_t engine_model_hash(const struct engine *engine)
 uint64_t engine_numerics_id(const struct engine *engine)
 {
     return engine->numerics_id;
+}
+
+const char *engine_isa(const struct engine *engine)
+{
+    return kernels_info(engine->kernels).isa;
 }
 
 const char *engine_numerics_name(const struct engine *engine)

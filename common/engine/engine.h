@@ -46,15 +46,15 @@ void engine_close(struct engine *engine);
 const struct model_shape *engine_shape(const struct engine *engine);
 const struct kv_layout *engine_layout(const struct engine *engine);
 uint32_t engine_context(const struct engine *engine); /* tokens of prompt + answer at most */
-uint64_t
-engine_model_hash(const struct engine *engine); /* config, tensor names and shapes, sampled bytes */
-uint64_t
-engine_numerics_id(const struct engine *engine);     /* kernels name and version, types, segments */
+/* Of config, tensor names and shapes, sampled bytes. */
+uint64_t engine_model_hash(const struct engine *engine);
+/* Of the kernels' name and version, types, segments. */
+uint64_t engine_numerics_id(const struct engine *engine);
 const char *engine_isa(const struct engine *engine); /* what its kernels run on, of isa_names */
-const char *engine_numerics_name(
-    const struct engine *engine); /* "bf16-portable/w-bf16/kv-int8/k3/..." for people */
-void *
-engine_pool_address(const struct engine *engine); /* host address of the pool, NULL on a device */
+/* The numerics for people: "bf16-portable/w-bf16/kv-int8/k3/...". */
+const char *engine_numerics_name(const struct engine *engine);
+/* Of the pool, on the host; NULL on a device. */
+void *engine_pool_address(const struct engine *engine);
 /* End-of-sequence ids of generation_config.json (or config.json). */
 const uint32_t *engine_end_ids(const struct engine *engine, uint32_t *count);
 
@@ -69,10 +69,10 @@ struct engine_sequence {
     bool sample; /* false in the middle of a prompt */
     const struct sampling *sampling;
     uint32_t index; /* of the token to draw in the answer, from 0: the random numbers' counter */
-    const uint32_t *
-        history; /* [position + token_count] prompt and answer, `tokens` their end: for penalties */
-    const uint32_t
-        *allowed; /* [(vocab + 31) / 32] a bit for each id that may be drawn; NULL: all */
+    /* [position + token_count] prompt and answer, `tokens` their end: for penalties */
+    const uint32_t *history;
+    /* [(vocab + 31) / 32] a bit for each id that may be drawn; NULL: all */
+    const uint32_t *allowed;
     bool ban_end; /* min_tokens isn't reached: end ids and stop ids can't be drawn */
     /* Logprobs of tokens that are there already (prompts'): row score_first + i is asked about score_tokens[i], which follows it. */
     uint32_t score_first, score_count, score_top; /* rows of its own; score_top as top_logprobs */

@@ -18,6 +18,11 @@
 /* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
 #define LINEAR_PART 128
 
+/* What one tile reads of a panel is asked for so far ahead; measured: the same from here to 64 KiB. */
+#define LINEAR_AHEAD_BYTES 8192
+/* Multiply-adds of floats below which a second thread costs more than it gives. */
+#define LINEAR_INLINE_WORK 65536u
+
 /* One thread's scratch for a linear layer: of one panel. */
 struct linear_scratch {
     /* A part, widened. */
@@ -51,8 +56,8 @@ struct cpu {
     uint32_t threads;
     const struct inner *inner;
     const struct quantized_inner *quantized; /* of the same instruction set */
-    uint8_t *
-        tiles; /* packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more; quantized: a pass */
+    /* Packed inputs of a linear layer: LINEAR_ROWS rows of one segment, or fewer of more; quantized: a pass. */
+    uint8_t *tiles;
     struct linear_scratch *linear;       /* [threads] */
     struct attention_scratch *attention; /* [threads] */
     struct linear_amx *amx; /* scratch of linear_amx.c; NULL: linear layers aren't by AMX */

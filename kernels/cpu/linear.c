@@ -155,8 +155,6 @@ static void multiply_cut_panel(const struct pass *pass, const struct tile_produc
         }
 }
 
-#define STREAM_AHEAD 8192 /* bytes; measured: the same from here to 64 KiB */
-
 static const uint32_t *weights_at(const struct pass *pass, uint32_t panel, uint32_t k)
 {
     const uint32_t *weights = pass->linear->packed.address;
@@ -177,7 +175,7 @@ static void multiply_part(const struct pass *pass, struct linear_scratch *scratc
     const uint32_t *after = end < pass->k_end ? weights_at(pass, panel, end)
                                               : weights_at(pass, panel + 1, pass->k_begin);
     const char *next =
-        pass->tile_count == 1 ? (const char *)weights + STREAM_AHEAD : (const char *)after;
+        pass->tile_count == 1 ? (const char *)weights + LINEAR_AHEAD_BYTES : (const char *)after;
     uint32_t step = PANEL * sizeof(uint32_t) / pass->tile_count;
     if (pass->wide)
         pass->inner->widen(weights, pairs, scratch->wide);
@@ -231,16 +229,15 @@ uint32_t linear_streams_grain(uint32_t grain, uint32_t threads, uint32_t panels,
     return divide_up(max_u32(grain, panels / (threads * 4)), streams) * streams;
 }
 
-#define INLINE_WORK 65536u /* multiply-adds below which a second thread costs more than it gives */
-
 static void run_pass(struct cpu *self, struct pass *pass)
 {
     uint64_t width = pass->k_end - pass->k_begin;
     /* Packing is a small part of the work, and waking threads for a few rows costs more. */
-    uint32_t pack_grain = pass->rows * width < INLINE_WORK ? pass->tile_count : 1;
+    uint32_t pack_grain = pass->rows * width < LINEAR_INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
     uint32_t panels = divide_up(pass->linear->n, PANEL);
-    uint32_t grain = linear_grain(self->threads, panels, pass->rows * width * PANEL, INLINE_WORK);
+    uint32_t grain =
+        linear_grain(self->threads, panels, pass->rows * width * PANEL, LINEAR_INLINE_WORK);
     pool_run(self->pool, panels, grain, multiply_panels, pass);
 }
 

@@ -163,9 +163,8 @@ static struct amx_sums pair_sums(const struct part *part, uint32_t row)
     return sums;
 }
 
-#define STREAM_AHEAD 8192 /* bytes, as in linear.c */
-#define LINE_BYTES   64
-#define STEP_LINES   (AMX_STEP_WORDS * sizeof(uint32_t) / LINE_BYTES)
+#define LINE_BYTES 64
+#define STEP_LINES (AMX_STEP_WORDS * sizeof(uint32_t) / LINE_BYTES)
 
 /* What the products of all pairs have in common. */
 static struct amx_product part_product(const struct part *part, uint32_t pairs)
@@ -182,7 +181,7 @@ static struct amx_product part_product(const struct part *part, uint32_t pairs)
                                 .last = cut_step(weights, part->end - part->k, part->scratch->last),
                                 .steps = divide_up(part->end - part->k, AMX_STEP),
                                 .resume = (part->k - pass->k_begin) % LINEAR_SEGMENT > 0,
-                                .next = pairs == 1 ? (const char *)weights + STREAM_AHEAD
+                                .next = pairs == 1 ? (const char *)weights + LINEAR_AHEAD_BYTES
                                                    : (const char *)after,
                                 .next_lines = divide_up(STEP_LINES, pairs),
                                 .near = pairs == 1,
@@ -271,15 +270,14 @@ static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint
         amx_written();
 }
 
-/* As in linear.c, of what AVX-512 computes: of few rows reading the weights is the work, many are computed so much faster. */
-#define INLINE_WORK 65536u
-#define FASTER      8
+/* Than by AVX-512, of which LINEAR_INLINE_WORK is: of few rows reading the weights is the work, many are computed so much faster. */
+#define FASTER 8
 
 static void run_pass(struct cpu *self, struct pass *pass)
 {
     uint64_t width = pass->k_end - pass->k_begin;
     /* Packing is a small part of the work, and waking threads for a few rows costs more. */
-    uint32_t pack_grain = pass->rows * width < INLINE_WORK ? pass->tile_count : 1;
+    uint32_t pack_grain = pass->rows * width < LINEAR_INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
     uint32_t panels = divide_up(pass->linear->n, PANEL);
     /* Every thread has some. */
@@ -287,7 +285,7 @@ static void run_pass(struct cpu *self, struct pass *pass)
     if (pass->streams)
         round_row(pass);
     uint64_t panel_work = divide_up(pass->rows, FASTER) * width * PANEL;
-    uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
+    uint32_t grain = linear_grain(self->threads, panels, panel_work, LINEAR_INLINE_WORK);
     if (pass->streams)
         grain = linear_streams_grain(grain, self->threads, panels, AMX_STREAMS);
     pool_run(self->pool, panels, grain, multiply_panels, pass);

@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "common/base/u32.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -88,7 +89,7 @@ static bool spin_on(struct spin *spin)
 
 static uint32_t chunk_count(const struct pool *pool)
 {
-    return pool->count / pool->grain + (pool->count % pool->grain != 0);
+    return divide_up(pool->count, pool->grain);
 }
 
 /* Neighbouring chunks stay with one thread, and the same ones each time that a job of this size runs. */

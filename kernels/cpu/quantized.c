@@ -217,8 +217,6 @@ static void multiply_cut_panel(const struct block *block, const struct quantized
         }
 }
 
-#define STREAM_AHEAD 8192 /* bytes, as in linear.c */
-
 /* Where a step's weights begin; of int4, a group's first. */
 static const uint8_t *weights_at(const struct block *block, uint32_t panel, uint32_t step)
 {
@@ -239,7 +237,7 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     /* Brought in meanwhile: of one tile, a little ahead; of several, in equal parts, what comes after this part. */
     const uint8_t *after =
         end < block->steps ? weights_at(block, panel, end) : weights_at(block, panel + 1, 0);
-    const uint8_t *next = block->tile_count == 1 ? weights + STREAM_AHEAD : after;
+    const uint8_t *next = block->tile_count == 1 ? weights + LINEAR_AHEAD_BYTES : after;
     size_t bytes = (size_t)(after - weights);
     for (uint32_t tile = 0; tile < block->tile_count; tile++) {
         uint32_t row = tile_row(block, tile), rows = tile_row(block, tile + 1) - row;

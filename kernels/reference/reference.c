@@ -3,6 +3,7 @@
 #include "kernels/reference/reference.h"
 
 #include "common/base/assert.h"
+#include "common/base/u32.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/limits.h"
 #include "kernels/reference/inner/rows.h"
@@ -156,7 +157,7 @@ static enum status reference_linear(struct kernels *kernels, const struct linear
                              .out = out->address,
                              .rows = rows,
                              .accumulate = accumulate};
-    uint32_t panels = (linear->n + REFERENCE_PANEL - 1) / REFERENCE_PANEL;
+    uint32_t panels = divide_up(linear->n, REFERENCE_PANEL);
     pool_run(self->pool, panels, 4, linear_panels, &job);
     return STATUS_OK;
 }

@@ -3,8 +3,9 @@
  * (tokenizer, generation_config.json, chat template) that are there.
  *
  * The source is checked as a worker would check it, before anything is written. Weights and config.json get their names when they
- * are whole (whole_file.h), config.json last: a folder that was left half-way holds no model, and the next run goes through. Threads convert, one for each CPU that this process may run on, and a bar or log lines tell how
- * far it is (load_progress.h). Any thread, one at a time for a folder. Failures: one sentence; what was written is removed. */
+ * are whole (whole_file.h), config.json last: a folder that was left half-way holds no model, and the next run goes through.
+ * Threads convert, one for each CPU that this process may run on, and a bar or log lines tell how far it is (load_progress.h). Any
+ * thread, one at a time for a folder. Failures: one sentence; what was written is removed. */
 #ifndef BATON_ENGINE_MODEL_QUANTIZE_FOLDER_H
 #define BATON_ENGINE_MODEL_QUANTIZE_FOLDER_H
 

@@ -1,7 +1,9 @@
-/* Draws one token from one row of logits. PURE: the token is a function of (logits, sampling, index, banned, tokens so far) and nothing
- * else, by IEEE operations in one fixed order (not even libm), so that it never depends on the batch, the machine or what ran before.
+/* Draws one token from one row of logits. PURE: the token is a function of (logits, sampling, index, banned, allowed, tokens so
+ * far) and nothing else, by IEEE operations in one fixed order (not even libm), so that it never depends on the batch, the machine
+ * or what ran before.
  *
- * First logits are edited where the request asks for that (logit_edits.h): bias, then penalties; those that are banned, or aren't allowed, can't be drawn.
+ * First logits are edited where the request asks for that (logit_edits.h): bias, then penalties; those that are banned, or aren't
+ * allowed, can't be drawn.
  *
  *   temperature 0    the greatest logit; of equals, the lower id.
  *   otherwise        p[i] = exp((logits[i] - max) / temperature) in fp32, then each filter in turn on what the one before kept:

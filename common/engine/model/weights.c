@@ -126,7 +126,8 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
         loading->positions > ROPE_HASH_POSITIONS ? loading->positions : ROPE_HASH_POSITIONS;
     float *table = malloc(made * row_bytes);
     if (!table)
-        return error_set(tensors->err, STATUS_LIMIT, "out of memory for %zu bytes of rope", bytes);
+        return error_set(tensors->err, STATUS_LIMIT, "out of memory for %zu bytes of rope",
+                         made * row_bytes);
     struct rope rope = {loading->shape, table};
     kernels_host_work(tensors->kernels, made, ROPE_GRAIN, fill_rope, &rope);
     weights->rope_hash = hash_bytes(table, ROPE_HASH_POSITIONS * row_bytes, HASH_SEED);

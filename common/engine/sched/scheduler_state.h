@@ -2,6 +2,7 @@
 #ifndef BATON_ENGINE_SCHED_SCHEDULER_STATE_H
 #define BATON_ENGINE_SCHED_SCHEDULER_STATE_H
 
+#include "common/base/u32.h"
 #include "common/engine/sched/scheduler.h"
 
 struct moves {
@@ -53,8 +54,7 @@ struct scheduler {
 
 static inline uint32_t scheduler_blocks_for(const struct scheduler *s, uint32_t tokens)
 {
-    uint32_t per = s->config.block_tokens;
-    return tokens / per + (tokens % per != 0);
+    return divide_up(tokens, s->config.block_tokens);
 }
 
 static inline void scheduler_told(struct scheduler *s, uint64_t now_us)

@@ -16,7 +16,8 @@ enum sequence_state {
     SEQUENCE_PREFILL,  /* blocks taken, rows of the prompt still to compute -> HELD or DECODE */
     SEQUENCE_DECODE,   /* one row a step, until it finishes */
     SEQUENCE_HELD,     /* computed; its blocks wait for a reader, or for whoever removes it */
-    SEQUENCE_SWAPPED, /* preempted: its rows lie in host slots -> PREFILL or DECODE when there is room again */
+    /* preempted: its rows lie in host slots -> PREFILL or DECODE when there is room again */
+    SEQUENCE_SWAPPED,
 };
 
 /* What is to be done with a new sequence. */
@@ -48,8 +49,8 @@ struct sequence {
     bool preempted; /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
     bool arriving;  /* the next step's plan swaps it in: until then its blocks have no content */
     bool stalled;   /* in this plan: no block for its next row is to be had */
-    bool
-        waits; /* the caller's word: no token can be drawn for it yet, so it has no rows in this plan */
+    /* the caller's word: no token can be drawn for it yet, so it has no rows in this plan */
+    bool waits;
     bool promoted;                /* by the policy: it starved */
     uint32_t level;               /* skip-join MLFQ: its queue */
     uint64_t ran_us;              /* when a step last had rows of it; before: when it came */
@@ -60,17 +61,17 @@ struct sequence {
     uint32_t *tokens;                /* owned: [token_capacity] */
     uint32_t token_capacity;
     uint32_t emitted_count; /* of the prompt_count tokens, those of the answer drawn before */
-    uint32_t
-        score_next; /* of the prompt's tokens, the first whose logprobs are still to be told; from its end on: none */
-    uint32_t *blocks; /* owned: block_count ids; while SWAPPED slot_count host slots */
+    /* of the prompt's tokens, the first whose logprobs are still to be told; from its end on: none */
+    uint32_t score_next;
+    uint32_t *blocks; /* the scheduler's: block_count ids; while SWAPPED slot_count host slots */
     uint32_t slot_count;
     struct prefix_hash root;   /* of its prompt in the prefix cache */
     struct prefix_chain chain; /* of its blocks that were remembered, or tried */
     bool remembers;            /* its whole blocks go to the prefix cache */
     struct sampling sampling;  /* its biases are owned */
     uint32_t constraint;       /* the caller's number of what its answer must look like; 0: none */
-    bool
-        complete; /* the caller's word, before its last token is told: the constraint lets nothing follow */
+    /* the caller's word, before its last token is told: the constraint lets nothing follow */
+    bool complete;
 };
 
 /* Tokens of the answer so far, drawn here or before. */

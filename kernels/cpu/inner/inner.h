@@ -25,8 +25,8 @@
 
 struct tile_product {
     const uint32_t *panel; /* [pairs][PANEL], low half: even k */
-    const float
-        *wide; /* the panel as `widen` leaves it, which is then read instead; NULL: not at hand */
+    /* The panel as `widen` leaves it, which is then read instead; NULL: not at hand. */
+    const float *wide;
     const void *tile; /* [pairs] of `rows` rows */
     uint32_t rows;    /* 1 .. TILE_ROWS */
     uint32_t pairs;

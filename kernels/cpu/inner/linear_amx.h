@@ -26,9 +26,9 @@ struct amx_sums {
 };
 
 struct amx_product {
-    const uint8_t
-        *tiles[2];   /* packed rows, [step][height][AMX_ROW_BYTES]; the second may be NULL */
-    uint32_t height; /* AMX_ROWS, or fewer of one tile */
+    /* Packed rows, [step][height][AMX_ROW_BYTES]; the second may be NULL. */
+    const uint8_t *tiles[2];
+    uint32_t height;         /* AMX_ROWS, or fewer of one tile */
     const uint32_t *weights; /* [step] [AMX_STEP / 2][PANEL] */
     const uint32_t *last; /* the last step's, where the panel has fewer pairs; NULL: it has all */
     uint32_t steps;

@@ -139,20 +139,21 @@ static void undo(struct chat *chat, const char *rest, struct str *say)
         str_add(say, "There is nothing to take back.\n");
         return;
     }
-    cut_to(chat, chat->turns[--chat->turn_count]);
+    cut_to(chat, chat->turns[--chat->turn_count].begin);
     str_addf(say, "The last turn is forgotten; %zu %s left.\n", chat->turn_count,
              chat->turn_count == 1 ? "is" : "are");
 }
 
-/* What turn `index` is in the transcript: the user's line, and behind its line feed the answer, to `end`. */
+/* What turn `index` is in the transcript: the user's text, and behind its line feed the answer, to `end`. */
 static const char *line_of(const struct chat *chat, size_t index, const char **feed,
                            const char **end)
 {
-    const char *text = chat->transcript.data, *begin = text + chat->turns[index];
+    const struct chat_turn *turn = &chat->turns[index];
+    const char *text = chat->transcript.data, *begin = text + turn->begin;
     bool last = index + 1 == chat->turn_count;
-    *end = text + (last ? chat->transcript.length : chat->turns[index + 1]);
-    *feed = memchr(begin, '\n', (size_t)(*end - begin));
-    ASSERT(*feed); /* of the line that began the turn */
+    *end = text + (last ? chat->transcript.length : chat->turns[index + 1].begin);
+    *feed = begin + turn->line_bytes;
+    ASSERT(*feed < *end && **feed == '\n');
     return begin;
 }
 
@@ -295,7 +296,7 @@ static enum chat_act begin_turn(struct chat *chat, const char *line, struct str 
                  CHAT_MAX_TRANSCRIPT_BYTES);
         return CHAT_GO_ON;
     }
-    chat->turns[chat->turn_count++] = own;
+    chat->turns[chat->turn_count++] = (struct chat_turn){own, strlen(line)};
     return CHAT_ASK;
 }
 
@@ -314,7 +315,7 @@ void chat_take_answer(struct chat *chat, const char *text, size_t length)
 void chat_take_failure(struct chat *chat)
 {
     ASSERT(chat->turn_count);
-    cut_to(chat, chat->turns[--chat->turn_count]);
+    cut_to(chat, chat->turns[--chat->turn_count].begin);
 }
 
 /* --- the request --- */

@@ -28,13 +28,18 @@ enum chat_option {
     CHAT_OPTIONS
 };
 
+/* Of the transcript. */
+struct chat_turn {
+    size_t begin, line_bytes; /* the user's text, before its line feed */
+};
+
 struct chat {
     bool templated;    /* set by the owner, before the first line */
     struct str system; /* text; only with a template */
     struct str transcript;
     size_t turn_count;
-    size_t turns[CHAT_MAX_TURNS]; /* where each begins in the transcript */
-    bool given[CHAT_OPTIONS];     /* else: the server's default */
+    struct chat_turn turns[CHAT_MAX_TURNS];
+    bool given[CHAT_OPTIONS]; /* else: the server's default */
     double values[CHAT_OPTIONS];
     size_t stop_count;
     char stops[CHAT_MAX_STOPS][CHAT_MAX_STOP_BYTES + 1];
@@ -55,7 +60,7 @@ enum status chat_set(struct chat *chat, enum chat_option option, double value,
                      struct error *err) WARN_UNUSED;
 enum status chat_add_stop(struct chat *chat, const char *text, struct error *err) WARN_UNUSED;
 
-/* A line of the user, without its line feed. Appends what is to be said to `say`, whole lines. */
+/* What the user says: a line, without its line feed, or several, with line feeds between them. Appends what is to be said to `say`, whole lines. */
 enum chat_act chat_take_line(struct chat *chat, const char *line, struct str *say);
 /* The answer to CHAT_ASK, or the part of it that came. */
 void chat_take_answer(struct chat *chat, const char *text, size_t length);

@@ -83,6 +83,33 @@ static void test_the_transcript(void **state)
     expect_said(f, "The transcript is empty.");
 }
 
+static void expect_messages(const struct fixture *f, const char *messages)
+{
+    struct str json;
+    str_init(&json, 1u << 20);
+    chat_messages(&f->chat, &json);
+    assert_string_equal(json.data, messages);
+    str_deinit(&json);
+}
+
+static void test_a_text_of_several_lines(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(line(f, "one\n\ntwo"), CHAT_ASK);
+    answer(f, "yes");
+    assert_int_equal(line(f, "/show"), CHAT_GO_ON);
+    assert_string_equal(f->say.data, "you: one\n\ntwo\nmodel: yes\n");
+    expect_messages(f, "{\"messages\": [{\"role\": \"user\", \"content\": \"one\\n\\ntwo\"}, "
+                       "{\"role\": \"assistant\", \"content\": \"yes\"}]}");
+    assert_int_equal(line(f, "/retry"), CHAT_ASK);
+    assert_string_equal(f->chat.transcript.data, "one\n\ntwo\n");
+    answer(f, "no");
+    assert_int_equal(line(f, "\n"), CHAT_ASK);
+    chat_take_failure(&f->chat);
+    assert_int_equal(line(f, "/undo"), CHAT_GO_ON);
+    assert_int_equal(f->chat.transcript.length, 0);
+}
+
 static void test_commands(void **state)
 {
     struct fixture *f = *state;
@@ -159,15 +186,6 @@ static void test_the_request(void **state)
     assert_int_equal(chat_add_stop(&f->chat, longest, &err), STATUS_INVALID);
     assert_int_equal(chat_add_stop(&f->chat, longest + 1, &err), STATUS_OK);
     arena_deinit(&arena);
-}
-
-static void expect_messages(const struct fixture *f, const char *messages)
-{
-    struct str json;
-    str_init(&json, 1u << 20);
-    chat_messages(&f->chat, &json);
-    assert_string_equal(json.data, messages);
-    str_deinit(&json);
 }
 
 static void test_messages_for_a_template(void **state)
@@ -260,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_the_transcript, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_text_of_several_lines, begin, end),
         cmocka_unit_test_setup_teardown(test_commands, begin, end),
         cmocka_unit_test_setup_teardown(test_options, begin, end),
         cmocka_unit_test_setup_teardown(test_the_request, begin, end),

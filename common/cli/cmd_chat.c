@@ -3,21 +3,20 @@
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/cli/call_credentials.h"
+#include "common/cli/chat_input.h"
 #include "common/cli/chat_render.h"
 #include "common/cli/cluster_file.h"
 #include "common/cli/generate_answer.h"
 #include "common/cli/generate_call.h"
-#include "common/cli/line_reader.h"
 #include "common/cli/terminal.h"
+#include "common/cli/terminal_signals.h"
 #include "common/config/config.h"
 #include "proto/proto_unpack.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define MAX_REQUEST_BYTES (64u << 10) /* without the transcript, which is not copied */
@@ -25,7 +24,7 @@
 
 struct settings {
     char server[128], model[128], model_dir[1024];
-    bool plain;
+    bool plain, history;
     struct credential_settings credentials;
     struct config_list stop;
     uint32_t max_tokens;
@@ -45,6 +44,9 @@ static const struct config_setting settings_table[] = {
              "the one that `baton up` was given"},
     {"plain", CONFIG_BOOL, AT(plain), "false",
      .help = "No chat template: the model goes on from the transcript as it stands"},
+    {"history", CONFIG_BOOL, AT(history), "true",
+     .help = "Lines typed in a terminal are kept for the next start, in "
+             "~/.local/state/baton/chat_history"},
     {"max-tokens", CONFIG_U64, AT(max_tokens), "128", "1", "1048576", .unit = "tokens",
      .help = "Length of an answer at most; with the conversation it must fit into the context"},
     {"seed", CONFIG_U64, AT(seed), NULL,
@@ -76,7 +78,7 @@ struct talk {
     struct chat_render render; /* of chat.templated */
     struct call_credentials credentials;
     struct token_ids prompt;
-    struct line_reader input;
+    struct chat_input input;
     struct str say;
     int signal_fd;
     bool interactive; /* both ends are a terminal: prompts and figures are shown */
@@ -154,14 +156,17 @@ static void take_event(struct talk *talk, struct turn *turn, const struct genera
     }
 }
 
-/* What was signalled: Ctrl-C is about the answer, all else about the program. */
-static bool take_signal(struct talk *talk)
+/* Ctrl-C is about the answer, what ends the program about both. */
+static void take_signal(struct talk *talk, struct turn *turn)
 {
-    struct signalfd_siginfo info;
-    if (read(talk->signal_fd, &info, sizeof info) != sizeof info)
-        return false;
-    talk->quit |= info.ssi_signo != SIGINT;
-    return true;
+    enum terminal_signal signal = terminal_signals_take(talk->signal_fd);
+    if (signal == TERMINAL_STOP)
+        terminal_signals_stop();
+    if (signal != TERMINAL_INTERRUPT && signal != TERMINAL_END)
+        return;
+    talk->quit |= signal == TERMINAL_END;
+    turn->interrupted = true;
+    generate_call_cancel(turn->call);
 }
 
 static void follow(struct talk *talk, struct turn *turn)
@@ -170,10 +175,8 @@ static void follow(struct talk *talk, struct turn *turn)
         struct pollfd fds[2] = {{.fd = generate_call_fd(turn->call), .events = POLLIN},
                                 {.fd = talk->signal_fd, .events = POLLIN}};
         poll(fds, 2, -1);
-        if (fds[1].revents && take_signal(talk)) {
-            turn->interrupted = true;
-            generate_call_cancel(turn->call);
-        }
+        if (fds[1].revents)
+            take_signal(talk, turn);
         struct generate_event *event = fds[0].revents ? generate_call_next(turn->call) : NULL;
         if (event)
             take_event(talk, turn, event);
@@ -218,17 +221,10 @@ static void ask(struct talk *talk)
 
 /* --- the conversation --- */
 
-static void prompt(const struct talk *talk)
-{
-    if (!talk->interactive)
-        return;
-    printf("%s>%s ", talk->color ? "\033[1m" : "", talk->color ? "\033[0m" : "");
-    fflush(stdout);
-}
-
 static void take_line(struct talk *talk, const char *line)
 {
-    if (talk->interactive && strchr(line, '\033')) { /* not what its writer believes to see */
+    if (talk->interactive && !talk->input.editor &&
+        strchr(line, '\033')) { /* not what its writer believes to see */
         printf("Keys like arrows don't edit here: the line is left out, write it again.\n");
         return;
     }
@@ -241,45 +237,27 @@ static void take_line(struct talk *talk, const char *line)
     talk->quit |= act == CHAT_QUIT;
 }
 
-/* Everything that is there. */
-static void take_lines(struct talk *talk)
+static void converse(struct talk *talk)
 {
     const char *line;
-    for (enum line_event event;
-         !talk->quit && (event = line_reader_next(&talk->input, &line)) != LINE_NONE;) {
-        if (event == LINE_END) {
+    while (!talk->quit) {
+        switch (chat_input_next(&talk->input, &line)) {
+        case LINE_WHOLE: take_line(talk, line); break;
+        case LINE_INTERRUPTED:
+            printf("%s\n", talk->interactive ? "\n(/quit or Ctrl-D ends)" : "");
+            break;
+        case LINE_TOO_LONG:
+            fprintf(stderr, "baton chat: a line of over %u %s is left out\n",
+                    talk->input.editor ? LINE_EDITOR_MAX_CHARACTERS : LINE_READER_MAX_BYTES,
+                    talk->input.editor ? "characters" : "bytes");
+            talk->failed = true;
+            break;
+        case LINE_NONE:
+        case LINE_END:
             talk->quit = true;
             if (talk->interactive)
                 printf("\n");
-            return;
         }
-        if (event == LINE_WHOLE) {
-            take_line(talk, line);
-        } else {
-            fprintf(stderr, "baton chat: a line of over %u bytes is left out\n",
-                    LINE_READER_MAX_BYTES);
-            talk->failed = true;
-        }
-        if (!talk->quit)
-            prompt(talk);
-    }
-}
-
-static void converse(struct talk *talk)
-{
-    prompt(talk);
-    while (!talk->quit) {
-        struct pollfd fds[2] = {{.fd = talk->input.fd, .events = POLLIN},
-                                {.fd = talk->signal_fd, .events = POLLIN}};
-        poll(fds, 2, -1);
-        if (fds[1].revents && take_signal(talk) && !talk->quit) {
-            /* The terminal has dropped the line. */
-            printf("%s\n", talk->interactive ? "\n(/quit or Ctrl-D ends)" : "");
-            prompt(talk);
-        }
-        if (fds[0].revents)
-            line_reader_fill(&talk->input);
-        take_lines(talk);
     }
 }
 
@@ -319,21 +297,6 @@ static enum status apply_settings(struct talk *talk, const struct config_result 
     return settings->plain ? STATUS_OK : open_template(talk, &cluster, err);
 }
 
-/* Before threads start, so that none of them takes one. */
-static enum status take_signals(struct talk *talk, struct error *err)
-{
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
-    talk->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (talk->signal_fd < 0)
-        return error_set(err, STATUS_IO, "cannot take signals");
-    return STATUS_OK;
-}
-
 static void greet(const struct talk *talk)
 {
     if (!talk->interactive)
@@ -362,16 +325,17 @@ int cmd_chat(int argc, char **argv)
     talk->color = terminal_color();
     chat_init(&talk->chat);
     token_ids_init(&talk->prompt, CHAT_RENDER_MAX_IDS);
-    line_reader_init(&talk->input, STDIN_FILENO);
     str_init(&talk->say, MAX_SAY_BYTES);
     enum status status = apply_settings(talk, &result, &err);
     if (status == STATUS_OK)
-        status = take_signals(talk, &err);
+        status = terminal_signals_open(chat_input_edits(talk->interactive), &talk->signal_fd, &err);
     if (status == STATUS_OK)
         status = call_credentials_open(&talk->settings.credentials, &talk->credentials, &err);
     if (status == STATUS_OK) {
         greet(talk);
+        chat_input_open(&talk->input, talk->interactive, talk->settings.history, talk->signal_fd);
         converse(talk);
+        chat_input_close(&talk->input);
     } else {
         fprintf(stderr, "baton chat: %s\n", err.text);
     }
@@ -381,7 +345,6 @@ int cmd_chat(int argc, char **argv)
     if (talk->signal_fd >= 0)
         close(talk->signal_fd);
     str_deinit(&talk->say);
-    line_reader_deinit(&talk->input);
     chat_render_close(&talk->render);
     call_credentials_close(&talk->credentials);
     token_ids_deinit(&talk->prompt);

@@ -7,7 +7,8 @@
 
 #define LINE_READER_MAX_BYTES (1u << 20)
 
-enum line_event { LINE_NONE, LINE_WHOLE, LINE_TOO_LONG, LINE_END };
+/* LINE_INTERRUPTED: by Ctrl-C; never of a line_reader. */
+enum line_event { LINE_NONE, LINE_WHOLE, LINE_TOO_LONG, LINE_INTERRUPTED, LINE_END };
 
 struct line_reader {
     int fd;

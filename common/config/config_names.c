@@ -51,6 +51,7 @@ static const char *const known[] = {
     "BATON_FREQUENCY_PENALTY",
     "BATON_HEARTBEAT",
     "BATON_HELLO_TIMEOUT",
+    "BATON_HISTORY",
     "BATON_HTTP",
     "BATON_HTTP_CORS_ORIGINS",
     "BATON_HTTP_KEEPALIVE",

@@ -1,0 +1,44 @@
+"""A program in a terminal of its own."""
+import os
+import pty
+import re
+import select
+import subprocess
+import tempfile
+import termios
+
+from harness import BATON, wait_until
+
+
+class Terminal:
+    def __init__(self, cluster, *command, program=BATON, **environment):
+        self.master, slave = pty.openpty()
+        self.state = tempfile.TemporaryDirectory()  # no test writes to the home of who runs it
+        environment = {**cluster.environment, "TERM": "xterm", "NO_COLOR": "1", "XDG_STATE_HOME": self.state.name, **environment}
+        self.process = subprocess.Popen(["setsid", "--ctty", str(program), *command], stdin=slave, stdout=slave, stderr=slave, env=environment)
+        os.close(slave)
+        self.text = ""
+
+    def read_until(self, pattern, begin=0):
+        def look():
+            if select.select([self.master], [], [], 0)[0]:
+                self.text += self.read()
+            return re.search(pattern, self.text[begin:], re.S)
+        wait_until(f"{pattern!r} is shown in {self.text[-500:]!r}", look, 60)
+
+    def read(self):
+        """What is there; nothing: it is over."""
+        try:
+            return os.read(self.master, 65536).decode(errors="replace")
+        except OSError:  # nobody has the terminal any more
+            return ""
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def takes_lines(self):
+        """And shows what is typed."""
+        return termios.tcgetattr(self.master)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
+
+    def takes_keys(self):
+        return not termios.tcgetattr(self.master)[3] & (termios.ICANON | termios.ECHO)

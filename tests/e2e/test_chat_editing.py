@@ -1,0 +1,260 @@
+"""Lines of `baton chat` are edited in the terminal: what the model is asked is what is seen, and the terminal is left as it was."""
+import concurrent.futures
+import fcntl
+import os
+import pathlib
+import select
+import signal
+import struct
+import termios
+import threading
+import types
+
+import grpc
+import pytest
+from client import pb, pb_grpc
+from harness import BATON, wait_until
+from terminal import Terminal
+
+LEFT, RIGHT, UP, DOWN, HOME, END, DELETE, WORD_LEFT = "\x1b[D", "\x1b[C", "\x1b[A", "\x1b[B", "\x1b[H", "\x1b[F", "\x1b[3~", "\x1b[1;5D"
+MAX_CHARACTERS = 262143
+
+
+class Listener(pb_grpc.BatonServicer):
+    """Says "ok"; where it is asked to wait, until it is told to go away."""
+    def __init__(self):
+        self.asked = []
+
+    def Generate(self, asked, context):  # noqa: N802
+        self.asked.append(asked.text)
+        gone = threading.Event()
+        if not context.add_callback(gone.set):
+            return
+        yield pb.GenerateResponse(delta=pb.Delta(text="ok", token_ids=[1], first_index=0))
+        if asked.text.endswith("wait\n"):
+            assert gone.wait(60)
+        yield pb.GenerateResponse(finished=pb.Finished(reason=pb.FINISH_REASON_EOS))
+        yield pb.GenerateResponse(usage=pb.Usage(prompt_tokens=1, completion_tokens=1))
+
+
+@pytest.fixture
+def world(tmp_path):
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+    model = Listener()
+    pb_grpc.add_BatonServicer_to_server(model, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    environment = dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), HOME=str(tmp_path))
+    yield types.SimpleNamespace(environment=environment, model=model, address=address, state=tmp_path / "state")
+    server.stop(None).wait()
+
+
+class Chat(Terminal):
+    def __init__(self, world, *flags, **environment):
+        super().__init__(world, "chat", "--plain", "--server", world.address, *flags, **{"XDG_STATE_HOME": str(world.state), **environment})
+        self.model = world.model
+        self.wait_for_prompt(0)
+
+    def wait_for_prompt(self, begin):
+        self.read_until(r"> $", begin)
+        wait_until("keys come one by one", self.takes_keys, 20)
+
+    def says(self, keys):
+        """What the model is asked by these keys and Enter, of a transcript of its own."""
+        count, begin = len(self.model.asked), len(self.text)
+        self.type(keys + "\r")
+        self.read_until(r"ok\r\n\[1 \+ 1 tokens.*> $", begin)
+        assert len(self.model.asked) == count + 1
+        begin = len(self.text)
+        self.type("/reset\r")
+        self.read_until(r"The transcript is empty\..*> $", begin)
+        wait_until("keys come one by one", self.takes_keys, 20)
+        return self.model.asked[-1]
+
+    def ends(self, code=0):
+        assert self.process.wait(30) == code, self.text
+        assert self.takes_lines()
+        while select.select([self.master], [], [], 0)[0] and (text := self.read()):
+            self.text += text
+        assert self.text.rfind("\x1b[?2004l") > self.text.rfind("\x1b[?2004h"), "pastes are as they were"
+
+
+def test_keys_edit_the_line(world):
+    """Also where the locale knows no UTF-8."""
+    chat = Chat(world, LC_ALL="C")
+    assert chat.says("ac" + LEFT + "b") == "abc\n"
+    assert chat.says("bc" + HOME + "a" + END + "d" + "\x7f") == "abc\n"
+    assert chat.says("xabc" + "\x01" + DELETE) == "abc\n"
+    assert chat.says("one three" + WORD_LEFT + "two ") == "one two three\n"
+    assert chat.says("héllo wörld — 日本語🙂" + LEFT * 2 + "\x7f" + "é") == "héllo wörld — 日é語🙂\n"
+    assert "^[" not in chat.text
+    chat.type("\x04")
+    chat.ends()
+
+
+def test_bytes_that_are_no_characters_are_passed_over(world):
+    chat = Chat(world)
+    os.write(chat.master, b"a\xff\xc3b\xe2\x82c\xe2\x82\xac")
+    assert chat.says("") == "abc€\n"
+
+
+def test_lines_come_again(world):
+    """With up and down, by search, and at the next start; a line that came twice is there once."""
+    chat = Chat(world)
+    for line in ("first one", "second", "second"):
+        chat.says(line)
+    assert chat.says(UP * 2) == "second\n", "behind /reset"
+    chat.type("\x04")
+    chat.ends()
+    kept = world.state / "baton/chat_history"
+    assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o777 == 0o700
+    assert not kept.with_name("chat_history.tmp").exists()
+    again = Chat(world)
+    assert again.says("\x12first") == "first one\n"
+    assert again.says("new" + UP * 3 + DOWN * 3) == "new\n", "what was begun is not lost"
+    os.kill(again.process.pid, signal.SIGTERM)
+    again.ends()
+    assert kept.read_text().splitlines()[-2:] == ["new", "/reset"], "they are kept on every way out"
+
+
+def test_history_that_is_not_wanted_or_has_no_place(world):
+    chat = Chat(world, "--no-history")
+    chat.says("secret")
+    assert chat.says(UP * 2) == "secret\n"
+    chat.type("\x04")
+    chat.ends()
+    assert not world.state.exists()
+    world.state.write_text("no folder")
+    chat = Chat(world)
+    chat.says("x")
+    chat.type("\x04")
+    chat.ends()
+    assert "lines are not kept for the next start" in chat.text
+    chat = Chat(world, XDG_STATE_HOME="relative")
+    chat.says("x")
+    chat.type("\x04")
+    chat.ends()
+    assert (pathlib.Path(world.environment["HOME"]) / ".local/state/baton/chat_history").is_file()
+
+
+def test_ctrl_c_clears_the_line_or_stops_the_answer(world):
+    chat = Chat(world)
+    begin = len(chat.text)
+    chat.type("never said" + LEFT * 3)
+    chat.read_until("never said", begin)
+    begin = len(chat.text)
+    chat.type("\x03")
+    chat.wait_for_prompt(begin)
+    assert "Ctrl-D ends" not in chat.text[begin:]
+    begin = len(chat.text)
+    chat.type("\x03")
+    chat.read_until(r"\(/quit or Ctrl-D ends\)", begin)
+    chat.wait_for_prompt(begin)
+    begin = len(chat.text)
+    chat.type("wait\r")
+    chat.read_until("ok", begin)
+    assert chat.takes_lines(), "the terminal is others' meanwhile"
+    chat.type("\x03")
+    chat.read_until(r"\[stopped\].*> $", begin)
+    wait_until("keys come one by one", chat.takes_keys, 20)
+    assert chat.says("on") == "wait\nok\non\n"
+    chat.type("\x04")
+    chat.ends()
+
+
+def test_what_is_typed_during_an_answer_is_there_after_it(world):
+    for keys in ("/quit\r", "\x04"):
+        chat = Chat(world)
+        begin = len(chat.text)
+        chat.type("wait\r")
+        chat.read_until("ok", begin)
+        chat.type(keys)
+        os.kill(chat.process.pid, signal.SIGINT)  # Ctrl-C would drop what is typed
+        chat.ends()
+
+
+def test_what_is_pasted_is_one_text(world):
+    chat = Chat(world)
+    assert chat.says("\x1b[200~def f():\r\treturn 1\x1b[31m\r\r\x1b[201~ # " + LEFT) == "def f():\n\treturn 1[31m # \n"
+    begin = len(chat.text)
+    chat.type("\x1b[200~" + "x" * (MAX_CHARACTERS + 1) + "\x1b[201~\r")
+    chat.read_until(f"a line of over {MAX_CHARACTERS} characters is left out", begin)
+    chat.wait_for_prompt(begin)
+    assert chat.says("on") == "on\n"
+    chat.type("\x04")
+    chat.ends()
+
+
+def test_the_window_may_change_its_size(world):
+    chat = Chat(world)
+    chat.type("x" * 70)
+    chat.read_until("x" * 30)
+    for columns in (40, 20, 100):
+        begin = len(chat.text)
+        fcntl.ioctl(chat.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        chat.read_until(r"\r\x1b\[J> x", begin)
+    assert chat.says(HOME + "A") == "A" + "x" * 70 + "\n"
+    chat.type("\x04")
+    chat.ends()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_signals_give_the_terminal_back(world, number):
+    chat = Chat(world)
+    chat.type("abc")
+    chat.read_until("abc")
+    os.kill(chat.process.pid, number)
+    chat.ends()
+    chat = Chat(world)
+    chat.type("wait\r")
+    chat.read_until("ok")
+    os.kill(chat.process.pid, number)
+    chat.ends()
+
+
+def test_ctrl_z_gives_the_terminal_back_until_the_chat_goes_on(world):
+    """To a shell that doesn't set it itself."""
+    command = f"set -m; '{BATON}' chat --plain --server {world.address}; echo stop''ped; read line; fg; echo en''ded"
+    terminal = Terminal(world, "-c", command, program="sh")
+    terminal.read_until(r"> $")
+    wait_until("keys come one by one", terminal.takes_keys, 20)
+    terminal.type("abc")
+    terminal.read_until(r"> abc$")
+    terminal.type("\x1a")
+    terminal.read_until("stopped")
+    assert terminal.takes_lines()
+    terminal.type("\n")
+    terminal.read_until(r"stopped.*> abc$")
+    wait_until("keys come one by one", terminal.takes_keys, 20)
+    terminal.type(LEFT + "x\r")
+    terminal.read_until(r"ok\r\n.*> $")
+    wait_until("keys come one by one", terminal.takes_keys, 20)
+    assert world.model.asked == ["abxc\n"]
+    terminal.type("\x04")
+    terminal.read_until("ended")
+    assert terminal.process.wait(30) == 0 and terminal.takes_lines()
+
+
+def test_a_chat_that_somebody_else_stopped_sets_the_terminal_again(world):
+    chat = Chat(world)
+    chat.type("abc")
+    chat.read_until("abc")
+    os.kill(chat.process.pid, signal.SIGSTOP)
+    settings = termios.tcgetattr(chat.master)
+    settings[3] |= termios.ICANON | termios.ECHO
+    termios.tcsetattr(chat.master, termios.TCSANOW, settings)
+    begin = len(chat.text)
+    os.kill(chat.process.pid, signal.SIGCONT)
+    chat.read_until("> abc$", begin)
+    wait_until("keys come one by one", chat.takes_keys, 20)
+    assert chat.says(LEFT + "x") == "abxc\n"
+
+
+def test_a_terminal_without_escapes_gets_none(world):
+    chat = Terminal(world, "chat", "--plain", "--server", world.address, TERM="dumb")
+    chat.read_until(r"> $")
+    chat.type(LEFT + "x\n")
+    chat.read_until(r"the line is left out, write it again\.")
+    assert "\x1b" not in chat.text and not world.model.asked
+    chat.type("\x04")
+    assert chat.process.wait(30) == 0

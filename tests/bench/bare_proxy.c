@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +18,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_FDS = 65536, MAX_EVENTS = 64, BUFFER_BYTES = 1 << 16 };
+enum { MAX_EVENTS = 64, BUFFER_BYTES = 1 << 16 };
 
 struct proxy {
     int listener, client_loop, worker_loop; /* one and the same with one thread */
     struct sockaddr_in worker;
     uint64_t poll_ns;
-    int other[MAX_FDS]; /* of each connection */
 };
 
 struct side {
@@ -31,9 +31,20 @@ struct side {
     int loop;
 };
 
-static void hear(int loop, int fd)
+/* A client's connection and the worker's. Each is heard by one thread, and both are closed when both have ended: as long as one has
+ * not, neither number is another connection's. */
+struct pair {
+    struct end {
+        int fd, other, loop;
+        struct pair *pair;
+    } ends[2];
+    atomic_int open;
+};
+
+/* `end` NULL: it is the listener. */
+static void hear(int loop, int fd, struct end *end)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = end};
     ASSERT(!epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event));
 }
 
@@ -41,27 +52,39 @@ static void accept_one(struct proxy *proxy)
 {
     int one = 1, client = accept4(proxy->listener, NULL, NULL, SOCK_CLOEXEC);
     int worker = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT(client >= 0 && worker >= 0 && client < MAX_FDS && worker < MAX_FDS);
+    struct pair *pair = malloc(sizeof *pair);
+    ASSERT(client >= 0 && worker >= 0 && pair);
     ASSERT(!connect(worker, (struct sockaddr *)&proxy->worker, sizeof proxy->worker));
     setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(worker, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    proxy->other[client] = worker;
-    proxy->other[worker] = client;
-    hear(proxy->client_loop, client);
-    hear(proxy->worker_loop, worker);
+    pair->ends[0] = (struct end){client, worker, proxy->client_loop, pair};
+    pair->ends[1] = (struct end){worker, client, proxy->worker_loop, pair};
+    atomic_init(&pair->open, 2);
+    for (int i = 0; i < 2; i++)
+        hear(pair->ends[i].loop, pair->ends[i].fd, &pair->ends[i]);
 }
 
-/* The end of one is passed on as an end, so that each descriptor is closed by the side that hears it. */
-static void hand_on(struct proxy *proxy, int fd)
+/* What ends is passed on as an end, and heard no more. */
+static void finish(struct end *end)
+{
+    struct pair *pair = end->pair;
+    ASSERT(!epoll_ctl(end->loop, EPOLL_CTL_DEL, end->fd, NULL));
+    shutdown(end->other, SHUT_WR);
+    if (atomic_fetch_sub(&pair->open, 1) > 1)
+        return;
+    close(pair->ends[0].fd);
+    close(pair->ends[1].fd);
+    free(pair);
+}
+
+static void hand_on(struct end *end)
 {
     static _Thread_local char bytes[BUFFER_BYTES];
-    ssize_t got = recv(fd, bytes, sizeof bytes, 0);
-    if (got > 0) {
-        (void)!send(proxy->other[fd], bytes, (size_t)got, MSG_NOSIGNAL);
-        return;
-    }
-    shutdown(proxy->other[fd], SHUT_WR);
-    close(fd);
+    ssize_t got = recv(end->fd, bytes, sizeof bytes, 0);
+    if (got > 0)
+        (void)!send(end->other, bytes, (size_t)got, MSG_NOSIGNAL);
+    else
+        finish(end);
 }
 
 static int wait_for(const struct side *side, struct epoll_event *events, uint64_t poll_until_ns)
@@ -82,10 +105,10 @@ static void *serve(void *context)
     for (uint64_t poll_until_ns = 0;;) {
         int count = wait_for(side, events, poll_until_ns);
         for (int i = 0; i < count; i++)
-            if (events[i].data.fd == proxy->listener)
-                accept_one(proxy);
+            if (events[i].data.ptr)
+                hand_on(events[i].data.ptr);
             else
-                hand_on(proxy, events[i].data.fd);
+                accept_one(proxy);
         poll_until_ns = proxy->poll_ns ? clock_now_ns() + proxy->poll_ns : 0;
     }
     return NULL;
@@ -105,7 +128,7 @@ static void set_up(struct proxy *proxy, uint16_t worker_port, bool two)
     if (two)
         proxy->worker_loop = epoll_create1(EPOLL_CLOEXEC);
     ASSERT(proxy->client_loop >= 0 && proxy->worker_loop >= 0);
-    hear(proxy->client_loop, proxy->listener);
+    hear(proxy->client_loop, proxy->listener, NULL);
     printf("127.0.0.1:%d\n", ntohs(at.sin_port));
     fflush(stdout);
 }

@@ -1,6 +1,7 @@
 #include "router/openai/openai_call.h"
 
 #include "common/base/log.h"
+#include "router/openai/openai_call_choice.h"
 #include "router/openai/openai_call_out.h"
 #include "router/openai/openai_render.h"
 
@@ -40,7 +41,7 @@ static void init_choice(struct openai_call *call, uint32_t index, size_t names)
     struct tool_parser_config config = {.format = call->answer.tools,
                                         .names = call->tool_names,
                                         .name_count = names,
-                                        .event = openai_call_event,
+                                        .event = openai_call_choice_event,
                                         .context = choice};
     tool_parser_init(&choice->parser, &config);
 }

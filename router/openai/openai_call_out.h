@@ -9,7 +9,4 @@
 void openai_call_gone(struct client_gone *gone);
 void openai_call_release(struct openai_call_prompt *prompt);
 
-/* openai_call_out.c: of the parsers, whose context is the choice. */
-void openai_call_event(void *context, const struct tool_event *event);
-
 #endif

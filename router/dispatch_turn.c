@@ -113,7 +113,7 @@ static int take_messages(struct dispatch *dispatch, int limit, bool helping)
 }
 
 /* What follows from the messages. */
-static void settle(struct dispatch *dispatch)
+static void finish_turn(struct dispatch *dispatch)
 {
     dispatch_place(dispatch);
     show(dispatch); /* before the client can know of it */
@@ -128,7 +128,7 @@ bool dispatch_turn(struct dispatch *dispatch)
     dispatch->now_us = clock_now_us();
     (void)take_messages(dispatch, BATCH_MESSAGES, false);
     tick(dispatch);
-    settle(dispatch);
+    finish_turn(dispatch);
     return !dispatch->stopping || dispatch->workers.count || map_count(dispatch->requests);
 }
 
@@ -166,7 +166,7 @@ static bool help(struct dispatch *dispatch)
         uint64_t begun_us = clock_now_us();
         if (may_help(dispatch, begun_us)) {
             left = take_messages(dispatch, left, true);
-            settle(dispatch);
+            finish_turn(dispatch);
             note_helped(dispatch, begun_us, clock_now_us());
         }
         uint64_t due_us = next_due_us(dispatch);

@@ -89,7 +89,7 @@ static const char *param_of(const struct openai_call *call, enum reason reason)
 }
 
 /* What the client is about to be told is the end of all of them. */
-static void settle(struct openai_call *call)
+static void settle_prompts(struct openai_call *call)
 {
     call->over = true;
     for (uint32_t i = 0; i < call->prompt_count; i++)
@@ -109,7 +109,7 @@ static void fail(struct openai_call *call, enum reason reason, const char *sente
     if (is_over(call))
         return;
     call->why = reason;
-    settle(call);
+    settle_prompts(call);
     if (reason == REASON_SLOW_READER || reason == REASON_CANCELLED) {
         http_exchange_abort(call->exchange);
     } else if (!call->started) {
@@ -129,7 +129,7 @@ static void complete(struct openai_call *call)
 {
     if (is_over(call))
         return; /* and who ended it releases what is held */
-    settle(call);
+    settle_prompts(call);
     if (!call->stream)
         openai_reply_json(call->exchange, call->name, &call->body);
     else if (send_frames(call) == STATUS_OK)

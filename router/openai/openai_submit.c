@@ -217,7 +217,7 @@ static enum reason make_requests(struct submission *s)
 }
 
 /* The answer may come at once then: the key must have its place back before. */
-static void settle(struct submission *s)
+static void give_back_grant(struct submission *s)
 {
     access_settle(s->grant, 0, clock_now_us());
     s->grant = NULL;
@@ -228,7 +228,7 @@ static void submit(struct submission *s)
 {
     struct openai_call *call = s->call;
     bool watched = openai_call_watch(call);
-    settle(s); /* the requests have their shares */
+    give_back_grant(s); /* the requests have their shares */
     for (size_t i = 1; i < s->made; i++)
         s->requests[i - 1]->next_prompt = s->requests[i];
     dispatch_submit(s->api->dispatch, s->requests[0]);
@@ -256,7 +256,7 @@ static void refuse(struct submission *s, enum reason reason)
     note_refused(s, reason);
     for (size_t i = 0; i < s->made; i++)
         request_destroy(s->requests[i]);
-    settle(s);
+    give_back_grant(s);
     if (s->call)
         openai_call_give_back(s->call);
     openai_reply_refusal(s->exchange, s->name,

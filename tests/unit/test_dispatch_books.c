@@ -8,6 +8,7 @@ struct looker {
     uint32_t siblings[2]; /* calls of others that are told with it; none is call 0 */
     enum reason why;      /* its whole call was told so; REASON_NONE: it wasn't */
     uint32_t ended;       /* requests that must be counted by then, as what it is told */
+    bool later;           /* of an answer that goes well: it is told with a sibling's */
 };
 
 static uint64_t counted(const struct world *world, enum reason reason)
@@ -27,10 +28,14 @@ static void on_told(struct request *first, enum reason reason, const char *sente
 {
     struct looker *looker = first->client.handle;
     struct world *world = looker->world;
-    looker->asker.reason = reason;
     for (size_t i = 0; i < 2 && looker->siblings[i]; i++)
         dispatch_settle(world->dispatch, world->calls[looker->siblings[i]].request);
-    on_status(first, reason, sentence);
+    if (reason) {
+        on_status(first, reason, sentence);
+    } else {
+        assert_false(looker->asker.ended);
+        looker->asker.ended = true;
+    }
     if (!looker->ended)
         return;
     assert_int_equal(counted(world, reason), looker->ended);
@@ -44,13 +49,60 @@ static enum reason on_why(const struct request *first)
     return ((struct looker *)first->client.handle)->why;
 }
 
+static bool on_told_later(const struct request *first)
+{
+    return ((struct looker *)first->client.handle)->later;
+}
+
+static enum status on_choice(struct request *request, enum finish_reason finish)
+{
+    (void)request;
+    assert_int_equal(finish, FINISH_STOP_STRING);
+    return STATUS_OK;
+}
+
+static enum status on_end(struct request *first)
+{
+    (void)first;
+    return STATUS_OK;
+}
+
 static void submit_looker(struct world *world, size_t call, uint32_t choices, struct looker *looker)
 {
-    static const struct request_client_ops ops = {
-        .status = on_told, .why = on_why, .ref = on_reference, .unref = on_reference};
+    static const struct request_client_ops ops = {.choice = on_choice,
+                                                  .end = on_end,
+                                                  .status = on_told,
+                                                  .why = on_why,
+                                                  .told_later = on_told_later,
+                                                  .ref = on_reference,
+                                                  .unref = on_reference};
     looker->world = world;
-    submit_client(world, call, (struct request_source){.client = {&ops, looker}}, choices,
-                  &looker->asker);
+    submit_client(world, call, (struct request_source){.client = {&ops, looker}, .once = true},
+                  choices, &looker->asker);
+}
+
+/* Call 0, which has begun. */
+static void setup_one(struct world *world, uint32_t max_queue, uint32_t choices,
+                      struct looker *looker)
+{
+    setup(world, 1, 16, max_queue);
+    submit_looker(world, 0, choices, looker);
+    dispatch_turn(world->dispatch);
+}
+
+static void expect_told(const struct looker *looker, enum reason reason)
+{
+    assert_true(looker->asker.ended);
+    assert_int_equal(looker->asker.reason, reason);
+}
+
+/* Its one choice goes well; it is told in the next turn. */
+static void answer(struct world *world, size_t call)
+{
+    struct request *request = map_get(world->dispatch->requests, world->calls[call].request);
+    struct life_actions actions;
+    request_life_on_stop_string(&request->life, &actions);
+    request_execute(world->dispatch, request, &actions);
 }
 
 static void test_of_one_that_has_no_worker(void **state)
@@ -58,14 +110,12 @@ static void test_of_one_that_has_no_worker(void **state)
     (void)state;
     static struct world world;
     struct looker looker = {.ended = 1};
-    setup(&world, 1, 16, 16);
-    submit_looker(&world, 0, 16, &looker);
-    dispatch_turn(world.dispatch);
+    setup_one(&world, 16, 16, &looker);
     assert_false(looker.asker.ended);
     request_fail_all(world.dispatch, REASON_DRAINING);
     assert_false(looker.asker.ended); /* but at the turn's end */
     dispatch_turn(world.dispatch);
-    assert_true(looker.asker.ended && looker.asker.reason == REASON_DRAINING);
+    expect_told(&looker, REASON_DRAINING);
     leave(&world, 0);
     assert_int_equal(counted(&world, REASON_DRAINING), 1);
     teardown(&world);
@@ -76,10 +126,8 @@ static void test_of_one_that_is_refused(void **state)
     (void)state;
     static struct world world;
     struct looker looker = {.ended = 1};
-    setup(&world, 1, 16, 4);
-    submit_looker(&world, 0, 16, &looker);
-    dispatch_turn(world.dispatch);
-    assert_true(looker.asker.ended && looker.asker.reason == REASON_OVERLOADED);
+    setup_one(&world, 4, 16, &looker);
+    expect_told(&looker, REASON_OVERLOADED);
     leave(&world, 0);
     teardown(&world);
 }
@@ -101,10 +149,65 @@ static void test_of_those_that_are_told_together(void **state)
     submit_looker(&world, 3, 16, &lookers[3]);
     dispatch_turn(world.dispatch);
     for (size_t call = 1; call <= 3; call++) {
-        assert_true(lookers[call].asker.ended && lookers[call].asker.reason == REASON_OVERLOADED);
+        expect_told(&lookers[call], REASON_OVERLOADED);
         leave(&world, call);
     }
     assert_int_equal(counted(&world, REASON_OVERLOADED), 3);
+    teardown(&world);
+}
+
+/* Two prompts of one answer: the first has gone well, and keeps its places and its end to itself. */
+static void setup_two(struct world *world, struct looker *lookers)
+{
+    setup(world, 1, 16, 16);
+    lookers[0].later = true;
+    submit_looker(world, 1, 1, &lookers[0]);
+    submit_looker(world, 2, 1, &lookers[1]);
+    dispatch_turn(world->dispatch);
+    answer(world, 1);
+    dispatch_turn(world->dispatch);
+    assert_true(lookers[0].asker.ended && !lookers[1].asker.ended);
+    assert_int_equal(counted(world, REASON_NONE), 0);
+    assert_int_equal(world->dispatch->places[0], 2);
+}
+
+/* It is counted with the one that is told last, and as what that is. */
+static void test_of_one_that_a_sibling_settles(void **state)
+{
+    (void)state;
+    static const enum reason reasons[] = {REASON_NONE, REASON_DRAINING};
+    for (size_t i = 0; i < 2; i++) {
+        static struct world world;
+        struct looker lookers[2] = {{.why = reasons[i]}, {.siblings = {1}, .ended = 2}};
+        setup_two(&world, lookers);
+        if (reasons[i])
+            request_fail_all(world.dispatch, reasons[i]);
+        else
+            answer(&world, 2);
+        dispatch_turn(world.dispatch);
+        expect_told(&lookers[1], reasons[i]);
+        leave(&world, 1);
+        leave(&world, 2);
+        assert_int_equal(counted(&world, reasons[i]), 2);
+        assert_int_equal(map_count(world.dispatch->requests), 0);
+        teardown(&world);
+    }
+}
+
+/* Its client was told nothing yet. */
+static void test_of_one_that_left_before_its_sibling_was_told(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct looker lookers[2] = {{.ended = 0}};
+    setup_two(&world, lookers);
+    for (size_t call = 1; call <= 2; call++) {
+        world.calls[call].code = RPC_CANCELLED;
+        leave(&world, call);
+        assert_int_equal(counted(&world, REASON_CANCELLED), call);
+    }
+    assert_int_equal(world.dispatch->places[0], 0);
+    assert_int_equal(map_count(world.dispatch->requests), 0);
     teardown(&world);
 }
 
@@ -114,12 +217,9 @@ static void test_of_one_that_left(void **state)
     (void)state;
     static struct world world;
     struct looker looker = {.ended = 0};
-    setup(&world, 1, 16, 16);
-    submit_looker(&world, 0, 2, &looker);
-    dispatch_turn(world.dispatch);
+    setup_one(&world, 16, 2, &looker);
     leave(&world, 0);
-    assert_true(looker.asker.ended);
-    assert_int_equal(looker.asker.reason, REASON_CANCELLED);
+    expect_told(&looker, REASON_CANCELLED);
     assert_int_equal(counted(&world, REASON_CANCELLED), 1);
     assert_int_equal(map_count(world.dispatch->requests), 0);
     teardown(&world);
@@ -154,6 +254,8 @@ int main(void)
         cmocka_unit_test(test_of_one_that_has_no_worker),
         cmocka_unit_test(test_of_one_that_is_refused),
         cmocka_unit_test(test_of_those_that_are_told_together),
+        cmocka_unit_test(test_of_one_that_a_sibling_settles),
+        cmocka_unit_test(test_of_one_that_left_before_its_sibling_was_told),
         cmocka_unit_test(test_of_one_that_left),
         cmocka_unit_test(test_calls_that_linger),
     };

@@ -173,6 +173,17 @@ static void small_start(struct cluster *c)
     small_decode_start(c);
 }
 
+/* With a decode worker that is larger, and none yet that is small. */
+static void large_start(struct cluster *c, const struct router_config *config, struct fake *large,
+                        uint64_t model_hash)
+{
+    world_start(&c->world, config);
+    fake_start(&c->world, &c->prefill, "prefill-0", ROLE_PREFILL);
+    fake_start_with(
+        &c->world, large,
+        (struct fake_plan){.name = "decode-1", .role = ROLE_DECODE, .model_hash = model_hash});
+}
+
 static void test_what_no_worker_can_hold(void **state)
 {
     (void)state;
@@ -229,9 +240,7 @@ static void test_a_max_tokens_of_nobodys_shrinks(void **state)
     struct cluster c;
     struct fake large;
     struct router_config config = world_config();
-    world_start(&c.world, &config);
-    fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-    fake_start(&c.world, &large, "decode-1", ROLE_DECODE);
+    large_start(&c, &config, &large, 0);
     client_start(&c.world, &c.client,
                  &(struct ask){.prompt_tokens = 90, .no_max_tokens = true, .n = 2});
     struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
@@ -266,10 +275,7 @@ static void test_a_large_worker_of_another_kind_gives_no_room(void **state)
     struct cluster c;
     struct fake large;
     struct router_config config = world_config();
-    world_start(&c.world, &config);
-    fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-    fake_start_with(&c.world, &large,
-                    (struct fake_plan){.name = "decode-1", .role = ROLE_DECODE, .model_hash = 2});
+    large_start(&c, &config, &large, 2);
     small_decode_start(&c);
     struct seen prefill, decode;
     cluster_to_decode(&c, &(struct ask){.prompt_tokens = 90, .no_max_tokens = true}, &prefill,
@@ -308,9 +314,7 @@ static void test_what_no_worker_that_is_up_can_hold(void **state)
     struct fake large;
     struct router_config config = world_config();
     config.worker_wait_us = 200000;
-    world_start(&c.world, &config);
-    fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-    fake_start(&c.world, &large, "decode-1", ROLE_DECODE);
+    large_start(&c, &config, &large, 0);
     small_decode_start(&c);
     fake_die(&large);
     client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 99, .max_tokens = 2});

@@ -70,7 +70,8 @@ size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k);
 /* Panels that a thread takes at a time, each of `panel_work` multiply-adds: few, since who is taken off his core, or shares it,
  * holds up the others by one such share; but of `least_work` at least. */
 uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, uint64_t least_work);
-/* `grain` where a thread reads `streams` panels side by side: more of them, since streams begin anew with each share. */
+/* `grain` where a thread reads `streams` panels side by side: more of them, since streams begin anew with each share; of 4 to 8 shares
+ * a thread those that leave the last of the threads the least. */
 uint32_t linear_streams_grain(uint32_t grain, uint32_t threads, uint32_t panels, uint32_t streams);
 /* By all compute threads, panel by panel. */
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,

@@ -226,7 +226,16 @@ uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, ui
 
 uint32_t linear_streams_grain(uint32_t grain, uint32_t threads, uint32_t panels, uint32_t streams)
 {
-    return divide_up(max_u32(grain, panels / (threads * 4)), streams) * streams;
+    uint32_t best = 0, least = UINT32_MAX;
+    for (uint32_t shares = 4; shares <= 8; shares++) {
+        uint32_t size = divide_up(max_u32(grain, panels / (threads * shares)), streams) * streams;
+        uint32_t most = divide_up(divide_up(panels, size), threads) * size; /* panels of a thread */
+        if (most < least) {
+            best = size;
+            least = most;
+        }
+    }
+    return best;
 }
 
 static void run_pass(struct cpu *self, struct pass *pass)

@@ -147,7 +147,8 @@ static void check_every_size(bool tiny)
                   /* one row: four panels side by side, and what is left */
                   {3, 128, 32},
                   {3, 161, 1056},
-                  {1, 320, 2080}};
+                  {1, 320, 2080},
+                  {2, 3233, 64}}; /* several of each stream, in shares that begin later */
     if (!isa_allows_amx())
         skip();
     struct kernels *kernels[] = {fixture_open(&amx, 1), fixture_open(&amx, 3)};

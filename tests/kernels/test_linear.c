@@ -184,6 +184,32 @@ static void test_the_panels_that_a_thread_takes_at_a_time(void **state)
                          rows[i].grain);
 }
 
+/* Panels of the thread that has most, of shares that are dealt out in turns. */
+static uint32_t most_panels(uint32_t panels, uint32_t grain, uint32_t threads)
+{
+    uint32_t shares = (panels + grain - 1) / grain;
+    return (shares + threads - 1) / threads * grain;
+}
+
+static void test_panels_side_by_side_are_dealt_out_evenly(void **state)
+{
+    (void)state;
+    static const uint32_t panels[] = {64, 112, 128, 160, 176, 352, 448, 864, 896, 1000, 4748};
+    static const uint32_t threads[] = {1, 2, 4, 8, 16, 24, 32, 64};
+    for (size_t p = 0; p < sizeof panels / sizeof *panels; p++)
+        for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+            if (panels[p] < 4 * threads[t])
+                continue;
+            uint32_t grain = linear_streams_grain(1, threads[t], panels[p], 4);
+            assert_int_equal(grain % 4, 0);
+            assert_true(most_panels(panels[p], grain, threads[t]) <=
+                        1.1 * most_panels(panels[p], 4, threads[t]));
+        }
+    assert_int_equal(linear_streams_grain(1, 1, 176, 4), 44);  /* a quarter of a thread's part */
+    assert_int_equal(linear_streams_grain(1, 8, 448, 4), 8);   /* a seventh */
+    assert_int_equal(linear_streams_grain(65, 2, 176, 4), 68); /* no less than the least work */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_a_row_depends_on_itself_alone),
         cmocka_unit_test(test_wrong_shapes_are_refused),
         cmocka_unit_test(test_the_panels_that_a_thread_takes_at_a_time),
+        cmocka_unit_test(test_panels_side_by_side_are_dealt_out_evenly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

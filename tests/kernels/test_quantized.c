@@ -347,13 +347,14 @@ static void test_a_row_depends_on_itself_alone(void **state)
     static const struct {
         uint32_t rows, n, k;
     } shapes[] = {{65, 70, 300},
-                  {300, 33, 4100},  /* several blocks of rows */
-                  {17, 673, 1032}}; /* panels side by side for each of five threads */
+                  {300, 33, 4100}, /* several blocks of rows */
+                  {17, 673, 1032}, /* panels side by side for each of five threads */
+                  {17, 3233, 72}}; /* several of each stream, in shares that begin later */
     struct quantized_variant variants[MAX_VARIANTS];
     size_t count = all_variants(variants);
     for (size_t t = 0; t < TYPES; t++)
         for (size_t v = 0; v < count; v++)
-            for (size_t s = 0; s < (v == 0 ? 1 : 3); s++) {
+            for (size_t s = 0; s < (v == 0 ? 1 : 4); s++) {
                 struct problem p =
                     make_problem(types[t], shapes[s].rows, shapes[s].n, shapes[s].k, s);
                 check_rows(&variants[v], &p);

@@ -44,9 +44,9 @@ static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
 {
     const struct sampler_ban *ban = &row->ban;
     const float *logits = row->logits;
-    bool sound = true;
+    int unsound = 0;
     for (uint32_t i = 0; i < sampler->vocab; i++) {
-        sound &= logits[i] < INFINITY; /* false for NaN too */
+        unsound |= !(logits[i] < INFINITY); /* NaN, too */
         sampler->mass[i] = logits[i];
     }
     logit_edits_bias(sampler->mass, sampler->vocab, sampling);
@@ -59,16 +59,28 @@ static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
                 sampler->mass[ban->ids[list][i]] = -INFINITY;
     if (row->allowed)
         keep_allowed(sampler, row->allowed);
-    return sound;
+    return !unsound;
 }
 
+#define LANES 16
+
+/* The first of the greatest; none is NaN. In lanes, since one maximum would wait for the one before. */
 static uint32_t greatest(const float *values, uint32_t count)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (values[i] > values[best])
-            best = i;
-    return best;
+    float most[LANES], best = -INFINITY;
+    uint32_t i = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        most[lane] = -INFINITY;
+    for (; i + LANES <= count; i += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            most[lane] = values[i + lane] > most[lane] ? values[i + lane] : most[lane];
+    for (int lane = 0; lane < LANES; lane++)
+        best = most[lane] > best ? most[lane] : best;
+    for (; i < count; i++)
+        best = values[i] > best ? values[i] : best;
+    for (i = 0; i + 1 < count && values[i] != best;)
+        i++;
+    return i;
 }
 
 /* Orders tokens by descending p, then ascending id: bits of a float >= 0 compare like the float. */

@@ -1,11 +1,14 @@
 #include "common/domain/cost_model.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define OPERATIONS_PER_US   50000.0 /* of one core */
 #define MEMORY_BYTES_PER_US 10000.0
 
 #define WEIGHT      (1.0 / 16) /* of one measurement in the moving average */
+#define OFF         1.5        /* a step that took so many times more, or less, is off */
+#define STEPS_OFF   8          /* as many in a row have that many times the weight; more, no more */
 #define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
 #define SCALE_BOUND 64.0 /* all together; tiles compute 22 times what OPERATIONS_PER_US says */
 
@@ -25,6 +28,7 @@ struct cost_model cost_model_default(void)
                                .block_bytes = 1 << 20,
                                .prefill_scale = 1,
                                .decode_scale = 1,
+                               .step_scale = 1,
                                .swap_scale = 1};
 }
 
@@ -67,6 +71,17 @@ double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uin
            model->prefill_scale;
 }
 
+/* Solves prefill_us(first, rows) = us in a form that keeps its digits, also where positions cost nothing. */
+uint32_t cost_model_prefill_rows(const struct cost_model *model, uint32_t first, double us)
+{
+    double at_once = us / model->prefill_scale, slope = model->prefill_position_us;
+    double row = model->prefill_row_us + slope * (first - 0.5);
+    if (!(at_once > 0))
+        return 0;
+    double rows = 2 * at_once / (row + sqrt(row * row + 2 * slope * at_once));
+    return rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
+}
+
 double cost_model_decode_us(const struct cost_model *model, uint32_t count)
 {
     return count * model->decode_row_us * model->decode_scale;
@@ -90,24 +105,40 @@ static double clamp(double value, double bound)
 }
 
 /* Moves `scale` towards scale * ratio, as far as `share` of the time was its own. */
-static void correct(double *scale, double ratio, double share)
+static void correct(double *scale, double ratio, double share, double weight)
 {
-    *scale = clamp(*scale * (1 + (clamp(ratio, RATIO_BOUND) - 1) * share * WEIGHT), SCALE_BOUND);
+    *scale = clamp(*scale * (1 + (clamp(ratio, RATIO_BOUND) - 1) * share * weight), SCALE_BOUND);
+}
+
+/* One step more: how many in a row are off to the same side, with this one. */
+static int32_t count_off(int32_t before, double ratio)
+{
+    if (ratio > OFF)
+        return before < 0 ? 1 : before < STEPS_OFF ? before + 1 : STEPS_OFF;
+    if (ratio < 1 / OFF)
+        return before > 0 ? -1 : before > -STEPS_OFF ? before - 1 : -STEPS_OFF;
+    return 0;
 }
 
 void cost_model_learn_step(struct cost_model *model, double prefill_us, double decode_us,
                            double took_us)
 {
-    double predicted = prefill_us + decode_us + model->step_us;
+    double step_us = model->step_us * model->step_scale;
+    double predicted = prefill_us + decode_us + step_us;
     if (predicted <= 0 || !(took_us > 0))
         return;
-    correct(&model->prefill_scale, took_us / predicted, prefill_us / predicted);
-    correct(&model->decode_scale, took_us / predicted, decode_us / predicted);
+    double ratio = took_us / predicted;
+    int32_t *off = &model->steps_off[prefill_us > 0];
+    *off = count_off(*off, ratio);
+    double weight = WEIGHT * (*off ? abs(*off) : 1);
+    correct(&model->prefill_scale, ratio, prefill_us / predicted, weight);
+    correct(&model->decode_scale, ratio, decode_us / predicted, weight);
+    correct(&model->step_scale, ratio, step_us / predicted, weight);
 }
 
 void cost_model_learn_swap(struct cost_model *model, uint32_t blocks, double took_us)
 {
     double predicted = cost_model_swap_us(model, blocks);
     if (predicted > 0 && took_us > 0)
-        correct(&model->swap_scale, took_us / predicted, 1);
+        correct(&model->swap_scale, took_us / predicted, 1, WEIGHT);
 }

@@ -133,6 +133,7 @@ static enum status loop_allocate(struct step_loop *loop)
         .block_count = config->block_count,
         .max_sequences = config->max_sequences,
         .chunk_tokens = config->chunk_tokens,
+        .chunk_us = config->chunk_us,
         .context = engine_context(config->engine),
         .end_ids = end_ids,
         .end_id_count = end_id_count,

@@ -22,6 +22,7 @@ struct step_loop_config {
     struct engine *engine; /* opened, with its pool; the loop uses it until it is stopped */
     /* The rest as scheduler.h says, and within the engine's limits: batches, block_count and swap_blocks. */
     uint32_t chunk_tokens, max_sequences;
+    uint64_t chunk_us;
     uint32_t max_batch_sequences, max_batch_tokens;
     uint32_t block_count, swap_blocks;
     enum policy_kind policy;

@@ -135,6 +135,14 @@ static const struct config_setting settings[] = {
      .unit = "tokens",
      .help = "Prompt rows of one step at most; 0: 512, and on a prefill worker no more than this "
              "machine needs to be busy, as measured at start"},
+    {.name = "chunk-time",
+     .type = CONFIG_DURATION,
+     AT(chunk_us),
+     .default_text = "200ms",
+     .min = "0",
+     .max = "10m",
+     .help = "How long prompt rows may hold up the answers of a step, as far as 16 rows take no "
+             "longer; 0: as long as chunk-tokens takes"},
     {.name = "max-sequences",
      .type = CONFIG_U64,
      AT(max_sequences),
@@ -403,7 +411,7 @@ static void check(const void *settings_given, struct str *mistakes)
 static void settings_of(enum worker_role role, struct config_setting *own)
 {
     static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout",
-                                            "swap-share"};
+                                            "swap-share", "chunk-time"};
     memcpy(own, settings, sizeof settings);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         for (size_t j = 0; role == ROLE_PREFILL && j < sizeof of_decode / sizeof *of_decode; j++)

@@ -31,6 +31,7 @@ struct worker_config {
     uint32_t threads, max_sequences, block_tokens, kv_tokens, context;
     uint32_t max_batch_sequences, max_batch_tokens; /* settled: neither is 0 */
     enum policy_kind batch_policy;
+    uint64_t chunk_us; /* 0: any */
     uint64_t starve_us, overtake_us;
     bool prefix_cache;
     enum eviction_policy prefix_eviction;

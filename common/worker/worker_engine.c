@@ -135,6 +135,7 @@ enum status worker_engine_start(struct worker *worker, struct error *err)
         .engine = worker->engine,
         .constraints = worker->constraints,
         .chunk_tokens = worker->config.chunk_tokens,
+        .chunk_us = worker->config.chunk_us,
         .max_sequences = worker->config.max_sequences,
         .max_batch_sequences = worker->config.max_batch_sequences,
         .max_batch_tokens = worker->config.max_batch_tokens,

@@ -55,7 +55,7 @@ def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect,
     requests = requests_for(total)
     settings = {"weights": weights, "kv": kv, "swap-share": swap}
 
-    colocated = start_cluster(model=GOLDEN / "llama-scan", compute="fast", prefill=0, decode=2, settings=settings | {"chunk-tokens": 64})
+    colocated = start_cluster(model=GOLDEN / "llama-scan", compute="fast", prefill=0, decode=2, settings=settings | {"chunk-tokens": 64, "chunk-time": "1us"})
     answers, timings = serve(connect(colocated), requests)
     assert {timing.decode_worker for timing in timings} == {"decode-0", "decode-1"}
     assert {timing.prefill_worker for timing in timings} == {""}

@@ -112,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                       .block_count = BLOCK_COUNT,
                                       .max_sequences = MAX_SEQUENCES,
                                       .chunk_tokens = CHUNK_TOKENS,
+                                      .chunk_us = 5000, /* 5 rows: the least ones are more */
                                       .context = CONTEXT,
                                       .end_ids = end_ids,
                                       .end_id_count = 1};

@@ -127,6 +127,7 @@ void check_plan(struct life *life, const struct step_plan *plan)
     check_oldest(life, plan);
     check_victims(life);
     check_order(life, plan);
+    check_time(life, plan);
 }
 
 /* ---------------------------------------------------------------------------------- bytes */

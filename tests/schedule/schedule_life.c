@@ -10,18 +10,18 @@ static struct life *running; /* for an assertion of the code under test */
 
 const char *life_invariant_name(enum life_invariant invariant)
 {
-    static const char *const names[] = {"all",     "blocks", "content", "write", "budget",
-                                        "decodes", "oldest", "victim",  "order", "room",
-                                        "starve",  "ends",   "assert"};
+    static const char *const names[] = {"all",  "blocks",  "content", "write",  "budget",
+                                        "time", "decodes", "oldest",  "victim", "order",
+                                        "room", "starve",  "ends",    "assert"};
     return names[invariant];
 }
 
 const char *life_event_name(enum life_event event)
 {
     static const char *const names[] = {
-        "added",   "refused",    "reserved",   "overtaken",  "admitted", "swapped",
-        "dropped", "swapped in", "recomputed", "forked",     "copied",   "cancelled",
-        "failed",  "hit",        "evicted",    "full batch", "promoted", "finished"};
+        "added",      "refused",    "reserved", "overtaken", "admitted",  "swapped", "dropped",
+        "swapped in", "recomputed", "forked",   "copied",    "cancelled", "failed",  "hit",
+        "evicted",    "full batch", "promoted", "bound",     "finished"};
     return names[event];
 }
 
@@ -122,6 +122,7 @@ static void run_plan(struct life *life, const struct step_plan *plan)
         drawn[i] = played_rows(life, &plan->parts[i]);
     uint64_t took_us = 1 + life_below(life, 30000);
     life->now_us += took_us;
+    check_learns(life, plan, took_us);
     scheduler_step_done(life->scheduler, took_us, 100);
     for (uint32_t i = 0; i < plan->part_count; i++)
         tell(life, &plan->parts[i], drawn[i]);
@@ -177,13 +178,14 @@ static void begin(struct life *life)
     cost.prefill_row_us = 10 + life_below(life, 5000);
     uint32_t sequences = 2 + life_below(life, LIFE_SEQUENCES - 1);
     uint32_t places = 1 + life_below(life, sequences);
-    uint32_t chunk = 1 + life_below(life, 16);
+    uint32_t chunk = 1 + life_below(life, life_chance(life, 3) ? 48 : 16);
     uint64_t seed = rng_next(&life->rng);
     life->config = (struct scheduler_config){
         .block_tokens = 2u << life_below(life, 3),
         .block_count = 6 + life_below(life, LIFE_BLOCKS - 5),
         .max_sequences = sequences,
         .chunk_tokens = chunk,
+        .chunk_us = life_chance(life, 3) ? 0 : 1 + life_below(life, 60000),
         .context = 8 + life_below(life, LIFE_CONTEXT - 7),
         .end_ids = end_ids,
         .end_id_count = 1,
@@ -199,6 +201,7 @@ static void begin(struct life *life)
         .table_seed = seed};
     life->config.max_batch_tokens =
         life->config.max_batch_sequences + (life_chance(life, 2) ? chunk : life_below(life, 4));
+    life->cost = cost;
     if (scheduler_create(&life->config, &life->scheduler) != STATUS_OK)
         abort();
 }

@@ -105,13 +105,13 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
 }
 
 /* Nobody's prompt could have had the rows of an offline decode: the step has no more room for prompts. */
-static bool is_full_of_prompts(const struct life *life, const struct step_plan *plan)
+static bool is_full_of_prompts(struct life *life, const struct step_plan *plan)
 {
     uint32_t rows = 0;
     for (uint32_t i = 0; i < plan->part_count; i++)
         if (plan->parts[i].sequence->state == SEQUENCE_PREFILL)
             rows += plan->parts[i].row_count;
-    return rows == life->config.chunk_tokens;
+    return rows == life->config.chunk_tokens || life_is_out_of_time(life, plan);
 }
 
 void check_order(struct life *life, const struct step_plan *plan)

@@ -27,6 +27,7 @@ enum life_invariant {
     HOLDS_CONTENT, /* a sequence reads its own rows, and answers as if it were alone */
     HOLDS_WRITE,   /* nobody writes into a block that two hold, or that is cached */
     HOLDS_BUDGET,  /* rows, sequences and prompt rows of a step are within their limits */
+    HOLDS_TIME, /* beside online decodes prompts have the rows that fit chunk_us, and the least ones */
     HOLDS_DECODES, /* no decode waits for a prompt's rows; fcfs: no begun prompt for a new one's */
     HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
     HOLDS_VICTIM,  /* who is preempted is of the lowest class, and of that the newest */
@@ -59,6 +60,7 @@ enum life_event {
     DID_EVICT,
     DID_FULL_BATCH, /* more decodes than a batch takes */
     DID_PROMOTE,
+    DID_BOUND, /* prompts of a step had fewer rows for the time that they would take */
     DID_FINISH,
     DID_COUNT
 };
@@ -86,6 +88,7 @@ struct life {
     struct rng rng;
     bool trace, draining;
     struct scheduler_config config;
+    struct cost_model cost; /* learns what the scheduler's does */
     struct scheduler *scheduler;
     uint64_t next_request;
     uint32_t next_attempt; /* of forks */
@@ -143,7 +146,11 @@ void check_reserved(struct life *life, const struct sequence *sequence);
 void check_waiting(struct life *life); /* when scheduler_reserve has nobody any more */
 void check_before_plan(struct life *life);
 void check_plan(struct life *life, const struct step_plan *plan);
+void check_time(struct life *life, const struct step_plan *plan);
+void check_learns(struct life *life, const struct step_plan *plan, uint64_t took_us);
 void check_order(struct life *life, const struct step_plan *plan); /* who gets rows before whom */
+/* Answers that others wait for are in the step, and the time of prompts beside them is used up; also where that can't be said any more. */
+bool life_is_out_of_time(struct life *life, const struct step_plan *plan);
 void check_reads(struct life *life, const struct sequence *sequence, uint32_t rows);
 void check_write(struct life *life, const struct sequence *sequence, uint32_t position);
 void check_answer(struct life *life, const struct sequence *sequence);

@@ -14,6 +14,7 @@ enum { MOST = 16 };
 
 struct batch_case {
     struct batch_limits limits;
+    struct cost_model cost;
     struct sequence sequences[MOST];
     struct sequence *by_arrival[MOST];
     uint32_t count;
@@ -42,8 +43,8 @@ static struct sequence *add(struct batch_case *c, enum priority priority, uint32
 static const char *plan(struct batch_case *c, enum policy_kind policy)
 {
     static char text[256];
-    uint32_t count =
-        batch_plan(&c->limits, policy_of(policy), c->by_arrival, c->count, c->scratch, c->parts);
+    uint32_t count = batch_plan(&c->limits, policy_of(policy), &c->cost, c->by_arrival, c->count,
+                                c->scratch, c->parts);
     char *at = text;
     *at = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -56,7 +57,7 @@ static const char *plan(struct batch_case *c, enum policy_kind policy)
 static void test_decodes_then_begun_prompts_then_new_ones(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {8, 20, 10}};
+    struct batch_case c = {.limits = {8, 20, 10, 0}};
     add(&c, PRIORITY_NORMAL, 6, 0);
     add(&c, PRIORITY_NORMAL, 9, 4);
     add(&c, PRIORITY_NORMAL, 3, 3);
@@ -65,14 +66,14 @@ static void test_decodes_then_begun_prompts_then_new_ones(void **state)
     assert_string_equal(plan(&c, POLICY_FCFS), "2:1* 1:3");
     c.limits.max_batch_tokens = 1;
     assert_string_equal(plan(&c, POLICY_FCFS), "2:1*");
-    c.limits = (struct batch_limits){2, 20, 10};
+    c.limits = (struct batch_limits){2, 20, 10, 0};
     assert_string_equal(plan(&c, POLICY_FCFS), "2:1* 1:5*");
 }
 
 static void test_more_decodes_than_places(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {2, 20, 10}};
+    struct batch_case c = {.limits = {2, 20, 10, 0}};
     for (int i = 0; i < 4; i++)
         add(&c, PRIORITY_NORMAL, 3, 3);
     add(&c, PRIORITY_HIGH, 3, 3);
@@ -85,7 +86,7 @@ static void test_more_decodes_than_places(void **state)
 static void test_classes_come_before_the_policy(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {8, 12, 6}};
+    struct batch_case c = {.limits = {8, 12, 6, 0}};
     add(&c, PRIORITY_OFFLINE, 2, 2);
     add(&c, PRIORITY_OFFLINE, 9, 1);
     add(&c, PRIORITY_NORMAL, 4, 0);
@@ -99,7 +100,7 @@ static void test_classes_come_before_the_policy(void **state)
 static void test_shortest_remaining_prefill_first_but_not_for_ever(void **state)
 {
     (void)state;
-    struct batch_case c = {.limits = {8, 100, 6}};
+    struct batch_case c = {.limits = {8, 100, 6, 0}};
     struct sequence *late = add(&c, PRIORITY_NORMAL, 50, 0);
     add(&c, PRIORITY_NORMAL, 30, 26);
     add(&c, PRIORITY_NORMAL, 5, 0);
@@ -135,7 +136,7 @@ static void test_queues_go_down_by_time_used_and_up_by_starving(void **state)
 {
     (void)state;
     const struct policy *mlfq = policy_of(POLICY_MLFQ);
-    struct batch_case c = {.limits = {1, 100, 6}};
+    struct batch_case c = {.limits = {1, 100, 6, 0}};
     struct sequence *first = add(&c, PRIORITY_NORMAL, 5, 5);
     struct sequence *second = add(&c, PRIORITY_NORMAL, 5, 5);
     assert_string_equal(plan(&c, POLICY_MLFQ), "0:1*");
@@ -158,9 +159,101 @@ static void test_queues_go_down_by_time_used_and_up_by_starving(void **state)
     assert_true(!first->promoted && first->level == 1);
 }
 
+/* Rows of 1 ms, and none dearer than another; `decodes` online answers beside them. */
+static void begin_timed(struct batch_case *c, uint64_t chunk_us, uint32_t decodes)
+{
+    *c = (struct batch_case){.limits = {8, 1000, 500, chunk_us}, .cost = cost_model_default()};
+    c->cost.prefill_position_us = 0;
+    while (c->count < decodes)
+        add(c, PRIORITY_NORMAL, 3, 3);
+}
+
+static void test_a_prompt_beside_decodes_has_the_rows_that_fit_the_time(void **state)
+{
+    (void)state;
+    struct batch_case c;
+    begin_timed(&c, 100000, 2);
+    struct sequence *prompt = add(&c, PRIORITY_NORMAL, 450, 0);
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:100");
+    c.cost.prefill_scale = 0.5; /* rows turned out to be cheaper */
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:200");
+    c.cost.prefill_scale = 0.001;
+    c.limits.chunk_tokens = 400;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:400");
+    prompt->computed = 440;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:10*");
+    c.limits.chunk_us = 0;
+    c.cost.prefill_scale = 1;
+    prompt->computed = 0;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:1* 2:400");
+}
+
+/* 1 ms and 10 us more for each position before: from row 300 on, 4 ms. */
+static void test_later_rows_are_dearer(void **state)
+{
+    (void)state;
+    struct batch_case c;
+    begin_timed(&c, 100000, 1);
+    c.cost.prefill_position_us = 10;
+    struct sequence *prompt = add(&c, PRIORITY_NORMAL, 450, 0);
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:73");
+    prompt->computed = 300;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:24");
+}
+
+static void test_the_least_rows_are_had_whatever_they_take(void **state)
+{
+    (void)state;
+    struct batch_case c;
+    begin_timed(&c, 1, 1);
+    struct sequence *first = add(&c, PRIORITY_NORMAL, 400, 0);
+    add(&c, PRIORITY_NORMAL, 400, 0);
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:16");
+    first->computed = 390;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:10* 2:6");
+    c.limits.chunk_tokens = 12;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:10* 2:2");
+}
+
+static void test_prompts_share_the_time(void **state)
+{
+    (void)state;
+    struct batch_case c;
+    begin_timed(&c, 100000, 1);
+    struct sequence *first = add(&c, PRIORITY_NORMAL, 70, 0);
+    add(&c, PRIORITY_NORMAL, 400, 0);
+    add(&c, PRIORITY_NORMAL, 5, 0);
+    add(&c, PRIORITY_OFFLINE, 5, 0);
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:70* 2:30");
+    first->computed = 64;
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:6* 2:94");
+}
+
+/* Nobody waits for `offline`, but an offline prompt would hold up the answers of others. */
+static void test_time_is_bounded_beside_online_decodes_only(void **state)
+{
+    (void)state;
+    struct batch_case c;
+    begin_timed(&c, 20000, 0);
+    add(&c, PRIORITY_OFFLINE, 3, 3);
+    add(&c, PRIORITY_NORMAL, 400, 0);
+    assert_string_equal(plan(&c, POLICY_FCFS), "1:400* 0:1*");
+    c.sequences[1].class_index = priority_class(PRIORITY_OFFLINE);
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:400*");
+    struct sequence *answer = add(&c, PRIORITY_NORMAL, 3, 3);
+    assert_string_equal(plan(&c, POLICY_FCFS), "2:1* 0:1* 1:20");
+    answer->waits = true; /* it has no row: the step holds up nobody */
+    assert_string_equal(plan(&c, POLICY_FCFS), "0:1* 1:400*");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_prompt_beside_decodes_has_the_rows_that_fit_the_time),
+        cmocka_unit_test(test_later_rows_are_dearer),
+        cmocka_unit_test(test_the_least_rows_are_had_whatever_they_take),
+        cmocka_unit_test(test_prompts_share_the_time),
+        cmocka_unit_test(test_time_is_bounded_beside_online_decodes_only),
         cmocka_unit_test(test_decodes_then_begun_prompts_then_new_ones),
         cmocka_unit_test(test_more_decodes_than_places),
         cmocka_unit_test(test_classes_come_before_the_policy),

@@ -30,6 +30,27 @@ static void test_rows_cost_by_position(void **state)
     assert_true(cost_model_decode_us(&model, 0) == 0);
 }
 
+static void test_rows_that_fit_a_time(void **state)
+{
+    (void)state;
+    static const double slopes[] = {0, 0.1, 30};
+    struct cost_model model = cost_model_default();
+    model.prefill_row_us = 10;
+    for (size_t i = 0; i < sizeof slopes / sizeof *slopes; i++)
+        for (uint32_t first = 0; first < 5000; first = 3 * first + 1) {
+            model.prefill_position_us = slopes[i];
+            for (double us = 5; us < 1e6; us *= 7) {
+                uint32_t rows = cost_model_prefill_rows(&model, first, us);
+                assert_true(cost_model_prefill_us(&model, first, rows) <= us * (1 + 1e-9));
+                assert_true(cost_model_prefill_us(&model, first, rows + 1) > us * (1 - 1e-9));
+            }
+        }
+    assert_int_equal(cost_model_prefill_rows(&model, 7, 0), 0);
+    model.prefill_position_us = 0;
+    assert_int_equal(cost_model_prefill_rows(&model, 0, 80), 8);
+    assert_int_equal(cost_model_prefill_rows(&model, 0, 1e18), UINT32_MAX);
+}
+
 /* 1.1B parameters. */
 static const struct model_shape shape = {.layers = 22,
                                          .hidden = 2048,
@@ -113,6 +134,37 @@ static void test_a_core_may_be_far_from_the_estimate(void **state)
     assert_true(learned_us > 1700 && learned_us < 1780);
 }
 
+/* Beside four answers, as many rows as fit 0.2 s, 16 at least: how many such steps until those take what they are to, give or take a half?
+ * `answers` steps without prompts come before each. */
+static int steps_to_learn(struct cost_model model, double row_us, double step_us, double decode_us,
+                          int answers)
+{
+    int steps = 0;
+    for (double took_us = 0; took_us < 100000 || took_us > 300000; steps++) {
+        assert_true(steps < 100);
+        double decodes_us = 4 * decode_us + step_us;
+        for (int i = 0; i < answers; i++)
+            cost_model_learn_step(&model, 0, cost_model_decode_us(&model, 4), decodes_us);
+        uint32_t rows = cost_model_prefill_rows(&model, 0, 200000);
+        took_us = (rows < 16 ? 16 : rows) * row_us;
+        cost_model_learn_step(&model, cost_model_prefill_us(&model, 0, rows < 16 ? 16 : rows),
+                              cost_model_decode_us(&model, 4), decodes_us + took_us);
+    }
+    return steps;
+}
+
+static void test_a_guess_far_off_is_corrected_within_few_steps(void **state)
+{
+    (void)state;
+    struct cost_model large = cost_model_estimate(&shape, 720896, 1), small = cost_model_default();
+    small.prefill_position_us = 0;
+    for (int answers = 0; answers < 5; answers++) {
+        assert_in_range(steps_to_learn(large, 1740, 60000, 2000, answers), 1, 25); /* tiles */
+        assert_in_range(steps_to_learn(small, 10000, 5000, 5000, answers), 1, 10);
+        assert_in_range(steps_to_learn(small, 100, 500, 500, answers), 2, 12);
+    }
+}
+
 static void test_one_wild_measurement_moves_little(void **state)
 {
     (void)state;
@@ -140,6 +192,8 @@ int main(void)
         cmocka_unit_test(test_swap_or_recompute),
         cmocka_unit_test(test_measurements_move_the_kind_they_are_of),
         cmocka_unit_test(test_a_core_may_be_far_from_the_estimate),
+        cmocka_unit_test(test_rows_that_fit_a_time),
+        cmocka_unit_test(test_a_guess_far_off_is_corrected_within_few_steps),
         cmocka_unit_test(test_one_wild_measurement_moves_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

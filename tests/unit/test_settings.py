@@ -41,7 +41,8 @@ def test_every_setting_is_a_name_that_the_environment_may_hold():
 @pytest.mark.parametrize("variable,told", [
     ("BATON_KV_TOKEN", ", did you mean BATON_KV_TOKENS?\n"),
     ("BATON_MAX_SEQENCES", ", did you mean BATON_MAX_SEQUENCES?\n"),
-    ("BATON_CHUNK", ", did you mean BATON_CHUNK_TOKENS?\n"),
+    ("BATON_OVERTAKE", ", did you mean BATON_OVERTAKE_LIMIT?\n"),
+    ("BATON_CHUNK", "BATON_CHUNK is not a setting of Baton\n"),  # two begin so
     ("BATON_MODE", ", did you mean BATON_MODEL?\n"),
     ("BATON_FOO", "BATON_FOO is not a setting of Baton\n"),
     ("BATON_WORKER_", "is not a setting of Baton\n"),
@@ -103,8 +104,9 @@ def test_help_says_what_kind_of_value_is_meant(program):
 
 
 def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():
-    assert {"heartbeat", "read-timeout", "peer-timeout"} <= set(rows("baton-decode"))
-    assert not {"heartbeat", "read-timeout", "peer-timeout"} & set(rows("baton-prefill"))
+    of_decode = {"heartbeat", "read-timeout", "peer-timeout", "chunk-time"}
+    assert of_decode <= set(rows("baton-decode"))
+    assert not of_decode & set(rows("baton-prefill"))
     done = run("baton-prefill", "--heartbeat", "2s", "--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere")
     assert done.returncode == 1 and "nowhere" in done.stderr
 

@@ -43,6 +43,7 @@ static int setup_model(void **state, const char *model)
     }
     struct step_loop_config loop = {.engine = fixture.engine,
                                     .chunk_tokens = CHUNK,
+                                    .chunk_us = 1, /* beside answers */
                                     .max_sequences = 4,
                                     .block_count = BLOCKS,
                                     .cpu = -1};
@@ -275,6 +276,37 @@ static void test_a_prompt_that_cannot_be_scored(void **state)
     next(fixture, STEP_REMOVED, NULL);
 }
 
+/* An answer of 40 tokens decodes all the while: the step thread is never more than LEAD events ahead. */
+static void test_a_prompt_beside_an_answer_has_the_least_rows_of_a_step(void **state)
+{
+    enum { LEAD = 4, LEAST = BATCH_CHUNK_LEAST_ROWS };
+    struct fixture *fixture = *state;
+    struct step_event *kept[STEP_LOOP_EVENTS - LEAD];
+    struct step_token token;
+    for (uint32_t i = 0; i < STEP_LOOP_EVENTS - LEAD; i++) {
+        step_loop_remove(fixture->loop, (struct sequence_key){UINT64_MAX, i});
+        kept[i] = ring_wait(step_loop_events(fixture->loop), WAIT_US);
+        assert_non_null(kept[i]);
+    }
+    add(fixture, spec_of(10, PLAN_LOCAL, 5, 40));
+    next(fixture, STEP_RESERVED, NULL);
+    next(fixture, STEP_TOKENS, &token);
+    add(fixture, spec_of(11, PLAN_HAND_OFF, 60, 5));
+    for (uint32_t ready = 0; ready < 60;) {
+        struct step_event *event = ring_wait(step_loop_events(fixture->loop), WAIT_US);
+        assert_non_null(event);
+        if (event->kind == STEP_READY) {
+            assert_int_equal(event->ready_tokens, ready + LEAST < 60 ? ready + LEAST : 60);
+            ready = event->ready_tokens;
+        } else if (event->kind == STEP_TOKENS) {
+            assert_int_equal(event->tokens[0].finish, FINISH_NONE);
+        }
+        step_loop_recycle(fixture->loop, event);
+    }
+    for (uint32_t i = 0; i < STEP_LOOP_EVENTS - LEAD; i++)
+        step_loop_recycle(fixture->loop, kept[i]);
+}
+
 /* Nobody takes the events, so the step thread stands still while jobs come: the ring fills up to its limit and no further. */
 static void test_refusals_do_not_fill_the_ring(void **state)
 {
@@ -303,6 +335,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_never_fits_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_who_waits_for_blocks_gets_them_from_who_leaves, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_a_prompt_beside_an_answer_has_the_least_rows_of_a_step,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals_do_not_fill_the_ring, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_sequence_never_hurts_another, setup_poisoned,
                                         teardown),

@@ -8,6 +8,11 @@ struct batch {
     uint32_t used;        /* parts so far */
     uint32_t places_left; /* sequences */
     uint32_t rows_left, prompt_rows_left;
+    /* of prompts, once timed: */
+    const struct cost_model *cost;
+    bool timed;
+    double us_left;
+    uint32_t least_rows_left; /* they have these whatever they take */
 };
 
 /* Each into its group, in order of arrival. */
@@ -51,6 +56,29 @@ static void add_decodes(struct batch *batch, struct ranking *ranking)
         add_part(batch, ranking_take(ranking), 1, true);
 }
 
+/* Answers wait for this step. */
+static void bound_time(struct batch *batch, const struct cost_model *cost, uint64_t chunk_us)
+{
+    batch->cost = cost;
+    batch->timed = chunk_us > 0;
+    batch->us_left = (double)chunk_us;
+    batch->least_rows_left = BATCH_CHUNK_LEAST_ROWS;
+}
+
+/* Of at most `rows` from `first` on, those for which there is time. */
+static uint32_t take_time(struct batch *batch, uint32_t first, uint32_t rows)
+{
+    uint32_t fit = cost_model_prefill_rows(batch->cost, first, batch->us_left);
+    if (fit < batch->least_rows_left)
+        fit = batch->least_rows_left;
+    if (rows > fit)
+        rows = fit;
+    double us = cost_model_prefill_us(batch->cost, first, rows);
+    batch->us_left = us < batch->us_left ? batch->us_left - us : 0;
+    batch->least_rows_left -= rows < batch->least_rows_left ? rows : batch->least_rows_left;
+    return rows;
+}
+
 static void add_prompts(struct batch *batch, struct ranking *ranking)
 {
     ranking_build(ranking);
@@ -61,14 +89,17 @@ static void add_prompts(struct batch *batch, struct ranking *ranking)
             rows = batch->rows_left;
         if (rows > batch->prompt_rows_left)
             rows = batch->prompt_rows_left;
-        batch->prompt_rows_left -= rows;
-        add_part(batch, sequence, rows, rows == left);
+        if (batch->timed)
+            rows = take_time(batch, sequence->computed, rows);
+        batch->prompt_rows_left = rows ? batch->prompt_rows_left - rows : 0; /* nobody overtakes */
+        if (rows)
+            add_part(batch, sequence, rows, rows == left);
     }
 }
 
 uint32_t batch_plan(const struct batch_limits *limits, const struct policy *policy,
-                    struct sequence *const *by_arrival, uint32_t count, struct ranked *scratch,
-                    struct planned_rows *parts)
+                    const struct cost_model *cost, struct sequence *const *by_arrival,
+                    uint32_t count, struct ranked *scratch, struct planned_rows *parts)
 {
     struct batch batch = {.parts = parts,
                           .places_left = limits->max_batch_sequences,
@@ -78,6 +109,8 @@ uint32_t batch_plan(const struct batch_limits *limits, const struct policy *poli
         batch.groups[i].entries = scratch + (size_t)i * count;
     collect(&batch, policy, by_arrival, count);
     add_decodes(&batch, &batch.groups[DECODES]);
+    if (batch.used)
+        bound_time(&batch, cost, limits->chunk_us);
     add_prompts(&batch, &batch.groups[PROMPTS]);
     add_decodes(&batch, &batch.groups[OFFLINE + DECODES]);
     add_prompts(&batch, &batch.groups[OFFLINE + PROMPTS]);

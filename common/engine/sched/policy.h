@@ -12,6 +12,8 @@
  * higher classes and by those of its class that starved, too, and came before it (mlfq: each for one quantum). fcfs has nobody to
  * prefer but prompts that were begun, and those end. All that is among answers, and among prompts: a step's answers come before its
  * prompts (batch_plan), so where a step has fewer places than there are sequences (max_batch_sequences), prompts also wait for a place.
+ * Beside answers prompts have few rows of a step, BATCH_CHUNK_LEAST_ROWS (batch_plan.h) at least: whoever is first of them gets on with each
+ * step that has a place for him.
  */
 #ifndef BATON_ENGINE_SCHED_POLICY_H
 #define BATON_ENGINE_SCHED_POLICY_H

@@ -7,7 +7,8 @@
 
 #define BLOCK_TOKENS 32
 #define CONTEXT      1024
-#define MEAN_BLOCKS  15 /* of a sequence at its end */
+#define CHUNK_US     3600000000 /* reckoned with, and never reached */
+#define MEAN_BLOCKS  15         /* of a sequence at its end */
 
 struct run {
     const struct schedule_bench *bench;
@@ -30,6 +31,7 @@ static enum status create(struct run *run)
                                       .block_count = blocks > least ? (uint32_t)blocks : least,
                                       .max_sequences = bench->sequences,
                                       .chunk_tokens = chunk,
+                                      .chunk_us = CHUNK_US,
                                       .context = CONTEXT,
                                       .policy = bench->policy,
                                       .starve_us = POLICY_STARVE_US,

@@ -16,6 +16,7 @@ static void settle_config(struct scheduler *s)
     struct scheduler_config *config = &s->config;
     struct batch_limits *limits = &s->limits;
     limits->chunk_tokens = config->chunk_tokens;
+    limits->chunk_us = config->chunk_us;
     limits->max_batch_sequences =
         config->max_batch_sequences && config->max_batch_sequences < config->max_sequences
             ? config->max_batch_sequences
@@ -170,7 +171,7 @@ static void age(struct scheduler *s)
 static void plan_parts(struct scheduler *s)
 {
     s->plan.part_count =
-        batch_plan(&s->limits, s->policy, s->by_arrival, s->count, s->scratch, s->parts);
+        batch_plan(&s->limits, s->policy, &s->cost, s->by_arrival, s->count, s->scratch, s->parts);
 }
 
 /* What others may read is never written: it would be a wrong token. */

@@ -6,7 +6,7 @@
  *
  *   sequence_slots.c  who is here: by key, by arrival
  *   admission.c       who can ever fit, who gets blocks next, and whom nobody may overtake any more
- *   batch_plan.c      the rows of one step: decodes first, then prompts, by a policy (policy.c)
+ *   batch_plan.c      the rows of one step: decodes first, then prompts, by a policy (policy.c), as far as there is time beside decodes
  *   growth.c          blocks for sequences that grow, and room for a higher class
  *   preemption.c      whom it costs, swap or recompute, and the moves of a step
  *   fork.c            one prompt, several answers
@@ -36,6 +36,7 @@ struct scheduler_config {
     const uint32_t *end_ids; /* copied */
     uint32_t end_id_count;
 
+    uint64_t chunk_us;            /* that prompt rows take beside decodes; 0: any (batch_plan.h) */
     uint32_t max_batch_sequences; /* of one step; 0: max_sequences */
     uint32_t max_batch_tokens;    /* rows of one step; 0: max_batch_sequences + chunk_tokens */
     enum policy_kind policy;

@@ -38,17 +38,23 @@ static void keep_allowed(struct sampler *sampler, const uint32_t *allowed)
     }
 }
 
+/* False if a logit is NaN or +infinity. */
+static bool copy_sound(const float *restrict logits, float *restrict mass, uint32_t count)
+{
+    int unsound = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        unsound |= !(logits[i] < INFINITY); /* NaN, too */
+        mass[i] = logits[i];
+    }
+    return !unsound;
+}
+
 /* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is NaN or +infinity. */
 static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
                         const struct sampling *sampling)
 {
     const struct sampler_ban *ban = &row->ban;
-    const float *logits = row->logits;
-    int unsound = 0;
-    for (uint32_t i = 0; i < sampler->vocab; i++) {
-        unsound |= !(logits[i] < INFINITY); /* NaN, too */
-        sampler->mass[i] = logits[i];
-    }
+    bool sound = copy_sound(row->logits, sampler->mass, sampler->vocab);
     logit_edits_bias(sampler->mass, sampler->vocab, sampling);
     if (logit_edits_penalizes(sampling))
         logit_edits_penalize(sampler->mass, sampler->vocab, sampler->counts, sampling,
@@ -59,7 +65,7 @@ static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
                 sampler->mass[ban->ids[list][i]] = -INFINITY;
     if (row->allowed)
         keep_allowed(sampler, row->allowed);
-    return !unsound;
+    return sound;
 }
 
 #define LANES 16
@@ -78,7 +84,14 @@ static uint32_t greatest(const float *values, uint32_t count)
         best = most[lane] > best ? most[lane] : best;
     for (; i < count; i++)
         best = values[i] > best ? values[i] : best;
-    for (i = 0; i + 1 < count && values[i] != best;)
+    for (i = 0; i + LANES <= count; i += LANES) {
+        int found = 0;
+        for (int lane = 0; lane < LANES; lane++)
+            found |= values[i + lane] == best;
+        if (found)
+            break;
+    }
+    while (i + 1 < count && values[i] != best)
         i++;
     return i;
 }

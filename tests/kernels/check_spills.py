@@ -14,6 +14,9 @@ EXPECTED = {  # (object file, function): (instruction, how many at least: 2 vect
     ("avx512.c.o", "attend_multiply"): ("vfmadd", 312),
     ("avx512.c.o", "scan_keys"): ("vfmadd", 2736),  # (8 numbers of bf16 + 16 of int8) x (2 vectors x (1 + ... + 8) rows, 9 + ... + 12 rows)
     ("avx512.c.o", "scan_values"): ("vfmadd", 624),  # a pair of tokens, of bf16 and of int8
+    ("amx.c.o", "attend_multiply"): ("vfmadd", 312),
+    ("amx.c.o", "scan_keys"): ("vfmadd", 2736),
+    ("amx.c.o", "scan_values"): ("vfmadd", 624),
     ("avx512bf16.c.o", "multiply"): ("vdpbf16ps", 156),
     ("avx512bf16.c.o", "attend_multiply"): ("vfmadd", 312),
     ("avx512bf16.c.o", "scan_keys"): ("vfmadd", 2736),

@@ -3,4 +3,3 @@
 #include "kernels/cpu/inner/inner_body.h"
 
 const struct inner inner_avx512 = INNER_TABLE("avx512");
-const struct inner inner_amx = INNER_TABLE("amx");

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TEMPORARY ".XXXXXX" /* behind the path: a name of its own for each program that writes */
+
 /* False: there is no place for it. */
 static bool find_path(char *path, size_t size)
 {
@@ -18,7 +20,7 @@ static bool find_path(char *path, size_t size)
         length = snprintf(path, size, "%s/baton/chat_history", state);
     else if (home && *home == '/')
         length = snprintf(path, size, "%s/.local/state/baton/chat_history", home);
-    return length > 0 && (size_t)length + sizeof ".tmp" <= size;
+    return length > 0 && (size_t)length < size;
 }
 
 void line_history_open(struct line_history *typed, bool keep)
@@ -46,6 +48,15 @@ void line_history_add(struct line_history *typed, const char *line)
     typed->changed = true;
 }
 
+const char *line_history_back(struct line_history *typed, size_t back)
+{
+    HistEvent event = {0};
+    int found = typed->lines ? history(typed->lines, &event, H_FIRST) : -1;
+    while (found >= 0 && --back)
+        found = history(typed->lines, &event, H_NEXT);
+    return found < 0 ? NULL : event.str;
+}
+
 /* The folders on the way to the file. */
 static void make_folders(char *path)
 {
@@ -56,18 +67,30 @@ static void make_folders(char *path)
     }
 }
 
+/* Closes the file. False: not all is there, and errno says why. */
+static bool write_lines(struct line_history *typed, FILE *file)
+{
+    HistEvent event;
+    errno = 0;
+    bool written = history(typed->lines, &event, H_SAVE_FP, file) >= 0;
+    written = !fflush(file) && !ferror(file) && written;
+    int why = errno;
+    if (fclose(file) && written) {
+        written = false;
+        why = errno;
+    }
+    errno = why ? why : EIO;
+    return written;
+}
+
 static enum status save(struct line_history *typed, struct error *err)
 {
-    char temporary[sizeof typed->path + sizeof ".tmp"];
-    HistEvent event;
-    snprintf(temporary, sizeof temporary, "%s.tmp", typed->path);
+    char temporary[sizeof typed->path + sizeof TEMPORARY];
+    snprintf(temporary, sizeof temporary, "%s" TEMPORARY, typed->path);
     make_folders(typed->path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = mkostemp(temporary, O_CLOEXEC);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    bool written = file && history(typed->lines, &event, H_SAVE_FP, file) >= 0;
-    if (file && fclose(file))
-        written = false;
-    if (written && !rename(temporary, typed->path))
+    if (file && write_lines(typed, file) && !rename(temporary, typed->path))
         return STATUS_OK;
     enum status status =
         error_set(err, STATUS_IO, "lines are not kept for the next start: cannot write %s: %s",

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define LINE_HISTORY_MAX_LINES      500
 #define LINE_HISTORY_MAX_LINE_BYTES 4096
@@ -23,6 +24,8 @@ struct line_history {
 void line_history_open(struct line_history *typed, bool keep);
 /* An empty line, the last one again, and one over the limit are left out. */
 void line_history_add(struct line_history *typed, const char *line);
+/* The newest is 1 back. NULL: none is so far back. Valid until the next call of another function. */
+const char *line_history_back(struct line_history *typed, size_t back);
 /* Writes the file, atomically, where there is one to be kept and lines came. Frees in any case. */
 enum status line_history_close(struct line_history *typed, struct error *err) WARN_UNUSED;
 

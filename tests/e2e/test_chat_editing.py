@@ -108,13 +108,80 @@ def test_lines_come_again(world):
     chat.ends()
     kept = world.state / "baton/chat_history"
     assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o777 == 0o700
-    assert not kept.with_name("chat_history.tmp").exists()
+    assert os.listdir(kept.parent) == [kept.name]
     again = Chat(world)
     assert again.says("\x12first") == "first one\n"
     assert again.says("new" + UP * 3 + DOWN * 3) == "new\n", "what was begun is not lost"
     os.kill(again.process.pid, signal.SIGTERM)
     again.ends()
     assert kept.read_text().splitlines()[-2:] == ["new", "/reset"], "they are kept on every way out"
+
+
+def paste(text):
+    return f"\x1b[200~{text}\x1b[201~"
+
+
+@pytest.mark.parametrize("count", [1022, 1024, 5000])
+def test_a_long_line_is_whole_behind_other_lines(world, count):
+    chat = Chat(world)
+    chat.says("hello")
+    for keys in (UP + DOWN, UP * 3 + DOWN * 5, "\x12hel\x07", "\x12nowhere\x12\x07", "\x10\x0e", DOWN, "\x1bp\x1bn"):
+        text = ("ab" * count)[:count - 1] + "é"
+        assert chat.says(paste(text) + keys) == text + "\n"
+    chat.type("\x04")
+    chat.ends()
+
+
+def test_a_search(world):
+    chat = Chat(world)
+    for line in ("the first one", "a second one", "déjà vu", "x" * 3000, "third"):
+        chat.says(line)
+    assert chat.says("\x12one") == "a second one\n"
+    assert chat.says("\x12the\x12") == "the first one\n", "not below the oldest"
+    assert chat.says("\x12déjé\x7fà") == "déjà vu\n"
+    assert chat.says("\x12sec" + LEFT + "!") == "a second on!e\n", "the key that ends it does its work"
+    assert chat.says("\x12ird\x05s") == "thirds\n"
+    assert chat.says("\x12xxx" + END + "y") == "x" * 3000 + "y\n"
+    assert chat.says("new" + UP + "\x12vu\x07\x07" + DOWN) == "new\n"
+    begin = len(chat.text)
+    chat.type("\x12nowhere")
+    chat.read_until(r"\(in no line\) nowhere: new$", begin)
+    begin = len(chat.text)
+    chat.type("\x03")
+    chat.wait_for_prompt(begin)
+    assert chat.says("on") == "on\n"
+    chat.type("\x04")
+    chat.ends()
+
+
+def test_lines_longer_than_are_kept_may_be_in_the_file(world):
+    (world.state / "baton").mkdir(parents=True)
+    (world.state / "baton/chat_history").write_text("_HiStOrY_V2_\nshort\n" + "x" * 20000 + "\n" + "y" * (MAX_CHARACTERS + 1) + "\n")
+    chat = Chat(world)
+    assert chat.says("\x12xx") == "x" * 20000 + "\n"
+    begin = len(chat.text)
+    chat.type(UP * 4 + "\r")
+    chat.read_until(f"a line of over {MAX_CHARACTERS} characters is left out", begin)
+
+
+def test_keys_that_make_a_line_too_long(world):
+    chat = Chat(world)
+    for keys in ("\x1b600000€", "x" + paste("x" * 200000) + "\x15\x19\x19"):
+        begin = len(chat.text)
+        chat.type(keys + "\r")
+        chat.read_until(f"a line of over {MAX_CHARACTERS} characters is left out", begin)
+        chat.wait_for_prompt(begin)
+    assert chat.says("on") == "on\n"
+    chat.type("\x04")
+    chat.ends()
+
+
+def test_a_mark_in_a_line_that_is_gone(world):
+    """libedit goes to it, and would write behind its buffer."""
+    chat = Chat(world)
+    assert chat.says("x" * 1000 + " y\x17\x19\x15a\x18\x18" + "b" * 100) == "a" + "b" * 100 + "\n"
+    chat.type("\x04")
+    chat.ends()
 
 
 def test_history_that_is_not_wanted_or_has_no_place(world):

@@ -53,8 +53,10 @@ static void test_a_peak_is_of_the_set_that_runs(void **state)
         struct kernels_config config = {.isa = sets[i].isa, .threads = 1};
         struct kernels *kernels;
         struct error err;
-        if (kernels_open(&config, &kernels, &err) == STATUS_UNSUPPORTED)
+        enum status status = kernels_open(&config, &kernels, &err);
+        if (status == STATUS_UNSUPPORTED)
             continue; /* this CPU has it not */
+        assert_int_equal(status, STATUS_OK);
         const char *instruction;
         assert_true(kernels_measure_peak(kernels, WEIGHT_BF16, &instruction) > 0.1);
         assert_string_equal(instruction, sets[i].floats);

@@ -1,17 +1,19 @@
 /* line_history: what of typed lines is there at the next start, and what is not. */
 #include "common/cli/line_editor.h"
 
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-#include <histedit.h>
 
 static char folder[64];
 static const char *path; /* of the file */
@@ -47,16 +49,6 @@ static void close_it(void)
     assert_int_equal(line_history_close(&typed, &err), STATUS_OK);
 }
 
-/* The newest first; NULL: there is none so far back. */
-static const char *line_back(int count)
-{
-    HistEvent event = {0};
-    int found = history(typed.lines, &event, H_FIRST);
-    while (found >= 0 && count--)
-        found = history(typed.lines, &event, H_NEXT);
-    return found < 0 ? NULL : event.str;
-}
-
 static void test_lines_of_the_start_before(void **state)
 {
     (void)state;
@@ -71,16 +63,16 @@ static void test_lines_of_the_start_before(void **state)
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
     line_history_open(&typed, true);
-    assert_string_equal(line_back(0), "again");
-    assert_string_equal(line_back(1), "two\n\tlines \\ and a backslash");
-    assert_string_equal(line_back(2), "héllo wörld 日本");
-    assert_null(line_back(3));
+    assert_string_equal(line_history_back(&typed, 1), "again");
+    assert_string_equal(line_history_back(&typed, 2), "two\n\tlines \\ and a backslash");
+    assert_string_equal(line_history_back(&typed, 3), "héllo wörld 日本");
+    assert_null(line_history_back(&typed, 4));
     assert_int_equal(unlink(path), 0);
     close_it();
     assert_int_equal(stat(path, &info), -1); /* nothing came */
     line_history_open(&typed, false);
     line_history_add(&typed, "not for others");
-    assert_string_equal(line_back(0), "not for others");
+    assert_string_equal(line_history_back(&typed, 1), "not for others");
     close_it();
     assert_int_equal(stat(path, &info), -1);
 }
@@ -98,17 +90,17 @@ static void test_more_and_longer_lines_than_are_kept(void **state)
     }
     line[LINE_HISTORY_MAX_LINE_BYTES] = 'x';
     line_history_add(&typed, line);
-    assert_int_equal(strlen(line_back(0)), LINE_HISTORY_MAX_LINE_BYTES);
+    assert_int_equal(strlen(line_history_back(&typed, 1)), LINE_HISTORY_MAX_LINE_BYTES);
     close_it();
     assert_int_equal(stat(path, &info), 0);
     assert_true(info.st_size <= (off_t)LINE_HISTORY_MAX_FILE_BYTES);
     line_history_open(&typed, true);
-    assert_memory_equal(line_back(LINE_HISTORY_MAX_LINES - 1), "ab\n", 3);
-    assert_null(line_back(LINE_HISTORY_MAX_LINES));
+    assert_memory_equal(line_history_back(&typed, LINE_HISTORY_MAX_LINES), "ab\n", 3);
+    assert_null(line_history_back(&typed, LINE_HISTORY_MAX_LINES + 1));
     close_it();
     assert_int_equal(truncate(path, (off_t)LINE_HISTORY_MAX_FILE_BYTES + 1), 0);
     line_history_open(&typed, true);
-    assert_null(line_back(0));
+    assert_null(line_history_back(&typed, 1));
     close_it();
 }
 
@@ -124,7 +116,7 @@ static void test_a_file_that_is_none_of_ours(void **state)
     fputs("no history\nof ours\n", file);
     fclose(file);
     line_history_open(&typed, true);
-    assert_null(line_back(0));
+    assert_null(line_history_back(&typed, 1));
     line_history_add(&typed, "y");
     setenv("XDG_STATE_HOME", path, 1); /* a file where a folder should be */
     close_it();
@@ -134,7 +126,71 @@ static void test_a_file_that_is_none_of_ours(void **state)
     assert_non_null(strstr(err.text, "Not a directory"));
     setenv("XDG_STATE_HOME", folder, 1);
     line_history_open(&typed, true);
-    assert_string_equal(line_back(0), "y");
+    assert_string_equal(line_history_back(&typed, 1), "y");
+    close_it();
+}
+
+/* But for the folder itself and its parent. */
+static int count_entries(const char *of)
+{
+    DIR *entries = opendir(of);
+    assert_non_null(entries);
+    int count = 0;
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count - 2;
+}
+
+static void test_a_disk_that_is_full(void **state)
+{
+    (void)state;
+    struct error err;
+    struct rlimit before, few;
+    char inner[96], line[1001] = {0};
+    snprintf(inner, sizeof inner, "%s/baton", folder);
+    line_history_open(&typed, true);
+    line_history_add(&typed, "was there");
+    close_it();
+    line_history_open(&typed, true);
+    for (char c = 'a'; c <= 'z'; c++)
+        line_history_add(&typed, memset(line, c, sizeof line - 1));
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    few = (struct rlimit){10000, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    enum status status = line_history_close(&typed, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, STATUS_IO);
+    assert_non_null(strstr(err.text, "File too large"));
+    assert_int_equal(count_entries(inner), 1);
+    line_history_open(&typed, true);
+    assert_string_equal(line_history_back(&typed, 1), "was there");
+    close_it();
+}
+
+/* Neither writes into what the other, or one that was killed, writes. */
+static void test_each_program_writes_a_file_of_its_own(void **state)
+{
+    (void)state;
+    char taken[160];
+    struct line_history other;
+    struct error err;
+    line_history_open(&typed, true);
+    line_history_add(&typed, "x");
+    close_it();
+    snprintf(taken, sizeof taken, "%s.tmp", path);
+    assert_int_equal(mkdir(taken, 0700), 0); /* what was the one name of all */
+    line_history_open(&typed, true);
+    line_history_open(&other, true);
+    line_history_add(&typed, "y");
+    line_history_add(&other, "z");
+    close_it();
+    assert_int_equal(line_history_close(&other, &err), STATUS_OK);
+    assert_int_equal(rmdir(taken), 0);
+    line_history_open(&typed, true);
+    assert_string_equal(line_history_back(&typed, 1), "z");
+    assert_string_equal(line_history_back(&typed, 2), "x");
     close_it();
 }
 
@@ -144,6 +200,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lines_of_the_start_before, begin, end),
         cmocka_unit_test_setup_teardown(test_more_and_longer_lines_than_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_a_file_that_is_none_of_ours, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_disk_that_is_full, begin, end),
+        cmocka_unit_test_setup_teardown(test_each_program_writes_a_file_of_its_own, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

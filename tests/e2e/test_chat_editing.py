@@ -265,6 +265,22 @@ def test_the_window_may_change_its_size(world):
     chat.ends()
 
 
+def test_tabs_and_control_characters_have_their_columns(world):
+    """A line that is drawn again begins in the row of its prompt."""
+    chat = Chat(world)
+    for text in ("\t" * 12, "\x16\x01" * 50):
+        begin = len(chat.text)
+        chat.type((paste(text) if text[0] == "\t" else text) + "z")
+        chat.read_until("z", begin)
+        begin = len(chat.text)
+        fcntl.ioctl(chat.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.kill(chat.process.pid, signal.SIGWINCH)
+        chat.read_until(r"\x1b\[1A\r\x1b\[J>", begin)
+        begin = len(chat.text)
+        chat.type("\x03")
+        chat.wait_for_prompt(begin)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_signals_give_the_terminal_back(world, number):
     chat = Chat(world)

@@ -1,5 +1,6 @@
 #include "common/cli/line_recall.h"
 
+#include <histedit.h>
 #include <string.h>
 
 static bool keep_written(struct line_recall *recall, const LineInfoW *line)

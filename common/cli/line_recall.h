@@ -5,8 +5,9 @@
 
 #include "common/cli/line_editor.h"
 
-#include <histedit.h>
 #include <wchar.h>
+
+struct editline; /* libedit's EditLine */
 
 struct line_recall {
     struct line_history *typed;
@@ -16,7 +17,7 @@ struct line_recall {
 
 /* The line that far back, with the cursor at its end. False: there is none, or the one that is being written is over the limit;
  * nothing is changed. */
-bool line_recall_show(struct line_recall *recall, EditLine *edit, size_t back);
+bool line_recall_show(struct line_recall *recall, struct editline *edit, size_t back);
 /* How far back the nearest line with `part` in it is, at least `back` (1 at least); 0: there is none. */
 size_t line_recall_find(const struct line_recall *recall, const char *part, size_t back);
 

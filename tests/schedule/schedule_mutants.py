@@ -78,7 +78,7 @@ ALL = [
     mutant("time_not_shared", "each prompt has all the time", "time",
            ("batch_plan.c", "    batch->us_left = us < batch->us_left ? batch->us_left - us : 0;\n", "")),
     mutant("no_least_rows", "a row that takes too long has no place", "time order ends",
-           ("batch_plan.c", "    if (fit < batch->least_rows_left)\n        fit = batch->least_rows_left;\n", "")),
+           ("batch_plan.c", "max_u32(fit, batch->least_rows_left)", "fit")),
     mutant("timed_alone", "prompts alone are bounded, too", "time",
            ("batch_plan.c", "    if (batch.used)\n        bound_time(", "    bound_time(")),
     mutant("no_rows_limit", "rows of a step aren't limited", "budget",

@@ -1,5 +1,7 @@
 #include "common/engine/sched/batch_plan.h"
 
+#include "common/base/u32.h"
+
 enum { DECODES, PROMPTS, OFFLINE }; /* groups: DECODES, PROMPTS, OFFLINE + each of them */
 
 struct batch {
@@ -69,13 +71,10 @@ static void bound_time(struct batch *batch, const struct cost_model *cost, uint6
 static uint32_t take_time(struct batch *batch, uint32_t first, uint32_t rows)
 {
     uint32_t fit = cost_model_prefill_rows(batch->cost, first, batch->us_left);
-    if (fit < batch->least_rows_left)
-        fit = batch->least_rows_left;
-    if (rows > fit)
-        rows = fit;
+    rows = min_u32(rows, max_u32(fit, batch->least_rows_left));
     double us = cost_model_prefill_us(batch->cost, first, rows);
     batch->us_left = us < batch->us_left ? batch->us_left - us : 0;
-    batch->least_rows_left -= rows < batch->least_rows_left ? rows : batch->least_rows_left;
+    batch->least_rows_left -= min_u32(rows, batch->least_rows_left);
     return rows;
 }
 

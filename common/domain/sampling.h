@@ -35,6 +35,7 @@ struct sampling {
     uint32_t max_tokens;   /* generated tokens at most, >= 1 */
     uint32_t min_tokens;   /* end ids and stop ids can't be drawn before; <= max_tokens */
     bool ignore_eos;       /* the model's end ids are ordinary tokens; stop ids still end */
+    bool logits_hash;      /* of each drawn token's row of logits: for tests of byte equality */
     bool logprobs;         /* of each drawn token, in the model's own logits */
     uint32_t top_logprobs; /* and of the likeliest: LOGPROBS_MAX_TOP at most */
     /* Of the prompt's tokens, too, from that at prompt_logprobs_from on: not of the first, which follows nothing. */

@@ -82,7 +82,7 @@ struct engine_sequence {
      * every id is banned, or none allowed; no token then. */
     enum status status;
     uint32_t token;
-    uint64_t logits_hash;           /* 64-bit hash of the row's fp32 logits */
+    uint64_t logits_hash; /* 64-bit hash of the row's fp32 logits, if `sampling` asks; else 0 */
     struct token_logprobs logprobs; /* of the token, if `sampling` asks */
     const float *logits;            /* [vocab], until the next step */
 };

@@ -191,7 +191,7 @@ static void draw(struct engine *engine, struct engine_sequence *s, const float *
         row.ban.counts[1] = s->sampling->ignore_eos ? 0 : engine->model.end_ids.count;
     }
     s->logits = logits;
-    s->logits_hash = logits_hash(logits, engine->model.shape.vocab);
+    s->logits_hash = s->sampling->logits_hash ? logits_hash(logits, engine->model.shape.vocab) : 0;
     if (s->score_count && s->status != STATUS_OK)
         return; /* a row before it was bad: no answer is to be made of it */
     s->status = sampler_draw(&engine->sampler, &row, s->sampling, &s->token);

@@ -64,6 +64,7 @@ static enum status read_sampling(const Baton__Worker__V1__Sampling *in, uint32_t
         .max_tokens = in->max_tokens,
         .min_tokens = in->min_tokens,
         .ignore_eos = in->ignore_eos,
+        .logits_hash = in->logits_hash,
         .logprobs = in->logprobs,
         .top_logprobs = in->top_logprobs,
         .prompt_logprobs = in->prompt_logprobs,

@@ -94,7 +94,7 @@ static struct sequence_spec spec_of(const struct run *run, const struct request 
     spec.sampling.temperature = 1;
     spec.sampling.seed = request->seed;
     spec.sampling.max_tokens = max_tokens;
-    spec.sampling.ignore_eos = true;
+    spec.sampling.ignore_eos = spec.sampling.logits_hash = true;
     spec.sampling.logprobs = tells_logprobs(key);
     spec.sampling.top_logprobs = key % (LOGPROBS_MAX_TOP + 1);
     if (key % 3 == 0)

@@ -48,7 +48,7 @@ static struct sequence_spec spec_of(uint32_t key, uint32_t prompt, uint32_t max_
     spec.sampling.temperature = 1;
     spec.sampling.seed = key;
     spec.sampling.max_tokens = max_tokens;
-    spec.sampling.ignore_eos = true;
+    spec.sampling.ignore_eos = spec.sampling.logits_hash = true;
     spec.tokens = malloc(prompt * sizeof *spec.tokens);
     assert_non_null(spec.tokens);
     for (uint32_t i = 0; i < prompt; i++)

@@ -60,6 +60,7 @@ static void give_blocks(struct engine *engine, struct stream *streams, uint32_t 
         assert_true(s->prompt_count + s->answer_limit <= STREAM_MAX_TOKENS);
         s->block_count =
             kv_layout_blocks_for(engine_layout(engine), s->prompt_count + s->answer_limit);
+        s->sampling.logits_hash = true;
         for (uint32_t b = 0; b < s->block_count; b++)
             s->blocks[b] = scattered(given++, all);
     }
@@ -86,6 +87,7 @@ static struct engine_sequence next_rows(struct stream *s, uint32_t chunk)
 static void take_token(struct stream *s, const struct engine_sequence *result, uint32_t vocab)
 {
     assert_int_equal(result->status, STATUS_OK);
+    assert_int_not_equal(result->logits_hash, 0);
     float low = result->logits[0], high = low;
     for (uint32_t i = 0; i < vocab; i++) {
         low = result->logits[i] < low ? result->logits[i] : low;

@@ -60,7 +60,7 @@ static struct engine_sequence rows(struct side *side, const uint32_t *tokens, ui
     static struct sampling sampling;
     sampling = sampling_default();
     sampling.seed = 7;
-    sampling.ignore_eos = true;
+    sampling.ignore_eos = sampling.logits_hash = true;
     sampling.max_tokens = STEPS + 1;
     struct engine_sequence sequence = {.tokens = tokens + from,
                                        .token_count = count,
@@ -87,6 +87,7 @@ static void prefill(struct side *side, uint32_t *tokens, uint32_t prompt, uint32
         struct engine_sequence done = rows(side, tokens, from, count, prompt, last);
         if (last) {
             tokens[prompt] = done.token;
+            assert_int_not_equal(done.logits_hash, 0);
             hashes[0] = done.logits_hash;
         }
     }

@@ -100,6 +100,7 @@ static uint32_t step(struct side *side, struct request *requests, uint32_t count
             continue;
         assert_int_equal(parts[k].status, STATUS_OK);
         owners[k]->tokens[owners[k]->done] = parts[k].token;
+        assert_int_not_equal(parts[k].logits_hash, 0);
         hashes(owners[k])[parts[k].index] = parts[k].logits_hash;
     }
     return used;
@@ -164,7 +165,7 @@ static void make_requests(struct request *requests, uint32_t vocab)
         struct request *r = &requests[i];
         *r = (struct request){.prompt = lengths[i % 8], .sampling = sampling_default()};
         r->sampling.seed = 100 + i;
-        r->sampling.ignore_eos = true;
+        r->sampling.ignore_eos = r->sampling.logits_hash = true;
         r->sampling.max_tokens = STEPS;
         for (uint32_t t = 0; t < r->prompt; t++)
             r->tokens[t] = 3 + (uint32_t)rng_below(&rng, vocab - 3);

@@ -15,6 +15,7 @@ static inline uint64_t model_answer(struct engine_config config)
     config.max_rows = 4;
     config.max_sequences = 1;
     struct sampling sampling = sampling_default();
+    sampling.logits_hash = true;
     struct engine_sequence s = {.tokens = tokens,
                                 .token_count = 4,
                                 .blocks = blocks,

@@ -1,6 +1,7 @@
 /* engine: what a step refuses, what it counts, and that chunks, blocks and neighbours leave no trace; on the shipped model, f32. */
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "common/engine/model/logits_hash.h"
 #include "tests/unit/engine_fixture.h"
 
 #include <setjmp.h>
@@ -15,6 +16,13 @@
 
 static const uint32_t TOKENS[64] = {9, 8, 7, 6, 5, 4, 3, 100, 200, 300, 400, 500, 600, 700, 800};
 static const uint32_t BLOCKS[4] = {5, 0, 7, 2}, OTHER_BLOCKS[4] = {1, 3, 4, 6};
+
+static struct sampling sampling_with_hash(void)
+{
+    struct sampling sampling = sampling_default();
+    sampling.logits_hash = true;
+    return sampling;
+}
 
 /* A sound sequence of the first `count` tokens that draws greedily. */
 static struct engine_sequence sequence_of(const struct sampling *sampling, uint32_t count)
@@ -84,7 +92,7 @@ static void step(struct engine *engine, struct engine_sequence *sequences, uint3
 static void test_chunks_and_neighbours_leave_no_trace(void **state)
 {
     struct engine *engine = *state;
-    struct sampling sampling = sampling_default();
+    struct sampling sampling = sampling_with_hash();
     struct engine_sequence whole = sequence_of(&sampling, 20);
     step(engine, &whole, 1);
 
@@ -103,6 +111,19 @@ static void test_chunks_and_neighbours_leave_no_trace(void **state)
     assert_int_equal(pair[0].logits_hash, whole.logits_hash);
     assert_int_equal(pair[0].token, whole.token);
     assert_int_not_equal(pair[1].logits_hash, five);
+}
+
+static void test_who_asks_gets_the_hash_of_the_logits(void **state)
+{
+    struct engine *engine = *state;
+    struct sampling plain = sampling_default(), asks = sampling_with_hash();
+    struct engine_sequence pair[2] = {sequence_of(&plain, 5), sequence_of(&asks, 5)};
+    pair[0].logits_hash = 7; /* of the step before */
+    pair[1].blocks = OTHER_BLOCKS;
+    step(engine, pair, 2);
+    assert_int_equal(pair[0].logits_hash, 0);
+    assert_int_not_equal(pair[1].logits_hash, 0);
+    assert_int_equal(pair[1].logits_hash, logits_hash(pair[1].logits, engine_shape(engine)->vocab));
 }
 
 static void set_failpoints(const char *spec, const char *log)
@@ -124,7 +145,7 @@ static void test_a_step_is_done_by_the_threads_that_come(void **state)
     (void)state;
     char folder[] = "/tmp/baton-engine-XXXXXX", log[64], go[96];
     struct engine_config config = CONFIG;
-    struct sampling sampling = sampling_default();
+    struct sampling sampling = sampling_with_hash();
     uint64_t hashes[2];
     struct error err;
     assert_non_null(mkdtemp(folder));
@@ -171,7 +192,7 @@ static void test_blocks_that_moved_hold_what_they_held(void **state)
 {
     struct engine *engine = *state;
     struct error err;
-    struct sampling sampling = sampling_default();
+    struct sampling sampling = sampling_with_hash();
     struct engine_sequence whole = sequence_of(&sampling, 22);
     step(engine, &whole, 1);
     for (int swapped = 0; swapped < 2; swapped++) {
@@ -280,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps_that_are_refused),
         cmocka_unit_test(test_chunks_and_neighbours_leave_no_trace),
+        cmocka_unit_test(test_who_asks_gets_the_hash_of_the_logits),
         cmocka_unit_test(test_a_step_is_done_by_the_threads_that_come),
         cmocka_unit_test(test_blocks_that_moved_hold_what_they_held),
         cmocka_unit_test(test_moves_that_are_refused),

@@ -74,7 +74,7 @@ static struct sequence_spec spec_of(uint32_t request, enum sequence_plan plan)
     spec.sampling.temperature = 1;
     spec.sampling.seed = 100 + request;
     spec.sampling.max_tokens = ANSWER;
-    spec.sampling.ignore_eos = true;
+    spec.sampling.ignore_eos = spec.sampling.logits_hash = true;
     spec.tokens = calloc(PROMPT, sizeof *spec.tokens);
     for (uint32_t i = 0; i < PROMPT; i++)
         spec.tokens[i] = 3 + (i * 7 + (i < COMMON ? 0 : request * 13)) % 300;

@@ -97,7 +97,7 @@ static struct sampling sampling_of(uint32_t answer, uint32_t max_tokens)
     sampling.seed = 70;
     sampling.choice = answer;
     sampling.max_tokens = max_tokens;
-    sampling.ignore_eos = true;
+    sampling.ignore_eos = sampling.logits_hash = true;
     return sampling;
 }
 

@@ -109,12 +109,13 @@ static void test_all_of_sampling_is_taken_over(void **state)
     struct sequence_spec spec = {0};
     assert_int_equal(wire_sequence_spec(&in, &INFO, &spec, NULL), STATUS_OK);
     assert_true(spec.sampling.repetition_penalty == 1 && !spec.sampling.biases);
+    assert_false(spec.sampling.logits_hash);
     sequence_spec_free(&spec);
 
     sampling.presence_penalty = 0.5f;
     sampling.frequency_penalty = -0.5f;
     sampling.repetition_penalty = 1.25f;
-    sampling.logprobs = sampling.prompt_logprobs = true;
+    sampling.logits_hash = sampling.logprobs = sampling.prompt_logprobs = true;
     sampling.top_logprobs = 20;
     sampling.top_prompt_logprobs = 7;
     sampling.prompt_logprobs_from = 2;
@@ -126,7 +127,7 @@ static void test_all_of_sampling_is_taken_over(void **state)
     const struct sampling *s = &spec.sampling;
     assert_true(s->presence_penalty == 0.5f && s->frequency_penalty == -0.5f);
     assert_true(s->repetition_penalty == 1.25f && s->choice == 3);
-    assert_true(s->logprobs && s->top_logprobs == 20);
+    assert_true(s->logits_hash && s->logprobs && s->top_logprobs == 20);
     assert_true(s->prompt_logprobs && s->top_prompt_logprobs == 7 && s->prompt_logprobs_from == 2);
     assert_int_equal(s->bias_count, 2);
     assert_true(s->biases[0].id == 3 && s->biases[0].bias == -100);

@@ -206,6 +206,17 @@ enum status kernels_download(struct kernels *kernels, const struct buffer *sourc
     return kernels->backend->download(kernels, source, offset, host, bytes);
 }
 
+enum status kernels_view(struct kernels *kernels, const struct buffer *source, size_t offset,
+                         size_t bytes, void *host, const void **seen)
+{
+    if (!range_fits(source, offset, bytes))
+        return STATUS_INVALID;
+    bool in_place = kernels->backend->device_is_host;
+    TRY(in_place ? kernels_sync(kernels) : kernels_download(kernels, source, offset, host, bytes));
+    *seen = in_place ? (const char *)source->address + offset : host;
+    return STATUS_OK;
+}
+
 enum status kernels_copy(struct kernels *kernels, const struct buffer *source, size_t source_offset,
                          struct buffer *target, size_t target_offset, size_t bytes)
 {

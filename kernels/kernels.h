@@ -4,8 +4,8 @@
  * N outputs and K inputs of a linear layer, S sequences.
  *
  * A backend owns a device. Everything an operation reads or writes lives in `struct buffer`s of that device; the host
- * reaches them through upload/download only. Operations are queued on a stream in order; nothing blocks but download and
- * sync. A launcher checks shapes, allocates nothing and returns a status. So a CUDA backend fits behind this unchanged:
+ * reaches them through upload/download/view only. Operations are queued on a stream in order; nothing blocks but download, view
+ * and sync. A launcher checks shapes, allocates nothing and returns a status. So a CUDA backend fits behind this unchanged:
  * no signature holds a host pointer that a kernel would read.
  *
  * Numerics (docs/architecture.md, "the same bytes"): a row's result depends on that row's inputs alone. Linear layers add
@@ -179,6 +179,10 @@ enum status kernels_upload(struct kernels *kernels, struct buffer *target, size_
                            const void *host, size_t bytes) WARN_UNUSED;
 enum status kernels_download(struct kernels *kernels, const struct buffer *source, size_t offset,
                              void *host, size_t bytes) WARN_UNUSED;
+/* What the host reads once: where the device is the host (kernels_info.device_is_host), *seen is the buffer's own bytes, until an
+ * operation writes there, and `host` isn't looked at, so may be NULL; else *seen = host, where they are downloaded to. */
+enum status kernels_view(struct kernels *kernels, const struct buffer *source, size_t offset,
+                         size_t bytes, void *host, const void **seen) WARN_UNUSED;
 /* Inside the device; the ranges don't overlap. Source and target may be one buffer. */
 enum status kernels_copy(struct kernels *kernels, const struct buffer *source, size_t source_offset,
                          struct buffer *target, size_t target_offset, size_t bytes) WARN_UNUSED;

@@ -150,8 +150,9 @@ static enum status make_step_memory(struct engine *engine, struct error *err)
     TRY(make_table(engine, sequences, &engine->score_rows, err));
     TRY(llama_init(&engine->llama, engine->kernels, &engine->model.shape, &engine->weights,
                    engine->config.max_rows, engine->config.max_sequences, err));
-    engine->logits = calloc(sequences * vocab, sizeof *engine->logits);
-    if (!engine->logits || sampler_init(&engine->sampler, vocab) != STATUS_OK)
+    bool in_place = kernels_info(engine->kernels).device_is_host;
+    engine->logits = in_place ? NULL : calloc(sequences * vocab, sizeof *engine->logits);
+    if ((!in_place && !engine->logits) || sampler_init(&engine->sampler, vocab) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "no memory for %zu rows of logits", sequences);
     return STATUS_OK;
 }
@@ -215,8 +216,8 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
         "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
         engine->numerics_name, kernels_info(engine->kernels).isa, weights_bytes(&engine->weights),
         llama_bytes(shape, config->max_rows, config->max_sequences),
-        (size_t)config->max_sequences * shape->vocab * sizeof(float), engine->pool_bytes,
-        kv_layout_block_bytes(&engine->layout), config->block_count,
+        engine->logits ? (size_t)config->max_sequences * shape->vocab * sizeof(float) : 0,
+        engine->pool_bytes, kv_layout_block_bytes(&engine->layout), config->block_count,
         kernels_info(engine->kernels).threads);
     return STATUS_OK;
 }

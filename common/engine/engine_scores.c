@@ -12,7 +12,8 @@ bool engine_scores_wanted(const struct engine_sequence *sequences, uint32_t coun
 }
 
 /* Logits of rows [row, row + count) of the step, on the host. */
-static enum status logits_of(struct engine *engine, uint32_t row, uint32_t count)
+static enum status logits_of(struct engine *engine, uint32_t row, uint32_t count,
+                             const float **logits)
 {
     struct llama_samples samples = {.rows = engine->score_rows.device, .count = count};
     for (uint32_t i = 0; i < count; i++)
@@ -20,9 +21,7 @@ static enum status logits_of(struct engine *engine, uint32_t row, uint32_t count
     TRY(kernels_upload(engine->kernels, &engine->score_rows.device, 0, engine->score_rows.host,
                        count * sizeof *engine->score_rows.host));
     TRY(llama_head(&engine->llama, &samples));
-    TRY(kernels_download(engine->kernels, &engine->llama.logits, 0, engine->logits,
-                         (size_t)count * engine->model.shape.vocab * sizeof *engine->logits));
-    return kernels_sync(engine->kernels);
+    return engine_read_logits(engine, count, logits);
 }
 
 /* `row`: its first one in the step. */
@@ -32,10 +31,11 @@ static enum status score(struct engine *engine, struct engine_sequence *s, uint3
     s->status = STATUS_OK;
     for (uint32_t done = 0; done < s->score_count;) {
         uint32_t left = s->score_count - done, count = left < at_once ? left : at_once;
-        TRY(logits_of(engine, row + s->score_first + done, count));
+        const float *logits;
+        TRY(logits_of(engine, row + s->score_first + done, count, &logits));
         for (uint32_t i = 0; i < count && s->status == STATUS_OK; i++, done++)
-            s->status = logprobs_of(engine->logits + (size_t)i * vocab, vocab,
-                                    s->score_tokens[done], s->score_top, &s->scores[done]);
+            s->status = logprobs_of(logits + (size_t)i * vocab, vocab, s->score_tokens[done],
+                                    s->score_top, &s->scores[done]);
         if (s->status != STATUS_OK) {
             log_error("engine", "msg=\"a prompt's token can't be scored\" position=%u",
                       s->position + s->score_first + done);

@@ -32,10 +32,14 @@ struct engine {
     struct table sequence_rows;                   /* [max_sequences + 1] */
     struct table block_tables;                    /* [max_sequences * blocks of the context] */
     struct table sample_rows, score_rows;         /* [max_sequences] */
-    float *logits;                                /* [max_sequences, vocab], on the host */
+    float *logits; /* [max_sequences, vocab], where they are downloaded to; NULL: read in place */
     struct engine_counters counters;
     uint64_t model_hash, numerics_id;
     char numerics_name[128];
 };
+
+/* The first `rows` of llama.logits, on the host, until they are computed again; once all before it is computed. */
+enum status engine_read_logits(struct engine *engine, uint32_t rows,
+                               const float **logits) WARN_UNUSED;
 
 #endif

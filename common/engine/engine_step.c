@@ -9,6 +9,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum status engine_read_logits(struct engine *engine, uint32_t rows, const float **logits)
+{
+    const void *seen;
+    TRY(kernels_view(engine->kernels, &engine->llama.logits, 0,
+                     (size_t)rows * engine->model.shape.vocab * sizeof **logits, engine->logits,
+                     &seen));
+    *logits = seen;
+    return STATUS_OK;
+}
+
 static enum status check_scores(const struct engine *engine, const struct engine_sequence *s,
                                 uint32_t number, struct error *err)
 {
@@ -116,9 +126,10 @@ static enum status upload(struct engine *engine, struct table *table, size_t cou
                           count * sizeof *table->host);
 }
 
-/* Uploads, computes, downloads: afterwards engine->logits holds a row for each sequence that samples. */
+/* Uploads, computes; `logits`: a row for each sequence that samples, until the next step. */
 static enum status compute(struct engine *engine, const struct step_batch *batch,
-                           const struct llama_samples *samples, struct engine_sequence *sequences)
+                           const struct llama_samples *samples, struct engine_sequence *sequences,
+                           const float **logits)
 {
     TRY(upload(engine, &engine->tokens, batch->rows));
     TRY(upload(engine, &engine->positions, batch->rows));
@@ -137,9 +148,7 @@ static enum status compute(struct engine *engine, const struct step_batch *batch
             TRY(llama_head(&engine->llama, samples));
     }
     if (samples->count)
-        TRY(kernels_download(engine->kernels, &engine->llama.logits, 0, engine->logits,
-                             (size_t)samples->count * engine->model.shape.vocab *
-                                 sizeof *engine->logits));
+        TRY(engine_read_logits(engine, samples->count, logits));
     return kernels_sync(engine->kernels);
 }
 
@@ -212,11 +221,11 @@ enum status engine_step(struct engine *engine, struct engine_sequence *sequences
     struct llama_samples samples;
     TRY(check_step(engine, sequences, count, err));
     fill_tables(engine, sequences, count, &batch, &samples);
-    enum status status = compute(engine, &batch, &samples, sequences);
+    const float *row = NULL;
+    enum status status = compute(engine, &batch, &samples, sequences, &row);
     if (status != STATUS_OK)
         return error_set(err, STATUS_INTERNAL, "the device failed in a step of %u rows (%s)",
                          batch.rows, status_name(status));
-    const float *row = engine->logits;
     for (uint32_t i = 0; i < count; i++) {
         engine->counters.prompt_rows += sequences[i].prompt_rows;
         engine->counters.decode_rows += sequences[i].token_count - sequences[i].prompt_rows;

@@ -139,6 +139,11 @@ static void test_memory_is_bounded_and_adoptable(void **state)
     assert_int_equal(kernels_adopt(kernels, mine, sizeof mine, &adopted), STATUS_OK);
     assert_int_equal(kernels_download(kernels, &adopted, 0, read, 5), STATUS_OK);
     assert_string_equal(read, "pool");
+    const void *seen = NULL;
+    assert_int_equal(kernels_view(kernels, &adopted, 60, 5, NULL, &seen), STATUS_INVALID);
+    assert_null(seen);
+    assert_int_equal(kernels_view(kernels, &adopted, 2, 3, NULL, &seen), STATUS_OK);
+    assert_ptr_equal(seen, mine + 2); /* its device is the host */
     assert_int_equal(kernels_copy(kernels, &adopted, 0, &adopted, 32, 5), STATUS_OK);
     assert_int_equal(kernels_sync(kernels), STATUS_OK);
     assert_string_equal(mine + 32, "pool");

@@ -204,6 +204,59 @@ static void test_only_what_is_allowed_is_drawn(void **state)
     sampler_deinit(&sampler);
 }
 
+enum { LONG = 2600 }; /* more than two parts of what is looked at again */
+
+/* Rows of any length, as they are and by way of an edit that changes nothing: the first of the greatest, wherever it is, and none if
+ * any is unsound, wherever. */
+static void test_greedy_of_any_length(void **state)
+{
+    (void)state;
+    static const uint32_t beyond[] = {LONG};
+    const struct sampler_ban bans[] = {{.counts = {0}}, {.ids = {beyond}, .counts = {1}}};
+    static const float bad[] = {NAN, INFINITY};
+    struct rng rng = rng_seeded(33);
+    float logits[LONG];
+    struct sampling sampling = sampling_default();
+    sampling.temperature = 0;
+    for (uint32_t round = 0; round < 400; round++) {
+        uint32_t vocab = 1 + (round < 40 ? round : rng_below(&rng, LONG));
+        struct sampler sampler = sampler_of(vocab);
+        for (uint32_t i = 0; i < vocab; i++)
+            logits[i] = round % 3 ? (float)(rng_unit(&rng) - 2) : -INFINITY;
+        uint32_t one = rng_below(&rng, vocab), other = rng_below(&rng, vocab), token;
+        logits[one] = logits[other] = -0.5f;
+        for (int edited = 0; edited < 2; edited++) {
+            assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &bans[edited], &token),
+                             STATUS_OK);
+            assert_int_equal(token, one < other ? one : other);
+        }
+        logits[rng_below(&rng, vocab)] = bad[round % 2];
+        for (int edited = 0; edited < 2; edited++)
+            assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &bans[edited], &token),
+                             STATUS_INTERNAL);
+        sampler_deinit(&sampler);
+    }
+}
+
+/* Whether it is edited, or not. */
+static void test_a_row_of_nothing_is_refused(void **state)
+{
+    (void)state;
+    const float logits[] = {-INFINITY, -INFINITY, -INFINITY};
+    static const uint32_t first[] = {0};
+    const struct sampler_ban bans[] = {{.counts = {0}}, {.ids = {first}, .counts = {1}}};
+    struct sampler sampler = sampler_of(3);
+    for (int i = 0; i < 4; i++) {
+        struct sampling sampling = sampling_default();
+        uint32_t token = 77;
+        sampling.temperature = (float)(i / 2);
+        assert_int_equal(draw_without(&sampler, logits, &sampling, 0, &bans[i % 2], &token),
+                         STATUS_INVALID);
+        assert_int_equal(token, 77);
+    }
+    sampler_deinit(&sampler);
+}
+
 static void test_unsound_logits_are_refused(void **state)
 {
     (void)state;
@@ -346,6 +399,8 @@ int main(void)
         cmocka_unit_test(test_greedy_takes_the_lower_of_equals),
         cmocka_unit_test(test_banned_ids_are_never_drawn),
         cmocka_unit_test(test_only_what_is_allowed_is_drawn),
+        cmocka_unit_test(test_greedy_of_any_length),
+        cmocka_unit_test(test_a_row_of_nothing_is_refused),
         cmocka_unit_test(test_unsound_logits_are_refused),
         cmocka_unit_test(test_filters_keep_exactly_these),
         cmocka_unit_test(test_frequencies_follow_the_temperature),

@@ -1,6 +1,7 @@
 #include "common/engine/model/sampler.h"
 
 #include "common/base/rng.h"
+#include "common/base/u32.h"
 #include "common/engine/model/fixed_math.h"
 #include "common/engine/model/logit_edits.h"
 
@@ -49,8 +50,15 @@ static bool copy_sound(const float *restrict logits, float *restrict mass, uint3
     return !unsound;
 }
 
+/* Whether anything of this row becomes other than the model left it. */
+static bool is_edited(const struct sampler_row *row, const struct sampling *sampling)
+{
+    return sampling->bias_count || logit_edits_penalizes(sampling) || row->ban.counts[0] ||
+           row->ban.counts[1] || row->allowed;
+}
+
 /* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is NaN or +infinity. */
-static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
+static bool edit_logits(struct sampler *sampler, const struct sampler_row *row,
                         const struct sampling *sampling)
 {
     const struct sampler_ban *ban = &row->ban;
@@ -69,31 +77,62 @@ static bool take_logits(struct sampler *sampler, const struct sampler_row *row,
 }
 
 #define LANES 16
+#define PART  (64 * LANES) /* where the greatest is looked for again: in a level 1 cache still */
 
-/* The first of the greatest; none is NaN. In lanes, since one maximum would wait for the one before. */
-static uint32_t greatest(const float *values, uint32_t count)
+/* The greatest of values[0 .. count); in lanes, since one maximum would wait for the one before. */
+static float greatest_of_part(const float *values, uint32_t count, bool *sound)
 {
     float most[LANES], best = -INFINITY;
+    int unsound[LANES] = {0};
     uint32_t i = 0;
     for (int lane = 0; lane < LANES; lane++)
         most[lane] = -INFINITY;
     for (; i + LANES <= count; i += LANES)
-        for (int lane = 0; lane < LANES; lane++)
+        for (int lane = 0; lane < LANES; lane++) {
             most[lane] = values[i + lane] > most[lane] ? values[i + lane] : most[lane];
-    for (int lane = 0; lane < LANES; lane++)
-        best = most[lane] > best ? most[lane] : best;
-    for (; i < count; i++)
-        best = values[i] > best ? values[i] : best;
-    for (i = 0; i + LANES <= count; i += LANES) {
-        int found = 0;
-        for (int lane = 0; lane < LANES; lane++)
-            found |= values[i + lane] == best;
-        if (found)
-            break;
+            unsound[lane] |= !(values[i + lane] < INFINITY); /* NaN, too */
+        }
+    for (; i < count; i++) {
+        most[0] = values[i] > most[0] ? values[i] : most[0];
+        unsound[0] |= !(values[i] < INFINITY);
     }
-    while (i + 1 < count && values[i] != best)
-        i++;
-    return i;
+    for (int lane = 0; lane < LANES; lane++) {
+        best = most[lane] > best ? most[lane] : best;
+        *sound &= !unsound[lane];
+    }
+    return best;
+}
+
+/* The first of the greatest, in one pass; *sound becomes false if a value is NaN or +infinity. */
+static uint32_t greatest(const float *values, uint32_t count, bool *sound)
+{
+    float best = -INFINITY;
+    uint32_t at = 0;
+    for (uint32_t first = 0; first < count; first += PART) {
+        float most = greatest_of_part(values + first, min_u32(PART, count - first), sound);
+        if (most > best) {
+            best = most;
+            at = first;
+        }
+    }
+    while (at + 1 < count && values[at] != best)
+        at++;
+    return at;
+}
+
+/* What is drawn from, and the first of its greatest: the row itself where nothing edits it, else mass[]. NULL if a logit is NaN or
+ * +infinity. */
+static const float *take_logits(struct sampler *sampler, const struct sampler_row *row,
+                                const struct sampling *sampling, uint32_t *best)
+{
+    bool sound = true, edited_sound = true;
+    if (!is_edited(row, sampling)) {
+        *best = greatest(row->logits, sampler->vocab, &sound);
+        return sound ? row->logits : NULL;
+    }
+    sound = edit_logits(sampler, row, sampling);
+    *best = greatest(sampler->mass, sampler->vocab, &edited_sound);
+    return sound ? sampler->mass : NULL;
 }
 
 /* Orders tokens by descending p, then ascending id: bits of a float >= 0 compare like the float. */
@@ -196,10 +235,11 @@ static uint32_t pick(const struct sampler *sampler, uint64_t bound, double unit)
 enum status sampler_draw(struct sampler *sampler, const struct sampler_row *row,
                          const struct sampling *sampling, uint32_t *token)
 {
-    if (!take_logits(sampler, row, sampling))
+    uint32_t best;
+    const float *logits = take_logits(sampler, row, sampling, &best);
+    if (!logits)
         return STATUS_INTERNAL;
-    uint32_t best = greatest(sampler->mass, sampler->vocab);
-    float max = sampler->mass[best];
+    float max = logits[best];
     if (max == -INFINITY)
         return STATUS_INVALID;
     if (sampling->temperature == 0) {
@@ -207,7 +247,7 @@ enum status sampler_draw(struct sampler *sampler, const struct sampler_row *row,
         return STATUS_OK;
     }
     for (uint32_t i = 0; i < sampler->vocab; i++)
-        sampler->mass[i] = exp_negative((sampler->mass[i] - max) / sampling->temperature);
+        sampler->mass[i] = exp_negative((logits[i] - max) / sampling->temperature);
     uint64_t bound = key_of(sampling->min_p, UINT32_MAX); /* the least key of mass min_p */
     if (sampling->top_k || sampling->top_p < 1.0f) {
         uint64_t top = top_bound(sampler, sampling);

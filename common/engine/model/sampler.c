@@ -76,29 +76,38 @@ static bool edit_logits(struct sampler *sampler, const struct sampler_row *row,
     return sound;
 }
 
-#define LANES 16
-#define PART  (64 * LANES) /* where the greatest is looked for again: in a level 1 cache still */
+#define LANES 4
+#define QUADS 4                    /* independent chains: one would wait for the one before */
+#define PART  (64 * QUADS * LANES) /* where the greatest is looked for again: in a level 1 cache */
 
-/* The greatest of values[0 .. count); in lanes, since one maximum would wait for the one before. */
+/* In the compiler's vectors, since it makes none of a maximum that has to be that of IEEE numbers. */
+typedef float quad __attribute__((vector_size(4 * LANES)));
+typedef int32_t quad_mask __attribute__((vector_size(4 * LANES)));
+
+/* The greatest of values[0 .. count); *sound becomes false if one is NaN or +infinity. */
 static float greatest_of_part(const float *values, uint32_t count, bool *sound)
 {
-    float most[LANES], best = -INFINITY;
-    int unsound[LANES] = {0};
+    quad most[QUADS], next;
+    quad_mask sounds = {-1, -1, -1, -1};
     uint32_t i = 0;
-    for (int lane = 0; lane < LANES; lane++)
-        most[lane] = -INFINITY;
-    for (; i + LANES <= count; i += LANES)
-        for (int lane = 0; lane < LANES; lane++) {
-            most[lane] = values[i + lane] > most[lane] ? values[i + lane] : most[lane];
-            unsound[lane] |= !(values[i + lane] < INFINITY); /* NaN, too */
+    for (int q = 0; q < QUADS; q++)
+        most[q] = (quad){-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    for (; i + QUADS * LANES <= count; i += QUADS * LANES)
+        for (int q = 0; q < QUADS; q++) {
+            memcpy(&next, values + i + q * LANES, sizeof next);
+            quad_mask greater = next > most[q];
+            most[q] = (quad)(((quad_mask)next & greater) | ((quad_mask)most[q] & ~greater));
+            sounds &= next < INFINITY; /* nor is NaN */
         }
-    for (; i < count; i++) {
-        most[0] = values[i] > most[0] ? values[i] : most[0];
-        unsound[0] |= !(values[i] < INFINITY);
+    float best = -INFINITY;
+    for (int lane = 0; lane < QUADS * LANES; lane++) {
+        float one = most[lane / LANES][lane % LANES];
+        best = one > best ? one : best;
+        *sound &= sounds[lane % LANES] != 0;
     }
-    for (int lane = 0; lane < LANES; lane++) {
-        best = most[lane] > best ? most[lane] : best;
-        *sound &= !unsound[lane];
+    for (; i < count; i++) {
+        best = values[i] > best ? values[i] : best;
+        *sound &= values[i] < INFINITY;
     }
     return best;
 }

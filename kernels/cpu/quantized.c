@@ -337,7 +337,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
     const struct quantized_inner *inner = self->quantized;
     bool int4 = linear->type == WEIGHT_INT4;
     uint32_t streams = int4 ? 0 : inner->int8_streams;
-    if (inner->few && rows <= inner->few_rows) {
+    if (inner->few && rows <= (int4 ? inner->int4_few_rows : inner->int8_few_rows)) {
         streams = inner->few_streams;
         inner = inner->few;
     }

@@ -35,7 +35,7 @@ static size_t all_variants(struct quantized_variant out[MAX_VARIANTS])
     if (isa_allows_amx()) {
         static struct quantized_inner tiles;
         tiles = quantized_amx;
-        tiles.few_rows = 0;
+        tiles.int8_few_rows = tiles.int4_few_rows = 0;
         out[count] = out[count - 1];
         out[count].variant.name = "amx of any number of rows";
         out[count++].inner = &tiles;

@@ -76,7 +76,7 @@ struct quantized_inner {
     uint32_t speed; /* multiply-adds in the time that vpdpbusd takes for one, about */
     /* Of the same bits, and faster for up to so many rows. */
     const struct quantized_inner *few;
-    uint32_t few_rows;
+    uint32_t int8_few_rows, int4_few_rows;
     /* Panels that a unit of rows reads side by side, and one of `few` (int4, too); 0: one after the other. */
     uint32_t int8_streams, few_streams;
 

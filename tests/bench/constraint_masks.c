@@ -5,16 +5,19 @@
  * them whose sets aren't there sit the step out. One that all sit out is none: what it takes is the next one's. And what the costliest
  * constraints take to compile.
  *
- *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB]]]]
+ *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB [ROUNDS [WIDTH]]]]]]
  *
  * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). SEEDS: answers under each
  * constraint (default 4). KEPT: sets that are kept for each constraint (default: as a worker keeps; 0: each is worked out). MIB: of memory
  * that are read behind each step, as a model's weights are: that is all the time that the walker has (while tokens are drawn
- * it is halted, and what it is through with is taken), and it leaves the caches cold (default 32; how long it took is printed). Nothing else
- * is left out or taken again. */
+ * it is halted, and what it is through with is taken), and it leaves the caches cold (default 32; how long it took is printed). ROUNDS: all
+ * answers are generated so often (default 1), every round in the same steps (walk_order.h), and the least of each step over the rounds
+ * is printed beside all of them: what the machine does to one round it doesn't do to the same step of all. WIDTH: only steps of so many
+ * answers (default: 1, 16 and 64). Nothing is left out. */
 #include "common/constrain/compile_steps.h"
 #include "common/worker/step_constraints.h"
 #include "tests/bench/times.h"
+#include "tests/bench/walk_order.h"
 #include "tests/constrain/adversarial.h"
 #include "tests/constrain/generate.h"
 
@@ -51,7 +54,9 @@ struct bench {
     size_t between; /* bytes that are read between steps */
     uint64_t *weights, sum;
     struct constraint_walker *walker;
-    struct times times, wall, control, between_steps;
+    struct times times, wall, control, between_steps, least, least_wall;
+    struct walk_order order;
+    uint64_t rounds;
 };
 
 static void fail(const char *what, const char *why)
@@ -124,7 +129,9 @@ struct answer {
     bool drawn;          /* and is still to be taken */
     struct constraint_mask *mask, spare;
     struct walker_task task;
-    bool halted, through; /* its task was taken back while tokens are drawn, and was whole then */
+    uint32_t walk; /* of the walker's, which has it: its number */
+    bool halted,
+        through; /* its task was taken back while tokens are drawn; its walk is at its end */
     bool over;
 };
 
@@ -162,7 +169,7 @@ static void take(const struct bench *bench, struct answer *answer)
 }
 
 /* As step_constraints does it. */
-static void work_out(const struct bench *bench, struct answer *answer, uint64_t *nodes_left)
+static void work_out(struct bench *bench, struct answer *answer, uint64_t *nodes_left)
 {
     struct constraint_masks *masks = bench->masks[answer->constraint];
     if (!answer->mask)
@@ -176,21 +183,27 @@ static void work_out(const struct bench *bench, struct answer *answer, uint64_t 
         return;
     mask->maker = answer;
     answer->task.bits = mask->bits;
+    answer->walk = walk_order_begin(&bench->order);
+    answer->through = false;
     constraint_walker_post(bench->walker, &answer->task);
 }
 
-static void finish(struct constraint_mask *mask)
+/* Its set is there for this step, if that is the one. */
+static void finish(struct bench *bench, struct answer *answer)
 {
-    mask->whole = true;
-    mask->maker = NULL;
+    answer->through = true;
+    if (!walk_order_ends(&bench->order, answer->walk))
+        return;
+    answer->mask->whole = true;
+    answer->mask->maker = NULL;
 }
 
 /* What a worker does for its answers before a step (step_constraints_prepare). */
-static void step(const struct bench *bench, struct answer *answers, size_t width)
+static void step(struct bench *bench, struct answer *answers, size_t width)
 {
     uint64_t nodes = STEP_CONSTRAINTS_NODES;
     for (struct walker_task *task; (task = constraint_walker_take(bench->walker));)
-        finish(((struct answer *)task->owner)->mask);
+        finish(bench, task->owner);
     for (size_t i = 0; i < width; i++) {
         if (answers[i].drawn)
             take(bench, &answers[i]);
@@ -237,23 +250,33 @@ static bool draw(struct bench *bench, struct answer *answer, uint64_t *next)
     return true;
 }
 
-/* The walker walks on no more until it is let go on. What it is through with is for the next step. */
+/* The walker walks on no more until it is let go on. What it is through with is for the next step, or for a later one of the round
+ * before. */
 static void halt_walker(struct bench *bench, struct answer *answers, size_t width)
 {
     for (size_t i = 0; i < width; i++) {
-        answers[i].halted = answers[i].mask && answers[i].mask->maker == &answers[i];
-        if (answers[i].halted)
-            answers[i].through = constraint_walker_take_back(bench->walker, &answers[i].task);
+        struct answer *answer = &answers[i];
+        answer->halted = answer->mask && answer->mask->maker == answer;
+        if (answer->halted && !answer->through)
+            answer->through = constraint_walker_take_back(bench->walker, &answer->task);
     }
 }
 
+/* What the walker was through with by this step in the first round is walked to its end, should it not be. */
 static void go_on(struct bench *bench, struct answer *answers, size_t width)
 {
+    walk_order_step(&bench->order);
     for (size_t i = 0; i < width; i++) {
-        if (answers[i].halted && answers[i].through)
-            finish(answers[i].mask);
-        else if (answers[i].halted)
-            constraint_walker_post(bench->walker, &answers[i].task);
+        struct answer *answer = &answers[i];
+        uint64_t nodes = UINT64_MAX;
+        if (!answer->halted)
+            continue;
+        if (!answer->through && walk_order_due(&bench->order, answer->walk))
+            answer->through = constraint_walk_go(answer->task.walk, answer->task.bits, &nodes);
+        if (answer->through)
+            finish(bench, answer);
+        else
+            constraint_walker_post(bench->walker, &answer->task);
     }
     constraint_walker_wake(bench->walker);
 }
@@ -275,14 +298,19 @@ static bool any_over(const struct answer *answers, size_t width)
     return false;
 }
 
-static void print_sets(struct bench *bench)
+static void destroy_masks(struct bench *bench)
+{
+    for (size_t i = 0; i < bench->count; i++)
+        constraint_masks_destroy(bench->masks[i]);
+}
+
+static void print_sets(const struct bench *bench)
 {
     uint64_t found = 0, walked = 0;
     for (size_t i = 0; i < bench->count; i++) {
         struct constraint_masks_counts counts = constraint_masks_counts(bench->masks[i]);
         found += counts.found;
         walked += counts.walked;
-        constraint_masks_destroy(bench->masks[i]);
     }
     printf("    %" PRIu64 " sets were kept, %" PRIu64 " worked out", found, walked);
 }
@@ -316,6 +344,7 @@ struct tally {
     uint64_t steps, drawn;  /* steps that had a token, and tokens */
     uint64_t sat_out;       /* times that an answer sat one out, or all of them */
     double cpu_us, wall_us; /* since the last step that had a token */
+    double others_us;       /* CPU of the other threads: the walker */
 };
 
 /* A step, and what is between it and the next. */
@@ -337,35 +366,73 @@ static void step_once(struct bench *bench, struct answer *answers, size_t width,
         return;
     times_add(&bench->times, tally->cpu_us);
     times_add(&bench->wall, tally->wall_us);
+    times_least(&bench->least, tally->steps, tally->cpu_us);
+    times_least(&bench->least_wall, tally->steps, tally->wall_us);
     tally->cpu_us = tally->wall_us = 0;
     tally->steps++;
 }
 
-static void run(struct bench *bench, const char *what, size_t width)
+/* All answers once. */
+static struct tally run_round(struct bench *bench, size_t width)
 {
     static struct answer answers[MAX_WIDTH];
     struct tally tally = {0};
     uint64_t next = 0;
-    char name[64];
     open_answers(bench, answers, width, &next);
+    walk_order_round(&bench->order);
     double others_us = us_of(CLOCK_PROCESS_CPUTIME_ID) - thread_cpu_us();
     while (!any_over(answers, width)) {
         go_on(bench, answers, width);
         step_once(bench, answers, width, &next, &tally);
     }
-    others_us = us_of(CLOCK_PROCESS_CPUTIME_ID) - thread_cpu_us() - others_us;
+    tally.others_us = us_of(CLOCK_PROCESS_CPUTIME_ID) - thread_cpu_us() - others_us;
     close_answers(answers, width);
+    return tally;
+}
+
+static void print_times(struct bench *bench, const char *what, size_t width)
+{
+    char name[64];
     snprintf(name, sizeof name, "%s, steps of %zu", what, width);
     times_print(name, &bench->times);
     times_print("    by the clock on the wall", &bench->wall);
+    if (bench->rounds > 1) {
+        times_print("    of each the least of all rounds", &bench->least);
+        times_print("    likewise by the clock on the wall", &bench->least_wall);
+    }
     times_print("    between steps, for the walker", &bench->between_steps);
     times_print("    reading memory for about as long", &bench->control);
+    bench->least.count = bench->least_wall.count = 0;
+}
+
+static void run(struct bench *bench, const char *what, size_t width)
+{
+    struct tally tally = {0};
+    walk_order_init(&bench->order);
+    for (uint64_t round = 0; round < bench->rounds; round++) {
+        if (round)
+            destroy_masks(bench);
+        struct tally once = run_round(bench, width);
+        if (round && (once.steps != tally.steps || once.drawn != tally.drawn))
+            fail(what, "two rounds had other steps");
+        tally = once;
+    }
+    walk_order_deinit(&bench->order);
+    print_times(bench, what, width);
     print_sets(bench);
+    destroy_masks(bench);
     printf(
         "; %.1f answers have a token in a step, a token waits %.3f steps; the walker takes %.1f us "
         "of a CPU a step\n",
         (double)tally.drawn / (double)tally.steps, (double)tally.sat_out / (double)tally.drawn,
-        others_us / (double)tally.steps);
+        tally.others_us / (double)tally.steps);
+}
+
+static void run_widths(struct bench *bench, const char *what, size_t only)
+{
+    for (size_t width = 1; width <= MAX_WIDTH; width *= width < 16 ? 16 : 4)
+        if (!only || only == width)
+            run(bench, what, width);
 }
 
 /* The next step sees what there is. */
@@ -383,16 +450,22 @@ int main(int argc, char **argv)
 {
     static struct bench bench;
     if (argc < 3) {
-        fprintf(stderr, "usage: %s TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB]]]]\n", argv[0]);
+        fprintf(stderr,
+                "usage: %s TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB [ROUNDS [WIDTH]]]]]]\n",
+                argv[0]);
         return 2;
     }
     times_init(&bench.times);
     times_init(&bench.wall);
     times_init(&bench.control);
     times_init(&bench.between_steps);
+    times_init(&bench.least);
+    times_init(&bench.least_wall);
     bench.seeds = strtoull(argument(argc, argv, 4, "4"), NULL, 10);
     bench.kept = (uint32_t)strtoul(argument(argc, argv, 5, "64"), NULL, 10);
     bench.between = strtoull(argument(argc, argv, 6, "32"), NULL, 10) << 20;
+    bench.rounds = strtoull(argument(argc, argv, 7, "1"), NULL, 10);
+    size_t width = strtoull(argument(argc, argv, 8, "0"), NULL, 10);
     bench.weights = malloc(bench.between + 1);
     memset(bench.weights, 1, bench.between + 1);
     if (constraint_walker_create(through, NULL, &bench.walker) != STATUS_OK)
@@ -405,11 +478,9 @@ int main(int argc, char **argv)
            bench.source.trie->inside.other.node_count, (thread_cpu_us() - start_us) / 1e3);
     compile_costly();
     add_schemas(&bench, argv[2]);
-    for (size_t width = 1; width <= MAX_WIDTH; width *= width < 16 ? 16 : 4)
-        run(&bench, "schemas", width);
+    run_widths(&bench, "schemas", width);
     add_adversarial(&bench);
-    for (size_t width = 1; width <= MAX_WIDTH; width *= width < 16 ? 16 : 4)
-        run(&bench, "with adversarial ones", width);
+    run_widths(&bench, "with adversarial ones", width);
     for (size_t i = 0; i < bench.count; i++)
         constraint_destroy(bench.constraints[i]);
     vocabulary_source_close(&bench.source);
@@ -418,6 +489,8 @@ int main(int argc, char **argv)
     times_deinit(&bench.wall);
     times_deinit(&bench.control);
     times_deinit(&bench.between_steps);
+    times_deinit(&bench.least);
+    times_deinit(&bench.least_wall);
     free(bench.weights);
     return bench.sum == 1; /* never: what was read is used */
 }

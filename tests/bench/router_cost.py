@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a request costs on its way through the router, beside sglang-router, on one machine with workers that answer at once.
 
-    router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--rate 200] [--limit 540] [--bare-proxy] [--build build/release] [--prefix "chrt -f 10"] [--json FILE] [--flags "..."]
+    router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--rate 200] [--limit 540] [--bare-proxy] [--awake] [--build build/release] [--prefix "chrt -b 0"] [--json FILE] [--flags "..."]
 
 The client and all workers are one program (tests/bench/router_load). Each round asks, in turns, a worker itself and every router: completions with a prompt of 2 KiB
 and one token at --rate requests a second (Poisson, open loop: a late request counts from when it was due); the same as fast as 32 connections let; streams, 50 new ones a
@@ -14,16 +14,20 @@ A round of one router, and of the worker itself, takes 40 s: `--routers colocate
 --bare-proxy measures a proxy as well that hands bytes on unread (tests/bench/bare_proxy.c), with one thread, with two as the router has, and polling before it sleeps: what two more
 hops cost on the machine, whatever a router does in between.
 
+--awake keeps the CPUs from halting while all of them are measured, the worker itself too: what is left is not the waking of a virtual machine's CPUs. --prefix "chrt -b 0"
+keeps who is woken from pushing another off his CPU (client, worker and router share them), which is the machine's scheduler and no program's.
+
 sglang-router is that of PyPI (pip install sglang-router==0.3.2); without --sglang-router only Baton's router is measured. No round begins later than --limit seconds
 after the start."""
 import argparse
+import contextlib
 import json
 import pathlib
 import statistics
 import tempfile
 import time
 
-from router_world import TOP, BareProxy, Baton, Direct, Load, Sglang, words
+from router_world import TOP, BareProxy, Baton, Direct, Load, Sglang, awake, words
 
 SECONDS, STREAMS, STREAM_SECONDS, TOKENS, STEP_US = 6, 50, 4, 64, 20000
 BYTES = 2048
@@ -37,6 +41,7 @@ def parse():
     parser.add_argument("--rate", type=float, default=200)
     parser.add_argument("--limit", type=float, default=540)
     parser.add_argument("--bare-proxy", action="store_true")
+    parser.add_argument("--awake", action="store_true", help="keep the CPUs from halting")
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release")
     parser.add_argument("--prefix", default="", help="in front of each program that is started")
     parser.add_argument("--flags", default="", help="more flags of Baton's router")
@@ -83,7 +88,7 @@ def measure(load, router, prompts, rate):
 def main():
     options = parse()
     began, rounds, started = time.monotonic(), [], []
-    with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "log", "w") as log:
+    with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "log", "w") as log, awake() if options.awake else contextlib.nullcontext():
         load = Load(options, log)
         try:
             routers = start_all(options, load, pathlib.Path(folder), log, started)

@@ -2,7 +2,7 @@
 """What thousands of idle and slow clients of the router's HTTP door cost: memory, CPU, and the others' latency.
 
     router_crowd.py [--idle 10000] [--slow 1000] [--rounds 16] [--rate 500] [--seconds 2] [--max-connections N] [--build build/release] [--prefix "chrt -f 10"]
-                    [--crowd-priority idle|normal] [--keep FILE]
+                    [--crowd-priority idle|normal] [--stolen SHARE] [--keep FILE]
 
 Two routers run at once, each with workers of its own (tests/bench/router_load, which answer at once); one has the crowd. The same load (completions with a prompt of
 2 KiB, a Poisson process) goes to the one without it, the one with it, with it, without it: windows of --seconds, so that what the machine does to one it does to the
@@ -13,11 +13,15 @@ The crowd's client, what the system does for both ends of its connections, and t
 rounds are measured before it comes and after it has left, too, a quarter as many each ("no crowd"). The client runs when nobody else wants to (--crowd-priority normal:
 as everybody); how much it sent and read is told, so that one which is kept from it is seen.
 
+What a virtual machine's host gives to others is told (`steal` of /proc/stat). --stolen leaves out each round, whole, in one of whose windows that was a larger share of
+the CPUs: beside a busy host a p99 is the host's, with the crowd and without.
+
 Idle clients have asked something and keep their connections. Of the slow ones a third each sends a head, or a body, of one byte a second, or reads 256 bytes a second
 of an answer of 480 KB, of which the system takes up a part, and the router keeps the rest; whom the router puts out comes again. The routers have room for all of
 them, or --max-connections: then who is idle makes room for who comes. --keep adds the windows to a file, and counts those that are in it. Needs a limit of open files of --idle, --slow and 1,000 more."""
 import argparse
 import json
+import os
 import pathlib
 import random
 import re
@@ -48,6 +52,7 @@ def parse():
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build/release")
     parser.add_argument("--prefix", default="", help="in front of each program that is started, but the crowd's")
     parser.add_argument("--crowd-priority", choices=("idle", "normal"), default="idle", help="of the crowd's client")
+    parser.add_argument("--stolen", type=float, default=1, help="rounds of which a larger share was stolen are left out")
     parser.add_argument("--flags", default="", help="more flags of the routers")
     parser.add_argument("--keep", type=pathlib.Path, help="file of windows, one a line")
     return parser.parse_args()
@@ -88,14 +93,20 @@ def kernel_bytes():
     return 4096 * int(fields[fields.index("mem") + 1])
 
 
+def stolen_seconds():
+    return int(pathlib.Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_round(options, load, routers, seed, quiet=False):
     """quiet: nobody has a crowd."""
     windows = []
     for i, which in enumerate(ORDER):
         before = {name: cpu_ns(router) for name, router in routers.items()}
+        stolen = stolen_seconds()
         told = load.run(routers[which], options.rate, options.seconds, seed=2 * seed + i // 2)
         used = {name: (cpu_ns(router) - before[name]) / 1e6 / told["seconds"] for name, router in routers.items()}
-        windows.append({"which": which, "quiet": quiet, "times": load.tell("times"), "cpu_ms": used})
+        windows.append({"which": which, "quiet": quiet, "times": load.tell("times"), "cpu_ms": used,
+                        "stolen": (stolen_seconds() - stolen) / told["seconds"] / os.cpu_count()})
     return windows
 
 
@@ -210,8 +221,18 @@ def show_crowd(options, figures):
           f"{READ_BYTES * readers}; it was late by {figures['late_us'] / 1000:.0f} ms at most")
 
 
+def most_stolen(windows):
+    return max(window.get("stolen", 0) for window in windows)
+
+
 def show(options, rounds, figures):
+    all_stolen, all_count = sorted(map(most_stolen, rounds)), len(rounds)
+    rounds = [windows for windows in rounds if most_stolen(windows) <= options.stolen]
+    print(f"\nMost that was stolen in a window of a round: median {all_stolen[all_count // 2]:.1%}, at most {all_stolen[-1]:.1%}; "
+          f"{len(rounds)} rounds of {all_count} have at most {options.stolen:.1%}")
     quiet, rounds = ([windows for windows in rounds if windows[0].get("quiet", False) == want] for want in (True, False))
+    if not quiet or not rounds:
+        fail("no rounds are left")
     requests = sum(len(window["times"]) for windows in rounds for window in windows)
     print(f"\n{options.idle} idle and {options.slow} slow clients beside {options.rate:g} requests/s; {len(rounds)} rounds of 4 windows of {options.seconds:g} s, "
           f"{requests} requests\n")

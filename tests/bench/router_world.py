@@ -169,6 +169,20 @@ def running(*processes):
             process.stop()
 
 
+@contextlib.contextmanager
+def awake():
+    """Each CPU has something to do that gives way to everything else (SCHED_IDLE), so that none of them halts: a virtual one is taken
+    from its core when it does, and who wakes it waits for the host."""
+    spinners = [subprocess.Popen(["chrt", "-i", "0", "taskset", "-c", str(cpu), "setpriv", "--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"])
+                for cpu in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+
+
 def words(count, seed):
     """A text of so many bytes, of words that the model's tokenizer knows in part."""
     source = random.Random(seed)

@@ -21,6 +21,14 @@ void times_add(struct times *times, double us)
         times->us[times->count++] = us;
 }
 
+void times_least(struct times *times, size_t index, double us)
+{
+    if (index >= times->count)
+        times_add(times, us);
+    else if (us < times->us[index])
+        times->us[index] = us;
+}
+
 static int by_time(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;

@@ -14,6 +14,8 @@ struct times {
 void times_init(struct times *times);
 void times_deinit(struct times *times);
 void times_add(struct times *times, double us);
+/* Of the index-th: the least of what is told of it. Each index is told first after those below it. */
+void times_least(struct times *times, size_t index, double us);
 /* Sorted, and begins anew; nothing where there are none. */
 void times_print(const char *what, struct times *times);
 

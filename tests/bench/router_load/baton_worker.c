@@ -16,6 +16,8 @@
 #include <string.h>
 #include <time.h>
 
+#define MAX_QUEUED_BYTES (1u << 30) /* whole answers of many: all there before the first leaves */
+
 /* Of one role; both roles of a process share nothing but the runtime. */
 enum { MAX_JOBS = 8192, MAX_TOKENS_MESSAGE = 1024, BLOCK_TOKENS = 32 };
 
@@ -262,8 +264,10 @@ static enum status start(struct rpc_runtime *runtime, const struct baton_worker_
                                   .handlers = {on_open, on_message, NULL, on_closed},
                                   .service = worker,
                                   .client_streams = true};
-    struct rpc_server_config listen = {
-        .listen = "127.0.0.1:0", .methods = method, .method_count = 1};
+    struct rpc_server_config listen = {.listen = "127.0.0.1:0",
+                                       .methods = method,
+                                       .method_count = 1,
+                                       .max_queued_bytes = MAX_QUEUED_BYTES};
     TRY(rpc_server_start(runtime, &listen, &server, err));
     worker->info = (struct worker_info){.role = role,
                                         .incarnation = clock_now_ns(),

@@ -170,6 +170,7 @@ struct block {
     uint32_t streams;     /* panels side by side, of one unit; 0: one after the other */
     uint32_t rows, tile_count;
     bool accumulate;
+    bool past_caches; /* outputs are written once, and are more than stays in them */
 };
 
 static uint32_t tile_row(const struct block *block, uint32_t tile)
@@ -239,8 +240,9 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
         end < block->steps ? weights_at(block, panel, end) : weights_at(block, panel + 1, 0);
     const uint8_t *next = block->tile_count == 1 ? weights + LINEAR_AHEAD_BYTES : after;
     size_t bytes = (size_t)(after - weights);
-    for (uint32_t tile = 0; tile < block->tile_count; tile++) {
-        uint32_t row = tile_row(block, tile), rows = tile_row(block, tile + 1) - row;
+    uint32_t each = block->inner->whole_blocks && outputs == PANEL ? block->tile_count : 1;
+    for (uint32_t tile = 0; tile < block->tile_count; tile += each) {
+        uint32_t row = tile_row(block, tile), rows = tile_row(block, tile + each) - row;
         size_t done = bytes * tile / block->tile_count;
         struct quantized_product product = {
             .panel = weights,
@@ -252,12 +254,13 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
             .wide = block->wide ? scratch->wide_int4 : NULL,
             .widen = tile == 0,
             .add = block->accumulate,
+            .past_caches = block->past_caches && outputs == PANEL,
             .out = block->out + (size_t)row * linear->n + (size_t)panel * PANEL,
             .out_stride = linear->n,
             .partial = scratch->sums + (size_t)row * PANEL,
             .next = next + done,
             .next_step = QUANTIZED_STEP_BYTES / block->tile_count,
-            .next_bytes = bytes * (tile + 1) / block->tile_count - done};
+            .next_bytes = bytes * (tile + each) / block->tile_count - done};
         if (outputs == PANEL || end < block->steps)
             multiply(block, &product);
         else
@@ -331,6 +334,14 @@ static uint32_t block_rows(const struct quantized_inner *inner, size_t row_bytes
     return fit / multiple * multiple;
 }
 
+/* So many rows have outputs that don't stay in the caches anyway. */
+#define MANY_ROWS 64
+
+static bool starts_lines(const float *out, uint32_t n)
+{
+    return (uintptr_t)out % 64 == 0 && n % (64 / sizeof *out) == 0;
+}
+
 void quantized_linear(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
                       bool accumulate, float *out)
 {
@@ -363,7 +374,9 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
                               .streams = rows > inner->row_unit ? 0 : streams,
                               .rows = count,
                               .tile_count = tile_count,
-                              .accumulate = accumulate};
+                              .accumulate = accumulate,
+                              .past_caches = inner->whole_blocks && !accumulate &&
+                                             count >= MANY_ROWS && starts_lines(out, linear->n)};
         run_block(self, &block);
     }
 }

@@ -29,7 +29,7 @@
 struct quantized_product {
     const uint8_t *panel; /* from first_step on */
     const void *tile;
-    uint32_t rows;  /* 1 .. tile_rows */
+    uint32_t rows;  /* 1 .. tile_rows, or with whole_blocks a pass's */
     uint32_t steps; /* ceil(k / QUANTIZED_STEP) */
     /* The steps to be added, parts as the set wants them. Products of all steps, in ascending order, are one product. */
     uint32_t first_step, end_step;
@@ -38,6 +38,8 @@ struct quantized_product {
     uint8_t *wide;
     bool widen;
     bool add; /* out += product, rather than out = product */
+    /* Without `add`: `out` isn't read soon, and its rows begin with cache lines: it is written without being fetched. */
+    bool past_caches;
     float *out;
     size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
     /* The sum of the steps so far, [rows][PANEL], rows to the next row_unit: int4's, and int8's where it has parts, as int32. */
@@ -73,6 +75,8 @@ struct quantized_inner {
     uint32_t pass_rows;
     size_t pass_bytes;
     struct quantized_parts int8_parts, int4_parts;
+    /* A product may be of many tiles, which lie behind each other, and be written past the caches. */
+    bool whole_blocks;
     uint32_t speed; /* multiply-adds in the time that vpdpbusd takes for one, about */
     /* Of the same bits, and faster for up to so many rows. */
     const struct quantized_inner *few;

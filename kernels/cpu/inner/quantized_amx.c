@@ -1,10 +1,14 @@
-/* Quantized products by AMX: 16 rows times 16 outputs times 64 k an instruction. A product is of up to two units of rows, beside
- * each other: four tiles of sums, two of rows, two of weights. The sums go through memory to become floats.
- * int4 is always widened, to signed numbers, so that a group's sum begins at zero. */
+/* Quantized products by AMX: 16 rows times 16 outputs times 64 k an instruction. A product is of units of rows, two beside
+ * each other where there are two: four tiles of sums, two of rows, two of weights. The sums go through memory to become floats.
+ * One unit alone is here; pairs are in quantized_amx_pairs.h. int4 is always widened, to signed numbers, so that a group's sum begins
+ * at zero. */
+#include "kernels/cpu/inner/quantized_amx_pairs.h"
 #include "kernels/cpu/inner/quantized_amx_streams.h"
 
 #define BLOCKS_OF_GROUP (QUANTIZED_GROUP / BLOCK_K)
-#define PART_K          512 /* of a panel, beside as much of two units: 32 KiB of the level 1 cache */
+/* Of a panel: what stays in a level 1 cache of 48 KiB, 32 KiB of it, and of int4 half of that beside sums of two groups. */
+#define INT8_PART_K 1024
+#define INT4_PART_K 512
 
 _Static_assert(2 * AMX_ROWS == PANEL && 2 * AMX_ROWS == QUANTIZED_TILE_ROWS, "two by two tiles");
 
@@ -47,60 +51,20 @@ static void pack_tile(const float *const *rows, uint32_t count, uint32_t k, bool
         pack_row(rows[r], k, int4, (uint8_t *)tile + r / AMX_ROWS * unit, r % AMX_ROWS);
 }
 
-/* A block of each unit, `unit` bytes apart, times one of the panel. */
-#define ADD_BLOCK(DOT, ROWS, UNIT, WEIGHTS, UNITS)                                                 \
+/* A block of a unit times one of the panel. */
+#define ADD_BLOCK(DOT, ROWS, WEIGHTS)                                                              \
     do {                                                                                           \
         TILE_LOAD(4, ROWS, BLOCK_K);                                                               \
         TILE_LOAD(6, WEIGHTS, PANEL * 4);                                                          \
         TILE_LOAD(7, (WEIGHTS) + AMX_ROW_BYTES, PANEL * 4);                                        \
-        if ((UNITS) == 2)                                                                          \
-            TILE_LOAD(5, (ROWS) + (UNIT), BLOCK_K);                                                \
         DOT(0, 4, 6);                                                                              \
         DOT(1, 4, 7);                                                                              \
-        if ((UNITS) == 2) {                                                                        \
-            DOT(2, 5, 6);                                                                          \
-            DOT(3, 5, 7);                                                                          \
-        }                                                                                          \
     } while (0)
-
-/* What is asked for beside the blocks, in equal shares: lines of what comes next into the second level, and, with the last
- * steps, those of the outputs. */
-struct errand {
-    const char *next, *end;
-    size_t bytes; /* of a share */
-    float *out;
-    uint32_t row, rows, share_rows;
-};
-
-ALWAYS_INLINE struct errand errand_of(const struct quantized_product *product, uint32_t blocks)
-{
-    const char *next = product->next;
-    bool ends = product->end_step == product->steps;
-    return (struct errand){.next = next,
-                           .end = next + product->next_bytes,
-                           .bytes = product->next_bytes / blocks + 1,
-                           .out = product->out,
-                           .rows = ends ? product->rows : 0,
-                           .share_rows = product->rows / blocks + 1};
-}
-
-ALWAYS_INLINE void run_errand(struct errand *errand, size_t stride)
-{
-    const char *end = errand->next + errand->bytes;
-    end = end < errand->end ? end : errand->end;
-    for (; errand->next < end; errand->next += 64)
-        __builtin_prefetch(errand->next, 0, 2);
-    for (uint32_t i = 0; i < errand->share_rows && errand->row < errand->rows; i++, errand->row++) {
-        prefetch_rows(errand->out, stride, 0, 1);
-        errand->out += stride;
-    }
-}
 
 /* --- int8 --- */
 
-ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uint32_t units)
+static void int8_unit(const struct quantized_product *product)
 {
-    const size_t unit = unit_bytes(product->steps);
     const uint32_t steps = product->end_step - product->first_step, rest = steps % BLOCK_STEPS;
     const uint32_t whole = steps / BLOCK_STEPS;
     const uint8_t *weights = product->panel;
@@ -108,24 +72,24 @@ ALWAYS_INLINE void int8_units(const struct quantized_product *product, const uin
                           (size_t)(product->first_step / BLOCK_STEPS) * BLOCK_BYTES;
     struct errand errand = errand_of(product, whole ? whole : 1);
     if (product->first_step == 0)
-        zero_sums(units);
+        zero_sums(1);
     else
-        load_sums((const int32_t *)product->partial, units);
+        load_sums((const int32_t *)product->partial, 1);
     for (uint32_t i = 0; i < whole; i++, rows += BLOCK_BYTES, weights += BLOCK_PANEL) {
         run_errand(&errand, product->out_stride);
-        ADD_BLOCK(TILE_DOT_S8_U8, rows, unit, weights, units);
+        ADD_BLOCK(TILE_DOT_S8_U8, rows, weights);
     }
     if (rest) {
         _Alignas(64) uint8_t cut[BLOCK_PANEL];
         cut_block(weights, rest, cut);
-        ADD_BLOCK(TILE_DOT_S8_U8, rows, unit, cut, units);
+        ADD_BLOCK(TILE_DOT_S8_U8, rows, cut);
     }
     if (product->end_step < product->steps) {
-        store_sums((int32_t *)product->partial, units);
+        store_sums((int32_t *)product->partial, 1);
         return;
     }
-    _Alignas(64) int32_t sums[QUANTIZED_TILE_ROWS * PANEL];
-    store_sums(sums, units);
+    _Alignas(64) int32_t sums[AMX_ROWS * PANEL];
+    store_sums(sums, 1);
     finish_int8(product, sums, product->out,
                 (const float *)(product->panel + (size_t)steps * 2 * QUANTIZED_STEP_BYTES));
 }
@@ -135,9 +99,9 @@ static void multiply_int8(const struct quantized_product *product)
     if (product->side_by_side)
         int8_unit_of_panels(product);
     else if (product->rows > AMX_ROWS)
-        int8_units(product, 2);
+        int8_pairs(product, (product->rows + PAIR_ROWS - 1) / PAIR_ROWS);
     else
-        int8_units(product, 1);
+        int8_unit(product);
 }
 
 /* --- int4 --- */
@@ -199,10 +163,9 @@ ALWAYS_INLINE void end_group(const struct group *group, float *partial, uint32_t
 
 static void finish_int4(const struct quantized_product *product)
 {
-    const size_t unit = unit_bytes(product->steps);
+    const float *scales = product->tile;
     for (uint32_t r = 0; r < product->rows; r++) {
-        const uint8_t *header = (const uint8_t *)product->tile + r / AMX_ROWS * unit;
-        floats scale = broadcast(((const float *)header)[r % AMX_ROWS]);
+        floats scale = broadcast(scales[r]);
         const floats *partial = (const floats *)(product->partial + r * PANEL);
         float *out = product->out + r * product->out_stride;
         write_out(product, partial[0] * scale, out);
@@ -210,61 +173,62 @@ static void finish_int4(const struct quantized_product *product)
     }
 }
 
-/* Of one unit, a group's sums become floats between the blocks of the next one, half of the rows behind each, since those wait for
- * memory; of two, at once: what they would wait in takes too much of the level 1 cache. */
-ALWAYS_INLINE void int4_units(const struct quantized_product *product, struct errand *errand,
-                              const uint32_t units)
+/* A group's sums become floats between the blocks of the next one, half of the rows behind each, since those wait for memory. */
+static void int4_unit(const struct quantized_product *product, struct errand *errand)
 {
-    const size_t unit = unit_bytes(product->steps);
     const uint32_t first_block = product->first_step / BLOCK_STEPS;
     const uint32_t blocks = block_count(product->end_step) - first_block;
     const uint8_t *rows =
         (const uint8_t *)product->tile + HEADER_BYTES + (size_t)first_block * BLOCK_BYTES;
     const uint8_t *wide = product->wide;
     const uint32_t half = product->rows / 2;
-    _Alignas(64) int32_t sums[2 * AMX_ROWS * PANEL]; /* of two units, or of one in turns */
-    struct group group = {0};                        /* that waits */
+    _Alignas(64) int32_t sums[2][AMX_ROWS * PANEL]; /* in turns */
+    struct group group = {0};                       /* that waits */
     for (uint32_t block = 0; block < blocks; wide += INT4_WIDE_BYTES) {
         const uint8_t *weights = wide + (size_t)PANEL * 4;
-        int32_t *kept = units == 1 ? sums + block / BLOCKS_OF_GROUP % 2 * (AMX_ROWS * PANEL) : sums;
-        struct group next = {kept, (const float *)wide, first_block + block == 0};
-        zero_sums(units);
+        int32_t *kept = sums[block / BLOCKS_OF_GROUP % 2];
+        zero_sums(1);
         run_errand(errand, product->out_stride);
-        ADD_BLOCK(TILE_DOT_S8_S8, rows, unit, weights, units);
+        ADD_BLOCK(TILE_DOT_S8_S8, rows, weights);
         rows += BLOCK_BYTES;
         if (group.sums)
             end_group(&group, product->partial, 0, half);
+        struct group next = {kept, (const float *)wide, first_block + block == 0};
         if (++block < blocks) {
             run_errand(errand, product->out_stride);
-            ADD_BLOCK(TILE_DOT_S8_S8, rows, unit, weights + BLOCK_PANEL, units);
+            ADD_BLOCK(TILE_DOT_S8_S8, rows, weights + BLOCK_PANEL);
             rows += BLOCK_BYTES;
             block++;
         }
         if (group.sums)
             end_group(&group, product->partial, half, product->rows);
-        store_sums(kept, units);
-        if (units == 1)
-            group = next;
-        else
-            end_group(&next, product->partial, 0, product->rows);
+        store_sums(kept, 1);
+        group = next;
     }
-    if (group.sums)
-        end_group(&group, product->partial, 0, product->rows);
+    end_group(&group, product->partial, 0, product->rows);
+    if (product->end_step == product->steps)
+        finish_int4(product);
 }
 
 static void multiply_int4(const struct quantized_product *product)
 {
     uint32_t blocks = block_count(product->end_step - product->first_step);
     uint32_t groups = group_count(product->end_step - product->first_step);
-    struct errand errand = errand_of(product, blocks + (product->widen ? groups : 0));
+    uint32_t pairs = (product->rows + PAIR_ROWS - 1) / PAIR_ROWS;
+    struct errand errand = errand_of(product, pairs * blocks + (product->widen ? groups : 0));
     if (product->widen)
         widen_part(product, &errand);
     if (product->rows > AMX_ROWS)
-        int4_units(product, &errand, 2);
+        int4_pairs(product, &errand, pairs);
     else
-        int4_units(product, &errand, 1);
-    if (product->end_step == product->steps)
-        finish_int4(product);
+        int4_unit(product, &errand);
+}
+
+/* Outputs past the caches are seen before what is written from here on. */
+static void end(void)
+{
+    amx_end();
+    _mm_sfence();
 }
 
 const struct quantized_inner quantized_amx = {
@@ -273,9 +237,10 @@ const struct quantized_inner quantized_amx = {
     .row_unit = AMX_ROWS,
     .pass_rows = QUANTIZED_MAX_ROWS,
     .pass_bytes = QUANTIZED_MAX_BYTES,
-    .int8_parts = {.tiles = 3, .steps = PART_K / QUANTIZED_STEP},
-    .int4_parts = {.tiles = 1, .steps = PART_K / QUANTIZED_STEP},
+    .int8_parts = {.tiles = 3, .steps = INT8_PART_K / QUANTIZED_STEP},
+    .int4_parts = {.tiles = 1, .steps = INT4_PART_K / QUANTIZED_STEP},
     .speed = 6,
+    .whole_blocks = true,
     .few = &quantized_avx512vnni,
     .int8_few_rows = 1,
     .int4_few_rows = 6,
@@ -283,7 +248,7 @@ const struct quantized_inner quantized_amx = {
     .few_streams = QUANTIZED_VNNI_STREAMS,
     .row_bytes = row_bytes,
     .begin = amx_begin,
-    .end = amx_end,
+    .end = end,
     .pack_tile = pack_tile,
     .multiply_int8 = multiply_int8,
     .multiply_int4 = multiply_int4,

@@ -59,6 +59,39 @@ ALWAYS_INLINE void store_sums(int32_t *sums, const uint32_t pairs)
     }
 }
 
+/* What is asked for beside the blocks, in equal shares: lines of what comes next into the second level, and, with the last
+ * steps, those of the outputs. */
+struct errand {
+    const char *next, *end;
+    size_t bytes; /* of a share */
+    float *out;
+    uint32_t row, rows, share_rows;
+};
+
+ALWAYS_INLINE struct errand errand_of(const struct quantized_product *product, uint32_t blocks)
+{
+    const char *next = product->next;
+    bool ends = product->end_step == product->steps;
+    return (struct errand){.next = next,
+                           .end = next + product->next_bytes,
+                           .bytes = product->next_bytes / blocks + 1,
+                           .out = product->out,
+                           .rows = ends && !product->past_caches ? product->rows : 0,
+                           .share_rows = (product->rows + blocks - 1) / blocks};
+}
+
+ALWAYS_INLINE void run_errand(struct errand *errand, size_t stride)
+{
+    const char *end = errand->next + errand->bytes;
+    end = end < errand->end ? end : errand->end;
+    for (; errand->next < end; errand->next += 64)
+        __builtin_prefetch(errand->next, 0, 2);
+    for (uint32_t i = 0; i < errand->share_rows && errand->row < errand->rows; i++, errand->row++) {
+        prefetch_rows(errand->out, stride, 0, 1);
+        errand->out += stride;
+    }
+}
+
 /* --- int8 --- */
 
 /* The last steps as a whole block: behind them are no others, and perhaps nothing. */

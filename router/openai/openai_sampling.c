@@ -54,7 +54,7 @@ static void read_integers(const struct openai_fields *fields, Baton__V1__Samplin
     read_seed(fields, sampling);
 }
 
-/* One text, or a list; "" and nulls in it stop nothing. */
+/* One text, or a list; nulls in it stop nothing. request_parse refuses "", as vLLM does. */
 static void read_stop_strings(const struct openai_fields *fields, struct openai_request *request)
 {
     const struct json_value *value = openai_field(fields, "stop");
@@ -72,8 +72,7 @@ static void read_stop_strings(const struct openai_fields *fields, struct openai_
             openai_field_refuse(fields, "stop", REASON_INVALID_STOP, "[%zu]: %s", i, why.text);
             return;
         }
-        if (*text)
-            strings[request->stop.n_strings++] = (char *)text;
+        strings[request->stop.n_strings++] = (char *)text;
     }
     request->stop.strings = strings;
 }

@@ -133,7 +133,7 @@ static const struct {
     {0, C "\"stop\":\"a\"}", TXT " stop=a", 0, NULL},
     {0, C "\"stop\":[\"a\",\"b\"]}", TXT " stop=a stop=b", 0, NULL},
     {0, C "\"stop\":[]}", TXT, 0, NULL},
-    {0, C "\"stop\":[null,\"\",\"a\"]}", TXT " stop=a", 0, NULL},
+    {0, C "\"stop\":[null,\"a\"]}", TXT " stop=a", 0, NULL},
     {0, C "\"stop_token_ids\":[3,4]}", TXT " stop_id=3 stop_id=4", 0, NULL},
     {0, "{\"prompt\":[\"a\"]}", "model= \"a\"", 0, NULL},
     {0, "{\"prompt\":[\"a\",\"b\"]}", "model= \"a\" \"b\"", 0, NULL},
@@ -449,6 +449,9 @@ static void test_sentences_name_the_bodys_fields(void **state)
          "stop_token_ids[1] is 61, but the model's ids end at 59", "stop_token_ids"},
         {"{\"prompt\":\"a\",\"stop\":[\"x\",\"" TEXT_OF_256 "b\"]}",
          "stop[1] must have 1 to 256 bytes, got 257", "stop"},
+        {"{\"prompt\":\"a\",\"stop\":\"\"}", "stop[0] must have 1 to 256 bytes, got 0", "stop"},
+        {"{\"prompt\":\"a\",\"stop\":[\"x\",\"\"]}", "stop[1] must have 1 to 256 bytes, got 0",
+         "stop"},
         {"{\"prompt\":\"a\",\"logit_bias\":{\"60\":1}}",
          "logit_bias names token 60, but the model's ids end at 59", "logit_bias"},
     };

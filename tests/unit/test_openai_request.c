@@ -229,6 +229,7 @@ static const struct {
     {0, C "\"best_of\":3}", NULL, REASON_UNSUPPORTED_PARAMETER, "best_of"},
     {0, C "\"suffix\":\"x\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "suffix"},
     {0, C "\"logprobs\":21}", NULL, REASON_INVALID_SAMPLING, "logprobs"},
+    {1, H "\"max_tokens\":0}", NULL, REASON_INVALID_SAMPLING, "max_tokens"},
     {1, H "\"logprobs\":true,\"top_logprobs\":21}", NULL, REASON_INVALID_SAMPLING, "top_logprobs"},
     {0, C "\"logit_bias\":{\"a\":1}}", NULL, REASON_INVALID_TOKEN_ID, "logit_bias"},
     {0, C "\"logit_bias\":{\"5\":101}}", NULL, REASON_INVALID_SAMPLING, "logit_bias"},
@@ -484,7 +485,6 @@ static void test_ranges(void **state)
         const char *body, *sentence;
     } rows[] = {
         {C "\"max_tokens\":-1}", "max_tokens must be between 1 and 1048576, got -1"},
-        {C "\"max_tokens\":0}", "max_tokens must be between 1 and 1048576, got 0"},
         {C "\"max_tokens\":8589934592}",
          "max_tokens must be between 1 and 1048576, got 8589934592"},
         {C "\"max_completion_tokens\":0}",

@@ -202,7 +202,9 @@ static void explain_too_long(struct request *request, uint64_t most_tokens)
     char answer[96] = ", and its answer needs room";
     if (!is_open(request))
         snprintf(answer, sizeof answer, " and %s %u, together %" PRIu64,
-                 request->open_max_tokens ? "its answer was to have at most" : "max_tokens is",
+                 request->open_max_tokens ? "its answer was to have at most"
+                 : request->prompt_only   ? "to compute it takes room for"
+                                          : "max_tokens is",
                  request->sampling.max_tokens, longest_tokens(request));
     snprintf(
         request->refusal, sizeof request->refusal,

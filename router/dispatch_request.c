@@ -112,19 +112,35 @@ static void begin_others(struct dispatch *dispatch, struct request *request)
     }
 }
 
-/* Of all requests, whatever becomes of them: rates are to be read from these. */
+/* These two of all requests, whatever becomes of them: rates are to be read from them. */
+static void count_prompt(const struct dispatch *dispatch, const struct request *request)
+{
+    if (request->first == request)
+        counter_add(metrics_of(dispatch, request)->prompt_tokens, request->prompt_count);
+}
+
 static void count_token(const struct dispatch *dispatch, const struct request *request)
 {
-    const struct model_metrics *metrics = metrics_of(dispatch, request);
-    if (request->trace.tokens == 1 && request->first == request)
-        counter_add(metrics->prompt_tokens, request->prompt_count);
-    counter_add(metrics->completion_tokens, 1);
+    counter_add(metrics_of(dispatch, request)->completion_tokens, 1);
+}
+
+/* A token that nobody asked for: that it came tells that the prompt is computed. */
+static void note_computed(struct dispatch *dispatch, struct request *request)
+{
+    request->timing.first_us = request->timing.last_us = dispatch->now_us;
+    request_trace_computed(&request->trace, dispatch->now_us);
+    count_prompt(dispatch, request);
+    begin_others(dispatch, request);
 }
 
 static void deliver(struct dispatch *dispatch, struct request *request,
                     const struct life_action *action)
 {
     struct request_timing *timing = &request->timing;
+    if (request->prompt_only) {
+        note_computed(dispatch, request);
+        return;
+    }
     ASSERT(action->index == request->emitted_count + 1);
     if (action->index == 1)
         FAILPOINT("router.first_token");
@@ -135,6 +151,8 @@ static void deliver(struct dispatch *dispatch, struct request *request,
     else if (action->index == 2)
         timing->second_us = dispatch->now_us;
     request_views_token(&dispatch->config.views, request, dispatch->now_us);
+    if (action->index == 1)
+        count_prompt(dispatch, request);
     count_token(dispatch, request);
     request_add_emitted(request, action->id);
     mark_dirty(dispatch, request);

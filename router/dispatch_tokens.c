@@ -125,7 +125,8 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
                                .id = said->id,
                                .logits_hash = said->logits_hash,
                                .logprobs = &logprobs,
-                               .finish = (enum finish_reason)said->finish};
+                               .finish = request->prompt_only ? FINISH_MAX_TOKENS
+                                                              : (enum finish_reason)said->finish};
     struct life_actions actions;
     uint32_t delivered = request->life.delivered;
     request_life_on_token(&request->life, &token, &actions);

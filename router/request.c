@@ -57,6 +57,7 @@ static struct request *create_choice(const struct request_source *source, struct
     request->sampling = params->sampling;
     request->sampling.choice = choice;
     request->open_max_tokens = params->max_tokens_given ? 0 : params->sampling.max_tokens;
+    request->prompt_only = params->prompt_only;
     request->priority = params->priority;
     request->once = source->once;
     request->return_timing = params->return_timing;
@@ -118,7 +119,8 @@ static void begin_trace(struct request *request, const struct request_source *so
                                     .traceparent = source->traceparent,
                                     .choice = request->sampling.choice,
                                     .prompt_tokens = request->prompt_count,
-                                    .max_tokens = request->sampling.max_tokens,
+                                    .max_tokens =
+                                        request->prompt_only ? 0 : request->sampling.max_tokens,
                                     .arrival_us = source->arrival_us};
     request_trace_begin(&request->trace, &arrival);
 }

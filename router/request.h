@@ -46,7 +46,8 @@ struct request {
     /* Not 0: nobody asked for a max_tokens, and this is the most. That of `sampling` is what there is room for where it was placed
      * last; it stays that once an answer of its call has begun. */
     uint32_t open_max_tokens;
-    struct logit_bias *biases;            /* of it; NULL: none */
+    bool prompt_only;          /* its client wants no token: the one that workers draw isn't told */
+    struct logit_bias *biases; /* of it; NULL: none */
     struct constraint_source *constraint; /* likewise */
     enum priority priority;
     struct prompt_out prompt_out;

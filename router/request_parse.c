@@ -213,6 +213,17 @@ static void parse_output(const Baton__V1__Output *message, struct request_params
         params->echo = message->echo;
 }
 
+/* A prompt is computed by drawing what follows it. Without a question about the prompt nothing would be left to tell: that stays as it is
+ * for sampling_validate. */
+static void parse_prompt_only(struct request_params *params)
+{
+    struct sampling *sampling = &params->sampling;
+    bool asks = params->echo || sampling->prompt_logprobs;
+    params->prompt_only = asks && !sampling->max_tokens && !sampling->min_tokens;
+    if (params->prompt_only)
+        sampling->max_tokens = 1;
+}
+
 static enum reason parse_priority(const Baton__V1__GenerateRequest *message,
                                   struct request_params *params, struct error *err)
 {
@@ -241,6 +252,7 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
         params.add_special_tokens = message->add_special_tokens;
     parse_sampling(message->sampling, &model->defaults, &params);
     parse_output(message->output, &params);
+    parse_prompt_only(&params);
 
     enum reason reason = parse_input(message, fields->ids, model, &params, err);
     if (!reason)
@@ -276,6 +288,12 @@ enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
     size_t room = prompt_tokens < model->context ? model->context - prompt_tokens : 0;
     if (!params->max_tokens_given && room && sampling->min_tokens <= room)
         return REASON_NONE; /* nobody asked for more than fits: the context ends the answer */
+    if (params->prompt_only && !room)
+        return refuse(
+            err, REASON_CONTEXT_LENGTH_EXCEEDED,
+            "the prompt has %zu token%s, and to compute it takes room for 1 more, but the "
+            "model's context is %u",
+            prompt_tokens, prompt_tokens == 1 ? "" : "s", model->context);
     if (sampling->max_tokens > room)
         return refuse(err, REASON_CONTEXT_LENGTH_EXCEEDED,
                       "the prompt has %zu token%s and max_tokens is %u, together %zu, but the "
@@ -288,7 +306,8 @@ enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
 uint64_t request_most_tokens(const struct request_model *model, size_t prompt_tokens,
                              const struct request_params *params)
 {
-    uint64_t room = model->context - prompt_tokens, most = params->sampling.max_tokens;
+    uint64_t room = model->context - prompt_tokens;
+    uint64_t most = params->prompt_only ? 0 : params->sampling.max_tokens;
     return prompt_tokens + params->choices * (most < room ? most : room);
 }
 

@@ -44,6 +44,8 @@ struct request_params {
     uint32_t choices; /* answers, at least 1 */
     enum priority priority;
     bool seed_given, max_tokens_given;
+    /* It asks for no token (max_tokens 0), only for what is told of its prompt. Workers are asked for one, which isn't told. */
+    bool prompt_only;
     size_t stop_count;
     const char *stops[REQUEST_MAX_STOP_STRINGS];
     bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash, echo;

@@ -129,6 +129,14 @@ void request_trace_token(struct request_trace *trace, bool by_decode, uint64_t n
         attempt->decode_first_us = now_us;
 }
 
+void request_trace_computed(struct request_trace *trace, uint64_t now_us)
+{
+    struct trace_attempt *attempt = last(trace);
+    trace->first_us = trace->last_us = now_us;
+    if (attempt)
+        attempt->first_us = now_us;
+}
+
 void request_trace_why(struct request_trace *trace, uint32_t number, const char *why)
 {
     struct trace_attempt *attempt = current(trace, number);

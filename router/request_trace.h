@@ -95,6 +95,8 @@ void request_trace_pulled(struct request_trace *trace, uint32_t attempt,
                           const struct trace_handoff *handoff, uint64_t now_us);
 /* One more token of the answer. */
 void request_trace_token(struct request_trace *trace, bool by_decode, uint64_t now_us);
+/* Of a request that wants no token: its prompt is computed, which is told as its first moment. */
+void request_trace_computed(struct request_trace *trace, uint64_t now_us);
 /* Why the attempt is about to end, if it does. */
 void request_trace_why(struct request_trace *trace, uint32_t attempt, const char *why);
 /* It looks for workers again. */

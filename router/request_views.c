@@ -117,7 +117,7 @@ void request_views_ended(const struct request_views *views, struct request *requ
                          enum reason reason, enum finish_reason finish, uint64_t now_us)
 {
     struct request_trace *trace = &request->trace;
-    bool answered = !reason && trace->tokens > 0;
+    bool answered = !reason && trace->first_us;
     request_trace_end(trace, reason ? reason_name(reason) : "ok",
                       reason ? "" : finish_reason_name(finish), request->life.runs, now_us);
     show(views, request);

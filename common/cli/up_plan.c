@@ -268,5 +268,6 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add_passed(&plan, "--context", "BATON_CONTEXT", passed->context);
     add_passed(&plan, "--max-sequences", "BATON_MAX_SEQUENCES", passed->max_sequences);
     add_passed(&plan, "--chunk-tokens", "BATON_CHUNK_TOKENS", passed->chunk_tokens);
+    add_passed(&plan, "--chunk-time", "BATON_CHUNK_TIME", passed->chunk_time);
     return plan;
 }

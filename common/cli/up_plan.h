@@ -22,8 +22,9 @@
 /* What is the processes' own matter and only passed on, as it was written: they say what is wrong with it.
  * "": not given. */
 struct up_passed {
-    char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32]; /* to workers */
-    char access_log[1024], http_cors_origins[1024];                       /* to the router */
+    /* To workers, and to the router. */
+    char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32], chunk_time[32];
+    char access_log[1024], http_cors_origins[1024];
 };
 #define UP_PASSED_ROW(owner, row, field, word, text)                                               \
     {                                                                                              \
@@ -38,6 +39,8 @@ struct up_passed {
                       "Requests that a worker holds at the same time"),                            \
         UP_PASSED_ROW(owner, "chunk-tokens", chunk_tokens, "NUMBER",                               \
                       "Prompt rows of a worker's step at most"),                                   \
+        UP_PASSED_ROW(owner, "chunk-time", chunk_time, "TIME",                                     \
+                      "How long prompts may hold up the answers beside them (200ms)"),             \
         UP_PASSED_ROW(owner, "access-log", access_log, "WHERE",                                    \
                       "A line of the router at each request's end: off, stderr, or a file"),       \
         UP_PASSED_ROW(owner, "http-cors-origins", http_cors_origins, "ORIGIN,...",                 \

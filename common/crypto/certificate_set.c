@@ -155,15 +155,20 @@ static void find_name(X509 *leaf, char *text, size_t size)
 }
 
 static enum status read_identity(const struct certificate_paths *paths, struct certificate_set *set,
-                                 struct error *err)
+                                 enum certificate_part *part, struct error *err)
 {
     X509 *leaf;
+    *part = CERTIFICATE_CERT;
     TRY(read_text(paths->cert, &set->cert, err));
+    *part = CERTIFICATE_KEY;
     TRY(read_text(paths->key, &set->key, err));
+    *part = CERTIFICATE_CERT;
     TRY(read_certificates(set->cert, paths->cert, CERTIFICATES_MAX_CHAIN, &leaf, err));
     enum status status = check_validity(leaf, paths->cert, &set->expires_unix_s, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        *part = CERTIFICATE_KEY;
         status = check_key(leaf, set->key, paths, err);
+    }
     X509_NAME_oneline(X509_get_subject_name(leaf), set->subject, sizeof set->subject);
     find_name(leaf, set->name, sizeof set->name);
     X509_free(leaf);
@@ -190,17 +195,20 @@ static void set_free(struct counted_set *counted)
 }
 
 enum status certificate_set_read(const struct certificate_paths *paths,
-                                 struct certificate_set **out, struct error *err)
+                                 struct certificate_set **out, enum certificate_part *part,
+                                 struct error *err)
 {
     struct counted_set *counted = calloc(1, sizeof *counted);
     ASSERT(counted);
     atomic_init(&counted->references, 1);
     enum status status = STATUS_OK;
     if (paths->cert && *paths->cert)
-        status = read_identity(paths, &counted->set, err);
+        status = read_identity(paths, &counted->set, part, err);
     if (status == STATUS_OK && paths->ca && *paths->ca &&
-        strcmp(paths->ca, CERTIFICATES_SYSTEM) != 0)
+        strcmp(paths->ca, CERTIFICATES_SYSTEM) != 0) {
+        *part = CERTIFICATE_CA;
         status = read_ca(paths->ca, &counted->set, err);
+    }
     if (status != STATUS_OK)
         set_free(counted);
     else

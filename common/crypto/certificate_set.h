@@ -29,10 +29,13 @@ struct certificate_paths {
     const char *cert, *key, *ca; /* NULL and "": none */
 };
 
-/* Reads and checks the files that are named. STATUS_INVALID, STATUS_IO, STATUS_LIMIT: which file, and what is wrong with it. The caller
- * gives the set back. */
+enum certificate_part { CERTIFICATE_CERT, CERTIFICATE_KEY, CERTIFICATE_CA };
+
+/* Reads and checks the files that are named. STATUS_INVALID, STATUS_IO, STATUS_LIMIT: which file, and what is wrong with it; and then
+ * *part is what it was to be. The caller gives the set back. */
 enum status certificate_set_read(const struct certificate_paths *paths,
-                                 struct certificate_set **set, struct error *err) WARN_UNUSED;
+                                 struct certificate_set **set, enum certificate_part *part,
+                                 struct error *err) WARN_UNUSED;
 /* One more who gives it back. */
 const struct certificate_set *certificate_set_share(struct certificate_set *set);
 /* Freed by the last, with the key wiped. */

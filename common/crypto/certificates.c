@@ -21,6 +21,7 @@
 struct certificates {
     char name[NAME_SIZE], cert_path[FILE_WATCH_MAX_PATH_BYTES], key_path[FILE_WATCH_MAX_PATH_BYTES],
         ca_path[FILE_WATCH_MAX_PATH_BYTES];
+    const char *ca_name; /* as in its config */
     struct reload *watch;
     pthread_mutex_t reading; /* held while files are read and used, so that later ones come later */
     pthread_mutex_t lock;
@@ -110,15 +111,29 @@ static bool is_current(const struct certificates *certificates, const struct cer
            same_text(current->ca, set->ca);
 }
 
+/* What fails is called by its setting. */
+static enum status read_set(const struct certificates *certificates, struct certificate_set **set,
+                            struct error *err)
+{
+    const char *const names[] = {[CERTIFICATE_CERT] = "cert",
+                                 [CERTIFICATE_KEY] = "key",
+                                 [CERTIFICATE_CA] = certificates->ca_name};
+    struct certificate_paths paths = paths_of(certificates);
+    enum certificate_part part = CERTIFICATE_CERT;
+    enum status status = certificate_set_read(&paths, set, &part, err);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return error_prefix(err, status, "--%s-%s", certificates->name, names[part]);
+}
+
 static void on_changed(void *context)
 {
     struct certificates *certificates = context;
-    struct certificate_paths paths = paths_of(certificates);
     struct certificate_set *set;
     struct error err;
     char quoted[700];
     pthread_mutex_lock(&certificates->reading);
-    if (certificate_set_read(&paths, &set, &err) == STATUS_OK) {
+    if (read_set(certificates, &set, &err) == STATUS_OK) {
         if (is_current(certificates, set))
             certificate_set_give(set);
         else
@@ -175,7 +190,7 @@ static enum status watch_and_read(struct certificates *certificates, uint64_t in
     pthread_mutex_lock(&certificates->reading);
     enum status status = reload_start(&watch, &certificates->watch, err);
     if (status == STATUS_OK)
-        status = certificate_set_read(&paths, &set, err);
+        status = read_set(certificates, &set, err);
     if (status == STATUS_OK)
         use(certificates, set, "read");
     pthread_mutex_unlock(&certificates->reading);
@@ -189,6 +204,7 @@ enum status certificates_open(const struct certificates_config *config, struct c
     struct certificates *certificates = calloc(1, sizeof *certificates);
     ASSERT(certificates);
     str_copy(certificates->name, sizeof certificates->name, config->name);
+    certificates->ca_name = config->ca_name ? config->ca_name : "ca";
     enum status status = STATUS_OK;
     if (!copy_path(certificates->cert_path, sizeof certificates->cert_path, config->paths.cert) ||
         !copy_path(certificates->key_path, sizeof certificates->key_path, config->paths.key) ||

@@ -16,6 +16,7 @@ struct certificates;
 struct certificates_config {
     const char
         *name; /* of the settings, for sentences: "tls" (tls-cert, tls-key), "internal-tls" */
+    const char *ca_name; /* and its CA's: NULL: "ca" (internal-tls-ca) */
     struct certificate_paths paths;
     bool required;              /* a certificate and a key must be there; else a CA alone will do */
     uint64_t watch_interval_us; /* 0: reload's */
@@ -24,7 +25,7 @@ struct certificates_config {
 /* Are these files of one link a set: certificate with key? STATUS_INVALID with the settings' names. */
 enum status certificates_check_paths(const struct certificates_config *config,
                                      struct error *err) WARN_UNUSED;
-/* STATUS_INVALID, STATUS_IO, STATUS_LIMIT: which file, and what is wrong with it. */
+/* STATUS_INVALID, STATUS_IO, STATUS_LIMIT: which setting, which file, and what is wrong with it. */
 enum status certificates_open(const struct certificates_config *config,
                               struct certificates **certificates, struct error *err) WARN_UNUSED;
 /* Nobody may take any more; sets that were taken live until they are given back. NULL is fine. */

@@ -6,6 +6,7 @@ static struct certificates_config config_of(const struct tls_settings *settings,
 {
     return (struct certificates_config){
         .name = name,
+        .ca_name = "client-ca",
         .paths = {settings->cert, settings->key, settings->client_ca},
         .required = *settings->cert || *settings->key || *settings->client_ca,
     };

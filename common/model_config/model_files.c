@@ -15,8 +15,11 @@ enum status model_folder_name(const char *dir, char *name, size_t size, struct e
     if (!realpath(dir, path))
         return error_set(err, STATUS_NOT_FOUND,
                          "%s: no such model folder (nothing is downloaded: give the folder of a "
-                         "model that is here)",
-                         dir);
+                         "model that is here%s)",
+                         dir,
+                         strchr(dir, '=') ? "; a name with a slash in it can't stand before the "
+                                            "equals sign: --model-name gives it"
+                                          : "");
     const char *slash = strrchr(path, '/');
     if (!slash[1] || !str_copy(name, size, slash + 1))
         return error_set(err, STATUS_INVALID,

@@ -29,15 +29,20 @@ static void read_seed(const struct openai_fields *fields, Baton__V1__Sampling *s
     sampling->seed_presence_case = BATON__V1__SAMPLING__SEED_PRESENCE_SEED;
 }
 
-static void read_integers(const struct openai_fields *fields, Baton__V1__Sampling *sampling)
+static void read_integers(const struct openai_fields *fields, enum openai_kind kind,
+                          Baton__V1__Sampling *sampling)
 {
-    int64_t top_k;
+    const struct json_value *most = openai_field(fields, "max_tokens");
+    int64_t top_k, none;
+    /* 0, of an echo: only the prompt. Whether it may be is for request_parse to say. */
+    uint32_t least =
+        kind == OPENAI_COMPLETION && most && openai_value_integer(most, 0, 0, &none, NULL) ? 0 : 1;
     if (openai_field_integer(fields, "top_k", INT32_MIN, UINT32_MAX, &top_k)) {
         sampling->top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 is off, too */
         sampling->top_k_presence_case = BATON__V1__SAMPLING__TOP_K_PRESENCE_TOP_K;
     }
     /* The later name wins, as with OpenAI. */
-    if (openai_field_range(fields, "max_tokens", 1, SAMPLING_MAX_TOKENS_LIMIT,
+    if (openai_field_range(fields, "max_tokens", least, SAMPLING_MAX_TOKENS_LIMIT,
                            &sampling->max_tokens))
         sampling->max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
     if (openai_field_range(fields, "max_completion_tokens", 1, SAMPLING_MAX_TOKENS_LIMIT,
@@ -54,7 +59,7 @@ static void read_integers(const struct openai_fields *fields, Baton__V1__Samplin
     read_seed(fields, sampling);
 }
 
-/* One text, or a list; "" and nulls in it stop nothing. */
+/* One text, or a list; nulls in it stop nothing. request_parse refuses "", as vLLM does. */
 static void read_stop_strings(const struct openai_fields *fields, struct openai_request *request)
 {
     const struct json_value *value = openai_field(fields, "stop");
@@ -72,8 +77,7 @@ static void read_stop_strings(const struct openai_fields *fields, struct openai_
             openai_field_refuse(fields, "stop", REASON_INVALID_STOP, "[%zu]: %s", i, why.text);
             return;
         }
-        if (*text)
-            strings[request->stop.n_strings++] = (char *)text;
+        strings[request->stop.n_strings++] = (char *)text;
     }
     request->stop.strings = strings;
 }
@@ -221,7 +225,7 @@ static void ask_for_output(struct openai_request *request)
 void openai_read_sampling(const struct openai_fields *fields, struct openai_request *request)
 {
     read_floats(fields, &request->sampling);
-    read_integers(fields, &request->sampling);
+    read_integers(fields, request->kind, &request->sampling);
     read_penalties(fields, &request->sampling);
     read_biases(fields, request);
     read_stop_strings(fields, request);

@@ -71,6 +71,13 @@ class Chat(Terminal):
         wait_until("keys come one by one", self.takes_keys, 20)
         return self.model.asked[-1]
 
+    def leaves_out(self, keys):
+        """With Enter; it goes on with an empty line."""
+        begin = len(self.text)
+        self.type(keys + "\r")
+        self.read_until(f"a line of over {MAX_CHARACTERS} characters is left out", begin)
+        self.wait_for_prompt(begin)
+
     def ends(self, code=0):
         assert self.process.wait(30) == code, self.text
         assert self.takes_lines()
@@ -88,6 +95,24 @@ def test_keys_edit_the_line(world):
     assert chat.says("one three" + WORD_LEFT + "two ") == "one two three\n"
     assert chat.says("héllo wörld — 日本語🙂" + LEFT * 2 + "\x7f" + "é") == "héllo wörld — 日é語🙂\n"
     assert "^[" not in chat.text
+    chat.type("\x04")
+    chat.ends()
+
+
+def test_keys_of_vi(world):
+    """As one's ~/.editrc may choose: in two modes, with Escape between them, and our own keys in both."""
+    (pathlib.Path(world.environment["HOME"]) / ".editrc").write_text("bind -v\n")
+    chat = Chat(world)
+    assert chat.says("one three" + "\x1bb" + "itwo ") == "one two three\n"
+    assert chat.says("héllo wörld" + "\x1b0x" + "A!") == "éllo wörld!\n"
+    assert chat.says("on" + paste("e\r\rtwo") + "!") == "one\n\ntwo!\n", "in the mode that it was"
+    assert chat.says("on" + "\x1b" + paste("e\r\rtwo")) == "oe\n\ntwon\n"
+    assert chat.says(UP * 2 + "!") == "oe\n\ntwon!\n", "behind /reset"
+    assert chat.says("new" + UP * 3 + DOWN * 3) == "new\n"
+    assert chat.says("\x12wör") == "éllo wörld!\n"
+    assert chat.says("\x1bkk" + "A!") == "éllo wörld!!\n"
+    assert chat.says("\x1b/one two") == "one two three\n"
+    chat.leaves_out("x" + paste("x" * MAX_CHARACTERS))
     chat.type("\x04")
     chat.ends()
 
@@ -159,18 +184,13 @@ def test_lines_longer_than_are_kept_may_be_in_the_file(world):
     (world.state / "baton/chat_history").write_text("_HiStOrY_V2_\nshort\n" + "x" * 20000 + "\n" + "y" * (MAX_CHARACTERS + 1) + "\n")
     chat = Chat(world)
     assert chat.says("\x12xx") == "x" * 20000 + "\n"
-    begin = len(chat.text)
-    chat.type(UP * 4 + "\r")
-    chat.read_until(f"a line of over {MAX_CHARACTERS} characters is left out", begin)
+    chat.leaves_out(UP * 4)
 
 
 def test_keys_that_make_a_line_too_long(world):
     chat = Chat(world)
     for keys in ("\x1b600000€", "x" + paste("x" * 200000) + "\x15\x19\x19"):
-        begin = len(chat.text)
-        chat.type(keys + "\r")
-        chat.read_until(f"a line of over {MAX_CHARACTERS} characters is left out", begin)
-        chat.wait_for_prompt(begin)
+        chat.leaves_out(keys)
     assert chat.says("on") == "on\n"
     chat.type("\x04")
     chat.ends()
@@ -243,10 +263,7 @@ def test_what_is_typed_during_an_answer_is_there_after_it(world):
 def test_what_is_pasted_is_one_text(world):
     chat = Chat(world)
     assert chat.says("\x1b[200~def f():\r\treturn 1\x1b[31m\r\r\x1b[201~ # " + LEFT) == "def f():\n\treturn 1[31m # \n"
-    begin = len(chat.text)
-    chat.type("\x1b[200~" + "x" * (MAX_CHARACTERS + 1) + "\x1b[201~\r")
-    chat.read_until(f"a line of over {MAX_CHARACTERS} characters is left out", begin)
-    chat.wait_for_prompt(begin)
+    chat.leaves_out(paste("x" * (MAX_CHARACTERS + 1)))
     assert chat.says("on") == "on\n"
     chat.type("\x04")
     chat.ends()

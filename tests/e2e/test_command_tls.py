@@ -118,7 +118,7 @@ def test_certificates_of_another_time(tmp_path, shared, dates, told):
     (["--tls-cert", "CERT", "--tls-key", "KEY"], 2, "--tls-ca is missing"),
     (["--tls-ca", "CA", "--tls-cert", "CERT"], 2, "--tls-cert is given without --tls-key"),
     (["--tls-ca", "CA", "--http", "http://127.0.0.1:1"], 2, "http://127.0.0.1:1 is called without TLS, but CAs or a certificate are given for it"),
-    (["--tls-ca", "/nowhere"], 1, "cannot read /nowhere"),
+    (["--tls-ca", "/nowhere"], 1, "--tls-ca: cannot read /nowhere"),
     (["--api-key-file", "/nowhere"], 1, "--api-key-file /nowhere"),
     (["--http", "https://127.0.0.1:1/status"], 2, "and nothing stands behind it"),
 ])

@@ -38,6 +38,10 @@ def completions(door):
     assert "".join(scored.logprobs.tokens) == scored.text and scored.logprobs.token_logprobs[0] is None
     assert scored.logprobs.text_offset == [sum(map(len, scored.logprobs.tokens[:i])) for i in range(5)]
     assert all(len(top) == 2 for top in scored.logprobs.top_logprobs[1:])
+    alone = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=0, temperature=0, echo=True, logprobs=2)
+    choice = alone.choices[0]
+    assert choice.text == "ROMEO:" and choice.finish_reason == "length" and (alone.usage.prompt_tokens, alone.usage.completion_tokens) == (2, 0)
+    assert choice.logprobs.token_logprobs == scored.logprobs.token_logprobs[:2] and choice.logprobs.top_logprobs == scored.logprobs.top_logprobs[:2]
 
 
 def chats(door):

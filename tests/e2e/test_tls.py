@@ -178,7 +178,7 @@ def test_what_generate_says(shared):
     failed = shared.cluster.command("generate", "--prompt-ids", "1,2,3", "--tls-name", "x")
     assert failed.returncode == 2 and "--tls-ca is missing" in failed.stderr, failed.stderr
     failed = shared.cluster.command("generate", "--prompt-ids", "1,2,3", "--tls-ca", "/nowhere")
-    assert failed.returncode == 1 and "cannot read /nowhere" in failed.stderr, failed.stderr
+    assert failed.returncode == 1 and "--tls-ca: cannot read /nowhere" in failed.stderr, failed.stderr
     done = shared.cluster.generate([1, 2, 3], max_tokens=3, tls_name="router.test", **shared.flags())
     assert done["text"] is not None
 

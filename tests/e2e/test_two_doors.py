@@ -50,12 +50,15 @@ EQUAL = [
     ("ROMEO:", dict(seed=27, priority="high", max_tokens=5)),
     ("ROMEO:", dict(seed=27, priority="offline", max_tokens=5)),
     ("ROMEO:", dict(seed=28, max_tokens=2040)),  # up to the context
+    (LONG, dict(max_tokens=0, echo=True)),
+    (LONG, dict(max_tokens=0, echo=True, logprobs=2, prompt_logprobs=2)),
+    ("ROMEO:", dict(max_tokens=0, n=2, echo=True, logprobs=2, prompt_logprobs=2)),
 ]
 X = "x"
 PARAM = re.compile(r"(prompt|logit_bias|priority): ")
 HTTP_NAMES = {"prompt_logprobs": "logprobs", "stop.strings": "stop", "stop.token_ids": "stop_token_ids", "token_ids": "prompt"}  # of gRPC's fields
 WRONG = [
-    (X, dict(max_tokens=0)), (X, dict(max_tokens=2**31)), (X, dict(max_tokens=2048)), (X, dict(min_tokens=20, max_tokens=10)),
+    (X, dict(max_tokens=0)), (X, dict(max_tokens=0, logprobs=1)), (X, dict(max_tokens=0, min_tokens=1, echo=True)), (X, dict(max_tokens=2**31)), (X, dict(max_tokens=2048)), (X, dict(min_tokens=20, max_tokens=10)),
     (X, dict(temperature=-0.1)), (X, dict(temperature=1e30)), (X, dict(top_p=0)), (X, dict(top_p=1.5)), (X, dict(min_p=1)), (X, dict(min_p=-1)),
     (X, dict(presence_penalty=2.1)), (X, dict(frequency_penalty=-2.1)), (X, dict(repetition_penalty=0)), (X, dict(repetition_penalty=101)),
     (X, dict(n=0)), (X, dict(n=17)), (X, dict(logprobs=21)), (X, dict(logprobs=1, echo=True, prompt_logprobs=21)),
@@ -128,6 +131,8 @@ def streamed_by_grpc(client, prompt, asked):
             before = response.prompt.text
         elif event == "delta":
             choices[response.delta.choice] = choices.get(response.delta.choice, "") + response.delta.text
+        elif event == "finished":
+            choices.setdefault(response.finished.choice, "")
         elif event == "usage":
             usage = response.usage
     return {index: before + text for index, text in choices.items()}, (usage.prompt_tokens, usage.completion_tokens)

@@ -70,7 +70,7 @@ struct ask {
     uint64_t deadline_us; /* none */
     uint32_t n;           /* 1 */
     const char *request_id, *text, *stop, *model;
-    bool ids_with_hashes, logprobs, prompt_logprobs, echo, no_max_tokens;
+    bool ids_with_hashes, logprobs, prompt_logprobs, echo, no_max_tokens, no_answer;
 };
 
 static inline void client_send(struct rpc_call *call, const struct ask *ask)
@@ -97,7 +97,7 @@ static inline void client_send(struct rpc_call *call, const struct ask *ask)
     }
     if (!ask->no_max_tokens)
         sampling.max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
-    sampling.max_tokens = ask->max_tokens ? ask->max_tokens : 4;
+    sampling.max_tokens = ask->no_answer ? 0 : ask->max_tokens ? ask->max_tokens : 4;
     sampling.seed_presence_case = BATON__V1__SAMPLING__SEED_PRESENCE_SEED;
     sampling.seed = 42;
     sampling.n_presence_case = ask->n ? 13 : 0;

@@ -79,7 +79,7 @@ LIBRARIES = {
     r"cyaml/": r"common/config/config_file\.c",
     r"event2/": r"common/http/http_\w+\.[ch]",
     r"openssl/": r"common/(crypto/\w+|http/http_(client_)?tls(_context)?)\.c",
-    r"histedit\.h": r"common/cli/line_(editor|history|recall)\.c",
+    r"histedit\.h": r"common/cli/line_(editor|history|keys|recall|screen)\.c",
     r"isa-l": r"common/transport/kv_checksum\.c",
     r"xxh(ash|_x86dispatch)\.h": r"common/domain/(prefix|content)_hash\.c",
     r"cuda|nccl": r"kernels/cuda/",

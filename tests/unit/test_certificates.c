@@ -112,7 +112,14 @@ static void test_what_is_missing_is_named(void **state)
     expect_refused(&config, STATUS_INVALID, "--tls-cert and --tls-key are needed");
     config = config_of(&world->folder);
     config.paths.ca = "/nowhere/ca.pem";
-    expect_refused(&config, STATUS_IO, "cannot read /nowhere/ca.pem: No such file");
+    expect_refused(&config, STATUS_IO, "--tls-ca: cannot read /nowhere/ca.pem: No such file");
+    config.ca_name = "client-ca";
+    expect_refused(&config, STATUS_IO, "--tls-client-ca: cannot read /nowhere/ca.pem");
+    config.paths.key = "/nowhere/key.pem";
+    expect_refused(&config, STATUS_IO, "--tls-key: cannot read /nowhere/key.pem");
+    config.paths.cert = "/nowhere/cert.pem";
+    expect_refused(&config, STATUS_IO, "--tls-cert: cannot read /nowhere/cert.pem");
+    config = config_of(&world->folder);
     config.paths.ca = CERTIFICATES_SYSTEM;
     expect_refused(&config, STATUS_INVALID,
                    "must be a file: 'system' stands for the machine's own");

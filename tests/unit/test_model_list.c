@@ -1,4 +1,5 @@
 /* model_list: what --model says, and every way to say it wrongly. */
+#include "common/model_config/model_files.h"
 #include "common/model_config/model_list.h"
 
 #include "common/base/str.h"
@@ -50,6 +51,26 @@ static void test_what_is_wrong_is_quoted(void **state)
         assert_non_null(strstr(err.text, cases[i].sentence));
         assert_int_equal(list.count, 77); /* written only on success */
         assert_int_equal(model_list_check(cases[i].text, &err), STATUS_INVALID);
+    }
+}
+
+/* What was meant as a name is told where it stands in a folder's. */
+static void test_a_folder_that_is_not_there(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dir, *sentence;
+    } cases[] = {
+        {"/nowhere", "give the folder of a model that is here)"},
+        {"org/chat=/nowhere",
+         "that is here; a name with a slash in it can't stand before the equals "
+         "sign: --model-name gives it)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[MODEL_MAX_NAME_BYTES];
+        assert_int_equal(model_folder_name(cases[i].dir, name, sizeof name, &err),
+                         STATUS_NOT_FOUND);
+        assert_non_null(strstr(err.text, cases[i].sentence));
     }
 }
 
@@ -111,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_and_several),
         cmocka_unit_test(test_what_is_wrong_is_quoted),
+        cmocka_unit_test(test_a_folder_that_is_not_there),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_a_name_of_its_own_setting),
     };

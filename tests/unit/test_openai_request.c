@@ -133,7 +133,7 @@ static const struct {
     {0, C "\"stop\":\"a\"}", TXT " stop=a", 0, NULL},
     {0, C "\"stop\":[\"a\",\"b\"]}", TXT " stop=a stop=b", 0, NULL},
     {0, C "\"stop\":[]}", TXT, 0, NULL},
-    {0, C "\"stop\":[null,\"\",\"a\"]}", TXT " stop=a", 0, NULL},
+    {0, C "\"stop\":[null,\"a\"]}", TXT " stop=a", 0, NULL},
     {0, C "\"stop_token_ids\":[3,4]}", TXT " stop_id=3 stop_id=4", 0, NULL},
     {0, "{\"prompt\":[\"a\"]}", "model= \"a\"", 0, NULL},
     {0, "{\"prompt\":[\"a\",\"b\"]}", "model= \"a\" \"b\"", 0, NULL},
@@ -229,6 +229,7 @@ static const struct {
     {0, C "\"best_of\":3}", NULL, REASON_UNSUPPORTED_PARAMETER, "best_of"},
     {0, C "\"suffix\":\"x\"}", NULL, REASON_UNSUPPORTED_PARAMETER, "suffix"},
     {0, C "\"logprobs\":21}", NULL, REASON_INVALID_SAMPLING, "logprobs"},
+    {1, H "\"max_tokens\":0}", NULL, REASON_INVALID_SAMPLING, "max_tokens"},
     {1, H "\"logprobs\":true,\"top_logprobs\":21}", NULL, REASON_INVALID_SAMPLING, "top_logprobs"},
     {0, C "\"logit_bias\":{\"a\":1}}", NULL, REASON_INVALID_TOKEN_ID, "logit_bias"},
     {0, C "\"logit_bias\":{\"5\":101}}", NULL, REASON_INVALID_SAMPLING, "logit_bias"},
@@ -449,6 +450,9 @@ static void test_sentences_name_the_bodys_fields(void **state)
          "stop_token_ids[1] is 61, but the model's ids end at 59", "stop_token_ids"},
         {"{\"prompt\":\"a\",\"stop\":[\"x\",\"" TEXT_OF_256 "b\"]}",
          "stop[1] must have 1 to 256 bytes, got 257", "stop"},
+        {"{\"prompt\":\"a\",\"stop\":\"\"}", "stop[0] must have 1 to 256 bytes, got 0", "stop"},
+        {"{\"prompt\":\"a\",\"stop\":[\"x\",\"\"]}", "stop[1] must have 1 to 256 bytes, got 0",
+         "stop"},
         {"{\"prompt\":\"a\",\"logit_bias\":{\"60\":1}}",
          "logit_bias names token 60, but the model's ids end at 59", "logit_bias"},
     };
@@ -481,7 +485,6 @@ static void test_ranges(void **state)
         const char *body, *sentence;
     } rows[] = {
         {C "\"max_tokens\":-1}", "max_tokens must be between 1 and 1048576, got -1"},
-        {C "\"max_tokens\":0}", "max_tokens must be between 1 and 1048576, got 0"},
         {C "\"max_tokens\":8589934592}",
          "max_tokens must be between 1 and 1048576, got 8589934592"},
         {C "\"max_completion_tokens\":0}",

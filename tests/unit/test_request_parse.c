@@ -332,6 +332,38 @@ static void test_logprobs_and_echo(void **state)
     assert_string_equal(f.err.text, "prompt_logprobs must be between 0 and 20, got 21");
 }
 
+/* Workers are asked for a token, and nobody is charged for it. */
+static void test_no_answer_to_a_prompt(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    f.sampling.max_tokens_presence_case = 6;
+    f.sampling.max_tokens = 0;
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING); /* nothing would be told */
+    assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576, got 0");
+    f.output.echo_presence_case = 7;
+    f.output.echo = true;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_true(f.params.prompt_only && f.params.sampling.max_tokens == 1);
+    assert_int_equal(request_most_tokens(&model, 30, &f.params), 30);
+    assert_int_equal(request_fit(&model, model.context - 1, &f.params, &f.err), REASON_NONE);
+    assert_int_equal(request_fit(&model, model.context, &f.params, &f.err),
+                     REASON_CONTEXT_LENGTH_EXCEEDED);
+    assert_non_null(strstr(f.err.text, "and to compute it takes room for 1 more"));
+    f.output.echo = false;
+    f.output.prompt_logprobs_presence_case = 6;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_true(f.params.prompt_only);
+    f.sampling.min_tokens_presence_case = 7;
+    f.sampling.min_tokens = 1;
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING);
+    f.sampling.min_tokens = 0;
+    f.sampling.max_tokens = 1;
+    assert_int_equal(parse(&f), REASON_NONE);
+    assert_false(f.params.prompt_only);
+}
+
 static void test_more_prompt_logprobs_than_one_message_has(void **state)
 {
     (void)state;
@@ -542,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_one_bias_more_than_the_limit),
         cmocka_unit_test(test_logprobs_and_echo),
+        cmocka_unit_test(test_no_answer_to_a_prompt),
         cmocka_unit_test(test_more_prompt_logprobs_than_one_message_has),
         cmocka_unit_test(test_token_limits),
         cmocka_unit_test(test_stops),

@@ -47,6 +47,36 @@ static void test_an_echo_comes_first(void **state)
     cluster_stop(&c);
 }
 
+/* Whatever the one token is that computing the prompt takes, and whether it ends anything. */
+static void test_a_prompt_without_an_answer(void **state)
+{
+    (void)state;
+    static const enum finish_reason ends[] = {FINISH_MAX_TOKENS, FINISH_EOS, FINISH_NONE};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct cluster c;
+        struct seen prefill, decode;
+        cluster_start(&c);
+        client_start(&c.world, &c.client,
+                     &(struct ask){.prompt_logprobs = true, .echo = true, .no_answer = true});
+        prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+        assert_int_equal(prefill.max_tokens, 1);
+        fake_opened(&c.prefill, &prefill, 1);
+        fake_scores(&c.prefill, &prefill, 1, 7);
+        decode = fake_expect(&c.decode, SEEN_DECODE);
+        fake_tokens(&c.prefill, &prefill, 1, 2, ends[i]);
+        client_expect_answer(&c.client, 0);
+        assert_int_equal(c.client.reason, BATON__V1__FINISH_REASON__FINISH_REASON_MAX_TOKENS);
+        assert_int_equal(c.client.prompts, 1);
+        assert_int_equal(c.client.scores, 7);
+        const struct model_metrics *figures = &router_figures(c.world.router)->models[0];
+        assert_int_equal(counter_value(figures->prompt_tokens), 8);
+        assert_int_equal(counter_value(figures->completion_tokens), 0);
+        cluster_release(&c, &decode);
+        client_stop(&c.client);
+        cluster_stop(&c);
+    }
+}
+
 /* The decode worker hears of the handle when all of them have come: its tokens can't be before. */
 static void test_logprobs_of_a_prompt_come_before_the_answer(void **state)
 {
@@ -135,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_logprobs_of_both_sides),
         cmocka_unit_test(test_a_token_without_its_logprobs),
         cmocka_unit_test(test_an_echo_comes_first),
+        cmocka_unit_test(test_a_prompt_without_an_answer),
         cmocka_unit_test(test_logprobs_of_a_prompt_come_before_the_answer),
         cmocka_unit_test(test_after_a_loss_the_rest_of_them_is_asked_for),
         cmocka_unit_test(test_logprobs_that_no_worker_sends),

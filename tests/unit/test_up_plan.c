@@ -94,6 +94,10 @@ static void test_a_workers_command_line(void **state)
         "--name decode-0 --router 127.0.0.1:7 --listen 127.0.0.1:0 --compute f32 --weights "
         "auto --weight-cache beside --kv auto --isa auto --transport tcp --threads 1 --cpus 5 "
         "--spin");
+    strcpy(fixture.settings.passed.chunk_tokens, "64");
+    strcpy(fixture.settings.passed.chunk_time, "50ms");
+    assert_non_null(strstr(command_of(&fixture, 0, text, sizeof text),
+                           "--spin --chunk-tokens 64 --chunk-time 50ms"));
     fixture.settings.pin = false;
     assert_non_null(strstr(command_of(&fixture, 1, text, sizeof text), "--threads 1 --no-spin"));
     fixture.settings.port = 80;

@@ -129,7 +129,6 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
     for (uint32_t w = scan->tokens->head_dim / per_word; w > 0; w -= 4) {
         for (; left <= 0; left += run_bytes)
             next = token_at(scan->next, ahead += RUN_TOKENS);
-        next = prefetch(next, step_bytes);
         left -= step_bytes;
         words four[2][4];
 #pragma GCC unroll 2
@@ -141,6 +140,8 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
             for (uint32_t i = 0; i < per_word; i++, rows++) {
                 uint32_t odd_first = i ^ 1;
                 const float *row = rows - i + odd_first;
+                if ((j * per_word + i) % (4 * per_word * 64 / step_bytes) == 0)
+                    next = prefetch(next, 64); /* one by one: many at once wait for each other */
                 floats numbers[2];
 #pragma GCC unroll 2
                 for (uint32_t v = 0; v < vectors; v++)
@@ -205,9 +206,15 @@ ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t
     for (uint32_t t = 0; t < scan->token_count; t += RUN_TOKENS, part++) {
         const char *token = token_at(scan->tokens, t) + column;
         const char *next = token_at(scan->next, part / passes * RUN_TOKENS) + part % passes * bytes;
+        uint32_t behind = t + RUN_TOKENS < scan->token_count ? t + RUN_TOKENS : t;
+        const char *near = token_at(scan->tokens, behind) + column;
         uint32_t left = scan->token_count - t < RUN_TOKENS ? scan->token_count - t : RUN_TOKENS;
-        for (uint32_t i = 0; i < left; i += 2, weights += 2) {
+        for (uint32_t i = 0; i < left; i += 2, weights += 2, near += 2 * stride) {
             next = prefetch(next, bytes / RUN_TOKENS * 2);
+            if (ATTENTION_NEXT_LEVEL != 3) { /* the run behind this one, from the second level */
+                __builtin_prefetch(near);
+                __builtin_prefetch(near + stride);
+            }
             /* behind the last token the weight is zero, and what it weighs any number */
             scan_value(i + 1 < left ? token + stride : token, weights + 1, count, int8, sum);
             scan_value(token, weights, count, int8, sum);

@@ -5,6 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/quantized.h"
+#include "kernels/cpu/panel_units.h"
 #include "kernels/cpu/pool.h"
 
 /* Another number whenever the form of packed weights changes, of any type: files keep them. The same for all instruction sets. */
@@ -67,12 +68,14 @@ struct cpu {
 #define LINEAR_TILES_BYTES ((size_t)2 << 20)
 
 size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k);
-/* Panels that a thread takes at a time, each of `panel_work` multiply-adds: few, since who is taken off his core, or shares it,
+/* Panels (or units) that a thread takes at a time, each of `panel_work` multiply-adds: few, since who is taken off his core, or shares it,
  * holds up the others by one such share; but of `least_work` at least. */
 uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, uint64_t least_work);
-/* `grain` where a thread reads `streams` panels side by side: more of them, since streams begin anew with each share; of 4 to 8 shares
- * a thread those that leave the last of the threads the least. */
-uint32_t linear_streams_grain(uint32_t grain, uint32_t threads, uint32_t panels, uint32_t streams);
+/* Of N outputs, where a thread reads `streams` panels side by side: one after the other if that is 0, or there aren't as many for every thread. */
+struct panel_units linear_units(uint32_t threads, uint32_t n, uint32_t streams);
+/* Whether [rows, n] outputs, written once, are better written past the caches: so many that a core would rather keep its inputs there,
+ * and in whole lines. */
+bool linear_past_caches(const float *out, uint32_t n, uint32_t rows);
 /* By all compute threads, panel by panel. */
 enum status cpu_linear_load(struct kernels *kernels, struct linear *linear, uint32_t first_row,
                             uint32_t row_count, const void *rows, const float *scales);

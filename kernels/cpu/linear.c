@@ -224,18 +224,16 @@ uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, ui
     return even < least ? least : min_u32(even, most);
 }
 
-uint32_t linear_streams_grain(uint32_t grain, uint32_t threads, uint32_t panels, uint32_t streams)
+bool linear_past_caches(const float *out, uint32_t n, uint32_t rows)
 {
-    uint32_t best = 0, least = UINT32_MAX;
-    for (uint32_t shares = 4; shares <= 8; shares++) {
-        uint32_t size = divide_up(max_u32(grain, panels / (threads * shares)), streams) * streams;
-        uint32_t most = divide_up(divide_up(panels, size), threads) * size; /* panels of a thread */
-        if (most < least) {
-            best = size;
-            least = most;
-        }
-    }
-    return best;
+    return rows >= 64 && (uintptr_t)out % 64 == 0 && n % (64 / sizeof *out) == 0;
+}
+
+struct panel_units linear_units(uint32_t threads, uint32_t n, uint32_t streams)
+{
+    uint32_t whole = n / PANEL;
+    return panel_units_of(threads, streams && whole / threads >= streams ? streams : 1, whole,
+                          n % PANEL ? 1 : 0);
 }
 
 static void run_pass(struct cpu *self, struct pass *pass)

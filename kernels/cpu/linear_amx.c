@@ -21,8 +21,6 @@
 
 /* Better than to write outputs once a segment and read them again: fewer rows, with all their segments. */
 #define FEWER_ROWS 256
-/* So many rows have outputs that don't stay in the caches anyway. */
-#define MANY_ROWS 64
 
 /* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
 #define PART 512
@@ -68,6 +66,7 @@ struct pass {
     bool accumulate;  /* to what is in `out` before this pass */
     bool past_caches; /* what is written is complete, and more than stays in them */
     bool streams;     /* one row of whole steps: several panels side by side */
+    struct panel_units units;
 };
 
 static size_t tile_bytes(const struct pass *pass)
@@ -222,10 +221,11 @@ static void round_row(const struct pass *pass)
     amx_round_row(pass->in + pass->k_begin, pass->k_end - pass->k_begin, row_address(pass));
 }
 
-/* All segments of AMX_STREAMS whole panels, `apart` panels from each to the next, whose sums are added as if each were a row. */
+/* All segments of panels side by side, whose sums are added as if each were a row. */
 static void multiply_streams(const struct pass *pass, struct thread_scratch *scratch,
-                             uint32_t first, uint32_t apart)
+                             struct panel_unit unit)
 {
+    uint32_t first = unit.first, apart = unit.apart;
     float *out = pass->out + (size_t)first * PANEL;
     struct amx_sums sums = {.sums = scratch->sums,
                             .rows = AMX_STREAMS,
@@ -247,24 +247,27 @@ static void multiply_streams(const struct pass *pass, struct thread_scratch *scr
     }
 }
 
-static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
+static void multiply_panel(const struct pass *pass, struct thread_scratch *scratch, uint32_t panel)
+{
+    uint32_t width = pass->tile_count > 2 ? PART : LINEAR_SEGMENT;
+    for (uint32_t k = pass->k_begin; k < pass->k_end; k += min_u32(width, pass->k_end - k)) {
+        struct part part = part_of(pass, scratch, panel, k, width);
+        multiply_part(&part);
+    }
+}
+
+static void multiply_units(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct pass *pass = context;
     struct thread_scratch *scratch = &pass->scratch->threads[thread];
-    uint32_t width = pass->tile_count > 2 ? PART : LINEAR_SEGMENT;
     amx_begin_rows(pass->height);
-    uint32_t panel = first;
-    if (pass->streams) {
-        uint32_t each = (min_u32(last, pass->linear->n / PANEL) - first) / AMX_STREAMS;
-        for (uint32_t i = 0; i < each; i++)
-            multiply_streams(pass, scratch, first + i, each);
-        panel += each * AMX_STREAMS;
+    for (uint32_t i = first; i < last; i++) {
+        struct panel_unit unit = panel_unit_at(&pass->units, i);
+        if (unit.apart)
+            multiply_streams(pass, scratch, unit);
+        else
+            multiply_panel(pass, scratch, unit.first);
     }
-    for (; panel < last; panel++)
-        for (uint32_t k = pass->k_begin; k < pass->k_end; k += min_u32(width, pass->k_end - k)) {
-            struct part part = part_of(pass, scratch, panel, k, width);
-            multiply_part(&part);
-        }
     amx_end();
     if (pass->past_caches)
         amx_written();
@@ -279,21 +282,13 @@ static void run_pass(struct cpu *self, struct pass *pass)
     /* Packing is a small part of the work, and waking threads for a few rows costs more. */
     uint32_t pack_grain = pass->rows * width < LINEAR_INLINE_WORK ? pass->tile_count : 1;
     pool_run(self->pool, pass->tile_count, pack_grain, pack_tiles, pass);
-    uint32_t panels = divide_up(pass->linear->n, PANEL);
-    /* Every thread has some. */
-    pass->streams = pass->streams && panels >= self->threads * AMX_STREAMS;
-    if (pass->streams)
+    pass->units = linear_units(self->threads, pass->linear->n, pass->streams ? AMX_STREAMS : 1);
+    if (pass->units.streams > 1)
         round_row(pass);
     uint64_t panel_work = divide_up(pass->rows, FASTER) * width * PANEL;
-    uint32_t grain = linear_grain(self->threads, panels, panel_work, LINEAR_INLINE_WORK);
-    if (pass->streams)
-        grain = linear_streams_grain(grain, self->threads, panels, AMX_STREAMS);
-    pool_run(self->pool, panels, grain, multiply_panels, pass);
-}
-
-static bool starts_lines(const float *out, uint32_t n)
-{
-    return (uintptr_t)out % 64 == 0 && n % (64 / sizeof *out) == 0;
+    uint32_t grain = linear_grain(self->threads, pass->units.count,
+                                  panel_work * pass->units.streams, LINEAR_INLINE_WORK);
+    pool_run(self->pool, pass->units.count, grain, multiply_units, pass);
 }
 
 void linear_amx(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
@@ -308,19 +303,19 @@ void linear_amx(struct cpu *self, const struct linear *linear, const float *in, 
         uint32_t step = MOST_ROWS / (tile_count * height) * LINEAR_SEGMENT;
         bool whole = step >= linear->k && !accumulate; /* outputs are written once */
         for (uint32_t k = 0; k < linear->k; k += min_u32(step, linear->k - k)) {
-            struct pass pass = {
-                .linear = linear,
-                .scratch = self->amx,
-                .in = in + (size_t)first * linear->k,
-                .out = out + (size_t)first * linear->n,
-                .rows = count,
-                .tile_count = tile_count,
-                .height = height,
-                .k_begin = k,
-                .k_end = k + min_u32(step, linear->k - k),
-                .accumulate = accumulate || k > 0,
-                .streams = rows == 1 && linear->k % AMX_STEP == 0 && linear->k <= MOST_STREAMED_K,
-                .past_caches = whole && count >= MANY_ROWS && starts_lines(out, linear->n)};
+            struct pass pass = {.linear = linear,
+                                .scratch = self->amx,
+                                .in = in + (size_t)first * linear->k,
+                                .out = out + (size_t)first * linear->n,
+                                .rows = count,
+                                .tile_count = tile_count,
+                                .height = height,
+                                .k_begin = k,
+                                .k_end = k + min_u32(step, linear->k - k),
+                                .accumulate = accumulate || k > 0,
+                                .streams = rows == 1 && linear->k % AMX_STEP == 0 &&
+                                           linear->k <= MOST_STREAMED_K,
+                                .past_caches = whole && linear_past_caches(out, linear->n, count)};
             run_pass(self, &pass);
         }
     }

@@ -167,7 +167,7 @@ struct block {
     size_t row_bytes;               /* of a packed row */
     uint32_t steps, part; /* of a panel, and those of them that all tiles go past before the next */
     bool wide;            /* int4: the first tile's products widen a part for the others' */
-    uint32_t streams;     /* panels side by side, of one unit; 0: one after the other */
+    struct panel_units units; /* of one unit of rows with several panels side by side */
     uint32_t rows, tile_count;
     bool accumulate;
     bool past_caches; /* outputs are written once, and are more than stays in them */
@@ -268,11 +268,12 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     }
 }
 
-/* One unit of rows times `streams` whole panels, `apart` panels from each to the next: where memory is far away, as many lines are
- * on their way to a core as it has streams to look ahead in. */
-static void multiply_streams(const struct block *block, uint32_t first, uint32_t apart)
+/* One unit of rows times panels side by side: where memory is far away, as many lines are on their way to a core as it has streams to
+ * look ahead in. */
+static void multiply_streams(const struct block *block, struct panel_unit unit)
 {
     const struct linear *linear = block->linear;
+    uint32_t first = unit.first, apart = unit.apart;
     multiply(block, &(struct quantized_product){.panel = panel_of(linear, first * PANEL),
                                                 .tile = block->tiles,
                                                 .rows = block->rows,
@@ -287,22 +288,25 @@ static void multiply_streams(const struct block *block, uint32_t first, uint32_t
                                                 .outs_apart = (size_t)apart * PANEL});
 }
 
-static void multiply_panels(void *context, uint32_t thread, uint32_t first, uint32_t last)
+static void multiply_panel(const struct block *block, struct linear_scratch *scratch,
+                           uint32_t panel)
+{
+    for (uint32_t step = 0; step < block->steps; step += block->part)
+        multiply_part(block, scratch, panel, step);
+}
+
+static void multiply_units(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct block *block = context;
     if (block->inner->begin)
         block->inner->begin();
-    uint32_t panel = first;
-    if (block->streams) {
-        /* Each stream goes on from one panel to the next, so that requests ahead of it are of what it reads. */
-        uint32_t each = (min_u32(last, block->linear->n / PANEL) - first) / block->streams;
-        for (uint32_t i = 0; i < each; i++)
-            multiply_streams(block, first + i, each);
-        panel += each * block->streams;
+    for (uint32_t i = first; i < last; i++) {
+        struct panel_unit unit = panel_unit_at(&block->units, i);
+        if (unit.apart)
+            multiply_streams(block, unit);
+        else
+            multiply_panel(block, &block->scratch[thread], unit.first);
     }
-    for (; panel < last; panel++)
-        for (uint32_t step = 0; step < block->steps; step += block->part)
-            multiply_part(block, &block->scratch[thread], panel, step);
     if (block->inner->end)
         block->inner->end();
 }
@@ -315,14 +319,11 @@ static void run_block(struct cpu *self, struct block *block)
     /* Quantizing is a small part of the work, and waking threads for a few rows costs more. */
     uint32_t pack_grain = block->rows * width < INLINE_WORK ? block->tile_count : 1;
     pool_run(self->pool, block->tile_count, pack_grain, pack_tiles, block);
-    uint32_t panels = divide_up(block->linear->n, PANEL);
-    uint64_t panel_work = block->rows * width * PANEL / block->inner->speed;
-    uint32_t grain = linear_grain(self->threads, panels, panel_work, INLINE_WORK);
-    if (panels < self->threads * block->streams) /* else every thread has some */
-        block->streams = 0;
-    if (block->streams)
-        grain = linear_streams_grain(grain, self->threads, panels, block->streams);
-    pool_run(self->pool, panels, grain, multiply_panels, block);
+    /* Of few rows reading the weights is the work. */
+    uint64_t panel_work = divide_up(block->rows, block->inner->speed) * width * PANEL;
+    uint32_t grain = linear_grain(self->threads, block->units.count,
+                                  panel_work * block->units.streams, INLINE_WORK);
+    pool_run(self->pool, block->units.count, grain, multiply_units, block);
 }
 
 /* Rows of a block at most. */
@@ -334,20 +335,12 @@ static uint32_t block_rows(const struct quantized_inner *inner, size_t row_bytes
     return fit / multiple * multiple;
 }
 
-/* So many rows have outputs that don't stay in the caches anyway. */
-#define MANY_ROWS 64
-
-static bool starts_lines(const float *out, uint32_t n)
-{
-    return (uintptr_t)out % 64 == 0 && n % (64 / sizeof *out) == 0;
-}
-
 void quantized_linear(struct cpu *self, const struct linear *linear, const float *in, uint32_t rows,
                       bool accumulate, float *out)
 {
     const struct quantized_inner *inner = self->quantized;
     bool int4 = linear->type == WEIGHT_INT4;
-    uint32_t streams = int4 ? 0 : inner->int8_streams;
+    uint32_t streams = int4 ? 1 : inner->int8_streams;
     if (inner->few && rows <= (int4 ? inner->int4_few_rows : inner->int8_few_rows)) {
         streams = inner->few_streams;
         inner = inner->few;
@@ -361,22 +354,23 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
         uint32_t count = (uint32_t)((uint64_t)rows * (b + 1) / blocks) - first;
         uint32_t tile_count = divide_up(count, inner->tile_rows);
         bool shared = parts->tiles && tile_count >= parts->tiles;
-        struct block block = {.inner = inner,
-                              .linear = linear,
-                              .in = in + (size_t)first * linear->k,
-                              .out = out + (size_t)first * linear->n,
-                              .tiles = self->tiles,
-                              .scratch = self->linear,
-                              .row_bytes = row_bytes,
-                              .steps = steps,
-                              .part = shared ? parts->steps : steps,
-                              .wide = shared && int4,
-                              .streams = rows > inner->row_unit ? 0 : streams,
-                              .rows = count,
-                              .tile_count = tile_count,
-                              .accumulate = accumulate,
-                              .past_caches = inner->whole_blocks && !accumulate &&
-                                             count >= MANY_ROWS && starts_lines(out, linear->n)};
+        struct block block = {
+            .inner = inner,
+            .linear = linear,
+            .in = in + (size_t)first * linear->k,
+            .out = out + (size_t)first * linear->n,
+            .tiles = self->tiles,
+            .scratch = self->linear,
+            .row_bytes = row_bytes,
+            .steps = steps,
+            .part = shared ? parts->steps : steps,
+            .wide = shared && int4,
+            .units = linear_units(self->threads, linear->n, rows > inner->row_unit ? 1 : streams),
+            .rows = count,
+            .tile_count = tile_count,
+            .accumulate = accumulate,
+            .past_caches =
+                inner->whole_blocks && !accumulate && linear_past_caches(out, linear->n, count)};
         run_block(self, &block);
     }
 }

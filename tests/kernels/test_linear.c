@@ -184,30 +184,49 @@ static void test_the_panels_that_a_thread_takes_at_a_time(void **state)
                          rows[i].grain);
 }
 
-/* Panels of the thread that has most, of shares that are dealt out in turns. */
-static uint32_t most_panels(uint32_t panels, uint32_t grain, uint32_t threads)
+/* Every panel is in one unit, streams run on inside a region, and nobody has more panels than an even share and one. */
+static void check_units(uint32_t threads, uint32_t streams, uint32_t n)
 {
-    uint32_t shares = (panels + grain - 1) / grain;
-    return (shares + threads - 1) / threads * grain;
+    uint8_t seen[4800] = {0};
+    uint32_t whole = n / PANEL, panels = (n + PANEL - 1) / PANEL, most = 0, cut = panels - whole;
+    struct panel_units units = linear_units(threads, n, streams);
+    struct panel_unit before = {0};
+    assert_int_equal(units.streams, streams && whole / threads >= streams ? streams : 1);
+    for (uint32_t t = 0; t < threads; t++) {
+        uint32_t own = 0, first = units.count * t / threads;
+        for (uint32_t i = first; i < units.count * (t + 1) / threads; i++) {
+            struct panel_unit unit = panel_unit_at(&units, i);
+            if (unit.apart && i > first && !cut)
+                assert_true(before.apart == unit.apart && before.first + 1 == unit.first);
+            for (uint32_t j = 0; j < (unit.apart ? units.streams : 1); j++, own++) {
+                assert_in_range(unit.first + j * unit.apart, 0, panels - 1);
+                assert_int_equal(seen[unit.first + j * unit.apart]++, 0);
+            }
+            before = unit;
+        }
+        most = own > most ? own : most;
+    }
+    for (uint32_t p = 0; p < panels; p++)
+        assert_int_equal(seen[p], 1);
+    assert_in_range(most, 0, panels / threads + 1 + cut * (units.streams + 1));
 }
 
 static void test_panels_side_by_side_are_dealt_out_evenly(void **state)
 {
     (void)state;
-    static const uint32_t panels[] = {64, 112, 128, 160, 176, 352, 448, 864, 896, 1000, 4748};
-    static const uint32_t threads[] = {1, 2, 4, 8, 16, 24, 32, 64};
+    static const uint32_t panels[] = {0, 1, 7, 28, 64, 112, 128, 160, 176, 352, 448, 1000, 4748};
     for (size_t p = 0; p < sizeof panels / sizeof *panels; p++)
-        for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
-            if (panels[p] < 4 * threads[t])
-                continue;
-            uint32_t grain = linear_streams_grain(1, threads[t], panels[p], 4);
-            assert_int_equal(grain % 4, 0);
-            assert_true(most_panels(panels[p], grain, threads[t]) <=
-                        1.1 * most_panels(panels[p], 4, threads[t]));
-        }
-    assert_int_equal(linear_streams_grain(1, 1, 176, 4), 44);  /* a quarter of a thread's part */
-    assert_int_equal(linear_streams_grain(1, 8, 448, 4), 8);   /* a seventh */
-    assert_int_equal(linear_streams_grain(65, 2, 176, 4), 68); /* no less than the least work */
+        for (uint32_t threads = 1; threads <= 64; threads++)
+            for (uint32_t s = 0; s < 4; s++) {
+                uint32_t streams = (const uint32_t[]){0, 1, 2, 4}[s];
+                if (panels[p])
+                    check_units(threads, streams, panels[p] * PANEL);
+                check_units(threads, streams, panels[p] * PANEL + 1);
+            }
+    struct panel_units of_two = linear_units(2, 64 * PANEL, 4);
+    assert_int_equal(of_two.count, 16);
+    assert_int_equal(panel_unit_at(&of_two, 9).first, 33); /* the second of the second region */
+    assert_int_equal(panel_unit_at(&of_two, 9).apart, 8);
 }
 
 int main(void)

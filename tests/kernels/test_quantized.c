@@ -216,8 +216,19 @@ static void test_all_sets_give_the_references_bits(void **state)
     (void)state;
     static const struct {
         uint32_t rows, n, k;
-    } shapes[] = {{1, 1, 1},     {8, 33, 7},    {9, 31, 8},     {13, 64, 128},
-                  {12, 40, 129}, {24, 97, 130}, {65, 70, 1027}, {3, 32, 5632}};
+    } shapes[] = {{1, 1, 1},
+                  {8, 33, 7},
+                  {9, 31, 8},
+                  {13, 64, 128},
+                  {12, 40, 129},
+                  {24, 97, 130},
+                  {65, 70, 1027},
+                  {3, 32, 5632},
+                  /* outputs past the caches, some of a last panel that is cut */
+                  {64, 96, 200},
+                  {65, 112, 1100},
+                  {100, 64, 1153},
+                  {515, 80, 2100}};
     for (size_t t = 0; t < TYPES; t++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             struct problem p = make_problem(types[t], shapes[s].rows, shapes[s].n, shapes[s].k, s);
@@ -254,11 +265,12 @@ static void test_all_heights_of_tiles(void **state)
         }
 }
 
-/* As many panels as a set reads side by side, and some more: of one row four, of seven to sixteen two. */
+/* As many panels as a set reads side by side, and some more: of one row four, of two to sixteen (int8) two. */
 static void test_panels_side_by_side(void **state)
 {
     (void)state;
-    static const uint32_t heights[] = {1, 2, 7, 8, 15, 16, 17}, ns[] = {64, 65, 128, 129, 319, 320};
+    static const uint32_t heights[] = {1, 2, 3, 6, 7, 8, 15, 16, 17},
+                          ns[] = {64, 65, 128, 129, 319, 320};
     static const uint32_t ks[] = {1, 63, 64, 65, 72, 1153};
     for (uint32_t h = 0; h < sizeof heights / sizeof *heights; h++)
         for (uint32_t i = 0; i < sizeof ns / sizeof *ns; i++)
@@ -314,7 +326,7 @@ static void test_results_are_within_the_bound(void **state)
         }
 }
 
-static void check_rows(const struct quantized_variant *variant, const struct problem *p)
+static void check_rows(const struct quantized_variant *variant, const struct problem *p, bool add)
 {
     static const uint32_t threads[] = {1, 2, 3, 5};
     struct kernels *kernels[4], *one;
@@ -324,14 +336,14 @@ static void check_rows(const struct quantized_variant *variant, const struct pro
     struct linear linear = load(one, p);
     float *alone = take((size_t)p->rows * p->n, sizeof *alone);
     for (uint32_t t = 0; t < p->rows; t++) {
-        float *row = run(one, &linear, p, t, 1, true);
+        float *row = run(one, &linear, p, t, 1, add);
         memcpy(alone + (size_t)t * p->n, row, p->n * sizeof *row);
         free(row);
     }
     for (uint32_t rows = 1; rows <= p->rows; rows += rows < 66 ? 1 : 120)
         for (size_t i = 0; i < 4;
              i += 1 + (rows + i) % 3) { /* one thread, and some of the others */
-            float *together = run(kernels[i], &linear, p, 0, rows, true);
+            float *together = run(kernels[i], &linear, p, 0, rows, add);
             fixture_assert_same_bits(together, alone, (size_t)rows * p->n, variant->variant.name);
             free(together);
         }
@@ -346,18 +358,20 @@ static void test_a_row_depends_on_itself_alone(void **state)
     (void)state;
     static const struct {
         uint32_t rows, n, k;
-    } shapes[] = {{65, 70, 300},
-                  {300, 33, 4100}, /* several blocks of rows */
-                  {17, 673, 1032}, /* panels side by side for each of five threads */
-                  {17, 3233, 72}}; /* several of each stream, in shares that begin later */
+        bool add;
+    } shapes[] = {{65, 70, 300, true},
+                  {300, 33, 4100, true}, /* several blocks of rows */
+                  {17, 673, 1032, true}, /* panels side by side for each of five threads */
+                  {17, 3233, 72, true},  /* several of each stream, in shares that begin later */
+                  {66, 336, 72, false}}; /* past the caches, but a cut panel */
     struct quantized_variant variants[MAX_VARIANTS];
     size_t count = all_variants(variants);
     for (size_t t = 0; t < TYPES; t++)
         for (size_t v = 0; v < count; v++)
-            for (size_t s = 0; s < (v == 0 ? 1 : 4); s++) {
+            for (size_t s = 0; s < (v == 0 ? 1 : 5); s++) {
                 struct problem p =
                     make_problem(types[t], shapes[s].rows, shapes[s].n, shapes[s].k, s);
-                check_rows(&variants[v], &p);
+                check_rows(&variants[v], &p, shapes[s].add);
                 free_problem(&p);
             }
 }

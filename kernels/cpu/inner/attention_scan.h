@@ -78,9 +78,10 @@ ALWAYS_INLINE floats widen_number(words packed, uint32_t i, const bool int8)
 
 /* --- keys --- */
 
-/* Where what comes next is brought: as __builtin_prefetch's locality, 3 the first level of cache, 2 the second. Asked for in the second
- * alone, more lines never come to a Zen 5, and attention of one row takes up to a half longer; a Xeon with AMX, in whose first level a
- * segment's keys don't last, takes 2 to 15% longer with the first. */
+/* Where what comes next is brought: as __builtin_prefetch's locality, 3 the first level of cache, 2 the second, from where values are
+ * asked for into the first once more, a run ahead. Asked for in the second alone, more lines never come to a Zen 5, and attention of
+ * one row takes up to a half longer; a Xeon with AMX, in whose first level a segment's keys don't last, takes 2 to 15% longer with the
+ * first. */
 #ifndef ATTENTION_NEXT_LEVEL
 #define ATTENTION_NEXT_LEVEL 3
 #endif
@@ -125,6 +126,8 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
     const char *next = token_at(scan->next, ahead);
     const int run_bytes = (int)(RUN_TOKENS * stride),
               step_bytes = (int)(vectors * sizeof(words[4]));
+    const uint32_t lines =
+        (uint32_t)step_bytes / 64; /* as many, or half or a quarter as many, as numbers of a step */
     int left = run_bytes;
     for (uint32_t w = scan->tokens->head_dim / per_word; w > 0; w -= 4) {
         for (; left <= 0; left += run_bytes)
@@ -140,7 +143,7 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
             for (uint32_t i = 0; i < per_word; i++, rows++) {
                 uint32_t odd_first = i ^ 1;
                 const float *row = rows - i + odd_first;
-                if ((j * per_word + i) % (4 * per_word * 64 / step_bytes) == 0)
+                if ((j * per_word + i) % (4 * per_word / lines) == 0)
                     next = prefetch(next, 64); /* one by one: many at once wait for each other */
                 floats numbers[2];
 #pragma GCC unroll 2

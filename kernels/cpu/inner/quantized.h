@@ -38,11 +38,11 @@ struct quantized_product {
     uint8_t *wide;
     bool widen;
     bool add; /* out += product, rather than out = product */
-    /* Without `add`: `out` isn't read soon, and its rows begin with cache lines: it is written without being fetched. */
+    /* Without `add`, and where rows of `out` begin with cache lines: it is written without being fetched. */
     bool past_caches;
     float *out;
     size_t out_stride; /* floats from row to row; PANEL outputs are written in each */
-    /* The sum of the steps so far, [rows][PANEL], rows to the next row_unit: int4's, and int8's where it has parts, as int32. */
+    /* The sum of the steps so far, [rows][PANEL], rows to the next row_unit (tile_rows with whole_blocks): int4's, and int8's where it has parts, as int32. */
     float *partial;
     /* As in struct tile_product: 128 bytes for each 128 of the panel (int4: 64 with `wide`). In all they are next_bytes. */
     const void *next;
@@ -61,6 +61,7 @@ struct quantized_parts {
 
 #define QUANTIZED_TILE_ROWS 32  /* of any set's tiles, at most */
 #define QUANTIZED_MAX_ROWS  512 /* of any set's pass */
+_Static_assert(QUANTIZED_MAX_ROWS % QUANTIZED_TILE_ROWS == 0, "whole tiles have room");
 #define QUANTIZED_MAX_BYTES ((size_t)3 << 19)
 #define QUANTIZED_MAX_PART  1024 /* k of int4 */
 /* Most sets' passes: their packed inputs stay in a level 2 cache of 2 MiB beside the weights. */
@@ -70,7 +71,8 @@ struct quantized_parts {
 struct quantized_inner {
     const char *name;
     uint32_t tile_rows; /* at most */
-    uint32_t row_unit;  /* tiles begin at multiples of it, and have room for as many */
+    uint32_t
+        row_unit; /* tiles begin at multiples of it, and have room for as many (with whole_blocks tile_rows) */
     /* Packed inputs that share a pass over the weights: rows, and bytes. */
     uint32_t pass_rows;
     size_t pass_bytes;

@@ -225,7 +225,7 @@ static void multiply_int4(const struct quantized_product *product)
 }
 
 /* Outputs past the caches are seen before what is written from here on. */
-static void end(void)
+static void end_products(void)
 {
     amx_end();
     _mm_sfence();
@@ -248,7 +248,7 @@ const struct quantized_inner quantized_amx = {
     .few_streams = QUANTIZED_VNNI_STREAMS,
     .row_bytes = row_bytes,
     .begin = amx_begin,
-    .end = end,
+    .end = end_products,
     .pack_tile = pack_tile,
     .multiply_int8 = multiply_int8,
     .multiply_int4 = multiply_int4,

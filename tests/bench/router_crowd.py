@@ -14,7 +14,8 @@ rounds are measured before it comes and after it has left, too, a quarter as man
 as everybody); how much it sent and read is told, so that one which is kept from it is seen.
 
 What a virtual machine's host gives to others is told (`steal` of /proc/stat). --stolen leaves out each round, whole, in one of whose windows that was a larger share of
-the CPUs: beside a busy host a p99 is the host's, with the crowd and without.
+the CPUs: beside a busy host a p99 is the host's, with the crowd and without. The share is fixed before the run. Windows of a file of --keep that tell none count as
+stolen.
 
 Idle clients have asked something and keep their connections. Of the slow ones a third each sends a head, or a body, of one byte a second, or reads 256 bytes a second
 of an answer of 480 KB, of which the system takes up a part, and the router keeps the rest; whom the router puts out comes again. The routers have room for all of
@@ -222,7 +223,7 @@ def show_crowd(options, figures):
 
 
 def most_stolen(windows):
-    return max(window.get("stolen", 0) for window in windows)
+    return max(window.get("stolen", 1) for window in windows)
 
 
 def show(options, rounds, figures):

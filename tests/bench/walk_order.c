@@ -41,7 +41,7 @@ uint32_t walk_order_begin(struct walk_order *order)
 
 bool walk_order_due(const struct walk_order *order, uint32_t walk)
 {
-    return order->rounds > 1 && order->ends[walk] == order->step;
+    return order->rounds > 1 && order->ends[walk] == order->step + 1;
 }
 
 bool walk_order_ends(struct walk_order *order, uint32_t walk)

@@ -20,7 +20,7 @@ void walk_order_round(struct walk_order *order);
 void walk_order_step(struct walk_order *order);
 /* The number of a walk that is left to the walker. */
 uint32_t walk_order_begin(struct walk_order *order);
-/* A later round, and it was at its end by this step in the first. */
+/* A later round, and it was at its end by the next step in the first. */
 bool walk_order_due(const struct walk_order *order, uint32_t walk);
 /* It is at its end. False: it wasn't by this step in the first round, and is to be held back. */
 bool walk_order_ends(struct walk_order *order, uint32_t walk);

@@ -53,6 +53,7 @@ EQUAL = [
     (LONG, dict(max_tokens=0, echo=True)),
     (LONG, dict(max_tokens=0, echo=True, logprobs=2, prompt_logprobs=2)),
     ("ROMEO:", dict(max_tokens=0, n=2, echo=True, logprobs=2, prompt_logprobs=2)),
+    ("ROMEO:", dict(max_tokens=0, echo=True, constraint=dict(choice=["~"]), logit_bias={i: -100 for i in range(1024)}, stop_ids=[7], presence_penalty=1)),  # of an answer it would leave no token
 ]
 X = "x"
 PARAM = re.compile(r"(prompt|logit_bias|priority): ")

@@ -341,7 +341,8 @@ static void test_no_answer_to_a_prompt(void **state)
     f.sampling.max_tokens_presence_case = 6;
     f.sampling.max_tokens = 0;
     assert_int_equal(parse(&f), REASON_INVALID_SAMPLING); /* nothing would be told */
-    assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576, got 0");
+    assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576 (0: with echo or "
+                                    "prompt_logprobs, and min_tokens 0), got 0");
     f.output.echo_presence_case = 7;
     f.output.echo = true;
     assert_int_equal(parse(&f), REASON_NONE);

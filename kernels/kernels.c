@@ -1,5 +1,6 @@
 #include "kernels/kernels.h"
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/u32.h"
 #include "kernels/backend.h"
@@ -212,6 +213,7 @@ enum status kernels_view(struct kernels *kernels, const struct buffer *source, s
     if (!range_fits(source, offset, bytes))
         return STATUS_INVALID;
     bool in_place = kernels->backend->device_is_host;
+    ASSERT(in_place || host);
     TRY(in_place ? kernels_sync(kernels) : kernels_download(kernels, source, offset, host, bytes));
     *seen = in_place ? (const char *)source->address + offset : host;
     return STATUS_OK;

@@ -242,6 +242,8 @@ static void tell_size(const struct request *request, char *text, size_t size)
     if (is_open(request))
         snprintf(text, size, "%u tokens of prompt, and its answer needs room",
                  request->prompt_count);
+    else if (request->prompt_only)
+        snprintf(text, size, "%u tokens of prompt, and room for 1 more", request->prompt_count);
     else
         snprintf(text, size, "%" PRIu64 " tokens, prompt and %s", longest_tokens(request),
                  request->open_max_tokens ? "longest answer" : "max_tokens");

@@ -130,7 +130,8 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
     struct life_actions actions;
     uint32_t delivered = request->life.delivered;
     request_life_on_token(&request->life, &token, &actions);
-    worker->tokens += request->life.delivered - delivered;
+    if (!request->prompt_only)
+        worker->tokens += request->life.delivered - delivered;
     if (request->life.from_decode && !request->confirmed) {
         request->confirmed = true;
         dispatch->place_needed = true;

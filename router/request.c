@@ -77,9 +77,11 @@ static bool copy_shared(struct request *request, const struct request_source *so
     size_t bias_bytes = sampling->bias_count * sizeof *request->biases;
     request->prompt = malloc(source->prompt_count * sizeof *request->prompt);
     request->biases = bias_bytes ? malloc(bias_bytes) : NULL;
-    request->constraint = constraint_source_copy(source->constraint);
+    const struct constraint_source *constraint =
+        source->params->prompt_only ? NULL : source->constraint;
+    request->constraint = constraint_source_copy(constraint);
     if (!request->prompt || (bias_bytes && !request->biases) ||
-        (source->constraint && !request->constraint))
+        (constraint && !request->constraint))
         return false;
     memcpy(request->prompt, source->prompt, source->prompt_count * sizeof *request->prompt);
     if (bias_bytes)

@@ -224,6 +224,18 @@ static void parse_prompt_only(struct request_params *params)
         sampling->max_tokens = 1;
 }
 
+/* What nobody hears of is drawn greedily: else it could end, wait or fail by what was asked of an answer. */
+static void draw_plainly(struct sampling *sampling)
+{
+    struct sampling plain = sampling_default();
+    plain.temperature = 0;
+    plain.max_tokens = 1;
+    plain.prompt_logprobs = sampling->prompt_logprobs;
+    plain.top_prompt_logprobs = sampling->top_prompt_logprobs;
+    plain.prompt_logprobs_from = sampling->prompt_logprobs_from;
+    *sampling = plain;
+}
+
 static enum reason parse_priority(const Baton__V1__GenerateRequest *message,
                                   struct request_params *params, struct error *err)
 {
@@ -265,6 +277,8 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
         reason = parse_priority(message, &params, err);
     if (!reason && sampling_validate(&params.sampling, err) != STATUS_OK)
         reason = REASON_INVALID_SAMPLING;
+    if (!reason && params.prompt_only)
+        draw_plainly(&params.sampling);
     if (!reason) {
         *out = params;
         out->sampling.biases = out->biases;

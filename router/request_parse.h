@@ -44,7 +44,8 @@ struct request_params {
     uint32_t choices; /* answers, at least 1 */
     enum priority priority;
     bool seed_given, max_tokens_given;
-    /* It asks for no token (max_tokens 0), only for what is told of its prompt. Workers are asked for one, which isn't told. */
+    /* It asks for no token (max_tokens 0), only for what is told of its prompt. Workers are asked for one, which isn't told:
+     * sampling is not what was asked then, and a constraint is looked at and passed over. */
     bool prompt_only;
     size_t stop_count;
     const char *stops[REQUEST_MAX_STOP_STRINGS];

@@ -198,8 +198,8 @@ struct figures {
 static enum status open_figures(const struct tls_settings *tls, struct figures *figures,
                                 struct error *err)
 {
-    const struct certificates_config config = {.name = "metrics-tls",
-                                               .paths = {tls->cert, tls->key, tls->cert}};
+    const struct certificates_config config = {
+        .name = "metrics-tls", .paths = {tls->cert, tls->key, tls->cert}, .ca_name = "cert"};
     *figures = (struct figures){.certificates = NULL};
     if (!*tls->cert)
         return STATUS_OK;

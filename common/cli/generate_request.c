@@ -21,7 +21,8 @@ static const struct config_setting settings_table[] = {
      .help = "Token ids instead of PROMPT, as 1,2,3"},
     /* What sampling may be is said in one place, common/domain/sampling.c. */
     {"max-tokens", CONFIG_U64, AT(max_tokens), .unit = "tokens",
-     .help = "Length of the answer at most; at least 1; left out: 16"},
+     .help =
+         "Length of the answer at most; left out: 16; 0, with --echo or --prompt-logprobs: none"},
     {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", .unit = "tokens",
      .help = "The answer can't end before"},
     {"temperature", CONFIG_DOUBLE, AT(temperature), .help = "0 .. 100; 0: greedy"},
@@ -165,12 +166,13 @@ static enum status check_sampling(const struct generate_settings *settings,
                                   const struct config_result *result, struct error *err)
 {
     struct sampling sampling = sampling_default();
-    if (given(result, "max-tokens"))
-        sampling.max_tokens = settings->max_tokens;
-    else
-        sampling.max_tokens = SAMPLING_MAX_TOKENS_LIMIT;
+    bool about_prompt = settings->echo || given(result, "prompt-logprobs");
     if (given(result, "min-tokens"))
         sampling.min_tokens = settings->min_tokens;
+    if (!given(result, "max-tokens"))
+        sampling.max_tokens = SAMPLING_MAX_TOKENS_LIMIT;
+    else if (settings->max_tokens || !about_prompt || sampling.min_tokens)
+        sampling.max_tokens = settings->max_tokens;
     if (given(result, "temperature"))
         sampling.temperature = settings->temperature;
     if (given(result, "top-p"))

@@ -21,8 +21,9 @@
 #define PASTES_AS_TYPED "\033[?2004l"
 #define PASTE_END       L"\033[201~"
 
-#define ESCAPE 0x1b
-#define CTRL_D 4 /* one that came while the terminal took lines is a NUL when it takes keys */
+#define ESCAPE      0x1b
+#define KEY_REST_MS 500 /* as readline's keyseq-timeout */
+#define CTRL_D      4 /* one that came while the terminal took lines is a NUL when it takes keys */
 
 struct line_editor {
     EditLine *edit;
@@ -32,7 +33,8 @@ struct line_editor {
     bool pasting, too_long, has_modes; /* the latter: of vi */
     bool typed_ahead; /* the next key is the line's first, and came before the terminal was ours */
     enum line_event why; /* the line ends without Enter; LINE_NONE: it doesn't */
-    wchar_t ahead;       /* a key that was read too early; 0: none */
+    bool has_ahead;
+    wchar_t ahead;                                 /* a key that was read too early */
     wchar_t paste[LINE_EDITOR_MAX_CHARACTERS + 1]; /* 0 behind it */
     struct str line;
 };
@@ -147,24 +149,33 @@ static bool has_room(struct line_editor *editor, size_t count)
 
 static bool take_ahead(struct line_editor *editor, wchar_t *key)
 {
+    if (!editor->has_ahead)
+        return false;
     *key = editor->ahead;
-    editor->ahead = 0;
-    return *key;
+    editor->has_ahead = false;
+    return true;
 }
 
-/* What follows Escape and has come already; the Escape itself, with that still to come, where it is none of them. */
+/* Escape is a key by itself where nothing has come behind it; what begins a longer one gets time to come whole. */
+static bool more_came(size_t count)
+{
+    return poll(&(struct pollfd){STDIN_FILENO, POLLIN, 0}, 1, count ? KEY_REST_MS : 0) > 0;
+}
+
+/* What follows Escape; the Escape itself, with that still to come, where it is none of them. */
 static wchar_t long_key(struct line_editor *editor)
 {
     wchar_t taken[8] = {0};
     const wchar_t *whole = NULL;
     size_t count = 0;
-    while (!whole && poll(&(struct pollfd){STDIN_FILENO, POLLIN, 0}, 1, 0) > 0 &&
-           read_character(editor, &taken[count]) && line_keys_begin(taken, ++count, &whole)) {
+    while (!whole && more_came(count) && read_character(editor, &taken[count]) &&
+           line_keys_begin(taken, ++count, &whole)) {
     }
     if (whole)
         return *whole;
     editor->recall.escape_begins = count;
     if (count) { /* the last may be an Escape, too */
+        editor->has_ahead = true;
         editor->ahead = taken[count - 1];
         taken[count - 1] = 0;
         if (count > 1)

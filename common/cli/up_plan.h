@@ -39,8 +39,9 @@ struct up_passed {
                       "Requests that a worker holds at the same time"),                            \
         UP_PASSED_ROW(owner, "chunk-tokens", chunk_tokens, "NUMBER",                               \
                       "Prompt rows of a worker's step at most"),                                   \
-        UP_PASSED_ROW(owner, "chunk-time", chunk_time, "TIME",                                     \
-                      "How long prompts may hold up the answers beside them (200ms)"),             \
+        UP_PASSED_ROW(                                                                             \
+            owner, "chunk-time", chunk_time, "TIME",                                               \
+            "How long prompts may hold up the answers beside them (decode workers only)"),         \
         UP_PASSED_ROW(owner, "access-log", access_log, "WHERE",                                    \
                       "A line of the router at each request's end: off, stderr, or a file"),       \
         UP_PASSED_ROW(owner, "http-cors-origins", http_cors_origins, "ORIGIN,...",                 \

@@ -70,7 +70,8 @@ enum status sampling_validate(const struct sampling *s, struct error *err)
     check_number(&all, "repetition_penalty", s->repetition_penalty, (double)0.01f, 100);
     check_biases(s, &all);
     if (s->max_tokens < 1 || s->max_tokens > SAMPLING_MAX_TOKENS_LIMIT)
-        add(&all, "max_tokens must be between 1 and %u, got %u", SAMPLING_MAX_TOKENS_LIMIT,
+        add(&all, "max_tokens must be between 1 and %u%s, got %u", SAMPLING_MAX_TOKENS_LIMIT,
+            s->max_tokens ? "" : " (0: with echo or prompt_logprobs, and min_tokens 0)",
             s->max_tokens);
     else if (s->min_tokens > s->max_tokens)
         add(&all, "min_tokens (%u) must not be above max_tokens (%u)", s->min_tokens,

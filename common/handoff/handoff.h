@@ -62,7 +62,7 @@ struct peer_up {
     uint32_t ready_tokens; /* READY: whole blocks up to here are readable */
     /* COMPLETE: everything is readable, and: */
     uint32_t first_token;
-    uint64_t logits_hash;
+    uint64_t logits_hash;           /* if asked for, else 0 */
     struct token_logprobs logprobs; /* of the first token */
     enum finish_reason
         finish; /* not NONE: the answer ends with the first token and no bytes need to move */

@@ -29,7 +29,7 @@ struct step_token {
     struct sequence_key key;
     uint32_t index; /* 1-based over the whole answer */
     uint32_t token;
-    uint64_t logits_hash;
+    uint64_t logits_hash; /* if asked for, else 0 */
     enum finish_reason finish;
     const struct token_logprobs *logprobs; /* NULL: not asked for */
     bool hand_off; /* the first token of a prefill whose blocks wait for a reader */

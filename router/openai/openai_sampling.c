@@ -29,25 +29,38 @@ static void read_seed(const struct openai_fields *fields, Baton__V1__Sampling *s
     sampling->seed_presence_case = BATON__V1__SAMPLING__SEED_PRESENCE_SEED;
 }
 
+/* 0, of a completion: only the prompt. Whether it may be is for request_parse to say. */
+static void read_most(const struct openai_fields *fields, const char *key, bool may_be_none,
+                      Baton__V1__Sampling *sampling)
+{
+    int64_t none;
+    const struct json_value *most = openai_field(fields, key);
+    bool is_none = most && openai_value_integer(most, 0, 0, &none, NULL);
+    if (openai_field_range(fields, key, may_be_none && is_none ? 0 : 1, SAMPLING_MAX_TOKENS_LIMIT,
+                           &sampling->max_tokens))
+        sampling->max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
+}
+
+/* The later name wins, as with OpenAI, whatever the other says. request_parse knows the earlier one only. */
+static void read_max_tokens(const struct openai_fields *fields, enum openai_kind kind,
+                            Baton__V1__Sampling *sampling)
+{
+    bool completion = kind == OPENAI_COMPLETION, echo = false;
+    if (completion)
+        openai_field_bool(fields, "echo", &echo);
+    read_most(fields, "max_tokens", completion, sampling);
+    read_most(fields, "max_completion_tokens", completion && echo, sampling);
+}
+
 static void read_integers(const struct openai_fields *fields, enum openai_kind kind,
                           Baton__V1__Sampling *sampling)
 {
-    const struct json_value *most = openai_field(fields, "max_tokens");
-    int64_t top_k, none;
-    /* 0, of an echo: only the prompt. Whether it may be is for request_parse to say. */
-    uint32_t least =
-        kind == OPENAI_COMPLETION && most && openai_value_integer(most, 0, 0, &none, NULL) ? 0 : 1;
+    int64_t top_k;
     if (openai_field_integer(fields, "top_k", INT32_MIN, UINT32_MAX, &top_k)) {
         sampling->top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 is off, too */
         sampling->top_k_presence_case = BATON__V1__SAMPLING__TOP_K_PRESENCE_TOP_K;
     }
-    /* The later name wins, as with OpenAI. */
-    if (openai_field_range(fields, "max_tokens", least, SAMPLING_MAX_TOKENS_LIMIT,
-                           &sampling->max_tokens))
-        sampling->max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
-    if (openai_field_range(fields, "max_completion_tokens", 1, SAMPLING_MAX_TOKENS_LIMIT,
-                           &sampling->max_tokens))
-        sampling->max_tokens_presence_case = BATON__V1__SAMPLING__MAX_TOKENS_PRESENCE_MAX_TOKENS;
+    read_max_tokens(fields, kind, sampling);
     if (openai_field_range(fields, "min_tokens", 0, SAMPLING_MAX_TOKENS_LIMIT,
                            &sampling->min_tokens))
         sampling->min_tokens_presence_case = BATON__V1__SAMPLING__MIN_TOKENS_PRESENCE_MIN_TOKENS;

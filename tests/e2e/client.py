@@ -54,6 +54,7 @@ class Answer:
                 assert response.delta.first_index == len(self.ids)
             self.text += response.delta.text
             self.ids += response.delta.token_ids
+            assert all(response.delta.logits_hashes), "one that isn't computed would be equal to any other"
             self.hashes += response.delta.logits_hashes
             self.logprobs += map(told, response.delta.logprobs)
         else:

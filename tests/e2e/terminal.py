@@ -1,4 +1,5 @@
 """A program in a terminal of its own."""
+import fcntl
 import os
 import pty
 import re
@@ -35,6 +36,11 @@ class Terminal:
 
     def type(self, text):
         os.write(self.master, text.encode())
+
+    def takes_all(self):
+        """Of what has reached it; what is shown of a text has, with all that was typed in one go."""
+        with open(f"/proc/{self.process.pid}/fd/0", "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)) as slave:
+            wait_until("all that was typed is read", lambda: fcntl.ioctl(slave, termios.FIONREAD, b"\0\0\0\0") == b"\0\0\0\0", 20)
 
     def takes_lines(self):
         """And shows what is typed."""

@@ -117,6 +117,21 @@ def test_keys_of_vi(world):
     chat.ends()
 
 
+def test_a_key_of_vi_may_come_in_parts(world):
+    """Else what is pasted would be run as commands."""
+    (pathlib.Path(world.environment["HOME"]) / ".editrc").write_text("bind -v\n")
+    chat = Chat(world)
+    key = "\x1b[200~"
+    for parts in range(2, len(key)):
+        begin = len(chat.text)
+        chat.type("on" + key[:parts])
+        chat.read_until(r"on", begin)
+        chat.takes_all()
+        assert chat.says(f"{key[parts:]}e\r\rtwo\x1b[201~!") == "one\n\ntwo!\n"
+    chat.type("\x04")
+    chat.ends()
+
+
 def test_bytes_that_are_no_characters_are_passed_over(world):
     chat = Chat(world)
     os.write(chat.master, b"a\xff\xc3b\xe2\x82c\xe2\x82\xac")

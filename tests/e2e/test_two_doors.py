@@ -53,6 +53,7 @@ EQUAL = [
     (LONG, dict(max_tokens=0, echo=True)),
     (LONG, dict(max_tokens=0, echo=True, logprobs=2, prompt_logprobs=2)),
     ("ROMEO:", dict(max_tokens=0, n=2, echo=True, logprobs=2, prompt_logprobs=2)),
+    ("ROMEO:", dict(max_tokens=0, echo=True, constraint=dict(choice=["~"]), logit_bias={i: -100 for i in range(1024)}, stop_ids=[7], presence_penalty=1)),  # of an answer it would leave no token
 ]
 X = "x"
 PARAM = re.compile(r"(prompt|logit_bias|priority): ")
@@ -63,7 +64,7 @@ WRONG = [
     (X, dict(presence_penalty=2.1)), (X, dict(frequency_penalty=-2.1)), (X, dict(repetition_penalty=0)), (X, dict(repetition_penalty=101)),
     (X, dict(n=0)), (X, dict(n=17)), (X, dict(logprobs=21)), (X, dict(logprobs=1, echo=True, prompt_logprobs=21)),
     (X, dict(logit_bias={2048: 1})), (X, dict(logit_bias={7: 100.5})), (X, dict(logit_bias={i: 1 for i in range(1025)})),
-    (X, dict(stop=["a" * 257])), (X, dict(stop=["a"] * 17)), (X, dict(stop_ids=[2048])), (X, dict(stop_ids=list(range(65)))),
+    (X, dict(stop=["a" * 257])), (X, dict(stop=["a"] * 17)), (X, dict(stop=[""])), (X, dict(stop_ids=[2048])), (X, dict(stop_ids=list(range(65)))),
     ("", {}), ([], {}), ([2048], {}), ([1] * 2048, dict(max_tokens=1)), (LONG * 100, dict(max_tokens=1)), ("a" * ((4 << 20) + 1), {}), ("a\0b", {}), (None, {}),
     (X, dict(model="nobody")), (X, dict(priority="now")),
     (X, dict(constraint=dict(json_schema={"not": {}}))), (X, dict(constraint=dict(regex="("))), (X, dict(constraint=dict(choice=[]))), (X, dict(constraint=dict(choice=["a", ""]))),

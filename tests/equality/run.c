@@ -180,6 +180,7 @@ static void note_token(struct run *run, const struct step_token *token, uint32_t
     answer->tokens[answer->count] = token->token;
     assert_int_equal(token->logprobs != NULL, tells_logprobs(key));
     answer->logprobs[answer->count] = token->logprobs ? hash_logprobs(token->logprobs) : 0;
+    assert_int_not_equal(token->logits_hash, 0);
     answer->hashes[answer->count++] = token->logits_hash;
     ++*of_batch;
 }

@@ -81,6 +81,7 @@ static void collect(struct side *side, uint32_t count, struct answer *answers)
             assert_int_equal(token->index, answer->count + 1);
             assert_true(answer->count < CONTEXT);
             answer->tokens[answer->count] = token->token;
+            assert_int_not_equal(token->logits_hash, 0);
             answer->hashes[answer->count++] = token->logits_hash;
             answer->finish = token->finish;
             ended += token->finish != FINISH_NONE;

@@ -98,6 +98,7 @@ static void decode(struct side *side, uint32_t *tokens, uint32_t prompt, uint64_
     for (uint32_t i = 1; i < STEPS; i++) {
         struct engine_sequence done = rows(side, tokens, prompt + i - 1, 1, prompt, true);
         tokens[prompt + i] = done.token;
+        assert_int_not_equal(done.logits_hash, 0);
         hashes[i] = done.logits_hash;
     }
 }

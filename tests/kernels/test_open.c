@@ -156,6 +156,37 @@ static void test_memory_is_bounded_and_adoptable(void **state)
     kernels_close(kernels);
 }
 
+static enum status nothing_waits(struct kernels *kernels)
+{
+    (void)kernels;
+    fail_msg("a download waits by itself");
+    return STATUS_OK;
+}
+
+/* The reference, but for what is known of its memory. */
+static void test_a_view_of_a_device_is_a_copy(void **state)
+{
+    (void)state;
+    struct kernels *kernels;
+    struct error err;
+    assert_int_equal(
+        open_config((struct kernels_config){.f32 = true, .threads = 1}, &kernels, &err), STATUS_OK);
+    const struct kernels_backend *host = kernels->backend;
+    struct kernels_backend device = *host;
+    device.device_is_host = false;
+    device.sync = nothing_waits;
+    kernels->backend = &device;
+    char mine[64] = "pool", copy[4] = "";
+    const void *seen = NULL;
+    struct buffer adopted = {0};
+    assert_int_equal(kernels_adopt(kernels, mine, sizeof mine, &adopted), STATUS_OK);
+    assert_int_equal(kernels_view(kernels, &adopted, 1, 4, copy, &seen), STATUS_OK);
+    assert_ptr_equal(seen, copy);
+    assert_string_equal(copy, "ool");
+    kernels->backend = host;
+    kernels_close(kernels);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_f32_is_one_path),
         cmocka_unit_test(test_impossible_threads_are_refused),
         cmocka_unit_test(test_memory_is_bounded_and_adoptable),
+        cmocka_unit_test(test_a_view_of_a_device_is_a_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,13 +111,16 @@ static inline void on_reference(void *handle)
     (void)handle; /* the test's */
 }
 
-/* Of `source` the model, the client, and what is asked for beside a prompt. */
+/* Of `source` the model, the client, what is asked for beside a prompt, and (NULL: some answer) whether that is an answer. */
 static inline uint64_t submit_client(struct world *world, size_t call, struct request_source source,
                                      uint32_t choices, struct asker *asker)
 {
     static const uint32_t prompt[] = {1, 2};
-    const struct request_params params = {
-        .choices = choices, .seed_given = true, .sampling.max_tokens = 4};
+    const struct request_params params = {.choices = choices,
+                                          .seed_given = true,
+                                          .prompt_only =
+                                              source.params && source.params->prompt_only,
+                                          .sampling.max_tokens = 4};
     source.params = &params;
     source.prompt = prompt;
     source.prompt_count = 2;

@@ -30,6 +30,7 @@ static inline uint64_t model_answer(struct engine_config config)
         engine_step(engine, &s, 1, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     engine_close(engine);
+    assert_int_not_equal(s.logits_hash, 0);
     return s.logits_hash;
 }
 

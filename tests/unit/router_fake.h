@@ -36,7 +36,7 @@ struct seen {
     char source_address[128], source_name[64], request_name[160];
     uint64_t seed;
     uint32_t max_tokens, priority;
-    bool logprobs, prompt_logprobs; /* asked for */
+    bool logprobs, prompt_logprobs, logits_hash; /* asked for */
     uint32_t scores_from, choice;
 };
 
@@ -101,6 +101,7 @@ static inline void fake_copy_sampling(struct seen *seen,
     seen->max_tokens = sampling->max_tokens;
     seen->logprobs = sampling->logprobs;
     seen->prompt_logprobs = sampling->prompt_logprobs;
+    seen->logits_hash = sampling->logits_hash;
     seen->scores_from = sampling->prompt_logprobs_from;
     seen->choice = sampling->choice;
 }
@@ -342,7 +343,7 @@ static inline void fake_tokens(struct fake *fake, const struct seen *job, uint32
         tokens[i].attempt = job->attempt;
         tokens[i].index = first + i;
         tokens[i].id = 100 + (first + i) % 200;
-        tokens[i].logits_hash = 7000 + first + i;
+        tokens[i].logits_hash = job->logits_hash ? 7000 + first + i : 0;
         tokens[i].finish = i == count - 1 ? finish : FINISH_NONE;
         tokens[i].logprobs = job->logprobs ? fake_logprobs(&rooms[i], first + i) : NULL;
         list[i] = &tokens[i];

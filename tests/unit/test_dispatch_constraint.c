@@ -101,11 +101,32 @@ static void test_an_address_has_a_share_of_the_room(void **state)
     teardown(&world);
 }
 
+/* No answer is constrained: nothing is waited for. */
+static void test_a_prompt_alone_has_no_constraint(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct constraint_source *regex = constraint_source_create(CONSTRAINT_REGEX, "a", 1);
+    open_world(&world);
+    for (size_t i = 0; i < 2; i++) {
+        const struct request_params params = {.prompt_only = i == 0};
+        struct request_source source = {
+            .constraint = regex, .params = &params, .model_name = "tested", .peer = "10.0.0.1:1"};
+        uint64_t key = submit_source(&world, i, source, 1, &askers[i]);
+        dispatch_turn(world.dispatch);
+        assert_int_equal(dispatch_find_request(world.dispatch, key)->constraint_waits, i == 1);
+        go(&world, i);
+    }
+    free(regex);
+    teardown(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_request_that_ends_takes_its_compilation_along),
         cmocka_unit_test(test_an_address_has_a_share_of_the_room),
+        cmocka_unit_test(test_a_prompt_alone_has_no_constraint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,6 +124,7 @@ static void test_inputs_that_are_wrong(void **state)
         {"a", "--logprobs=1", "need --json"},
         {"a", "--choices=2", "--choices above 1 need --json"},
         {"a", "--presence-penalty=3", "presence_penalty must be between -2 and 2"},
+        {"a", "--max-tokens=0", "max_tokens must be between 1 and"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct built got = BUILD(cases[i].prompt, cases[i].flag);
@@ -290,6 +291,23 @@ static struct outcome ask(const char *prompt, bool cancel)
     generate_call_close(call);
     arena_deinit(&got.arena);
     return outcome;
+}
+
+static void test_no_answer_to_a_prompt_that_is_told(void **state)
+{
+    (void)state;
+    static const char *const tells[] = {"--echo", "--prompt-logprobs=2"};
+    for (size_t i = 0; i < sizeof tells / sizeof *tells; i++) {
+        struct built got = BUILD("a", "--json", "--max-tokens=0", tells[i]);
+        assert_int_equal(got.status, STATUS_OK);
+        assert_true(got.request->sampling->max_tokens_presence_case);
+        assert_int_equal(got.request->sampling->max_tokens, 0);
+        arena_deinit(&got.arena);
+        got = BUILD("a", "--json", "--max-tokens=0", tells[i], "--min-tokens=1");
+        assert_int_equal(got.status, STATUS_INVALID);
+        assert_non_null(strstr(got.err.text, "max_tokens must be between 1 and"));
+        arena_deinit(&got.arena);
+    }
 }
 
 static void test_a_whole_answer(void **state)
@@ -459,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_what_is_left_out_stays_out),
         cmocka_unit_test(test_every_flag_reaches_the_request),
         cmocka_unit_test(test_inputs_that_are_wrong),
+        cmocka_unit_test(test_no_answer_to_a_prompt_that_is_told),
         cmocka_unit_test_setup_teardown(test_a_whole_answer, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_a_token_that_is_missing, start_server, stop_server),
         cmocka_unit_test(test_the_longest_text_is_sent),

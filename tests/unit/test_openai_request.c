@@ -144,6 +144,10 @@ static const struct {
     {0, C "\"max_tokens\":5}", TXT " max_tokens=5", 0, NULL},
     {0, C "\"max_tokens\":5.0}", TXT " max_tokens=5", 0, NULL},
     {0, C "\"max_tokens\":5,\"max_completion_tokens\":7}", TXT " max_tokens=7", 0, NULL},
+    {0, C "\"max_tokens\":0,\"max_completion_tokens\":5}", TXT " max_tokens=5", 0, NULL},
+    {0, C "\"max_tokens\":5,\"max_completion_tokens\":0,\"echo\":true}", TXT " max_tokens=0 echo",
+     0, NULL},
+    {0, C "\"max_tokens\":0.0,\"echo\":true}", TXT " max_tokens=0 echo", 0, NULL},
     {0, C "\"temperature\":0}", TXT " temperature=0", 0, NULL},
     {0, C "\"temperature\":0,\"top_p\":1,\"top_p\":1}", NULL, REASON_MALFORMED, ""},
     {0, C "\"top_p\":0.5,\"min_p\":0.1,\"top_k\":-1}", TXT " top_k=0 top_p=0.5 min_p=0.1", 0, NULL},
@@ -435,6 +439,9 @@ static void test_messages_pass_the_validator(void **state)
 
 #define TEXT_OF_64  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define TEXT_OF_256 TEXT_OF_64 TEXT_OF_64 TEXT_OF_64 TEXT_OF_64
+#define NO_ANSWER                                                                                  \
+    "max_tokens must be between 1 and 1048576 (0: with echo or prompt_logprobs, and min_tokens "   \
+    "0), got 0"
 
 /* What the validator refuses is called as the client calls it. */
 static void test_sentences_name_the_bodys_fields(void **state)
@@ -455,6 +462,9 @@ static void test_sentences_name_the_bodys_fields(void **state)
          "stop"},
         {"{\"prompt\":\"a\",\"logit_bias\":{\"60\":1}}",
          "logit_bias names token 60, but the model's ids end at 59", "logit_bias"},
+        {"{\"prompt\":\"a\",\"max_tokens\":0}", NO_ANSWER, "max_tokens"},
+        {"{\"prompt\":\"a\",\"max_tokens\":0,\"echo\":true,\"min_tokens\":1}", NO_ANSWER,
+         "max_tokens"},
     };
     static const struct request_model model = {
         .name = "m", .context = 100, .vocab = 60, .has_tokenizer = true};
@@ -489,6 +499,8 @@ static void test_ranges(void **state)
          "max_tokens must be between 1 and 1048576, got 8589934592"},
         {C "\"max_completion_tokens\":0}",
          "max_completion_tokens must be between 1 and 1048576, got 0"},
+        {C "\"max_tokens\":0,\"max_completion_tokens\":-1,\"echo\":true}",
+         "max_completion_tokens must be between 1 and 1048576, got -1"},
         {C "\"n\":-1}", "n must be between 1 and 16, got -1"},
         {C "\"n\":0}", "n must be between 1 and 16, got 0"},
         {C "\"n\":17}", "n must be between 1 and 16, got 17"},

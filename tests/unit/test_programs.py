@@ -1,6 +1,7 @@
 """Programs of tests/ that a person starts: they say what they take, and refuse what they don't before they do anything."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -93,10 +94,10 @@ def quickstart(tmp_path):
         (tmp_path / folder).mkdir()
     (tmp_path / "with/tokenizer.json").touch()
 
-    def start(*flags, refusal="", at="."):
+    def start(*flags, refusal="", at=".", top=tmp_path):
         said = tmp_path / "said"
         environment = dict(os.environ, SAID=str(said), REFUSAL=refusal, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
-        done = subprocess.run([tmp_path / "deploy/local/quickstart", *flags], env=environment, cwd=tmp_path / at, text=True, capture_output=True, timeout=60)
+        done = subprocess.run([top / "deploy/local/quickstart", *flags], env=environment, cwd=tmp_path / at, text=True, capture_output=True, timeout=60)
         return done.returncode, done.stdout + done.stderr, said.read_text() if said.exists() else ""
     return start
 
@@ -124,6 +125,16 @@ def test_quickstart_asks_a_model_in_what_it_takes(quickstart):
 def test_quickstart_finds_a_folder_from_where_it_was_called(quickstart, model):
     code, output, said = quickstart("--once", "--model", model, at="elsewhere")
     assert code == 0 and f"baton up --model {model} " in said and said.splitlines()[-1].endswith("--seed 7 ROMEO:"), output + said
+
+
+@pytest.mark.parametrize("model", ["a,b", "n=a,b", ""])
+def test_quickstart_serves_a_folder_with_a_comma_through_a_link(quickstart, tmp_path, model):
+    """Also where it lies in one itself."""
+    (tmp_path / "a,b").mkdir()
+    top = shutil.copytree(tmp_path, tmp_path.parent / "c,d") if not model else tmp_path
+    code, output, said = quickstart("--once", *(["--model", model] if model else []), top=top)
+    name = "n=" if model.startswith("n=") else ""
+    assert code == 0 and re.search(rf"baton up --model {name}/[^ ,]*/model --ready-file", said), output + said
 
 
 def test_quickstart_has_a_model_of_its_own(quickstart):

@@ -341,7 +341,8 @@ static void test_no_answer_to_a_prompt(void **state)
     f.sampling.max_tokens_presence_case = 6;
     f.sampling.max_tokens = 0;
     assert_int_equal(parse(&f), REASON_INVALID_SAMPLING); /* nothing would be told */
-    assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576, got 0");
+    assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576 (0: with echo or "
+                                    "prompt_logprobs, and min_tokens 0), got 0");
     f.output.echo_presence_case = 7;
     f.output.echo = true;
     assert_int_equal(parse(&f), REASON_NONE);
@@ -362,6 +363,41 @@ static void test_no_answer_to_a_prompt(void **state)
     f.sampling.max_tokens = 1;
     assert_int_equal(parse(&f), REASON_NONE);
     assert_false(f.params.prompt_only);
+}
+
+/* It could end it, keep it waiting or fail: that token is drawn as if nothing had been asked of it, which is refused all the same. */
+static void test_no_answer_has_nothing_asked_of_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_init(&f);
+    Baton__V1__Sampling__LogitBiasEntry entry = BATON__V1__SAMPLING__LOGIT_BIAS_ENTRY__INIT;
+    Baton__V1__Sampling__LogitBiasEntry *entries[] = {&entry};
+    uint32_t stop_id = 7;
+    entry.key = 5;
+    entry.value = -100;
+    f.sampling.logit_bias = entries;
+    f.sampling.n_logit_bias = 1;
+    f.sampling.max_tokens_presence_case = 6;
+    f.sampling.presence_penalty_presence_case =
+        BATON__V1__SAMPLING__PRESENCE_PENALTY_PRESENCE_PRESENCE_PENALTY;
+    f.sampling.presence_penalty = 1;
+    f.stop.token_ids = &stop_id;
+    f.stop.n_token_ids = 1;
+    f.output.prompt_logprobs_presence_case = 6;
+    f.output.prompt_logprobs = 3;
+    f.output.logprobs_presence_case = 5;
+    assert_int_equal(parse(&f), REASON_NONE);
+    const struct sampling *got = &f.params.sampling;
+    assert_true(f.params.prompt_only && got->max_tokens == 1 && got->temperature == 0);
+    assert_true(!got->bias_count && !got->stop_id_count && got->presence_penalty == 0);
+    assert_true(got->prompt_logprobs && got->top_prompt_logprobs == 3 && !got->logprobs);
+    assert_int_equal(got->prompt_logprobs_from, 1);
+    entry.value = 101;
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING);
+    entry.value = 1;
+    f.sampling.presence_penalty = 3;
+    assert_int_equal(parse(&f), REASON_INVALID_SAMPLING);
 }
 
 static void test_more_prompt_logprobs_than_one_message_has(void **state)
@@ -575,6 +611,7 @@ int main(void)
         cmocka_unit_test(test_one_bias_more_than_the_limit),
         cmocka_unit_test(test_logprobs_and_echo),
         cmocka_unit_test(test_no_answer_to_a_prompt),
+        cmocka_unit_test(test_no_answer_has_nothing_asked_of_it),
         cmocka_unit_test(test_more_prompt_logprobs_than_one_message_has),
         cmocka_unit_test(test_token_limits),
         cmocka_unit_test(test_stops),

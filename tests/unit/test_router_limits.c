@@ -323,6 +323,12 @@ static void test_what_no_worker_that_is_up_can_hold(void **state)
                            "the workers that are up (decode: 2 known, 1 down; prefill: 1 known, 0 "
                            "down) are too small for its 101 tokens, prompt and max_tokens"));
     client_stop(&c.client);
+    client_start(&c.world, &c.client,
+                 &(struct ask){.prompt_tokens = 100, .no_answer = true, .echo = true});
+    client_wait_end(&c.client, RPC_UNAVAILABLE, "no_workers");
+    assert_non_null(strstr(c.client.sentence,
+                           "are too small for its 100 tokens of prompt, and room for 1 more"));
+    client_stop(&c.client);
     client_start(&c.world, &c.client, &(struct ask){.prompt_tokens = 100, .no_max_tokens = true});
     client_wait_end(&c.client, RPC_UNAVAILABLE, "no_workers");
     assert_non_null(

@@ -103,6 +103,7 @@ static uint32_t note_tokens(const struct step_event *event, struct answers *answ
         uint32_t *count = &answers->counts[token->key.request];
         assert_int_equal(token->index, *count + 1);
         answers->tokens[token->key.request][*count] = token->token;
+        assert_int_not_equal(token->logits_hash, 0);
         answers->hashes[token->key.request][*count] = token->logits_hash;
         (*count)++;
         ended += token->finish != FINISH_NONE;

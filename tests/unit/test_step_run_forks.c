@@ -148,6 +148,7 @@ static void take_tokens(struct world *world)
             struct answer *answer = &world->answers[token->key.attempt];
             assert_int_equal(token->index, answer->count + 1);
             answer->tokens[answer->count] = token->token;
+            assert_int_not_equal(token->logits_hash, 0);
             answer->hashes[answer->count++] = token->logits_hash;
         }
         step_events_recycle(&world->events, event);

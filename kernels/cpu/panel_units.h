@@ -7,7 +7,8 @@
 /* Each thread has a region of neighbouring panels, and in it streams of `run` neighbouring panels each. A unit is one panel of each
  * stream of a region, and the next unit the panels behind them: a stream runs on from one to the next, so that what it has asked for
  * ahead is what it reads next, however few units a thread takes at a time. What the streams of a region leave are units of one panel.
- * Dealt out evenly, as pool_run does, each thread's units are those of its region. */
+ * Dealt out evenly, as pool_run does, a thread's units are those of its region, but for some at the borders where it takes several at a
+ * time, or a panel is cut. */
 struct panel_units {
     uint32_t threads, streams, whole, run;
     uint32_t count; /* of units */

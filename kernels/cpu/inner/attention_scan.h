@@ -103,6 +103,7 @@ ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
 #define KEY_VECTORS(ROWS) 1 /* there are registers for no more */
 #endif
 _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behind a whole panel");
+_Static_assert(VECTOR >= 4, "a step of keys is a line at least");
 
 /* `count` and `int8` are constants at every call, so that the sums live in registers. */
 ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t, uint32_t first,
@@ -126,8 +127,8 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
     const char *next = token_at(scan->next, ahead);
     const int run_bytes = (int)(RUN_TOKENS * stride),
               step_bytes = (int)(vectors * sizeof(words[4]));
-    const uint32_t lines =
-        (uint32_t)step_bytes / 64; /* as many, or half or a quarter as many, as numbers of a step */
+    /* One, or a power of two that isn't above the numbers of a step. */
+    const uint32_t lines = (uint32_t)step_bytes / 64;
     int left = run_bytes;
     for (uint32_t w = scan->tokens->head_dim / per_word; w > 0; w -= 4) {
         for (; left <= 0; left += run_bytes)

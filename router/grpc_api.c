@@ -130,11 +130,13 @@ static enum reason read_fields(const struct client_call *client,
                                struct request_params *params, struct reading *reading)
 {
     const struct served_model *model = &client->call.api->models->items[client->model];
+    /* Of a prompt alone it is never compiled, so what others found of it is nothing to it. */
+    struct constraint_checks *checks = request_prompt_only(asked) ? NULL : client->call.api->checks;
     enum reason reason =
         request_parse(asked, &request_fields_grpc, &model->limits, params, &reading->err);
     if (!reason)
-        reason = request_constraint_read(client->call.api->checks, asked->constraint,
-                                         &model->limits, &reading->constraint, &reading->err);
+        reason = request_constraint_read(checks, asked->constraint, &model->limits,
+                                         &reading->constraint, &reading->err);
     if (!reason)
         reason = read_prompt(model, params, reading);
     if (!reason)

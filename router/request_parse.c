@@ -213,15 +213,16 @@ static void parse_output(const Baton__V1__Output *message, struct request_params
         params->echo = message->echo;
 }
 
-/* A prompt is computed by drawing what follows it. Without a question about the prompt nothing would be left to tell: that stays as it is
- * for sampling_validate. */
-static void parse_prompt_only(struct request_params *params)
+/* Without a question about the prompt nothing would be left to tell: that is for sampling_validate to refuse. */
+bool request_prompt_only(const Baton__V1__GenerateRequest *message)
 {
-    struct sampling *sampling = &params->sampling;
-    bool asks = params->echo || sampling->prompt_logprobs;
-    params->prompt_only = asks && !sampling->max_tokens && !sampling->min_tokens;
-    if (params->prompt_only)
-        sampling->max_tokens = 1;
+    const Baton__V1__Sampling *sampling = message->sampling;
+    const Baton__V1__Output *output = message->output;
+    if (!sampling || !sampling->max_tokens_presence_case || sampling->max_tokens ||
+        (sampling->min_tokens_presence_case && sampling->min_tokens))
+        return false;
+    return output &&
+           (output->prompt_logprobs_presence_case || (output->echo_presence_case && output->echo));
 }
 
 /* What nobody hears of is drawn greedily: else it could end, wait or fail by what was asked of an answer. */
@@ -230,6 +231,7 @@ static void draw_plainly(struct sampling *sampling)
     struct sampling plain = sampling_default();
     plain.temperature = 0;
     plain.max_tokens = 1;
+    plain.seed = sampling->seed; /* which is told */
     plain.prompt_logprobs = sampling->prompt_logprobs;
     plain.top_prompt_logprobs = sampling->top_prompt_logprobs;
     plain.prompt_logprobs_from = sampling->prompt_logprobs_from;
@@ -264,7 +266,9 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
         params.add_special_tokens = message->add_special_tokens;
     parse_sampling(message->sampling, &model->defaults, &params);
     parse_output(message->output, &params);
-    parse_prompt_only(&params);
+    params.prompt_only = request_prompt_only(message);
+    if (params.prompt_only)
+        params.sampling.max_tokens = 1; /* a prompt is computed by drawing what follows it */
 
     enum reason reason = parse_input(message, fields->ids, model, &params, err);
     if (!reason)

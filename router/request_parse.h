@@ -52,6 +52,9 @@ struct request_params {
     bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash, echo;
 };
 
+/* Whether prompt_only is to become true: it asks for no token, but about its prompt. */
+bool request_prompt_only(const Baton__V1__GenerateRequest *message);
+
 /* How a door calls what sentences name; the others have one name at all doors. */
 struct request_fields {
     const char *ids, *stops, *stop_ids;

@@ -71,8 +71,7 @@ enum status sampling_validate(const struct sampling *s, struct error *err)
     check_biases(s, &all);
     if (s->max_tokens < 1 || s->max_tokens > SAMPLING_MAX_TOKENS_LIMIT)
         add(&all, "max_tokens must be between 1 and %u%s, got %u", SAMPLING_MAX_TOKENS_LIMIT,
-            s->max_tokens ? "" : " (0: with echo or prompt_logprobs, and min_tokens 0)",
-            s->max_tokens);
+            s->max_tokens ? "" : " (0: with echo, for the prompt alone)", s->max_tokens);
     else if (s->min_tokens > s->max_tokens)
         add(&all, "min_tokens (%u) must not be above max_tokens (%u)", s->min_tokens,
             s->max_tokens);

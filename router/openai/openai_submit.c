@@ -179,9 +179,11 @@ static enum reason reserve(struct submission *s)
 static enum reason read_constraint(struct submission *s)
 {
     const struct openai_request *request = &s->request;
-    enum reason reason =
-        request_constraint_read(s->api->checks, request->message.constraint, &model_of(s)->limits,
-                                &s->constraint, &s->refusal.err);
+    /* Of a prompt alone it is never compiled, so what others found of it is nothing to it. */
+    struct constraint_checks *checks =
+        request_prompt_only(&request->message) ? NULL : s->api->checks;
+    enum reason reason = request_constraint_read(
+        checks, request->message.constraint, &model_of(s)->limits, &s->constraint, &s->refusal.err);
     if (reason)
         str_copy(s->refusal.param, sizeof s->refusal.param, request->constraint_param);
     return reason;

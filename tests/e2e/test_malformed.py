@@ -79,7 +79,7 @@ CASES = [
     ("a text of 4 MiB and a byte", GENERATE, request("a" * (4 * MIB + 1)), INVALID, "text_too_long", "at most 4194304 bytes, got 4194305"),
     ("a message of 5 MiB and a byte", GENERATE, request("a" * 5 * MIB), EXHAUSTED, "message_too_large", "but the limit is 5242880"),
     ("a message of 11 MiB", GENERATE, request("a" * 11 * MIB), EXHAUSTED, "", "larger than max"),
-    ("max_tokens 0", GENERATE, sampled(max_tokens=0), INVALID, "invalid_sampling", "max_tokens must be between 1 and 1048576 (0: with echo or prompt_logprobs, and min_tokens 0), got 0"),
+    ("max_tokens 0", GENERATE, sampled(max_tokens=0), INVALID, "invalid_sampling", "max_tokens must be between 1 and 1048576 (0: with echo, for the prompt alone), got 0"),
     ("max_tokens 2^32 - 1", GENERATE, sampled(max_tokens=2**32 - 1), INVALID, "invalid_sampling", "max_tokens must be between 1 and 1048576"),
     ("max_tokens beyond the context", GENERATE, sampled(max_tokens=100_000), INVALID, "context_length_exceeded", "max_tokens is 100000"),
     ("min_tokens above max_tokens", GENERATE, sampled(max_tokens=3, min_tokens=4), INVALID, "invalid_sampling", "min_tokens (4) must not be above"),

@@ -440,8 +440,7 @@ static void test_messages_pass_the_validator(void **state)
 #define TEXT_OF_64  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define TEXT_OF_256 TEXT_OF_64 TEXT_OF_64 TEXT_OF_64 TEXT_OF_64
 #define NO_ANSWER                                                                                  \
-    "max_tokens must be between 1 and 1048576 (0: with echo or prompt_logprobs, and min_tokens "   \
-    "0), got 0"
+    "max_tokens must be between 1 and 1048576 (0: with echo, for the prompt alone), got 0"
 
 /* What the validator refuses is called as the client calls it. */
 static void test_sentences_name_the_bodys_fields(void **state)

@@ -341,8 +341,8 @@ static void test_no_answer_to_a_prompt(void **state)
     f.sampling.max_tokens_presence_case = 6;
     f.sampling.max_tokens = 0;
     assert_int_equal(parse(&f), REASON_INVALID_SAMPLING); /* nothing would be told */
-    assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576 (0: with echo or "
-                                    "prompt_logprobs, and min_tokens 0), got 0");
+    assert_string_equal(f.err.text, "max_tokens must be between 1 and 1048576 (0: with echo, for "
+                                    "the prompt alone), got 0");
     f.output.echo_presence_case = 7;
     f.output.echo = true;
     assert_int_equal(parse(&f), REASON_NONE);
@@ -382,6 +382,8 @@ static void test_no_answer_has_nothing_asked_of_it(void **state)
     f.sampling.presence_penalty_presence_case =
         BATON__V1__SAMPLING__PRESENCE_PENALTY_PRESENCE_PRESENCE_PENALTY;
     f.sampling.presence_penalty = 1;
+    f.sampling.seed_presence_case = BATON__V1__SAMPLING__SEED_PRESENCE_SEED;
+    f.sampling.seed = 27;
     f.stop.token_ids = &stop_id;
     f.stop.n_token_ids = 1;
     f.output.prompt_logprobs_presence_case = 6;
@@ -393,6 +395,8 @@ static void test_no_answer_has_nothing_asked_of_it(void **state)
     assert_true(!got->bias_count && !got->stop_id_count && got->presence_penalty == 0);
     assert_true(got->prompt_logprobs && got->top_prompt_logprobs == 3 && !got->logprobs);
     assert_int_equal(got->prompt_logprobs_from, 1);
+    assert_true(f.params.seed_given && got->seed == 27);
+    assert_true(request_prompt_only(&f.request));
     entry.value = 101;
     assert_int_equal(parse(&f), REASON_INVALID_SAMPLING);
     entry.value = 1;

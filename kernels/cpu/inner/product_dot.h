@@ -34,6 +34,8 @@ ALWAYS_INLINE void multiply_rows(const struct tile_product *product, const uint3
              p++, panel += PANEL, tile += rows, next += product->next_step) {
             __builtin_prefetch(next, 0, 2); /* into the second level */
             __builtin_prefetch(next + 64, 0, 2);
+            if (rows == 1)
+                bring_near(panel, PANEL * sizeof *panel);
             __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
 #pragma GCC unroll 12
             for (uint32_t r = 0; r < rows; r++) {

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 /* Fixed for all backends of this version; part of the numerics id, and of what packed weights that are kept are known by. */
-#define KERNELS_VERSION          3
+#define KERNELS_VERSION          4
 #define ATTENTION_SEGMENT_TOKENS 256 /* a whole number of blocks of every allowed size */
 
 /* Instruction set of the bf16 path. PORTABLE, AVX2 and AVX512 give the same bits; AVX512BF16 and AMX give others. */

@@ -51,7 +51,7 @@ uint64_t engine_model_hash(const struct engine *engine);
 /* Of the kernels' name and version, types, segments. */
 uint64_t engine_numerics_id(const struct engine *engine);
 const char *engine_isa(const struct engine *engine); /* what its kernels run on, of isa_names */
-/* The numerics for people: "bf16-portable/w-bf16/kv-int8/k3/...". */
+/* The numerics for people: "bf16-portable/w-bf16/kv-int8/k4/...". */
 const char *engine_numerics_name(const struct engine *engine);
 /* Of the pool, on the host; NULL on a device. */
 void *engine_pool_address(const struct engine *engine);

@@ -123,6 +123,7 @@ static struct attention_weighing weighing_of(const struct slice *slice, const st
         .scores = scratch->scores + (pair - tile->begin) * ATTENTION_STRIDE,
         .begin = begin > slice->segment ? begin - slice->segment : 0,
         .end = segment_end(slice, pair),
+        .tokens = divide_up(tile->count, WEIGH_TOKENS) * WEIGH_TOKENS,
         .scale = slice->job->shape->scale,
         .key_scales = slice->keys.int8 ? scratch->key_scales : NULL,
         .value_scales = slice->keys.int8 ? scratch->value_scales : NULL};
@@ -137,12 +138,8 @@ static void weigh(const struct slice *slice, const struct tile *tile, float *max
         rows[i] = weighing_of(slice, tile, tile->begin + i);
         max[i] = slice->inner->prepare(&rows[i]);
     }
-    uint32_t padded = divide_up(tile->count, WEIGH_TOKENS) * WEIGH_TOKENS;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t done = divide_up(rows[i].end, WEIGH_TOKENS) * WEIGH_TOKENS;
+    for (uint32_t i = 0; i < count; i++)
         sum[i] = slice->inner->weigh(&rows[i], max[i]);
-        memset(rows[i].scores + done, 0, (padded - done) * sizeof(float));
-    }
 }
 
 /* partial[pair][head_dim, padded to panels] = sum over the segment's tokens of weight * value. */

@@ -19,7 +19,7 @@ static void test_facts(void **state)
     assert_int_equal(end_ids[1], 2);
     assert_int_equal(engine_context(engine), 64);
     assert_int_equal(engine_shape(engine)->layers, 6);
-    assert_string_equal(engine_numerics_name(engine), "f32/w-f32/kv-f32/k3/seg256/sampler1/tp1");
+    assert_string_equal(engine_numerics_name(engine), "f32/w-f32/kv-f32/k4/seg256/sampler1/tp1");
     assert_int_equal(engine_pool_bytes(engine), 8 * 6 * 2 * 2 * 16 * 64 * 4);
     assert_non_null(engine_pool_address(engine));
 }
@@ -78,7 +78,7 @@ static void test_quantized_numerics_of_all_sets(void **state)
         if (status != STATUS_OK)
             fail_msg("%s", err.text);
         assert_string_equal(engine_numerics_name(engine),
-                            "bf16-portable/w-int8/kv-bf16/k3/seg256/sampler1/tp1");
+                            "bf16-portable/w-int8/kv-bf16/k4/seg256/sampler1/tp1");
         engine_close(engine);
     }
 }

@@ -1,9 +1,10 @@
-/* The inner loops of attention, a part of struct inner (inner.h): the same source and the same bits on every instruction set,
- * AVX512-BF16 too. PURE; bounds are the callers' duty.
+/* The inner loops of attention, a part of struct inner (inner.h): one order of sums on every instruction set, and the same bits; but
+ * AVX512-BF16 multiplies by vdpbf16ps, which flushes subnormal numbers. PURE; bounds are the callers' duty.
  *
- * Operands are fp32 numbers that bf16 holds, or whole numbers of eight bits (int8 KV), so that every product is exact. Rows are
+ * Operands are numbers that bf16 holds, or whole numbers of eight bits (int8 KV), so that every product is exact. Rows are
  * queries or weights, ATTENTION_STRIDE floats apart; panels are keys (PANEL tokens side by side) or values (PANEL numbers of a
- * head side by side), widened once for all rows of a slice.
+ * head side by side), made once for all rows of a slice. Both are in the set's form: fp32 numbers (attention_fma.h), or pairs of
+ * bf16 in the place of floats (attention_dot.h).
  */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_H
@@ -29,8 +30,8 @@ struct attention_tokens {
 
 /* out[r][n] = sum over pairs p, ascending, of rows[r][2p+1] * panel[2p+1][n], then rows[r][2p] * panel[2p][n]. */
 struct attention_product {
-    const float *rows;  /* [count][ATTENTION_STRIDE] */
-    const float *panel; /* [k][PANEL] */
+    const float *rows;  /* [count][ATTENTION_STRIDE], as round_queries or weigh leave them */
+    const float *panel; /* [k][PANEL], or [k / 2][PANEL] pairs */
     uint32_t count;     /* 1 .. TILE_ROWS */
     uint32_t k;         /* even */
     float *out;         /* [count][out_stride]; PANEL numbers are written in each */
@@ -53,6 +54,7 @@ struct attention_scan {
 struct attention_weighing {
     float *scores;       /* [end, up to a multiple of WEIGH_TOKENS]: scores, then weights */
     uint32_t begin, end; /* the tokens that the row sees, begin < end; all others weigh zero */
+    uint32_t tokens;     /* that have weights, a multiple of WEIGH_TOKENS, from end on */
     float scale;
     const float *key_scales, *value_scales; /* [as `scores`] of each token; NULL: 1 */
 };
@@ -66,12 +68,12 @@ struct attention_merge {
 };
 
 struct attention_inner {
-    /* [count] fp32, rounded to bf16. */
+    /* A row of [count] numbers, even, rounded to bf16. */
     void (*round_queries)(const float *in, uint32_t count, float *out);
     /* Tokens [first, first + PANEL) become panel[head_dim][PANEL]. */
     void (*pack_keys)(const struct attention_tokens *tokens, uint32_t first, float *panel);
     /* Tokens [0, count) become ceil(head_dim / PANEL) panels [count][PANEL], `panel_floats` apart; columns past head_dim are
-     * zero, and so is one row behind an odd count. */
+     * zero. One row behind an odd count weighs nothing: zeros, or the last once more. */
     void (*pack_values)(const struct attention_tokens *tokens, uint32_t count, size_t panel_floats,
                         float *panels);
     void (*multiply)(const struct attention_product *product);
@@ -81,7 +83,7 @@ struct attention_inner {
     /* Scores times key_scales and scale; returns their maximum. A step of its own, since the maxima of several rows are found
      * while others are still searched. */
     float (*prepare)(const struct attention_weighing *weighing);
-    /* Prepared scores become weights: exp(score - max), times value_scales, rounded to bf16. Returns the sum of the exp, over
+    /* Prepared scores become a row of weights: exp(score - max), times value_scales, rounded to bf16. Returns the sum of the exp, over
      * SOFTMAX_LANES lanes at absolute positions. */
     float (*weigh)(const struct attention_weighing *weighing, float max);
     /* Both sides scaled to the larger of their maxima, and added. */

@@ -1,124 +1,13 @@
-/* The source of every struct attention_inner; see attention.h. Part of inner_body.h. */
+/* The source of every struct attention_inner; see attention.h. Part of inner_body.h, behind attention_fma.h or attention_dot.h. */
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/inner/attention.h"
-#include "kernels/cpu/inner/attention_scan.h"
-#include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/vector.h"
 
 #include <math.h>
 #include <string.h>
 
-static void round_queries(const float *restrict in, uint32_t count, float *restrict out)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        union float_bits rounded = {.bits = (uint32_t)round_one(in[i]) << 16};
-        out[i] = rounded.value;
-    }
-}
-
-/* --- keys: tokens side by side --- */
-
-ALWAYS_INLINE void pack_keys_of(const struct attention_tokens *tokens, uint32_t first,
-                                const bool int8, float *panel)
-{
-    const uint32_t per_word = int8 ? 4 : 2;
-    uint32_t whole = tokens->head_dim / (4 * per_word) * 4; /* words that vectors take */
-    for (uint32_t lane = 0; lane < PANEL; lane += VECTOR) {
-        const char *runs[VECTOR_RUNS];
-        find_tokens(tokens, first + lane, runs);
-        for (uint32_t w = 0; w < whole; w += 4) {
-            words four[4];
-            take_words(runs, tokens->token_bytes, four);
-#pragma GCC unroll 4
-            for (uint32_t j = 0; j < 4; j++)
-#pragma GCC unroll 4
-                for (uint32_t i = 0; i < per_word; i++)
-                    *(floats *)(panel + ((w + j) * per_word + i) * PANEL + lane) =
-                        widen_number(four[j], i, int8);
-        }
-    }
-    for (uint32_t d = whole * per_word; d < tokens->head_dim; d++)
-        for (uint32_t lane = 0; lane < PANEL; lane++)
-            panel[(size_t)d * PANEL + lane] = element(token_at(tokens, first + lane), int8, d);
-}
-
-static void pack_keys(const struct attention_tokens *tokens, uint32_t first, float *panel)
-{
-    if (tokens->int8)
-        pack_keys_of(tokens, first, true, panel);
-    else
-        pack_keys_of(tokens, first, false, panel);
-}
-
-/* --- values: numbers of a head side by side --- */
-
-ALWAYS_INLINE void pack_whole_panel(const struct attention_tokens *tokens, uint32_t count,
-                                    const bool int8, uint32_t d, float *panel)
-{
-    for (uint32_t t = 0; t < count; t++) {
-        const char *token = token_at(tokens, t);
-#pragma GCC unroll 8
-        for (uint32_t i = 0; i < PANEL; i += VECTOR)
-            *(floats *)(panel + (size_t)t * PANEL + i) =
-                int8 ? widen_int8((const int8_t *)token + d + i)
-                     : widen_bf16((const uint16_t *)token + d + i);
-    }
-}
-
-static void pack_values(const struct attention_tokens *tokens, uint32_t count, size_t panel_floats,
-                        float *panels)
-{
-    uint32_t d = 0, head_dim = tokens->head_dim;
-    float *panel = panels;
-    for (uint32_t i = 0; count % 2 && i < head_dim; i += PANEL)
-        memset(panels + i / PANEL * panel_floats + (size_t)count * PANEL, 0, PANEL * sizeof *panel);
-    for (; d + PANEL <= head_dim; d += PANEL, panel += panel_floats)
-        if (tokens->int8)
-            pack_whole_panel(tokens, count, true, d, panel);
-        else
-            pack_whole_panel(tokens, count, false, d, panel);
-    for (uint32_t t = 0; d < head_dim && t < count; t++)
-        for (uint32_t i = 0; i < PANEL; i++)
-            panel[t * PANEL + i] =
-                d + i < head_dim ? element(token_at(tokens, t), tokens->int8, d + i) : 0.0f;
-}
-
-/* --- products --- */
-
-ALWAYS_INLINE void add_products(floats sum[SUM_ROWS][2], const uint32_t count, const float *rows,
-                                const float *panel)
-{
-    floats low = *(const floats *)panel, high = *(const floats *)(panel + VECTOR);
-#pragma GCC unroll 12
-    for (uint32_t r = 0; r < count; r++) {
-        floats x = broadcast(rows[r * ATTENTION_STRIDE]);
-        add_in_place(&sum[r][0], x, low);
-        add_in_place(&sum[r][1], x, high);
-    }
-}
-
-/* `count` is a constant at every call, so that the sums live in registers. */
-ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_t first, uint32_t n,
-                                const uint32_t count)
-{
-    const float *panel = product->panel + n, *rows = product->rows + first * ATTENTION_STRIDE;
-    floats sum[SUM_ROWS][2];
-#pragma GCC unroll 12
-    for (uint32_t r = 0; r < count; r++)
-        sum[r][0] = sum[r][1] = (floats){0};
-    for (uint32_t k = 0; k < product->k; k += 2, panel += (size_t)2 * PANEL, rows += 2) {
-        add_products(sum, count, rows + 1, panel + PANEL);
-        add_products(sum, count, rows, panel);
-    }
-    float *out = product->out + first * product->out_stride + n;
-#pragma GCC unroll 12
-    for (uint32_t r = 0; r < count; r++) {
-        floats *target = (floats *)(out + r * product->out_stride);
-        target[0] = sum[r][0];
-        target[1] = sum[r][1];
-    }
-}
+/* --- products: blocks of a constant number of rows --- */
 
 #define ATTEND_CASE(COUNT)                                                                         \
     case COUNT: attend_block(product, r, n, COUNT); break;
@@ -146,6 +35,55 @@ static void attend_multiply(const struct attention_product *product)
 #endif
             }
 }
+
+#define SCAN_CASE(COUNT)                                                                           \
+    case COUNT:                                                                                    \
+        if (scan->tokens->int8)                                                                    \
+            SCAN_BLOCK(scan, at, r, COUNT, true);                                                  \
+        else                                                                                       \
+            SCAN_BLOCK(scan, at, r, COUNT, false);                                                 \
+        break;
+#if SUM_ROWS > 6
+#define SCAN_CASES                                                                                 \
+    SCAN_CASE(1)                                                                                   \
+    SCAN_CASE(2)                                                                                   \
+    SCAN_CASE(3)                                                                                   \
+    SCAN_CASE(4)                                                                                   \
+    SCAN_CASE(5)                                                                                   \
+    SCAN_CASE(6) SCAN_CASE(7) SCAN_CASE(8) SCAN_CASE(9) SCAN_CASE(10) SCAN_CASE(11) SCAN_CASE(12)
+#elif SUM_ROWS > 4
+#define SCAN_CASES SCAN_CASE(1) SCAN_CASE(2) SCAN_CASE(3) SCAN_CASE(4) SCAN_CASE(5) SCAN_CASE(6)
+#else
+#define SCAN_CASES SCAN_CASE(1) SCAN_CASE(2) SCAN_CASE(3) SCAN_CASE(4)
+#endif
+
+static inline uint32_t rows_at_once(uint32_t left)
+{
+    return left < SUM_ROWS ? left : SUM_ROWS;
+}
+
+#define SCAN_BLOCK scan_keys_block
+static void scan_keys(const struct attention_scan *scan)
+{
+    for (uint32_t r = 0; r < scan->count; r += SUM_ROWS)
+        for (uint32_t at = 0; at < scan->token_count;
+             at += KEY_VECTORS(rows_at_once(scan->count - r)) * VECTOR)
+            switch (rows_at_once(scan->count - r)) {
+                SCAN_CASES
+            }
+}
+#undef SCAN_BLOCK
+
+#define SCAN_BLOCK scan_values_block
+static void scan_values(const struct attention_scan *scan)
+{
+    for (uint32_t r = 0; r < scan->count; r += SUM_ROWS)
+        for (uint32_t at = 0; at < scan->tokens->head_dim; at += 2 * VECTOR)
+            switch (rows_at_once(scan->count - r)) {
+                SCAN_CASES
+            }
+}
+#undef SCAN_BLOCK
 
 /* --- softmax --- */
 
@@ -237,16 +175,18 @@ static float weigh(const struct attention_weighing *w, float max)
     uint32_t from = w->begin / WEIGH_TOKENS * WEIGH_TOKENS;
     uint32_t to = (w->end + WEIGH_TOKENS - 1) / WEIGH_TOKENS * WEIGH_TOKENS;
     floats sum[PARTS] = {{0}};
-    memset(scores, 0, from * sizeof *scores);
+    memset(scores, 0, from * WEIGHT_BYTES);
     for (uint32_t t = from; t < to; t += ABREAST * VECTOR) {
-        floats weight[ABREAST], *out = (floats *)(scores + t);
-        FOR_ABREAST(i) weight[i] = out[i] - broadcast(max);
+        floats weight[ABREAST];
+        FOR_ABREAST(i) weight[i] = ((const floats *)(scores + t))[i] - broadcast(max);
         exp_abreast(weight);
         FOR_ABREAST(i) sum[i % PARTS] += weight[i];
         if (w->value_scales)
             FOR_ABREAST(i) weight[i] *= *(const floats *)(w->value_scales + t + i * VECTOR);
-        FOR_ABREAST(i) out[i] = round_to_bf16(weight[i]);
+        keep_weights(scores, t, weight);
     }
+    char *weights = (char *)scores;
+    memset(weights + to * WEIGHT_BYTES, 0, (w->tokens - to) * WEIGHT_BYTES);
     float lane[SOFTMAX_LANES];
     memcpy(lane, sum, sizeof lane);
     return add_lanes(lane);

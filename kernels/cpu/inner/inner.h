@@ -2,8 +2,8 @@
  *
  * inner_baseline, inner_avx2 and inner_avx512 are one source (inner_body.h) and give the same bits: products of two bf16
  * numbers are exact in fp32 (but below 2^-126), so that a fused multiply-add rounds like a multiply and an add; all other
- * arithmetic is compiled without contraction; sums have fixed lanes. inner_avx512bf16 replaces the products by vdpbf16ps,
- * which adds in the same order but flushes subnormal numbers: another numerics id.
+ * arithmetic is compiled without contraction; sums have fixed lanes. inner_avx512bf16 replaces the products, attention's
+ * too, by vdpbf16ps, which adds in the same order but flushes subnormal numbers: another numerics id.
  *
  * The one product that linear layers are made of: a tile of up to TILE_ROWS rows times a panel of PANEL outputs,
  *     out[r][n] = sum over pairs p, ascending, of  row[r][2p+1] * panel[p][n][1]  then  row[r][2p] * panel[p][n][0]

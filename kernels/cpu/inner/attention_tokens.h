@@ -1,0 +1,134 @@
+/* Keys and values where they lie in the pool, as the products of attention take them. Part of attention_fma.h and attention_dot.h. */
+#ifndef BATON_KERNELS_CPU_INNER_ATTENTION_TOKENS_H
+#define BATON_KERNELS_CPU_INNER_ATTENTION_TOKENS_H
+
+#include "kernels/cpu/exp_fixed.h"
+#include "kernels/cpu/inner/attention.h"
+#include "kernels/cpu/inner/inner.h"
+#include "kernels/cpu/inner/vector.h"
+
+#include <string.h>
+
+ALWAYS_INLINE const char *token_at(const struct attention_tokens *tokens, uint32_t t)
+{
+    return tokens->runs[t / RUN_TOKENS] + tokens->offset + t % RUN_TOKENS * tokens->token_bytes;
+}
+
+static inline float element(const char *token, bool int8, uint32_t d)
+{
+    if (int8)
+        return ((const int8_t *)token)[d];
+    union float_bits wide = {.bits = (uint32_t)((const uint16_t *)token)[d] << 16};
+    return wide.value;
+}
+
+/* Where VECTOR tokens from t on lie. */
+#define VECTOR_RUNS ((VECTOR + RUN_TOKENS - 1) / RUN_TOKENS)
+ALWAYS_INLINE void find_tokens(const struct attention_tokens *tokens, uint32_t t,
+                               const char *runs[VECTOR_RUNS])
+{
+    for (uint32_t i = 0; i < VECTOR_RUNS; i++)
+        runs[i] = token_at(tokens, t + i * RUN_TOKENS);
+}
+
+_Static_assert(RUN_TOKENS == 8, "a run is two quarters, of four tokens each");
+
+/* Four words of every fourth token, from number i on. Few addresses are at hand: the others are a multiple of the stride away. */
+ALWAYS_INLINE words load_quarters(const char *const runs[VECTOR_RUNS], size_t stride, size_t i)
+{
+#define QUARTER(Q) _mm_loadu_si128((const __m128i *)(runs[(Q) / 2] + ((Q) % 2 * 4 + i) * stride))
+#if defined(__AVX512F__)
+    __m512i all = _mm512_castsi128_si512(QUARTER(0));
+    all = _mm512_inserti32x4(all, QUARTER(1), 1);
+    all = _mm512_inserti32x4(all, QUARTER(2), 2);
+    return (words)_mm512_inserti32x4(all, QUARTER(3), 3);
+#elif defined(__AVX2__)
+    return (words)_mm256_inserti128_si256(_mm256_castsi128_si256(QUARTER(0)), QUARTER(1), 1);
+#else
+    words quarter; /* int8 tokens may lie at any even address */
+    memcpy(&quarter, runs[0] + i * stride, sizeof quarter);
+    return quarter;
+#endif
+#undef QUARTER
+}
+
+/* The next four words of VECTOR tokens: out[j] holds word j of each. */
+ALWAYS_INLINE void take_words(const char *runs[VECTOR_RUNS], size_t stride, words out[4])
+{
+    words a = load_quarters(runs, stride, 0), b = load_quarters(runs, stride, 1);
+    words c = load_quarters(runs, stride, 2), d = load_quarters(runs, stride, 3);
+    words ab = interleave_low(a, b), cd = interleave_low(c, d);
+    out[0] = interleave_low_pairs(ab, cd);
+    out[1] = interleave_high_pairs(ab, cd);
+    ab = interleave_high(a, b);
+    cd = interleave_high(c, d);
+    out[2] = interleave_low_pairs(ab, cd);
+    out[3] = interleave_high_pairs(ab, cd);
+    for (uint32_t i = 0; i < VECTOR_RUNS; i++)
+        runs[i] += 4 * sizeof(uint32_t);
+}
+
+/* Where what comes next is brought: as __builtin_prefetch's locality, 3 the first level of cache, 2 the second, from where values are
+ * asked for into the first once more, a run ahead. Asked for in the second alone, more lines never come to a Zen 5, and attention of
+ * one row takes up to a half longer; a Xeon with AMX, in whose first level a segment's keys don't last, takes 2 to 15% longer with the
+ * first. */
+#ifndef ATTENTION_NEXT_LEVEL
+#define ATTENTION_NEXT_LEVEL 3
+#endif
+
+/* A line after the other: in this order the hardware reads ahead, too. */
+ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + i, 0, ATTENTION_NEXT_LEVEL);
+    return at + bytes;
+}
+
+/* What comes next while keys are read: as many tokens, run by run, a step's bytes at a time. */
+struct coming {
+    const struct attention_tokens *tokens;
+    uint32_t t;       /* of the run at hand */
+    const char *next; /* in it */
+    int left, run_bytes, step_bytes;
+};
+
+ALWAYS_INLINE struct coming begin_coming(const struct attention_scan *scan, uint32_t t,
+                                         const uint32_t step_bytes)
+{
+    int run_bytes = (int)(RUN_TOKENS * scan->tokens->token_bytes);
+    return (struct coming){scan->next, t,         token_at(scan->next, t),
+                           run_bytes,  run_bytes, (int)step_bytes};
+}
+
+ALWAYS_INLINE void take_step(struct coming *coming)
+{
+    for (; coming->left <= 0; coming->left += coming->run_bytes)
+        coming->next = token_at(coming->tokens, coming->t += RUN_TOKENS);
+    coming->left -= coming->step_bytes;
+}
+
+/* The same while values are read: all passes over the tokens, two vectors of each, bring it in together, so that a run is as many parts
+ * as there are passes. */
+struct passing {
+    const struct attention_tokens *tokens;
+    uint32_t passes, part, bytes; /* of a part */
+};
+
+ALWAYS_INLINE struct passing begin_passing(const struct attention_scan *scan, uint32_t d,
+                                           const bool int8)
+{
+    uint32_t runs = (scan->token_count + RUN_TOKENS - 1) / RUN_TOKENS;
+    return (struct passing){.tokens = scan->next,
+                            .passes = scan->tokens->head_dim / (2 * VECTOR),
+                            .part = d / (2 * VECTOR) * runs,
+                            .bytes = RUN_TOKENS * (int8 ? 2 * VECTOR : 4 * VECTOR)};
+}
+
+ALWAYS_INLINE const char *passing_run(struct passing *passing)
+{
+    uint32_t run = passing->part / passing->passes, at = passing->part % passing->passes;
+    passing->part++;
+    return token_at(passing->tokens, run * RUN_TOKENS) + at * passing->bytes;
+}
+
+#endif

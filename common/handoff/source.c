@@ -190,6 +190,7 @@ void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t re
                         uint32_t attempt, const uint32_t *blocks, uint32_t block_count,
                         struct source_actions *out)
 {
+    (void)now_us; /* nor here */
     out->count = 0;
     struct source *source = source_of_job(table, request, attempt, SOURCE_QUEUED, SOURCE_QUEUED);
     if (!source)
@@ -198,7 +199,7 @@ void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t re
     memcpy(source->blocks, blocks, block_count * sizeof *blocks);
     source->state = SOURCE_OPENED;
     source->generation++;
-    source->lease_end_us = now_us + table->config.lease_us;
+    source->lease_end_us = UINT64_MAX; /* computing it ends, and a prompt alone has no reader */
     table->counters.opened++;
     send_opened(table, source, out);
 }
@@ -241,13 +242,14 @@ void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t r
                          uint32_t attempt, const struct source_completion *completion,
                          struct source_actions *out)
 {
-    (void)now_us;
     out->count = 0;
     struct source *source = source_of_job(table, request, attempt, SOURCE_OPENED, SOURCE_OPENED);
     if (!source)
         return;
     ASSERT(completion->checksum_count == 0 || completion->checksum_count == source->block_count);
     source->state = SOURCE_COMPLETE;
+    if (source->lease_end_us == UINT64_MAX)
+        source->lease_end_us = now_us + table->config.lease_us;
     source->completion = *completion;
     source->completion.checksums = source->checksums;
     if (completion->checksum_count)

@@ -1,7 +1,7 @@
 /* The prefill side of a handoff: who may read the blocks of a prompt, and when they are free again. PURE.
  *
  * A source lives from Prefill to its end: QUEUED (the step thread has no room yet), OPENED (it holds blocks for the whole
- * prompt and computes; its handle is known to the router; the lease runs), COMPLETE (the first token is drawn, all blocks are
+ * prompt and computes; its handle is known to the router), COMPLETE (the first token is drawn, all blocks are
  * published). It ends by Confirm, by Release, by a newer attempt, or when its lease runs out. However it ends there is exactly
  * one FREE action: the step thread then drops all that it holds for (request, attempt), idempotently.
  *
@@ -21,7 +21,7 @@ struct source_config {
     uint32_t max_blocks; /* of one prompt */
     uint32_t
         memo_count; /* HELD answers remembered; beyond it the oldest is forgotten, which fails closed (GONE) */
-    uint64_t lease_us; /* from Opened, and from each Extend or Subscribe of the reader */
+    uint64_t lease_us; /* from each Extend or Subscribe of the reader; without one, from Complete */
 };
 
 enum source_end {
@@ -94,7 +94,7 @@ void source_on_router_changed(struct source_table *table, uint64_t now_us,
                               struct source_actions *out);
 
 /* --- from the step thread; for a source that has ended meanwhile they change nothing, its FREE is on the way --- */
-/* Blocks for the whole prompt are reserved: blocks[block_count] is copied. From here on the lease runs. */
+/* Blocks for the whole prompt are reserved: blocks[block_count] is copied. The lease runs from when it has a reader, or is complete. */
 void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t request,
                         uint32_t attempt, const uint32_t *blocks, uint32_t block_count,
                         struct source_actions *out);

@@ -366,9 +366,7 @@ static void test_the_lease(void **state)
     assert_int_equal(source_table_next_us(f->table), UINT64_MAX); /* not while it is queued */
     f->now_us = 500;
     reserved(f, 1, 1, 2);
-    assert_int_equal(source_table_next_us(f->table), 500 + LEASE_US);
-    source_on_tick(f->table, 500 + LEASE_US - 1, &f->out);
-    expect(f, "");
+    assert_int_equal(source_table_next_us(f->table), UINT64_MAX); /* nor without a reader */
     f->now_us = 1400;
     ask(f, PEER_EXTEND, 1, 1);
     assert_int_equal(source_table_next_us(f->table), 1400 + LEASE_US);
@@ -380,6 +378,23 @@ static void test_the_lease(void **state)
     expect(f, "free 1.1 expired");
     ask(f, PEER_EXTEND, 1, 1);
     expect(f, ">91 gone 1.1");
+}
+
+/* However long it is computed: a prompt alone has no reader, and others get theirs late. */
+static void test_the_lease_of_what_nobody_reads(void **state)
+{
+    struct fixture *f = *state;
+    open_one(f);
+    f->now_us += 10 * LEASE_US;
+    source_on_tick(f->table, f->now_us, &f->out);
+    expect(f, "");
+    computed(f, 1, 1, 4);
+    completed(f, 1, 1, 2, FINISH_NONE);
+    assert_int_equal(source_table_next_us(f->table), f->now_us + LEASE_US);
+    source_on_tick(f->table, f->now_us + LEASE_US - 1, &f->out);
+    expect(f, "");
+    source_on_tick(f->table, f->now_us + LEASE_US, &f->out);
+    expect(f, "free 1.1 expired");
 }
 
 static void test_a_lost_peer_stream_keeps_the_handle(void **state)
@@ -433,6 +448,9 @@ static void test_limits(void **state)
     reserved(f, 1, 1, 4);
     reserved(f, 2, 1, 1);
     reserved(f, 3, 2, 1);
+    completed(f, 1, 1, 4, FINISH_NONE);
+    completed(f, 2, 1, 1, FINISH_NONE);
+    completed(f, 3, 2, 1, FINISH_NONE);
     source_on_tick(f->table, f->now_us + LEASE_US, &f->out); /* the longest list */
     assert_int_equal(f->out.count, 3);
     prefill(f, 4, 1, 1);
@@ -469,6 +487,7 @@ int main(void)
         T(test_session_loss_drops_only_what_is_queued),
         T(test_another_router_ends_everything),
         T(test_the_lease),
+        T(test_the_lease_of_what_nobody_reads),
         T(test_a_lost_peer_stream_keeps_the_handle),
         T(test_failures_of_the_step_thread),
         T(test_limits),

@@ -125,6 +125,7 @@ static struct route_choice choose(const struct dispatch *dispatch,
     struct route_request asked = {.kind = request->emitted_count ? &request->kind : NULL,
                                   .prompt_tokens = prompt_tokens(request),
                                   .total_tokens = least_tokens(request),
+                                  .prompt_alone = request->prompt_only,
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
                                   .local = dispatch->config.force_local_prefill,
@@ -181,7 +182,8 @@ static void place(struct dispatch *dispatch, struct candidates *candidates, stru
     request_views_moved(&dispatch->config.views, request);
     dispatch->placements++;
     mark_placed(dispatch, candidates, choice.prefill);
-    mark_placed(dispatch, candidates, choice.decode);
+    if (request->life.decode)
+        mark_placed(dispatch, candidates, choice.decode);
     const struct route_worker *decode = candidate(candidates, choice.decode);
     if (!request->emitted_count)
         request->kind = (struct route_kind){decode->model_hash, decode->numerics_id};

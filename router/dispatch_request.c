@@ -99,7 +99,8 @@ static void begin(struct dispatch *dispatch, struct request *request)
               request->sampling.max_tokens);
     FAILPOINT("router.arrived");
     struct life_actions actions;
-    request_life_init(&request->life, &dispatch->config.limits, request->deadline_us, &actions);
+    request_life_init(&request->life, &dispatch->config.limits, request->deadline_us,
+                      request->prompt_only, &actions);
     request_execute(dispatch, request, &actions);
 }
 

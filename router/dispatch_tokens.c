@@ -40,7 +40,10 @@ static bool take_scores(struct dispatch *dispatch, struct request *request, uint
 static void stop_waiting_for_scores(struct dispatch *dispatch, struct worker *worker,
                                     struct request *request)
 {
-    if (prompt_out_waits(&request->prompt_out) || request->opened_attempt != request->life.attempt)
+    if (prompt_out_waits(&request->prompt_out))
+        return;
+    request_life_on_told(&request->life);
+    if (request->opened_attempt != request->life.attempt)
         return;
     Baton__Worker__V1__Opened opened = BATON__WORKER__V1__OPENED__INIT;
     opened.attempt = request->opened_attempt;
@@ -125,8 +128,7 @@ static void on_token(struct dispatch *dispatch, struct worker *worker,
                                .id = said->id,
                                .logits_hash = said->logits_hash,
                                .logprobs = &logprobs,
-                               .finish = request->prompt_only ? FINISH_MAX_TOKENS
-                                                              : (enum finish_reason)said->finish};
+                               .finish = (enum finish_reason)said->finish};
     struct life_actions actions;
     uint32_t delivered = request->life.delivered;
     request_life_on_token(&request->life, &token, &actions);

@@ -121,9 +121,30 @@ static void place(struct request_life *life, enum request_state state, struct ca
         ask_for_place(life, out);
 }
 
+static void deliver(struct request_life *life, const struct life_token *token,
+                    struct life_actions *out)
+{
+    life->delivered++;
+    life->step_failed = false;
+    struct life_action *action = append(out, LIFE_DELIVER);
+    action->index = token->index;
+    action->id = token->id;
+    action->logits_hash = token->logits_hash;
+    action->logprobs = token->logprobs;
+    action->finish = life->prompt_only ? FINISH_MAX_TOKENS : token->finish;
+    if (action->finish == FINISH_NONE)
+        return;
+    life->finish = action->finish;
+    finish(life, TERMINAL_OK, "finished", out);
+}
+
 /* Prefill of the prompt and the emitted tokens, elsewhere. */
 static void run_again(struct request_life *life, struct cause cause, struct life_actions *out)
 {
+    if (life->told) { /* the token that is missing is nobody's */
+        deliver(life, &(struct life_token){.index = life->delivered + 1}, out);
+        return;
+    }
     if (life->runs >= life->limits.runs) {
         if (life->step_failed)
             finish(life, TERMINAL_INTERNAL, "step_failed", out);
@@ -163,13 +184,14 @@ static bool is_current(struct request_life *life, uint32_t attempt)
 /* ----------------------------------------------------------------------------------------- events */
 
 void request_life_init(struct request_life *life, const struct request_limits *limits,
-                       uint64_t deadline_us, struct life_actions *out)
+                       uint64_t deadline_us, bool prompt_only, struct life_actions *out)
 {
     ASSERT(limits->runs > 0 && limits->losses > 0 && limits->attempts > 0);
     out->count = 0;
     *life = (struct request_life){.state = REQUEST_QUEUED,
                                   .limits = *limits,
                                   .attempt = 1,
+                                  .prompt_only = prompt_only,
                                   .deadline_us = deadline_us,
                                   .no_worker_since_us = UINT64_MAX,
                                   .away_since_us = UINT64_MAX,
@@ -187,7 +209,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     life->no_worker_since_us = life->away_since_us = UINT64_MAX;
     life->local = false;
     life->placed_us = now_us;
-    life->decode = decode;
+    life->decode = prefill && life->prompt_only ? 0 : decode;
     if (life->state == REQUEST_REGIVE) {
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, decode, out);
@@ -235,9 +257,11 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     out->count = 0;
     if (!is_current(life, attempt) || life->state != REQUEST_PREFILL || worker != life->prefill)
         return false;
+    life->runs++; /* what was never opened costs none */
+    if (life->prompt_only)
+        return false;
     life->has_handle = true;
     life->ref = ref;
-    life->runs++; /* what was never opened costs none */
     if (life->decode) {
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, life->decode, out);
@@ -265,19 +289,13 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
         run_again(life, (struct cause){0}, out);
         return;
     }
-    life->delivered++;
-    life->step_failed = false;
-    struct life_action *action = append(out, LIFE_DELIVER);
-    action->index = token->index;
-    action->id = token->id;
-    action->logits_hash = token->logits_hash;
-    action->logprobs = token->logprobs;
-    action->finish = token->finish;
-    if (token->finish != FINISH_NONE) {
-        life->finish = token->finish;
-        life->decode_over = token->worker == life->decode;
-        finish(life, TERMINAL_OK, "finished", out);
-    }
+    life->decode_over = token->finish != FINISH_NONE && token->worker == life->decode;
+    deliver(life, token, out);
+}
+
+void request_life_on_told(struct request_life *life)
+{
+    life->told = life->prompt_only;
 }
 
 void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t attempt,

@@ -5,6 +5,7 @@
  * QUEUED -placed-> PREFILL -opened-> DECODE -last token-> ENDED. Decode's loss before its first token leads to REGIVE (the handle
  * goes to another decode worker), other losses back to QUEUED (prompt and emitted tokens are prefilled again). A placement without
  * prefill worker goes to DECODE at once: the prompt is computed there. Everything leads to ENDED by cancel, deadline, or limits.
+ * A prompt alone stays in PREFILL: nobody goes on from its handle, and the one token that computing it draws is its end.
  *
  * The attempt is counted up when an attempt ends, so whatever an ended one still sends is older, and dropped (and counted).
  *
@@ -64,6 +65,8 @@ struct request_life {
     uint32_t delivered;                   /* tokens that the client was given, 1..delivered */
     bool from_decode;                     /* this attempt's decode worker has sent a token */
     bool decode_over;                     /* and the last one: nothing of it is left there */
+    bool prompt_only;                     /* no token of it is anybody's */
+    bool told;                            /* then: what was asked of the prompt */
     uint64_t deadline_us;                 /* UINT64_MAX: none */
     uint64_t no_worker_since_us;          /* UINT64_MAX: there are workers */
     uint64_t away_since_us;               /* prefill workers are, UINT64_MAX: not only those */
@@ -115,9 +118,10 @@ struct request_limits request_limits_default(void);
 
 /* Starts QUEUED and asks for a place. */
 void request_life_init(struct request_life *life, const struct request_limits *limits,
-                       uint64_t deadline_us, struct life_actions *out);
+                       uint64_t deadline_us, bool prompt_only, struct life_actions *out);
 
-/* In answer to PLACE or PLACE_DECODE, at once or later; prefill 0: on decode alone. For PLACE_DECODE prefill is ignored. */
+/* In answer to PLACE or PLACE_DECODE, at once or later; prefill 0: on decode alone. For PLACE_DECODE prefill is ignored; for a prompt alone
+ * decode is, where there is a prefill worker. */
 void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t prefill,
                             uint64_t decode, struct life_actions *out);
 /* There is no place now: because no worker of the needed kind is there, or because all are full. Where only prefill workers are
@@ -142,6 +146,8 @@ struct life_token {
 };
 void request_life_on_token(struct request_life *life, const struct life_token *token,
                            struct life_actions *out);
+/* Of a prompt alone: the client has what it asked of it. Where its worker is lost now, nothing is, and it ends OK. */
+void request_life_on_told(struct request_life *life);
 /* The decode worker gave the attempt up, or (`step_failed`) either worker could not compute a step of it: which may not help elsewhere
  * either, and is the reason why the request ends if its runs are used up so. */
 void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t attempt,

@@ -20,12 +20,13 @@ static bool better(const struct best *a, const struct best *b)
 static void best_offer(struct best *best, const struct route_worker *prefill,
                        const struct route_worker *decode, const struct route_request *request)
 {
+    bool alone = prefill && request->prompt_alone;
     struct best offer = {
         .found = true,
         .avoided = (prefill && prefill->key == request->avoid_prefill) +
                    (decode->key == request->avoid_decode),
-        .work_tokens = decode->work_tokens + (prefill ? prefill->work_tokens : 0),
-        .placed_at = decode->placed_at + (prefill ? prefill->placed_at : 0),
+        .work_tokens = (alone ? 0 : decode->work_tokens) + (prefill ? prefill->work_tokens : 0),
+        .placed_at = (alone ? 0 : decode->placed_at) + (prefill ? prefill->placed_at : 0),
         .prefill = prefill ? prefill->key : 0,
         .decode = decode->key,
     };
@@ -77,7 +78,11 @@ static bool holds_enough(const struct route_worker *worker)
 static bool full(const struct route_worker *prefill, const struct route_worker *decode,
                  const struct route_request *request)
 {
-    if (holds_enough(decode) || (prefill && holds_enough(prefill)))
+    if (prefill && holds_enough(prefill))
+        return true;
+    if (prefill && request->prompt_alone)
+        return false;
+    if (holds_enough(decode))
         return true;
     /* One request always fits, or a prompt above the limit would wait for ever. */
     return decode->unconfirmed_tokens &&

@@ -357,7 +357,7 @@ void sim_router_event(struct sim *sim, struct sim_event *event)
         request->deadline_us = sim->now_us + (sim->plan->requests[event->index].deadline_us
                                                   ? sim->plan->requests[event->index].deadline_us
                                                   : SIM_DEADLINE_US);
-        request_life_init(&request->life, &limits, request->deadline_us, &out);
+        request_life_init(&request->life, &limits, request->deadline_us, false, &out);
         break;
     case EVENT_CANCEL:
         if (!request->arrived)

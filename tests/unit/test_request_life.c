@@ -20,14 +20,19 @@ struct fixture {
     struct str text;
 };
 
-static void start(struct fixture *f)
+static void start_as(struct fixture *f, bool prompt_only)
 {
     struct request_limits limits = {.runs = 3,
                                     .losses = 9,
                                     .attempts = 6,
                                     .no_worker_us = 1000,
                                     .local_us = 2000}; /* no pauses */
-    request_life_init(&f->life, &limits, DEADLINE, &f->out);
+    request_life_init(&f->life, &limits, DEADLINE, prompt_only, &f->out);
+}
+
+static void start(struct fixture *f)
+{
+    start_as(f, false);
 }
 
 static int setup(void **state)
@@ -593,6 +598,83 @@ static void test_stop_string_and_failure(void **state)
     expect(f, "finish overloaded none (queue_full)");
 }
 
+/* The decode worker that it was placed with hears nothing, and is no part of it. */
+static void test_a_prompt_alone_ends_at_its_prefill_worker(void **state)
+{
+    struct fixture *f = *state;
+    static const enum finish_reason ends[] = {FINISH_NONE, FINISH_EOS, FINISH_MAX_TOKENS};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        start_as(f, true);
+        placed(f, P1, D1);
+        expect(f, ">1 prefill a1 emitted 0");
+        assert_int_equal(f->life.decode, 0);
+        assert_false(opened(f, P1, 1));
+        expect(f, "");
+        assert_int_equal(f->life.runs, 1);
+        session_lost(f, D1);
+        expect(f, "");
+        token(f, P1, 1, 1, ends[i]);
+        expect(f, "deliver 1 id 101; >1 release a1; finish ok max_tokens (finished)");
+    }
+}
+
+/* A worker that goes on after its one token is told to stop. */
+static void test_a_prompt_alone_on_a_decode_worker(void **state)
+{
+    struct fixture *f = *state;
+    start_as(f, true);
+    placed(f, 0, D1);
+    expect(f, ">11 decode a1 emitted 0");
+    token(f, D1, 1, 1, FINISH_NONE);
+    expect(f, "deliver 1 id 101; >11 release a1; finish ok max_tokens (finished)");
+    start_as(f, true);
+    placed(f, 0, D1);
+    token(f, D1, 1, 1, FINISH_EOS);
+    expect(f, "deliver 1 id 101; finish ok max_tokens (finished)");
+}
+
+static void test_what_is_told_of_a_prompt_alone_is_not_computed_again(void **state)
+{
+    struct fixture *f = *state;
+    start_as(f, true);
+    placed(f, P1, D1);
+    opened(f, P1, 1);
+    session_lost(f, P1); /* before it is told */
+    expect(f, ">1 release a1; place not p1");
+    placed(f, P2, D1);
+    request_life_on_told(&f->life);
+    session_lost(f, P2);
+    expect(f, "deliver 1 id 0; >2 release a2; finish ok max_tokens (finished)");
+    start_as(f, true);
+    placed(f, P1, D1);
+    request_life_on_told(&f->life);
+    step_failed(f, P1, 1);
+    expect(f, "deliver 1 id 0; >1 release a1; finish ok max_tokens (finished)");
+    start_as(f, true);
+    placed(f, 0, D1);
+    request_life_on_told(&f->life);
+    session_lost(f, D1);
+    expect(f, "deliver 1 id 0; >11 release a1; finish ok max_tokens (finished)");
+    start(f); /* what has an answer is computed again */
+    placed(f, P1, D1);
+    request_life_on_told(&f->life);
+    session_lost(f, P1);
+    expect(f, ">1 release a1; place not p1");
+}
+
+/* Nobody's Opened, and yet a run. */
+static void test_runs_of_a_prompt_alone_are_limited(void **state)
+{
+    struct fixture *f = *state; /* 3 runs */
+    start_as(f, true);
+    for (uint32_t attempt = 1; attempt <= 3; attempt++) {
+        placed(f, P1, D1);
+        opened(f, P1, attempt);
+        step_failed(f, P1, attempt);
+    }
+    expect(f, ">1 release a3; finish internal none (step_failed)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -627,6 +709,10 @@ int main(void)
         T(test_a_decode_worker_may_prefill_after_a_while),
         T(test_who_comes_late_does_not_wait_for_prefill_workers_again),
         T(test_stop_string_and_failure),
+        T(test_a_prompt_alone_ends_at_its_prefill_worker),
+        T(test_a_prompt_alone_on_a_decode_worker),
+        T(test_what_is_told_of_a_prompt_alone_is_not_computed_again),
+        T(test_runs_of_a_prompt_alone_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -418,6 +418,29 @@ static void test_a_worker_takes_no_more_than_it_holds(void **state)
     assert_choice(route_handle(w, COUNT(w), &small, &handle), ROUTE_PLACED, 0, 3);
 }
 
+/* Whatever its decode worker holds: it never hears of it. */
+static void test_a_prompt_alone_needs_but_a_prefill_worker(void **state)
+{
+    (void)state;
+    struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
+                               worker(ROLE_DECODE, 3)};
+    struct route_request alone = small;
+    alone.prompt_alone = true;
+    for (size_t i = 0; i < COUNT(w); i++)
+        w[i].max_requests = 2;
+    w[2].requests = 2;
+    w[2].unconfirmed_tokens = 450;
+    w[0].work_tokens = 10;
+    assert_choice(route_request(w, COUNT(w), &small), ROUTE_FULL, 0, 0);
+    assert_choice(route_request(w, COUNT(w), &alone), ROUTE_PLACED, 2, 3);
+    w[1].requests = 2;
+    assert_choice(route_request(w, COUNT(w), &alone), ROUTE_PLACED, 1, 3);
+    w[0].requests = 2;
+    assert_choice(route_request(w, COUNT(w), &alone), ROUTE_FULL, 0, 0);
+    alone.local = true; /* where a decode worker does it all, it counts */
+    assert_choice(route_request(w, COUNT(w), &alone), ROUTE_FULL, 0, 0);
+}
+
 /* Two that refused each other are not paired again; a handle that only misfits could read has no reader. */
 static void test_misfits_are_not_paired(void **state)
 {
@@ -567,6 +590,7 @@ int main(void)
         cmocka_unit_test(test_a_handle_goes_to_another_decode_worker),
         cmocka_unit_test(test_a_burst_spreads),
         cmocka_unit_test(test_a_worker_takes_no_more_than_it_holds),
+        cmocka_unit_test(test_a_prompt_alone_needs_but_a_prefill_worker),
         cmocka_unit_test(test_misfits_are_not_paired),
         cmocka_unit_test(test_the_oldest_misfit_is_forgotten),
         cmocka_unit_test(test_handle_that_no_worker_fits_has_no_reader),

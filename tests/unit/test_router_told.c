@@ -54,7 +54,7 @@ static void test_a_prompt_without_an_answer(void **state)
     static const enum finish_reason ends[] = {FINISH_MAX_TOKENS, FINISH_EOS, FINISH_NONE};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         struct cluster c;
-        struct seen prefill, decode;
+        struct seen prefill;
         cluster_start(&c);
         client_start(&c.world, &c.client,
                      &(struct ask){.prompt_logprobs = true, .echo = true, .no_answer = true});
@@ -62,7 +62,6 @@ static void test_a_prompt_without_an_answer(void **state)
         assert_int_equal(prefill.max_tokens, 1);
         fake_opened(&c.prefill, &prefill, 1);
         fake_scores(&c.prefill, &prefill, 1, 7);
-        decode = fake_expect(&c.decode, SEEN_DECODE);
         fake_tokens(&c.prefill, &prefill, 1, 2, ends[i]);
         client_expect_answer(&c.client, 0);
         assert_int_equal(c.client.reason, BATON__V1__FINISH_REASON__FINISH_REASON_MAX_TOKENS);
@@ -71,8 +70,46 @@ static void test_a_prompt_without_an_answer(void **state)
         const struct model_metrics *figures = &router_figures(c.world.router)->models[0];
         assert_int_equal(counter_value(figures->prompt_tokens), 8);
         assert_int_equal(counter_value(figures->completion_tokens), 0);
-        cluster_release(&c, &decode);
+        cluster_finished(&c, &prefill);
+        assert_null(ring_pop(c.decode.seen)); /* of a handle that nobody goes on from */
         client_stop(&c.client);
+        cluster_stop(&c);
+    }
+}
+
+/* With the last of its logprobs all that was asked is told: whose worker dies then isn't computed again. */
+static void test_a_prompt_alone_whose_worker_dies(void **state)
+{
+    (void)state;
+    for (uint32_t lacking = 0; lacking < 2; lacking++) {
+        struct cluster c;
+        struct fake second;
+        cluster_start(&c);
+        client_start(&c.world, &c.client,
+                     &(struct ask){.prompt_logprobs = true, .echo = true, .no_answer = true});
+        struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+        fake_opened(&c.prefill, &prefill, 1);
+        fake_scores(&c.prefill, &prefill, 1, 7 - lacking);
+        while (c.client.scores < 7 - lacking)
+            client_step(&c.client);
+        fake_start(&c.world, &second, "prefill-1", ROLE_PREFILL);
+        fake_die(&c.prefill);
+        if (lacking) {
+            prefill = fake_expect(&second, SEEN_PREFILL);
+            assert_int_equal(prefill.scores_from, 7);
+            fake_scores(&second, &prefill, 7, 1);
+            fake_tokens(&second, &prefill, 1, 1, FINISH_MAX_TOKENS);
+        }
+        client_expect_answer(&c.client, 0);
+        assert_int_equal(c.client.reason, BATON__V1__FINISH_REASON__FINISH_REASON_MAX_TOKENS);
+        assert_int_equal(c.client.scores, 7);
+        if (lacking)
+            assert_int_equal(fake_expect(&second, SEEN_RELEASE).request, prefill.request);
+        assert_null(ring_pop(second.seen));
+        const struct model_metrics *figures = &router_figures(c.world.router)->models[0];
+        assert_int_equal(counter_value(figures->prompt_tokens), 8);
+        client_stop(&c.client);
+        fake_stop(&second);
         cluster_stop(&c);
     }
 }
@@ -166,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_a_token_without_its_logprobs),
         cmocka_unit_test(test_an_echo_comes_first),
         cmocka_unit_test(test_a_prompt_without_an_answer),
+        cmocka_unit_test(test_a_prompt_alone_whose_worker_dies),
         cmocka_unit_test(test_logprobs_of_a_prompt_come_before_the_answer),
         cmocka_unit_test(test_after_a_loss_the_rest_of_them_is_asked_for),
         cmocka_unit_test(test_logprobs_that_no_worker_sends),

@@ -205,6 +205,9 @@ def test_what_cannot_be_kept_is_refused(start_cluster, connect):
                               ({"response_format": {"type": "json_schema"}}, "malformed", "response_format.json_schema")]:
         assert door.complete("a", **body).error == (400, code, param), body
     assert door.complete("a", max_tokens=1).status == 200
+    # Of a prompt alone nothing is drawn that has to keep one.
+    assert door.complete("a", guided_regex="(", max_tokens=0, echo=True).json["choices"][0]["text"] == "a"
+    assert client.generate("a", constraint=constraint(regex="("), max_tokens=0, echo=True).finished.reason == pb.FINISH_REASON_MAX_TOKENS
     # The bans of the request itself: its own fault, at once, and no step that failed.
     digits = {str(client.stub.Tokenize(pb.TokenizeRequest(text=digit, add_special_tokens=False)).ids[0]): -100 for digit in "0123456789"}
     assert door.complete("a", guided_regex="[0-9]", logit_bias=digits).error == (400, "no_token_allowed", "logit_bias")

@@ -50,7 +50,7 @@ static struct node *parse_set(struct parser *parser)
 
 static struct node *parse_for(struct parser *parser)
 {
-    static const char *const ends[] = {"endfor", "else", NULL};
+    static const char *const ends[] = {"else", "endfor", NULL};
     struct node *node = parser_node(parser, NODE_FOR);
     parser_next(parser);
     struct node *target = parse_target(parser, false, "in");
@@ -242,6 +242,7 @@ static struct node *parse_statement(struct parser *parser)
     static const char *const others[] = {"block", "extends", "include",    "import",
                                          "from",  "print",   "autoescape", "do",
                                          "trans", "debug",   "pluralize"};
+    const struct parser_block *open = parser->open;
     char shown[64];
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
         if (parser_at_name(parser, tags[i].tag))
@@ -250,6 +251,10 @@ static struct node *parse_statement(struct parser *parser)
         if (parser_at_name(parser, others[i]))
             return parser_fail(parser, STATUS_UNSUPPORTED, "the tag '%s' is not supported",
                                others[i]);
+    if (open)
+        return parser_fail(parser, STATUS_INVALID,
+                           "unexpected tag %s: the '%s' of line %u has no '%s' before it",
+                           parser_shown(parser, shown), open->opened, open->line, open->end);
     return parser_fail(parser, STATUS_INVALID, "unexpected tag %s", parser_shown(parser, shown));
 }
 
@@ -305,27 +310,26 @@ static struct node *parse_until(struct parser *parser, const char *const *ends)
     return list.first;
 }
 
-static void *fail_open(struct parser *parser, const char *opened, unsigned line,
-                       const char *const *ends)
-{
-    while (ends[1]) /* the last one is what ends it for good */
-        ends++;
-    return parser_fail(parser, STATUS_INVALID, "the '%s' of line %u has no '%s'", opened, line,
-                       *ends);
-}
-
 static struct node *parse_body(struct parser *parser, const char *opened, unsigned line,
                                const char *const *ends)
 {
+    size_t last = 0; /* what ends it for good */
+    while (ends[last + 1])
+        last++;
+    struct parser_block block = {
+        .opened = opened, .end = ends[last], .line = line, .outer = parser->open};
     parser_skip_operator(parser, ":");
     expect_block_end(parser);
     if (++parser->blocks > TEMPLATE_LIMIT_NESTING)
         return parser_fail(parser, STATUS_LIMIT, "blocks are nested deeper than %d",
                            TEMPLATE_LIMIT_NESTING);
+    parser->open = &block;
     struct node *body = parse_until(parser, ends);
+    parser->open = block.outer;
     parser->blocks--;
     if (parser->token->kind == TOKEN_END)
-        return fail_open(parser, opened, line, ends);
+        return parser_fail(parser, STATUS_INVALID, "the '%s' of line %u has no '%s'", opened, line,
+                           block.end);
     return body;
 }
 

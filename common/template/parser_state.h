@@ -13,14 +13,21 @@ struct parser_macro { /* those around what is being parsed */
     struct parser_macro *outer;
 };
 
+struct parser_block {         /* likewise */
+    const char *opened, *end; /* its tag, and the last of those that may end it */
+    unsigned line;            /* of the former */
+    struct parser_block *outer;
+};
+
 struct parser {
     struct token *token; /* the current one */
     struct template *template;
     struct parser_macro *macros;
-    int nesting;       /* of expressions */
-    int blocks;        /* of statements */
-    int loops;         /* around, inside this macro */
-    struct token *end; /* where a failure leads */
+    struct parser_block *open; /* the innermost; NULL: none */
+    int nesting;               /* of expressions */
+    int blocks;                /* of statements */
+    int loops;                 /* around, inside this macro */
+    struct token *end;         /* where a failure leads */
     enum status status;
     struct error *err;
 };

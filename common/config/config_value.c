@@ -142,8 +142,11 @@ static bool set_double(const struct config_setting *row, void *field, const char
     double value;
     double low = double_bound(row->min, -DBL_MAX), high = double_bound(row->max, DBL_MAX);
     if (!str_to_double(text, low, high, &value)) {
-        error_set(why, STATUS_INVALID, "must be a number in %s .. %s", row->min ? row->min : "-inf",
-                  row->max ? row->max : "inf");
+        if (row->min || row->max)
+            error_set(why, STATUS_INVALID, "must be a number in %s .. %s",
+                      row->min ? row->min : "-inf", row->max ? row->max : "inf");
+        else
+            error_set(why, STATUS_INVALID, "must be a number");
         return false;
     }
     if (row->size == sizeof(float))

@@ -76,7 +76,14 @@ enum reason openai_render(const struct served_model *model, const struct openai_
                           struct token_ids *ids, struct error *err)
 {
     static const struct json_limits limits = {.max_bytes = RECORD_BYTES, .max_depth = 1000};
-    if (!model->chat || !model->tokenizer) {
+    if (!model->tokenizer) {
+        error_set(err, STATUS_UNSUPPORTED,
+                  "model \"%s\" has no tokenizer.json, so messages can't become a prompt: "
+                  "/v1/completions takes token ids",
+                  model->name);
+        return REASON_NO_TOKENIZER;
+    }
+    if (!model->chat) {
         error_set(err, STATUS_UNSUPPORTED,
                   "model \"%s\" has no chat template that can be used: /v1/completions takes text",
                   model->name);

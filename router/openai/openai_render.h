@@ -6,7 +6,7 @@
 #include "router/openai/tool_parser.h"
 #include "router/served_model.h"
 
-/* Appends the ids; the list's limit is the caller's. NO_CHAT_TEMPLATE, CHAT_REFUSED with the template's own sentence, and what
+/* Appends the ids; the list's limit is the caller's. NO_TOKENIZER, NO_CHAT_TEMPLATE, CHAT_REFUSED with the template's own sentence, and what
  * prompt_tokens_make may say. */
 enum reason openai_render(const struct served_model *model, const struct openai_request *request,
                           struct token_ids *ids, struct error *err) WARN_UNUSED;

@@ -59,8 +59,7 @@ static enum reason make_tokens(const struct served_model *model,
 {
     if (asked->prompt)
         return tokenize_text(model, asked->prompt, asked->add_special_tokens, ids, err);
-    enum reason reason = request_check_text(&model->limits, "", err); /* is there a tokenizer? */
-    return reason ? reason : openai_render(model, &asked->chat, ids, err);
+    return openai_render(model, &asked->chat, ids, err);
 }
 
 static void answer_tokenize(struct asking *asking, const struct openai_tokenize *asked)

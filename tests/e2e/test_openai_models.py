@@ -34,9 +34,11 @@ def test_each_is_asked_for_by_name(start_cluster, connect):
         assert all('"words" and "llama"' in reply.json["error"]["message"] for reply in (missing, unknown))
     assert door.ask("/v1/models/gpt-5").error == (404, "model_not_found", "model")
     assert door.complete("a", model="llama").error[:2] == (400, "no_tokenizer")
-    assert door.chat("a", model="llama").error[:2] == (400, "no_chat_template")
+    chat = door.chat("a", model="llama")
+    assert chat.error[:2] == (400, "no_tokenizer") and 'model "llama" has no tokenizer.json' in chat.json["error"]["message"]
+    assert door.ask("/tokenize", {"messages": CHAT, "model": "llama"}).error == (400, "no_tokenizer", "messages")
     assert door.complete([384], model="llama").error[1] == "invalid_token_id" and door.complete([384], model="words", max_tokens=1).status == 200
-    assert cluster.total("router", "baton_router_requests_total", model_name="llama", status="no_tokenizer") == 1
+    assert cluster.total("router", "baton_router_requests_total", model_name="llama", status="no_tokenizer") == 2
 
 
 def test_each_has_its_own_template(tmp_path):

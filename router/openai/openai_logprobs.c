@@ -57,15 +57,15 @@ size_t openai_characters(const char *text, size_t length)
 }
 
 /* Of tokens with the same text the first, which is the likelier, stays: no key twice. */
-static bool seen_before(const struct openai_token *top, size_t index)
+static bool is_among(const struct openai_token *top, size_t count, const struct openai_token *token)
 {
-    for (size_t i = 0; i < index; i++)
-        if (top[i].length == top[index].length &&
-            !memcmp(top[i].bytes, top[index].bytes, top[i].length))
+    for (size_t i = 0; i < count; i++)
+        if (top[i].length == token->length && !memcmp(top[i].bytes, token->bytes, token->length))
             return true;
     return false;
 }
 
+/* The likeliest, and the token itself, where it is none of them. */
 static void add_top(struct str *out, const struct openai_token *token)
 {
     if (!token->has_logprob) {
@@ -73,13 +73,14 @@ static void add_top(struct str *out, const struct openai_token *token)
         return;
     }
     str_add(out, "{");
-    for (size_t t = 0; t < token->top_count; t++) {
-        if (seen_before(token->top, t))
+    for (size_t t = 0; t <= token->top_count; t++) {
+        const struct openai_token *one = t < token->top_count ? &token->top[t] : token;
+        if (is_among(token->top, t, one))
             continue;
         str_add(out, t ? "," : "");
-        json_quote(out, token->top[t].bytes, token->top[t].length);
+        json_quote(out, one->bytes, one->length);
         str_add(out, ":");
-        add_logprob(out, &token->top[t]);
+        add_logprob(out, one);
     }
     str_add(out, "}");
 }

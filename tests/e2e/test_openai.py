@@ -37,7 +37,10 @@ def completions(door):
     scored = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=3, temperature=0, echo=True, logprobs=2).choices[0]
     assert "".join(scored.logprobs.tokens) == scored.text and scored.logprobs.token_logprobs[0] is None
     assert scored.logprobs.text_offset == [sum(map(len, scored.logprobs.tokens[:i])) for i in range(5)]
-    assert all(len(top) == 2 for top in scored.logprobs.top_logprobs[1:])
+    told = list(zip(scored.logprobs.tokens, scored.logprobs.token_logprobs, scored.logprobs.top_logprobs))[1:]
+    assert all(len(top) in (2, 3) and top[token] == logprob for token, logprob, top in told)
+    unlikely = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=40, temperature=2, seed=3, logprobs=1).choices[0].logprobs
+    assert {len(top) for top in unlikely.top_logprobs} == {1, 2} and all(token in top for token, top in zip(unlikely.tokens, unlikely.top_logprobs))
     alone = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=0, temperature=0, echo=True, logprobs=2)
     choice = alone.choices[0]
     assert choice.text == "ROMEO:" and choice.finish_reason == "length" and (alone.usage.prompt_tokens, alone.usage.completion_tokens) == (2, 0)

@@ -198,9 +198,19 @@ static void test_logprobs_in_both_shapes(void **state)
     openai_logprobs_completion(&out, tokens, 2, &offset);
     assert_string_equal(out.data,
                         "{\"tokens\":[\"\xc3\xa9\",\"b\"],\"token_logprobs\":[null,-0.25],"
-                        "\"top_logprobs\":[null,{\"\xc3\xa9\":-0.5,\"\xef\xbf\xbd\":-9999}],"
-                        "\"text_offset\":[10,11]}");
+                        "\"top_logprobs\":[null,{\"\xc3\xa9\":-0.5,\"\xef\xbf\xbd\":-9999,"
+                        "\"b\":-0.25}],\"text_offset\":[10,11]}");
     assert_int_equal(offset, 12);
+    struct openai_token likely = top[0], alone = tokens[1];
+    likely.top = top; /* which it is one of */
+    likely.top_count = 1;
+    alone.top_count = 0;
+    str_clear(&out);
+    openai_logprobs_completion(&out, &likely, 1, &offset);
+    assert_non_null(strstr(out.data, "\"top_logprobs\":[{\"\xc3\xa9\":-0.5}]"));
+    str_clear(&out);
+    openai_logprobs_completion(&out, &alone, 1, &offset);
+    assert_non_null(strstr(out.data, "\"top_logprobs\":[{\"b\":-0.25}]"));
     str_clear(&out);
     openai_logprobs_chat(&out, tokens + 1, 1);
     assert_string_equal(

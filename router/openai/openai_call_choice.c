@@ -140,15 +140,15 @@ static enum status keep_logprobs(struct openai_call_choice *choice, const struct
                                  const struct stream_delta *taken, enum finish_reason finish)
 {
     const struct prompt_out *prompt = &request->first->prompt_out;
-    size_t count = shown_tokens(taken, finish), before = prompt->kept ? request->prompt_count : 0;
+    size_t count = shown_tokens(taken, finish), before = prompt->echo ? request->prompt_count : 0;
     uint32_t *ids = malloc((before + count + 1) * sizeof *ids);
     struct token_logprobs *logprobs = calloc(before + count + 1, sizeof *logprobs);
     struct openai_token *tokens = NULL;
     if (ids && logprobs) {
-        if (before) {
+        if (before)
             memcpy(ids, request->prompt, before * sizeof *ids);
+        if (before > 1)
             memcpy(logprobs + 1, prompt->kept, (before - 1) * sizeof *logprobs);
-        }
         if (count) {
             memcpy(ids + before, taken->ids, count * sizeof *ids);
             memcpy(logprobs + before, taken->logprobs, count * sizeof *logprobs);

@@ -41,6 +41,13 @@ def completions(door):
     assert all(len(top) in (2, 3) and top[token] == logprob for token, logprob, top in told)
     unlikely = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=40, temperature=2, seed=3, logprobs=1).choices[0].logprobs
     assert {len(top) for top in unlikely.top_logprobs} == {1, 2} and all(token in top for token, top in zip(unlikely.tokens, unlikely.top_logprobs))
+    for stream in (False, True):  # a prompt of one token: what is told of it is null
+        asked = dict(model=MODEL, prompt=[849], max_tokens=2, temperature=0, echo=True, logprobs=1, stream=stream)
+        made = [part.choices[0] for part in (client.completions.create(**asked) if stream else [client.completions.create(**asked)])]
+        made = [[value for part in made if part.logprobs for value in getattr(part.logprobs, name)] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")]
+        tokens, logprobs, tops, offsets = made
+        assert tokens[0] == "ROMEO" and len(tokens) == 3 and offsets == [0, 5, 5 + len(tokens[1])], made
+        assert (logprobs[0], tops[0]) == (None, None) and None not in logprobs[1:] + tops[1:]
     alone = client.completions.create(model=MODEL, prompt="ROMEO:", max_tokens=0, temperature=0, echo=True, logprobs=2)
     choice = alone.choices[0]
     assert choice.text == "ROMEO:" and choice.finish_reason == "length" and (alone.usage.prompt_tokens, alone.usage.completion_tokens) == (2, 0)

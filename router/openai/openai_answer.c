@@ -61,6 +61,13 @@ static void add_usage(struct str *out, const struct openai_usage *usage)
              usage->prompt_tokens, usage->completion_tokens, total);
 }
 
+static void add_ids(struct str *out, const struct openai_token_ids *ids)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        str_addf(out, "%s%u", i ? "," : "[", ids->ids[i]);
+    str_add(out, ids->count ? "]" : "[]");
+}
+
 static void begin_chunk(struct str *out, const struct openai_answer *answer)
 {
     str_add(out, "data: ");
@@ -71,7 +78,6 @@ static void begin_chunk(struct str *out, const struct openai_answer *answer)
 static void end_chunk(struct str *out, const struct openai_answer *answer,
                       const struct openai_usage *usage)
 {
-    str_add(out, "]");
     if (answer->continuous_usage)
         add_usage(out, usage);
     else if (answer->include_usage)
@@ -118,10 +124,23 @@ static void add_role(struct str *out, struct openai_choice *choice)
     choice->begun = true;
 }
 
+static void add_piece_ids(struct str *out, const struct openai_answer *answer, bool first,
+                          const struct openai_piece *piece)
+{
+    if (answer->token_ids && answer->kind == OPENAI_COMPLETION && first) {
+        str_add(out, ",\"prompt_token_ids\":");
+        add_ids(out, &piece->prompt);
+    }
+    if (answer->token_ids) {
+        str_add(out, ",\"token_ids\":");
+        add_ids(out, &piece->ids);
+    }
+}
+
 void openai_chunk(struct str *out, const struct openai_answer *answer, struct openai_choice *choice,
                   const struct openai_piece *piece)
 {
-    bool call = piece->event != NULL;
+    bool call = piece->event != NULL, first = !choice->begun;
     begin_chunk(out, answer);
     str_addf(out, "[{\"index\":%u,", choice->index);
     if (answer->kind == OPENAI_COMPLETION) {
@@ -129,7 +148,6 @@ void openai_chunk(struct str *out, const struct openai_answer *answer, struct op
         json_quote(out, piece->text, piece->length);
     } else {
         str_add(out, "\"delta\":{");
-        bool first = !choice->begun;
         add_role(out, choice);
         if (call) {
             str_add(out, first ? "\"content\":null," : "");
@@ -144,7 +162,13 @@ void openai_chunk(struct str *out, const struct openai_answer *answer, struct op
         choice->calls = piece->event->index + 1;
     choice->begun = true;
     add_logprobs(out, answer, choice, piece->tokens, piece->token_count);
-    str_add(out, ",\"finish_reason\":null}");
+    str_add(out, ",\"finish_reason\":null");
+    add_piece_ids(out, answer, first, piece);
+    str_add(out, "}]");
+    if (answer->token_ids && answer->kind == OPENAI_CHAT && first) {
+        str_add(out, ",\"prompt_token_ids\":");
+        add_ids(out, &piece->prompt);
+    }
     end_chunk(out, answer, &piece->usage);
 }
 
@@ -160,7 +184,7 @@ void openai_chunk_end(struct str *out, const struct openai_answer *answer,
         str_add(out, choice->begun ? "\"delta\":{}"
                                    : "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
     choice->begun = true;
-    str_addf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"}",
+    str_addf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"}]",
              openai_finish_name(finish, choice->calls && !answer->tool_named));
     end_chunk(out, answer, usage);
 }
@@ -187,6 +211,8 @@ void openai_whole_init(struct openai_whole *whole, uint32_t index, size_t limit_
     str_init(&whole->text, limit_bytes);
     str_init(&whole->calls, limit_bytes);
     str_init(&whole->logprobs, limit_bytes);
+    str_init(&whole->ids, limit_bytes);
+    str_init(&whole->prompt_ids, limit_bytes);
 }
 
 void openai_whole_deinit(struct openai_whole *whole)
@@ -194,11 +220,14 @@ void openai_whole_deinit(struct openai_whole *whole)
     str_deinit(&whole->text);
     str_deinit(&whole->calls);
     str_deinit(&whole->logprobs);
+    str_deinit(&whole->ids);
+    str_deinit(&whole->prompt_ids);
 }
 
 bool openai_whole_truncated(const struct openai_whole *whole)
 {
-    return whole->text.truncated || whole->calls.truncated || whole->logprobs.truncated;
+    return whole->text.truncated || whole->calls.truncated || whole->logprobs.truncated ||
+           whole->ids.truncated || whole->prompt_ids.truncated;
 }
 
 /* `calls` holds [{...,"arguments":"... and what comes is put inside that string, which openai_object ends. */
@@ -240,6 +269,24 @@ void openai_whole_tokens(struct openai_whole *whole, const struct openai_answer 
         openai_logprobs_completion(&whole->logprobs, tokens, count, &whole->choice.characters);
 }
 
+void openai_whole_ids(struct openai_whole *whole, const struct openai_token_ids *prompt,
+                      const struct openai_token_ids *ids)
+{
+    str_clear(&whole->ids);
+    str_clear(&whole->prompt_ids);
+    add_ids(&whole->ids, ids);
+    add_ids(&whole->prompt_ids, prompt);
+}
+
+/* Nothing, where none are told. */
+static void add_member(struct str *out, const char *name, const struct str *value)
+{
+    if (!value->length)
+        return;
+    str_addf(out, ",\"%s\":", name);
+    str_append(out, value->data, value->length);
+}
+
 static void add_message(struct str *out, const struct openai_whole *whole)
 {
     str_add(out, "\"message\":{\"role\":\"assistant\",\"content\":");
@@ -268,8 +315,12 @@ static void add_choice(struct str *out, const struct openai_answer *answer,
     }
     str_add(out, ",\"logprobs\":");
     str_add(out, whole->logprobs.length ? whole->logprobs.data : "null");
-    str_addf(out, ",\"finish_reason\":\"%s\"}",
+    str_addf(out, ",\"finish_reason\":\"%s\"",
              openai_finish_name(whole->finish, whole->choice.calls && !answer->tool_named));
+    if (answer->kind == OPENAI_COMPLETION)
+        add_member(out, "prompt_token_ids", &whole->prompt_ids);
+    add_member(out, "token_ids", &whole->ids);
+    str_add(out, "}");
 }
 
 void openai_object(struct str *out, const struct openai_answer *answer,
@@ -282,6 +333,8 @@ void openai_object(struct str *out, const struct openai_answer *answer,
         add_choice(out, answer, choices[i]);
     }
     str_add(out, "]");
+    if (answer->kind == OPENAI_CHAT)
+        add_member(out, "prompt_token_ids", &choices[0]->prompt_ids);
     add_usage(out, usage);
     str_add(out, "}\n");
 }

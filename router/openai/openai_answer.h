@@ -2,7 +2,10 @@
  *
  * A stream: each frame is "data: {...}\n\n", with LF alone; the role comes with the first text, not before it, so that the first chunk is the first token; the
  * chunk of usage, with no choices, only if asked for; then "data: [DONE]". Every chunk names its object, id and model. Where usage was asked for, the
- * other chunks have "usage": null, or with continuous_usage_stats the usage so far. */
+ * other chunks have "usage": null, or with continuous_usage_stats the usage so far.
+ *
+ * Token ids are told as vLLM tells them: the answer's in its choice, a completion's prompt's too, that of a chat beside the choices; of a stream the
+ * prompt's are in each choice's first chunk. */
 #ifndef BATON_ROUTER_OPENAI_OPENAI_ANSWER_H
 #define BATON_ROUTER_OPENAI_OPENAI_ANSWER_H
 
@@ -21,13 +24,18 @@ struct openai_answer {
     const char *request_id; /* the answer's id is made of it */
     const char *model;      /* the name as it is served */
     uint64_t created_s;     /* Unix time */
-    bool include_usage, continuous_usage, logprobs;
+    bool include_usage, continuous_usage, logprobs, token_ids;
     enum tool_format tools; /* ids of Mistral's calls have 9 characters */
     bool tool_named; /* by the client: an answer that calls it has merely ended, as OpenAI says */
 };
 
 struct openai_usage {
     uint32_t prompt_tokens, completion_tokens;
+};
+
+struct openai_token_ids {
+    const uint32_t *ids; /* [count] */
+    size_t count;
 };
 
 /* One token with what is told of it. */
@@ -55,6 +63,7 @@ struct openai_piece {
     size_t length;
     const struct openai_token *tokens; /* of logprobs */
     size_t token_count;
+    struct openai_token_ids ids, prompt; /* where they are told; the latter with the first piece */
     const struct tool_event *event; /* instead of text: TOOL_CALL or TOOL_ARGUMENTS; NULL: none */
     struct openai_usage usage;      /* so far, for continuous_usage */
 };
@@ -75,8 +84,9 @@ void openai_chunk_error(struct str *out, enum reason reason, const char *sentenc
 struct openai_whole {
     struct openai_choice choice;
     struct str text;
-    struct str calls;    /* JSON of them: openai_whole_event */
-    struct str logprobs; /* JSON, with openai_whole_tokens; empty: none */
+    struct str calls;           /* JSON of them: openai_whole_event */
+    struct str logprobs;        /* JSON, with openai_whole_tokens; empty: none */
+    struct str ids, prompt_ids; /* likewise, with openai_whole_ids */
     enum finish_reason finish;
 };
 void openai_whole_init(struct openai_whole *whole, uint32_t index, size_t limit_bytes);
@@ -87,6 +97,8 @@ void openai_whole_event(struct openai_whole *whole, const struct openai_answer *
 /* All tokens of the answer at once; choice.characters: of the text before them. */
 void openai_whole_tokens(struct openai_whole *whole, const struct openai_answer *answer,
                          const struct openai_token *tokens, size_t count);
+void openai_whole_ids(struct openai_whole *whole, const struct openai_token_ids *prompt,
+                      const struct openai_token_ids *ids);
 bool openai_whole_truncated(const struct openai_whole *whole);
 void openai_object(struct str *out, const struct openai_answer *answer,
                    const struct openai_whole *const *choices, size_t count,

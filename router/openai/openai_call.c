@@ -103,6 +103,7 @@ struct openai_call *openai_call_create(struct openai_api *api, struct http_excha
                                           .include_usage = request->include_usage,
                                           .continuous_usage = request->continuous_usage,
                                           .logprobs = request->logprobs,
+                                          .token_ids = request->return_token_ids,
                                           .tool_named = request->tool_choice == OPENAI_TOOLS_NAMED,
                                           .tools = call->has_parser ? openai_tool_format(served)
                                                                     : TOOL_FORMAT_NONE};

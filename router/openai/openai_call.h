@@ -29,7 +29,8 @@ struct openai_call_choice {
     struct openai_whole whole; /* .choice of a stream, too */
     struct tool_parser parser; /* where there are tools */
     struct openai_usage usage; /* so far */
-    bool echoed;               /* in a stream */
+    struct openai_token_ids prompt;
+    bool echoed; /* in a stream */
 };
 
 struct openai_call {

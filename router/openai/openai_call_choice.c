@@ -11,12 +11,14 @@ struct news {
     const char *text;
     const struct openai_token *tokens;
     size_t token_count;
+    struct openai_token_ids ids;
 };
 
 static void add_chunk(struct openai_call_choice *choice, struct openai_piece piece)
 {
     struct openai_call *call = choice->call;
     piece.usage = choice->usage;
+    piece.prompt = choice->prompt;
     openai_chunk(&call->frames, &call->answer, &choice->whole.choice, &piece);
 }
 
@@ -48,18 +50,21 @@ static void give_text(struct openai_call_choice *choice, const char *text)
 static void give_chunk(struct openai_call_choice *choice, const struct news *news)
 {
     size_t length = choice->call->has_parser ? 0 : strlen(news->text);
+    bool ids = choice->call->answer.token_ids && (news->ids.count || !choice->whole.choice.begun);
     if (choice->call->has_parser)
         give_text(choice, news->text);
-    if (!length && !news->token_count)
+    if (!length && !news->token_count && !ids)
         return;
     add_chunk(choice, (struct openai_piece){.text = length ? news->text : "",
                                             .length = length,
                                             .tokens = news->tokens,
-                                            .token_count = news->token_count});
+                                            .token_count = news->token_count,
+                                            .ids = news->ids});
 }
 
-static void note_usage(struct openai_call_choice *choice, const struct request *request)
+static void note_request(struct openai_call_choice *choice, const struct request *request)
 {
+    choice->prompt = (struct openai_token_ids){request->prompt, request->prompt_count};
     choice->usage = (struct openai_usage){request->prompt_count, request->emitted_count};
 }
 
@@ -76,7 +81,7 @@ static void give_echo(struct openai_call_choice *choice, struct request *request
     bool told = choice->call->answer.logprobs && request == request->first;
     struct openai_token *first =
         told ? token_texts_make(request->out.tokenizer, request->prompt, NULL, 1) : NULL;
-    struct news news = {text, first, first ? 1 : 0};
+    struct news news = {.text = text, .tokens = first, .token_count = first ? 1 : 0};
     give_chunk(choice, &news);
     free(first);
     if (!told) /* the prompt's tokens are told of the first choice alone */
@@ -87,11 +92,11 @@ void openai_call_choice_prompt_logprobs(struct openai_call_choice *choice, struc
                                         uint32_t first, const struct token_logprobs *logprobs,
                                         uint32_t count)
 {
-    note_usage(choice, request);
+    note_request(choice, request);
     give_echo(choice, request);
     struct openai_token *tokens =
         token_texts_make(request->out.tokenizer, request->prompt + first, logprobs, count);
-    struct news news = {"", tokens, tokens ? count : 0};
+    struct news news = {.text = "", .tokens = tokens, .token_count = tokens ? count : 0};
     give_chunk(choice, &news);
     free(tokens);
 }
@@ -109,7 +114,7 @@ static void give_taken(struct openai_call_choice *choice, struct request *reques
     size_t count = choice->call->answer.logprobs ? shown_tokens(taken, finish) : 0;
     struct openai_token *tokens =
         token_texts_make(request->out.tokenizer, taken->ids, taken->logprobs, count);
-    struct news news = {taken->text, tokens, tokens ? count : 0};
+    struct news news = {taken->text, tokens, tokens ? count : 0, {taken->ids, taken->id_count}};
     give_echo(choice, request);
     give_chunk(choice, &news);
     free(tokens);
@@ -118,7 +123,7 @@ static void give_taken(struct openai_call_choice *choice, struct request *reques
 void openai_call_choice_delta(struct openai_call_choice *choice, struct request *request,
                               const struct stream_delta *taken)
 {
-    note_usage(choice, request);
+    note_request(choice, request);
     give_taken(choice, request, taken, FINISH_NONE);
 }
 
@@ -175,6 +180,9 @@ static enum status end_whole(struct openai_call_choice *choice, struct request *
     choice->whole.finish = finish;
     if (choice->call->answer.logprobs)
         TRY(keep_logprobs(choice, request, taken, finish));
+    if (choice->call->answer.token_ids)
+        openai_whole_ids(&choice->whole, &choice->prompt,
+                         &(struct openai_token_ids){taken->ids, taken->id_count});
     return openai_whole_truncated(&choice->whole) ? STATUS_LIMIT : STATUS_OK;
 }
 
@@ -183,7 +191,7 @@ static enum status end_whole(struct openai_call_choice *choice, struct request *
 enum status openai_call_choice_end(struct openai_call_choice *choice, struct request *request,
                                    const struct stream_delta *taken, enum finish_reason finish)
 {
-    note_usage(choice, request);
+    note_request(choice, request);
     if (!choice->call->stream)
         return end_whole(choice, request, taken, finish);
     end_stream(choice, request, taken, finish);

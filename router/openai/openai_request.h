@@ -52,6 +52,7 @@ struct openai_request {
     bool stream, include_usage, continuous_usage;
     bool logprobs;
     uint32_t top_logprobs;
+    bool return_token_ids; /* vLLM's: of prompt and answer */
 
     /* Of a chat. */
     const struct json_value *messages;

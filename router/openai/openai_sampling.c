@@ -117,6 +117,7 @@ static void read_output(const struct openai_fields *fields, struct openai_reques
     }
     if (openai_field_bool(fields, "add_special_tokens", &flag))
         request->message.add_special_tokens = flag;
+    openai_field_bool(fields, "return_token_ids", &request->return_token_ids);
     if (request->kind == OPENAI_COMPLETION)
         openai_field_bool(fields, "echo", &request->echo);
 }
@@ -219,7 +220,7 @@ static void read_biases(const struct openai_fields *fields, struct openai_reques
 static void ask_for_output(struct openai_request *request)
 {
     Baton__V1__Output *output = &request->output;
-    output->return_token_ids = request->logprobs;
+    output->return_token_ids = request->logprobs || request->return_token_ids;
     output->return_token_ids_presence_case =
         BATON__V1__OUTPUT__RETURN_TOKEN_IDS_PRESENCE_RETURN_TOKEN_IDS;
     output->echo = request->echo;

@@ -100,6 +100,26 @@ def cancelling(door):
     wait_until("the workers have let go of it", lambda: {name: {k: cluster.blocks(name)[k] for k in idle[name]} for name in idle} == idle, 2)
 
 
+def ids_by_http(door, answer, asked):
+    """return_token_ids: those of the same answer by gRPC, whole and streamed, with logprobs and without; of several answers each has its own."""
+    prompt = door.ask("/tokenize", {"prompt": "JULIET:"}).json["tokens"]
+    for more in ({}, {"logprobs": 1}, {"n": 2}, {"echo": True, "logprobs": 0}):
+        choices = door.complete("JULIET:", return_token_ids=True, **asked, **more).json["choices"]
+        frames = door.complete("JULIET:", return_token_ids=True, stream=True, **asked, **more).frames
+        for choice in choices:
+            assert choice["prompt_token_ids"] == prompt and len(choice["token_ids"]) == 20
+            parts = [part for frame in frames for part in frame["choices"] if part["index"] == choice["index"]]
+            assert ["prompt_token_ids" in part for part in parts] == [True] + [False] * (len(parts) - 1) and parts[0]["prompt_token_ids"] == prompt
+            assert [id for part in parts for id in part.get("token_ids", [])] == choice["token_ids"]
+            assert "".join(part["text"] for part in parts) == choice["text"]
+        assert choices[0]["token_ids"] == answer.ids
+    chat = door.chat("Speak.", max_tokens=8, seed=1, return_token_ids=True).json
+    frames = door.chat("Speak.", max_tokens=8, seed=1, return_token_ids=True, stream=True).frames
+    assert chat["prompt_token_ids"] == frames[0]["prompt_token_ids"] == door.ask("/tokenize", {"messages": [{"role": "user", "content": "Speak."}]}).json["tokens"]
+    assert [id for frame in frames for id in frame["choices"][0].get("token_ids", [])] == chat["choices"][0]["token_ids"] and len(chat["choices"][0]["token_ids"]) == 8
+    assert all("token_ids" not in part for part in door.complete("a", max_tokens=2).json["choices"])
+
+
 def by_grpc(door, connect):
     """The same bytes, and one validator: the same sentence for the same mistake."""
     client = connect(door.cluster)
@@ -107,6 +127,7 @@ def by_grpc(door, connect):
     answer = client.generate("JULIET:", **asked)
     reply = door.complete("JULIET:", **{**asked, "logit_bias": {"28": 2}})
     assert reply.json["choices"][0]["text"] == answer.text and answer.text
+    ids_by_http(door, answer, {**asked, "logit_bias": {"28": 2}})
     with pytest.raises(Exception) as caught:
         client.generate("JULIET:", temperature=-1)
     assert door.complete("JULIET:", temperature=-1).json["error"]["message"] in str(caught.value)

@@ -222,6 +222,50 @@ static void test_logprobs_in_both_shapes(void **state)
         "\"refusal\":null}");
 }
 
+static void test_token_ids(void **state)
+{
+    (void)state;
+    static const uint32_t said[] = {7, 4000000000u}, asked[] = {1, 2};
+    const struct openai_token_ids ids = {said, 2}, prompt = {asked, 2};
+    for (int chat = 0; chat < 2; chat++) {
+        struct openai_answer answer = answer_of(chat ? OPENAI_CHAT : OPENAI_COMPLETION);
+        struct openai_choice choice = {.index = 0};
+        struct openai_piece piece = text_piece("a");
+        struct openai_whole whole;
+        const struct openai_whole *wholes[] = {&whole};
+        answer.token_ids = true;
+        piece.ids = ids;
+        piece.prompt = prompt;
+        str_clear(&out);
+        openai_chunk(&out, &answer, &choice, &piece);
+        assert_non_null(
+            strstr(out.data, chat ? "\"finish_reason\":null,\"token_ids\":[7,4000000000]}],"
+                                    "\"prompt_token_ids\":[1,2]}\n"
+                                  : "\"finish_reason\":null,\"prompt_token_ids\":[1,2],"
+                                    "\"token_ids\":[7,4000000000]}]}\n"));
+        str_clear(&out);
+        piece.ids.count = 0;
+        openai_chunk(&out, &answer, &choice, &piece); /* the prompt's once */
+        openai_chunk_end(&out, &answer, &choice, FINISH_EOS, &(struct openai_usage){1, 1});
+        assert_non_null(strstr(out.data, "\"finish_reason\":null,\"token_ids\":[]}]}\n"));
+        assert_non_null(strstr(out.data, "\"finish_reason\":\"stop\"}]}\n"));
+        openai_whole_init(&whole, 0, 4096);
+        whole.finish = FINISH_EOS;
+        openai_whole_ids(&whole, &prompt, &ids);
+        str_clear(&out);
+        openai_object(&out, &answer, wholes, 1, &(struct openai_usage){2, 2});
+        assert_non_null(strstr(out.data, chat ? "\"stop\",\"token_ids\":[7,4000000000]}],"
+                                                "\"prompt_token_ids\":[1,2],\"usage\""
+                                              : "\"stop\",\"prompt_token_ids\":[1,2],"
+                                                "\"token_ids\":[7,4000000000]}],\"usage\""));
+        openai_whole_deinit(&whole);
+        openai_whole_init(&whole, 0, 12); /* "[7,4000000000" are more */
+        openai_whole_ids(&whole, &prompt, &ids);
+        assert_true(openai_whole_truncated(&whole));
+        openai_whole_deinit(&whole);
+    }
+}
+
 /* Every reason that a request may end with has a status that the packages of OpenAI treat as it is meant. */
 static void test_statuses(void **state)
 {
@@ -366,6 +410,7 @@ int main(void)
         TEST(test_one_object),
         TEST(test_what_is_too_large_is_told),
         TEST(test_logprobs_in_both_shapes),
+        TEST(test_token_ids),
         TEST(test_statuses),
         TEST(test_errors),
         TEST(test_models),

@@ -92,6 +92,8 @@ static void describe(struct str *out, const struct openai_request *r)
         str_addf(out, " priority=%d", (int)m->priority);
     if (r->logprobs)
         str_addf(out, " logprobs=%u", r->output.logprobs);
+    if (r->return_token_ids)
+        str_addf(out, " ids=%d", r->output.return_token_ids);
     if (r->output.prompt_logprobs_presence_case)
         str_addf(out, " prompt_logprobs=%u", r->output.prompt_logprobs);
     if (r->output.skip_special_tokens_presence_case)
@@ -142,6 +144,10 @@ static const struct {
     {0, "{\"prompt\":[\"a\",[3]]}", "model= \"a\" [3]", 0, NULL},
     {0, "{\"prompt\":\"\"}", "model= \"\"", 0, NULL},
     {0, C "\"max_tokens\":5}", TXT " max_tokens=5", 0, NULL},
+    {0, C "\"return_token_ids\":true}", TXT " ids=1", 0, NULL},
+    {1, H "\"return_token_ids\":true}", MSG " ids=1", 0, NULL},
+    {0, C "\"return_token_ids\":false}", TXT, 0, NULL},
+    {0, C "\"return_token_ids\":1}", NULL, REASON_MALFORMED, "return_token_ids"},
     {0, C "\"max_tokens\":5.0}", TXT " max_tokens=5", 0, NULL},
     {0, C "\"max_tokens\":5,\"max_completion_tokens\":7}", TXT " max_tokens=7", 0, NULL},
     {0, C "\"max_tokens\":0,\"max_completion_tokens\":5}", TXT " max_tokens=5", 0, NULL},

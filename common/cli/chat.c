@@ -85,6 +85,20 @@ enum status chat_add_stop(struct chat *chat, const char *text, struct error *err
     return STATUS_OK;
 }
 
+enum status chat_set_system(struct chat *chat, const char *text, struct error *err)
+{
+    if (!chat->templated)
+        return error_set(err, STATUS_INVALID,
+                         "system is for models with a chat template: here the transcript is all");
+    str_clear(&chat->system);
+    str_add(&chat->system, text);
+    if (!chat->system.truncated)
+        return STATUS_OK;
+    str_clear(&chat->system);
+    return error_set(err, STATUS_INVALID, "system: at most %u bytes; there is no text now",
+                     CHAT_MAX_SYSTEM_BYTES);
+}
+
 static void show_options(const struct chat *chat, struct str *say)
 {
     for (int i = 0; i < CHAT_OPTIONS; i++) {
@@ -179,19 +193,11 @@ static void show(struct chat *chat, const char *rest, struct str *say)
 
 static void set_system(struct chat *chat, const char *rest, struct str *say)
 {
-    if (!chat->templated) {
-        str_add(say, "/system is for models with a chat template: here the transcript is all.\n");
-        return;
-    }
-    str_clear(&chat->system);
-    str_add(&chat->system, rest);
-    if (chat->system.truncated) {
-        str_clear(&chat->system);
-        str_addf(say, "A system text has at most %u bytes; there is none now.\n",
-                 CHAT_MAX_SYSTEM_BYTES);
-    } else {
+    struct error err;
+    if (chat_set_system(chat, rest, &err) != STATUS_OK)
+        str_addf(say, "/%s\n", err.text);
+    else
         str_add(say, *rest ? "The system text is set.\n" : "There is no system text now.\n");
-    }
 }
 
 static void set(struct chat *chat, const char *rest, struct str *say)

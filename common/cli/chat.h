@@ -60,6 +60,9 @@ enum status chat_set(struct chat *chat, enum chat_option option, double value,
                      struct error *err) WARN_UNUSED;
 enum status chat_add_stop(struct chat *chat, const char *text, struct error *err) WARN_UNUSED;
 
+/* What the model is told before all turns; "": nothing. STATUS_INVALID: it is too long, or there is no template. */
+enum status chat_set_system(struct chat *chat, const char *text, struct error *err) WARN_UNUSED;
+
 /* What the user says: a line, without its line feed, or several, with line feeds between them. Appends what is to be said to `say`, whole lines. */
 enum chat_act chat_take_line(struct chat *chat, const char *line, struct str *say);
 /* The answer to CHAT_ASK, or the part of it that came. */

@@ -27,7 +27,9 @@ struct settings {
     bool plain, history;
     struct credential_settings credentials;
     struct config_list stop;
-    uint32_t max_tokens;
+    char system[CHAT_MAX_SYSTEM_BYTES + 1];
+    double temperature, top_p, min_p;
+    uint32_t top_k, max_tokens;
     uint64_t seed, timeout_us;
 };
 
@@ -47,8 +49,17 @@ static const struct config_setting settings_table[] = {
     {"history", CONFIG_BOOL, AT(history), "true",
      .help = "Lines typed in a terminal are kept for the next start, in "
              "~/.local/state/baton/chat_history"},
+    {"system", CONFIG_STRING, AT(system), "",
+     .help = "What the model is told before all turns, where it has a chat template"},
     {"max-tokens", CONFIG_U64, AT(max_tokens), "128", "1", "1048576", .unit = "tokens",
      .help = "Length of an answer at most; with the conversation it must fit into the context"},
+    {"temperature", CONFIG_DOUBLE, AT(temperature), .help = "0 .. 100; 0: greedy"},
+    {"top-p", CONFIG_DOUBLE, AT(top_p),
+     .help = "Draw among the likeliest that make up this share, above 0 and up to 1; 1: off"},
+    {"top-k", CONFIG_U64, AT(top_k), NULL, "0", .help = "Draw among the k likeliest; 0: off"},
+    {"min-p", CONFIG_DOUBLE, AT(min_p),
+     .help = "Draw among those at least this share as likely as the likeliest, from 0 to below 1; "
+             "0: off"},
     {"seed", CONFIG_U64, AT(seed), NULL,
      .help = "The same seed and transcript give the same answer"},
     {"stop", CONFIG_LIST, AT(stop), .max = "4", .help = "End answers before this text"},
@@ -278,6 +289,28 @@ static enum status open_template(struct talk *talk, const struct cluster_file *c
     return STATUS_OK;
 }
 
+/* What wasn't given is the server's default. */
+static enum status apply_options(struct talk *talk, const struct config_result *result,
+                                 struct error *err)
+{
+    const struct settings *settings = &talk->settings;
+    const struct {
+        const char *flag;
+        enum chat_option option;
+        double value;
+    } options[] = {
+        {"temperature", CHAT_TEMPERATURE, settings->temperature},
+        {"top-p", CHAT_TOP_P, settings->top_p},
+        {"top-k", CHAT_TOP_K, settings->top_k},
+        {"min-p", CHAT_MIN_P, settings->min_p},
+        {"seed", CHAT_SEED, (double)settings->seed},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (config_given(&program, result, options[i].flag))
+            TRY(chat_set(&talk->chat, options[i].option, options[i].value, err));
+    return STATUS_OK;
+}
+
 static enum status apply_settings(struct talk *talk, const struct config_result *result,
                                   struct error *err)
 {
@@ -285,8 +318,7 @@ static enum status apply_settings(struct talk *talk, const struct config_result 
     struct chat *chat = &talk->chat;
     str_copy(chat->model, sizeof chat->model, settings->model);
     TRY(chat_set(chat, CHAT_MAX_TOKENS, settings->max_tokens, err));
-    if (config_given(&program, result, "seed"))
-        TRY(chat_set(chat, CHAT_SEED, (double)settings->seed, err));
+    TRY(apply_options(talk, result, err));
     for (size_t i = 0; i < settings->stop.count; i++)
         TRY(chat_add_stop(chat, settings->stop.items[i], err));
     struct cluster_file cluster = {0};
@@ -294,7 +326,9 @@ static enum status apply_settings(struct talk *talk, const struct config_result 
         TRY(cluster_file_find("--server", &cluster, err));
         str_copy(talk->settings.server, sizeof talk->settings.server, cluster.grpc);
     }
-    return settings->plain ? STATUS_OK : open_template(talk, &cluster, err);
+    if (!settings->plain)
+        TRY(open_template(talk, &cluster, err));
+    return *settings->system ? chat_set_system(chat, settings->system, err) : STATUS_OK;
 }
 
 static void greet(const struct talk *talk)

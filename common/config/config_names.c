@@ -148,6 +148,7 @@ static const char *const known[] = {
     "BATON_STARVE_LIMIT",
     "BATON_STEPS",
     "BATON_SWAP_SHARE",
+    "BATON_SYSTEM",
     "BATON_TEMPERATURE",
     "BATON_TENANT",
     "BATON_THREADS",

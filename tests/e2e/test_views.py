@@ -289,17 +289,28 @@ def test_chat_without_a_terminal(start_cluster):
 def test_chat_by_the_models_template(start_cluster):
     """The prompt is what the HTTP door makes of the same messages."""
     cluster = start_cluster(model=["words=" + str(SHAKESPEARE), GOLDEN / "llama"], settings=front.SETTINGS)
-    script = "/system Be brief.\n/temperature 0\n/max_tokens 12\nSpeak.\nAnd then?\n"
-    talk = lambda *flags: subprocess.run([str(BATON), "chat", *flags], input=script, env=cluster.environment, text=True, capture_output=True, timeout=120)  # noqa: E731
+    said = "Speak.\nAnd then?\n"
+    script = "/system Be brief.\n/temperature 0\n/max_tokens 12\n" + said
+    talk = lambda *flags, script=script: subprocess.run([str(BATON), "chat", *flags], input=script, env=cluster.environment, text=True, capture_output=True, timeout=120)  # noqa: E731
     done = talk("--model", "words")
     assert done.returncode == 0, done.stderr
     messages = [{"role": "system", "content": "Be brief."}]
-    for said in ("Speak.", "And then?"):
-        messages.append({"role": "user", "content": said})
+    for line in said.splitlines():
+        messages.append({"role": "user", "content": line})
         answer = front.Front(cluster).ask("/v1/chat/completions", {"model": "words", "messages": messages, "temperature": 0, "max_tokens": 12}).json["choices"][0]["message"]["content"]
         assert answer.strip() in done.stdout, done.stdout
         messages.append({"role": "assistant", "content": answer.strip()})
     assert talk("--model", "words", "--server", cluster.grpc, "--model-dir", SHAKESPEARE).stdout == done.stdout, "the folder may be named"
+    asked = ("--model", "words", "--max-tokens", "12", "--system", "Be brief.")
+    flags = talk(*asked, "--temperature", "0", script=said)
+    assert flags.stdout.splitlines() == done.stdout.splitlines()[3:] and flags.returncode == 0, flags.stderr
+    narrow = talk(*asked, "--temperature", "3", "--seed", "5", "--top-p", "1e-9", script=said)  # but one token may be drawn
+    assert narrow.stdout == flags.stdout == talk(*asked, "--temperature", "3", "--top-k", "1", "--min-p", "0.5", script=said).stdout
+    assert talk(*asked, "--temperature", "3", script=said).stdout != flags.stdout
+    for more, told in ((("--plain", "--system", "x"), "system is for models with a chat template"), (("--top-p", "0"), "top_p"), (("--temperature", "101"), "temperature: "),
+                       (("--min-p", "x"), "--min-p must be a number, but is 'x'")):
+        wrong = talk("--model", "words", *more)
+        assert wrong.returncode == 2 and wrong.stderr.startswith("baton chat: ") and told in wrong.stderr, wrong.stderr
     wrong = talk("--model", "words", "--model-dir", GOLDEN / "llama")
     assert wrong.returncode == 1 and "no chat template, neither" in wrong.stderr, wrong.stderr
 

@@ -227,7 +227,7 @@ static void test_a_system_text_that_is_too_long(void **state)
     expect_said(f, "is set");
     text[8 + CHAT_MAX_SYSTEM_BYTES] = 'x';
     line(f, text);
-    expect_said(f, "A system text has at most 16384 bytes; there is none now.");
+    expect_said(f, "/system: at most 16384 bytes; there is no text now");
     assert_int_equal(f->chat.system.length, 0);
 }
 

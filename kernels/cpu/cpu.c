@@ -69,6 +69,13 @@ fail_pool:
     return status;
 }
 
+static enum status refuse(const char *lack, struct error *err)
+{
+    char others[80];
+    isa_name_here(others, sizeof others);
+    return error_set(err, STATUS_UNSUPPORTED, "%s: use isa %s", lack, others);
+}
+
 static enum status open_portable(struct kernels *kernels, const struct kernels_config *config,
                                  struct error *err)
 {
@@ -78,8 +85,9 @@ static enum status open_portable(struct kernels *kernels, const struct kernels_c
         if (asked && (!one->reported || one->reported()))
             return open_with(kernels, config, one->inner, err);
     }
-    return error_set(err, STATUS_UNSUPPORTED, "this CPU has no %s: use isa auto or portable",
-                     config->isa == ISA_AVX2 ? "AVX2 with FMA" : "AVX-512 (F, BW, VL, DQ)");
+    return refuse(config->isa == ISA_AVX2 ? "this CPU has no AVX2 with FMA"
+                                          : "this CPU has no AVX-512 (F, BW, VL, DQ)",
+                  err);
 }
 
 static enum status open_avx512bf16(struct kernels *kernels, const struct kernels_config *config,
@@ -89,8 +97,7 @@ static enum status open_avx512bf16(struct kernels *kernels, const struct kernels
     if (isa_reports_avx512bf16() || isa_executes_avx512bf16())
         return open_with(kernels, config, &inner_avx512bf16, err);
 #endif
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "this CPU has no AVX512-BF16 (vdpbf16ps): use isa auto or portable");
+    return refuse("this CPU has no AVX512-BF16 (vdpbf16ps)", err);
 }
 
 static enum status open_amx(struct kernels *kernels, const struct kernels_config *config,
@@ -100,8 +107,7 @@ static enum status open_amx(struct kernels *kernels, const struct kernels_config
     if (isa_allows_amx())
         return open_with(kernels, config, &inner_amx, err);
 #endif
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "this CPU or its kernel has no AMX (tdpbf16ps): use isa auto or portable");
+    return refuse("this CPU or its kernel has no AMX (tdpbf16ps)", err);
 }
 
 static void cpu_close(struct kernels *kernels)

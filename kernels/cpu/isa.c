@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -115,3 +116,25 @@ bool isa_allows_amx(void)
 }
 
 #endif
+
+void isa_name_those(const bool here[ISA_AMX + 1], char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "%s", isa_names[ISA_AUTO]);
+    for (int isa = ISA_AMX; isa > ISA_PORTABLE; isa--)
+        if (here[isa] && used < size)
+            used += (size_t)snprintf(text + used, size - used, ", %s", isa_names[isa]);
+    if (used < size)
+        snprintf(text + used, size - used, " or %s", isa_names[ISA_PORTABLE]);
+}
+
+void isa_name_here(char *text, size_t size)
+{
+    bool here[ISA_AMX + 1] = {false};
+#if defined(__x86_64__)
+    here[ISA_AVX2] = isa_reports_avx2();
+    here[ISA_AVX512] = isa_reports_avx512();
+    here[ISA_AVX512BF16] = isa_reports_avx512bf16() || isa_executes_avx512bf16();
+    here[ISA_AMX] = isa_allows_amx();
+#endif
+    isa_name_those(here, text, size);
+}

@@ -80,6 +80,32 @@ static void test_a_forced_set_runs_or_is_refused(void **state)
         assert_int_equal(status, STATUS_UNSUPPORTED);
         assert_null(kernels);
         assert_non_null(strstr(err.text, cases[i].lacking));
+        for (size_t other = 0; other < sizeof cases / sizeof *cases; other++)
+            if (cases[other].here)
+                assert_non_null(strstr(err.text, isa_names[cases[other].isa]));
+    }
+}
+
+static void test_the_sets_that_are_here_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        bool here[ISA_AMX + 1];
+        const char *told;
+    } cases[] = {
+        {{false}, "auto or portable"},
+        {{[ISA_AVX2] = true}, "auto, avx2 or portable"},
+        {{[ISA_AVX2] = true, [ISA_AVX512] = true}, "auto, avx512, avx2 or portable"},
+        {{[ISA_AVX2] = true, [ISA_AVX512] = true, [ISA_AVX512BF16] = true, [ISA_AMX] = true},
+         "auto, amx, avx512bf16, avx512, avx2 or portable"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[80];
+        isa_name_those(cases[i].here, text, sizeof text);
+        assert_string_equal(text, cases[i].told);
+        char small[9];
+        isa_name_those(cases[i].here, small, sizeof small);
+        assert_memory_equal(small, cases[i].told, sizeof small - 1);
     }
 }
 
@@ -193,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_backends_have_their_names),
         cmocka_unit_test(test_auto_goes_by_cpuid),
         cmocka_unit_test(test_a_forced_set_runs_or_is_refused),
+        cmocka_unit_test(test_the_sets_that_are_here_are_named),
         cmocka_unit_test(test_f32_is_one_path),
         cmocka_unit_test(test_impossible_threads_are_refused),
         cmocka_unit_test(test_memory_is_bounded_and_adoptable),

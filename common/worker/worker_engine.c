@@ -106,12 +106,24 @@ static void warn_of_threads(const struct worker *worker, const struct own_cpus *
                  count, threads, count);
 }
 
+/* Positions beyond are none that the model was made for. */
+static void warn_of_context(const struct worker *worker)
+{
+    uint32_t limit = engine_context(worker->engine);
+    if (worker->config.context > limit)
+        log_warn(
+            MODULE,
+            "msg=\"--context is above the model's own limit, which holds\" context=%u limit=%u",
+            worker->config.context, limit);
+}
+
 enum status worker_engine_open(struct worker *worker, struct error *err)
 {
     struct own_cpus cpus;
     cpus.known = !sched_getaffinity(0, sizeof cpus.set, &cpus.set);
     warn_of_threads(worker, &cpus);
     TRY(open_engine(worker, err));
+    warn_of_context(worker);
     unpin(&cpus);
     TRY(open_transport(worker, err));
     settle_chunk(worker);

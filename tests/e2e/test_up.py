@@ -251,6 +251,16 @@ def test_settings_of_workers_and_of_the_router_are_passed_on(start_cluster, tmp_
     wait_until("it is logged", lambda: access.exists() and access.read_text(), 10)
 
 
+def test_a_context_above_the_models_is_told_of(start_cluster):
+    """Which is 2048: it holds."""
+    cluster = start_cluster(model=GOLDEN / "llama", flags=["--context", "4096"])
+
+    def told():
+        return re.findall(r'^(\S+): ts=\S+ level=warn .*msg="--context is above the model\'s own limit, which holds" context=4096 limit=2048', (cluster.folder / "up.log").read_text(), re.M)
+    wait_until("both are told of", lambda: sorted(told()) == ["decode-0", "prefill-0"], 10)
+    assert cluster.status()["models"][0]["context"] == 2048
+
+
 def test_more_threads_than_cpus_are_warned_of(start_cluster):
     cluster = start_cluster(model=GOLDEN / "llama", flags=["--threads", str(len(os.sched_getaffinity(0)) + 1)])
     assert "isa        " in (cluster.folder / "up.log").read_text()

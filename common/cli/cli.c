@@ -65,6 +65,18 @@ static void print_commands(FILE *stream, const char *program, const struct comma
     fprintf(stream, "\n%s COMMAND --help tells more.\n", program);
 }
 
+/* As other servers call it; "": none. */
+static const char *meant(const char *word)
+{
+    static const char *const others[][2] = {{"complete", "generate"}, {"launch", "up"},
+                                            {"ps", "status"},         {"run", "chat"},
+                                            {"serve", "up"},          {"start", "up"}};
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (!strcmp(word, others[i][0]))
+            return others[i][1];
+    return "";
+}
+
 static int run_command(const char *program, const struct command *table, size_t count, int argc,
                        char **argv)
 {
@@ -80,8 +92,10 @@ static int run_command(const char *program, const struct command *table, size_t 
         printf("%s %s\n", program, BATON_VERSION);
         return 0;
     }
+    const char *other = table == commands ? meant(word) : "";
     if (*word)
-        fprintf(stderr, "%s: unknown command '%s'\n", program, word);
+        fprintf(stderr, "%s: unknown command '%s'%s%s%s\n", program, word,
+                *other ? ", did you mean " : "", other, *other ? "?" : "");
     print_commands(stderr, program, table, count);
     return 2;
 }

@@ -138,7 +138,7 @@ static void unknown_flag(struct load *load, const char *flag)
                  variable);
         return;
     }
-    const char *meant = config_names_nearest(flag + 2, names, load->program->setting_count);
+    const char *meant = config_names_meant(flag + 2, names, load->program->setting_count);
     complain(load, "unknown flag %s%s%s%s", flag, meant ? ", did you mean --" : "",
              meant ? meant : "", meant ? "?" : "");
 }
@@ -188,7 +188,8 @@ static void add_positional(struct load *load, const char *text)
 {
     struct config_result *result = load->result;
     if (result->positional_count == load->program->max_positionals)
-        complain(load, "unexpected argument '%.80s'", text);
+        complain(load, "unexpected argument '%.80s'%s", text,
+                 result->positional_count ? ": what has blanks stands between quotes" : "");
     else
         result->positionals[result->positional_count++] = text;
 }

@@ -69,7 +69,7 @@ static void tell_unknown(struct listener *listener, const char *name)
         if (program->settings[i].type != CONFIG_LIST)
             names[count++] = program->settings[i].name;
     const char *variable = program->starts_others ? config_names_variable(name) : NULL;
-    const char *meant = variable ? NULL : config_names_nearest(name, names, count);
+    const char *meant = variable ? NULL : config_names_meant(name, names, count);
     unsigned line =
         listener->lines_told++ < MAX_LINES ? line_of(listener->bytes, listener->end, name) : 0;
     add_place(listener->mistakes, listener->path, "", line);

@@ -225,6 +225,57 @@ const char *config_names_nearest(const char *name, const char *const *candidates
     return nearest;
 }
 
+/* Of vLLM, SGLang, llama.cpp and their like; of several the first that there is. */
+static const struct {
+    const char *name, *ours[4];
+} others[] = {
+    {"address", {"listen", "server"}},
+    {"api-key", {"api-keys", "api-key-file"}},
+    {"block-size", {"block-tokens"}},
+    {"chunked-prefill-size", {"chunk-tokens"}},
+    {"context-length", {"context"}},
+    {"ctx-size", {"context"}},
+    {"host", {"listen", "http-listen", "server"}},
+    {"kv-cache-dtype", {"kv"}},
+    {"max-model-len", {"context"}},
+    {"max-new-tokens", {"max-tokens"}},
+    {"max-num-batched-tokens", {"chunk-tokens"}},
+    {"max-num-seqs", {"max-sequences"}},
+    {"max-running-requests", {"max-sequences"}},
+    {"model-path", {"model"}},
+    {"n", {"choices"}},
+    {"n-predict", {"max-tokens"}},
+    {"prompt", {"prompt-ids"}},
+    {"quantization", {"weights"}},
+    {"served-model-name", {"model-name"}},
+    {"ssl-certfile", {"tls-cert"}},
+    {"ssl-keyfile", {"tls-key"}},
+    {"url", {"server"}},
+};
+
+static const char *candidate(const char *name, const char *const *candidates, size_t count)
+{
+    for (size_t i = 0; name && i < count; i++)
+        if (!strcmp(candidates[i], name))
+            return candidates[i];
+    return NULL;
+}
+
+const char *config_names_meant(const char *name, const char *const *candidates, size_t count)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(others[i].name, name))
+            continue;
+        for (size_t k = 0; k < sizeof others->ours / sizeof *others->ours; k++) {
+            const char *found = candidate(others[i].ours[k], candidates, count);
+            if (found)
+                return found;
+        }
+        return NULL; /* and what is spelt nearly so is another thing */
+    }
+    return config_names_nearest(name, candidates, count);
+}
+
 static bool is_known(const char *name)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -260,7 +260,7 @@ static void test_all_mistakes_are_told_at_once(void **state)
         "unknown flag --nope",
         "--lease must be a whole number with a unit",
         "unknown flag --no-lane",
-        "unexpected argument 'b'",
+        "unexpected argument 'b': what has blanks stands between quotes",
         "--pool needs a value",
     };
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)

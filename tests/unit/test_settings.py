@@ -69,6 +69,26 @@ def test_a_misspelt_flag_is_told_alone_and_with_a_hint(flag, told, rest):
     assert done.returncode == 2 and done.stderr == f"baton generate: unknown flag {flag}{told}\nTry: baton generate --help\n"
 
 
+@pytest.mark.parametrize("command,told", [
+    ("baton up --model m --host 0.0.0.0", "unknown flag --host, did you mean --http-listen?"), ("baton up --model m --max-model-len 4096", "unknown flag --max-model-len, did you mean --context?"),
+    ("baton up --model m --api-key k", "unknown flag --api-key, did you mean --api-keys?"),
+    ("baton-router --model m --host 0.0.0.0", "unknown flag --host, did you mean --listen?"), ("baton-decode --max-num-seqs 8 --name n --router h:1 --model m", "unknown flag --max-num-seqs, did you mean --max-sequences?"),
+    ("baton generate --host h:1 x", "unknown flag --host, did you mean --server?"), ("baton chat --url h:1", "unknown flag --url, did you mean --server?"),
+    ("baton status --max-model-len 1", "unknown flag --max-model-len"), ("baton generate two words", "unexpected argument 'words': what has blanks stands between quotes"),
+    ("baton status now", "unexpected argument 'now'"),
+])
+def test_what_other_servers_say_is_understood(command, told):
+    program, = (one for one in PROGRAMS if command.startswith(one + " "))
+    done = run(program, *command[len(program):].split())
+    assert done.returncode == 2 and done.stderr == f"{program}: {told}\nTry: {program} --help\n"
+
+
+@pytest.mark.parametrize("word,told", [("serve", ", did you mean up?"), ("run", ", did you mean chat?"), ("nothing", "")])
+def test_a_command_of_another_server(word, told):
+    done = run("baton", word, "x")
+    assert done.returncode == 2 and done.stderr.startswith(f"baton: unknown command '{word}'{told}\nUsage: ")
+
+
 @pytest.mark.parametrize("program,flag", [("baton bench schedule", "--json"), ("baton tokenize", "--model"), ("baton quantize", "--weights")])
 def test_the_environment_is_no_way_into_a_program_without_the_setting(program, flag):
     done = run(program, flag, "x")

@@ -92,6 +92,7 @@ def quickstart(tmp_path):
     executable(tmp_path / "build/release/bin/baton", FAKE_BATON)
     for folder in ("with", "without", "deploy/local/tiny-shakespeare", "elsewhere"):
         (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").touch()
     (tmp_path / "with/tokenizer.json").touch()
 
     def start(*flags, refusal="", at=".", top=tmp_path):
@@ -131,6 +132,7 @@ def test_quickstart_finds_a_folder_from_where_it_was_called(quickstart, model):
 def test_quickstart_serves_a_folder_with_a_comma_through_a_link(quickstart, tmp_path, model):
     """Also where it lies in one itself."""
     (tmp_path / "a,b").mkdir()
+    (tmp_path / "a,b/config.json").touch()
     top = shutil.copytree(tmp_path, tmp_path.parent / "c,d") if not model else tmp_path
     code, output, said = quickstart("--once", *(["--model", model] if model else []), top=top)
     name = "n=" if model.startswith("n=") else ""
@@ -145,6 +147,18 @@ def test_quickstart_has_a_model_of_its_own(quickstart):
 @pytest.mark.parametrize("model", ["nosuch", "n=nosuch", "/nosuch"])
 def test_quickstart_looks_for_a_model_before_it_builds(quickstart, model):
     assert quickstart("--model", model) == (2, f"quickstart: --model {model}: no such folder; nothing is downloaded, give the folder of a model that is here (see --help)\n", "")
+
+
+@pytest.mark.parametrize("given,holds,told", [
+    ("models--a--b", "models--a--b/snapshots/0f", "give models--a--b/snapshots/0f, which has one"), ("n=models--a--b", "models--a--b/snapshots/0f", "give models--a--b/snapshots/0f, which has one"),
+    ("models--a--b/snapshots", "models--a--b/snapshots/0f", "give models--a--b/snapshots/0f, which has one"), ("hub", "hub/models--a--b/snapshots/0f", "give hub/models--a--b/snapshots/0f, which has one"),
+    ("empty", "empty/a/b/c", "give a folder in Hugging Face's layout"), ("model.gguf", "", "give a folder in Hugging Face's layout")])
+def test_quickstart_says_at_once_that_a_folder_is_no_model(quickstart, tmp_path, given, holds, told):
+    """Before minutes of building; and which folder of a cache is one."""
+    (tmp_path / (holds or ".")).mkdir(parents=True, exist_ok=True)
+    (tmp_path / (f"{holds}/config.json" if holds else given)).touch()
+    code, output, said = quickstart("--model", given)
+    assert (code, said) == (2, "") and output.startswith(f"quickstart: --model {given}: no config.json in it; {told}") and output.count("\n") == 1, output
 
 
 def test_quickstart_asks_the_first_of_several_models(quickstart):

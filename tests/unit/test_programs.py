@@ -103,6 +103,14 @@ def quickstart(tmp_path):
     return start
 
 
+def test_a_linked_environment_is_ignored_too(tmp_path):
+    """A folder of packages that several checkouts share."""
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    shutil.copy(TOP / ".gitignore", tmp_path)
+    (tmp_path / ".venv").symlink_to("/tmp")
+    assert subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, text=True, capture_output=True, check=True).stdout == "?? .gitignore\n"
+
+
 @pytest.mark.parametrize("flags", [["--ready-file", "F"], ["--ready-file=F"], ["--decode", "2", "--ready-file", "F"]])
 def test_quickstart_keeps_its_ready_file(quickstart, flags):
     code, output, said = quickstart("--once", "--", *flags)

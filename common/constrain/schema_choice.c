@@ -1,6 +1,7 @@
 #include "common/base/assert.h"
 #include "common/constrain/schema_compiler.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,13 +35,29 @@ static bool is_number(const struct json_value *value)
     return json_kind(value) == JSON_INTEGER || json_kind(value) == JSON_NUMBER;
 }
 
+/* An integer as it is written, however large. */
+static const char *integer_text(const struct json_value *value, char room[24], size_t *length)
+{
+    int64_t small;
+    uint64_t large;
+    if (json_as_i64(value, INT64_MIN, INT64_MAX, &small, NULL) == STATUS_OK)
+        *length = (size_t)snprintf(room, 24, "%" PRId64, small);
+    else if (json_as_u64(value, 0, UINT64_MAX, &large, NULL) == STATUS_OK)
+        *length = (size_t)snprintf(room, 24, "%" PRIu64, large);
+    else
+        return json_large_number(value, length);
+    return room;
+}
+
 static bool equal_numbers(const struct json_value *a, const struct json_value *b)
 {
     double left = 0, right = 0;
-    int64_t i = 0, j = 0;
-    if (json_as_i64(a, INT64_MIN, INT64_MAX, &i, NULL) == STATUS_OK &&
-        json_as_i64(b, INT64_MIN, INT64_MAX, &j, NULL) == STATUS_OK)
-        return i == j;
+    char rooms[2][24];
+    size_t i, j;
+    if (json_kind(a) == JSON_INTEGER && json_kind(b) == JSON_INTEGER) {
+        const char *one = integer_text(a, rooms[0], &i), *other = integer_text(b, rooms[1], &j);
+        return i == j && !memcmp(one, other, i);
+    }
     return json_as_double(a, -HUGE_VAL, HUGE_VAL, &left, NULL) == STATUS_OK &&
            json_as_double(b, -HUGE_VAL, HUGE_VAL, &right, NULL) == STATUS_OK && left == right;
 }
@@ -122,19 +139,21 @@ static void put_number(struct schema_compiler *compiler, const struct json_value
                        uint32_t from, uint32_t to)
 {
     char text[40];
+    const char *shown = text;
+    size_t length = 0;
     double number = 0;
-    int64_t whole;
     int precision = 1;
-    if (json_as_i64(value, INT64_MIN, INT64_MAX, &whole, NULL) == STATUS_OK) {
-        snprintf(text, sizeof text, "%lld", (long long)whole);
+    if (json_kind(value) == JSON_INTEGER) {
+        shown = integer_text(value, text, &length);
     } else if (json_as_double(value, -HUGE_VAL, HUGE_VAL, &number, NULL) == STATUS_OK) {
         do
             snprintf(text, sizeof text, "%.*g", precision, number);
         while (strtod(text, NULL) != number && ++precision <= 17);
+        length = strlen(text);
     } else {
         return; /* no double is it */
     }
-    grammar_add_text(compiler->grammar, from, text, strlen(text), to);
+    grammar_add_text(compiler->grammar, from, shown, length, to);
 }
 
 void schema_put_value(struct schema_compiler *compiler, const struct json_value *value,

@@ -2,6 +2,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/file_read.h"
+#include "common/json/json_large.h"
 #include "common/json/json_text.h"
 
 #include <errno.h>
@@ -173,7 +174,7 @@ enum json_kind json_kind(const struct json_value *value)
     case json_type_null: return JSON_NULL;
     case json_type_boolean: return JSON_BOOL;
     case json_type_int: return JSON_INTEGER;
-    case json_type_double: return JSON_NUMBER;
+    case json_type_double: return json_is_beyond(value) ? JSON_INTEGER : JSON_NUMBER;
     case json_type_string: return JSON_STRING;
     case json_type_array: return JSON_ARRAY;
     case json_type_object: return JSON_OBJECT;
@@ -210,15 +211,25 @@ enum status json_as_bool(const struct json_value *value, bool *out, struct error
     return STATUS_OK;
 }
 
+static int shown(size_t length) /* digits, in a sentence */
+{
+    return length < 40 ? (int)length : 40;
+}
+
 enum status json_as_i64(const struct json_value *value, int64_t min, int64_t max, int64_t *out,
                         struct error *err)
 {
     if (json_kind(value) != JSON_INTEGER)
         return wrong_type(value, "an integer", err);
-    int64_t number = json_object_get_int64(inside(value));
+    size_t length;
+    const char *large = json_large_number(value, &length);
+    int64_t number = large ? 0 : json_object_get_int64(inside(value));
     /* Beyond int64 json-c keeps a uint64 and hands out its saturated value. */
     bool beyond = number == INT64_MAX && json_object_get_uint64(inside(value)) > INT64_MAX;
-    if (beyond)
+    if (large && *large == '-')
+        return error_set(err, STATUS_INVALID, "%.*s is not within %lld..%lld", shown(length), large,
+                         (long long)min, (long long)max);
+    if (large || beyond)
         return error_set(err, STATUS_INVALID, "the number is over %lld", (long long)max);
     if (number < min || number > max)
         return error_set(err, STATUS_INVALID, "%lld is not within %lld..%lld", (long long)number,
@@ -232,6 +243,11 @@ enum status json_as_u64(const struct json_value *value, uint64_t min, uint64_t m
 {
     if (json_kind(value) != JSON_INTEGER)
         return wrong_type(value, "an integer", err);
+    size_t length;
+    const char *large = json_large_number(value, &length);
+    if (large)
+        return error_set(err, STATUS_INVALID, "%.*s is not within %llu..%llu", shown(length), large,
+                         (unsigned long long)min, (unsigned long long)max);
     int64_t small = json_object_get_int64(inside(value)); /* of a larger one: INT64_MAX */
     uint64_t number = small < 0 ? 0 : json_object_get_uint64(inside(value));
     if (small < 0 || number < min || number > max)

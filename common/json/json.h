@@ -4,8 +4,8 @@
  * no NUL in a key) and is read-only afterwards: any thread may read it until json_destroy. Values belong to their
  * document. JSON's null and an absent member are both the NULL value, and every function takes it.
  *
- * Numbers: integers are exact within int64; a larger one, or one that isn't finite, is refused by the getter, not by the
- * parser. A lone surrogate escape reads as U+FFFD. Memory: about 20 times the text, and 400 bytes for
+ * Numbers: integers are exact within int64, by json_as_u64 up to 2^64 - 1; a larger one, or one that isn't finite, is refused by the
+ * getter, not by the parser, and its text is kept. A lone surrogate escape reads as U+FFFD. Memory: about 20 times the text, and 400 bytes for
  * each array or object.
  * Failures: STATUS_INVALID (malformed, wrong type, out of range), STATUS_LIMIT (too long, too deep), STATUS_NOT_FOUND
  * (no such file, absent member), STATUS_IO; each with a sentence. */
@@ -53,12 +53,15 @@ const char *json_kind_name(const struct json_value *value); /* "a string", for s
 enum status json_as_bool(const struct json_value *value, bool *out, struct error *err) WARN_UNUSED;
 enum status json_as_i64(const struct json_value *value, int64_t min, int64_t max, int64_t *out,
                         struct error *err) WARN_UNUSED;
-/* The same up to 2^64 - 1; an integer beyond reads as that. */
+/* The same up to 2^64 - 1. */
 enum status json_as_u64(const struct json_value *value, uint64_t min, uint64_t max, uint64_t *out,
                         struct error *err) WARN_UNUSED;
 /* Integers too; always finite. */
 enum status json_as_double(const struct json_value *value, double min, double max, double *out,
                            struct error *err) WARN_UNUSED;
+/* The text, [*length] bytes, of an integer beyond 64 bits (json_as_double makes the nearest of it), and of a number too large to be finite;
+ * NULL: any other value. */
+const char *json_large_number(const struct json_value *value, size_t *length);
 /* NUL-terminated and valid UTF-8. With length == NULL a string that has a NUL inside is refused. */
 enum status json_as_string(const struct json_value *value, const char **text, size_t *length,
                            struct error *err) WARN_UNUSED;

@@ -70,6 +70,32 @@ static enum status scan_string(struct scan *scan, struct error *err)
     return STATUS_OK;
 }
 
+/* Whether json-c would make another one of it. */
+static bool is_beyond(const char *digits, size_t count, bool negative)
+{
+    static const char least[] = "9223372036854775808", most[] = "18446744073709551615";
+    const char *bound = negative ? least : most;
+    size_t length = strlen(bound);
+    return count > length || (count == length && memcmp(digits, bound, count) > 0);
+}
+
+static void scan_number(struct scan *scan)
+{
+    const char *begin = scan->bytes + scan->at;
+    size_t count = 0;
+    while (count < scan->length - scan->at && begin[count] &&
+           strchr("+-.0123456789Ee", begin[count]))
+        count++;
+    bool negative = *begin == '-', whole = count > negative && begin[negative] != '0';
+    for (size_t i = negative; i < count; i++)
+        whole &= begin[i] >= '0' && begin[i] <= '9';
+    copy(scan, count);
+    if (!whole || !is_beyond(begin + negative, count - negative, negative))
+        return;
+    memcpy(scan->text->bytes + scan->text->length, JSON_TEXT_BEYOND, strlen(JSON_TEXT_BEYOND));
+    scan->text->length += strlen(JSON_TEXT_BEYOND);
+}
+
 static enum status scan_all(struct scan *scan, struct error *err)
 {
     size_t containers = 0;
@@ -77,6 +103,10 @@ static enum status scan_all(struct scan *scan, struct error *err)
         char c = scan->bytes[scan->at];
         if (c == '"') {
             TRY(scan_string(scan, err));
+            continue;
+        }
+        if (c == '-' || (c >= '0' && c <= '9')) {
+            scan_number(scan);
             continue;
         }
         if (c == ':' && scan->escaped_nul)
@@ -100,7 +130,8 @@ enum status json_text_init(struct json_text *text, const char *bytes, size_t len
     size_t bad_offset;
     if (!utf8_valid(bytes, length, &bad_offset))
         return error_set(err, STATUS_INVALID, "not JSON: no valid UTF-8 at byte %zu", bad_offset);
-    *text = (struct json_text){.bytes = malloc(length + 4)}; /* never longer than it was */
+    *text = (struct json_text){
+        .bytes = malloc(length + length / 8 + 4)}; /* numbers that grow are long */
     ASSERT(text->bytes);
     struct scan scan = {.bytes = bytes, .length = length, .text = text};
     enum status status = scan_all(&scan, err);

@@ -20,19 +20,25 @@ static void write_integer(struct str *out, const struct json_value *value)
 {
     int64_t small;
     uint64_t large;
+    const char *text;
+    size_t length;
     if (json_as_i64(value, INT64_MIN, INT64_MAX, &small, NULL) == STATUS_OK)
         str_addf(out, "%" PRId64, small);
     else if (json_as_u64(value, 0, UINT64_MAX, &large, NULL) == STATUS_OK)
         str_addf(out, "%" PRIu64, large);
+    else if ((text = json_large_number(value, &length)))
+        str_append(out, text, length);
 }
 
-/* The shortest text that reads as this number; null for one that is too large to be finite. */
+/* The shortest text that reads as this number; one that is too large to be finite as it was. */
 static void write_number(struct str *out, const struct json_value *value)
 {
     double number;
     char text[40];
-    if (json_as_double(value, -DBL_MAX, DBL_MAX, &number, NULL) != STATUS_OK) {
-        str_add(out, "null");
+    size_t length;
+    const char *large = json_large_number(value, &length);
+    if (large || json_as_double(value, -DBL_MAX, DBL_MAX, &number, NULL) != STATUS_OK) {
+        str_append(out, large ? large : "null", large ? length : strlen("null"));
         return;
     }
     for (int digits = 15; digits <= 17; digits++) {

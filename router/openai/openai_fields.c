@@ -69,11 +69,14 @@ bool openai_field_integer(const struct openai_fields *fields, const char *key, i
 /* The largest and the smallest stand for what is beyond 64 bits. */
 static bool read_whole(const struct json_value *value, int64_t *out, struct error *err)
 {
-    uint64_t large;
+    double large;
     if (openai_value_integer(value, INT64_MIN, INT64_MAX, out, err))
         return true;
-    *out = INT64_MAX;
-    return json_as_u64(value, 0, UINT64_MAX, &large, NULL) == STATUS_OK;
+    if (json_kind(value) != JSON_INTEGER ||
+        json_as_double(value, -DBL_MAX, DBL_MAX, &large, err) != STATUS_OK)
+        return false;
+    *out = large < 0 ? INT64_MIN : INT64_MAX;
+    return true;
 }
 
 bool openai_field_range(const struct openai_fields *fields, const char *key, uint32_t min,

@@ -204,6 +204,9 @@ def test_what_cannot_be_kept_is_refused(start_cluster, connect):
                               ({"response_format": {"type": "xml"}}, "unsupported_parameter", "response_format.type"),
                               ({"response_format": {"type": "json_schema"}}, "malformed", "response_format.json_schema")]:
         assert door.complete("a", **body).error == (400, code, param), body
+    for number in ("18446744073709551616", "-123456789012345678901234567890"):  # by way of this door's JSON, too
+        assert door.ask("/v1/completions", b'{"prompt": "a", "max_tokens": 60, "guided_json": {"const": %s}}' % number.encode()).json["choices"][0]["text"] == number
+    assert door.ask("/v1/completions", b'{"prompt": "a", "guided_json": {"const": 1e999}}').error == (400, "invalid_constraint", "guided_json")
     assert door.complete("a", max_tokens=1).status == 200
     # Of a prompt alone nothing is drawn that has to keep one.
     assert door.complete("a", guided_regex="(", max_tokens=0, echo=True).json["choices"][0]["text"] == "a"

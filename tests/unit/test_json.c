@@ -302,7 +302,8 @@ static void test_integers_up_to_64_bits(void **state)
         {"0", true, 0},
         {"18446744073709551615", true, UINT64_MAX},
         {"9223372036854775808", true, 9223372036854775808u},
-        {"100000000000000000000000000", true, UINT64_MAX}, /* saturates */
+        {"18446744073709551616", false, 0},
+        {"100000000000000000000000000", false, 0},
         {"-1", false, 0},
         {"1.0", false, 0},
         {"\"1\"", false, 0},
@@ -324,6 +325,52 @@ static void test_integers_up_to_64_bits(void **state)
     json_destroy(json);
 }
 
+/* Beyond them a number is no other one: its text is kept, and whoever wants a number is told. */
+static void test_integers_beyond_64_bits(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {"18446744073709551616", "-9223372036854775809",
+                                       "99999999999999999999", "-18446744073709551616",
+                                       "123456789012345678901234567890123456789012345"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char told[100];
+        struct json *json = parsed(rows[i]);
+        const struct json_value *root = json_root(json);
+        struct error err;
+        int64_t small = 7;
+        double real;
+        size_t length;
+        snprintf(told, sizeof told, "%.40s is not within 0..9", rows[i]);
+        assert_int_equal(json_kind(root), JSON_INTEGER);
+        assert_int_equal(json_as_i64(root, INT64_MIN, INT64_MAX, &small, &err), STATUS_INVALID);
+        assert_true(small == 7);
+        assert_int_equal(json_as_i64(root, 0, 9, &small, &err), STATUS_INVALID);
+        assert_string_equal(err.text, *rows[i] == '-' ? told : "the number is over 9");
+        uint64_t large = 7;
+        assert_int_equal(json_as_u64(root, 0, 9, &large, &err), STATUS_INVALID);
+        assert_true(large == 7);
+        assert_string_equal(err.text, told);
+        assert_int_equal(json_as_double(root, -1e300, 1e300, &real, &err), STATUS_OK);
+        assert_true(real == strtod(rows[i], NULL));
+        assert_non_null(json_large_number(root, &length));
+        assert_int_equal(length, strlen(rows[i]));
+        json_destroy(json);
+    }
+    static const char *const others[] = {"18446744073709551615",
+                                         "-9223372036854775808",
+                                         "1e0",
+                                         "1e300",
+                                         "\"1\"",
+                                         "null",
+                                         "Infinity"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct json *json = parsed(others[i]);
+        size_t length;
+        assert_null(json_large_number(json_root(json), &length));
+        json_destroy(json);
+    }
+}
+
 static void test_writing_what_was_read(void **state)
 {
     (void)state;
@@ -336,7 +383,14 @@ static void test_writing_what_was_read(void **state)
         {"-9223372036854775808", "-9223372036854775808"},
         {"18446744073709551615", "18446744073709551615"},
         {"[0.1,1.0,1e300,-2.5e-7]", "[0.1,1.0,1e+300,-2.5e-07]"},
-        {"1e999", "null"},
+        {"[18446744073709551616,-9223372036854775809,-9223372036854775807]",
+         "[18446744073709551616,-9223372036854775809,-9223372036854775807]"},
+        {"{\"a\":123456789012345678901234567890 "
+         ",\"1234567890123456789012\":\"1234567890123456789012\"}",
+         "{\"a\":123456789012345678901234567890,\"1234567890123456789012\":"
+         "\"1234567890123456789012\"}"},
+        {"[1e0,-20e0,123456789012345678901234567890.0]", "[1.0,-20.0,1.2345678901234568e+29]"},
+        {"1e999", "1e999"},
         {"\"\\u0000\\u00e9\\\"\\/\"", "\"\\u0000\xc3\xa9\\\"/\""},
     };
     struct str out;
@@ -364,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_quote),
         cmocka_unit_test(test_integers_up_to_64_bits),
+        cmocka_unit_test(test_integers_beyond_64_bits),
         cmocka_unit_test(test_writing_what_was_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,6 +159,8 @@ static const struct {
     {0, C "\"top_p\":0.5,\"min_p\":0.1,\"top_k\":-1}", TXT " top_k=0 top_p=0.5 min_p=0.1", 0, NULL},
     {0, C "\"seed\":9007199254740993}", TXT " seed=9007199254740993", 0, NULL},
     {0, C "\"seed\":18446744073709551615}", TXT " seed=18446744073709551615", 0, NULL},
+    {0, C "\"seed\":18446744073709551616}", NULL, REASON_MALFORMED, "seed"},
+    {0, C "\"seed\":-9223372036854775809}", NULL, REASON_MALFORMED, "seed"},
     {0, C "\"seed\":-1}", TXT " seed=18446744073709551615", 0, NULL},
     {0, C "\"logit_bias\":{\"50\":-100,\"7\":1.5}}", TXT " bias(50)=-100 bias(7)=1.5", 0, NULL},
     {0, C "\"repetition_penalty\":1.0,\"presence_penalty\":-2,\"frequency_penalty\":0}",

@@ -2,47 +2,33 @@
 
 #include "common/base/assert.h"
 #include "common/engine/model/fixed_math.h"
+#include "common/engine/model/greatest_logit.h"
+#include "common/engine/model/quads.h"
 
 #define LANES 16 /* lane j has ids j, j + LANES, ...; lanes are added in ascending order */
 
 /* False if a logit is NaN or +infinity, or none is finite. */
 static bool find_greatest(const float *logits, uint32_t vocab, float *max)
 {
-    float lanes[LANES];
-    uint32_t unsound[LANES] = {0}, whole = vocab / LANES * LANES;
-    for (uint32_t j = 0; j < LANES; j++)
-        lanes[j] = -INFINITY;
-    for (uint32_t i = 0; i < whole; i += LANES)
-        for (uint32_t j = 0; j < LANES; j++) {
-            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
-            unsound[j] |= !(logits[i + j] < INFINITY); /* of NaN too */
-        }
-    for (uint32_t i = whole; i < vocab; i++) {
-        lanes[0] = logits[i] > lanes[0] ? logits[i] : lanes[0];
-        unsound[0] |= !(logits[i] < INFINITY);
-    }
-    for (uint32_t j = 1; j < LANES; j++) {
-        lanes[0] = lanes[j] > lanes[0] ? lanes[j] : lanes[0];
-        unsound[0] |= unsound[j];
-    }
-    *max = lanes[0];
-    return !unsound[0] && *max > -INFINITY;
+    bool sound = true;
+    *max = logits[greatest_logit(logits, vocab, &sound)];
+    return sound && *max > -INFINITY;
 }
 
 static double sum_exp(const float *logits, uint32_t vocab, float max)
 {
-    double lanes[LANES] = {0};
+    pair pairs[LANES / 2] = {{0}}, low, high;
+    double lanes[LANES], total = 0;
     uint32_t whole = vocab / LANES * LANES;
-    for (uint32_t i = 0; i < whole; i += LANES) {
-        float parts[LANES];
-        for (uint32_t j = 0; j < LANES; j++)
-            parts[j] = exp_negative(logits[i + j] - max);
-        for (uint32_t j = 0; j < LANES; j++)
-            lanes[j] += (double)parts[j];
-    }
+    for (uint32_t i = 0; i < whole; i += LANES)
+        for (uint32_t j = 0; j < LANES; j += QUAD) {
+            quad_widen(quad_exp_negative(quad_load(logits + i + j) - max), &low, &high);
+            pairs[j / 2] += low;
+            pairs[j / 2 + 1] += high;
+        }
+    memcpy(lanes, pairs, sizeof lanes);
     for (uint32_t i = whole; i < vocab; i++)
         lanes[i - whole] += (double)exp_negative(logits[i] - max);
-    double total = 0;
     for (uint32_t j = 0; j < LANES; j++)
         total += lanes[j];
     return total;

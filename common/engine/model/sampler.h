@@ -20,13 +20,15 @@
 
 #include "common/base/status.h"
 #include "common/domain/sampling.h"
+#include "common/engine/model/sampler_top.h"
 
 #define SAMPLER_VERSION 1 /* part of the numerics id: changes when any draw could change */
 
 struct sampler {
     uint32_t vocab;
-    float *mass;      /* [vocab] p by id */
-    uint64_t *heap;   /* [vocab] sort keys: p, then lower ids first */
+    float *mass;  /* [vocab] p by id */
+    double *sums; /* of its blocks */
+    struct sampler_top top;
     uint32_t *counts; /* [vocab] zero between two draws */
 };
 

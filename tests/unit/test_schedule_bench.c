@@ -43,11 +43,31 @@ static void test_a_small_pool_preempts(void **state)
     assert_true(result.mean_parts > 6);
 }
 
+/* All grow at once, and more than there is room for: both ways of giving up blocks. Of what came before the timed steps nothing is told. */
+static void test_long_answers_preempt_all_the_more(void **state)
+{
+    (void)state;
+    struct schedule_bench bench = {.sequences = 64,
+                                   .steps = 1000,
+                                   .grow = true,
+                                   .prefix_cache = true,
+                                   .pool_percent = 40,
+                                   .answers = {384, 448},
+                                   .now_ns = ticks};
+    struct schedule_bench_result result, begun;
+    assert_int_equal(schedule_bench_run(&bench, &result), STATUS_OK);
+    assert_true(result.swapped_out > 16 && result.dropped > 16);
+    bench.steps = 1;
+    assert_int_equal(schedule_bench_run(&bench, &begun), STATUS_OK);
+    assert_true(begun.swapped_out + begun.dropped <= 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_keeps_the_schedule_full),
         cmocka_unit_test(test_a_small_pool_preempts),
+        cmocka_unit_test(test_long_answers_preempt_all_the_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

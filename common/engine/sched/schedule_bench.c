@@ -1,6 +1,7 @@
 #include "common/engine/sched/schedule_bench.h"
 
 #include "common/base/rng.h"
+#include "common/base/u32.h"
 #include "common/engine/sched/scheduler.h"
 
 #include <stdlib.h>
@@ -8,10 +9,14 @@
 #define BLOCK_TOKENS 32
 #define CONTEXT      1024
 #define CHUNK_US     3600000000 /* reckoned with, and never reached */
-#define MEAN_BLOCKS  15         /* of a sequence at its end */
+#define PROMPT_LEAST 64
+#define PROMPT_MORE  512 /* tokens, below which a prompt is longer than that */
+
+static const struct schedule_bench_answers SHORT_ANSWERS = {32, 287};
 
 struct run {
     const struct schedule_bench *bench;
+    struct schedule_bench_answers answers;
     struct scheduler *scheduler;
     struct rng rng;
     uint64_t next_request, now_us, parts;
@@ -19,11 +24,18 @@ struct run {
     uint32_t landing_count;
 };
 
+/* Of a sequence at its end. */
+static uint32_t mean_blocks(const struct run *run)
+{
+    return divide_up(PROMPT_LEAST + PROMPT_MORE / 2 + (run->answers.least + run->answers.most) / 2,
+                     BLOCK_TOKENS);
+}
+
 static enum status create(struct run *run)
 {
     const struct schedule_bench *bench = run->bench;
     uint64_t percent = bench->pool_percent ? bench->pool_percent : 100;
-    uint64_t blocks = bench->sequences * (uint64_t)MEAN_BLOCKS * percent / 100;
+    uint64_t blocks = bench->sequences * (uint64_t)mean_blocks(run) * percent / 100;
     uint32_t least = CONTEXT / BLOCK_TOKENS;
     /* Who ends makes room for a prompt, twice as long as an answer: with shorter chunks prompts would queue, and few decode. */
     uint32_t chunk = 4 * bench->sequences > 512 ? 4 * bench->sequences : 512;
@@ -49,9 +61,11 @@ static enum status fill(struct run *run)
         struct sequence_spec spec = {.key = {run->next_request, 1},
                                      .plan = run->bench->receives ? PLAN_RECEIVE : PLAN_LOCAL,
                                      .arrived_us = run->now_us,
-                                     .token_count = 64 + (uint32_t)rng_below(&run->rng, 512),
+                                     .token_count =
+                                         PROMPT_LEAST + (uint32_t)rng_below(&run->rng, PROMPT_MORE),
                                      .sampling = sampling_default()};
-        spec.sampling.max_tokens = 32 + (uint32_t)rng_below(&run->rng, 256);
+        uint32_t more = (uint32_t)rng_below(&run->rng, run->answers.most - run->answers.least + 1);
+        spec.sampling.max_tokens = run->answers.least + more;
         spec.tokens = malloc(spec.token_count * sizeof *spec.tokens);
         if (!spec.tokens)
             return STATUS_LIMIT;
@@ -93,15 +107,20 @@ static int by_size(const void *a, const void *b)
 enum status schedule_bench_run(const struct schedule_bench *bench,
                                struct schedule_bench_result *result)
 {
-    struct run run = {.bench = bench, .rng = rng_seeded(1)};
+    struct run run = {.bench = bench,
+                      .answers = bench->answers.most ? bench->answers : SHORT_ANSWERS,
+                      .rng = rng_seeded(1)};
+    struct scheduler_load before = {0};
     uint64_t *times = calloc(bench->steps, sizeof *times);
     run.landing = calloc(bench->sequences, sizeof *run.landing);
     enum status status = times && run.landing ? create(&run) : STATUS_LIMIT;
     uint32_t warm_up = 100; /* until prompts are done and sequences of all ages run */
     for (uint32_t i = 0; status == STATUS_OK && i < warm_up + bench->steps; i++) {
         status = fill(&run);
-        if (i == warm_up)
+        if (i == warm_up) {
             run.parts = 0;
+            before = scheduler_load(run.scheduler);
+        }
         uint64_t begun_ns = bench->now_ns();
         step(&run);
         if (i >= warm_up)
@@ -113,13 +132,14 @@ enum status schedule_bench_run(const struct schedule_bench *bench,
             sum_ns += times[i];
         qsort(times, bench->steps, sizeof *times, by_size);
         struct scheduler_load load = scheduler_load(run.scheduler);
-        *result = (struct schedule_bench_result){.p50_ns = times[bench->steps / 2],
-                                                 .p99_ns = times[bench->steps * 99ull / 100],
-                                                 .max_ns = times[bench->steps - 1],
-                                                 .mean_ns = (double)sum_ns / bench->steps,
-                                                 .mean_parts = (double)run.parts / bench->steps,
-                                                 .swapped_out = load.swapped_out,
-                                                 .dropped = load.dropped};
+        *result =
+            (struct schedule_bench_result){.p50_ns = times[bench->steps / 2],
+                                           .p99_ns = times[bench->steps * 99ull / 100],
+                                           .max_ns = times[bench->steps - 1],
+                                           .mean_ns = (double)sum_ns / bench->steps,
+                                           .mean_parts = (double)run.parts / bench->steps,
+                                           .swapped_out = load.swapped_out - before.swapped_out,
+                                           .dropped = load.dropped - before.dropped};
     }
     scheduler_destroy(run.scheduler);
     free(run.landing);

@@ -14,6 +14,9 @@ struct schedule_bench {
     bool receives; /* prompts come from elsewhere, a step after they have blocks */
     /* Of the blocks that all need at their ends; below 100 there is preemption. 0: 100. */
     uint32_t pool_percent;
+    struct schedule_bench_answers {
+        uint32_t least, most; /* tokens, at most 448; 0: 32, 287 */
+    } answers;
     uint64_t (*now_ns)(void);
 };
 
@@ -23,10 +26,10 @@ struct schedule_bench_result {
     uint64_t p50_ns, p99_ns, max_ns;
     double mean_ns;    /* of few sequences most steps begin and end none: only means compare */
     double mean_parts; /* of a step */
-    uint64_t swapped_out, dropped;
+    uint64_t swapped_out, dropped; /* in the timed steps */
 };
 
-/* STATUS_LIMIT: out of memory. Prompts of 64 to 575 tokens, answers of 32 to 287, blocks of 32 tokens, chunks that let
+/* STATUS_LIMIT: out of memory. Prompts of 64 to 575 tokens, blocks of 32 tokens, chunks that let
  * nearly all decode. */
 enum status schedule_bench_run(const struct schedule_bench *bench,
                                struct schedule_bench_result *result) WARN_UNUSED;

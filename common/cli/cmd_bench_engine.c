@@ -29,7 +29,8 @@ struct settings {
     enum compute_choice compute;
     enum kv_choice kv;
     enum isa isa;
-    uint32_t decode, rounds, first_cpu;
+    uint32_t decode, rounds, first_cpu, chunk;
+    float temperature, top_p;
 };
 
 static const char *const compute_choices[] = {"fast", "f32", NULL};
@@ -48,7 +49,10 @@ static const struct config_setting table[] = {
     {"threads", CONFIG_STRING, AT(threads), "1", .value = "COUNTS",
      .help = "Compute threads, one count after the other: \"1,2\"; each 1 to 64"},
     {"prefill", CONFIG_STRING, AT(prefill), "512", .value = "TOKENS",
-     .help = "Prompts, each computed in one step: \"512,2048\"; each 1 to 65536, or 0 alone: none"},
+     .help = "Prompts: \"512,2048\"; each 1 to 65536, or 0 alone: none"},
+    {"chunk", CONFIG_U64, AT(chunk), "0", "0", "65536", .value = "ROWS",
+     .help = "Prompts are computed in steps of at most so many rows, as a worker does with 512; 0: "
+             "each in one step"},
     {"batch", CONFIG_STRING, AT(batch), "1", .value = "COUNTS",
      .help = "Sequences that decode side by side: \"1,8,16\"; each 1 to 64, or 0 alone: no decode"},
     {"depth", CONFIG_STRING, AT(depth), "0", .value = "TOKENS",
@@ -56,6 +60,9 @@ static const struct config_setting table[] = {
          "Context in front of the decode steps, each with each batch: \"0,2048\"; each 0 to 65536"},
     {"decode", CONFIG_U64, AT(decode), "32", "1", "4096",
      .help = "Steps of each decode measurement"},
+    {"temperature", CONFIG_DOUBLE, AT(temperature), "0", "0", "100",
+     .help = "Of the tokens that are drawn behind each step; 0: the greatest logit"},
+    {"top-p", CONFIG_DOUBLE, AT(top_p), "1", "0.001", "1", .help = "Of the same; 1: off"},
     {"rounds", CONFIG_U64, AT(rounds), "5", "1", "100",
      .help = "Measured rounds, in each of which everything has its turn; medians are printed"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
@@ -67,8 +74,8 @@ static const struct config_setting table[] = {
     {"pin", CONFIG_BOOL, AT(pin), "true", .help = "Pin thread i to CPU first-cpu + i"},
     {"first-cpu", CONFIG_U64, AT(first_cpu), "0", "0", "1023", .help = "See --pin"},
     {"json", CONFIG_STRING, AT(json), "", .value = "FILE", .flag_only = true,
-     .help = "Also writes all figures of all rounds there at the end, as one JSON object; -: to "
-             "standard output, instead of the tables"},
+     .help = "Also writes all figures of all rounds there, as one JSON object, anew behind each "
+             "engine; -: to standard output, at the end, instead of the tables"},
 };
 static const struct config_program program = {
     .name = "baton bench engine",
@@ -87,6 +94,7 @@ struct plan {
     struct bench_sizes weights; /* of enum weight_choice */
     struct bench_sizes threads, prefill, depth, batch;
     struct str json;
+    struct figures_file file;
     uint32_t engines; /* that are done */
 };
 
@@ -229,6 +237,21 @@ static enum status run_rounds(const struct plan *plan, struct engine_bench *benc
     return STATUS_OK;
 }
 
+/* What was measured so far, as one object. */
+static enum status put_figures(struct plan *plan,
+                               enum status (*put)(struct figures_file *, const struct str *,
+                                                  struct error *),
+                               struct error *err)
+{
+    struct str text;
+    str_init(&text, OUT_LIMIT_BYTES);
+    str_append(&text, plan->json.data, plan->json.length);
+    str_add(&text, "]}\n");
+    enum status status = put(&plan->file, &text, err);
+    str_deinit(&text);
+    return status;
+}
+
 /* A table that can't be printed ends the measuring. */
 static enum status report(struct plan *plan, const struct engine_bench *bench, struct error *err)
 {
@@ -244,7 +267,7 @@ static enum status report(struct plan *plan, const struct engine_bench *bench, s
         TRY(standard_output_flush(err));
     }
     plan->engines++;
-    return STATUS_OK;
+    return put_figures(plan, figures_file_put_so_far, err);
 }
 
 /* A config.json that stands alone is all that random weights need. */
@@ -279,7 +302,10 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
         .prefill = plan->prefill,
         .depth = plan->depth,
         .batch = plan->batch,
+        .chunk = s->chunk,
         .decode_steps = s->decode,
+        .temperature = s->temperature,
+        .top_p = s->top_p,
         .rounds = s->rounds};
     struct engine_bench *bench;
     enum status status = engine_bench_open(&config, &bench, err);
@@ -296,24 +322,28 @@ static enum status run_engines(struct plan *plan, struct error *err)
 {
     str_add(&plan->json, "{\"model\": ");
     json_quote(&plan->json, plan->settings->model, strlen(plan->settings->model));
-    str_addf(&plan->json, ", \"decode_steps\": %u, \"engines\": [\n", plan->settings->decode);
+    const struct settings *s = plan->settings;
+    str_addf(&plan->json,
+             ", \"decode_steps\": %u, \"chunk\": %u, \"temperature\": %g, \"top_p\": %g", s->decode,
+             s->chunk, (double)s->temperature, (double)s->top_p);
+    str_add(&plan->json, ", \"engines\": [\n");
     for (uint32_t w = 0; w < plan->weights.count; w++)
         for (uint32_t t = 0; t < plan->threads.count; t++)
             TRY(run_engine(plan, (enum weight_choice)plan->weights.values[w],
                            plan->threads.values[t], err));
-    str_add(&plan->json, "]}\n");
     return STATUS_OK;
 }
 
+/* What was measured before a failure is told, too. */
 static enum status run(struct plan *plan, struct error *err)
 {
-    struct figures_file file;
-    TRY(figures_file_open(&file, plan->settings->json, err));
-    enum status status = run_engines(plan, err);
-    if (status == STATUS_OK)
-        status = figures_file_put(&file, &plan->json, err);
-    figures_file_close(&file);
-    return status;
+    struct error later;
+    TRY(figures_file_open(&plan->file, plan->settings->json, err));
+    enum status status = run_engines(plan, err), put = STATUS_OK;
+    if (plan->engines)
+        put = put_figures(plan, figures_file_put, status == STATUS_OK ? err : &later);
+    figures_file_close(&plan->file);
+    return status == STATUS_OK ? put : status;
 }
 
 int cmd_bench_engine(int argc, char **argv)

@@ -60,18 +60,23 @@ static uint32_t pool_blocks(const struct engine_bench *bench)
 /* --- steps --- */
 
 /* Rows [position, position + count) of the first `sequences` sequences, in one step. */
-static enum status step(struct engine_bench *bench, uint32_t sequences, uint32_t position,
-                        uint32_t count, struct error *err)
+struct rows {
+    uint32_t sequences, position, count;
+    bool draws; /* a token behind the last: not in the middle of a prompt */
+};
+
+static enum status step(struct engine_bench *bench, const struct rows *rows, struct error *err)
 {
-    for (uint32_t i = 0; i < sequences; i++)
-        bench->sequences[i] = (struct engine_sequence){.tokens = bench->tokens + position,
-                                                       .token_count = count,
-                                                       .position = position,
+    uint32_t end = rows->position + rows->count;
+    for (uint32_t i = 0; i < rows->sequences; i++)
+        bench->sequences[i] = (struct engine_sequence){.tokens = bench->tokens + rows->position,
+                                                       .token_count = rows->count,
+                                                       .position = rows->position,
                                                        .blocks = blocks_of(bench, i),
-                                                       .block_count = blocks_for(position + count),
-                                                       .sample = true,
+                                                       .block_count = blocks_for(end),
+                                                       .sample = rows->draws,
                                                        .sampling = &bench->sampling};
-    return engine_step(bench->engine, bench->sequences, sequences, err);
+    return engine_step(bench->engine, bench->sequences, rows->sequences, err);
 }
 
 /* Context in front of decode steps: computed for the first sequence where no prefill left it there, copied to the others. */
@@ -79,7 +84,7 @@ static enum status fill(struct engine_bench *bench, uint32_t depth, struct error
 {
     while (bench->filled < depth) {
         uint32_t count = min_u32(depth - bench->filled, FILL_ROWS);
-        TRY(step(bench, 1, bench->filled, count, err));
+        TRY(step(bench, &(struct rows){1, bench->filled, count, false}, err));
         bench->filled += count;
     }
     if (bench->copied >= depth)
@@ -116,13 +121,19 @@ static void probe(struct engine_bench *bench, struct probes *probes)
     probes->read_gbs[probes->count++] = bench->limits.read_gbs;
 }
 
+/* Of a prompt in one step. */
+static uint32_t chunk_of(const struct engine_bench *bench, uint32_t tokens)
+{
+    return bench->config.chunk ? min_u32(tokens, bench->config.chunk) : tokens;
+}
+
 /* A step, added to the sample; `ran` is in seconds until `finish`. */
-static enum status timed_step(struct engine_bench *bench, uint32_t sequences, uint32_t position,
-                              uint32_t count, struct bench_sample *sample, struct error *err)
+static enum status timed_step(struct engine_bench *bench, const struct rows *rows,
+                              struct bench_sample *sample, struct error *err)
 {
     bench->profile = (struct kernels_profile){0};
     uint64_t ran_ns = process_ran_ns(), begun_ns = clock_now_ns();
-    TRY(step(bench, sequences, position, count, err));
+    TRY(step(bench, rows, err));
     sample->seconds += (double)(clock_now_ns() - begun_ns) * 1e-9;
     sample->ran += (double)(process_ran_ns() - ran_ns) * 1e-9;
     sample->linear_s += (double)bench->profile.linear * 1e-9;
@@ -144,7 +155,11 @@ static enum status measure_prefill(struct engine_bench *bench, const struct benc
     struct probes probes = {.count = 0};
     *sample = (struct bench_sample){0};
     probe(bench, &probes);
-    TRY(timed_step(bench, 1, 0, figure->tokens, sample, err));
+    for (uint32_t first = 0, count; first < figure->tokens; first += count) {
+        count = chunk_of(bench, figure->tokens - first);
+        bool is_last = first + count == figure->tokens;
+        TRY(timed_step(bench, &(struct rows){1, first, count, is_last}, sample, err));
+    }
     probe(bench, &probes);
     finish(bench, &probes, sample);
     bench->filled = max_u32(bench->filled, figure->tokens);
@@ -167,8 +182,8 @@ static enum status measure_depths(struct engine_bench *bench, struct bench_figur
             probe(bench, &probes);
         for (uint32_t turn = 0; turn < count; turn++) {
             struct bench_figure *figure = figures[(i + turn) % count];
-            TRY(timed_step(bench, figure->batch, figure->depth + i, 1, &figure->samples[round],
-                           err));
+            const struct rows rows = {figure->batch, figure->depth + i, 1, true};
+            TRY(timed_step(bench, &rows, &figure->samples[round], err));
         }
     }
     probe(bench, &probes);
@@ -180,8 +195,9 @@ static enum status measure_depths(struct engine_bench *bench, struct bench_figur
 /* Pages, threads and clocks: a little of everything. */
 static enum status warm_up(struct engine_bench *bench, struct error *err)
 {
-    TRY(step(bench, 1, 0, min_u32(bench->longest, WARM_ROWS), err));
-    return step(bench, bench->max_batch, 0, 1, err);
+    uint32_t count = min_u32(bench->longest, WARM_ROWS);
+    TRY(step(bench, &(struct rows){1, 0, count, true}, err));
+    return step(bench, &(struct rows){bench->max_batch, 0, 1, true}, err);
 }
 
 enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struct error *err)
@@ -229,6 +245,7 @@ static void list_figures(struct engine_bench *bench)
     for (uint32_t i = 0; i < config->prefill.count; i++, figure++) {
         figure->tokens = config->prefill.values[i];
         add_work(bench, 1, 0, figure->tokens, 1, figure);
+        figure->weight_gb *= divide_up(figure->tokens, chunk_of(bench, figure->tokens));
     }
     for (uint32_t d = 0; d < config->depth.count; d++)
         for (uint32_t b = 0; b < config->batch.count; b++, figure++) {
@@ -245,7 +262,8 @@ static void list_figures(struct engine_bench *bench)
 static enum status open_engine(struct engine_bench *bench, struct error *err)
 {
     const struct engine_bench_config *c = &bench->config;
-    uint32_t rows = max_u32(max_u32(largest(&c->prefill), bench->max_batch), WARM_ROWS);
+    uint32_t prompt_rows = chunk_of(bench, largest(&c->prefill));
+    uint32_t rows = max_u32(max_u32(prompt_rows, bench->max_batch), WARM_ROWS);
     if (bench->longest > largest(&c->prefill))
         rows = max_u32(rows, FILL_ROWS);
     struct engine_config config = {.model_dir = c->model_dir,
@@ -316,7 +334,8 @@ enum status engine_bench_open(const struct engine_bench_config *config, struct e
         return error_set(err, STATUS_LIMIT, "out of memory");
     bench->config = *config;
     bench->sampling = sampling_default();
-    bench->sampling.temperature = 0;
+    bench->sampling.temperature = config->temperature;
+    bench->sampling.top_p = config->top_p;
     bool decodes = config->depth.count && config->batch.count;
     bench->deepest = decodes ? largest(&config->depth) + config->decode_steps : 1;
     bench->longest = max_u32(largest(&config->prefill), bench->deepest);
@@ -358,6 +377,7 @@ struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench)
                                        .isa = bench->limits.isa,
                                        .instruction = bench->limits.instruction,
                                        .threads = bench->config.kernels.threads,
+                                       .chunk = bench->config.chunk,
                                        .weight_bytes = bench->limits.weight_bytes,
                                        .load_s = bench->load_s,
                                        .held_bytes = engine_weight_bytes(bench->engine) +

@@ -22,9 +22,11 @@ struct engine_bench_config {
     enum kv_choice kv;
     const char *weight_cache; /* as in struct engine_config */
     struct kernels_config kernels;
-    struct bench_sizes prefill;      /* prompts, each computed in one step; none: no prefill */
+    struct bench_sizes prefill;      /* prompts; none: no prefill */
+    uint32_t chunk;                  /* rows of a prompt in one step at most; 0: all */
     struct bench_sizes depth, batch; /* decode: every depth with every batch; none: no decode */
     uint32_t decode_steps;
+    float temperature, top_p; /* of the tokens that are drawn behind each step */
     uint32_t rounds;
 };
 
@@ -41,7 +43,8 @@ struct bench_figure {
     uint32_t depth, batch; /* decode */
     /* Of all its steps: */
     double rows, linear_gflop, attention_gflop;
-    double weight_gb; /* read once a step */
+    double
+        weight_gb; /* read once a step, with the head, which chunks before a prompt's last don't read */
     double kv_gb; /* decode: of keys and values, read once a row; rows of a prefill share them */
     struct bench_sample samples[ENGINE_BENCH_MAX_ROUNDS];
 };
@@ -59,8 +62,8 @@ enum status engine_bench_round(struct engine_bench *bench, uint32_t round,
 
 struct engine_bench_facts {
     const char *numerics, *isa, *instruction; /* instruction: of the peak; "": there is none */
-    uint32_t threads;
-    uint64_t weight_bytes; /* that a step reads */
+    uint32_t threads, chunk;                  /* chunk: as configured */
+    uint64_t weight_bytes;                    /* that a step reads */
     double load_s;
     uint64_t held_bytes; /* packed weights and KV pool */
     uint64_t peak_bytes; /* of memory, since the engine was opened; 0: not known here */

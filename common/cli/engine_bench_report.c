@@ -98,6 +98,8 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
             out, "memory at its peak: %.3f GB, %.2f times packed weights and KV pool (%.3f GB)\n",
             1e-9 * (double)facts.peak_bytes, (double)facts.peak_bytes / (double)facts.held_bytes,
             1e-9 * (double)facts.held_bytes);
+    if (facts.chunk)
+        str_addf(out, "prompts in steps of at most %u rows\n", facts.chunk);
     str_addf(out, "at best: %.1f GFLOP/s (%s), %.2f GB/s read of the %.3f GB of weights\n",
              medians[PEAK_GFLOPS], *facts.instruction ? facts.instruction : "not known here",
              medians[READ_GBS], 1e-9 * (double)facts.weight_bytes);

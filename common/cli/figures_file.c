@@ -5,6 +5,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
+static enum status begin(struct figures_file *file, struct error *err)
+{
+    enum status status = whole_file_begin(&file->whole, file->target, err);
+    return status == STATUS_OK ? status
+                               : error_prefix(err, status, "cannot open %s", file->whole.temporary);
+}
+
 enum status figures_file_open(struct figures_file *file, const char *path, struct error *err)
 {
     struct stat found;
@@ -16,24 +23,33 @@ enum status figures_file_open(struct figures_file *file, const char *path, struc
         if (!file->stream)
             return error_set(err, STATUS_IO, "cannot open %s: %s", path, strerror(errno));
     } else if (*path) {
-        const char *target = realpath(path, file->target) ? file->target : path;
-        enum status status = whole_file_begin(&file->whole, target, err);
-        if (status != STATUS_OK)
-            return error_prefix(err, status, "cannot open %s", file->whole.temporary);
+        if (!realpath(path, file->target))
+            snprintf(file->target, sizeof file->target, "%s", path);
+        file->is_file = true;
+        return begin(file, err);
     }
     return STATUS_OK;
 }
 
-static enum status put_whole(struct whole_file *whole, const struct str *text, struct error *err)
+static enum status put_whole(struct figures_file *file, const struct str *text, struct error *err)
 {
-    TRY(whole_file_put(whole, text->data, text->length, 0, err));
-    return whole_file_end(whole, err);
+    TRY(whole_file_put(&file->whole, text->data, text->length, 0, err));
+    return whole_file_end(&file->whole, err);
+}
+
+enum status figures_file_put_so_far(struct figures_file *file, const struct str *text,
+                                    struct error *err)
+{
+    if (!file->is_file)
+        return STATUS_OK;
+    TRY(figures_file_put(file, text, err));
+    return begin(file, err); /* nobody else takes its place meanwhile */
 }
 
 enum status figures_file_put(struct figures_file *file, const struct str *text, struct error *err)
 {
-    if (file->whole.fd >= 0) {
-        enum status status = put_whole(&file->whole, text, err);
+    if (file->is_file) {
+        enum status status = put_whole(file, text, err);
         return status == STATUS_OK ? status
                                    : error_prefix(err, status, "cannot write %s", file->path);
     }

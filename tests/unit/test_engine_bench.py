@@ -96,6 +96,59 @@ def test_the_table_is_for_people(model):
     assert "round 1 of 1" in done.stderr
 
 
+def test_prompts_in_chunks_are_the_same_work_in_less_memory(model, tmp_path):
+    """2050 rows in steps of 32: the weights are read 65 times, and no room is made for longer steps."""
+    (model / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 4096}))
+    told = {}
+    for chunk in (0, 32, 4096):
+        done = engine(model, "--prefill", 2050, "--batch", 0, "--rounds", 1, "--chunk", chunk, "--json", tmp_path / "figures.json")
+        assert done.returncode == 0, done.stderr
+        assert ("prompts in steps of at most 32 rows" in done.stdout) == (chunk == 32)
+        told[chunk] = json.loads((tmp_path / "figures.json").read_text())
+        assert told[chunk]["chunk"] == chunk
+        (figure,) = told[chunk]["engines"][0]["figures"]
+        check_prefill(figure)
+        seconds, steps = figure["step_ms"] * 1e-3, 65 if chunk == 32 else 1
+        assert figure["gbs"] * seconds == pytest.approx(steps * told[chunk]["engines"][0]["weight_bytes"] * 1e-9, rel=1e-3)
+    whole, chunked = (told[chunk]["engines"][0]["peak_bytes"] for chunk in (0, 32))
+    assert chunked < whole
+
+
+def test_tokens_may_be_drawn(model):
+    done = engine(model, "--prefill", 0, "--decode", 3, "--rounds", 1, "--temperature", 0.8, "--top-p", 0.9, "--json", "-")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0 and (told["temperature"], told["top_p"]) == (0.8, 0.9)
+
+
+def two_engines(model, out):
+    command = [BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", "--no-pin", "--weights", "bf16,int4", "--prefill", "8",
+               "--batch", "0", "--rounds", "20", "--json", out]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("out", ["figures.json", "-"])
+def test_what_was_measured_is_told_when_a_later_engine_fails(model, tmp_path, out):
+    """The folder goes while the first one is measured."""
+    path = out if out == "-" else tmp_path / out
+    run = two_engines(model, path)
+    assert any("w-bf16" in line and "round 1 of 20" in line for line in run.stderr)
+    (model / "config.json").unlink()
+    stdout, stderr = run.communicate(timeout=120)
+    assert run.returncode == 1 and "config.json" in stderr
+    told = json.loads(stdout if out == "-" else path.read_text())
+    assert ["w-bf16" in one["numerics"] for one in told["engines"]] == [True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["model"] if out == "-" else ["figures.json", "model"])
+
+
+def test_what_was_measured_is_in_the_file_when_a_later_engine_is_killed(model, tmp_path):
+    run = two_engines(model, tmp_path / "figures.json")
+    assert any("w-int4" in line and "round 1 of 20" in line for line in run.stderr)
+    run.kill()
+    run.communicate(timeout=60)
+    told = json.loads((tmp_path / "figures.json").read_text())
+    assert ["w-bf16" in one["numerics"] for one in told["engines"]] == [True]
+
+
 def test_json_on_standard_output_is_alone_there(model):
     done = engine(model, "--prefill", 4, "--batch", 0, "--rounds", 1, "--compute", "f32", "--json", "-")
     (one,) = json.loads(done.stdout)["engines"]
@@ -111,6 +164,8 @@ def test_json_on_standard_output_is_alone_there(model):
     (["--threads", "0"], 2, "--threads must be up to 8 numbers in 1 .. 64"),
     (["--weights", "bf16,int5"], 2, "--weights must be auto, bf16, int8 or int4, or some of them between commas, but is 'bf16,int5'"),
     (["--prefill", "0", "--batch", "0"], 2, "nothing to measure"),
+    (["--chunk", "65537"], 2, "--chunk"),
+    (["--temperature", "101"], 2, "--temperature"),
     (["--prefill", "129"], 1, "--prefill 129 does not fit the model's context of 128 tokens: at most --prefill 128"),
     (["--prefill", "0", "--depth", "5,100", "--decode", "29"], 1, "--depth 100 with --decode 29 makes 129 tokens, which do not fit the model's "
                                                                   "context of 128: at most --depth 99"),

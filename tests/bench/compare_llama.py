@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The engine beside llama.cpp on this machine: one model of random weights in both formats, measured in turns, in rounds.
 
-    compare_llama.py --llama-bin DIR --work DIR [--rounds 5] [--shapes ...] [--weights ...] [--threads ...] [--prefix "chrt -f 10"]
+    compare_llama.py --llama-bin DIR --work DIR [--rounds 5] [--shapes ...] [--weights ...] [--threads ...] [--chunk ROWS]
+                     [--prefix "chrt -f 10"]
 
 DIR of --llama-bin holds llama-bench, llama-batched-bench and llama-quantize. Models are made once in --work, about 8 GB for the
 1.1B shape: a Hugging Face folder from the shape's config.json, what `baton quantize` makes of it, and the same weights as GGUF
@@ -9,7 +10,7 @@ DIR of --llama-bin holds llama-bench, llama-batched-bench and llama-quantize. Mo
 
 In each round every cell (shape, weights, threads) has its turn: ours, theirs; in the next round theirs, ours. What is measured
 goes into --work/state.json at once: a run that was ended goes on where it was when it is started again, and --report prints
-what is there. Figures are medians over rounds, ratios are medians of the ratios within a round. *Others* is the share of the
+what is there. It goes on only with the programs, CPU model, --chunk and --prefix that it began with. Figures are medians over rounds, ratios are medians of the ratios within a round. *Others* is the share of the
 pinned CPUs' time that other programs took meanwhile (median; 0 on a quiet machine)."""
 import argparse
 import hashlib
@@ -89,8 +90,9 @@ def run_ours(machine, options, shape, weights, threads):
     wants_all = "decode at 2048" in figures_of(weights)
     sizes = ["--prefill", f"{SHORT},{LONG}", "--batch", ",".join(map(str, (1, *BATCHES))), "--depth", f"0,{LONG}"] if wants_all \
         else ["--prefill", SHORT, "--batch", 1, "--depth", 0]
+    chunk = ["--chunk", options.chunk] if options.chunk else []
     _, others = machine.run([options.baton, "bench", "engine", "--model", folder, "--threads", threads, "--first-cpu",
-                             machine.first_cpu, *sizes, "--decode", STEPS, "--rounds", 1, "--json", out], threads)
+                             machine.first_cpu, *sizes, *chunk, "--decode", STEPS, "--rounds", 1, "--json", out], threads)
     engine = json.loads(out.read_text())["engines"][0]
     figures = {}
     for figure in engine["figures"]:
@@ -144,6 +146,13 @@ def fingerprint(path):
     return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
 
 
+def cpu_model():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return os.uname().machine
+
+
 class State:
     def __init__(self, options):
         self.path = options.work / "state.json"
@@ -154,7 +163,20 @@ class State:
             if sorted(self.data["programs"].values()) != sorted(programs.values()):
                 fail(f"{self.path} was measured with other programs than these: move it away to begin anew")
         else:
-            self.data = {"programs": programs, "turns": {}}
+            self.data = {"programs": programs, "circumstances": self.circumstances(options), "turns": {}}
+        if not options.report:
+            self.refuse_others(options)
+
+    @staticmethod
+    def circumstances(options):
+        return {"--chunk": options.chunk, "--prefix": options.prefix, "CPU": cpu_model()}
+
+    def refuse_others(self, options):
+        """What a state didn't write down once was: prompts whole, and the rest is not known."""
+        began = {"--chunk": 0, **self.data.get("circumstances", {})}
+        for name, now in self.circumstances(options).items():
+            if began.get(name, now) != now:
+                fail(f"{self.path} was measured with {name} {began[name]!r}, this is {now!r}: go on as it began, or move it away to begin anew")
 
     def turn(self, cell, round_number, side):
         """None where it wasn't measured yet."""
@@ -233,6 +255,8 @@ def print_scaling(state, shape, types):
 
 
 def report(state, options):
+    if chunk := state.data.get("circumstances", {}).get("--chunk"):
+        print(f"our prompts in steps of at most {chunk} rows")
     for shape in options.shapes:
         for threads in options.threads:
             print_shape(state, shape, threads, options.weights)
@@ -260,6 +284,8 @@ def parse_options():
     parser.add_argument("--shapes", type=listed(SHAPES), default=list(SHAPES), help="of " + ",".join(SHAPES))
     parser.add_argument("--weights", type=listed(THEIRS), default=list(THEIRS), help="of " + ",".join(THEIRS))
     parser.add_argument("--threads", type=listed([1, 2], int), default=[1, 2], help="of 1,2")
+    parser.add_argument("--chunk", type=int, default=0, metavar="ROWS",
+                        help="our prompts in steps of at most so many rows, as a worker's 512; 0: each in one step")
     parser.add_argument("--first-cpu", type=int, default=0, help="threads are pinned from this CPU on")
     parser.add_argument("--prefix", default="", help='put before every measured command, such as "chrt -f 10"')
     parser.add_argument("--report", action="store_true", help="measure nothing, print what was measured")

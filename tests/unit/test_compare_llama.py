@@ -12,6 +12,8 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BATON = """
 turn = count("baton")
 out = sys.argv[sys.argv.index("--json") + 1]
+with open(os.path.join(here, "chunks"), "a") as file:
+    print(sys.argv[sys.argv.index("--chunk") + 1] if "--chunk" in sys.argv else "whole", file=file)
 figure = lambda **more: dict(more, tokens_per_s=10.0 * turn, linear_of_peak=0.9, of_read=0.5)
 figures = [figure(kind="prefill", tokens=tokens) for tokens in (512, 2048)]
 figures += [figure(kind="decode", depth=depth, batch=batch) for depth in (0, 2048) for batch in (1, 8, 16)]
@@ -102,6 +104,42 @@ def test_other_programs_are_not_mixed_in(run, tmp_path):
     done = run()
     assert done.returncode == 1 and "was measured with other programs" in done.stderr
     assert len(json.loads((tmp_path / "work/state.json").read_text())["turns"]) == 2
+
+
+def test_chunks_are_those_of_the_state(run, tmp_path):
+    assert run("--rounds", "1", "--chunk", "512").returncode == 0
+    for other in ([], ["--chunk", "256"]):
+        done = run(*other)
+        assert done.returncode == 1 and "was measured with --chunk 512, this is" in done.stderr, done.stderr
+    done = run("--rounds", "2", "--chunk", "512")
+    assert done.returncode == 0 and done.stdout.startswith("our prompts in steps of at most 512 rows")
+    assert (tmp_path / "chunks").read_text().split() == ["512", "512"]
+    assert run("--report").stdout == done.stdout  # measures nothing, whatever would be measured
+
+
+def test_another_prefix_or_cpu_is_not_mixed_in(run, tmp_path):
+    assert run("--rounds", "1").returncode == 0
+    assert (tmp_path / "chunks").read_text().split() == ["whole"]
+    done = run("--prefix", "nice -n 1")
+    assert done.returncode == 1 and "was measured with --prefix '', this is 'nice -n 1'" in done.stderr
+    path = tmp_path / "work/state.json"
+    state = json.loads(path.read_text())
+    state["circumstances"]["CPU"] = "Another 9000"
+    path.write_text(json.dumps(state))
+    done = run()
+    assert done.returncode == 1 and "was measured with CPU 'Another 9000', this is" in done.stderr
+    assert len(calls(tmp_path)) == 4
+
+
+def test_a_state_of_old_had_whole_prompts(run, tmp_path):
+    assert run("--rounds", "1").returncode == 0
+    path = tmp_path / "work/state.json"
+    state = json.loads(path.read_text())
+    del state["circumstances"]
+    path.write_text(json.dumps(state))
+    done = run("--chunk", "512")
+    assert done.returncode == 1 and "was measured with --chunk 0, this is 512" in done.stderr
+    assert run("--rounds", "2").returncode == 0
 
 
 def test_a_figure_that_was_not_said_is_not_taken(run, tmp_path):

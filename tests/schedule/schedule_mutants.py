@@ -86,7 +86,7 @@ ALL = [
     mutant("srpf_starves", "short prompts always first", "starve",
            ("policy.c", ".key = srpf_key, .age = srpf_age}", ".key = srpf_key}")),
     mutant("mlfq_starves", "nobody comes back to the first queue", "starve",
-           ("policy.c", ".ran = mlfq_ran, .age = mlfq_age}", ".ran = mlfq_ran}")),
+           ("policy.c", ".ran = mlfq_ran,\n                     .age = mlfq_age}", ".ran = mlfq_ran}")),
     mutant("stalled_takes_place", "who has no block keeps its place in the batch", "ends decodes",
            ("batch_plan.c", " || sequence->stalled ||", " ||"),
            ("scheduler.c", "        growth_mark_stalled(s, true);\n        plan_parts(s);\n", "        s->plan.part_count = 0;\n")),

@@ -16,7 +16,7 @@ import schedule_mutants
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug")) / "schedule_mutants"
 SCHED = TOP / "common/engine/sched"
-STEPS = 150000  # at most
+STEPS = 400000  # at most
 FLAGS = ["-std=gnu17", "-O1", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 SOURCES = [
     *sorted(SCHED.glob("*.c")),

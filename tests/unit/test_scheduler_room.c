@@ -372,6 +372,44 @@ static void test_who_waits_asks_the_cache_once(void **state)
     scheduler_destroy(s);
 }
 
+static void add_beginning(struct scheduler *s, uint64_t request, uint32_t first_token,
+                          uint32_t tokens)
+{
+    struct sequence_spec spec = {
+        .key = {request, 1}, .token_count = tokens, .sampling = sampling_default()};
+    spec.sampling.max_tokens = 1;
+    spec.plan = PLAN_LOCAL;
+    spec.tokens = calloc(tokens, sizeof *spec.tokens);
+    for (uint32_t i = 0; i < tokens; i++)
+        spec.tokens[i] = first_token + i;
+    assert_int_equal(scheduler_add(s, &spec, NULL), STATUS_OK);
+}
+
+/* A prompt of 40 tokens, 32 of which are cached, is shorter than one of 12 that begins otherwise. */
+static void test_policies_know_what_is_cached_of_a_prompt(void **state)
+{
+    (void)state;
+    for (int cached = 0; cached < 2; cached++)
+        for (enum policy_kind policy = POLICY_SRPF; policy <= POLICY_MLFQ; policy++) {
+            struct scheduler_config config = config_of(40, true, 0);
+            config.prefix_cache = true;
+            config.policy = policy;
+            config.starve_us = config.overtake_us = POLICY_STARVE_US;
+            config.cost.prefill_row_us = 1000; /* 10 rows are the first queue's quantum */
+            struct scheduler *s = make(&config);
+            add_beginning(s, 1, cached ? 10 : 500, 33);
+            step(s);
+            assert_null(find(s, 1));
+            add_beginning(s, 2, 10, 40);
+            add_beginning(s, 3, 900, 12);
+            assert_int_equal(find(s, 2)->likely_cached, cached ? 32 : 0);
+            assert_int_equal(reserved(s, 0), cached ? 2 : 3);
+            if (policy == POLICY_MLFQ)
+                assert_int_equal(find(s, 2)->level, cached ? 0 : 2);
+            scheduler_destroy(s);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_what_lands_is_cached_only_when_it_is_admitted),
         cmocka_unit_test(test_what_is_distrusted_is_computed_anew),
         cmocka_unit_test(test_who_waits_asks_the_cache_once),
+        cmocka_unit_test(test_policies_know_what_is_cached_of_a_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,9 @@ static uint64_t is_new(const struct sequence *sequence)
 
 static uint32_t rows_left(const struct sequence *sequence)
 {
-    return sequence->prompt_count > sequence->computed ? sequence->prompt_count - sequence->computed
-                                                       : 0;
+    uint32_t done =
+        sequence->state == SEQUENCE_WAITING ? sequence->likely_cached : sequence->computed;
+    return sequence->prompt_count > done ? sequence->prompt_count - done : 0;
 }
 
 static uint64_t srpf_key(const struct sequence *sequence)
@@ -44,9 +45,10 @@ static uint64_t mlfq_key(const struct sequence *sequence)
 
 static void mlfq_came(struct sequence *sequence, const struct cost_model *cost)
 {
-    double first_us = sequence->plan == PLAN_RECEIVE
-                          ? cost_model_decode_us(cost, 1)
-                          : cost_model_prefill_us(cost, 0, sequence->prompt_count);
+    double first_us =
+        sequence->plan == PLAN_RECEIVE
+            ? cost_model_decode_us(cost, 1)
+            : cost_model_prefill_us(cost, sequence->likely_cached, rows_left(sequence));
     sequence->level = 0;
     while (sequence->level + 1 < MLFQ_LEVELS && (double)quantum_us(sequence->level) < first_us)
         sequence->level++;
@@ -74,9 +76,13 @@ static void mlfq_age(struct sequence *sequence, uint64_t now_us, uint64_t starve
 
 static const struct policy policies[POLICIES] = {
     [POLICY_FCFS] = {.name = "fcfs", .key = is_new},
-    [POLICY_SRPF] = {.name = "srpf", .key = srpf_key, .age = srpf_age},
-    [POLICY_MLFQ] =
-        {.name = "mlfq", .key = mlfq_key, .came = mlfq_came, .ran = mlfq_ran, .age = mlfq_age},
+    [POLICY_SRPF] = {.name = "srpf", .weighs_prompts = true, .key = srpf_key, .age = srpf_age},
+    [POLICY_MLFQ] = {.name = "mlfq",
+                     .weighs_prompts = true,
+                     .key = mlfq_key,
+                     .came = mlfq_came,
+                     .ran = mlfq_ran,
+                     .age = mlfq_age},
 };
 
 const struct policy *policy_of(enum policy_kind kind)

@@ -2,7 +2,7 @@
  * budgets and memory are not its business (batch_plan, admission).
  *
  *   fcfs  first come, first served; prompts that were begun before new ones.
- *   srpf  shortest remaining prefill first; who came more than `starve_us` ago goes before all, by arrival.
+ *   srpf  shortest remaining prefill first, less what was cached of it when it came; who came more than `starve_us` ago goes before all, by arrival.
  *   mlfq  skip-join multi-level feedback queue: B. Wu et al., Fast Distributed Inference Serving for Large Language Models
  *         (FastServe), arXiv 2305.05920. Queue p has a quantum of 10 ms x 2^p. A sequence joins the first queue whose quantum
  *         holds its predicted first iteration, goes down one when it has used its quantum up, and back to the first when it has
@@ -30,7 +30,8 @@
 enum policy_kind { POLICY_FCFS, POLICY_SRPF, POLICY_MLFQ, POLICIES };
 
 struct policy {
-    const char *name; /* "fcfs", ...: of the setting */
+    const char *name;    /* "fcfs", ...: of the setting */
+    bool weighs_prompts; /* looks at likely_cached */
     /* Smaller first, below 2^POLICY_KEY_BITS; ties go by arrival. */
     uint64_t (*key)(const struct sequence *sequence);
     /* Each may be NULL: a sequence came; a step that took took_us had rows of it; it is now_us. */

@@ -44,6 +44,8 @@ struct sequence {
     uint32_t token_count;  /* so far: prompt, then the answer */
     uint32_t prompt_count; /* leading tokens whose rows are prefill: prompt + emitted */
     uint32_t computed;     /* rows that are in the blocks; RESERVED: those of cached blocks */
+    uint32_t
+        likely_cached; /* of its prompt, when it came: what policies reckon with while it waits for blocks */
     uint32_t block_count;
     uint64_t order; /* of arrival: first come, first served */
     bool preempted; /* WAITING or SWAPPED after it ran: it goes before new ones of its class */

@@ -2,6 +2,7 @@
 #include "common/base/rng.h"
 #include "common/engine/sched/admission.h"
 #include "common/engine/sched/preemption.h"
+#include "common/engine/sched/reuse.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,8 @@ enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec 
                               .sampling = spec->sampling,
                               .constraint = spec->constraint,
                               .blocks = blocks};
+    if (s->policy->weighs_prompts)
+        slot->likely_cached = reuse_match(s, slot).blocks * s->config.block_tokens;
     if (s->policy->came)
         s->policy->came(slot, &s->cost);
     s->by_arrival[s->count++] = slot;

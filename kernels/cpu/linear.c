@@ -2,9 +2,9 @@
  *
  * Weights: panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, N and K padded with zeros: the one layout for every
  * number of rows. A call goes over blocks of at most LINEAR_ROWS rows and, in each, over as many K segments as the packed
- * inputs have room for: pack rows into tiles, then stream every panel once past them. Several tiles share what is read of a
- * panel part by part, and more than two share the widening, too. Few rows: all of K in one pass, and the weights are
- * read in memory order.
+ * inputs have room for: pack rows into tiles, then stream every panel once past them. Rows that need several products share what is
+ * read of a panel part by part, and more than two tiles share the widening, too, where there is one. Few rows: all of K in one
+ * pass, and the weights are read in memory order.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -260,7 +260,6 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
         linear_amx(self, linear, in->address, rows, accumulate, out->address);
         return STATUS_OK;
     }
-    bool widens = self->inner->widen != NULL;
     uint32_t blocks = divide_up(rows, LINEAR_ROWS);
     for (uint32_t block = 0; block < blocks; block++) {
         uint32_t first = (uint32_t)((uint64_t)rows * block / blocks);
@@ -277,8 +276,9 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                                 .scratch = self->linear,
                                 .rows = count,
                                 .tile_count = tile_count,
-                                .part = widens && tile_count > 1 ? LINEAR_PART : LINEAR_SEGMENT,
-                                .wide = widens && tile_count > 2,
+                                .part =
+                                    count > self->inner->whole_rows ? LINEAR_PART : LINEAR_SEGMENT,
+                                .wide = self->inner->widen && tile_count > 2,
                                 .k_begin = k,
                                 .k_end = k + min_u32(step, linear->k - k),
                                 .accumulate = accumulate || k > 0};

@@ -1,5 +1,5 @@
 /* The source of every struct inner; see inner.h. Included by baseline.c, avx2.c, avx512.c and avx512bf16.c, each compiled
- * for its instruction set, after product_fma.h or product_dot.h. */
+ * for its instruction set, after one of product_*.h. */
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"
@@ -121,8 +121,8 @@ static void swiglu(const float *restrict gate, const float *restrict up, uint32_
 
 #define INNER_TABLE(NAME)                                                                          \
     {                                                                                              \
-        .name = NAME, .tile_bytes_per_pair = WORDS_PER_PAIR * 4, .pack_tile = pack_tile,           \
-        .widen = WIDEN, .multiply = multiply, .blend = blend, .round = round_bf16,                 \
-        .quantize = quantize_numbers, .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu,          \
-        .attention = ATTENTION_TABLE,                                                              \
+        .name = NAME, .tile_bytes_per_pair = WORDS_PER_PAIR * 4, .whole_rows = WHOLE_ROWS,         \
+        .pack_tile = pack_tile, .widen = WIDEN, .multiply = multiply, .blend = blend,              \
+        .round = round_bf16, .quantize = quantize_numbers, .rmsnorm = rmsnorm, .rope = rope,       \
+        .swiglu = swiglu, .attention = ATTENTION_TABLE,                                            \
     }

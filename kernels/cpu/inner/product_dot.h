@@ -10,6 +10,7 @@
 
 #define WORDS_PER_PAIR 1
 #define WIDEN          NULL
+#define WHOLE_ROWS     UINT32_MAX
 
 /* A row as tile words: pairs of bf16. k is even. */
 static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)

@@ -1,23 +1,12 @@
-/* Tile product by fp32 multiply-add, on 4, 8 or 16 lanes. A tile is fp32: [pair][odd k, even k][rows].
+/* Tile product by fp32 multiply-add, on 4 or 16 lanes (AVX2: product_fma_avx2.h). The tile is that of product_fma_sums.h.
  * The product is cut into blocks of SUM_ROWS rows x two vectors of outputs: as many sums as the registers hold.
  * On 16 lanes two rows of three are the instruction's own broadcast memory operand, written in assembly, since compilers prefer
  * a load for two products, and the third is loaded once for both: all by operand wait for the load ports, all by loads issue
  * half as many instructions again, and a core that serves two hardware threads has less to spare of both. */
-#include "kernels/cpu/inner/bf16.h"
-#include "kernels/cpu/inner/inner.h"
-#include "kernels/cpu/inner/vector.h"
+#include "kernels/cpu/inner/product_fma_sums.h"
 
-#define WORDS_PER_PAIR 2
-#define WIDEN          widen
-
-/* A row as tile words: fp32 numbers without what bf16 can't hold, odd k first. k is even. */
-static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)
-{
-    for (uint32_t i = 0; i < k; i += 2) {
-        out[i] = (uint32_t)round_one(row[i + 1]) << 16;
-        out[i + 1] = (uint32_t)round_one(row[i]) << 16;
-    }
-}
+#define WIDEN      widen
+#define WHOLE_ROWS TILE_ROWS
 
 ALWAYS_INLINE floats odd_k(words pairs)
 {
@@ -66,42 +55,6 @@ ALWAYS_INLINE void add_k(const float *tile, floats w0, floats w1, const uint32_t
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
         add_row(tile + r, r % 3 == 1, w0, w1, sum[r]);
-}
-
-/* `row` and `n` are of the block. */
-ALWAYS_INLINE void begin_block(const struct tile_product *product, uint32_t row, uint32_t n,
-                               const uint32_t rows, floats sum[][2])
-{
-#pragma GCC unroll 12
-    for (uint32_t r = 0; r < rows; r++)
-        sum[r][0] = sum[r][1] = (floats){0};
-    if (!product->resume)
-        return;
-#pragma GCC unroll 12
-    for (uint32_t r = 0; r < rows; r++) {
-        const floats *from = (const floats *)(product->sums + (row + r) * PANEL + n);
-        sum[r][0] = from[0];
-        sum[r][1] = from[1];
-    }
-}
-
-ALWAYS_INLINE void end_block(const struct tile_product *product, uint32_t row, uint32_t n,
-                             const uint32_t rows, floats sum[][2])
-{
-    float *to = product->pause ? product->sums + row * PANEL + n
-                               : product->out + row * product->out_stride + n;
-    size_t stride = product->pause ? PANEL : product->out_stride;
-    bool add = product->add && !product->pause;
-#pragma GCC unroll 12
-    for (uint32_t r = 0; r < rows; r++) {
-        floats *target = (floats *)(to + r * stride);
-        if (add) {
-            sum[r][0] += target[0];
-            sum[r][1] += target[1];
-        }
-        target[0] = sum[r][0];
-        target[1] = sum[r][1];
-    }
 }
 
 /* `rows` is a constant at every call, so that the sums live in registers. */

@@ -176,7 +176,7 @@ static void multiply_part(const struct pass *pass, struct linear_scratch *scratc
                                               : weights_at(pass, panel + 1, pass->k_begin);
     const char *next =
         pass->tile_count == 1 ? (const char *)weights + LINEAR_AHEAD_BYTES : (const char *)after;
-    uint32_t step = PANEL * sizeof(uint32_t) / pass->tile_count;
+    size_t part_bytes = (size_t)pairs * PANEL * sizeof(uint32_t);
     if (pass->wide)
         pass->inner->widen(weights, pairs, scratch->wide);
     for (uint32_t tile = 0; tile < pass->tile_count; tile++) {
@@ -194,8 +194,8 @@ static void multiply_part(const struct pass *pass, struct linear_scratch *scratc
             .add = pass->accumulate || done >= LINEAR_SEGMENT,
             .out = pass->out + (size_t)row * linear->n + (size_t)panel * PANEL,
             .out_stride = linear->n,
-            .next = next + (size_t)tile * pairs * step,
-            .next_step = step};
+            .next = next + part_bytes * tile / pass->tile_count,
+            .next_step = divide_up(PANEL * sizeof(uint32_t), pass->tile_count)};
         if (outputs == PANEL || product.pause)
             pass->inner->multiply(&product);
         else

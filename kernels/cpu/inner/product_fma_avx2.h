@@ -1,8 +1,8 @@
 /* Tile product by fp32 multiply-add, on 8 lanes and sixteen registers. The tile is that of product_fma_sums.h.
- * A product is cut into strips: 4 to 6 rows x two vectors of outputs, or 1 to 3 rows x all four of a panel, so that there are
- * eight sums at least to cover the latency of the instruction (but for one row, which waits for memory) and all of them, two
- * or one vector of weights, and as many rows as that needs have a register. Weights stay bf16 until they are in one: what is in the
- * cache is half as large then, and widening them takes ports that the multipliers leave alone. */
+ * A product is cut into strips: 4 to 6 rows x two vectors of outputs, or 1 to 3 rows x all four of a panel. Each has eight sums
+ * at least, to cover the latency of the instruction (one row has four, but waits for memory), and twelve at most, which leave
+ * four registers for weights and rows. Weights stay bf16 until they are in one: the cache holds twice as many then, and nothing is
+ * stored. */
 #include "kernels/cpu/inner/product_fma_sums.h"
 
 #define WIDEN      NULL
@@ -27,28 +27,36 @@ ALWAYS_INLINE floats broadcast_here(const float *x)
     return all;
 }
 
-#define UPPER      0xffff0000
 #define EVEN(BYTE) ((uint32_t)(BYTE) << 16 | ((uint32_t)(BYTE) + 1) << 24 | 0x8080)
-_Alignas(32) static const words odd_mask = {UPPER, UPPER, UPPER, UPPER, UPPER, UPPER, UPPER, UPPER};
 _Alignas(32) static const words even_bytes = {EVEN(0), EVEN(4), EVEN(8), EVEN(12),
                                               EVEN(0), EVEN(4), EVEN(8), EVEN(12)};
+
+/* A vector of weights of odd k: their halves of the words, blended with zeros, for which no register is kept. */
+#define ODD_K(PANEL_K, W)                                                                          \
+    "vpxor " W ", " W ", " W "\n\tvpblendw $0xaa, " PANEL_K ", " W ", " W "\n\t"
 
 ALWAYS_INLINE floats odd_k(const uint32_t *panel)
 {
     floats w;
-    __asm__ volatile("vmovdqu %1, %0\n\tvpand %2, %0, %0"
-                     : "=x"(w)
-                     : "m"(*(const words *)panel), "m"(odd_mask));
+    __asm__ volatile(ODD_K("%1", "%0") : "=x"(w) : "m"(*(const words *)panel));
     return w;
 }
 
-/* Weights of even k, by a shuffle: some cores shift where they multiply. */
-ALWAYS_INLINE floats even_k(const uint32_t *panel)
+/* Of even k: by a shuffle, since some cores shift where they multiply. Its control has a register, but beside six rows. */
+#define EVEN_K(PANEL_K, W, CONTROL)                                                                \
+    "vmovdqu " PANEL_K ", " W "\n\tvpshufb " CONTROL ", " W ", " W "\n\t"
+
+ALWAYS_INLINE floats even_k(const uint32_t *panel, const uint32_t rows)
 {
     floats w;
-    __asm__ volatile("vmovdqu %1, %0\n\tvpshufb %2, %0, %0"
-                     : "=x"(w)
-                     : "m"(*(const words *)panel), "m"(even_bytes));
+    if (rows < SUM_ROWS)
+        __asm__ volatile(EVEN_K("%1", "%0", "%2")
+                         : "=&x"(w)
+                         : "m"(*(const words *)panel), "x"(even_bytes));
+    else
+        __asm__ volatile(EVEN_K("%1", "%0", "%2")
+                         : "=x"(w)
+                         : "m"(*(const words *)panel), "m"(even_bytes));
     return w;
 }
 
@@ -63,7 +71,7 @@ ALWAYS_INLINE void add_k(const float *tile, floats w0, floats w1, const uint32_t
     }
 }
 
-/* `rows` is a constant at every call, so that the sums live in registers. */
+/* `rows` is a constant at every call, so that the sums live in registers; of 4 to 6. */
 ALWAYS_INLINE void multiply_strip(const struct strip *strip, const uint32_t rows)
 {
     const struct tile_product *product = strip->product;
@@ -72,7 +80,7 @@ ALWAYS_INLINE void multiply_strip(const struct strip *strip, const uint32_t rows
     const uint32_t *panel = product->panel + strip->n;
     float *out = product->out + strip->row * product->out_stride + strip->n;
     const char *next = strip->next;
-    const uint32_t shares = ROW_SHARES(rows);
+    const uint32_t shares = product->pause ? 1 : ROW_SHARES(rows);
     floats sum[SUM_ROWS][2];
     begin_block(product, strip->row, strip->n, rows, sum);
     for (uint32_t share = 0, p = 0; share < shares; share++) {
@@ -82,7 +90,7 @@ ALWAYS_INLINE void multiply_strip(const struct strip *strip, const uint32_t rows
         for (uint32_t end = product->pairs * (share + 1) / shares; p < end; p++) {
             __builtin_prefetch(next, 0, 2); /* into the second level */
             add_k(tile, odd_k(panel), odd_k(panel + VECTOR), rows, sum);
-            add_k(tile + stride, even_k(panel), even_k(panel + VECTOR), rows, sum);
+            add_k(tile + stride, even_k(panel, rows), even_k(panel + VECTOR, rows), rows, sum);
             panel += PANEL;
             tile += 2 * stride;
             next += strip->next_step;
@@ -100,26 +108,72 @@ ALWAYS_INLINE void add_vector(const floats x[], floats w, const uint32_t rows, c
         ADD(sum[r][v], w, x[r]);
 }
 
-#define VECTOR_OF_THREE(V, OPERATION, SUM0, SUM1, SUM2)                                            \
-    "vmovdqu 32*" #V "(%[panel]), %%ymm12\n\t" OPERATION " %[mask], %%ymm12, %%ymm12\n\t"          \
+#define VECTOR_OF_THREE(WEIGHTS, SUM0, SUM1, SUM2)                                                 \
+    WEIGHTS                                                                                        \
     "vfmadd231ps %%ymm13, %%ymm12, %" #SUM0 "\n\t"                                                 \
     "vfmadd231ps %%ymm14, %%ymm12, %" #SUM1 "\n\t"                                                 \
     "vfmadd231ps %%ymm15, %%ymm12, %" #SUM2 "\n\t"
 
-/* One k of three rows: all sixteen registers, which the compiler can't do without the stack. */
-#define ADD_THREE(TILE, PANEL_K, OPERATION, MASK)                                                  \
-    __asm__("vbroadcastss (%[tile]), %%ymm13\n\t"                                                  \
-            "vbroadcastss 4(%[tile]), %%ymm14\n\t"                                                 \
-            "vbroadcastss 8(%[tile]), %%ymm15\n\t" VECTOR_OF_THREE(0, OPERATION, 0, 4, 8)          \
-                VECTOR_OF_THREE(1, OPERATION, 1, 5, 9) VECTOR_OF_THREE(2, OPERATION, 2, 6, 10)     \
-                    VECTOR_OF_THREE(3, OPERATION, 3, 7, 11)                                        \
-            : "+x"(low[0][0]), "+x"(low[0][1]), "+x"(high[0][0]), "+x"(high[0][1]),                \
-              "+x"(low[1][0]), "+x"(low[1][1]), "+x"(high[1][0]), "+x"(high[1][1]),                \
-              "+x"(low[2][0]), "+x"(low[2][1]), "+x"(high[2][0]), "+x"(high[2][1])                 \
-            : [tile] "r"(TILE), [panel] "r"(PANEL_K), [mask] "m"(MASK),                            \
-              "m"(*(const float(*)[3])(TILE)), "m"(*(const uint32_t(*)[PANEL])(PANEL_K))           \
-            : "xmm12", "xmm13", "xmm14", "xmm15")
+#define ODD_OF_THREE(V)  ODD_K("32*" #V "(%[panel])", "%%ymm12")
+#define EVEN_OF_THREE(V) EVEN_K("32*" #V "(%[panel])", "%%ymm12", "%[control]")
 
+#define THREE_ROWS(WEIGHTS)                                                                        \
+    VECTOR_OF_THREE(WEIGHTS(0), 0, 4, 8)                                                           \
+    VECTOR_OF_THREE(WEIGHTS(1), 1, 5, 9)                                                           \
+    VECTOR_OF_THREE(WEIGHTS(2), 2, 6, 10)                                                          \
+    VECTOR_OF_THREE(WEIGHTS(3), 3, 7, 11)
+
+/* One k of three rows: all sixteen registers, which the compiler can't do without the stack. */
+#define ADD_THREE(TILE, PANEL_K, WEIGHTS)                                                          \
+    __asm__ volatile("vbroadcastss (%[tile]), %%ymm13\n\t"                                         \
+                     "vbroadcastss 4(%[tile]), %%ymm14\n\t"                                        \
+                     "vbroadcastss 8(%[tile]), %%ymm15\n\t" THREE_ROWS(WEIGHTS)                    \
+                     : "+x"(low[0][0]), "+x"(low[0][1]), "+x"(high[0][0]), "+x"(high[0][1]),       \
+                       "+x"(low[1][0]), "+x"(low[1][1]), "+x"(high[1][0]), "+x"(high[1][1]),       \
+                       "+x"(low[2][0]), "+x"(low[2][1]), "+x"(high[2][0]), "+x"(high[2][1])        \
+                     : [tile] "r"(TILE), [panel] "r"(PANEL_K), [control] "m"(even_bytes),          \
+                       "m"(*(const float(*)[3])(TILE)), "m"(*(const uint32_t(*)[PANEL])(PANEL_K))  \
+                     : "xmm12", "xmm13", "xmm14", "xmm15")
+
+ALWAYS_INLINE floats weights_of(const uint32_t *panel, const bool odd, const uint32_t rows)
+{
+    return odd ? odd_k(panel) : even_k(panel, rows);
+}
+
+/* The same of all four. */
+ALWAYS_INLINE void add_flat_k(const float *tile, const uint32_t *panel, const bool odd,
+                              const uint32_t rows, floats low[][2], floats high[][2])
+{
+    if (rows == 3) {
+        if (odd)
+            ADD_THREE(tile, panel, ODD_OF_THREE);
+        else
+            ADD_THREE(tile, panel, EVEN_OF_THREE);
+        return;
+    }
+    floats x[FLAT_ROWS];
+#pragma GCC unroll 3
+    for (uint32_t r = 0; r < rows; r++)
+        x[r] = broadcast_here(tile + r);
+    add_vector(x, weights_of(panel, odd, rows), rows, 0, low);
+    add_vector(x, weights_of(panel + VECTOR, odd, rows), rows, 1, low);
+    add_vector(x, weights_of(panel + 2 * VECTOR, odd, rows), rows, 0, high);
+    add_vector(x, weights_of(panel + 3 * VECTOR, odd, rows), rows, 1, high);
+}
+
+/* Asks for a line of weights that come soon: one at a time, since a burst holds up the loads behind it. One row waits for them, so
+ * it gets them into the first level of cache from nearby (with requests for the second it is a fifth slower); more rows gain by
+ * having them asked for earlier. */
+#define ONE_ROW_AHEAD 5120 /* bytes */
+ALWAYS_INLINE void ask(const uint32_t rows, const uint32_t *panel, const char *next)
+{
+    if (rows == 1)
+        __asm__ volatile("prefetcht0 %c1(%0)" ::"r"(panel), "i"(ONE_ROW_AHEAD));
+    else
+        __asm__ volatile("prefetcht1 (%0)" ::"r"(next));
+}
+
+/* The same of 1 to 3 rows, all four vectors of outputs. */
 ALWAYS_INLINE void multiply_flat(const struct strip *strip, const uint32_t rows)
 {
     const struct tile_product *product = strip->product;
@@ -128,7 +182,7 @@ ALWAYS_INLINE void multiply_flat(const struct strip *strip, const uint32_t rows)
     const uint32_t *panel = product->panel;
     float *out = product->out + strip->row * product->out_stride;
     const char *next = strip->next;
-    floats low[FLAT_ROWS][2], high[FLAT_ROWS][2], x[FLAT_ROWS];
+    floats low[FLAT_ROWS][2], high[FLAT_ROWS][2];
     begin_block(product, strip->row, 0, rows, low);
     begin_block(product, strip->row, 2 * VECTOR, rows, high);
     if (!product->pause) {
@@ -136,28 +190,10 @@ ALWAYS_INLINE void multiply_flat(const struct strip *strip, const uint32_t rows)
         prefetch_rows(out + 2 * VECTOR, product->out_stride, 0, rows);
     }
     for (uint32_t p = 0; p < product->pairs; p++) {
-        __builtin_prefetch(next, 0, 2);
-        __builtin_prefetch(next + 64, 0, 2);
-        bring_near(panel, PANEL * sizeof *panel);
-        if (rows == 3) {
-            ADD_THREE(tile, panel, "vpand", odd_mask);
-            ADD_THREE(tile + stride, panel, "vpshufb", even_bytes);
-        } else {
-#pragma GCC unroll 3
-            for (uint32_t r = 0; r < rows; r++)
-                x[r] = broadcast_here(tile + r);
-            add_vector(x, odd_k(panel), rows, 0, low);
-            add_vector(x, odd_k(panel + VECTOR), rows, 1, low);
-            add_vector(x, odd_k(panel + 2 * VECTOR), rows, 0, high);
-            add_vector(x, odd_k(panel + 3 * VECTOR), rows, 1, high);
-#pragma GCC unroll 3
-            for (uint32_t r = 0; r < rows; r++)
-                x[r] = broadcast_here(tile + stride + r);
-            add_vector(x, even_k(panel), rows, 0, low);
-            add_vector(x, even_k(panel + VECTOR), rows, 1, low);
-            add_vector(x, even_k(panel + 2 * VECTOR), rows, 0, high);
-            add_vector(x, even_k(panel + 3 * VECTOR), rows, 1, high);
-        }
+        ask(rows, panel, next);
+        add_flat_k(tile, panel, true, rows, low, high);
+        ask(rows, panel + PANEL / 2, next + 64);
+        add_flat_k(tile + stride, panel, false, rows, low, high);
         panel += PANEL;
         tile += 2 * stride;
         next += strip->next_step;
@@ -200,13 +236,14 @@ static void multiply(const struct tile_product *product)
 {
     const uint8_t *height = heights[product->rows];
     uint32_t count = strips_beside(height[0]) + (height[1] ? strips_beside(height[1]) : 0);
+    const char *next = product->next ? product->next : (const char *)product->panel;
     struct strip strip = {.product = product,
-                          .next = product->next ? product->next : (const char *)product->panel,
-                          .next_step = product->next_step / count};
+                          .next_step = (product->next_step + count - 1) / count};
+    uint32_t done = 0;
     for (uint32_t i = 0; i < 2 && height[i]; strip.row += height[i++])
         for (uint32_t beside = 0; beside < strips_beside(height[i]); beside++) {
             strip.n = beside * 2 * VECTOR;
+            strip.next = next + product->pairs * product->next_step * done++ / count;
             multiply_rows(&strip, height[i]);
-            strip.next += product->pairs * strip.next_step;
         }
 }

@@ -16,8 +16,9 @@
 /* Rows that share one pass over the weights: their packed segment stays in a 2 MiB level 2 cache. */
 #define LINEAR_ROWS (16 * TILE_ROWS)
 
-/* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
-#define LINEAR_PART 128
+/* K of a segment that all tiles go past before the next: what is read of a panel, 16 KiB, stays in the level 1 cache. */
+#define LINEAR_WIDE_PART 128 /* of instruction sets that widen it */
+#define LINEAR_PART      256
 
 /* What one tile reads of a panel is asked for so far ahead; measured: the same from here to 64 KiB. */
 #define LINEAR_AHEAD_BYTES 8192
@@ -28,7 +29,7 @@
 struct linear_scratch {
     /* A part, widened. */
     union {
-        _Alignas(64) float wide[LINEAR_PART * PANEL];
+        _Alignas(64) float wide[LINEAR_WIDE_PART * PANEL];
         uint8_t wide_int4[QUANTIZED_MAX_PART / QUANTIZED_GROUP * INT4_WIDE_BYTES];
     };
     _Alignas(64) float sums[QUANTIZED_MAX_ROWS * PANEL]; /* of the parts so far */

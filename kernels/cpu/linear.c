@@ -170,12 +170,12 @@ static void multiply_part(const struct pass *pass, struct linear_scratch *scratc
     uint32_t pairs = divide_up(end - k, 2), outputs = min_u32(PANEL, linear->n - panel * PANEL);
     uint32_t done = k - pass->k_begin, segment_done = done % LINEAR_SEGMENT;
     bool ends = (end - pass->k_begin) % LINEAR_SEGMENT == 0 || end == pass->k_end;
-    /* Weights to bring in during the products: of one tile, a little ahead in the same stream; of several, in equal parts,
-     * what comes after this part: the next of the panel, or the first of the next panel. */
+    /* Weights to bring in during the products: what comes after this part, the next of the panel or the first of the next
+     * panel, by all tiles in equal shares; of one tile and no parts, a little ahead in the same stream. */
     const uint32_t *after = end < pass->k_end ? weights_at(pass, panel, end)
                                               : weights_at(pass, panel + 1, pass->k_begin);
-    const char *next =
-        pass->tile_count == 1 ? (const char *)weights + LINEAR_AHEAD_BYTES : (const char *)after;
+    bool streams = pass->tile_count == 1 && pass->part == LINEAR_SEGMENT;
+    const char *next = streams ? (const char *)weights + LINEAR_AHEAD_BYTES : (const char *)after;
     size_t part_bytes = (size_t)pairs * PANEL * sizeof(uint32_t);
     if (pass->wide)
         pass->inner->widen(weights, pairs, scratch->wide);
@@ -248,6 +248,16 @@ static void run_pass(struct cpu *self, struct pass *pass)
     pool_run(self->pool, panels, grain, multiply_panels, pass);
 }
 
+_Static_assert(LINEAR_SEGMENT % LINEAR_PART == 0 && LINEAR_SEGMENT % LINEAR_WIDE_PART == 0,
+               "segments end where parts do");
+
+static uint32_t part_width(const struct inner *inner, uint32_t rows)
+{
+    if (rows <= inner->whole_rows)
+        return LINEAR_SEGMENT;
+    return inner->widen ? LINEAR_WIDE_PART : LINEAR_PART;
+}
+
 enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                        const struct buffer *in, uint32_t rows, bool accumulate, struct buffer *out)
 {
@@ -276,8 +286,7 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                                 .scratch = self->linear,
                                 .rows = count,
                                 .tile_count = tile_count,
-                                .part =
-                                    count > self->inner->whole_rows ? LINEAR_PART : LINEAR_SEGMENT,
+                                .part = part_width(self->inner, count),
                                 .wide = self->inner->widen && tile_count > 2,
                                 .k_begin = k,
                                 .k_end = k + min_u32(step, linear->k - k),

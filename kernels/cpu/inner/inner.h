@@ -30,8 +30,8 @@ struct tile_product {
     const void *tile; /* [pairs] of `rows` rows */
     uint32_t rows;    /* 1 .. TILE_ROWS */
     uint32_t pairs;
-    /* A sum in several products: all but the first go on from `sums`, all but the last leave it there. Of those only that have
-     * a number of `whole_rows`. */
+    /* A sum in several products: all but the first go on from `sums`, all but the last leave it there. Of those only that
+     * take parts. */
     bool resume, pause;
     float *sums; /* [rows][PANEL] */
     bool add;    /* out += sum, rather than out = sum */
@@ -47,8 +47,8 @@ struct inner {
     const char *name;
     uint32_t tile_bytes_per_pair; /* of this form of tile, per row */
 
-    /* More rows than so many take a panel part by part (LINEAR_PART), since products go past it more than once; fewer
-     * take it whole. UINT32_MAX: all do. */
+    /* So many rows take a panel whole, and more part by part, since products go past it more than once. UINT32_MAX: there are
+     * no parts. */
     uint32_t whole_rows;
 
     /* Rounds rows[0 .. count-1][0 .. k-1] to bf16 (to nearest, ties to even) and packs them as one tile; an odd k is padded

@@ -25,12 +25,16 @@
 /* Multiply-adds of floats below which a second thread costs more than it gives. */
 #define LINEAR_INLINE_WORK 65536u
 
+_Static_assert(QUANTIZED_INT8_PART * PANEL * sizeof(int16_t) <=
+                   QUANTIZED_MAX_PART / QUANTIZED_GROUP * INT4_WIDE_BYTES,
+               "there is room for either");
+
 /* One thread's scratch for a linear layer: of one panel. */
 struct linear_scratch {
     /* A part, widened. */
     union {
         _Alignas(64) float wide[LINEAR_WIDE_PART * PANEL];
-        uint8_t wide_int4[QUANTIZED_MAX_PART / QUANTIZED_GROUP * INT4_WIDE_BYTES];
+        uint8_t wide_numbers[QUANTIZED_MAX_PART / QUANTIZED_GROUP * INT4_WIDE_BYTES];
     };
     _Alignas(64) float sums[QUANTIZED_MAX_ROWS * PANEL]; /* of the parts so far */
 };

@@ -33,8 +33,9 @@ struct quantized_product {
     uint32_t steps; /* ceil(k / QUANTIZED_STEP) */
     /* The steps to be added, parts as the set wants them. Products of all steps, in ascending order, are one product. */
     uint32_t first_step, end_step;
-    /* int4: room for these steps, wide, for the tiles that share them: for each group PANEL f32 scales, then its numbers in the
-     * form of int8, but + 8. The product that has `widen` reads the panel and writes it, others read it; NULL: `panel`. */
+    /* Room for these steps, wide, for the tiles that share them. int4: for each group PANEL f32 scales, then its numbers in the
+     * form of int8, but + 8; int8: the set's own form. The product that has `widen` reads the panel and writes it, others read it;
+     * NULL: `panel`. */
     uint8_t *wide;
     bool widen;
     bool add; /* out += product, rather than out = product */
@@ -54,9 +55,10 @@ struct quantized_product {
 };
 
 /* From so many tiles on (0: never) a panel's products are of so many steps each, whole groups, which all tiles go past before the
- * next: what they read of it stays in the level 1 cache. Then int4 has `wide`. */
+ * next: what they read of it stays in the level 1 cache. `wide`: then products have it, too. */
 struct quantized_parts {
     uint32_t tiles, steps;
+    bool wide;
 };
 
 #define QUANTIZED_TILE_ROWS 32  /* of any set's tiles, at most */
@@ -64,6 +66,7 @@ struct quantized_parts {
 _Static_assert(QUANTIZED_MAX_ROWS % QUANTIZED_TILE_ROWS == 0, "whole tiles have room");
 #define QUANTIZED_MAX_BYTES ((size_t)3 << 19)
 #define QUANTIZED_MAX_PART  1024 /* k of int4 */
+#define QUANTIZED_INT8_PART 256  /* k of int8 that is widened, to 16 bits */
 /* Most sets' passes: their packed inputs stay in a level 2 cache of 2 MiB beside the weights. */
 #define QUANTIZED_PASS_ROWS  (16 * TILE_ROWS)
 #define QUANTIZED_PASS_BYTES ((size_t)QUANTIZED_PASS_ROWS * 4096)

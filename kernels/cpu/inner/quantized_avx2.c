@@ -1,3 +1,140 @@
-#include "kernels/cpu/inner/quantized_madd.h"
+/* Quantized products by the multiply-adds of AVX2: int8 by vpmaddwd, int4 by vpmaddubsw. Four inputs of a row are two words of an int8
+ * tile, inputs 0 and 2, then 1 and 3, as 16-bit numbers; of an int4 tile they are one word, and each half of a group begins with
+ * a word of its own: -8 times the sum of the inputs at even pairs of k, and at odd ones. */
+#include "kernels/cpu/inner/quantized_avx2.h"
 
-const struct quantized_inner quantized_avx2 = QUANTIZED_TABLE("avx2");
+#include <stddef.h>
+#include <string.h>
+
+/* --- rows --- */
+
+#define TILE_WORDS(INT4)  ((INT4) ? 1 : 2)
+#define START_WORDS(INT4) ((INT4) ? 2 : 1)
+#define FIRST_START(INT4) 0
+
+/* A word of each row, side by side. */
+ALWAYS_INLINE void store_rows(__m128i word, uint32_t rows, uint32_t *out)
+{
+    if (rows == PACK_ROWS) {
+        _mm_storeu_si128((__m128i *)out, word);
+        return;
+    }
+    for (; rows; rows--, word = _mm_srli_si128(word, 4))
+        *out++ = (uint32_t)_mm_cvtsi128_si32(word);
+}
+
+/* Eight words of each of four rows become columns, `stride` words apart, of which there are `count`. */
+ALWAYS_INLINE void store_columns(const words row[PACK_ROWS], uint32_t rows, uint32_t count,
+                                 uint32_t *out, size_t stride)
+{
+    words low01 = interleave_low(row[0], row[1]), high01 = interleave_high(row[0], row[1]);
+    words low23 = interleave_low(row[2], row[3]), high23 = interleave_high(row[2], row[3]);
+    const words column[4] = {
+        interleave_low_pairs(low01, low23), interleave_high_pairs(low01, low23),
+        interleave_low_pairs(high01, high23), interleave_high_pairs(high01, high23)};
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < 4; c++)
+        if (c < count)
+            store_rows(_mm256_castsi256_si128((__m256i)column[c]), rows, out + c * stride);
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < 4; c++)
+        if (c + 4 < count)
+            store_rows(_mm256_extracti128_si256((__m256i)column[c], 1), rows,
+                       out + (c + 4) * stride);
+}
+
+static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
+                       uint32_t quads, bool int4, uint32_t *out, uint32_t stride)
+{
+    for (uint32_t q = 0; q < quads; q += VECTOR) {
+        words row[PACK_ROWS], even[PACK_ROWS], odd[PACK_ROWS];
+#pragma GCC unroll 4
+        for (uint32_t r = 0; r < PACK_ROWS; r++) {
+            memcpy(&row[r], numbers[r] + 4 * q, sizeof *row);
+            even[r] = (words)_mm256_srai_epi16(_mm256_slli_epi16((__m256i)row[r], 8), 8);
+            odd[r] = (words)_mm256_srai_epi16((__m256i)row[r], 8);
+        }
+        uint32_t *at = out + (size_t)q * TILE_WORDS(int4) * stride;
+        if (int4) {
+            store_columns(row, rows, quads - q, at, stride);
+        } else {
+            store_columns(even, rows, quads - q, at, (size_t)2 * stride);
+            store_columns(odd, rows, quads - q, at + stride, (size_t)2 * stride);
+        }
+    }
+}
+
+/* `times` the sums of 64 numbers, of the pairs of even place in the low half of the word and of the others in the high one. */
+ALWAYS_INLINE uint32_t sums_of_pairs(const int8_t *numbers, int8_t times)
+{
+    const __m256i factors = _mm256_set1_epi8(times);
+    __m256i low, high;
+    memcpy(&low, numbers, sizeof low);
+    memcpy(&high, numbers + sizeof low, sizeof high);
+    __m256i sums =
+        _mm256_add_epi16(_mm256_maddubs_epi16(factors, low), _mm256_maddubs_epi16(factors, high));
+    __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    sum = _mm_add_epi16(sum, _mm_unpackhi_epi64(sum, sum));
+    sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 1));
+    return (uint32_t)_mm_cvtsi128_si32(sum);
+}
+
+/* What the zero point has added to the sums over these. */
+static void lower_start(const int8_t numbers[QUANTIZED_GROUP], bool int4, int32_t *start,
+                        uint32_t stride)
+{
+    for (uint32_t half = 0; half < 2; half++) {
+        uint32_t sums = sums_of_pairs(numbers + half * QUANTIZED_GROUP / 2, int4 ? 8 : 1);
+        if (int4)
+            start[half * stride] =
+                (int32_t)((0 - sums) & 0xffff) | (int32_t)((0 - (sums >> 16)) << 16);
+        else
+            *start -= 128 * ((int16_t)sums + (int16_t)(sums >> 16));
+    }
+}
+
+#include "kernels/cpu/inner/quantized_avx2_int4.h"
+#include "kernels/cpu/inner/quantized_avx2_int8.h"
+
+/* --- products --- */
+
+static void multiply_int8(const struct quantized_product *product)
+{
+    if (product->wide) {
+        if (product->widen)
+            widen_int8_part(product);
+        int8_wide(product);
+    } else if (product->rows == 1) {
+        int8_row(product);
+    } else {
+        int8_packed(product);
+    }
+}
+
+static void multiply_int4(const struct quantized_product *product)
+{
+    if (product->wide) {
+        if (product->widen)
+            widen_int4_part(product);
+        int4_wide(product);
+    } else if (product->rows == 1) {
+        int4_row(product);
+    } else {
+        int4_packed(product);
+    }
+}
+
+const struct quantized_inner quantized_avx2 = {
+    .name = "avx2",
+    .tile_rows = TILE_HEIGHT,
+    .row_unit = 1,
+    .pass_rows = QUANTIZED_PASS_ROWS,
+    .pass_bytes = QUANTIZED_PASS_BYTES,
+    .int8_parts = {.tiles = 2, .steps = INT8_PART_STEPS, .wide = true},
+    .int4_parts = {.tiles = 2, .steps = INT4_PART_STEPS, .wide = true},
+    .speed = 1,
+    .row_bytes = row_bytes,
+    .pack_tile = pack_tile,
+    .multiply_int8 = multiply_int8,
+    .multiply_int4 = multiply_int4,
+};

@@ -4,12 +4,13 @@
 #include <stddef.h>
 #include <string.h>
 
-#define TILE_WORDS 1
+#define TILE_WORDS(INT4) 1
 
 /* Four rows of four words become columns, in each quarter of the vectors. */
 static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
-                       uint32_t quads, uint32_t *out, uint32_t stride)
+                       uint32_t quads, bool int4, uint32_t *out, uint32_t stride)
 {
+    (void)int4;
     const __mmask8 there = (__mmask8)((1 << rows) - 1);
     uint32_t q = 0;
     for (; q + VECTOR <= quads; q += VECTOR) {
@@ -282,7 +283,7 @@ const struct quantized_inner quantized_avx512vnni = {
     .row_unit = 1,
     .pass_rows = QUANTIZED_PASS_ROWS,
     .pass_bytes = QUANTIZED_PASS_BYTES,
-    .int4_parts = {.tiles = 3, .steps = 8 * STEPS_OF_GROUP},
+    .int4_parts = {.tiles = 3, .steps = 8 * STEPS_OF_GROUP, .wide = true},
     .speed = 1,
     .row_bytes = row_bytes,
     .pack_tile = pack_tile,

@@ -7,11 +7,12 @@
 #include <stddef.h>
 #include <string.h>
 
-#define TILE_WORDS 2
+#define TILE_WORDS(INT4) 2
 
 static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
-                       uint32_t quads, uint32_t *out, uint32_t stride)
+                       uint32_t quads, bool int4, uint32_t *out, uint32_t stride)
 {
+    (void)int4;
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t q = 0; q < quads; q++) {
             const int8_t *four = numbers[r] + 4 * q;
@@ -46,9 +47,6 @@ ALWAYS_INLINE ints add_pairs(words weights, uint32_t inputs, ints sum)
 #if defined(__AVX512BW__)
     sum += (ints)_mm512_madd_epi16((__m512i)weights, _mm512_set1_epi32((int)inputs));
     __asm__("" : "+v"(sum));
-#elif defined(__AVX2__)
-    sum += (ints)_mm256_madd_epi16((__m256i)weights, _mm256_set1_epi32((int)inputs));
-    __asm__("" : "+x"(sum));
 #else
     int32_t low = (int16_t)inputs, high = (int16_t)(inputs >> 16);
     sum += (ints)(weights & 0xffff) * low + (ints)(weights >> 16) * high;

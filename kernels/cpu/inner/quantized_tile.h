@@ -1,5 +1,6 @@
 /* Tiles of quantized rows whose words stand side by side, quad by quad, and what their products share. The including source
- * defines TILE_WORDS (1 or 2), pack_quads and sum_of. */
+ * defines pack_quads, TILE_WORDS (of a quad: 1 or 2), and sum_of; or, where sums begin in another way than quantized.h says,
+ * START_WORDS (of a row and group), FIRST_START and lower_start. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 
@@ -11,10 +12,24 @@
 
 #define CACHE_LINE_FLOATS 16
 
+#ifndef START_WORDS
+#define START_WORDS(INT4) 1
+#define FIRST_START(INT4) ((INT4) ? INT4_START : 0)
+
+/* What the zero point has added to a sum over these. */
+static void lower_start(const int8_t numbers[QUANTIZED_GROUP], bool int4, int32_t *start,
+                        uint32_t stride)
+{
+    (void)stride;
+    *start -= (int4 ? 8 : 128) * sum_of(numbers);
+}
+#endif
+
 static size_t row_bytes(uint32_t k, bool int4)
 {
     const uint32_t steps = (k + QUANTIZED_STEP - 1) / QUANTIZED_STEP;
-    return (1 + (int4 ? group_count(steps) : 1) + (size_t)2 * TILE_WORDS * steps) *
+    return (1 + (int4 ? group_count(steps) : 1) * START_WORDS(int4) +
+            (size_t)2 * TILE_WORDS(int4) * steps) *
            sizeof(uint32_t);
 }
 
@@ -22,18 +37,17 @@ static size_t row_bytes(uint32_t k, bool int4)
 static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uint32_t count,
                       uint32_t k, bool int4, void *tile)
 {
-    const int32_t zero_point = int4 ? 8 : 128;
     const uint32_t steps = (k + QUANTIZED_STEP - 1) / QUANTIZED_STEP;
-    const uint32_t groups = int4 ? group_count(steps) : 1;
+    const uint32_t starts = (int4 ? group_count(steps) : 1) * START_WORDS(int4);
     float *scales = (float *)tile + first;
     int32_t *sums = (int32_t *)tile + count + first;
-    uint32_t *packed = (uint32_t *)tile + (size_t)(1 + groups) * count + first;
+    uint32_t *packed = (uint32_t *)tile + (size_t)(1 + starts) * count + first;
     struct row_scale scale[PACK_ROWS];
     for (uint32_t r = 0; r < rows; r++) {
         scale[r] = row_scale_of(in[first + r], k);
         scales[r] = scale[r].scale;
-        for (uint32_t g = 0; g < groups; g++)
-            sums[g * count + r] = int4 ? INT4_START : 0;
+        for (uint32_t s = 0; s < starts; s++)
+            sums[s * count + r] = FIRST_START(int4);
     }
     for (uint32_t begin = 0; begin < k; begin += QUANTIZED_GROUP) {
         uint32_t width = k - begin < QUANTIZED_GROUP ? k - begin : QUANTIZED_GROUP;
@@ -44,12 +58,12 @@ static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uin
             for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
                 __builtin_prefetch(row + (size_t)rows * k + i, 0, 2);
             quantize(row, width, scale[r].inverse, numbers[r]);
-            sums[r] -= zero_point * sum_of(numbers[r]);
+            lower_start(numbers[r], int4, sums + r, count);
         }
         uint32_t quads = (width + QUANTIZED_STEP - 1) / QUANTIZED_STEP * 2;
-        pack_quads(numbers, rows, quads, packed, count);
-        packed += (size_t)quads * TILE_WORDS * count;
-        sums += int4 ? count : 0;
+        pack_quads(numbers, rows, quads, int4, packed, count);
+        packed += (size_t)quads * TILE_WORDS(int4) * count;
+        sums += int4 ? START_WORDS(true) * count : 0;
     }
 }
 
@@ -66,9 +80,9 @@ ALWAYS_INLINE const int32_t *tile_sums(const struct quantized_product *product)
     return (const int32_t *)product->tile + product->rows;
 }
 
-ALWAYS_INLINE const uint32_t *tile_words(const struct quantized_product *product, uint32_t groups)
+ALWAYS_INLINE const uint32_t *tile_words(const struct quantized_product *product, uint32_t starts)
 {
-    return (const uint32_t *)product->tile + (size_t)product->rows * (1 + groups);
+    return (const uint32_t *)product->tile + (size_t)product->rows * (1 + starts);
 }
 
 /* With the last group, partial * row's scale becomes the product. */

@@ -1,0 +1,278 @@
+/* int4 by vpmaddubsw: 0 .. 15 times s8, a pair of products to 16 bits, where it always fits. Sums of INT4_HALF k stay in 16 bits,
+ * too, and half as many instructions widen them as would widen weights: they begin at -8 times the sum of the inputs that they
+ * are of, so that they end at sums over -8 .. 7 times -127 .. 127, 32512 at most for 32 products, whatever wraps around on
+ * the way. */
+#ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT4_H
+#define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT4_H
+
+#include "kernels/cpu/inner/quantized_avx2.h"
+#include "kernels/cpu/inner/quantized_tile.h"
+
+#define INT4_HALF       64 /* k */
+#define HALF_STEPS      (INT4_HALF / QUANTIZED_STEP)
+#define INT4_PART_STEPS (4 * STEPS_OF_GROUP)
+_Static_assert(INT4_HALF / 2 * 8 * 127 <= INT16_MAX, "a lane's sum fits");
+
+static const uint32_t low_halves[VECTOR] __attribute__((aligned(32))) = {
+    0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f};
+
+ALWAYS_INLINE __m256i low_of(const uint32_t *step)
+{
+    words low;
+    __asm__("vmovdqa %2, %0\n\tvpand %1, %0, %0"
+            : "=&x"(low)
+            : "m"(*(const words *)step), "m"(*(const words *)low_halves));
+    return (__m256i)low;
+}
+
+ALWAYS_INLINE __m256i high_of(const uint32_t *step)
+{
+    words high;
+    __asm__("vmovdqu %1, %0\n\tvpsrlw $4, %0, %0\n\tvpand %2, %0, %0"
+            : "=&x"(high)
+            : "m"(*(const words *)step), "m"(*(const words *)low_halves));
+    return (__m256i)high;
+}
+
+ALWAYS_INLINE __m256i wide_at(const uint32_t *weights)
+{
+    return (__m256i) * (const words *)weights;
+}
+
+ALWAYS_INLINE void add_bytes(__m256i *sum, __m256i weights, __m256i inputs)
+{
+    __m256i products = _mm256_maddubs_epi16(weights, inputs);
+    __asm__("vpaddw %1, %0, %0" : "+x"(*sum) : "x"(products));
+}
+
+/* 16-bit sums, two by two. */
+ALWAYS_INLINE ints widened_sums(__m256i sum)
+{
+    return (ints)_mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+}
+
+ALWAYS_INLINE void add_quad(__m256i w0, __m256i w1, const uint32_t *tile, const uint32_t rows,
+                            __m256i sum[][2])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        __m256i all = in_all_lanes(tile + r);
+        add_bytes(&sum[r][0], w0, all);
+        add_bytes(&sum[r][1], w1, all);
+    }
+}
+
+/* A group: its weights and scales from output n on. */
+struct int4_group {
+    const uint32_t *weights, *tile, *starts;
+    floats scales[2];
+    ptrdiff_t ahead; /* 0: the block isn't the one that asks */
+};
+
+/* The sums of the first half lie in memory meanwhile: the registers are those of the second. */
+ALWAYS_INLINE void int4_block(const struct quantized_product *product,
+                              const struct block_place *place, struct int4_group group,
+                              const bool is_wide, const uint32_t rows)
+{
+    const uint32_t stride = product->rows;
+    ints held[BLOCK_ROWS][2], *hold = *held;
+    __m256i sum[BLOCK_ROWS][2];
+    __asm__("" : "+r"(hold)); /* by an address of its own: these are no spills */
+    uint32_t left = place->end - place->step, steps = left < HALF_STEPS ? left : HALF_STEPS;
+    for (bool second = false;; second = true, steps = left) {
+        left -= steps;
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r][0] = sum[r][1] = in_all_lanes(group.starts + r);
+        for (; steps; steps--) {
+            const uint32_t *w = group.weights;
+            if (is_wide) {
+                add_quad(wide_at(w), wide_at(w + VECTOR), group.tile, rows, sum);
+                w += PANEL;
+                add_quad(wide_at(w), wide_at(w + VECTOR), group.tile + stride, rows, sum);
+                w += PANEL;
+            } else {
+                if (group.ahead)
+                    __builtin_prefetch((const char *)w + group.ahead, 0, 2);
+                add_quad(low_of(w), low_of(w + VECTOR), group.tile, rows, sum);
+                add_quad(high_of(w), high_of(w + VECTOR), group.tile + stride, rows, sum);
+                w += PANEL;
+            }
+            group.weights = w;
+            group.tile += (size_t)2 * stride;
+        }
+        if (second)
+            break;
+        group.starts += stride;
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++) {
+            hold[2 * r] = widened_sums(sum[r][0]) + INT4_START;
+            hold[2 * r + 1] = widened_sums(sum[r][1]) + INT4_START;
+        }
+    }
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < 2; i++) {
+        floats *partial = (floats *)(product->partial + place->row * PANEL + place->n) + i;
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++, partial += PANEL_VECTORS) {
+            floats value = scaled_group(widened_sums(sum[r][i]) + hold[2 * r + i], group.scales[i]);
+            if (place->step)
+                value += *partial;
+            *partial = value;
+        }
+    }
+}
+
+/* Where a group's weights lie in a panel, or wide, and its scales. */
+struct int4_source {
+    const uint32_t *weights;
+    const void *scales;
+};
+
+ALWAYS_INLINE struct int4_source int4_source_at(const struct quantized_product *product,
+                                                uint32_t step, uint32_t end, const bool is_wide)
+{
+    const uint32_t group = (step - product->first_step) / STEPS_OF_GROUP;
+    if (is_wide) {
+        const uint8_t *at = product->wide + (size_t)group * INT4_WIDE_BYTES;
+        return (struct int4_source){(const uint32_t *)(at + PANEL * sizeof(float)), at};
+    }
+    const uint8_t *at =
+        product->panel + (size_t)group * (STEPS_OF_GROUP * QUANTIZED_STEP_BYTES + INT4_SCALE_BYTES);
+    return (struct int4_source){(const uint32_t *)at, at + (end - step) * QUANTIZED_STEP_BYTES};
+}
+
+ALWAYS_INLINE void int4_groups(const struct quantized_product *product, const bool is_wide)
+{
+    const uint32_t stride = product->rows;
+    const uint32_t *tile = tile_words(product, 2 * group_count(product->steps));
+    struct ahead ahead = ahead_of(product, group_count(product->end_step - product->first_step));
+    struct block_place place = {.step = product->first_step};
+    for (; place.step < product->end_step; place.step = place.end) {
+        place.end = group_end(place.step, product->steps);
+        struct int4_source source = int4_source_at(product, place.step, place.end, is_wide);
+        for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
+            for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS) {
+                if (is_wide)
+                    ask_ahead(&ahead);
+                struct int4_group group = {
+                    .weights = source.weights + place.n,
+                    .tile = tile + (size_t)place.step * 2 * stride + place.row,
+                    .starts = (const uint32_t *)tile_sums(product) +
+                              (size_t)(place.step / STEPS_OF_GROUP) * 2 * stride + place.row,
+                    .ahead =
+                        place.row ? 0 : (const char *)product->next - (const char *)product->panel};
+                for (uint32_t i = 0; i < 2; i++)
+                    group.scales[i] =
+                        is_wide
+                            ? *(const floats *)((const float *)source.scales + place.n + i * VECTOR)
+                            : widen_bf16((const uint16_t *)source.scales + place.n + i * VECTOR);
+                BLOCK_CASES(int4_block, product->rows - place.row, product, &place, group, is_wide)
+            }
+    }
+    finish_int4(product);
+}
+
+static void int4_wide(const struct quantized_product *product)
+{
+    int4_groups(product, true);
+}
+
+static void int4_packed(const struct quantized_product *product)
+{
+    int4_groups(product, false);
+}
+
+static void widen_int4_part(const struct quantized_product *product)
+{
+    const words low = (words){0} + 0x0f0f0f0f;
+    uint8_t *wide = product->wide;
+    for (uint32_t step = product->first_step; step < product->end_step;) {
+        uint32_t end = group_end(step, product->steps);
+        struct int4_source source = int4_source_at(product, step, end, false);
+        const words *packed = (const words *)source.weights;
+        floats *scales = (floats *)wide;
+        words *quads = (words *)(wide + PANEL * sizeof(float));
+        for (uint32_t v = 0; v < PANEL_VECTORS; v++)
+            scales[v] = widen_bf16((const uint16_t *)source.scales + v * VECTOR);
+        for (; step < end; step++) {
+#pragma GCC unroll 4
+            for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
+                quads[v] = packed[v] & low;
+                quads[PANEL_VECTORS + v] = packed[v] >> 4 & low;
+            }
+            packed += PANEL_VECTORS;
+            quads += 2 * PANEL_VECTORS;
+        }
+        wide += INT4_WIDE_BYTES;
+    }
+}
+
+/* A half of a group, or less, of one row. */
+ALWAYS_INLINE void int4_half_row(const uint8_t *panel, const char *next, const uint32_t *tile,
+                                 uint32_t steps, uint32_t start, ints sum[PANEL_VECTORS])
+{
+    const words low = (words){0} + 0x0f0f0f0f;
+    __m256i part[PANEL_VECTORS];
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < PANEL_VECTORS; v++)
+        part[v] = _mm256_set1_epi32((int)start);
+    for (; steps; steps--) {
+        __m256i x0 = in_all_lanes(tile), x1 = in_all_lanes(tile + 1);
+        __builtin_prefetch(next, 0, 2);
+        __builtin_prefetch(next + 64, 0, 2);
+        bring_near(panel, QUANTIZED_STEP_BYTES);
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
+            words packed = ((const words *)panel)[v];
+            add_bytes(&part[v], (__m256i)(packed & low), x0);
+            add_bytes(&part[v],
+                      (__m256i)(words)_mm256_srli_epi16((__m256i)packed, 4) & (__m256i)low, x1);
+        }
+        next += QUANTIZED_STEP_BYTES;
+        panel += QUANTIZED_STEP_BYTES;
+        tile += 2;
+    }
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < PANEL_VECTORS; v++)
+        sum[v] += widened_sums(part[v]);
+}
+
+/* Reads a panel once. */
+static void int4_row(const struct quantized_product *product)
+{
+    const uint32_t *starts = (const uint32_t *)tile_sums(product),
+                   *tile = tile_words(product, 2 * group_count(product->steps));
+    const uint8_t *panel = product->panel;
+    const ptrdiff_t ahead = (const char *)product->next - (const char *)panel;
+    floats partial[PANEL_VECTORS] = {0};
+    for (uint32_t step = 0; step < product->steps; starts += 2) {
+        const bool first = step == 0;
+        ints sum[PANEL_VECTORS];
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < PANEL_VECTORS; v++)
+            sum[v] = (ints){0} + INT4_START;
+        uint32_t end = group_end(step, product->steps);
+        for (uint32_t half = 0; step < end; half++) {
+            uint32_t steps = end - step < HALF_STEPS ? end - step : HALF_STEPS;
+            int4_half_row(panel, (const char *)panel + ahead, tile, steps, starts[half], sum);
+            panel += steps * QUANTIZED_STEP_BYTES;
+            tile += 2 * steps;
+            step += steps;
+        }
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
+            floats value = scaled_group(sum[v], widen_bf16((const uint16_t *)panel + v * VECTOR));
+            if (!first)
+                value += partial[v];
+            partial[v] = value;
+        }
+        panel += INT4_SCALE_BYTES;
+    }
+    const floats row_scale = broadcast(*(const float *)product->tile);
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < PANEL_VECTORS; v++)
+        write_out(product, partial[v] * row_scale, product->out + v * VECTOR);
+}
+
+#endif

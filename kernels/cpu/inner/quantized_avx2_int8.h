@@ -1,0 +1,198 @@
+/* int8 by vpmaddwd: weights are widened to 16 bits, those of even k and those of odd k, and a word of a tile is two inputs. A pair
+ * of products fits into 32 bits; of 8-bit factors (vpmaddubsw) it wouldn't fit into 16. */
+#ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT8_H
+#define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT8_H
+
+#include "kernels/cpu/inner/quantized_avx2.h"
+#include "kernels/cpu/inner/quantized_tile.h"
+
+/* Of a part, wide: [k/4][even k, odd k][PANEL] pairs. */
+#define INT8_PART_STEPS 32
+_Static_assert(INT8_PART_STEPS *QUANTIZED_STEP == QUANTIZED_INT8_PART, "there is room for it");
+
+static const uint32_t even_bytes[VECTOR] __attribute__((aligned(32))) = {
+    0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff};
+
+ALWAYS_INLINE __m256i even_of(const uint32_t *quads)
+{
+    words even;
+    __asm__("vmovdqa %2, %0\n\tvpand %1, %0, %0"
+            : "=&x"(even)
+            : "m"(*(const words *)quads), "m"(*(const words *)even_bytes));
+    return (__m256i)even;
+}
+
+ALWAYS_INLINE __m256i odd_of(const uint32_t *quads)
+{
+    words odd;
+    __asm__("vmovdqu %1, %0\n\tvpsrlw $8, %0, %0" : "=x"(odd) : "m"(*(const words *)quads));
+    return (__m256i)odd;
+}
+
+ALWAYS_INLINE void add_products(ints *sum, __m256i weights, __m256i inputs)
+{
+    __m256i products = _mm256_madd_epi16(weights, inputs);
+    __asm__("vpaddd %1, %0, %0" : "+x"(*sum) : "x"(products));
+}
+
+/* Two k of each row. */
+ALWAYS_INLINE void add_pairs(__m256i w0, __m256i w1, const uint32_t *tile, const uint32_t rows,
+                             ints sum[][2])
+{
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++) {
+        __m256i all = in_all_lanes(tile + r);
+        add_products(&sum[r][0], w0, all);
+        add_products(&sum[r][1], w1, all);
+    }
+}
+
+ALWAYS_INLINE void begin_int8(const struct quantized_product *product,
+                              const struct block_place *place, const uint32_t rows, ints sum[][2])
+{
+    const int32_t *starts = tile_sums(product) + place->row;
+    const ints *partial = (const ints *)(product->partial + place->row * PANEL + place->n);
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++, partial += PANEL_VECTORS) {
+        sum[r][0] = sum[r][1] = (ints){0} + starts[r];
+        if (place->step) {
+            sum[r][0] = partial[0];
+            sum[r][1] = partial[1];
+        }
+    }
+}
+
+ALWAYS_INLINE void end_int8(const struct quantized_product *product,
+                            const struct block_place *place, const uint32_t rows, ints sum[][2])
+{
+    if (place->end < product->steps) {
+        ints *partial = (ints *)(product->partial + place->row * PANEL + place->n);
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++, partial += PANEL_VECTORS) {
+            partial[0] = sum[r][0];
+            partial[1] = sum[r][1];
+        }
+        return;
+    }
+    const size_t left = product->steps - product->first_step;
+    const floats *scales =
+        (const floats *)((const float *)(product->panel + left * 2 * QUANTIZED_STEP_BYTES) +
+                         place->n);
+    const float *row_scales = (const float *)product->tile + place->row;
+    float *out = product->out + place->row * product->out_stride + place->n;
+#pragma GCC unroll 6
+    for (uint32_t r = 0; r < rows; r++, out += product->out_stride) {
+        floats row_scale = broadcast(row_scales[r]);
+        write_out(product, to_floats(sum[r][0]) * (row_scale * scales[0]), out);
+        write_out(product, to_floats(sum[r][1]) * (row_scale * scales[1]), out + VECTOR);
+    }
+}
+
+ALWAYS_INLINE void int8_block(const struct quantized_product *product,
+                              const struct block_place *place, const bool is_wide,
+                              const uint32_t rows)
+{
+    const uint32_t stride = product->rows, step = place->step - product->first_step;
+    const uint32_t *tile = tile_words(product, 1) + place->row + (size_t)place->step * 4 * stride;
+    const uint32_t *weights =
+        is_wide ? (const uint32_t *)product->wide : (const uint32_t *)product->panel;
+    weights += (size_t)step * (is_wide ? 4 : 2) * PANEL + place->n;
+    const ptrdiff_t ahead = (const char *)product->next - (const char *)product->panel;
+    ints sum[BLOCK_ROWS][2];
+    begin_int8(product, place, rows, sum);
+    if (place->end == product->steps)
+        prefetch_rows(product->out + place->row * product->out_stride + place->n,
+                      product->out_stride, 0, rows);
+    for (uint32_t left = (place->end - place->step) * 2; left; left--) {
+        if (is_wide) {
+            const words *even = (const words *)weights, *odd = (const words *)(weights + PANEL);
+            add_pairs((__m256i)even[0], (__m256i)even[1], tile, rows, sum);
+            add_pairs((__m256i)odd[0], (__m256i)odd[1], tile + stride, rows, sum);
+            weights += 2 * PANEL;
+        } else {
+            if (place->row == 0)
+                __builtin_prefetch((const char *)weights + ahead, 0, 2);
+            add_pairs(even_of(weights), even_of(weights + VECTOR), tile, rows, sum);
+            add_pairs(odd_of(weights), odd_of(weights + VECTOR), tile + stride, rows, sum);
+            weights += PANEL;
+        }
+        tile += (size_t)2 * stride;
+    }
+    end_int8(product, place, rows, sum);
+}
+
+/* Of the product's steps, all tiles' products: they are read several times. */
+static void widen_int8_part(const struct quantized_product *product)
+{
+    const words *packed = (const words *)product->panel;
+    words *wide = (words *)product->wide;
+    for (uint32_t left = 2 * (product->end_step - product->first_step); left; left--) {
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
+            wide[v] = packed[v] & 0x00ff00ff;
+            wide[PANEL_VECTORS + v] = (words)_mm256_srli_epi16((__m256i)packed[v], 8);
+        }
+        packed += PANEL_VECTORS;
+        wide += 2 * PANEL_VECTORS;
+    }
+}
+
+static void int8_wide(const struct quantized_product *product)
+{
+    struct ahead ahead = ahead_of(product, 1);
+    struct block_place place = {.step = product->first_step, .end = product->end_step};
+    for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
+        for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS) {
+            ask_ahead(&ahead);
+            BLOCK_CASES(int8_block, product->rows - place.row, product, &place, true)
+        }
+}
+
+/* Part by part, so that what all blocks read of the panel stays in the level 1 cache. */
+static void int8_packed(const struct quantized_product *product)
+{
+    struct block_place place;
+    for (uint32_t step = product->first_step; step < product->end_step; step = place.end) {
+        uint32_t left = product->end_step - step;
+        place.step = step;
+        place.end = step + (left < INT8_PART_STEPS ? left : INT8_PART_STEPS);
+        for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
+            for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS)
+                BLOCK_CASES(int8_block, product->rows - place.row, product, &place, false)
+    }
+}
+
+/* Reads a panel once. */
+static void int8_row(const struct quantized_product *product)
+{
+    const words low = (words){0} + 0x00ff00ff;
+    const uint32_t *tile = tile_words(product, 1);
+    const uint8_t *panel = product->panel;
+    const char *next = product->next;
+    ints sum[PANEL_VECTORS];
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < PANEL_VECTORS; v++)
+        sum[v] = (ints){0} + *tile_sums(product);
+    for (uint32_t left = 2 * product->steps; left; left--) {
+        __m256i even = in_all_lanes(tile), odd = in_all_lanes(tile + 1);
+        __builtin_prefetch(next, 0, 2);
+        __builtin_prefetch(next + 64, 0, 2);
+        bring_near(panel, QUANTIZED_STEP_BYTES);
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
+            words packed = ((const words *)panel)[v];
+            add_products(&sum[v], (__m256i)(packed & low), even);
+            add_products(&sum[v], _mm256_srli_epi16((__m256i)packed, 8), odd);
+        }
+        next += QUANTIZED_STEP_BYTES;
+        panel += QUANTIZED_STEP_BYTES;
+        tile += 2;
+    }
+    const floats row_scale = broadcast(*(const float *)product->tile);
+#pragma GCC unroll 4
+    for (uint32_t v = 0; v < PANEL_VECTORS; v++)
+        write_out(product, to_floats(sum[v]) * (row_scale * ((const floats *)panel)[v]),
+                  product->out + v * VECTOR);
+}
+
+#endif

@@ -64,33 +64,39 @@ static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_
     }
 }
 
-/* `times` the sums of 64 numbers, of the pairs of even place in the low half of the word and of the others in the high one. */
-ALWAYS_INLINE uint32_t sums_of_pairs(const int8_t *numbers, int8_t times)
+/* Of 64 numbers: the sum of the pairs of even place in the low half of the word, and of the others in the high one. */
+ALWAYS_INLINE uint32_t sums_of_pairs(const int8_t *numbers)
 {
-    const __m256i factors = _mm256_set1_epi8(times);
+    const __m256i ones = _mm256_set1_epi8(1);
     __m256i low, high;
     memcpy(&low, numbers, sizeof low);
     memcpy(&high, numbers + sizeof low, sizeof high);
     __m256i sums =
-        _mm256_add_epi16(_mm256_maddubs_epi16(factors, low), _mm256_maddubs_epi16(factors, high));
+        _mm256_add_epi16(_mm256_maddubs_epi16(ones, low), _mm256_maddubs_epi16(ones, high));
     __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
     sum = _mm_add_epi16(sum, _mm_unpackhi_epi64(sum, sum));
     sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 1));
     return (uint32_t)_mm_cvtsi128_si32(sum);
 }
 
-/* What the zero point has added to the sums over these. */
-static void lower_start(const int8_t numbers[QUANTIZED_GROUP], bool int4, int32_t *start,
-                        uint32_t stride)
+/* Half by half of the word, which wrap around on their own. */
+static uint32_t less_eight_times(uint32_t sums)
 {
-    for (uint32_t half = 0; half < 2; half++) {
-        uint32_t sums = sums_of_pairs(numbers + half * QUANTIZED_GROUP / 2, int4 ? 8 : 1);
-        if (int4)
-            start[half * stride] =
-                (int32_t)((0 - sums) & 0xffff) | (int32_t)((0 - (sums >> 16)) << 16);
-        else
-            *start -= 128 * ((int16_t)sums + (int16_t)(sums >> 16));
+    return ((0 - 8 * sums) & 0xffff) | (0 - 8 * (sums >> 16)) << 16;
+}
+
+/* What the zero point will have added to the sums over these. */
+ALWAYS_INLINE void lower_start(const int8_t numbers[QUANTIZED_GROUP], int32_t zero_point,
+                               int32_t *start, uint32_t stride)
+{
+    uint32_t first = sums_of_pairs(numbers), second = sums_of_pairs(numbers + INT4_HALF);
+    if (zero_point == 128) {
+        *start -= 128 * ((int16_t)first + (int16_t)(first >> 16) + (int16_t)second +
+                         (int16_t)(second >> 16));
+        return;
     }
+    start[0] = (int32_t)less_eight_times(first);
+    start[stride] = (int32_t)less_eight_times(second);
 }
 
 #include "kernels/cpu/inner/quantized_avx2_int4.h"

@@ -13,6 +13,7 @@
 #define BLOCK_ROWS    6
 #define BLOCK_OUTPUTS (2 * VECTOR)
 #define PANEL_VECTORS (PANEL / VECTOR)
+#define INT4_HALF     (QUANTIZED_GROUP / 2) /* k of 16-bit sums */
 
 /* Rows row .. row + BLOCK_ROWS - 1 at most, outputs n .. n + BLOCK_OUTPUTS - 1, steps step .. end - 1. */
 struct block_place {
@@ -40,12 +41,29 @@ ALWAYS_INLINE void ask_ahead(struct ahead *ahead)
     ahead->at = end;
 }
 
+/* A constant that stays in memory: a register that it lies in is one less for sums. */
+#define IN_MEMORY(NAME, WORD)                                                                      \
+    static const words NAME                                                                        \
+        __attribute__((aligned(32))) = {WORD, WORD, WORD, WORD, WORD, WORD, WORD, WORD}
+
 ALWAYS_INLINE __m256i in_all_lanes(const uint32_t *word)
 {
     return _mm256_set1_epi32((int)*word);
 }
 
-/* MULTIPLY_ROWS of 1 .. BLOCK_ROWS rows by the cases of a switch: it needs a constant. */
+/* NAME: a row's word in all lanes, times two vectors of weights, to its sums. One piece of assembly: compilers (gcc 12) move
+ * its parts about, and run out of registers. */
+#define ADD_ROW(NAME, MULTIPLY, ADD)                                                               \
+    ALWAYS_INLINE void NAME(const uint32_t *x, words w0, words w1, ints sum[2])                    \
+    {                                                                                              \
+        words all, product;                                                                        \
+        __asm__ volatile("vpbroadcastd %4, %2\n\t" MULTIPLY " %2, %5, %3\n\t" ADD                  \
+                         " %3, %0, %0\n\t" MULTIPLY " %2, %6, %2\n\t" ADD " %2, %1, %1"            \
+                         : "+x"(sum[0]), "+x"(sum[1]), "=&x"(all), "=&x"(product)                  \
+                         : "m"(*x), "x"(w0), "x"(w1));                                             \
+    }
+
+/* MULTIPLY of 1 .. BLOCK_ROWS rows, which are a constant in each case. */
 #define BLOCK_CASE(MULTIPLY, ROWS, ...)                                                            \
     case ROWS:                                                                                     \
         MULTIPLY(__VA_ARGS__, ROWS);                                                               \

@@ -8,65 +8,62 @@
 #include "kernels/cpu/inner/quantized_avx2.h"
 #include "kernels/cpu/inner/quantized_tile.h"
 
-#define INT4_HALF       64 /* k */
 #define HALF_STEPS      (INT4_HALF / QUANTIZED_STEP)
 #define INT4_PART_STEPS (4 * STEPS_OF_GROUP)
 _Static_assert(INT4_HALF / 2 * 8 * 127 <= INT16_MAX, "a lane's sum fits");
 
-static const uint32_t low_halves[VECTOR] __attribute__((aligned(32))) = {
-    0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f};
+IN_MEMORY(low_halves, 0x0f0f0f0f);
+IN_MEMORY(ones, 0x00010001);
+IN_MEMORY(begin, INT4_START);
 
-ALWAYS_INLINE __m256i low_of(const uint32_t *step)
+ALWAYS_INLINE words low_of(const uint32_t *step)
 {
     words low;
-    __asm__("vmovdqa %2, %0\n\tvpand %1, %0, %0"
-            : "=&x"(low)
-            : "m"(*(const words *)step), "m"(*(const words *)low_halves));
-    return (__m256i)low;
+    __asm__ volatile("vmovdqa %2, %0\n\tvpand %1, %0, %0"
+                     : "=&x"(low)
+                     : "m"(*(const words *)step), "m"(low_halves));
+    return low;
 }
 
-ALWAYS_INLINE __m256i high_of(const uint32_t *step)
+ALWAYS_INLINE words high_of(const uint32_t *step)
 {
     words high;
-    __asm__("vmovdqu %1, %0\n\tvpsrlw $4, %0, %0\n\tvpand %2, %0, %0"
-            : "=&x"(high)
-            : "m"(*(const words *)step), "m"(*(const words *)low_halves));
-    return (__m256i)high;
-}
-
-ALWAYS_INLINE __m256i wide_at(const uint32_t *weights)
-{
-    return (__m256i) * (const words *)weights;
-}
-
-ALWAYS_INLINE void add_bytes(__m256i *sum, __m256i weights, __m256i inputs)
-{
-    __m256i products = _mm256_maddubs_epi16(weights, inputs);
-    __asm__("vpaddw %1, %0, %0" : "+x"(*sum) : "x"(products));
+    __asm__ volatile("vmovdqu %1, %0\n\tvpsrlw $4, %0, %0\n\tvpand %2, %0, %0"
+                     : "=&x"(high)
+                     : "m"(*(const words *)step), "m"(low_halves));
+    return high;
 }
 
 /* 16-bit sums, two by two. */
-ALWAYS_INLINE ints widened_sums(__m256i sum)
+ALWAYS_INLINE ints widened_sums(ints sum)
 {
-    return (ints)_mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+    __asm__("vpmaddwd %1, %0, %0" : "+x"(sum) : "m"(ones));
+    return sum;
 }
 
-ALWAYS_INLINE void add_quad(__m256i w0, __m256i w1, const uint32_t *tile, const uint32_t rows,
-                            __m256i sum[][2])
+ALWAYS_INLINE ints begun_sums(ints sum)
+{
+    sum = widened_sums(sum);
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "m"(begin));
+    return sum;
+}
+
+ADD_ROW(add_quad_of_row, "vpmaddubsw", "vpaddw")
+
+/* Four k of each row. */
+ALWAYS_INLINE void add_quad(words w0, words w1, const uint32_t *tile, const uint32_t rows,
+                            ints sum[][2])
 {
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++) {
-        __m256i all = in_all_lanes(tile + r);
-        add_bytes(&sum[r][0], w0, all);
-        add_bytes(&sum[r][1], w1, all);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+        add_quad_of_row(tile + r, w0, w1, sum[r]);
 }
 
 /* A group: its weights and scales from output n on. */
 struct int4_group {
     const uint32_t *weights, *tile, *starts;
-    floats scales[2];
-    ptrdiff_t ahead; /* 0: the block isn't the one that asks */
+    const void *scales; /* of all outputs: f32 if they are wide, else bf16 */
+    ptrdiff_t ahead;    /* 0: the block isn't the one that asks */
 };
 
 /* The sums of the first half lie in memory meanwhile: the registers are those of the second. */
@@ -76,20 +73,21 @@ ALWAYS_INLINE void int4_block(const struct quantized_product *product,
 {
     const uint32_t stride = product->rows;
     ints held[BLOCK_ROWS][2], *hold = *held;
-    __m256i sum[BLOCK_ROWS][2];
+    ints sum[BLOCK_ROWS][2];
     __asm__("" : "+r"(hold)); /* by an address of its own: these are no spills */
     uint32_t left = place->end - place->step, steps = left < HALF_STEPS ? left : HALF_STEPS;
     for (bool second = false;; second = true, steps = left) {
         left -= steps;
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++)
-            sum[r][0] = sum[r][1] = in_all_lanes(group.starts + r);
+            sum[r][0] = sum[r][1] = (ints)in_all_lanes(group.starts + r);
         for (; steps; steps--) {
             const uint32_t *w = group.weights;
             if (is_wide) {
-                add_quad(wide_at(w), wide_at(w + VECTOR), group.tile, rows, sum);
+                add_quad(*(const words *)w, *(const words *)(w + VECTOR), group.tile, rows, sum);
                 w += PANEL;
-                add_quad(wide_at(w), wide_at(w + VECTOR), group.tile + stride, rows, sum);
+                add_quad(*(const words *)w, *(const words *)(w + VECTOR), group.tile + stride, rows,
+                         sum);
                 w += PANEL;
             } else {
                 if (group.ahead)
@@ -106,19 +104,22 @@ ALWAYS_INLINE void int4_block(const struct quantized_product *product,
         group.starts += stride;
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++) {
-            hold[2 * r] = widened_sums(sum[r][0]) + INT4_START;
-            hold[2 * r + 1] = widened_sums(sum[r][1]) + INT4_START;
+            hold[2 * r] = begun_sums(sum[r][0]);
+            hold[2 * r + 1] = begun_sums(sum[r][1]);
         }
     }
 #pragma GCC unroll 2
     for (uint32_t i = 0; i < 2; i++) {
-        floats *partial = (floats *)(product->partial + place->row * PANEL + place->n) + i;
+        const uint32_t n = place->n + i * VECTOR;
+        const floats scale = is_wide ? *(const floats *)((const float *)group.scales + n)
+                                     : widen_bf16((const uint16_t *)group.scales + n);
+        float *partial = product->partial + place->row * PANEL + n;
 #pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++, partial += PANEL_VECTORS) {
-            floats value = scaled_group(widened_sums(sum[r][i]) + hold[2 * r + i], group.scales[i]);
+        for (uint32_t r = 0; r < rows; r++, partial += PANEL) {
+            floats value = scaled_group(widened_sums(sum[r][i]) + hold[2 * r + i], scale);
             if (place->step)
-                value += *partial;
-            *partial = value;
+                value += *(const floats *)partial;
+            *(floats *)partial = value;
         }
     }
 }
@@ -157,16 +158,12 @@ ALWAYS_INLINE void int4_groups(const struct quantized_product *product, const bo
                     ask_ahead(&ahead);
                 struct int4_group group = {
                     .weights = source.weights + place.n,
+                    .scales = source.scales,
                     .tile = tile + (size_t)place.step * 2 * stride + place.row,
                     .starts = (const uint32_t *)tile_sums(product) +
                               (size_t)(place.step / STEPS_OF_GROUP) * 2 * stride + place.row,
                     .ahead =
                         place.row ? 0 : (const char *)product->next - (const char *)product->panel};
-                for (uint32_t i = 0; i < 2; i++)
-                    group.scales[i] =
-                        is_wide
-                            ? *(const floats *)((const float *)source.scales + place.n + i * VECTOR)
-                            : widen_bf16((const uint16_t *)source.scales + place.n + i * VECTOR);
                 BLOCK_CASES(int4_block, product->rows - place.row, product, &place, group, is_wide)
             }
     }
@@ -208,28 +205,31 @@ static void widen_int4_part(const struct quantized_product *product)
     }
 }
 
-/* A half of a group, or less, of one row. */
-ALWAYS_INLINE void int4_half_row(const uint8_t *panel, const char *next, const uint32_t *tile,
+ALWAYS_INLINE ints add_bytes(ints sum, __m256i weights, __m256i inputs)
+{
+    return (ints)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16(weights, inputs));
+}
+
+/* A half of a group, or less, of one row; its sums join the group's. */
+ALWAYS_INLINE void int4_half_row(const uint8_t *panel, ptrdiff_t ahead, const uint32_t *tile,
                                  uint32_t steps, uint32_t start, ints sum[PANEL_VECTORS])
 {
-    const words low = (words){0} + 0x0f0f0f0f;
-    __m256i part[PANEL_VECTORS];
+    const __m256i low = (__m256i)low_halves;
+    ints part[PANEL_VECTORS];
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < PANEL_VECTORS; v++)
-        part[v] = _mm256_set1_epi32((int)start);
+        part[v] = (ints){0} + (int32_t)start;
     for (; steps; steps--) {
         __m256i x0 = in_all_lanes(tile), x1 = in_all_lanes(tile + 1);
-        __builtin_prefetch(next, 0, 2);
-        __builtin_prefetch(next + 64, 0, 2);
+        __builtin_prefetch(panel + ahead, 0, 2);
+        __builtin_prefetch(panel + ahead + 64, 0, 2);
         bring_near(panel, QUANTIZED_STEP_BYTES);
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
-            words packed = ((const words *)panel)[v];
-            add_bytes(&part[v], (__m256i)(packed & low), x0);
-            add_bytes(&part[v],
-                      (__m256i)(words)_mm256_srli_epi16((__m256i)packed, 4) & (__m256i)low, x1);
+            __m256i packed = (__m256i)((const words *)panel)[v];
+            part[v] = add_bytes(part[v], packed & low, x0);
+            part[v] = add_bytes(part[v], _mm256_srli_epi16(packed, 4) & low, x1);
         }
-        next += QUANTIZED_STEP_BYTES;
         panel += QUANTIZED_STEP_BYTES;
         tile += 2;
     }
@@ -245,17 +245,17 @@ static void int4_row(const struct quantized_product *product)
                    *tile = tile_words(product, 2 * group_count(product->steps));
     const uint8_t *panel = product->panel;
     const ptrdiff_t ahead = (const char *)product->next - (const char *)panel;
-    floats partial[PANEL_VECTORS] = {0};
+    floats *partial = (floats *)product->partial;
     for (uint32_t step = 0; step < product->steps; starts += 2) {
         const bool first = step == 0;
+        const uint32_t end = group_end(step, product->steps);
         ints sum[PANEL_VECTORS];
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < PANEL_VECTORS; v++)
-            sum[v] = (ints){0} + INT4_START;
-        uint32_t end = group_end(step, product->steps);
+            __asm__ volatile("vmovdqa %1, %0" : "=x"(sum[v]) : "m"(begin));
         for (uint32_t half = 0; step < end; half++) {
             uint32_t steps = end - step < HALF_STEPS ? end - step : HALF_STEPS;
-            int4_half_row(panel, (const char *)panel + ahead, tile, steps, starts[half], sum);
+            int4_half_row(panel, ahead, tile, steps, starts[half], sum);
             panel += steps * QUANTIZED_STEP_BYTES;
             tile += 2 * steps;
             step += steps;
@@ -269,10 +269,7 @@ static void int4_row(const struct quantized_product *product)
         }
         panel += INT4_SCALE_BYTES;
     }
-    const floats row_scale = broadcast(*(const float *)product->tile);
-#pragma GCC unroll 4
-    for (uint32_t v = 0; v < PANEL_VECTORS; v++)
-        write_out(product, partial[v] * row_scale, product->out + v * VECTOR);
+    finish_int4(product);
 }
 
 #endif

@@ -10,41 +10,35 @@
 #define INT8_PART_STEPS 32
 _Static_assert(INT8_PART_STEPS *QUANTIZED_STEP == QUANTIZED_INT8_PART, "there is room for it");
 
-static const uint32_t even_bytes[VECTOR] __attribute__((aligned(32))) = {
-    0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff};
+IN_MEMORY(even_bytes, 0x00ff00ff);
 
-ALWAYS_INLINE __m256i even_of(const uint32_t *quads)
+ALWAYS_INLINE words even_of(const uint32_t *quads)
 {
     words even;
-    __asm__("vmovdqa %2, %0\n\tvpand %1, %0, %0"
-            : "=&x"(even)
-            : "m"(*(const words *)quads), "m"(*(const words *)even_bytes));
-    return (__m256i)even;
+    __asm__ volatile("vmovdqa %2, %0\n\tvpand %1, %0, %0"
+                     : "=x"(even)
+                     : "m"(*(const words *)quads), "m"(even_bytes));
+    return even;
 }
 
-ALWAYS_INLINE __m256i odd_of(const uint32_t *quads)
+ALWAYS_INLINE words odd_of(const uint32_t *quads)
 {
     words odd;
-    __asm__("vmovdqu %1, %0\n\tvpsrlw $8, %0, %0" : "=x"(odd) : "m"(*(const words *)quads));
-    return (__m256i)odd;
+    __asm__ volatile("vmovdqu %1, %0\n\tvpsrlw $8, %0, %0"
+                     : "=x"(odd)
+                     : "m"(*(const words *)quads));
+    return odd;
 }
 
-ALWAYS_INLINE void add_products(ints *sum, __m256i weights, __m256i inputs)
-{
-    __m256i products = _mm256_madd_epi16(weights, inputs);
-    __asm__("vpaddd %1, %0, %0" : "+x"(*sum) : "x"(products));
-}
+ADD_ROW(add_pairs_of_row, "vpmaddwd", "vpaddd")
 
 /* Two k of each row. */
-ALWAYS_INLINE void add_pairs(__m256i w0, __m256i w1, const uint32_t *tile, const uint32_t rows,
+ALWAYS_INLINE void add_pairs(words w0, words w1, const uint32_t *tile, const uint32_t rows,
                              ints sum[][2])
 {
 #pragma GCC unroll 6
-    for (uint32_t r = 0; r < rows; r++) {
-        __m256i all = in_all_lanes(tile + r);
-        add_products(&sum[r][0], w0, all);
-        add_products(&sum[r][1], w1, all);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+        add_pairs_of_row(tile + r, w0, w1, sum[r]);
 }
 
 ALWAYS_INLINE void begin_int8(const struct quantized_product *product,
@@ -106,14 +100,16 @@ ALWAYS_INLINE void int8_block(const struct quantized_product *product,
     for (uint32_t left = (place->end - place->step) * 2; left; left--) {
         if (is_wide) {
             const words *even = (const words *)weights, *odd = (const words *)(weights + PANEL);
-            add_pairs((__m256i)even[0], (__m256i)even[1], tile, rows, sum);
-            add_pairs((__m256i)odd[0], (__m256i)odd[1], tile + stride, rows, sum);
+            add_pairs(even[0], even[1], tile, rows, sum);
+            add_pairs(odd[0], odd[1], tile + stride, rows, sum);
             weights += 2 * PANEL;
         } else {
             if (place->row == 0)
                 __builtin_prefetch((const char *)weights + ahead, 0, 2);
-            add_pairs(even_of(weights), even_of(weights + VECTOR), tile, rows, sum);
-            add_pairs(odd_of(weights), odd_of(weights + VECTOR), tile + stride, rows, sum);
+            words w0 = even_of(weights), w1 = even_of(weights + VECTOR);
+            add_pairs(w0, w1, tile, rows, sum);
+            w0 = odd_of(weights), w1 = odd_of(weights + VECTOR);
+            add_pairs(w0, w1, tile + stride, rows, sum);
             weights += PANEL;
         }
         tile += (size_t)2 * stride;
@@ -148,17 +144,23 @@ static void int8_wide(const struct quantized_product *product)
         }
 }
 
+/* By a function of its own, since the compiler spills sums to the stack in the middle of more loops. */
+__attribute__((noinline)) static void int8_packed_part(const struct quantized_product *product,
+                                                       uint32_t step, uint32_t end)
+{
+    struct block_place place = {.step = step, .end = end};
+    for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
+        for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS)
+            BLOCK_CASES(int8_block, product->rows - place.row, product, &place, false)
+}
+
 /* Part by part, so that what all blocks read of the panel stays in the level 1 cache. */
 static void int8_packed(const struct quantized_product *product)
 {
-    struct block_place place;
-    for (uint32_t step = product->first_step; step < product->end_step; step = place.end) {
+    for (uint32_t step = product->first_step, end; step < product->end_step; step = end) {
         uint32_t left = product->end_step - step;
-        place.step = step;
-        place.end = step + (left < INT8_PART_STEPS ? left : INT8_PART_STEPS);
-        for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
-            for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS)
-                BLOCK_CASES(int8_block, product->rows - place.row, product, &place, false)
+        end = step + (left < INT8_PART_STEPS ? left : INT8_PART_STEPS);
+        int8_packed_part(product, step, end);
     }
 }
 
@@ -181,8 +183,8 @@ static void int8_row(const struct quantized_product *product)
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
             words packed = ((const words *)panel)[v];
-            add_products(&sum[v], (__m256i)(packed & low), even);
-            add_products(&sum[v], _mm256_srli_epi16((__m256i)packed, 8), odd);
+            sum[v] += (ints)_mm256_madd_epi16((__m256i)(packed & low), even);
+            sum[v] += (ints)_mm256_madd_epi16(_mm256_srli_epi16((__m256i)packed, 8), odd);
         }
         next += QUANTIZED_STEP_BYTES;
         panel += QUANTIZED_STEP_BYTES;

@@ -16,12 +16,12 @@
 #define START_WORDS(INT4) 1
 #define FIRST_START(INT4) ((INT4) ? INT4_START : 0)
 
-/* What the zero point has added to a sum over these. */
-static void lower_start(const int8_t numbers[QUANTIZED_GROUP], bool int4, int32_t *start,
-                        uint32_t stride)
+/* What the zero point will have added to a sum over these. */
+ALWAYS_INLINE void lower_start(const int8_t numbers[QUANTIZED_GROUP], int32_t zero_point,
+                               int32_t *start, uint32_t stride)
 {
     (void)stride;
-    *start -= (int4 ? 8 : 128) * sum_of(numbers);
+    *start -= zero_point * sum_of(numbers);
 }
 #endif
 
@@ -37,6 +37,7 @@ static size_t row_bytes(uint32_t k, bool int4)
 static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uint32_t count,
                       uint32_t k, bool int4, void *tile)
 {
+    const int32_t zero_point = int4 ? 8 : 128;
     const uint32_t steps = (k + QUANTIZED_STEP - 1) / QUANTIZED_STEP;
     const uint32_t starts = (int4 ? group_count(steps) : 1) * START_WORDS(int4);
     float *scales = (float *)tile + first;
@@ -58,7 +59,7 @@ static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uin
             for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
                 __builtin_prefetch(row + (size_t)rows * k + i, 0, 2);
             quantize(row, width, scale[r].inverse, numbers[r]);
-            lower_start(numbers[r], int4, sums + r, count);
+            lower_start(numbers[r], zero_point, sums + r, count);
         }
         uint32_t quads = (width + QUANTIZED_STEP - 1) / QUANTIZED_STEP * 2;
         pack_quads(numbers, rows, quads, int4, packed, count);

@@ -238,8 +238,9 @@ static double cpu_measure_peak(struct kernels *kernels, enum weight_type type,
 {
     struct cpu *self = kernels->state;
     return limits_peak(self->pool, self->threads,
-                       weight_type_is_quantized(type) ? limits_quantized(self->quantized)
-                                                      : limits_linear(self->inner),
+                       weight_type_is_quantized(type)
+                           ? limits_quantized(self->quantized, type == WEIGHT_INT4)
+                           : limits_linear(self->inner),
                        instruction);
 }
 

@@ -31,8 +31,10 @@ struct limits_instruction {
 #define VNNI(I)     "vpdpbusd %%zmm12, %%zmm13, %%zmm" #I "\n"
 #define MADD512(I)  "vpmaddwd %%zmm12, %%zmm13, %%zmm14\nvpaddd %%zmm14, %%zmm" #I ", %%zmm" #I "\n"
 #define MADD256(I)  "vpmaddwd %%ymm12, %%ymm13, %%ymm14\nvpaddd %%ymm14, %%ymm" #I ", %%ymm" #I "\n"
-#define MUL128(I)   "movaps %%xmm13, %%xmm14\nmulps %%xmm12, %%xmm14\naddps %%xmm14, %%xmm" #I "\n"
-#define MADD128(I)  "movdqa %%xmm13, %%xmm14\npmaddwd %%xmm12, %%xmm14\npaddd %%xmm14, %%xmm" #I "\n"
+#define MADDUB256(I)                                                                               \
+    "vpmaddubsw %%ymm12, %%ymm13, %%ymm14\nvpaddw %%ymm14, %%ymm" #I ", %%ymm" #I "\n"
+#define MUL128(I)  "movaps %%xmm13, %%xmm14\nmulps %%xmm12, %%xmm14\naddps %%xmm14, %%xmm" #I "\n"
+#define MADD128(I) "movdqa %%xmm13, %%xmm14\npmaddwd %%xmm12, %%xmm14\npaddd %%xmm14, %%xmm" #I "\n"
 
 #define RUN(NAME, CLEAR, INSTRUCTION, END)                                                         \
     static void NAME(uint64_t loops)                                                               \
@@ -51,6 +53,7 @@ RUN(run_bf16, CLEAR, BF16, "vzeroupper\n")
 RUN(run_vnni, CLEAR, VNNI, "vzeroupper\n")
 RUN(run_madd512, CLEAR, MADD512, "vzeroupper\n")
 RUN(run_madd256, CLEAR, MADD256, "vzeroupper\n")
+RUN(run_maddub256, CLEAR, MADDUB256, "vzeroupper\n")
 RUN(run_madd128, CLEAR128, MADD128, "")
 
 /* A tile's product takes as long as some thirty of the others. */
@@ -87,6 +90,7 @@ static const struct limits_instruction tiles_int8 = {"tdpbsud", TILES_OPERATIONS
                                                      run_tiles_int8};
 static const struct limits_instruction madd512 = {"vpmaddwd zmm", 2 * 32, run_madd512};
 static const struct limits_instruction madd256 = {"vpmaddwd ymm", 2 * 16, run_madd256};
+static const struct limits_instruction maddub256 = {"vpmaddubsw ymm", 2 * 32, run_maddub256};
 static const struct limits_instruction madd128 = {"pmaddwd xmm", 2 * 8, run_madd128};
 
 const struct limits_instruction *limits_linear(const struct inner *inner)
@@ -98,12 +102,12 @@ const struct limits_instruction *limits_linear(const struct inner *inner)
                                         : &mul128;
 }
 
-const struct limits_instruction *limits_quantized(const struct quantized_inner *inner)
+const struct limits_instruction *limits_quantized(const struct quantized_inner *inner, bool int4)
 {
     return inner == &quantized_amx          ? &tiles_int8
            : inner == &quantized_avx512vnni ? &vnni
            : inner == &quantized_avx512     ? &madd512
-           : inner == &quantized_avx2       ? &madd256
+           : inner == &quantized_avx2       ? (int4 ? &maddub256 : &madd256)
                                             : &madd128;
 }
 
@@ -142,9 +146,10 @@ const struct limits_instruction *limits_linear(const struct inner *inner)
     return NULL;
 }
 
-const struct limits_instruction *limits_quantized(const struct quantized_inner *inner)
+const struct limits_instruction *limits_quantized(const struct quantized_inner *inner, bool int4)
 {
     (void)inner;
+    (void)int4;
     return NULL;
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/pool.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* One kind of instruction, as wide as an instruction set has it. NULL: not known here (another CPU than an x86-64). */
@@ -13,7 +14,7 @@ struct limits_instruction;
 struct inner;
 const struct limits_instruction *limits_linear(const struct inner *inner);
 struct quantized_inner;
-const struct limits_instruction *limits_quantized(const struct quantized_inner *inner);
+const struct limits_instruction *limits_quantized(const struct quantized_inner *inner, bool int4);
 
 /* 10^9 operations a second of all threads together; a multiply-add is two. NULL: 0, and "" for the name. */
 double limits_peak(struct pool *pool, uint32_t threads,

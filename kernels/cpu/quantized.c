@@ -364,7 +364,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
             .row_bytes = row_bytes,
             .steps = steps,
             .part = shared ? parts->steps : steps,
-            .wide = shared && parts->wide,
+            .wide = shared && parts->wide && tile_count >= parts->wide,
             .units = linear_units(self->threads, linear->n, rows > inner->row_unit ? 1 : streams),
             .rows = count,
             .tile_count = tile_count,

@@ -250,9 +250,10 @@ static double reference_measure_peak(struct kernels *kernels, enum weight_type t
                                      const char **instruction)
 {
     struct reference *self = kernels->state;
-    return limits_peak(
-        self->pool, kernels->threads,
-        weight_type_is_quantized(type) ? limits_quantized(NULL) : limits_linear(NULL), instruction);
+    return limits_peak(self->pool, kernels->threads,
+                       weight_type_is_quantized(type) ? limits_quantized(NULL, type == WEIGHT_INT4)
+                                                      : limits_linear(NULL),
+                       instruction);
 }
 
 static uint64_t reference_measure_read(struct kernels *kernels, const struct buffer *memory)

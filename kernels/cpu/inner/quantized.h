@@ -55,10 +55,9 @@ struct quantized_product {
 };
 
 /* From so many tiles on (0: never) a panel's products are of so many steps each, whole groups, which all tiles go past before the
- * next: what they read of it stays in the level 1 cache. `wide`: then products have it, too. */
+ * next: what they read of it stays in the level 1 cache. From `wide` tiles on (0: never) products have that, too. */
 struct quantized_parts {
-    uint32_t tiles, steps;
-    bool wide;
+    uint32_t tiles, steps, wide;
 };
 
 #define QUANTIZED_TILE_ROWS 32  /* of any set's tiles, at most */

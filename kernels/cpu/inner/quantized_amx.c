@@ -238,7 +238,7 @@ const struct quantized_inner quantized_amx = {
     .pass_rows = QUANTIZED_MAX_ROWS,
     .pass_bytes = QUANTIZED_MAX_BYTES,
     .int8_parts = {.tiles = 3, .steps = INT8_PART_K / QUANTIZED_STEP},
-    .int4_parts = {.tiles = 1, .steps = INT4_PART_K / QUANTIZED_STEP, .wide = true},
+    .int4_parts = {.tiles = 1, .steps = INT4_PART_K / QUANTIZED_STEP, .wide = 1},
     .speed = 6,
     .whole_blocks = true,
     .few = &quantized_avx512vnni,

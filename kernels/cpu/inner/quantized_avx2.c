@@ -104,13 +104,20 @@ ALWAYS_INLINE void lower_start(const int8_t numbers[QUANTIZED_GROUP], int32_t ze
 
 /* --- products --- */
 
+#define WIDE_TILES 5 /* fewer don't make up for the widening */
+
+static bool is_row(const struct quantized_product *product)
+{
+    return product->rows == 1 && product->end_step - product->first_step == product->steps;
+}
+
 static void multiply_int8(const struct quantized_product *product)
 {
     if (product->wide) {
         if (product->widen)
             widen_int8_part(product);
         int8_wide(product);
-    } else if (product->rows == 1) {
+    } else if (is_row(product)) {
         int8_row(product);
     } else {
         int8_packed(product);
@@ -123,7 +130,7 @@ static void multiply_int4(const struct quantized_product *product)
         if (product->widen)
             widen_int4_part(product);
         int4_wide(product);
-    } else if (product->rows == 1) {
+    } else if (is_row(product)) {
         int4_row(product);
     } else {
         int4_packed(product);
@@ -132,12 +139,13 @@ static void multiply_int4(const struct quantized_product *product)
 
 const struct quantized_inner quantized_avx2 = {
     .name = "avx2",
-    .tile_rows = TILE_HEIGHT,
-    .row_unit = 1,
+    .tile_rows = BLOCK_ROWS,
+    .row_unit = BLOCK_ROWS,
+    .whole_blocks = true,
     .pass_rows = QUANTIZED_PASS_ROWS,
-    .pass_bytes = QUANTIZED_PASS_BYTES,
-    .int8_parts = {.tiles = 2, .steps = INT8_PART_STEPS, .wide = true},
-    .int4_parts = {.tiles = 2, .steps = INT4_PART_STEPS, .wide = true},
+    .pass_bytes = QUANTIZED_MAX_BYTES,
+    .int8_parts = {.tiles = 2, .steps = INT8_PART_STEPS, .wide = WIDE_TILES},
+    .int4_parts = {.tiles = 2, .steps = INT4_PART_STEPS, .wide = WIDE_TILES},
     .speed = 1,
     .row_bytes = row_bytes,
     .pack_tile = pack_tile,

@@ -8,29 +8,26 @@
 
 #include <stddef.h>
 
-#define TILE_HEIGHT                                                                                \
-    24 /* rows of a tile: several blocks, since a product costs a little before it begins */
-#define BLOCK_ROWS    6
+#define BLOCK_ROWS    6 /* of a tile, too, so that its words lie as they are read */
 #define BLOCK_OUTPUTS (2 * VECTOR)
 #define PANEL_VECTORS (PANEL / VECTOR)
 #define INT4_HALF     (QUANTIZED_GROUP / 2) /* k of 16-bit sums */
 
-/* Rows row .. row + BLOCK_ROWS - 1 at most, outputs n .. n + BLOCK_OUTPUTS - 1, steps step .. end - 1. */
-struct block_place {
+/* A block of the tile whose first row is row `row` of the product: outputs n .. n + BLOCK_OUTPUTS - 1, steps step .. end - 1. */
+struct block {
+    const uint32_t *tile;
     uint32_t row, n, step, end;
 };
 
-/* What a product asks for, in shares of its blocks. */
+/* What a product asks for, in shares of so many. */
 struct ahead {
     const char *at;
     size_t share; /* bytes */
 };
 
-ALWAYS_INLINE struct ahead ahead_of(const struct quantized_product *product, uint32_t parts)
+ALWAYS_INLINE struct ahead ahead_of(const struct quantized_product *product, uint32_t shares)
 {
-    uint32_t blocks =
-        parts * (PANEL / BLOCK_OUTPUTS) * ((product->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
-    return (struct ahead){.at = product->next, .share = product->next_bytes / blocks};
+    return (struct ahead){.at = product->next, .share = product->next_bytes / shares};
 }
 
 ALWAYS_INLINE void ask_ahead(struct ahead *ahead)
@@ -39,6 +36,16 @@ ALWAYS_INLINE void ask_ahead(struct ahead *ahead)
     for (const char *line = ahead->at; line < end; line += 64)
         __builtin_prefetch(line, 0, 2);
     ahead->at = end;
+}
+
+ALWAYS_INLINE uint32_t tile_count(const struct quantized_product *product)
+{
+    return (product->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+}
+
+ALWAYS_INLINE uint32_t tile_rows(const struct quantized_product *product, uint32_t first)
+{
+    return product->rows - first < BLOCK_ROWS ? product->rows - first : BLOCK_ROWS;
 }
 
 /* A constant that stays in memory: a register that it lies in is one less for sums. */
@@ -69,8 +76,8 @@ ALWAYS_INLINE __m256i in_all_lanes(const uint32_t *word)
         MULTIPLY(__VA_ARGS__, ROWS);                                                               \
         break;
 
-#define BLOCK_CASES(MULTIPLY, LEFT, ...)                                                           \
-    switch ((LEFT) < BLOCK_ROWS ? (LEFT) : BLOCK_ROWS) {                                           \
+#define BLOCK_CASES(MULTIPLY, ROWS, ...)                                                           \
+    switch (ROWS) {                                                                                \
         BLOCK_CASE(MULTIPLY, 1, __VA_ARGS__)                                                       \
         BLOCK_CASE(MULTIPLY, 2, __VA_ARGS__)                                                       \
         BLOCK_CASE(MULTIPLY, 3, __VA_ARGS__)                                                       \

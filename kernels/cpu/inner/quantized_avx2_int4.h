@@ -59,125 +59,146 @@ ALWAYS_INLINE void add_quad(words w0, words w1, const uint32_t *tile, const uint
         add_quad_of_row(tile + r, w0, w1, sum[r]);
 }
 
-/* A group: its weights and scales from output n on. */
+/* A group's weights, and its scales: f32 where they are wide, bf16 in the panel. */
 struct int4_group {
-    const uint32_t *weights, *tile, *starts;
-    const void *scales; /* of all outputs: f32 if they are wide, else bf16 */
-    ptrdiff_t ahead;    /* 0: the block isn't the one that asks */
+    const uint32_t *weights;
+    const void *scales;
 };
 
-/* The sums of the first half lie in memory meanwhile: the registers are those of the second. */
-ALWAYS_INLINE void int4_block(const struct quantized_product *product,
-                              const struct block_place *place, struct int4_group group,
-                              const bool is_wide, const uint32_t rows)
+ALWAYS_INLINE struct int4_group int4_group_at(const struct quantized_product *product,
+                                              uint32_t step, uint32_t end, const bool is_wide)
 {
-    const uint32_t stride = product->rows;
-    ints held[BLOCK_ROWS][2], *hold = *held;
-    ints sum[BLOCK_ROWS][2];
-    __asm__("" : "+r"(hold)); /* by an address of its own: these are no spills */
-    uint32_t left = place->end - place->step, steps = left < HALF_STEPS ? left : HALF_STEPS;
-    for (bool second = false;; second = true, steps = left) {
-        left -= steps;
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++)
-            sum[r][0] = sum[r][1] = (ints)in_all_lanes(group.starts + r);
-        for (; steps; steps--) {
-            const uint32_t *w = group.weights;
-            if (is_wide) {
-                add_quad(*(const words *)w, *(const words *)(w + VECTOR), group.tile, rows, sum);
-                w += PANEL;
-                add_quad(*(const words *)w, *(const words *)(w + VECTOR), group.tile + stride, rows,
-                         sum);
-                w += PANEL;
-            } else {
-                if (group.ahead)
-                    __builtin_prefetch((const char *)w + group.ahead, 0, 2);
-                add_quad(low_of(w), low_of(w + VECTOR), group.tile, rows, sum);
-                add_quad(high_of(w), high_of(w + VECTOR), group.tile + stride, rows, sum);
-                w += PANEL;
-            }
-            group.weights = w;
-            group.tile += (size_t)2 * stride;
-        }
-        if (second)
-            break;
-        group.starts += stride;
-#pragma GCC unroll 6
-        for (uint32_t r = 0; r < rows; r++) {
-            hold[2 * r] = begun_sums(sum[r][0]);
-            hold[2 * r + 1] = begun_sums(sum[r][1]);
+    const size_t group = (step - product->first_step) / STEPS_OF_GROUP;
+    if (is_wide) {
+        const uint8_t *at = product->wide + group * INT4_WIDE_BYTES;
+        return (struct int4_group){(const uint32_t *)(at + PANEL * sizeof(float)), at};
+    }
+    const uint8_t *at = product->panel;
+    at += group * (STEPS_OF_GROUP * QUANTIZED_STEP_BYTES + INT4_SCALE_BYTES);
+    return (struct int4_group){(const uint32_t *)at, at + (end - step) * QUANTIZED_STEP_BYTES};
+}
+
+/* The 16-bit sums of `steps` steps, from `weights` and `tile` on. */
+ALWAYS_INLINE void add_half(const uint32_t *weights, const uint32_t *tile, uint32_t steps,
+                            ptrdiff_t ahead, const bool is_wide, const uint32_t rows, ints sum[][2])
+{
+    for (; steps; steps--, tile += 2 * rows) {
+        const words *w = (const words *)weights;
+        if (is_wide) {
+            add_quad(w[0], w[1], tile, rows, sum);
+            add_quad(w[PANEL_VECTORS], w[PANEL_VECTORS + 1], tile + rows, rows, sum);
+            weights += 2 * PANEL;
+        } else {
+            if (ahead)
+                __builtin_prefetch((const char *)weights + ahead, 0, 2);
+            add_quad(low_of(weights), low_of(weights + VECTOR), tile, rows, sum);
+            add_quad(high_of(weights), high_of(weights + VECTOR), tile + rows, rows, sum);
+            weights += PANEL;
         }
     }
+}
+
+/* A group's sums: `held` of its first half and `sum` of its second. */
+ALWAYS_INLINE void end_group(const struct quantized_product *product, const struct block *block,
+                             const void *scales, const bool is_wide, const uint32_t rows,
+                             const ints *held, ints sum[][2])
+{
 #pragma GCC unroll 2
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t n = place->n + i * VECTOR;
-        const floats scale = is_wide ? *(const floats *)((const float *)group.scales + n)
-                                     : widen_bf16((const uint16_t *)group.scales + n);
-        float *partial = product->partial + place->row * PANEL + n;
+        const uint32_t n = block->n + i * VECTOR;
+        const floats scale = is_wide ? *(const floats *)((const float *)scales + n)
+                                     : widen_bf16((const uint16_t *)scales + n);
+        float *partial = product->partial + block->row * PANEL + n;
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++, partial += PANEL) {
-            floats value = scaled_group(widened_sums(sum[r][i]) + hold[2 * r + i], scale);
-            if (place->step)
+            floats value = scaled_group(widened_sums(sum[r][i]) + held[2 * r + i], scale);
+            if (block->step)
                 value += *(const floats *)partial;
             *(floats *)partial = value;
         }
     }
 }
 
-/* Where a group's weights lie in a panel, or wide, and its scales. */
-struct int4_source {
-    const uint32_t *weights;
-    const void *scales;
-};
-
-ALWAYS_INLINE struct int4_source int4_source_at(const struct quantized_product *product,
-                                                uint32_t step, uint32_t end, const bool is_wide)
+/* The sums of the first half lie in memory meanwhile: the registers are those of the second. */
+ALWAYS_INLINE void int4_block(const struct quantized_product *product, const struct block *block,
+                              const struct int4_group *group, const bool is_wide,
+                              const uint32_t rows)
 {
-    const uint32_t group = (step - product->first_step) / STEPS_OF_GROUP;
-    if (is_wide) {
-        const uint8_t *at = product->wide + (size_t)group * INT4_WIDE_BYTES;
-        return (struct int4_source){(const uint32_t *)(at + PANEL * sizeof(float)), at};
+    const uint32_t *starts = block->tile + rows * (1 + block->step / STEPS_OF_GROUP * 2);
+    const uint32_t *tile =
+        block->tile + rows * (1 + 2 * group_count(product->steps)) + (size_t)block->step * 2 * rows;
+    const uint32_t *weights = group->weights + block->n;
+    const ptrdiff_t ahead =
+        block->row ? 0 : (const char *)product->next - (const char *)product->panel;
+    uint32_t left = block->end - block->step, steps = left < HALF_STEPS ? left : HALF_STEPS;
+    ints held[BLOCK_ROWS][2], *hold = *held, sum[BLOCK_ROWS][2];
+    __asm__("" : "+r"(hold)); /* by an address of its own: these are no spills */
+    for (uint32_t half = 0;; half++) {
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r][0] = sum[r][1] = (ints)in_all_lanes(starts + half * rows + r);
+        add_half(weights, tile, steps, ahead, is_wide, rows, sum);
+        if (half)
+            break;
+        weights += (size_t)steps * (is_wide ? 2 : 1) * PANEL;
+        tile += (size_t)steps * 2 * rows;
+        steps = left - steps;
+#pragma GCC unroll 6
+        for (uint32_t r = 0; r < rows; r++) {
+            hold[2 * r] = begun_sums(sum[r][0]);
+            hold[2 * r + 1] = begun_sums(sum[r][1]);
+        }
     }
-    const uint8_t *at =
-        product->panel + (size_t)group * (STEPS_OF_GROUP * QUANTIZED_STEP_BYTES + INT4_SCALE_BYTES);
-    return (struct int4_source){(const uint32_t *)at, at + (end - step) * QUANTIZED_STEP_BYTES};
+    end_group(product, block, group->scales, is_wide, rows, hold, sum);
 }
 
-ALWAYS_INLINE void int4_groups(const struct quantized_product *product, const bool is_wide)
+static void finish_tile(const struct quantized_product *product, const struct block *block,
+                        uint32_t rows)
 {
-    const uint32_t stride = product->rows;
-    const uint32_t *tile = tile_words(product, 2 * group_count(product->steps));
-    struct ahead ahead = ahead_of(product, group_count(product->end_step - product->first_step));
-    struct block_place place = {.step = product->first_step};
-    for (; place.step < product->end_step; place.step = place.end) {
-        place.end = group_end(place.step, product->steps);
-        struct int4_source source = int4_source_at(product, place.step, place.end, is_wide);
-        for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
-            for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS) {
-                if (is_wide)
-                    ask_ahead(&ahead);
-                struct int4_group group = {
-                    .weights = source.weights + place.n,
-                    .scales = source.scales,
-                    .tile = tile + (size_t)place.step * 2 * stride + place.row,
-                    .starts = (const uint32_t *)tile_sums(product) +
-                              (size_t)(place.step / STEPS_OF_GROUP) * 2 * stride + place.row,
-                    .ahead =
-                        place.row ? 0 : (const char *)product->next - (const char *)product->panel};
-                BLOCK_CASES(int4_block, product->rows - place.row, product, &place, group, is_wide)
-            }
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t n = 0; n < PANEL; n += VECTOR) {
+            const float *partial = product->partial + (block->row + r) * PANEL + n;
+            write_out(product,
+                      *(const floats *)partial * broadcast(((const float *)block->tile)[r]),
+                      product->out + (block->row + r) * product->out_stride + n);
+        }
+}
+
+/* All tiles times all steps, group by group. */
+ALWAYS_INLINE void int4_part(const struct quantized_product *product, const bool is_wide)
+{
+    const size_t tile_words = row_bytes(product->steps * QUANTIZED_STEP, true) / 4 * BLOCK_ROWS;
+    struct ahead ahead = ahead_of(product, tile_count(product));
+    struct block block = {.tile = product->tile};
+    for (; block.row < product->rows; block.row += BLOCK_ROWS, block.tile += tile_words) {
+        const uint32_t rows = tile_rows(product, block.row);
+        const bool is_last = product->end_step == product->steps;
+        if (is_wide)
+            ask_ahead(&ahead);
+        if (is_last)
+            for (uint32_t n = 0; n < PANEL; n += BLOCK_OUTPUTS)
+                prefetch_rows(product->out + block.row * product->out_stride + n,
+                              product->out_stride, 0, rows);
+        for (block.step = product->first_step; block.step < product->end_step;
+             block.step = block.end) {
+            block.end = group_end(block.step, product->steps);
+            struct int4_group group = int4_group_at(product, block.step, block.end, is_wide);
+            for (block.n = 0; block.n < PANEL; block.n += BLOCK_OUTPUTS)
+                BLOCK_CASES(int4_block, rows, product, &block, &group, is_wide)
+        }
+        if (is_last)
+            finish_tile(product, &block, rows);
     }
-    finish_int4(product);
 }
 
 static void int4_wide(const struct quantized_product *product)
 {
-    int4_groups(product, true);
+    int4_part(product, true);
 }
 
 static void int4_packed(const struct quantized_product *product)
 {
-    int4_groups(product, false);
+    int4_part(product, false);
 }
 
 static void widen_int4_part(const struct quantized_product *product)
@@ -186,12 +207,12 @@ static void widen_int4_part(const struct quantized_product *product)
     uint8_t *wide = product->wide;
     for (uint32_t step = product->first_step; step < product->end_step;) {
         uint32_t end = group_end(step, product->steps);
-        struct int4_source source = int4_source_at(product, step, end, false);
-        const words *packed = (const words *)source.weights;
+        struct int4_group group = int4_group_at(product, step, end, false);
+        const words *packed = (const words *)group.weights;
         floats *scales = (floats *)wide;
         words *quads = (words *)(wide + PANEL * sizeof(float));
         for (uint32_t v = 0; v < PANEL_VECTORS; v++)
-            scales[v] = widen_bf16((const uint16_t *)source.scales + v * VECTOR);
+            scales[v] = widen_bf16((const uint16_t *)group.scales + v * VECTOR);
         for (; step < end; step++) {
 #pragma GCC unroll 4
             for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
@@ -269,7 +290,7 @@ static void int4_row(const struct quantized_product *product)
         }
         panel += INT4_SCALE_BYTES;
     }
-    finish_int4(product);
+    finish_tile(product, &(struct block){.tile = product->tile}, 1);
 }
 
 #endif

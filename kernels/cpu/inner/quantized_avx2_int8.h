@@ -41,26 +41,26 @@ ALWAYS_INLINE void add_pairs(words w0, words w1, const uint32_t *tile, const uin
         add_pairs_of_row(tile + r, w0, w1, sum[r]);
 }
 
-ALWAYS_INLINE void begin_int8(const struct quantized_product *product,
-                              const struct block_place *place, const uint32_t rows, ints sum[][2])
+ALWAYS_INLINE void begin_int8(const struct quantized_product *product, const struct block *block,
+                              const uint32_t rows, ints sum[][2])
 {
-    const int32_t *starts = tile_sums(product) + place->row;
-    const ints *partial = (const ints *)(product->partial + place->row * PANEL + place->n);
+    const int32_t *starts = (const int32_t *)block->tile + rows;
+    const ints *partial = (const ints *)(product->partial + block->row * PANEL + block->n);
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++, partial += PANEL_VECTORS) {
         sum[r][0] = sum[r][1] = (ints){0} + starts[r];
-        if (place->step) {
+        if (block->step) {
             sum[r][0] = partial[0];
             sum[r][1] = partial[1];
         }
     }
 }
 
-ALWAYS_INLINE void end_int8(const struct quantized_product *product,
-                            const struct block_place *place, const uint32_t rows, ints sum[][2])
+ALWAYS_INLINE void end_int8(const struct quantized_product *product, const struct block *block,
+                            const uint32_t rows, ints sum[][2])
 {
-    if (place->end < product->steps) {
-        ints *partial = (ints *)(product->partial + place->row * PANEL + place->n);
+    if (block->end < product->steps) {
+        ints *partial = (ints *)(product->partial + block->row * PANEL + block->n);
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < rows; r++, partial += PANEL_VECTORS) {
             partial[0] = sum[r][0];
@@ -69,52 +69,62 @@ ALWAYS_INLINE void end_int8(const struct quantized_product *product,
         return;
     }
     const size_t left = product->steps - product->first_step;
-    const floats *scales =
-        (const floats *)((const float *)(product->panel + left * 2 * QUANTIZED_STEP_BYTES) +
-                         place->n);
-    const float *row_scales = (const float *)product->tile + place->row;
-    float *out = product->out + place->row * product->out_stride + place->n;
+    const float *scales = (const float *)(product->panel + left * 2 * QUANTIZED_STEP_BYTES);
+    const floats *scale = (const floats *)(scales + block->n);
+    const float *row_scales = (const float *)block->tile;
+    float *out = product->out + block->row * product->out_stride + block->n;
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++, out += product->out_stride) {
         floats row_scale = broadcast(row_scales[r]);
-        write_out(product, to_floats(sum[r][0]) * (row_scale * scales[0]), out);
-        write_out(product, to_floats(sum[r][1]) * (row_scale * scales[1]), out + VECTOR);
+        write_out(product, to_floats(sum[r][0]) * (row_scale * scale[0]), out);
+        write_out(product, to_floats(sum[r][1]) * (row_scale * scale[1]), out + VECTOR);
     }
 }
 
-ALWAYS_INLINE void int8_block(const struct quantized_product *product,
-                              const struct block_place *place, const bool is_wide,
-                              const uint32_t rows)
+/* Four k, of weights as they lie in the panel, and wide. */
+ALWAYS_INLINE void add_packed(const uint32_t *weights, const uint32_t *tile, const uint32_t rows,
+                              ints sum[][2])
 {
-    const uint32_t stride = product->rows, step = place->step - product->first_step;
-    const uint32_t *tile = tile_words(product, 1) + place->row + (size_t)place->step * 4 * stride;
-    const uint32_t *weights =
-        is_wide ? (const uint32_t *)product->wide : (const uint32_t *)product->panel;
-    weights += (size_t)step * (is_wide ? 4 : 2) * PANEL + place->n;
+    words w0 = even_of(weights), w1 = even_of(weights + VECTOR);
+    add_pairs(w0, w1, tile, rows, sum);
+    w0 = odd_of(weights), w1 = odd_of(weights + VECTOR);
+    add_pairs(w0, w1, tile + rows, rows, sum);
+}
+
+ALWAYS_INLINE void add_wide(const uint32_t *weights, const uint32_t *tile, const uint32_t rows,
+                            ints sum[][2])
+{
+    const words *even = (const words *)weights, *odd = (const words *)(weights + PANEL);
+    add_pairs(even[0], even[1], tile, rows, sum);
+    add_pairs(odd[0], odd[1], tile + rows, rows, sum);
+}
+
+ALWAYS_INLINE void int8_block(const struct quantized_product *product, const struct block *block,
+                              const bool is_wide, const uint32_t rows)
+{
+    const uint32_t *tile = block->tile + (2 + (size_t)block->step * 4) * rows;
+    const size_t step = block->step - product->first_step;
+    const uint32_t *weights = is_wide ? (const uint32_t *)product->wide + step * 4 * PANEL
+                                      : (const uint32_t *)product->panel + step * 2 * PANEL;
+    weights += block->n;
     const ptrdiff_t ahead = (const char *)product->next - (const char *)product->panel;
     ints sum[BLOCK_ROWS][2];
-    begin_int8(product, place, rows, sum);
-    if (place->end == product->steps)
-        prefetch_rows(product->out + place->row * product->out_stride + place->n,
+    begin_int8(product, block, rows, sum);
+    if (block->end == product->steps)
+        prefetch_rows(product->out + block->row * product->out_stride + block->n,
                       product->out_stride, 0, rows);
-    for (uint32_t left = (place->end - place->step) * 2; left; left--) {
+    for (uint32_t left = (block->end - block->step) * 2; left; left--, tile += 2 * rows) {
         if (is_wide) {
-            const words *even = (const words *)weights, *odd = (const words *)(weights + PANEL);
-            add_pairs(even[0], even[1], tile, rows, sum);
-            add_pairs(odd[0], odd[1], tile + stride, rows, sum);
+            add_wide(weights, tile, rows, sum);
             weights += 2 * PANEL;
         } else {
-            if (place->row == 0)
+            if (block->row == 0)
                 __builtin_prefetch((const char *)weights + ahead, 0, 2);
-            words w0 = even_of(weights), w1 = even_of(weights + VECTOR);
-            add_pairs(w0, w1, tile, rows, sum);
-            w0 = odd_of(weights), w1 = odd_of(weights + VECTOR);
-            add_pairs(w0, w1, tile + stride, rows, sum);
+            add_packed(weights, tile, rows, sum);
             weights += PANEL;
         }
-        tile += (size_t)2 * stride;
     }
-    end_int8(product, place, rows, sum);
+    end_int8(product, block, rows, sum);
 }
 
 /* Of the product's steps, all tiles' products: they are read several times. */
@@ -133,28 +143,34 @@ static void widen_int8_part(const struct quantized_product *product)
     }
 }
 
+/* All tiles times steps step .. end - 1. */
+ALWAYS_INLINE void int8_part(const struct quantized_product *product, uint32_t step, uint32_t end,
+                             const bool is_wide)
+{
+    const size_t tile_words = row_bytes(product->steps * QUANTIZED_STEP, false) / 4 * BLOCK_ROWS;
+    struct ahead ahead = ahead_of(product, tile_count(product));
+    struct block block = {.tile = product->tile, .step = step, .end = end};
+    for (; block.row < product->rows; block.row += BLOCK_ROWS, block.tile += tile_words) {
+        if (is_wide)
+            ask_ahead(&ahead);
+        for (block.n = 0; block.n < PANEL; block.n += BLOCK_OUTPUTS)
+            BLOCK_CASES(int8_block, tile_rows(product, block.row), product, &block, is_wide)
+    }
+}
+
 static void int8_wide(const struct quantized_product *product)
 {
-    struct ahead ahead = ahead_of(product, 1);
-    struct block_place place = {.step = product->first_step, .end = product->end_step};
-    for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
-        for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS) {
-            ask_ahead(&ahead);
-            BLOCK_CASES(int8_block, product->rows - place.row, product, &place, true)
-        }
+    int8_part(product, product->first_step, product->end_step, true);
 }
 
 /* By a function of its own, since the compiler spills sums to the stack in the middle of more loops. */
 __attribute__((noinline)) static void int8_packed_part(const struct quantized_product *product,
                                                        uint32_t step, uint32_t end)
 {
-    struct block_place place = {.step = step, .end = end};
-    for (place.n = 0; place.n < PANEL; place.n += BLOCK_OUTPUTS)
-        for (place.row = 0; place.row < product->rows; place.row += BLOCK_ROWS)
-            BLOCK_CASES(int8_block, product->rows - place.row, product, &place, false)
+    int8_part(product, step, end, false);
 }
 
-/* Part by part, so that what all blocks read of the panel stays in the level 1 cache. */
+/* Part by part, so that what both halves of the panel share stays in the level 1 cache. */
 static void int8_packed(const struct quantized_product *product)
 {
     for (uint32_t step = product->first_step, end; step < product->end_step; step = end) {

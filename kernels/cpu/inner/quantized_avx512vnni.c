@@ -283,7 +283,7 @@ const struct quantized_inner quantized_avx512vnni = {
     .row_unit = 1,
     .pass_rows = QUANTIZED_PASS_ROWS,
     .pass_bytes = QUANTIZED_PASS_BYTES,
-    .int4_parts = {.tiles = 3, .steps = 8 * STEPS_OF_GROUP, .wide = true},
+    .int4_parts = {.tiles = 3, .steps = 8 * STEPS_OF_GROUP, .wide = 3},
     .speed = 1,
     .row_bytes = row_bytes,
     .pack_tile = pack_tile,

@@ -87,7 +87,7 @@ ALWAYS_INLINE const uint32_t *tile_words(const struct quantized_product *product
 }
 
 /* With the last group, partial * row's scale becomes the product. */
-static void finish_int4(const struct quantized_product *product)
+ALWAYS_INLINE void finish_int4(const struct quantized_product *product)
 {
     if (product->end_step < product->steps)
         return;

@@ -22,6 +22,11 @@ EXPECTED = {  # (object file, function): (instruction, how many at least: 2 vect
     ("avx512bf16.c.o", "scan_keys"): ("vdpbf16ps", 1272),  # (4 pairs of bf16 + 8 of int8) x (2 vectors x (1 + ... + 7) rows, 8 + ... + 12 rows)
     ("avx512bf16.c.o", "scan_values"): ("vdpbf16ps", 312),
     ("avx2.c.o", "multiply_rows"): ("vfmadd", 108),  # 2 vectors x (4 + 5 + 6) rows, 4 x (1 + 2 + 3), of odd and even k
+    # 2 vectors x (1 + ... + 6) rows, of even and odd k, or of low and high halves
+    ("quantized_avx2.c.o", "int8_packed_part"): ("vpmaddwd", 84),
+    ("quantized_avx2.c.o", "int8_wide"): ("vpmaddwd", 84),
+    ("quantized_avx2.c.o", "int4_packed"): ("vpmaddubsw", 84),
+    ("quantized_avx2.c.o", "int4_wide"): ("vpmaddubsw", 84),
     ("quantized_avx512vnni.c.o", "multiply_int8"): ("vpdpbusd", 328),
     ("quantized_avx512vnni.c.o", "multiply_int4"): ("vpdpbusd", 952),  # packed, packed and kept wide, wide
 }

@@ -43,12 +43,12 @@ static void test_a_peak_is_of_the_set_that_runs(void **state)
 #if defined(__x86_64__)
     static const struct {
         enum isa isa;
-        const char *floats, *integers;
-    } sets[] = {{ISA_PORTABLE, "mulps xmm", "pmaddwd xmm"},
-                {ISA_AVX2, "vfmadd231ps ymm", "vpmaddwd ymm"},
-                {ISA_AVX512, "vfmadd231ps zmm", NULL}, /* VNNI, tiles: what there is */
-                {ISA_AVX512BF16, "vdpbf16ps zmm", NULL},
-                {ISA_AMX, "tdpbf16ps", "tdpbsud"}};
+        const char *floats, *int8, *int4;
+    } sets[] = {{ISA_PORTABLE, "mulps xmm", "pmaddwd xmm", "pmaddwd xmm"},
+                {ISA_AVX2, "vfmadd231ps ymm", "vpmaddwd ymm", "vpmaddubsw ymm"},
+                {ISA_AVX512, "vfmadd231ps zmm", NULL, NULL}, /* VNNI, tiles: what there is */
+                {ISA_AVX512BF16, "vdpbf16ps zmm", NULL, NULL},
+                {ISA_AMX, "tdpbf16ps", "tdpbsud", "tdpbsud"}};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         struct kernels_config config = {.isa = sets[i].isa, .threads = 1};
         struct kernels *kernels;
@@ -60,9 +60,12 @@ static void test_a_peak_is_of_the_set_that_runs(void **state)
         const char *instruction;
         assert_true(kernels_measure_peak(kernels, WEIGHT_BF16, &instruction) > 0.1);
         assert_string_equal(instruction, sets[i].floats);
+        assert_true(kernels_measure_peak(kernels, WEIGHT_INT8, &instruction) > 0.1);
+        if (sets[i].int8)
+            assert_string_equal(instruction, sets[i].int8);
         assert_true(kernels_measure_peak(kernels, WEIGHT_INT4, &instruction) > 0.1);
-        if (sets[i].integers)
-            assert_string_equal(instruction, sets[i].integers);
+        if (sets[i].int4)
+            assert_string_equal(instruction, sets[i].int4);
         kernels_close(kernels);
     }
 #endif

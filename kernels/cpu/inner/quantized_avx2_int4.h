@@ -90,7 +90,7 @@ ALWAYS_INLINE void add_half(const uint32_t *weights, const uint32_t *tile, uint3
             weights += 2 * PANEL;
         } else {
             if (ahead)
-                __builtin_prefetch((const char *)weights + ahead, 0, 2);
+                ask_for_block(weights, ahead);
             add_quad(low_of(weights), low_of(weights + VECTOR), tile, rows, sum);
             add_quad(high_of(weights), high_of(weights + VECTOR), tile + rows, rows, sum);
             weights += PANEL;
@@ -232,8 +232,8 @@ ALWAYS_INLINE ints add_bytes(ints sum, __m256i weights, __m256i inputs)
 }
 
 /* A half of a group, or less, of one row; its sums join the group's. */
-ALWAYS_INLINE void int4_half_row(const uint8_t *panel, ptrdiff_t ahead, const uint32_t *tile,
-                                 uint32_t steps, uint32_t start, ints sum[PANEL_VECTORS])
+ALWAYS_INLINE void int4_half_row(const uint8_t *panel, const uint32_t *tile, uint32_t steps,
+                                 uint32_t start, ints sum[PANEL_VECTORS])
 {
     const __m256i low = (__m256i)low_halves;
     ints part[PANEL_VECTORS];
@@ -242,8 +242,6 @@ ALWAYS_INLINE void int4_half_row(const uint8_t *panel, ptrdiff_t ahead, const ui
         part[v] = (ints){0} + (int32_t)start;
     for (; steps; steps--) {
         __m256i x0 = in_all_lanes(tile), x1 = in_all_lanes(tile + 1);
-        __builtin_prefetch(panel + ahead, 0, 2);
-        __builtin_prefetch(panel + ahead + 64, 0, 2);
         bring_near(panel, QUANTIZED_STEP_BYTES);
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
@@ -265,7 +263,6 @@ static void int4_row(const struct quantized_product *product)
     const uint32_t *starts = (const uint32_t *)tile_sums(product),
                    *tile = tile_words(product, 2 * group_count(product->steps));
     const uint8_t *panel = product->panel;
-    const ptrdiff_t ahead = (const char *)product->next - (const char *)panel;
     floats *partial = (floats *)product->partial;
     for (uint32_t step = 0; step < product->steps; starts += 2) {
         const bool first = step == 0;
@@ -276,7 +273,7 @@ static void int4_row(const struct quantized_product *product)
             __asm__ volatile("vmovdqa %1, %0" : "=x"(sum[v]) : "m"(begin));
         for (uint32_t half = 0; step < end; half++) {
             uint32_t steps = end - step < HALF_STEPS ? end - step : HALF_STEPS;
-            int4_half_row(panel, ahead, tile, steps, starts[half], sum);
+            int4_half_row(panel, tile, steps, starts[half], sum);
             panel += steps * QUANTIZED_STEP_BYTES;
             tile += 2 * steps;
             step += steps;

@@ -119,7 +119,7 @@ ALWAYS_INLINE void int8_block(const struct quantized_product *product, const str
             weights += 2 * PANEL;
         } else {
             if (block->row == 0)
-                __builtin_prefetch((const char *)weights + ahead, 0, 2);
+                ask_for_block(weights, ahead);
             add_packed(weights, tile, rows, sum);
             weights += PANEL;
         }
@@ -170,12 +170,14 @@ __attribute__((noinline)) static void int8_packed_part(const struct quantized_pr
     int8_part(product, step, end, false);
 }
 
-/* Part by part, so that what both halves of the panel share stays in the level 1 cache. */
+/* In short parts, so that both halves of the panel read what is in the level 1 cache, and its lines come about in order: the fewer
+ * rows, the more memory decides. */
 static void int8_packed(const struct quantized_product *product)
 {
+    const uint32_t most = product->rows < 4 ? INT8_PART_STEPS / 4 : INT8_PART_STEPS / 2;
     for (uint32_t step = product->first_step, end; step < product->end_step; step = end) {
         uint32_t left = product->end_step - step;
-        end = step + (left < INT8_PART_STEPS ? left : INT8_PART_STEPS);
+        end = step + (left < most ? left : most);
         int8_packed_part(product, step, end);
     }
 }
@@ -186,15 +188,12 @@ static void int8_row(const struct quantized_product *product)
     const words low = (words){0} + 0x00ff00ff;
     const uint32_t *tile = tile_words(product, 1);
     const uint8_t *panel = product->panel;
-    const char *next = product->next;
     ints sum[PANEL_VECTORS];
 #pragma GCC unroll 4
     for (uint32_t v = 0; v < PANEL_VECTORS; v++)
         sum[v] = (ints){0} + *tile_sums(product);
     for (uint32_t left = 2 * product->steps; left; left--) {
         __m256i even = in_all_lanes(tile), odd = in_all_lanes(tile + 1);
-        __builtin_prefetch(next, 0, 2);
-        __builtin_prefetch(next + 64, 0, 2);
         bring_near(panel, QUANTIZED_STEP_BYTES);
 #pragma GCC unroll 4
         for (uint32_t v = 0; v < PANEL_VECTORS; v++) {
@@ -202,7 +201,6 @@ static void int8_row(const struct quantized_product *product)
             sum[v] += (ints)_mm256_madd_epi16((__m256i)(packed & low), even);
             sum[v] += (ints)_mm256_madd_epi16(_mm256_srli_epi16((__m256i)packed, 8), odd);
         }
-        next += QUANTIZED_STEP_BYTES;
         panel += QUANTIZED_STEP_BYTES;
         tile += 2;
     }

@@ -25,7 +25,7 @@
 /* Multiply-adds of floats below which a second thread costs more than it gives. */
 #define LINEAR_INLINE_WORK 65536u
 
-_Static_assert(QUANTIZED_INT8_PART * PANEL * sizeof(int16_t) <=
+_Static_assert(QUANTIZED_INT8_PART *PANEL * sizeof(int16_t) <=
                    QUANTIZED_MAX_PART / QUANTIZED_GROUP * INT4_WIDE_BYTES,
                "there is room for either");
 

@@ -4,10 +4,10 @@
 #include "kernels/cpu/inner/quantized_avx2.h"
 
 #include <stddef.h>
-#include <string.h>
 
 /* --- rows --- */
 
+#define PACK_QUADS(INT4)  ((INT4) ? pack_int4_quads : pack_int8_quads)
 #define TILE_WORDS(INT4)  ((INT4) ? 1 : 2)
 #define START_WORDS(INT4) ((INT4) ? 2 : 1)
 #define FIRST_START(INT4) 0
@@ -43,24 +43,31 @@ ALWAYS_INLINE void store_columns(const words row[PACK_ROWS], uint32_t rows, uint
                        out + (c + 4) * stride);
 }
 
-static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
-                       uint32_t quads, bool int4, uint32_t *out, uint32_t stride)
+static void pack_int8_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
+                            uint32_t quads, uint32_t *out, uint32_t stride)
 {
-    for (uint32_t q = 0; q < quads; q += VECTOR) {
-        words row[PACK_ROWS], even[PACK_ROWS], odd[PACK_ROWS];
+    for (uint32_t q = 0; q < quads; q += VECTOR, out += (size_t)2 * VECTOR * stride) {
+        words even[PACK_ROWS], odd[PACK_ROWS];
 #pragma GCC unroll 4
         for (uint32_t r = 0; r < PACK_ROWS; r++) {
-            memcpy(&row[r], numbers[r] + 4 * q, sizeof *row);
-            even[r] = (words)_mm256_srai_epi16(_mm256_slli_epi16((__m256i)row[r], 8), 8);
-            odd[r] = (words)_mm256_srai_epi16((__m256i)row[r], 8);
+            __m256i row = _mm256_loadu_si256((const __m256i *)(numbers[r] + 4 * q));
+            even[r] = (words)_mm256_srai_epi16(_mm256_slli_epi16(row, 8), 8);
+            odd[r] = (words)_mm256_srai_epi16(row, 8);
         }
-        uint32_t *at = out + (size_t)q * TILE_WORDS(int4) * stride;
-        if (int4) {
-            store_columns(row, rows, quads - q, at, stride);
-        } else {
-            store_columns(even, rows, quads - q, at, (size_t)2 * stride);
-            store_columns(odd, rows, quads - q, at + stride, (size_t)2 * stride);
-        }
+        store_columns(even, rows, quads - q, out, (size_t)2 * stride);
+        store_columns(odd, rows, quads - q, out + stride, (size_t)2 * stride);
+    }
+}
+
+static void pack_int4_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
+                            uint32_t quads, uint32_t *out, uint32_t stride)
+{
+    for (uint32_t q = 0; q < quads; q += VECTOR, out += (size_t)VECTOR * stride) {
+        words row[PACK_ROWS];
+#pragma GCC unroll 4
+        for (uint32_t r = 0; r < PACK_ROWS; r++)
+            row[r] = (words)_mm256_loadu_si256((const __m256i *)(numbers[r] + 4 * q));
+        store_columns(row, rows, quads - q, out, stride);
     }
 }
 
@@ -68,9 +75,8 @@ static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_
 ALWAYS_INLINE uint32_t sums_of_pairs(const int8_t *numbers)
 {
     const __m256i ones = _mm256_set1_epi8(1);
-    __m256i low, high;
-    memcpy(&low, numbers, sizeof low);
-    memcpy(&high, numbers + sizeof low, sizeof high);
+    const __m256i low = _mm256_loadu_si256((const __m256i *)numbers);
+    const __m256i high = _mm256_loadu_si256((const __m256i *)numbers + 1);
     __m256i sums =
         _mm256_add_epi16(_mm256_maddubs_epi16(ones, low), _mm256_maddubs_epi16(ones, high));
     __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));

@@ -286,7 +286,7 @@ static void int4_row(const struct quantized_product *product)
         }
         panel += INT4_SCALE_BYTES;
     }
-    finish_tile(product, &(struct block){.tile = product->tile}, 1);
+    finish_int4(product);
 }
 
 #endif

@@ -8,9 +8,8 @@
 
 /* Four rows of four words become columns, in each quarter of the vectors. */
 static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
-                       uint32_t quads, bool int4, uint32_t *out, uint32_t stride)
+                       uint32_t quads, uint32_t *out, uint32_t stride)
 {
-    (void)int4;
     const __mmask8 there = (__mmask8)((1 << rows) - 1);
     uint32_t q = 0;
     for (; q + VECTOR <= quads; q += VECTOR) {

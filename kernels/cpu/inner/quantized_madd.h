@@ -10,9 +10,8 @@
 #define TILE_WORDS(INT4) 2
 
 static void pack_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], uint32_t rows,
-                       uint32_t quads, bool int4, uint32_t *out, uint32_t stride)
+                       uint32_t quads, uint32_t *out, uint32_t stride)
 {
-    (void)int4;
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t q = 0; q < quads; q++) {
             const int8_t *four = numbers[r] + 4 * q;

@@ -1,6 +1,6 @@
 /* Tiles of quantized rows whose words stand side by side, quad by quad, and what their products share. The including source
- * defines pack_quads, TILE_WORDS (of a quad: 1 or 2), and sum_of; or, where sums begin in another way than quantized.h says,
- * START_WORDS (of a row and group), FIRST_START and lower_start. */
+ * defines TILE_WORDS (of a quad: 1 or 2), pack_quads and sum_of; or, where int4 has another form than int8, PACK_QUADS, START_WORDS (where a
+ * row's sums of a group begin), FIRST_START and lower_start. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 
@@ -12,7 +12,8 @@
 
 #define CACHE_LINE_FLOATS 16
 
-#ifndef START_WORDS
+#ifndef PACK_QUADS
+#define PACK_QUADS(INT4)  pack_quads
 #define START_WORDS(INT4) 1
 #define FIRST_START(INT4) ((INT4) ? INT4_START : 0)
 
@@ -62,7 +63,7 @@ static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uin
             lower_start(numbers[r], zero_point, sums + r, count);
         }
         uint32_t quads = (width + QUANTIZED_STEP - 1) / QUANTIZED_STEP * 2;
-        pack_quads(numbers, rows, quads, int4, packed, count);
+        PACK_QUADS(int4)(numbers, rows, quads, packed, count);
         packed += (size_t)quads * TILE_WORDS(int4) * count;
         sums += int4 ? START_WORDS(true) * count : 0;
     }
@@ -87,7 +88,7 @@ ALWAYS_INLINE const uint32_t *tile_words(const struct quantized_product *product
 }
 
 /* With the last group, partial * row's scale becomes the product. */
-ALWAYS_INLINE void finish_int4(const struct quantized_product *product)
+static void finish_int4(const struct quantized_product *product)
 {
     if (product->end_step < product->steps)
         return;

@@ -1,7 +1,7 @@
 /* A call goes over blocks of as many rows as the packed inputs have room for, over all of K: quantize and pack the rows into
  * tiles, then stream every panel once past them. Many tiles go past part by part of a panel, so that it stays in the level 1
- * cache, and share its widening. Few rows: the weights are read in memory order, or, where there
- * are tiles, several panels side by side. */
+ * cache, and share its widening. Few rows: the weights are read in memory order, or, where there are tiles, several panels
+ * side by side. */
 #include "kernels/cpu/quantized.h"
 
 #include "common/base/u32.h"

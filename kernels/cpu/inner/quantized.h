@@ -8,9 +8,9 @@
  *         high ones; then a line of PANEL bf16 scales
  * so that the sum over weight * input is the sum over u8 * s8 less 128 (or 8) times the sum of the inputs.
  *
- * A tile is some packed rows, in a form of the instruction set's own. Of all but AMX (and AVX2's int4, quantized_avx2.c): f32 scale [rows], int32 where sums
- * begin [groups][rows], -128 (or -8) times the sum of the inputs (int8: one group; int4: more than that by a constant), then
- * [k/4][words][rows] of four inputs, in one or two words; padded like K, with zeros.
+ * A tile is some packed rows, in a form of the instruction set's own. Of all but AMX, and AVX2's int4 (quantized_avx2.c): f32 scale
+ * [rows], int32 where sums begin [groups][rows], -128 (or -8) times the sum of the inputs (int8: one group; int4: more than that by
+ * a constant), then [k/4][words][rows] of four inputs, in one or two words; padded like K, with zeros.
  */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_H

@@ -19,7 +19,10 @@ const struct limits_instruction *limits_quantized(const struct quantized_inner *
 /* 10^9 operations a second of all threads together; a multiply-add is two. NULL: 0, and "" for the name. */
 double limits_peak(struct pool *pool, uint32_t threads,
                    const struct limits_instruction *instruction, const char **name);
-/* Nanoseconds of the slowest thread for one pass over its part, in order or in four quarters side by side of `memory`. */
-uint64_t limits_read(struct pool *pool, uint32_t threads, const void *memory, size_t bytes);
+/* How memory is read fastest, as far as is known: a thread's part in four quarters side by side, or in order. */
+bool limits_read_quarters(void);
+/* Nanoseconds of the slowest thread for one pass over its part of `memory`, in either way. */
+uint64_t limits_read(struct pool *pool, uint32_t threads, bool quarters, const void *memory,
+                     size_t bytes);
 
 #endif

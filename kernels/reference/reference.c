@@ -259,7 +259,8 @@ static double reference_measure_peak(struct kernels *kernels, enum weight_type t
 static uint64_t reference_measure_read(struct kernels *kernels, const struct buffer *memory)
 {
     struct reference *self = kernels->state;
-    return limits_read(self->pool, kernels->threads, memory->address, memory->bytes);
+    return limits_read(self->pool, kernels->threads, limits_read_quarters(), memory->address,
+                       memory->bytes);
 }
 
 const struct kernels_backend kernels_reference = {

@@ -1,5 +1,6 @@
 /* What benchmarks ask of a backend: bounds that are numbers wherever the machine has them, reads that stay inside their memory, a
  * profile that only grows where something was computed. */
+#include "kernels/cpu/limits.h"
 #include "kernels/kernels.h"
 
 #include <setjmp.h>
@@ -7,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -88,6 +91,26 @@ static void test_every_size_can_be_read(void **state)
     }
 }
 
+/* In both ways, whichever this CPU takes: not a byte behind the memory, whose next page faults. */
+static void test_reads_stay_inside_their_memory(void **state)
+{
+    (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *pages = mmap(NULL, 3 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    assert_int_equal(mprotect(pages, page, PROT_NONE), 0);
+    assert_int_equal(mprotect(pages + 2 * page, page, PROT_NONE), 0);
+    struct pool *pool;
+    struct error err;
+    assert_int_equal(pool_create(3, NULL, false, &pool, &err), STATUS_OK);
+    for (uint32_t threads = 1; threads <= 3; threads++)
+        for (int quarters = 0; quarters < 2; quarters++)
+            for (size_t bytes = 0; bytes <= page; bytes += 61)
+                (void)limits_read(pool, threads, quarters, pages + 2 * page - bytes, bytes);
+    pool_destroy(pool);
+    assert_int_equal(munmap(pages, 3 * page), 0);
+}
+
 static void run_swiglu(struct kernels *kernels, const struct buffer *in, struct buffer *out)
 {
     assert_int_equal(kernels_swiglu(kernels, in, 4, 16, out), STATUS_OK);
@@ -123,6 +146,7 @@ int main(void)
         cmocka_unit_test(test_a_peak_has_a_name_or_is_not_known),
         cmocka_unit_test(test_a_peak_is_of_the_set_that_runs),
         cmocka_unit_test(test_every_size_can_be_read),
+        cmocka_unit_test(test_reads_stay_inside_their_memory),
         cmocka_unit_test(test_a_profile_counts_what_ran),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

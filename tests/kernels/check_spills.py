@@ -10,6 +10,9 @@ import sys
 
 EXPECTED = {  # (object file, function): (instruction, how many at least: 2 vectors x (1 + ... + 12) rows, twice where pairs are split,
     # twice more for widened panels)
+    ("avx2.c.o", "attend_multiply"): ("vfmadd", 84),
+    ("avx2.c.o", "scan_keys"): ("vfmadd", 1248),  # (8 numbers of bf16 + 16 of int8) x (4 x 1, 4 x 2, 2 x 3, 2 x 4, 5, 6, 7, 8)
+    ("avx2.c.o", "scan_values"): ("vfmadd", 216),  # a pair of tokens, of bf16 and of int8, x (4 x (1 + 2 + 3), 2 x (4 + 5 + 6))
     ("avx512.c.o", "multiply"): ("vfmadd", 624),
     ("avx512.c.o", "attend_multiply"): ("vfmadd", 312),
     ("avx512.c.o", "scan_keys"): ("vfmadd", 2736),  # (8 numbers of bf16 + 16 of int8) x (2 vectors x (1 + ... + 8) rows, 9 + ... + 12 rows)

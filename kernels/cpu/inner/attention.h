@@ -3,8 +3,8 @@
  *
  * Operands are numbers that bf16 holds, or whole numbers of eight bits (int8 KV), so that every product is exact. Rows are
  * queries or weights, ATTENTION_STRIDE floats apart; panels are keys (PANEL tokens side by side) or values (PANEL numbers of a
- * head side by side), made once for all rows of a slice. Both are in the set's form: fp32 numbers (attention_fma.h), or pairs of
- * bf16 in the place of floats (attention_dot.h).
+ * head side by side), made once for all rows of a slice. Both are in the set's form: fp32 numbers (attention_fma.h; scans:
+ * attention_scan_fma.h, attention_scan_avx2.h), or pairs of bf16 in the place of floats (attention_dot.h).
  */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_H
@@ -47,7 +47,8 @@ struct attention_scan {
     /* keys: [count][token_count, up to a multiple of PANEL]; values: [count][head_dim] */
     float *out;
     size_t out_stride;
-    const struct attention_tokens *next; /* as many: what to bring into the cache meanwhile */
+    /* As many, but a segment's runs: what to bring into the cache meanwhile. */
+    const struct attention_tokens *next;
 };
 
 /* A row of scores and what becomes of it. */

@@ -283,4 +283,6 @@ ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t
                     (floats *)(scan->out + (first + r) * scan->out_stride + d));
 }
 
+#include "kernels/cpu/inner/attention_scan.h"
+
 #endif

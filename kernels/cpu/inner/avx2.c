@@ -1,4 +1,4 @@
-#include "kernels/cpu/inner/attention_fma.h"
+#include "kernels/cpu/inner/attention_scan_avx2.h"
 #include "kernels/cpu/inner/product_fma_avx2.h"
 
 #include "kernels/cpu/inner/inner_body.h"

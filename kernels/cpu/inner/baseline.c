@@ -1,4 +1,4 @@
-#include "kernels/cpu/inner/attention_fma.h"
+#include "kernels/cpu/inner/attention_scan_fma.h"
 #include "kernels/cpu/inner/product_fma.h"
 
 #include "kernels/cpu/inner/inner_body.h"

@@ -75,7 +75,7 @@ LIBRARIES = {
     r"uc[pstm]/": r"common/transport/ucx[a-z_]*\.[ch]",
     r"pcre2\.h": r"common/text/\w+\.c",
     r"utf8proc\.h": r"common/text/\w+\.c",
-    r"(json-c/.*|json\.h|json_\w+\.h)": r"common/json/json\.c",
+    r"(json-c/.*|json\.h|json_\w+\.h)": r"common/json/json(_large)?\.c",
     r"cyaml/": r"common/config/config_file\.c",
     r"event2/": r"common/http/http_\w+\.[ch]",
     r"openssl/": r"common/(crypto/\w+|http/http_(client_)?tls(_context)?)\.c",

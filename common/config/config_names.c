@@ -24,6 +24,7 @@ static const char *const known[] = {
     "BATON_BLOCK_TOKENS",
     "BATON_CHOICE",
     "BATON_CHOICES",
+    "BATON_CHUNK",
     "BATON_CHUNK_TIME",
     "BATON_CHUNK_TOKENS",
     "BATON_CLIENT_BUFFER",

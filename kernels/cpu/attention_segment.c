@@ -203,7 +203,8 @@ static void scan_tile(struct slice *slice, const struct tile *tile)
                                   .token_count = tile->count,
                                   .out = scratch->scores,
                                   .out_stride = ATTENTION_STRIDE,
-                                  .next = &slice->values};
+                                  .next = &slice->values,
+                                  .near = slice->job->cpu->has_near_room};
     slice->inner->scan_keys(&scan);
     weigh(slice, tile, max, sum);
     const char *runs[SEGMENT_RUNS];

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The sets whose bits are equal, best first. */
 static const struct portable {
@@ -41,6 +42,7 @@ static enum status open_with(struct kernels *kernels, const struct kernels_confi
     self->inner = inner;
     self->quantized = quantized_inner_for(inner);
     self->threads = config->threads;
+    self->has_near_room = sysconf(_SC_LEVEL1_DCACHE_SIZE) > 32 << 10;
     enum status status =
         pool_create(config->threads, config->cpus, config->may_spin, &self->pool, err);
     if (status != STATUS_OK)

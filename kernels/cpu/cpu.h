@@ -67,6 +67,8 @@ struct cpu {
     struct linear_scratch *linear;       /* [threads] */
     struct attention_scratch *attention; /* [threads] */
     struct linear_amx *amx; /* scratch of linear_amx.c; NULL: linear layers aren't by AMX */
+    bool
+        has_near_room; /* in the first level of cache, for half a segment while the other half is read */
 };
 
 /* Above what either kind of layer takes, so that it is of huge pages. */

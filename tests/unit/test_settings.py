@@ -42,7 +42,7 @@ def test_every_setting_is_a_name_that_the_environment_may_hold():
     ("BATON_KV_TOKEN", ", did you mean BATON_KV_TOKENS?\n"),
     ("BATON_MAX_SEQENCES", ", did you mean BATON_MAX_SEQUENCES?\n"),
     ("BATON_OVERTAKE", ", did you mean BATON_OVERTAKE_LIMIT?\n"),
-    ("BATON_CHUNK_T", "BATON_CHUNK_T is not a setting of Baton\n"),  # two begin so
+    ("BATON_OTLP_T", "BATON_OTLP_T is not a setting of Baton\n"),  # some begin so
     ("BATON_MODE", ", did you mean BATON_MODEL?\n"),
     ("BATON_FOO", "BATON_FOO is not a setting of Baton\n"),
     ("BATON_WORKER_", "is not a setting of Baton\n"),

@@ -49,11 +49,13 @@ struct attention_scan {
     size_t out_stride;
     /* As many, but a segment's runs: what to bring into the cache meanwhile. */
     const struct attention_tokens *next;
+    bool
+        near; /* into the first level of it: it has room. attention_dot.h asks; other sets are bound to one level */
 };
 
 /* A row of scores and what becomes of it. */
 struct attention_weighing {
-    float *scores;       /* [end, up to a multiple of WEIGH_TOKENS]: scores, then weights */
+    float *scores;       /* [tokens]: scores, then weights */
     uint32_t begin, end; /* the tokens that the row sees, begin < end; all others weigh zero */
     uint32_t tokens;     /* that have weights, a multiple of WEIGH_TOKENS, from end on */
     float scale;

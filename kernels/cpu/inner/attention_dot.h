@@ -144,18 +144,39 @@ ALWAYS_INLINE void add_pairs(floats sum[][2], const uint32_t first, const uint32
     }
 }
 
+/* Lines of what comes next, into the level of cache that has room for them. */
+ALWAYS_INLINE const char *bring(const char *at, uint32_t bytes, bool near)
+{
+    __asm__(
+        ""
+        : "+r"(
+            near)); /* asked here, or the compiler makes loops of both, and runs out of registers */
+    for (uint32_t i = 0; i < bytes; i += 64)
+        if (near)
+            __builtin_prefetch(at + i, 0, 3);
+        else
+            __builtin_prefetch(at + i, 0, 2);
+    return at + bytes;
+}
+
 /* The same, and what comes next is asked for in two parts: many lines at once are more than a core waits for, and it drops some. */
 ALWAYS_INLINE const char *add_pairs_and_bring(floats sum[][2], const uint32_t count,
                                               const uint32_t *row, const words pairs[2],
                                               const uint32_t vectors, const char *next,
-                                              const uint32_t bytes)
+                                              const uint32_t bytes, bool near)
 {
     const uint32_t behind = bytes / 128 * 64;
-    next = prefetch(next, bytes - behind);
+    next = bring(next, bytes - behind, near);
     add_pairs(sum, 0, count / 2, row, pairs, vectors);
-    next = prefetch(next, behind);
+    next = bring(next, behind, near);
     add_pairs(sum, count / 2, count, row, pairs, vectors);
     return next;
+}
+
+/* A sum that was flushed may be -0, which another product of zero would make +0: it is +0 however many of those there are. */
+ALWAYS_INLINE floats without_sign_of_zero(floats sum)
+{
+    return sum + broadcast(0);
 }
 
 /* `count` is a constant at every call, so that the sums live in registers. */
@@ -176,8 +197,8 @@ ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++) {
         floats *target = (floats *)(out + r * product->out_stride);
-        target[0] = sum[r][0];
-        target[1] = sum[r][1];
+        target[0] = without_sign_of_zero(sum[r][0]);
+        target[1] = without_sign_of_zero(sum[r][1]);
     }
 }
 
@@ -207,6 +228,9 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
             sum[r][v] = (floats){0};
     const uint32_t step_bytes = vectors * (uint32_t)sizeof(words[4]);
     struct coming coming = begin_coming(scan, t, step_bytes);
+    /* Whole lines at a time: with every pair, or with every second one. */
+    const uint32_t share = step_bytes / 4 / pairs_per_word, bytes = share < 64 ? 64 : share;
+    const uint32_t least = share < 64 ? share : 64;
     for (uint32_t w = scan->tokens->head_dim / (2 * pairs_per_word); w > 0; w -= 4) {
         take_step(&coming);
         words four[2][4];
@@ -222,7 +246,7 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
                 for (uint32_t v = 0; v < vectors; v++)
                     pairs[v] = pair_of_word(four[v][j], i, int8);
                 coming.next = add_pairs_and_bring(sum, count, row, pairs, vectors, coming.next,
-                                                  step_bytes / 4 / pairs_per_word);
+                                                  i % (64 / least) ? 0 : bytes, scan->near);
             }
     }
 #pragma GCC unroll 12
@@ -269,17 +293,18 @@ ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t
         const char *token = token_at(scan->tokens, t) + column;
         const char *next = passing_run(&passing);
         uint32_t left = scan->token_count - t < RUN_TOKENS ? scan->token_count - t : RUN_TOKENS;
+#pragma GCC unroll 1
         for (uint32_t i = 0; i < left; i += 2, row++, token += 2 * stride) {
             words pairs[2];
             /* behind the last token the weight is zero, and what it weighs any number */
             two_vectors(token, i + 1 < left ? token + stride : token, int8, pairs);
             next = add_pairs_and_bring(sum, count, row, pairs, 2, next,
-                                       passing.bytes / RUN_TOKENS * 2);
+                                       passing.bytes / RUN_TOKENS * 2, scan->near);
         }
     }
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < count; r++)
-        put_numbers(sum[r][0], sum[r][1], int8,
+        put_numbers(without_sign_of_zero(sum[r][0]), without_sign_of_zero(sum[r][1]), int8,
                     (floats *)(scan->out + (first + r) * scan->out_stride + d));
 }
 

@@ -68,7 +68,7 @@ ALWAYS_INLINE void take_words(const char *runs[VECTOR_RUNS], size_t stride, word
         runs[i] += 4 * sizeof(uint32_t);
 }
 
-/* Where what comes next is brought: as __builtin_prefetch's locality, 3 the first level of cache, 2 the second, from where values are
+/* Where what comes next is brought, but by attention_dot.h: as __builtin_prefetch's locality, 3 the first level of cache, 2 the second, from where values are
  * asked for into the first once more, a run ahead. Asked for in the second alone, more lines never come to a Zen 5, and attention of
  * one row takes up to a half longer; a Xeon with AMX, in whose first level a segment's keys don't last, takes 2 to 15% longer with the
  * first. */

@@ -30,20 +30,22 @@ void worker_take_opened(struct dispatch *dispatch, struct worker *worker, struct
         if (!request_keep_handle(request, handle))
             request_life_on_fail(&request->life, TERMINAL_INTERNAL, "memory", &actions);
         str_copy(request->source_address, sizeof request->source_address, worker->info.address);
-        request_trace_opened(&request->trace, opened->attempt, dispatch->now_us);
     }
+    if (request->life.prefill == worker->key && !request->ended)
+        request_trace_opened(&request->trace, opened->attempt, dispatch->now_us);
     request_execute(dispatch, request, &actions);
     request_views_moved(&dispatch->config.views, request);
 }
 
 /* Logprobs of the prompt come before the answer. The prefill worker sends them before its first token, but nothing orders them before
- * the decode worker's: it is told of the handle when they have come. */
+ * the decode worker's: it is told of the handle when they have come. Of a prompt alone nobody is told. */
 static bool must_wait(const struct request *request, const struct worker *worker,
                       const Baton__Worker__V1__Opened *opened)
 {
     const struct request_life *life = &request->life;
-    return prompt_out_waits(&request->prompt_out) && life->state == REQUEST_PREFILL &&
-           life->prefill == worker->key && life->attempt == opened->attempt;
+    return !life->prompt_only && prompt_out_waits(&request->prompt_out) &&
+           life->state == REQUEST_PREFILL && life->prefill == worker->key &&
+           life->attempt == opened->attempt;
 }
 
 static void on_opened(struct dispatch *dispatch, struct worker *worker,

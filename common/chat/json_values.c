@@ -72,7 +72,7 @@ static enum status make(const struct json_values *values, const struct json_valu
         TRY(json_as_bool(json, &boolean, err));
         *out = value_bool(boolean);
         return STATUS_OK;
-    case JSON_INTEGER: /* the parser makes the smallest of what is below it, too */
+    case JSON_INTEGER: /* a template may ask for its negative, which the smallest has not */
         TRY(json_as_i64(json, INT64_MIN + 1, INT64_MAX, &integer, err));
         *out = value_int(integer);
         return STATUS_OK;

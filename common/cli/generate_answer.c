@@ -212,10 +212,8 @@ void generate_answer_figures(const struct generate_answer *answer, struct str *o
     if (!answer->timed)
         return;
     str_addf(out, ", TTFT %.1f ms, TPOT %.2f ms", answer->ttft_us * 1e-3, answer->tpot_us * 1e-3);
-    if (*answer->prefill_worker)
-        str_addf(out, ", %s -> %s", answer->prefill_worker, answer->decode_worker);
-    else
-        str_addf(out, ", %s", answer->decode_worker);
+    const char *between = *answer->prefill_worker && *answer->decode_worker ? " -> " : "";
+    str_addf(out, ", %s%s%s", answer->prefill_worker, between, answer->decode_worker);
     if (*answer->lane)
         str_addf(out, " over %s (%.1f KiB of KV)", answer->lane, (double)answer->kv_bytes / 1024);
     if (answer->prefills > 1)

@@ -246,7 +246,6 @@ static const struct {
     {"model-path", {"model"}},
     {"n", {"choices"}},
     {"n-predict", {"max-tokens"}},
-    {"prompt", {"prompt-ids"}},
     {"quantization", {"weights"}},
     {"served-model-name", {"model-name"}},
     {"ssl-certfile", {"tls-cert"}},

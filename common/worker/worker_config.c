@@ -274,7 +274,8 @@ static const struct config_setting settings[] = {
      .default_text = "10s",
      .min = "1s",
      .max = "10m",
-     .help = "How long a prefill worker keeps blocks that no reader asks for"},
+     .help =
+         "How long a prefill worker keeps blocks that no reader asks for, once they are computed"},
     {.name = "heartbeat",
      .type = CONFIG_DURATION,
      AT(heartbeat_us),

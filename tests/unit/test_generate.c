@@ -471,9 +471,36 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
     }
 }
 
+/* Who computed it: of a prompt alone no decode worker hears. */
+static void test_figures_name_the_workers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prefill, *decode, *told;
+    } cases[] = {{"prefill-0", "decode-0", " ms, prefill-0 -> decode-0"},
+                 {"", "decode-0", " ms, decode-0"},
+                 {"prefill-0", "", " ms, prefill-0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct generate_answer answer;
+        struct str out;
+        str_init(&out, 1024);
+        generate_answer_init(&answer);
+        answer.timed = true;
+        strcpy(answer.prefill_worker, cases[i].prefill);
+        strcpy(answer.decode_worker, cases[i].decode);
+        generate_answer_figures(&answer, &out);
+        size_t told = strlen(cases[i].told);
+        assert_true(out.length >= told);
+        assert_string_equal(out.data + out.length - told, cases[i].told);
+        str_deinit(&out);
+        generate_answer_deinit(&answer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_figures_name_the_workers),
         cmocka_unit_test(test_what_is_left_out_stays_out),
         cmocka_unit_test(test_every_flag_reaches_the_request),
         cmocka_unit_test(test_inputs_that_are_wrong),

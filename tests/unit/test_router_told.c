@@ -114,6 +114,25 @@ static void test_a_prompt_alone_whose_worker_dies(void **state)
     }
 }
 
+/* Each failed step of a prompt alone is a run, though its Opened goes no further and its logprobs haven't come. */
+static void test_a_prompt_alone_whose_steps_fail(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct router_config config = world_config();
+    config.retries = 0;
+    cluster_start_with(&c, &config);
+    client_start(&c.world, &c.client,
+                 &(struct ask){.prompt_logprobs = true, .echo = true, .no_answer = true});
+    struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    fake_opened(&c.prefill, &prefill, 1);
+    fake_scores(&c.prefill, &prefill, 1, 1);
+    fake_step_failed(&c.prefill, &prefill, "the model gave no number");
+    client_wait_end(&c.client, RPC_INTERNAL, "step_failed");
+    client_stop(&c.client);
+    cluster_stop(&c);
+}
+
 /* The decode worker hears of the handle when all of them have come: its tokens can't be before. */
 static void test_logprobs_of_a_prompt_come_before_the_answer(void **state)
 {
@@ -204,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_an_echo_comes_first),
         cmocka_unit_test(test_a_prompt_without_an_answer),
         cmocka_unit_test(test_a_prompt_alone_whose_worker_dies),
+        cmocka_unit_test(test_a_prompt_alone_whose_steps_fail),
         cmocka_unit_test(test_logprobs_of_a_prompt_come_before_the_answer),
         cmocka_unit_test(test_after_a_loss_the_rest_of_them_is_asked_for),
         cmocka_unit_test(test_logprobs_that_no_worker_sends),

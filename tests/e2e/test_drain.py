@@ -49,7 +49,7 @@ def test_the_router_drains_while_it_streams(start_cluster, connect):
                health_pb2.HealthCheckResponse.NOT_SERVING, 5)
     assert status_of(late.start(PROMPT, **ASKED)) == (grpc.StatusCode.UNAVAILABLE, "draining")
     ids = [i for response in running for i in response.delta.token_ids]
-    assert ids == undisturbed.ids[-len(ids):] and len(ids) >= 999
+    assert ids == undisturbed.ids[-len(ids):] and len(ids) > 500  # but what came before it was asked to stop
     # It ended in order, and is started again all the same.
     cluster.wait_back("router")
     wait_until("all workers are back", lambda: [w["state"] for w in cluster.status()["workers"]] == ["up", "up"], 10)

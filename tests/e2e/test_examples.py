@@ -90,14 +90,14 @@ def test_the_python_example(by_hand, tmp_path):
     subprocess.run([sys.executable, *shlex.split(protoc)[1:]], cwd=tmp_path, check=True, timeout=60)
     example = by_hand.here(block_of("docs/api.md", "import grpc", "python"))
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, text=True, capture_output=True, timeout=60)
-    assert done.returncode == 0 and len(done.stdout) > 10, done.stderr
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
 @pytest.mark.parametrize("word", ["openai.OpenAI(", "ChatOpenAI("])
 def test_the_examples_of_openais_interface(by_hand, word):
     example = by_hand.here(block_of("docs/api.md", word, "python"))
     done = subprocess.run([sys.executable, "-c", example], text=True, capture_output=True, timeout=120)
-    assert done.returncode == 0 and len(done.stdout) > 10, done.stderr
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
 def test_the_curl_examples(by_hand):

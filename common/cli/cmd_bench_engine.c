@@ -51,7 +51,8 @@ static const struct config_setting table[] = {
     {"prefill", CONFIG_STRING, AT(prefill), "512", .value = "TOKENS",
      .help = "Prompts: \"512,2048\"; each 1 to 65536, or 0 alone: none"},
     {"chunk", CONFIG_U64, AT(chunk), "0", "0", "65536", .value = "ROWS",
-     .help = "Prompts are computed in steps of at most so many rows, as a worker does with 512; 0: "
+     .help = "Prompts are computed in steps of at most so many rows, as a worker does with "
+             "chunk-tokens; 0: "
              "each in one step"},
     {"batch", CONFIG_STRING, AT(batch), "1", .value = "COUNTS",
      .help = "Sequences that decode side by side: \"1,8,16\"; each 1 to 64, or 0 alone: no decode"},

@@ -70,7 +70,7 @@ def test_a_misspelt_flag_is_told_alone_and_with_a_hint(flag, told, rest):
 
 
 @pytest.mark.parametrize("command,told", [
-    ("baton up --model m --host 0.0.0.0", "unknown flag --host, did you mean --http-listen?"), ("baton up --model m --max-model-len 4096", "unknown flag --max-model-len, did you mean --context?"),
+    ("baton up --model m --host 0.0.0.0", "unknown flag --host, did you mean --http-listen?"), ("baton up --model m --gpu-memory-utilization 0.9", "unknown flag --gpu-memory-utilization, did you mean --kv-tokens?"), ("baton up --model m --max-model-len 4096", "unknown flag --max-model-len, did you mean --context?"),
     ("baton up --model m --api-key k", "unknown flag --api-key, did you mean --api-keys?"),
     ("baton-router --model m --host 0.0.0.0", "unknown flag --host, did you mean --listen?"), ("baton-decode --max-num-seqs 8 --name n --router h:1 --model m", "unknown flag --max-num-seqs, did you mean --max-sequences?"),
     ("baton generate --host h:1 x", "unknown flag --host, did you mean --server?"), ("baton chat --url h:1", "unknown flag --url, did you mean --server?"),

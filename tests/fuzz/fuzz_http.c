@@ -4,6 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,16 @@ static struct sockaddr_in start_once(void)
     return at;
 }
 
+/* The alarm by which libFuzzer looks at its time limit interrupts it; the second call waits for what the first one has begun. */
+static bool connect_through(int fd, const struct sockaddr_in *at)
+{
+    int result;
+    do
+        result = connect(fd, (const struct sockaddr *)at, sizeof *at);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
 static size_t exchange(const struct sockaddr_in *at, struct fuzz_bytes bytes, char *reply)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -47,7 +58,7 @@ static size_t exchange(const struct sockaddr_in *at, struct fuzz_bytes bytes, ch
     struct linger reset = {
         1, 0}; /* no TIME_WAIT, nor a half-close, which leaves one: ports would run out */
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    FUZZ_CHECK(connect(fd, (const struct sockaddr *)at, sizeof *at) == 0);
+    FUZZ_CHECK(connect_through(fd, at));
     (void)!send(fd, bytes.data, bytes.size, MSG_NOSIGNAL); /* it may close before it has read all */
     size_t used = 0;
     ssize_t got = 1;

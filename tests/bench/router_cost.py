@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """What a request costs on its way through the router, beside sglang-router, on one machine with workers that answer at once.
 
-    router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--rate 200] [--limit 540] [--bare-proxy] [--awake] [--build build/release] [--prefix "chrt -b 0"] [--json FILE] [--flags "..."]
+    router_cost.py [--sglang-router PATH] [--routers TEXT] [--rounds 4] [--rate 200] [--tokens 1] [--limit 540] [--bare-proxy] [--awake] [--build build/release] [--prefix "chrt -b 0"] [--json FILE] [--flags "..."]
 
 The client and all workers are one program (tests/bench/router_load). Each round asks, in turns, a worker itself and every router: completions with a prompt of 2 KiB
 and one token at --rate requests a second (Poisson, open loop: a late request counts from when it was due); the same as fast as 32 connections let; streams, 50 new ones a
-second, of 1 token and of 64 tokens with steps of 20 ms. *Added* is a router's percentile less the worker's in the same round; CPU is all of the router's process;
-a chunk's is what the streams of 64 tokens cost more than those of one. *Behind* is from when the worker sent a token until the client has it. Figures are medians
+second, of 2 tokens and of 64 tokens with steps of 20 ms. Baton hands no completion of one token from prefill to decode: `--tokens 2` measures those that are. *Added* is a router's percentile less the worker's in the same round; CPU is all of the router's process;
+a chunk's is what the streams of 64 tokens cost more than those of 2. *Behind* is from when the worker sent a token until the client has it. Figures are medians
 of the rounds. *Untokenized*: the 2 KiB are in a field that nobody reads, and the prompt is one token id.
 
 A round of one router, and of the worker itself, takes 40 s: `--routers colocated --rounds 2` is a quick look.
@@ -29,7 +29,7 @@ import time
 
 from router_world import TOP, BareProxy, Baton, Direct, Load, Sglang, awake, words
 
-SECONDS, STREAMS, STREAM_SECONDS, TOKENS, STEP_US = 6, 50, 4, 64, 20000
+SECONDS, STREAMS, STREAM_SECONDS, FEW, TOKENS, STEP_US = 6, 50, 4, 2, 64, 20000
 BYTES = 2048
 
 
@@ -39,6 +39,7 @@ def parse():
     parser.add_argument("--routers", default="", metavar="TEXT", help="only those in whose names this occurs, as in the table")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--rate", type=float, default=200)
+    parser.add_argument("--tokens", type=int, default=1, help="of a completion that isn't streamed (default 1)")
     parser.add_argument("--limit", type=float, default=540)
     parser.add_argument("--bare-proxy", action="store_true")
     parser.add_argument("--awake", action="store_true", help="keep the CPUs from halting")
@@ -71,17 +72,17 @@ def start_all(options, load, folder, log, started):
     return routers
 
 
-def measure(load, router, prompts, rate):
+def measure(load, router, prompts, rate, tokens):
     figures = {}
     for kind, prompt in prompts.items():
         load.tell("prompt", prompt)
         load.tell("step", 0)
-        figures[f"{kind} at a rate"] = load.run(router, rate, SECONDS if kind == "text" else 2)
-        figures[f"{kind} saturated"] = load.run(router, 0, 2, 32)
+        figures[f"{kind} at a rate"] = load.run(router, rate, SECONDS if kind == "text" else 2, tokens=tokens)
+        figures[f"{kind} saturated"] = load.run(router, 0, 2, 32, tokens)
     load.tell("prompt", prompts["text"])
     load.tell("step", STEP_US)
-    for tokens in (1, TOKENS):
-        figures[f"streams of {tokens}"] = load.run(router, STREAMS, STREAM_SECONDS, 256, tokens, stream=True)
+    for length in (FEW, TOKENS):
+        figures[f"streams of {length}"] = load.run(router, STREAMS, STREAM_SECONDS, 256, length, stream=True)
     return figures
 
 
@@ -96,7 +97,7 @@ def main():
                 load.tell("prompt", prompts["text"])
                 load.run(router, options.rate, 1)
             while len(rounds) < options.rounds and time.monotonic() - began < options.limit - (time.monotonic() - began) / (len(rounds) + 1):
-                rounds.append({router.name: measure(load, router, prompts, options.rate) for router, prompts in routers})
+                rounds.append({router.name: measure(load, router, prompts, options.rate, options.tokens) for router, prompts in routers})
                 print(f"round {len(rounds)} of {options.rounds}, {time.monotonic() - began:.0f} s", flush=True)
         finally:
             for process in reversed([load, *started]):
@@ -126,8 +127,8 @@ class Middle:
 
     def chunk_cpu_us(self):
         def more(own, direct):
-            few, many = own["streams of 1"], own[f"streams of {TOKENS}"]
-            return (many["cpu_us"] / many["answers"] - few["cpu_us"] / few["answers"]) / (TOKENS - 1)
+            few, many = own[f"streams of {FEW}"], own[f"streams of {TOKENS}"]
+            return (many["cpu_us"] / many["answers"] - few["cpu_us"] / few["answers"]) / (TOKENS - FEW)
         return self.of(more)
 
     def per_second(self, run):

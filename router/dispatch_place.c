@@ -36,6 +36,13 @@ static uint64_t prompt_tokens(const struct request *request)
     return (uint64_t)request->prompt_count + request->emitted_count;
 }
 
+/* Whether the token that a prefill worker draws will be its last. While how long it may become isn't set, nobody knows. */
+static bool ends_at_prefill(const struct request *request)
+{
+    bool last = request->emitted_count + 1 >= request->sampling.max_tokens && !is_open(request);
+    return request->place.kind == LIFE_PLACE && (request->prompt_only || last);
+}
+
 /* The work that a request is to its workers, and the place that it takes there. */
 static void add_work(struct candidates *candidates, const struct request *request)
 {
@@ -125,7 +132,7 @@ static struct route_choice choose(const struct dispatch *dispatch,
     struct route_request asked = {.kind = request->emitted_count ? &request->kind : NULL,
                                   .prompt_tokens = prompt_tokens(request),
                                   .total_tokens = least_tokens(request),
-                                  .prompt_alone = request->prompt_only,
+                                  .ends_at_prefill = ends_at_prefill(request),
                                   .avoid_prefill = request->place.avoid_prefill,
                                   .avoid_decode = request->place.avoid_decode,
                                   .local = dispatch->config.force_local_prefill,
@@ -169,6 +176,7 @@ static void place(struct dispatch *dispatch, struct candidates *candidates, stru
                   struct route_choice choice, uint64_t placed_tokens)
 {
     struct life_actions actions;
+    uint64_t reader = choice.prefill && ends_at_prefill(request) ? 0 : choice.decode;
     request_stop_waiting(dispatch, request);
     set_max_tokens(request, placed_tokens);
     FAILPOINT("router.placed");
@@ -176,14 +184,12 @@ static void place(struct dispatch *dispatch, struct candidates *candidates, stru
         request->timing.dispatched_us = dispatch->now_us;
     request_trace_placed(&request->trace, request->life.attempt,
                          request->place.kind == LIFE_PLACE_DECODE, dispatch->now_us);
-    request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, choice.decode,
-                           &actions);
+    request_life_on_placed(&request->life, dispatch->now_us, choice.prefill, reader, &actions);
     request_execute(dispatch, request, &actions);
     request_views_moved(&dispatch->config.views, request);
     dispatch->placements++;
     mark_placed(dispatch, candidates, choice.prefill);
-    if (request->life.decode)
-        mark_placed(dispatch, candidates, choice.decode);
+    mark_placed(dispatch, candidates, reader);
     const struct route_worker *decode = candidate(candidates, choice.decode);
     if (!request->emitted_count)
         request->kind = (struct route_kind){decode->model_hash, decode->numerics_id};

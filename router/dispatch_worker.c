@@ -38,12 +38,12 @@ void worker_take_opened(struct dispatch *dispatch, struct worker *worker, struct
 }
 
 /* Logprobs of the prompt come before the answer. The prefill worker sends them before its first token, but nothing orders them before
- * the decode worker's: it is told of the handle when they have come. Of a prompt alone nobody is told. */
+ * the decode worker's: it is told of the handle when they have come. Where the prefill worker ends it, nobody is told. */
 static bool must_wait(const struct request *request, const struct worker *worker,
                       const Baton__Worker__V1__Opened *opened)
 {
     const struct request_life *life = &request->life;
-    return !life->prompt_only && prompt_out_waits(&request->prompt_out) &&
+    return !life->ends_at_prefill && prompt_out_waits(&request->prompt_out) &&
            life->state == REQUEST_PREFILL && life->prefill == worker->key &&
            life->attempt == opened->attempt;
 }

@@ -131,7 +131,8 @@ static void deliver(struct request_life *life, const struct life_token *token,
     action->id = token->id;
     action->logits_hash = token->logits_hash;
     action->logprobs = token->logprobs;
-    action->finish = life->prompt_only ? FINISH_MAX_TOKENS : token->finish;
+    bool is_last = life->prompt_only || (life->ends_at_prefill && token->finish == FINISH_NONE);
+    action->finish = is_last ? FINISH_MAX_TOKENS : token->finish;
     if (action->finish == FINISH_NONE)
         return;
     life->finish = action->finish;
@@ -203,13 +204,14 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
                             uint64_t decode, struct life_actions *out)
 {
     out->count = 0;
-    ASSERT(decode != 0);
+    ASSERT(decode != 0 || (prefill != 0 && life->state != REQUEST_REGIVE));
     if (life->state != REQUEST_QUEUED && life->state != REQUEST_REGIVE)
         return; /* it has ended while a place was looked for */
     life->no_worker_since_us = life->away_since_us = UINT64_MAX;
     life->local = false;
     life->placed_us = now_us;
-    life->decode = prefill && life->prompt_only ? 0 : decode;
+    life->decode = decode;
+    life->ends_at_prefill = !decode;
     if (life->state == REQUEST_REGIVE) {
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, decode, out);
@@ -258,7 +260,7 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     if (!is_current(life, attempt) || life->state != REQUEST_PREFILL || worker != life->prefill)
         return false;
     life->runs++; /* what was never opened costs none */
-    if (life->prompt_only)
+    if (life->ends_at_prefill)
         return false;
     life->has_handle = true;
     life->ref = ref;

@@ -5,7 +5,8 @@
  * QUEUED -placed-> PREFILL -opened-> DECODE -last token-> ENDED. Decode's loss before its first token leads to REGIVE (the handle
  * goes to another decode worker), other losses back to QUEUED (prompt and emitted tokens are prefilled again). A placement without
  * prefill worker goes to DECODE at once: the prompt is computed there. Everything leads to ENDED by cancel, deadline, or limits.
- * A prompt alone stays in PREFILL: nobody goes on from its handle, and the one token that computing it draws is its end.
+ * Whose last token is the one that the prefill worker draws (a prompt alone, an answer of one token) stays in PREFILL until it comes:
+ * nobody goes on from its handle.
  *
  * The attempt is counted up when an attempt ends, so whatever an ended one still sends is older, and dropped (and counted).
  *
@@ -59,6 +60,7 @@ struct request_life {
     uint32_t attempt; /* the current one, from 1; while it waits for a place, the next one */
     uint32_t runs, losses;
     uint64_t prefill, decode; /* workers of this attempt; 0: none. Keys that outlive a reconnect */
+    bool ends_at_prefill;     /* of this attempt: its prefill worker draws the last token */
     bool has_handle;
     struct handle_ref ref;
     uint32_t handle_emitted;              /* emitted tokens that the handle's prefill covers */
@@ -120,8 +122,8 @@ struct request_limits request_limits_default(void);
 void request_life_init(struct request_life *life, const struct request_limits *limits,
                        uint64_t deadline_us, bool prompt_only, struct life_actions *out);
 
-/* In answer to PLACE or PLACE_DECODE, at once or later; prefill 0: on decode alone. For PLACE_DECODE prefill is ignored; for a prompt alone
- * decode is, where there is a prefill worker. */
+/* In answer to PLACE or PLACE_DECODE, at once or later; prefill 0: on decode alone. For PLACE_DECODE prefill is ignored. For PLACE decode
+ * may be 0: the token that the prefill worker draws is the last one. */
 void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t prefill,
                             uint64_t decode, struct life_actions *out);
 /* There is no place now: because no worker of the needed kind is there, or because all are full. Where only prefill workers are

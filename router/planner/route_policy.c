@@ -20,7 +20,7 @@ static bool better(const struct best *a, const struct best *b)
 static void best_offer(struct best *best, const struct route_worker *prefill,
                        const struct route_worker *decode, const struct route_request *request)
 {
-    bool alone = prefill && request->prompt_alone;
+    bool alone = prefill && request->ends_at_prefill;
     struct best offer = {
         .found = true,
         .avoided = (prefill && prefill->key == request->avoid_prefill) +
@@ -80,7 +80,7 @@ static bool full(const struct route_worker *prefill, const struct route_worker *
 {
     if (prefill && holds_enough(prefill))
         return true;
-    if (prefill && request->prompt_alone)
+    if (prefill && request->ends_at_prefill)
         return false;
     if (holds_enough(decode))
         return true;

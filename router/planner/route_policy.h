@@ -53,7 +53,7 @@ struct route_request {
     const struct route_kind *kind; /* its answer has begun with; NULL: it hasn't, any will do */
     uint64_t prompt_tokens;        /* to be computed: prompt + emitted */
     uint64_t total_tokens;         /* prompt + longest answer */
-    bool prompt_alone; /* the decode worker of its pair never hears of it, and may be full */
+    bool ends_at_prefill; /* the decode worker of its pair never hears of it, and may be full */
     uint64_t avoid_prefill,
         avoid_decode; /* just failed; taken only where nothing else is left. 0: none */
     bool local;       /* compute the prompt on the decode worker in any case */

@@ -169,6 +169,14 @@ static uint64_t away_since_us(const struct sim *sim)
     return since_us;
 }
 
+/* Whether the token that the prefill worker draws is the last, and the router knows: of half of them, as of those that max_tokens ends. */
+static bool ends_at_prefill(const struct sim *sim, const struct sim_request *request)
+{
+    uint64_t index = (uint64_t)(request - sim->requests);
+    return request->life.state == REQUEST_QUEUED &&
+           request->life.delivered + 1 >= request->length && (sim->plan->seed + index) % 2 == 0;
+}
+
 static void on_place(struct sim *sim, const struct sim_event *event)
 {
     struct sim_request *request = &sim->requests[event->index];
@@ -192,7 +200,8 @@ static void on_place(struct sim *sim, const struct sim_event *event)
         again->serial = event->serial;
         again->cookie = event->cookie;
     } else {
-        request_life_on_placed(life, sim->now_us, chosen.prefill, chosen.decode, &out);
+        bool alone = chosen.prefill && ends_at_prefill(sim, request);
+        request_life_on_placed(life, sim->now_us, chosen.prefill, alone ? 0 : chosen.decode, &out);
     }
     execute(sim, request, &out);
 }
@@ -262,6 +271,8 @@ static void session_lost(struct sim *sim, uint32_t worker)
             continue;
         if (life->state == REQUEST_DECODE && life->decode == worker)
             note_left(&sim->requests[i]);
+        if (life->ends_at_prefill && life->prefill == worker) /* it may have opened */
+            sim->requests[i].costs++;
         request_life_on_session_lost(life, worker, &out);
         execute(sim, &sim->requests[i], &out);
     }

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 
 #define P1       1
 #define P2       2
@@ -598,24 +599,71 @@ static void test_stop_string_and_failure(void **state)
     expect(f, "finish overloaded none (queue_full)");
 }
 
-/* The decode worker that it was placed with hears nothing, and is no part of it. */
+/* A decode worker hears nothing, and is no part of it. */
 static void test_a_prompt_alone_ends_at_its_prefill_worker(void **state)
 {
     struct fixture *f = *state;
     static const enum finish_reason ends[] = {FINISH_NONE, FINISH_EOS, FINISH_MAX_TOKENS};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         start_as(f, true);
-        placed(f, P1, D1);
+        placed(f, P1, 0);
         expect(f, ">1 prefill a1 emitted 0");
-        assert_int_equal(f->life.decode, 0);
         assert_false(opened(f, P1, 1));
         expect(f, "");
         assert_int_equal(f->life.runs, 1);
-        session_lost(f, D1);
-        expect(f, "");
         token(f, P1, 1, 1, ends[i]);
         expect(f, "deliver 1 id 101; >1 release a1; finish ok max_tokens (finished)");
     }
+}
+
+/* Nobody is told of its handle; an end that came first keeps its name. */
+static void test_an_answer_of_one_token_ends_at_its_prefill_worker(void **state)
+{
+    struct fixture *f = *state;
+    static const enum finish_reason sent[] = {FINISH_NONE, FINISH_EOS, FINISH_MAX_TOKENS};
+    static const char *const told[] = {"max_tokens", "eos", "max_tokens"};
+    for (size_t i = 0; i < sizeof sent / sizeof *sent; i++) {
+        start(f);
+        placed(f, P1, 0);
+        expect(f, ">1 prefill a1 emitted 0");
+        assert_false(opened(f, P1, 1));
+        expect(f, "");
+        token(f, P1, 1, 1, sent[i]);
+        char end[100];
+        snprintf(end, sizeof end, "deliver 1 id 101; >1 release a1; finish ok %s (finished)",
+                 told[i]);
+        expect(f, end);
+    }
+}
+
+static void test_an_answer_of_one_token_is_computed_again(void **state)
+{
+    struct fixture *f = *state;
+    placed(f, P1, 0);
+    opened(f, P1, 1);
+    session_lost(f, P1);
+    expect(f, ">1 release a1; place not p1");
+    token(f, P1, 1, 1, FINISH_MAX_TOKENS); /* late */
+    expect(f, "");
+    placed(f, P2, D1); /* and again by one whose reader is told */
+    assert_true(opened(f, P2, 2));
+    expect(f, ">11 decode a2 emitted 0 handle");
+}
+
+/* What is left of a longer answer is one token. */
+static void test_the_last_token_is_computed_again(void **state)
+{
+    struct fixture *f = *state;
+    placed(f, P1, D1);
+    opened(f, P1, 1);
+    token(f, P1, 1, 1, FINISH_NONE);
+    token(f, D1, 1, 2, FINISH_NONE);
+    session_lost(f, D1);
+    placed(f, P2, 0);
+    expect(f, ">2 prefill a2 emitted 2");
+    assert_false(opened(f, P2, 2));
+    token(f, P2, 2, 3, FINISH_MAX_TOKENS);
+    expect(f, "deliver 3 id 103; >2 release a2; finish ok max_tokens (finished)");
 }
 
 /* A worker that goes on after its one token is told to stop. */
@@ -637,16 +685,16 @@ static void test_what_is_told_of_a_prompt_alone_is_not_computed_again(void **sta
 {
     struct fixture *f = *state;
     start_as(f, true);
-    placed(f, P1, D1);
+    placed(f, P1, 0);
     opened(f, P1, 1);
     session_lost(f, P1); /* before it is told */
     expect(f, ">1 release a1; place not p1");
-    placed(f, P2, D1);
+    placed(f, P2, 0);
     request_life_on_told(&f->life);
     session_lost(f, P2);
     expect(f, "deliver 1 id 0; >2 release a2; finish ok max_tokens (finished)");
     start_as(f, true);
-    placed(f, P1, D1);
+    placed(f, P1, 0);
     request_life_on_told(&f->life);
     step_failed(f, P1, 1);
     expect(f, "deliver 1 id 0; >1 release a1; finish ok max_tokens (finished)");
@@ -668,7 +716,7 @@ static void test_runs_of_a_prompt_alone_are_limited(void **state)
     struct fixture *f = *state; /* 3 runs */
     start_as(f, true);
     for (uint32_t attempt = 1; attempt <= 3; attempt++) {
-        placed(f, P1, D1);
+        placed(f, P1, 0);
         opened(f, P1, attempt);
         step_failed(f, P1, attempt);
     }
@@ -710,6 +758,9 @@ int main(void)
         T(test_who_comes_late_does_not_wait_for_prefill_workers_again),
         T(test_stop_string_and_failure),
         T(test_a_prompt_alone_ends_at_its_prefill_worker),
+        T(test_an_answer_of_one_token_ends_at_its_prefill_worker),
+        T(test_an_answer_of_one_token_is_computed_again),
+        T(test_the_last_token_is_computed_again),
         T(test_a_prompt_alone_on_a_decode_worker),
         T(test_what_is_told_of_a_prompt_alone_is_not_computed_again),
         T(test_runs_of_a_prompt_alone_are_limited),

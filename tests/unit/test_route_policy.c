@@ -425,7 +425,7 @@ static void test_a_prompt_alone_needs_but_a_prefill_worker(void **state)
     struct route_worker w[] = {worker(ROLE_PREFILL, 1), worker(ROLE_PREFILL, 2),
                                worker(ROLE_DECODE, 3)};
     struct route_request alone = small;
-    alone.prompt_alone = true;
+    alone.ends_at_prefill = true;
     for (size_t i = 0; i < COUNT(w); i++)
         w[i].max_requests = 2;
     w[2].requests = 2;

@@ -69,12 +69,43 @@ static void test_the_first_token_may_be_the_last(void **state)
     struct cluster c;
     struct seen prefill, decode;
     cluster_start(&c);
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 1}, &prefill, &decode);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
     fake_tokens(&c.prefill, &prefill, 1, 1, FINISH_EOS);
     client_expect_answer(&c.client, 1);
     assert_int_equal(c.client.reason, BATON__V1__FINISH_REASON__FINISH_REASON_EOS);
     cluster_release(&c, &decode);
     client_stop(&c.client);
+    cluster_stop(&c);
+}
+
+/* The decode worker first hears of the next request, of two tokens: also where one is all that is left of it. */
+static void test_one_token_is_not_handed_over(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct fake second;
+    struct seen prefill, decode;
+    cluster_start(&c);
+    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 1});
+    prefill = fake_expect(&c.prefill, SEEN_PREFILL);
+    fake_opened(&c.prefill, &prefill, 1);
+    fake_tokens(&c.prefill, &prefill, 1, 1, FINISH_MAX_TOKENS);
+    client_expect_answer(&c.client, 1);
+    cluster_finished(&c, &prefill);
+    client_stop(&c.client);
+
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
+    assert_int_equal(decode.request, prefill.request);
+    fake_tokens(&c.prefill, &prefill, 1, 1, FINISH_NONE);
+    client_wait_tokens(&c.client, 1);
+    fake_start(&c.world, &second, "decode-1", ROLE_DECODE);
+    fake_die(&c.decode);
+    decode = fake_expect(&second, SEEN_DECODE);
+    assert_int_equal(decode.attempt, 2);
+    fake_tokens(&second, &decode, 1, 2, FINISH_MAX_TOKENS);
+    client_expect_answer(&c.client, 2);
+    client_stop(&c.client);
+    fake_stop(&second);
     cluster_stop(&c);
 }
 
@@ -248,7 +279,7 @@ static void test_a_restarted_worker_is_another_one(void **state)
     (void)state;
     struct cluster c;
     cluster_start(&c);
-    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 1});
+    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 2});
     fake_expect(&c.prefill, SEEN_PREFILL);
     registrar_stop(c.prefill.registrar);
     c.prefill.info.incarnation++; /* same name, same address */
@@ -265,7 +296,7 @@ static void test_a_restarted_worker_is_another_one(void **state)
     assert_int_equal(seen.attempt, 2);
     fake_opened(&c.prefill, &seen, 1);
     struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
-    fake_tokens(&c.decode, &decode, 1, 1, FINISH_MAX_TOKENS);
+    fake_tokens(&c.decode, &decode, 1, 1, FINISH_EOS);
     client_expect_answer(&c.client, 1);
     client_stop(&c.client);
     cluster_stop(&c);
@@ -476,8 +507,8 @@ static void test_workers_come_back_to_a_router_that_was_restarted(void **state)
         registrar_session_up(fakes[i]->registrar, true);
     }
     struct seen prefill, decode;
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 1}, &prefill, &decode);
-    fake_tokens(&c.decode, &decode, 1, 1, FINISH_MAX_TOKENS);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 2}, &prefill, &decode);
+    fake_tokens(&c.decode, &decode, 1, 1, FINISH_EOS);
     client_expect_answer(&c.client, 1);
     client_stop(&c.client);
     cluster_stop(&c);
@@ -592,6 +623,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_request),
         cmocka_unit_test(test_the_first_token_may_be_the_last),
+        cmocka_unit_test(test_one_token_is_not_handed_over),
         cmocka_unit_test(test_old_and_doubled_messages_are_dropped),
         cmocka_unit_test(test_a_gap_runs_the_prompt_again),
         cmocka_unit_test(test_prefill_dies_before_it_opened),

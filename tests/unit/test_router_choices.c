@@ -112,7 +112,7 @@ static void test_choices_survive_their_workers(void **state)
     (void)state;
     struct two t;
     struct fake second;
-    two_start(&t, &(struct ask){.max_tokens = 4, .n = 2});
+    two_start(&t, &(struct ask){.max_tokens = 5, .n = 2});
     fake_tokens(&t.c.decode, &t.decodes[0], 1, 2, FINISH_NONE);
     fake_tokens(&t.c.decode, &t.decodes[1], 1, 3, FINISH_NONE);
     while (t.c.client.id_count < 2 || t.c.client.tokens_of[1] < 3)
@@ -129,11 +129,11 @@ static void test_choices_survive_their_workers(void **state)
     }
     for (int i = 0; i < 2; i++) {
         uint32_t known = t.decodes[i].emitted_count;
-        fake_tokens(&second, &t.decodes[i], known + 1, 4 - known, FINISH_MAX_TOKENS);
+        fake_tokens(&second, &t.decodes[i], known + 1, 5 - known, FINISH_MAX_TOKENS);
     }
     client_wait_end(&t.c.client, RPC_OK, "");
-    assert_int_equal(t.c.client.id_count, 4);
-    assert_int_equal(t.c.client.tokens_of[1], 4);
+    assert_int_equal(t.c.client.id_count, 5);
+    assert_int_equal(t.c.client.tokens_of[1], 5);
     fake_stop(&second);
     two_stop(&t);
 }

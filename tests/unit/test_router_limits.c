@@ -45,7 +45,7 @@ static void test_without_workers_requests_end_soon(void **state)
     config.worker_wait_us = 200000;
     world_start(&world, &config);
     uint64_t start_us = clock_now_us();
-    client_start(&world, &client, &(struct ask){.max_tokens = 1});
+    client_start(&world, &client, &(struct ask){.max_tokens = 2});
     client_wait_end(&client, RPC_UNAVAILABLE, "no_workers");
     assert_non_null(strstr(client.sentence, "no decode worker is up (none known) (after "));
     assert_true(clock_now_us() - start_us >= 200000);
@@ -62,12 +62,12 @@ static void test_a_request_waits_for_workers_to_come(void **state)
     config.worker_wait_us = WORLD_LIMIT_US;
     world_start(&c.world, &config);
     fake_start(&c.world, &c.prefill, "prefill-0", ROLE_PREFILL);
-    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 1});
+    client_start(&c.world, &c.client, &(struct ask){.max_tokens = 2});
     fake_start(&c.world, &c.decode, "decode-0", ROLE_DECODE);
     struct seen prefill = fake_expect(&c.prefill, SEEN_PREFILL);
     fake_opened(&c.prefill, &prefill, 1);
     struct seen decode = fake_expect(&c.decode, SEEN_DECODE);
-    fake_tokens(&c.decode, &decode, 1, 1, FINISH_MAX_TOKENS);
+    fake_tokens(&c.decode, &decode, 1, 1, FINISH_EOS);
     client_expect_answer(&c.client, 1);
     client_stop(&c.client);
     cluster_stop(&c);
@@ -84,7 +84,7 @@ static void test_a_full_queue_refuses(void **state)
     config.worker_wait_us = 500000;
     world_start(&world, &config);
     for (int i = 0; i < 3; i++)
-        client_start(&world, &clients[i], &(struct ask){.max_tokens = 1});
+        client_start(&world, &clients[i], &(struct ask){.max_tokens = 2});
     int overloaded = 0, waited = 0;
     for (int i = 0; i < 3; i++) {
         while (!clients[i].closed)
@@ -112,15 +112,15 @@ static void test_unconfirmed_tokens_hold_others_back(void **state)
     cluster_to_decode(&c, &(struct ask){.max_tokens = 2, .deadline_us = WORLD_LIMIT_US}, &prefill,
                       &decode);
     /* 8 tokens are on their way, so 8 more wait: to their deadline, and no worker hears of them. */
-    client_start(&c.world, &waiting, &(struct ask){.max_tokens = 1});
+    client_start(&c.world, &waiting, &(struct ask){.max_tokens = 2});
     client_wait_end(&waiting, RPC_DEADLINE_EXCEEDED, "deadline");
-    client_start(&c.world, &next, &(struct ask){.max_tokens = 1, .deadline_us = WORLD_LIMIT_US});
+    client_start(&c.world, &next, &(struct ask){.max_tokens = 2, .deadline_us = WORLD_LIMIT_US});
     fake_pulled(&c.decode, &decode, "tcp", 1);
     struct seen other = fake_expect(&c.prefill, SEEN_PREFILL);
     assert_int_not_equal(other.request, prefill.request);
     fake_opened(&c.prefill, &other, 2);
     other = fake_expect(&c.decode, SEEN_DECODE);
-    fake_tokens(&c.decode, &other, 1, 1, FINISH_MAX_TOKENS);
+    fake_tokens(&c.decode, &other, 1, 1, FINISH_EOS);
     client_expect_answer(&next, 1);
     fake_tokens(&c.decode, &decode, 1, 2, FINISH_MAX_TOKENS);
     client_expect_answer(&c.client, 2);

@@ -172,8 +172,8 @@ static void test_a_model_cannot_take_all_places(void **state)
     }
     client_wait_end(refused, RPC_RESOURCE_EXHAUSTED, "overloaded");
     assert_non_null(strstr(refused->sentence, "too many requests for model \"other\" are here: "));
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 1, .model = "tested"}, &prefill, &decode);
-    fake_tokens(&c.decode, &decode, 1, 1, FINISH_MAX_TOKENS);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 2, .model = "tested"}, &prefill, &decode);
+    fake_tokens(&c.decode, &decode, 1, 1, FINISH_EOS);
     client_expect_answer(&c.client, 1);
     client_stop(&c.client);
     for (int i = 0; i < 4; i++)

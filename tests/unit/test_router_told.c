@@ -39,8 +39,8 @@ static void test_an_echo_comes_first(void **state)
     struct cluster c;
     struct seen prefill, decode;
     cluster_start(&c);
-    cluster_to_decode(&c, &(struct ask){.max_tokens = 1, .echo = true}, &prefill, &decode);
-    fake_tokens(&c.decode, &decode, 1, 1, FINISH_MAX_TOKENS);
+    cluster_to_decode(&c, &(struct ask){.max_tokens = 2, .echo = true}, &prefill, &decode);
+    fake_tokens(&c.decode, &decode, 1, 1, FINISH_EOS);
     client_expect_answer(&c.client, 1);
     assert_int_equal(c.client.prompts, 1);
     client_stop(&c.client);

@@ -67,8 +67,9 @@ def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect,
     disaggregated = start_cluster(model=GOLDEN / "llama-scan", compute="fast", transport="tcp", flags=["--threads", 2],
                                   settings=settings | {"chunk-tokens": 48, "block-tokens": 8}, process_environment=SCARCE)
     others, timings = serve(connect(disaggregated), requests)
-    assert {(timing.prefill_worker, timing.decode_worker) for timing in timings} == {("prefill-0", "decode-0")}
-    assert {timing.lane for timing, (ids, _, _) in zip(timings, others) if len(ids) > 1} == {"tcp"}  # one token needs no handoff
+    workers = {(asked["max_tokens"] > 1, timing.prefill_worker, timing.decode_worker) for timing, (_, asked) in zip(timings, requests)}
+    assert workers == {(True, "prefill-0", "decode-0"), (False, "prefill-0", "")}, "one token needs no handoff"
+    assert {timing.lane for timing, (ids, _, _) in zip(timings, others) if len(ids) > 1} == {"tcp"}
     assert disaggregated.total("prefill-0", HITS) > 0 and disaggregated.total("decode-0", HITS) > 0
     assert disaggregated.metrics("decode-0")[PREEMPTIONS.format(kind)] > 0
     assert first_difference(requests, others, answers) is None

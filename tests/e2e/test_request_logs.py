@@ -22,8 +22,12 @@ def test_one_that_ends_with_its_first_token_has_finished(start_cluster, connect)
     """The decode worker alone reports it here: else the router's Release may be faster than what it hears of the prefill worker."""
     cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"log-level": "debug"},
                             process_environment={"prefill-0": failpoint("worker.send_tokens", "fail@*")})
-    connect(cluster).generate(PROMPT, request_id="r1", max_tokens=1, ignore_eos=True)
+    client = connect(cluster)
+    first = client.generate(PROMPT, temperature=0, max_tokens=2, ignore_eos=True).ids[0]
+    client.generate(PROMPT, request_id="r1", temperature=0, max_tokens=2, ignore_eos=True, stop_ids=[first])
     log = cluster.folder / "logs" / "decode-0.log"
-    wait_until("it has ended", lambda: 'msg="sequence ended"' in log.read_text(), 10)
-    ends = [line for line in log.read_text().splitlines() if 'msg="sequence ended"' in line]
-    assert len(ends) == 1 and " req=r1 " in ends[0] and " end=finished " in ends[0], ends
+
+    def ends():
+        return [line for line in log.read_text().splitlines() if 'msg="sequence ended"' in line and " req=r1 " in line]
+    wait_until("it has ended", ends, 10)
+    assert len(ends()) == 1 and " end=finished " in ends()[0], ends()

@@ -42,9 +42,10 @@ def a_token(run):
 @case("dropped.prefill", SESSION, NORMAL, point="router.send_prefill")
 @case("dropped.opened", SESSION, NORMAL, point="prefill-0:prefill.send_opened")
 @case("dropped.decode", SESSION, NORMAL, point="router.send_decode")
-def ends_by_deadline(run, point):
+@case("dropped.only_token", SESSION, NORMAL, point="prefill-0:worker.send_tokens", tokens=1)
+def ends_by_deadline(run, point, tokens=None):
     """Nobody misses it: the request ends by its deadline, and all is released."""
-    asks, _ = run.pair()
+    asks, _ = run.pair(tokens=tokens)
     run.arm(f"{point}=fail")
     calls = run.strike(lambda: [run.start(ask, timeout=1.5) for ask in asks], point.split(":")[-1])
     for call in calls:

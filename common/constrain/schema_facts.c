@@ -123,6 +123,10 @@ static enum status gather_bound(struct gathering *g, struct number_bound *bound,
     if (found.value.part_count > NUMBER_DIGITS)
         return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
                            "more than %d digits behind the point", NUMBER_DIGITS);
+    bool beyond = found.value.whole_count > NUMBER_DIGITS;
+    if (beyond && found.value.negative == (direction < 0))
+        return schema_fail(g->compiler, g->part->path, g->keyword, STATUS_UNSUPPORTED,
+                           "leaves only numbers of more than %d digits", NUMBER_DIGITS);
     int order = bound->present ? direction * decimal_compare(&found.value, &bound->value) : 1;
     if (order > 0 || (order == 0 && exclusive))
         *bound = found;

@@ -89,6 +89,10 @@ bool openai_field_range(const struct openai_fields *fields, const char *key, uin
         return false;
     if (!read_whole(value, &number, &why))
         return malformed(fields, key, &why);
+    if (number == INT64_MIN || number == INT64_MAX)
+        return openai_refuse(fields->refusal, REASON_INVALID_SAMPLING, key,
+                             "%s must be between %u and %u, got a number of more than 63 bits", key,
+                             min, max);
     if (number < min || number > max)
         return openai_refuse(fields->refusal, REASON_INVALID_SAMPLING, key,
                              "%s must be between %u and %u, got %lld", key, min, max,

@@ -507,6 +507,8 @@ static void test_ranges(void **state)
         {C "\"max_tokens\":-1}", "max_tokens must be between 1 and 1048576, got -1"},
         {C "\"max_tokens\":8589934592}",
          "max_tokens must be between 1 and 1048576, got 8589934592"},
+        {C "\"max_tokens\":99999999999999999999}",
+         "max_tokens must be between 1 and 1048576, got a number of more than 63 bits"},
         {C "\"max_completion_tokens\":0}",
          "max_completion_tokens must be between 1 and 1048576, got 0"},
         {C "\"max_tokens\":0,\"max_completion_tokens\":-1,\"echo\":true}",

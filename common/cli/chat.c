@@ -124,7 +124,8 @@ static void help(struct chat *chat, const char *rest, struct str *say)
                  "  /undo         forget the last turn\n"
                  "  /retry        forget the last answer, and ask for it again\n"
                  "  /system TEXT  what the model is told before all turns; without TEXT: nothing\n"
-                 "  /set          what the next answer is drawn with:\n");
+                 "  /set          what the next answer is drawn with; /set NAME NUMBER changes it, "
+                 "as these do:\n");
     for (int i = 0; i < CHAT_OPTIONS; i++)
         str_addf(say, "  /%-12s NUMBER   %s\n", options[i].name, options[i].help);
     str_add(say, "  /stop TEXT    end answers before this text, too; without TEXT: drop them\n"
@@ -200,10 +201,61 @@ static void set_system(struct chat *chat, const char *rest, struct str *say)
         str_add(say, *rest ? "The system text is set.\n" : "There is no system text now.\n");
 }
 
+static void run_option(struct chat *chat, enum chat_option option, const char *rest,
+                       struct str *say)
+{
+    struct error err;
+    double value;
+    if (!*rest)
+        show_options(chat, say);
+    else if (!str_to_double(rest, 0, MAX_WHOLE, &value))
+        str_addf(say, "/%s wants a number\n", options[option].name);
+    else if (chat_set(chat, option, value, &err) != STATUS_OK)
+        str_addf(say, "%s\n", err.text);
+    else
+        str_addf(say, "%s is %.16g from now on.\n", options[option].name, value);
+}
+
+static size_t word_length(const char *line)
+{
+    return strcspn(line, " \t");
+}
+
+static const char *behind_word(const char *line)
+{
+    const char *rest = line + word_length(line);
+    return rest + strspn(rest, " \t");
+}
+
+/* As much of it as a message quotes. */
+static int shown(const char *line)
+{
+    return (int)(word_length(line) < 40 ? word_length(line) : 40);
+}
+
+static bool is_word(const char *line, const char *word)
+{
+    return strlen(word) == word_length(line) && !strncmp(line, word, word_length(line));
+}
+
+/* CHAT_OPTIONS: none. */
+static int option_of(const char *line)
+{
+    int option = 0;
+    while (option < CHAT_OPTIONS && !is_word(line, options[option].name))
+        option++;
+    return option;
+}
+
 static void set(struct chat *chat, const char *rest, struct str *say)
 {
-    (void)rest;
-    show_options(chat, say);
+    int option = option_of(rest);
+    if (!*rest)
+        show_options(chat, say);
+    else if (option < CHAT_OPTIONS)
+        run_option(chat, (enum chat_option)option, behind_word(rest), say);
+    else
+        str_addf(say, "there is no %.*s to set; /help lists what there is\n", shown(rest), rest);
 }
 
 static void stop(struct chat *chat, const char *rest, struct str *say)
@@ -225,21 +277,6 @@ static const struct {
 } commands[] = {{"help", help}, {"reset", reset}, {"undo", undo},        {"show", show},
                 {"set", set},   {"stop", stop},   {"system", set_system}};
 
-static void run_option(struct chat *chat, enum chat_option option, const char *rest,
-                       struct str *say)
-{
-    struct error err;
-    double value;
-    if (!*rest)
-        show_options(chat, say);
-    else if (!str_to_double(rest, 0, MAX_WHOLE, &value))
-        str_addf(say, "/%s wants a number\n", options[option].name);
-    else if (chat_set(chat, option, value, &err) != STATUS_OK)
-        str_addf(say, "%s\n", err.text);
-    else
-        str_addf(say, "%s is %.16g from now on.\n", options[option].name, value);
-}
-
 /* Back to where the user's last line ends. */
 static enum chat_act retry(struct chat *chat, struct str *say)
 {
@@ -255,28 +292,21 @@ static enum chat_act retry(struct chat *chat, struct str *say)
 
 static enum chat_act run_command(struct chat *chat, const char *line, struct str *say)
 {
-    size_t length = strcspn(line, " \t");
-    const char *rest = line + length + strspn(line + length, " \t");
-#define IS(word) (strlen(word) == length && !strncmp(line, word, length))
-    if (IS("quit") || IS("exit"))
+    int option = option_of(line);
+    if (is_word(line, "quit") || is_word(line, "exit"))
         return CHAT_QUIT;
-    if (IS("retry"))
+    if (is_word(line, "retry"))
         return retry(chat, say);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (IS(commands[i].name)) {
-            commands[i].run(chat, rest, say);
+        if (is_word(line, commands[i].name)) {
+            commands[i].run(chat, behind_word(line), say);
             return CHAT_GO_ON;
         }
     }
-    for (int i = 0; i < CHAT_OPTIONS; i++) {
-        if (IS(options[i].name)) {
-            run_option(chat, (enum chat_option)i, rest, say);
-            return CHAT_GO_ON;
-        }
-    }
-#undef IS
-    str_addf(say, "/%.*s is no command; /help lists them\n", (int)(length < 40 ? length : 40),
-             line);
+    if (option < CHAT_OPTIONS)
+        run_option(chat, (enum chat_option)option, behind_word(line), say);
+    else
+        str_addf(say, "/%.*s is no command; /help lists them\n", shown(line), line);
     return CHAT_GO_ON;
 }
 

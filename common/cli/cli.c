@@ -84,6 +84,10 @@ static int run_command(const char *program, const struct command *table, size_t 
     for (size_t i = 0; i < count; i++)
         if (!strcmp(word, table[i].name))
             return table[i].run(argc - 1, argv + 1);
+    if (!strcmp(word, "help") && argc > 2) {
+        char *asked[] = {argv[0], argv[2], "--help", NULL};
+        return run_command(program, table, count, 3, asked);
+    }
     if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
         print_commands(stdout, program, table, count);
         return 0;

@@ -211,7 +211,9 @@ void generate_answer_figures(const struct generate_answer *answer, struct str *o
              answer->completion_tokens, finish_reason_name((enum finish_reason)answer->reason));
     if (!answer->timed)
         return;
-    str_addf(out, ", TTFT %.1f ms, TPOT %.2f ms", answer->ttft_us * 1e-3, answer->tpot_us * 1e-3);
+    str_addf(out, ", TTFT %.1f ms", answer->ttft_us * 1e-3);
+    if (answer->completion_tokens > 1)
+        str_addf(out, ", TPOT %.2f ms", answer->tpot_us * 1e-3);
     const char *between = *answer->prefill_worker && *answer->decode_worker ? " -> " : "";
     str_addf(out, ", %s%s%s", answer->prefill_worker, between, answer->decode_worker);
     if (*answer->lane)

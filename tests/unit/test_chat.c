@@ -119,6 +119,12 @@ static void test_commands(void **state)
     expect_said(f, "/quitt is no command; /help lists them");
     assert_int_equal(line(f, "/"), CHAT_GO_ON);
     expect_said(f, "is no command");
+    assert_int_equal(line(f, "/set foo"), CHAT_GO_ON);
+    expect_said(f, "there is no foo to set; /help lists what there is");
+    assert_int_equal(line(f, "/set seed x"), CHAT_GO_ON);
+    expect_said(f, "/seed wants a number");
+    assert_int_equal(line(f, "/set seed 7"), CHAT_GO_ON);
+    expect_said(f, "seed is 7 from now on.");
     assert_int_equal(line(f, "/help"), CHAT_GO_ON);
     static const char *const all[] = {"/help",  "/show",  "/reset", "/undo",        "/retry",
                                       "/set",   "/stop",  "/quit",  "/temperature", "/top_p",

@@ -471,15 +471,15 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
     }
 }
 
-/* Who computed it: of a prompt alone no decode worker hears. */
+/* Who computed it: of a prompt alone no decode worker hears, and there is nothing between tokens. */
 static void test_figures_name_the_workers(void **state)
 {
     (void)state;
     static const struct {
         const char *prefill, *decode, *told;
-    } cases[] = {{"prefill-0", "decode-0", " ms, prefill-0 -> decode-0"},
-                 {"", "decode-0", " ms, decode-0"},
-                 {"prefill-0", "", " ms, prefill-0"}};
+    } cases[] = {{"prefill-0", "decode-0", ", TTFT 0.0 ms, prefill-0 -> decode-0"},
+                 {"", "decode-0", ", TTFT 0.0 ms, decode-0"},
+                 {"prefill-0", "", ", TTFT 0.0 ms, prefill-0"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct generate_answer answer;
         struct str out;

@@ -89,6 +89,14 @@ def test_a_command_of_another_server(word, told):
     assert done.returncode == 2 and done.stderr.startswith(f"baton: unknown command '{word}'{told}\nUsage: ")
 
 
+@pytest.mark.parametrize("command", ["up", "key", "chat-template"])
+def test_help_of_a_command(command):
+    asked, told = run("baton", "help", command), run("baton", command, "--help")
+    assert asked.returncode == told.returncode == 0 and asked.stdout == told.stdout != run("baton", "help").stdout
+    unknown = run("baton", "help", "nothing")
+    assert unknown.returncode == 2 and unknown.stderr.startswith("baton: unknown command 'nothing'\nUsage: ")
+
+
 @pytest.mark.parametrize("program,flag", [("baton bench schedule", "--json"), ("baton tokenize", "--model"), ("baton quantize", "--weights")])
 def test_the_environment_is_no_way_into_a_program_without_the_setting(program, flag):
     done = run(program, flag, "x")

@@ -69,17 +69,29 @@ static void read_scales(const struct slice *slice, bool value, float *scales)
                    segment_tokens(slice, slice->segment), value, slice->kv_head, scales);
 }
 
-/* What comes behind the values at hand: keys of the next segment, or of the next head's first; nothing: those at hand. */
-static struct attention_tokens keys_ahead(const struct slice *slice, const char *runs[SEGMENT_RUNS])
+/* What comes behind the values at hand, as many tokens: keys of the next segment, where those are few of the next head's first ones, too,
+ * and so on; nothing: those at hand. */
+static struct attention_tokens keys_ahead(const struct slice *slice, uint32_t tokens,
+                                          const char *runs[SEGMENT_RUNS])
 {
+    uint32_t wanted = divide_up(tokens, RUN_TOKENS), found = 0;
     uint32_t segment = slice->segment + ATTENTION_SEGMENT_TOKENS, kv_head = slice->kv_head;
-    if (segment >= slice->context) {
-        segment = first_segment(slice, 0);
-        kv_head++;
+    while (found < wanted) {
+        if (segment >= slice->context) {
+            segment = first_segment(slice, 0);
+            kv_head++;
+        }
+        if (kv_head == slice->job->shape->kv_heads)
+            break;
+        uint32_t count = min_u32(segment_tokens(slice, segment), (wanted - found) * RUN_TOKENS);
+        found += kv_view_runs(&slice->job->kv, slice->sequence, segment, count, kv_head, RUN_TOKENS,
+                              runs + found);
+        segment += ATTENTION_SEGMENT_TOKENS;
     }
-    if (kv_head == slice->job->shape->kv_heads)
+    if (!found)
         return slice->keys;
-    find_runs(slice, segment, kv_head, runs);
+    for (uint32_t i = found; i < SEGMENT_RUNS; i++)
+        runs[i] = runs[found - 1];
     return tokens_of(slice, runs, false);
 }
 
@@ -208,7 +220,7 @@ static void scan_tile(struct slice *slice, const struct tile *tile)
     slice->inner->scan_keys(&scan);
     weigh(slice, tile, max, sum);
     const char *runs[SEGMENT_RUNS];
-    struct attention_tokens next = keys_ahead(slice, runs);
+    struct attention_tokens next = keys_ahead(slice, tile->count, runs);
     scan.rows = scratch->scores;
     scan.tokens = &slice->values;
     scan.out = scratch->partial;

@@ -209,6 +209,50 @@ ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_
 #define KEY_VECTORS(ROWS) ((ROWS) > 7 ? 1 : 2)
 _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behind a whole panel");
 
+/* What is asked for while keys are read, run by run, a step's bytes at a time. `far`, into the second level of cache: what comes next, as
+ * many tokens. `near`, into the first: the same, if it has room; else the keys of the next block, which were asked for into the second
+ * already. A request is dropped where more are on their way than a core has buffers for, as it is a few times in a segment whenever
+ * memory answers late, and a core waits long for one key: so each is asked for again, in time. */
+struct requests {
+    const struct attention_tokens *far_tokens, *near_tokens;
+    const char *far, *near;    /* in the runs at hand */
+    uint32_t far_t, near_t;    /* of these */
+    int left, run_bytes, step_bytes;
+};
+
+ALWAYS_INLINE struct requests begin_requests(const struct attention_scan *scan, uint32_t t,
+                                             const uint32_t block, const uint32_t step_bytes)
+{
+    const struct attention_tokens *tokens = scan->near ? scan->next : scan->tokens;
+    uint32_t near_t = !scan->near && t + block < scan->token_count ? t + block : t;
+    int run_bytes = (int)(RUN_TOKENS * scan->tokens->token_bytes);
+    return (struct requests){.far_tokens = scan->next,
+                             .near_tokens = tokens,
+                             .far = token_at(scan->next, t),
+                             .near = token_at(tokens, near_t),
+                             .far_t = t,
+                             .near_t = near_t,
+                             .left = run_bytes,
+                             .run_bytes = run_bytes,
+                             .step_bytes = (int)step_bytes};
+}
+
+ALWAYS_INLINE void take_requests(struct requests *requests)
+{
+    for (; requests->left <= 0; requests->left += requests->run_bytes) {
+        requests->far = token_at(requests->far_tokens, requests->far_t += RUN_TOKENS);
+        requests->near = token_at(requests->near_tokens, requests->near_t += RUN_TOKENS);
+    }
+    requests->left -= requests->step_bytes;
+}
+
+ALWAYS_INLINE const char *ask(const char *at, const uint32_t bytes, const int level)
+{
+    for (uint32_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + i, 0, level);
+    return at + bytes;
+}
+
 /* `count` and `int8` are constants at every call, so that the sums live in registers. */
 ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t, uint32_t first,
                                    const uint32_t count, const bool int8)
@@ -227,12 +271,12 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
         for (uint32_t v = 0; v < vectors; v++)
             sum[r][v] = (floats){0};
     const uint32_t step_bytes = vectors * (uint32_t)sizeof(words[4]);
-    struct coming coming = begin_coming(scan, t, step_bytes);
+    struct requests requests = begin_requests(scan, t, vectors * VECTOR, step_bytes);
     /* Whole lines at a time: with every pair, or with every second one. */
     const uint32_t share = step_bytes / 4 / pairs_per_word, bytes = share < 64 ? 64 : share;
     const uint32_t least = share < 64 ? share : 64;
     for (uint32_t w = scan->tokens->head_dim / (2 * pairs_per_word); w > 0; w -= 4) {
-        take_step(&coming);
+        take_requests(&requests);
         words four[2][4];
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++)
@@ -241,12 +285,15 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
         for (uint32_t j = 0; j < 4; j++)
 #pragma GCC unroll 2
             for (uint32_t i = 0; i < pairs_per_word; i++, row++) {
+                const uint32_t asked = i % (64 / least) ? 0 : bytes;
                 words pairs[2];
 #pragma GCC unroll 2
                 for (uint32_t v = 0; v < vectors; v++)
                     pairs[v] = pair_of_word(four[v][j], i, int8);
-                coming.next = add_pairs_and_bring(sum, count, row, pairs, vectors, coming.next,
-                                                  i % (64 / least) ? 0 : bytes, scan->near);
+                requests.far = ask(requests.far, asked, 2);
+                add_pairs(sum, 0, count / 2, row, pairs, vectors);
+                requests.near = ask(requests.near, asked, 3);
+                add_pairs(sum, count / 2, count, row, pairs, vectors);
             }
     }
 #pragma GCC unroll 12

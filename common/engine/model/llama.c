@@ -11,37 +11,61 @@ static struct attention_shape attention_shape(const struct model_shape *shape)
                                     .scale = 1.0f / sqrtf((float)shape->head_dim)};
 }
 
-enum { ACTIVATIONS = 7 };
-
-struct activation {
-    struct buffer *buffer;
-    size_t bytes;
+/* Bytes of each activation; of those that share memory, as parts begin: on pages. */
+struct activation_bytes {
+    size_t x, qkv, heads, gate_up, gated, logits, shared;
 };
 
-static void plan_activations(struct llama *llama, const struct model_shape *shape, size_t max_rows,
-                             size_t max_samples, struct activation plan[ACTIVATIONS])
+static size_t whole_pages(size_t bytes)
+{
+    const size_t page = 4096;
+    return (bytes + page - 1) / page * page;
+}
+
+static size_t largest_of(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static struct activation_bytes plan_activations(const struct model_shape *shape, size_t max_rows,
+                                                size_t max_samples)
 {
     size_t row = max_rows * sizeof(float);
     size_t head_columns = (size_t)shape->heads * shape->head_dim;
-    size_t qkv_columns = head_columns + 2 * (size_t)shape->kv_heads * shape->head_dim;
-    plan[0] = (struct activation){&llama->x, row * shape->hidden};
-    plan[1] = (struct activation){&llama->normed, row * shape->hidden};
-    plan[2] = (struct activation){&llama->qkv, row * qkv_columns};
-    plan[3] = (struct activation){&llama->heads, row * head_columns};
-    plan[4] = (struct activation){&llama->gate_up, row * 2 * shape->ffn};
-    plan[5] = (struct activation){&llama->gated, row * shape->ffn};
-    plan[6] = (struct activation){&llama->logits, max_samples * shape->vocab * sizeof(float)};
+    size_t kv_columns = (size_t)shape->kv_heads * shape->head_dim;
+    struct activation_bytes plan = {.x = row * shape->hidden,
+                                    .qkv = whole_pages(row * (head_columns + 2 * kv_columns)),
+                                    .heads = whole_pages(row * head_columns),
+                                    .gate_up = whole_pages(row * 2 * shape->ffn),
+                                    .gated = whole_pages(row * shape->ffn),
+                                    .logits = max_samples * shape->vocab * sizeof(float)};
+    plan.shared =
+        largest_of(largest_of(plan.qkv + plan.heads, plan.gate_up + plan.gated), plan.logits);
+    return plan;
 }
 
 size_t llama_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples)
 {
-    struct llama none;
-    struct activation plan[ACTIVATIONS];
-    size_t bytes = 0;
-    plan_activations(&none, shape, max_rows, max_samples, plan);
-    for (size_t i = 0; i < ACTIVATIONS; i++)
-        bytes += plan[i].bytes;
-    return bytes;
+    struct activation_bytes plan = plan_activations(shape, max_rows, max_samples);
+    return 2 * plan.x + plan.shared;
+}
+
+static struct buffer part_of(const struct buffer *whole, size_t offset, size_t bytes)
+{
+    return (struct buffer){.address = (char *)whole->address + offset, .bytes = bytes};
+}
+
+static enum status take_activations(struct llama *llama, const struct activation_bytes *plan)
+{
+    TRY(kernels_alloc(llama->kernels, plan->x, &llama->x));
+    TRY(kernels_alloc(llama->kernels, plan->x, &llama->normed));
+    TRY(kernels_alloc(llama->kernels, plan->shared, &llama->shared));
+    llama->qkv = part_of(&llama->shared, 0, plan->qkv);
+    llama->heads = part_of(&llama->shared, plan->qkv, plan->heads);
+    llama->gate_up = part_of(&llama->shared, 0, plan->gate_up);
+    llama->gated = part_of(&llama->shared, plan->gate_up, plan->gated);
+    llama->logits = part_of(&llama->shared, 0, plan->logits);
+    return STATUS_OK;
 }
 
 enum status llama_init(struct llama *out, struct kernels *kernels, const struct model_shape *shape,
@@ -49,15 +73,12 @@ enum status llama_init(struct llama *out, struct kernels *kernels, const struct 
                        struct error *err)
 {
     struct llama llama = {.kernels = kernels, .shape = shape, .weights = weights};
-    struct activation plan[ACTIVATIONS];
-    plan_activations(&llama, shape, max_rows, max_samples, plan);
-    for (size_t i = 0; i < ACTIVATIONS; i++) {
-        enum status status = kernels_alloc(kernels, plan[i].bytes, plan[i].buffer);
-        if (status != STATUS_OK) {
-            llama_deinit(&llama);
-            return error_set(err, status, "no device memory for %zu bytes of activations",
-                             plan[i].bytes);
-        }
+    struct activation_bytes plan = plan_activations(shape, max_rows, max_samples);
+    enum status status = take_activations(&llama, &plan);
+    if (status != STATUS_OK) {
+        llama_deinit(&llama);
+        return error_set(err, status, "no device memory for %zu bytes of activations",
+                         llama_bytes(shape, max_rows, max_samples));
     }
     *out = llama;
     return STATUS_OK;
@@ -67,10 +88,9 @@ void llama_deinit(struct llama *llama)
 {
     if (!llama->kernels)
         return;
-    struct activation plan[ACTIVATIONS];
-    plan_activations(llama, llama->shape, 0, 0, plan);
-    for (size_t i = 0; i < ACTIVATIONS; i++)
-        kernels_free(llama->kernels, plan[i].buffer);
+    kernels_free(llama->kernels, &llama->x);
+    kernels_free(llama->kernels, &llama->normed);
+    kernels_free(llama->kernels, &llama->shared);
     *llama = (struct llama){0};
 }
 

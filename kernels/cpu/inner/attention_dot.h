@@ -215,8 +215,8 @@ _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behin
  * memory answers late, and a core waits long for one key: so each is asked for again, in time. */
 struct requests {
     const struct attention_tokens *far_tokens, *near_tokens;
-    const char *far, *near;    /* in the runs at hand */
-    uint32_t far_t, near_t;    /* of these */
+    const char *far, *near; /* in the runs at hand */
+    uint32_t far_t, near_t; /* of these */
     int left, run_bytes, step_bytes;
 };
 

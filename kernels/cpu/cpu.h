@@ -80,6 +80,8 @@ size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k);
 uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, uint64_t least_work);
 /* Of N outputs, where a thread reads `streams` panels side by side: one after the other if that is 0, or there aren't as many for every thread. */
 struct panel_units linear_units(uint32_t threads, uint32_t n, uint32_t streams);
+/* Whether so many rows ask for weights into the first level of cache alone. */
+bool linear_is_near(const struct cpu *cpu, uint32_t near_rows, uint32_t rows);
 /* Whether [rows, n] outputs, written once, are better written past the caches: so many that a core would rather keep its inputs there,
  * and in whole lines. */
 bool linear_past_caches(const float *out, uint32_t n, uint32_t rows);

@@ -122,7 +122,7 @@ static void swiglu(const float *restrict gate, const float *restrict up, uint32_
 #define INNER_TABLE(NAME)                                                                          \
     {                                                                                              \
         .name = NAME, .tile_bytes_per_pair = WORDS_PER_PAIR * 4, .whole_rows = WHOLE_ROWS,         \
-        .pack_tile = pack_tile, .widen = WIDEN, .multiply = multiply, .blend = blend,              \
-        .round = round_bf16, .quantize = quantize_numbers, .rmsnorm = rmsnorm, .rope = rope,       \
-        .swiglu = swiglu, .attention = ATTENTION_TABLE,                                            \
+        .near_rows = NEAR_ROWS, .pack_tile = pack_tile, .widen = WIDEN, .multiply = multiply,      \
+        .blend = blend, .round = round_bf16, .quantize = quantize_numbers, .rmsnorm = rmsnorm,     \
+        .rope = rope, .swiglu = swiglu, .attention = ATTENTION_TABLE,                              \
     }

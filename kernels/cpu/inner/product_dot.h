@@ -11,6 +11,7 @@
 #define WORDS_PER_PAIR 1
 #define WIDEN          NULL
 #define WHOLE_ROWS     UINT32_MAX
+#define NEAR_ROWS      5
 
 /* A row as tile words: pairs of bf16. k is even. */
 static inline void row_words(const float *restrict row, uint32_t k, uint32_t *restrict out)
@@ -38,7 +39,7 @@ ALWAYS_INLINE void multiply_rows(const struct tile_product *product, const uint3
              p++, panel += PANEL, tile += rows, next += product->next_step) {
             __builtin_prefetch(next, 0, 2); /* into the second level */
             __builtin_prefetch(next + 64, 0, 2);
-            if (rows == 1)
+            if (rows < TILE_ROWS)
                 bring_near(panel, PANEL * sizeof *panel);
             __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
 #pragma GCC unroll 12

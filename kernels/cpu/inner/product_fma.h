@@ -7,6 +7,7 @@
 
 #define WIDEN      widen
 #define WHOLE_ROWS TILE_ROWS
+#define NEAR_ROWS  0
 
 ALWAYS_INLINE floats odd_k(words pairs)
 {

@@ -7,6 +7,7 @@
 
 #define WIDEN      NULL
 #define WHOLE_ROWS FLAT_ROWS
+#define NEAR_ROWS  0
 
 #define FLAT_ROWS 3 /* most of a strip of four vectors */
 

@@ -79,6 +79,7 @@ struct quantized_inner {
     uint32_t pass_rows;
     size_t pass_bytes;
     struct quantized_parts int8_parts, int4_parts;
+    uint32_t int8_near_rows; /* as near_rows of struct inner */
     /* A product may be of many tiles, which lie behind each other, and be written past the caches. */
     bool whole_blocks;
     uint32_t speed; /* multiply-adds in the time that vpdpbusd takes for one, about */

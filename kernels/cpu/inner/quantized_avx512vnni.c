@@ -60,7 +60,7 @@ ALWAYS_INLINE void bring(const char *next)
 ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint32_t rows)
 {
     const uint32_t *panel = (const uint32_t *)product->panel, *tile = tile_words(product, 1);
-    const char *next = product->next;
+    const char *next = product->next ? product->next : (const char *)panel;
     const uint32_t shares = ROW_SHARES(rows);
     struct sums sums;
     begin_sums(&sums, tile_sums(product), rows);
@@ -72,7 +72,7 @@ ALWAYS_INLINE void int8_rows(const struct quantized_product *product, const uint
             if (product->next_step > QUANTIZED_STEP_BYTES / 2) /* else these 128 bytes are enough */
                 bring(next + product->next_step);
             next += 2 * product->next_step;
-            if (rows == 1)
+            if (rows < TILE_ROWS)
                 bring_near(panel, 2 * QUANTIZED_STEP_BYTES);
             __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + PANEL / 2);
             add_quad(&sums, w0, w1, tile, 0, rows);
@@ -178,7 +178,7 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
             if (source ==
                 INT4_PACKED) /* else one line a step is enough, the panel being gone past more than twice */
                 __builtin_prefetch(next + 64, 0, 2);
-            if (source == INT4_PACKED && rows == 1)
+            if (source == INT4_PACKED && rows < TILE_ROWS)
                 bring_near(at, QUANTIZED_STEP_BYTES);
             next += product->next_step;
             quads = is_wide ? wide_step(at) : split_step(at);
@@ -282,6 +282,7 @@ const struct quantized_inner quantized_avx512vnni = {
     .row_unit = 1,
     .pass_rows = QUANTIZED_PASS_ROWS,
     .pass_bytes = QUANTIZED_PASS_BYTES,
+    .int8_near_rows = 5,
     .int4_parts = {.tiles = 3, .steps = 8 * STEPS_OF_GROUP, .wide = 3},
     .speed = 1,
     .row_bytes = row_bytes,

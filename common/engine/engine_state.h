@@ -38,7 +38,7 @@ struct engine {
     char numerics_name[128];
 };
 
-/* The first `rows` of llama.logits, on the host, until they are computed again; waits until all that is queued is done. */
+/* The first `rows` of llama.logits, on the host, until the next step, or until they are computed again; waits until all that is queued is done. */
 enum status engine_read_logits(struct engine *engine, uint32_t rows,
                                const float **logits) WARN_UNUSED;
 

@@ -69,21 +69,21 @@ static void read_scales(const struct slice *slice, bool value, float *scales)
                    segment_tokens(slice, slice->segment), value, slice->kv_head, scales);
 }
 
-/* What comes behind the values at hand, as many tokens: keys of the next segment, where those are few of the next head's first ones, too,
+/* What comes behind the values at hand, a segment's runs: keys of the next segment, where those are few of the next head's first ones, too,
  * and so on; nothing: those at hand. */
-static struct attention_tokens keys_ahead(const struct slice *slice, uint32_t tokens,
-                                          const char *runs[SEGMENT_RUNS])
+static struct attention_tokens keys_ahead(const struct slice *slice, const char *runs[SEGMENT_RUNS])
 {
-    uint32_t wanted = divide_up(tokens, RUN_TOKENS), found = 0;
+    uint32_t found = 0;
     uint32_t segment = slice->segment + ATTENTION_SEGMENT_TOKENS, kv_head = slice->kv_head;
-    while (found < wanted) {
+    while (found < SEGMENT_RUNS) {
         if (segment >= slice->context) {
             segment = first_segment(slice, 0);
             kv_head++;
         }
         if (kv_head == slice->job->shape->kv_heads)
             break;
-        uint32_t count = min_u32(segment_tokens(slice, segment), (wanted - found) * RUN_TOKENS);
+        uint32_t count =
+            min_u32(segment_tokens(slice, segment), (SEGMENT_RUNS - found) * RUN_TOKENS);
         found += kv_view_runs(&slice->job->kv, slice->sequence, segment, count, kv_head, RUN_TOKENS,
                               runs + found);
         segment += ATTENTION_SEGMENT_TOKENS;
@@ -220,7 +220,7 @@ static void scan_tile(struct slice *slice, const struct tile *tile)
     slice->inner->scan_keys(&scan);
     weigh(slice, tile, max, sum);
     const char *runs[SEGMENT_RUNS];
-    struct attention_tokens next = keys_ahead(slice, tile->count, runs);
+    struct attention_tokens next = keys_ahead(slice, runs);
     scan.rows = scratch->scores;
     scan.tokens = &slice->values;
     scan.out = scratch->partial;

@@ -67,8 +67,9 @@ struct cpu {
     struct linear_scratch *linear;       /* [threads] */
     struct attention_scratch *attention; /* [threads] */
     struct linear_amx *amx; /* scratch of linear_amx.c; NULL: linear layers aren't by AMX */
-    bool
-        has_near_room; /* in the first level of cache, for half a segment while the other half is read */
+    /* In the first level of cache, for half a segment of attention while the other half is read. Where there is none, requests for weights
+     * are otherwise, too (linear_near_alone). */
+    bool has_near_room;
 };
 
 /* Above what either kind of layer takes, so that it is of huge pages. */
@@ -80,8 +81,8 @@ size_t cpu_linear_bytes(enum weight_type type, uint32_t n, uint32_t k);
 uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, uint64_t least_work);
 /* Of N outputs, where a thread reads `streams` panels side by side: one after the other if that is 0, or there aren't as many for every thread. */
 struct panel_units linear_units(uint32_t threads, uint32_t n, uint32_t streams);
-/* Whether so many rows ask for weights into the first level of cache alone. */
-bool linear_is_near(const struct cpu *cpu, uint32_t near_rows, uint32_t rows);
+/* Whether so many rows ask for weights into the first level of cache alone: they have no `next`. */
+bool linear_near_alone(const struct cpu *cpu, uint32_t near_rows, uint32_t rows);
 /* Whether [rows, n] outputs, written once, are better written past the caches: so many that a core would rather keep its inputs there,
  * and in whole lines. */
 bool linear_past_caches(const float *out, uint32_t n, uint32_t rows);

@@ -108,9 +108,9 @@ struct pass {
     uint8_t *tiles;
     struct linear_scratch *scratch; /* [threads] */
     uint32_t rows, tile_count;
-    uint32_t part; /* k of a segment that all tiles go past before the next */
-    bool wide;     /* parts are widened first */
-    bool near;     /* products ask for their weights in time by themselves */
+    uint32_t part;   /* k of a segment that all tiles go past before the next */
+    bool wide;       /* parts are widened first */
+    bool near_alone; /* weights are asked for into the first level of cache alone */
     uint32_t k_begin, k_end;
     bool accumulate; /* to what is in `out` before this pass */
 };
@@ -195,7 +195,7 @@ static void multiply_part(const struct pass *pass, struct linear_scratch *scratc
             .add = pass->accumulate || done >= LINEAR_SEGMENT,
             .out = pass->out + (size_t)row * linear->n + (size_t)panel * PANEL,
             .out_stride = linear->n,
-            .next = pass->near ? NULL : next + part_bytes * tile / pass->tile_count,
+            .next = pass->near_alone ? NULL : next + part_bytes * tile / pass->tile_count,
             .next_step = divide_up(PANEL * sizeof(uint32_t), pass->tile_count)};
         if (outputs == PANEL || product.pause)
             pass->inner->multiply(&product);
@@ -225,7 +225,7 @@ uint32_t linear_grain(uint32_t threads, uint32_t panels, uint64_t panel_work, ui
     return even < least ? least : min_u32(even, most);
 }
 
-bool linear_is_near(const struct cpu *cpu, uint32_t near_rows, uint32_t rows)
+bool linear_near_alone(const struct cpu *cpu, uint32_t near_rows, uint32_t rows)
 {
     return !cpu->has_near_room && rows > 1 && rows <= near_rows;
 }
@@ -294,7 +294,7 @@ enum status cpu_linear(struct kernels *kernels, const struct linear *linear,
                                 .tile_count = tile_count,
                                 .part = part_width(self->inner, count),
                                 .wide = self->inner->widen && tile_count > 2,
-                                .near = linear_is_near(self, self->inner->near_rows, rows),
+                                .near_alone = linear_near_alone(self, self->inner->near_rows, rows),
                                 .k_begin = k,
                                 .k_end = k + min_u32(step, linear->k - k),
                                 .accumulate = accumulate || k > 0};

@@ -170,7 +170,7 @@ struct block {
     struct panel_units units; /* of one unit of rows with several panels side by side */
     uint32_t rows, tile_count;
     bool accumulate;
-    bool near;        /* products ask for their weights in time by themselves */
+    bool near_alone;  /* weights are asked for into the first level of cache alone */
     bool past_caches; /* outputs are written once, and are more than stays in them */
 };
 
@@ -259,7 +259,7 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
             .out = block->out + (size_t)row * linear->n + (size_t)panel * PANEL,
             .out_stride = linear->n,
             .partial = scratch->sums + (size_t)row * PANEL,
-            .next = block->near ? NULL : next + done,
+            .next = block->near_alone ? NULL : next + done,
             .next_step = QUANTIZED_STEP_BYTES / block->tile_count,
             .next_bytes = bytes * (tile + each) / block->tile_count - done};
         if (outputs == PANEL || end < block->steps)
@@ -370,7 +370,7 @@ void quantized_linear(struct cpu *self, const struct linear *linear, const float
             .rows = count,
             .tile_count = tile_count,
             .accumulate = accumulate,
-            .near = !int4 && linear_is_near(self, inner->int8_near_rows, rows),
+            .near_alone = !int4 && linear_near_alone(self, inner->int8_near_rows, rows),
             .past_caches =
                 inner->whole_blocks && !accumulate && linear_past_caches(out, linear->n, count)};
         run_block(self, &block);

@@ -11,21 +11,9 @@ static struct attention_shape attention_shape(const struct model_shape *shape)
                                     .scale = 1.0f / sqrtf((float)shape->head_dim)};
 }
 
-/* Bytes of each activation; of those that share memory, as parts begin: on pages. */
 struct activation_bytes {
-    size_t x, qkv, heads, gate_up, gated, logits, shared;
+    size_t x, qkv, heads, gate_up, gated, logits;
 };
-
-static size_t whole_pages(size_t bytes)
-{
-    const size_t page = 4096;
-    return (bytes + page - 1) / page * page;
-}
-
-static size_t largest_of(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 static struct activation_bytes plan_activations(const struct model_shape *shape, size_t max_rows,
                                                 size_t max_samples)
@@ -33,21 +21,37 @@ static struct activation_bytes plan_activations(const struct model_shape *shape,
     size_t row = max_rows * sizeof(float);
     size_t head_columns = (size_t)shape->heads * shape->head_dim;
     size_t kv_columns = (size_t)shape->kv_heads * shape->head_dim;
-    struct activation_bytes plan = {.x = row * shape->hidden,
-                                    .qkv = whole_pages(row * (head_columns + 2 * kv_columns)),
-                                    .heads = whole_pages(row * head_columns),
-                                    .gate_up = whole_pages(row * 2 * shape->ffn),
-                                    .gated = whole_pages(row * shape->ffn),
-                                    .logits = max_samples * shape->vocab * sizeof(float)};
-    plan.shared =
-        largest_of(largest_of(plan.qkv + plan.heads, plan.gate_up + plan.gated), plan.logits);
-    return plan;
+    return (struct activation_bytes){.x = row * shape->hidden,
+                                     .qkv = row * (head_columns + 2 * kv_columns),
+                                     .heads = row * head_columns,
+                                     .gate_up = row * 2 * shape->ffn,
+                                     .gated = row * shape->ffn,
+                                     .logits = max_samples * shape->vocab * sizeof(float)};
+}
+
+/* Where a second activation begins behind a first one: on a line of the cache, as rows that are written past it must. */
+static size_t behind(size_t bytes)
+{
+    const size_t line = 64;
+    return (bytes + line - 1) / line * line;
+}
+
+static size_t larger_of(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t shared_bytes(const struct activation_bytes *plan)
+{
+    return larger_of(
+        larger_of(behind(plan->qkv) + plan->heads, behind(plan->gate_up) + plan->gated),
+        plan->logits);
 }
 
 size_t llama_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples)
 {
     struct activation_bytes plan = plan_activations(shape, max_rows, max_samples);
-    return 2 * plan.x + plan.shared;
+    return 2 * plan.x + shared_bytes(&plan);
 }
 
 static struct buffer part_of(const struct buffer *whole, size_t offset, size_t bytes)
@@ -59,11 +63,11 @@ static enum status take_activations(struct llama *llama, const struct activation
 {
     TRY(kernels_alloc(llama->kernels, plan->x, &llama->x));
     TRY(kernels_alloc(llama->kernels, plan->x, &llama->normed));
-    TRY(kernels_alloc(llama->kernels, plan->shared, &llama->shared));
+    TRY(kernels_alloc(llama->kernels, shared_bytes(plan), &llama->shared));
     llama->qkv = part_of(&llama->shared, 0, plan->qkv);
-    llama->heads = part_of(&llama->shared, plan->qkv, plan->heads);
+    llama->heads = part_of(&llama->shared, behind(plan->qkv), plan->heads);
     llama->gate_up = part_of(&llama->shared, 0, plan->gate_up);
-    llama->gated = part_of(&llama->shared, plan->gate_up, plan->gated);
+    llama->gated = part_of(&llama->shared, behind(plan->gate_up), plan->gated);
     llama->logits = part_of(&llama->shared, 0, plan->logits);
     return STATUS_OK;
 }

@@ -14,13 +14,13 @@ struct llama {
     /* Activations, f32, for up to max_rows rows T: */
     struct buffer x;      /* [T, D] residual stream */
     struct buffer normed; /* [T, D] input of the next linear layer */
-    /* Attention's, those of the feed-forward layers and the logits are never needed at once: they share this. */
+    /* Three uses of one memory, never at once: qkv, heads | gate_up, gated | logits. */
     struct buffer shared;
-    struct buffer qkv;     /* in it: [T, (H + 2G) E], */
-    struct buffer heads;   /* behind them [T, H E], attention's output; */
-    struct buffer gate_up; /* [T, 2F], */
-    struct buffer gated;   /* behind them [T, F]; */
-    struct buffer logits;  /* [max_samples, V], until the next step */
+    struct buffer qkv;     /* [T, (H + 2G) E] */
+    struct buffer heads;   /* [T, H E] attention's output */
+    struct buffer gate_up; /* [T, 2F] */
+    struct buffer gated;   /* [T, F] */
+    struct buffer logits;  /* [max_samples, V]; the next step writes over them */
 };
 
 /* The rows of a step whose logits are wanted. */

@@ -212,12 +212,13 @@ _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behin
 /* What is asked for while keys are read, run by run, a step's bytes at a time. `far`, into the second level of cache: what comes next, as
  * many tokens. `near`, into the first: the same, if it has room; else the keys of the next block, which were asked for into the second
  * already. A request is dropped where more are on their way than a core has buffers for, as it is a few times in a segment whenever
- * memory answers late, and a core waits long for one key: so each is asked for again, in time. */
+ * memory answers late, and a core waits long for one key: so each is asked for again, in time, but those of a segment's first block. */
 struct requests {
     const struct attention_tokens *far_tokens, *near_tokens;
     const char *far, *near; /* in the runs at hand */
-    uint32_t far_t, near_t; /* of these */
-    int left, run_bytes, step_bytes;
+    uint32_t far_t, near_t; /* their first tokens */
+    int left;               /* bytes of these runs that aren't asked for */
+    int run_bytes, step_bytes;
 };
 
 ALWAYS_INLINE struct requests begin_requests(const struct attention_scan *scan, uint32_t t,

@@ -18,6 +18,29 @@
 _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behind a whole panel");
 _Static_assert(VECTOR >= 4, "a step of keys is a line at least");
 
+/* What comes next while keys are read: as many tokens, run by run, a step's bytes at a time. */
+struct coming {
+    const struct attention_tokens *tokens;
+    uint32_t t;       /* of the run at hand */
+    const char *next; /* in it */
+    int left, run_bytes, step_bytes;
+};
+
+ALWAYS_INLINE struct coming begin_coming(const struct attention_scan *scan, uint32_t t,
+                                         const uint32_t step_bytes)
+{
+    int run_bytes = (int)(RUN_TOKENS * scan->tokens->token_bytes);
+    return (struct coming){scan->next, t,         token_at(scan->next, t),
+                           run_bytes,  run_bytes, (int)step_bytes};
+}
+
+ALWAYS_INLINE void take_step(struct coming *coming)
+{
+    for (; coming->left <= 0; coming->left += coming->run_bytes)
+        coming->next = token_at(coming->tokens, coming->t += RUN_TOKENS);
+    coming->left -= coming->step_bytes;
+}
+
 /* `count` and `int8` are constants at every call, so that the sums live in registers. */
 ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t, uint32_t first,
                                    const uint32_t count, const bool int8)

@@ -84,30 +84,7 @@ ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
     return at + bytes;
 }
 
-/* What comes next while keys are read: as many tokens, run by run, a step's bytes at a time. */
-struct coming {
-    const struct attention_tokens *tokens;
-    uint32_t t;       /* of the run at hand */
-    const char *next; /* in it */
-    int left, run_bytes, step_bytes;
-};
-
-ALWAYS_INLINE struct coming begin_coming(const struct attention_scan *scan, uint32_t t,
-                                         const uint32_t step_bytes)
-{
-    int run_bytes = (int)(RUN_TOKENS * scan->tokens->token_bytes);
-    return (struct coming){scan->next, t,         token_at(scan->next, t),
-                           run_bytes,  run_bytes, (int)step_bytes};
-}
-
-ALWAYS_INLINE void take_step(struct coming *coming)
-{
-    for (; coming->left <= 0; coming->left += coming->run_bytes)
-        coming->next = token_at(coming->tokens, coming->t += RUN_TOKENS);
-    coming->left -= coming->step_bytes;
-}
-
-/* The same while values are read: all passes over the tokens, two vectors of each, bring it in together, so that a run is as many parts
+/* What comes next while values are read: all passes over the tokens, two vectors of each, bring it in together, so that a run is as many parts
  * as there are passes. */
 struct passing {
     const struct attention_tokens *tokens;

@@ -50,8 +50,8 @@ struct inner {
     /* So many rows take a panel whole, and more part by part, since products go past it more than once. UINT32_MAX: there are
      * no parts. */
     uint32_t whole_rows;
-    /* From two rows to so many, a tile that is alone asks for its weights into the first level of cache as soon as memory gives them; what is
-     * asked for into the second besides is dropped or drops others, where the first level is small. */
+    /* Two to so many rows ask for weights into the first level of cache alone, where that is small (linear_near_alone): products go past them
+     * faster than the second level takes requests. 0: none do. */
     uint32_t near_rows;
 
     /* Rounds rows[0 .. count-1][0 .. k-1] to bf16 (to nearest, ties to even) and packs them as one tile; an odd k is padded

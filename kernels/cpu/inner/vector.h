@@ -73,8 +73,10 @@ ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t first
     }
 }
 
-/* One row takes its weights as fast as memory gives them: what is in the second level by then comes into the first, too. */
-#define NEAR_AHEAD 3072 /* bytes; measured: 2 to 4 KiB are alike, none is 4 to 12% slower */
+/* Few rows take their weights as fast as memory gives them: what is in the second level by then comes into the first, too, and what was
+ * dropped on its way there is asked for again. */
+#define NEAR_AHEAD                                                                                 \
+    3072 /* bytes; measured with one row: 2 to 4 KiB are alike, none is 4 to 12% slower */
 ALWAYS_INLINE void bring_near(const void *weights, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += 64)

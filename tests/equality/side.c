@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -13,13 +14,25 @@
 #define WAIT_US   120000000
 #define MAX_READS 4
 
+/* BATON_EQUALITY_ISA names another instruction set than the best one here. */
+static enum isa chosen_isa(void)
+{
+    const char *name = getenv("BATON_EQUALITY_ISA");
+    for (int i = 0; name && isa_names[i]; i++)
+        if (strcmp(name, isa_names[i]) == 0)
+            return (enum isa)i;
+    if (name)
+        fail_msg("BATON_EQUALITY_ISA is %s, which is no instruction set", name);
+    return ISA_AUTO;
+}
+
 static void open_engine(struct side *side, const struct side_config *config)
 {
     struct error err = {""};
     struct engine_config engine = {.model_dir = config->model,
                                    .weights = config->weights,
                                    .kv = config->kv,
-                                   .kernels = {.threads = config->threads},
+                                   .kernels = {.threads = config->threads, .isa = chosen_isa()},
                                    .block_tokens = SIDE_BLOCK_TOKENS,
                                    .block_count = config->blocks,
                                    .swap_blocks = config->swap_blocks,

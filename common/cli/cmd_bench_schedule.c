@@ -1,5 +1,6 @@
 #include "common/cli/cmd_bench_schedule.h"
 
+#include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/cli/median.h"
 #include "common/cli/step_bench.h"
@@ -145,6 +146,8 @@ static enum status bench_steps(const struct settings *settings, struct error *er
                                    .rounds = settings->rounds,
                                    .policy = settings->policy};
         struct step_bench_result result;
+        fprintf(stderr, "%u sequences in steps of a worker over %s: %u rounds of %u steps\n",
+                batches[i], settings->model, settings->rounds, settings->steps);
         TRY(step_bench_run(&bench, &result, err));
         if (i == 0)
             printf("\n%9s  %11s %9s %15s %7s\n", "sequences", "rows a step", "step, us",
@@ -162,6 +165,7 @@ int cmd_bench_schedule(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
+    log_init("bench", LOG_WARN);
     struct model_config model; /* looked for before minutes go by without it */
     enum status status =
         *settings.model ? model_config_read(settings.model, &model, &err) : STATUS_OK;

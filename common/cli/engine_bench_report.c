@@ -3,6 +3,7 @@
 #include "common/cli/median.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* Values of one measurement. Shares are of 1; 0 where what they are shares of isn't known. */
 enum value {
@@ -130,6 +131,31 @@ static void add_decode(const struct bench_figure *figure, const double *m, struc
              100 * m[ATTENTION_TIME], m[ATTENTION_GBS], 100 * m[RAN]);
 }
 
+/* Of the third level of cache, as Linux tells (glibc's sysconf is off by ten on some AMD CPUs); 0: not known. */
+static uint64_t cache_bytes(void)
+{
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
+    uint64_t kib = 0;
+    if (!file)
+        return 0;
+    if (fscanf(file, "%8" SCNu64 "K", &kib) != 1)
+        kib = 0;
+    fclose(file);
+    return kib << 10;
+}
+
+/* Passes over weights that a cache holds are no read of the memory. */
+static void add_cached(uint64_t weight_bytes, struct str *out)
+{
+    uint64_t cache = cache_bytes();
+    if (weight_bytes < cache)
+        str_addf(
+            out,
+            "the CPU's third level of cache (%.0f MB) may hold the weights (%.0f MB): shares of "
+            "read say little of larger models\n",
+            1e-6 * (double)cache, 1e-6 * (double)weight_bytes);
+}
+
 #define QUIET                                                                                      \
     0.96 /* of the time that threads had a CPU; below, figures say as much of the neighbours */
 
@@ -148,6 +174,7 @@ void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struc
         (decode ? add_decode : add_prefill)(&figures[i], medians, out);
         disturbed |= medians[RAN] < QUIET;
     }
+    add_cached(engine_bench_facts(bench).weight_bytes, out);
     if (disturbed)
         str_add(
             out,

@@ -197,7 +197,8 @@ static enum status parse_header(struct safetensors_file *file, struct error *err
     uint64_t rest = file->length_bytes - HEADER_START_BYTES;
     if (header_bytes > rest || header_bytes > MAX_HEADER_BYTES)
         return error_set(err, STATUS_INVALID,
-                         "expected a header of at most %llu bytes, found a length of %llu",
+                         "expected a header of at most %llu bytes, found a length of %llu: this is "
+                         "no safetensors file, or it was cut off",
                          (unsigned long long)(rest < MAX_HEADER_BYTES ? rest : MAX_HEADER_BYTES),
                          (unsigned long long)header_bytes);
     file->data = file->bytes + HEADER_START_BYTES + header_bytes;

@@ -131,6 +131,16 @@ static enum status check_folder(const char *dir, struct error *err)
                           : ": give the folder that it is in");
 }
 
+/* Hugging Face's cache keeps each model in DIR/snapshots/HASH. */
+static bool is_cache(const char *dir)
+{
+    char path[MODEL_PATH_BYTES];
+    struct error none;
+    struct stat found;
+    return model_path(dir, "snapshots", path, &none) == STATUS_OK && stat(path, &found) == 0 &&
+           S_ISDIR(found.st_mode);
+}
+
 enum status config_json_read(const char *model_dir, struct model_shape *shape,
                              enum model_quantization *quantization, struct end_ids *end_ids,
                              struct error *err)
@@ -146,8 +156,8 @@ enum status config_json_read(const char *model_dir, struct model_shape *shape,
     if (status == STATUS_NOT_FOUND)
         return error_set(err, status,
                          "%s: No such file or directory; a model is a folder in Hugging Face's "
-                         "layout",
-                         path);
+                         "layout%s",
+                         path, is_cache(model_dir) ? ", which a cache has in snapshots/HASH" : "");
     if (status != STATUS_OK)
         return status;
     status = parse_shape(json_root(json), &read, err);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -511,6 +512,13 @@ static void test_files_that_are_no_config(void **state)
     remove_file("config.json");
     expect_refusal(STATUS_NOT_FOUND, "config.json",
                    "No such file or directory; a model is a folder in Hugging Face's layout");
+    char snapshots[256];
+    snprintf(snapshots, sizeof snapshots, "%s/snapshots", folder);
+    assert_int_equal(mkdir(snapshots, 0700), 0);
+    expect_refusal(STATUS_NOT_FOUND, "config.json",
+                   "No such file or directory; a model is a folder in Hugging Face's layout, "
+                   "which a cache has in snapshots/HASH");
+    assert_int_equal(rmdir(snapshots), 0);
     write_text("config.json", "[]");
     expect_refusal(STATUS_INVALID, "config.json", "expected an object, found an array");
     char file[256];

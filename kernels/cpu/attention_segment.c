@@ -39,14 +39,19 @@ static uint32_t segment_tokens(const struct slice *slice, uint32_t segment)
     return min_u32(slice->context - segment, ATTENTION_SEGMENT_TOKENS);
 }
 
+static void repeat_last(const char *runs[SEGMENT_RUNS], uint32_t count)
+{
+    for (uint32_t i = count; i < SEGMENT_RUNS; i++)
+        runs[i] = runs[count - 1];
+}
+
 /* Where keys of a segment lie; behind the context the last run again. */
 static void find_runs(const struct slice *slice, uint32_t segment, uint32_t kv_head,
                       const char *runs[SEGMENT_RUNS])
 {
     uint32_t count = kv_view_runs(&slice->job->kv, slice->sequence, segment,
                                   segment_tokens(slice, segment), kv_head, RUN_TOKENS, runs);
-    for (uint32_t i = count; i < SEGMENT_RUNS; i++)
-        runs[i] = runs[count - 1];
+    repeat_last(runs, count);
 }
 
 static struct attention_tokens tokens_of(const struct slice *slice, const char *const *runs,
@@ -90,8 +95,7 @@ static struct attention_tokens keys_ahead(const struct slice *slice, const char 
     }
     if (!found)
         return slice->keys;
-    for (uint32_t i = found; i < SEGMENT_RUNS; i++)
-        runs[i] = runs[found - 1];
+    repeat_last(runs, found);
     return tokens_of(slice, runs, false);
 }
 

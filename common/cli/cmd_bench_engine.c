@@ -1,10 +1,12 @@
 #include "common/cli/cmd_bench_engine.h"
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/base/str.h"
 #include "common/cli/engine_bench.h"
+#include "common/cli/engine_bench_lists.h"
 #include "common/cli/engine_bench_report.h"
 #include "common/cli/figures_file.h"
 #include "common/config/config.h"
@@ -15,9 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_THREADS     64
-#define MAX_TOKENS      65536
-#define MAX_BATCH       64
 #define OUT_LIMIT_BYTES (16u << 20)
 
 enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
@@ -43,22 +42,27 @@ static const struct config_setting table[] = {
      .help = "The folder has a config.json alone: weights are drawn"},
     {"weights", CONFIG_STRING, AT(weights), "auto", .value = "TYPES",
      .help = "Weights of matrices, one after the other: auto (as the folder holds them), bf16, "
-             "int8, int4; \"bf16,int8,int4\""},
+             "int8, int4; \"bf16,int8,int4\"",
+     .check = engine_bench_check_weights},
     {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
      .help = "As of a worker: packed weights are kept and taken from there"},
     {"threads", CONFIG_STRING, AT(threads), "1", .value = "COUNTS",
-     .help = "Compute threads, one count after the other: \"1,2\"; each 1 to 64"},
+     .help = "Compute threads, one count after the other: \"1,2\"; each 1 to 64",
+     .check = engine_bench_check_threads},
     {"prefill", CONFIG_STRING, AT(prefill), "512", .value = "TOKENS",
-     .help = "Prompts: \"512,2048\"; each 1 to 65536, or 0 alone: none"},
+     .help = "Prompts: \"512,2048\"; each 1 to 65536, or 0 alone: none",
+     .check = engine_bench_check_prefill},
     {"chunk", CONFIG_U64, AT(chunk), "0", "0", "65536", .value = "ROWS",
      .help = "Prompts are computed in steps of at most so many rows, as a worker does with "
              "chunk-tokens; 0: "
              "each in one step"},
     {"batch", CONFIG_STRING, AT(batch), "1", .value = "COUNTS",
-     .help = "Sequences that decode side by side: \"1,8,16\"; each 1 to 64, or 0 alone: no decode"},
+     .help = "Sequences that decode side by side: \"1,8,16\"; each 1 to 64, or 0 alone: no decode",
+     .check = engine_bench_check_batch},
     {"depth", CONFIG_STRING, AT(depth), "0", .value = "TOKENS",
      .help =
-         "Context in front of the decode steps, each with each batch: \"0,2048\"; each 0 to 65536"},
+         "Context in front of the decode steps, each with each batch: \"0,2048\"; each 0 to 65536",
+     .check = engine_bench_check_depth},
     {"decode", CONFIG_U64, AT(decode), "32", "1", "4096",
      .help = "Steps of each decode measurement"},
     {"temperature", CONFIG_DOUBLE, AT(temperature), "0", "0", "100",
@@ -78,6 +82,7 @@ static const struct config_setting table[] = {
      .help = "Also writes all figures of all rounds there, as one JSON object, anew behind each "
              "engine; -: to standard output, at the end, instead of the tables"},
 };
+static void check(const void *settings, struct str *mistakes);
 static const struct config_program program = {
     .name = "baton bench engine",
     .summary =
@@ -87,6 +92,7 @@ static const struct config_program program = {
         "around and among its steps on the same threads.",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
+    .check = check,
 };
 
 /* The settings, read. */
@@ -99,62 +105,7 @@ struct plan {
     uint32_t engines; /* that are done */
 };
 
-/* --- lists --- */
-
-typedef bool item_reader(const char *text, uint64_t min, uint64_t max, uint64_t *value);
-
-static bool read_weights(const char *text, uint64_t min, uint64_t max, uint64_t *value)
-{
-    (void)min;
-    (void)max;
-    for (*value = 0; weight_choice_names[*value]; (*value)++)
-        if (!strcmp(text, weight_choice_names[*value]))
-            return true;
-    return false;
-}
-
-struct list {
-    const char *flag, *text;
-    item_reader *read;
-    uint64_t min, max;
-    bool may_be_zero; /* "0" alone stands for nothing */
-};
-
-static enum status bad_list(const struct list *list, struct error *err)
-{
-    if (list->read == read_weights)
-        return error_set(err, STATUS_INVALID,
-                         "--%s must be auto, bf16, int8 or int4, or some of them between commas, "
-                         "but is '%s'",
-                         list->flag, list->text);
-    return error_set(err, STATUS_INVALID,
-                     "--%s must be up to %d numbers in %llu .. %llu between commas%s, but is '%s'",
-                     list->flag, ENGINE_BENCH_MAX_SIZES, (unsigned long long)list->min,
-                     (unsigned long long)list->max, list->may_be_zero ? ", or 0 alone" : "",
-                     list->text);
-}
-
-/* "512,2048": up to ENGINE_BENCH_MAX_SIZES items. */
-static enum status read_list(const struct list *list, struct bench_sizes *sizes, struct error *err)
-{
-    char item[32];
-    sizes->count = 0;
-    if (list->may_be_zero && !strcmp(list->text, "0"))
-        return STATUS_OK;
-    for (const char *text = list->text;; text++) {
-        size_t length = strcspn(text, ",");
-        uint64_t value = 0;
-        bool fits = length < sizeof item && sizes->count < ENGINE_BENCH_MAX_SIZES;
-        memcpy(item, text, fits ? length : 0);
-        item[fits ? length : 0] = '\0';
-        if (!fits || !list->read(item, list->min, list->max, &value))
-            return bad_list(list, err);
-        sizes->values[sizes->count++] = (uint32_t)value;
-        text += length;
-        if (!*text)
-            return STATUS_OK;
-    }
-}
+/* --- what it may run on --- */
 
 /* "0-3,8" */
 static void add_cpus(struct str *out, const cpu_set_t *set)
@@ -201,24 +152,36 @@ static enum status check_cpus(const struct plan *plan, struct error *err)
     return STATUS_OK;
 }
 
-static enum status read_plan(struct plan *plan, struct error *err)
+/* An empty list is found here, the others where they are given. */
+static void read_lists(struct plan *plan, struct str *mistakes)
 {
     const struct settings *s = plan->settings;
-    const struct {
-        struct list list;
-        struct bench_sizes *sizes;
-    } lists[] = {
-        {{"weights", s->weights, read_weights, 0, 0, false}, &plan->weights},
-        {{"threads", s->threads, str_to_u64, 1, MAX_THREADS, false}, &plan->threads},
-        {{"prefill", s->prefill, str_to_u64, 1, MAX_TOKENS, true}, &plan->prefill},
-        {{"batch", s->batch, str_to_u64, 1, MAX_BATCH, true}, &plan->batch},
-        {{"depth", s->depth, str_to_u64, 0, MAX_TOKENS, false}, &plan->depth},
-    };
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        TRY(read_list(&lists[i].list, lists[i].sizes, err));
-    if (!plan->prefill.count && !plan->batch.count)
-        return error_set(err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure");
-    return check_cpus(plan, err);
+    const char *const texts[ENGINE_BENCH_LISTS] = {s->weights, s->threads, s->prefill, s->batch,
+                                                   s->depth};
+    struct bench_sizes *sizes[ENGINE_BENCH_LISTS] = {&plan->weights, &plan->threads, &plan->prefill,
+                                                     &plan->batch, &plan->depth};
+    for (int i = 0; i < ENGINE_BENCH_LISTS; i++) {
+        struct error err;
+        enum status status =
+            engine_bench_read_list((enum engine_bench_list)i, texts[i], sizes[i], &err);
+        if (status != STATUS_OK)
+            error_prefix(&err, status, "--%s", engine_bench_list_names[i]);
+        config_mistake(mistakes, status, &err);
+    }
+}
+
+static void check(const void *settings, struct str *mistakes)
+{
+    struct plan plan = {.settings = settings};
+    struct error err;
+    read_lists(&plan, mistakes);
+    if (mistakes->length)
+        return;
+    if (!plan.prefill.count && !plan.batch.count)
+        config_mistake(
+            mistakes,
+            error_set(&err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure"), &err);
+    config_mistake(mistakes, check_cpus(&plan, &err), &err);
 }
 
 /* --- running --- */
@@ -286,7 +249,7 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
                               struct error *err)
 {
     const struct settings *s = plan->settings;
-    int cpus[MAX_THREADS];
+    int cpus[ENGINE_BENCH_MAX_THREADS];
     for (uint32_t i = 0; i < threads; i++)
         cpus[i] = (int)(s->first_cpu + i);
     struct engine_bench_config config = {
@@ -355,11 +318,9 @@ int cmd_bench_engine(int argc, char **argv)
     config_load_or_exit(&program, argc, argv, &settings, &result);
     log_init("bench", LOG_WARN);
     struct plan plan = {.settings = &settings};
-    if (read_plan(&plan, &err) != STATUS_OK) {
-        fprintf(stderr, "%s: %s\nTry: %s --help\n", program.name, err.text, program.name);
-        return 2;
-    }
     str_init(&plan.json, OUT_LIMIT_BYTES);
+    read_lists(&plan, &plan.json);
+    ASSERT(!plan.json.length); /* they were checked */
     enum status status = run(&plan, &err);
     str_deinit(&plan.json);
     if (status == STATUS_OK)

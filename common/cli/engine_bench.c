@@ -7,6 +7,7 @@
 #include "common/cli/peak_memory.h"
 #include "common/model_config/model_config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -287,30 +288,46 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
     return STATUS_OK;
 }
 
+/* What of prompts, and of decode steps, the model's context doesn't hold; "": nothing. */
+static void name_prompts(uint32_t prompt, uint32_t context, char *text, size_t size)
+{
+    *text = 0;
+    if (prompt > context)
+        snprintf(text, size,
+                 "--prefill %u does not fit the model's context of %u tokens: at most --prefill %u",
+                 prompt, context, context);
+}
+
+static void name_depths(const struct engine_bench *bench, uint32_t context, char *text, size_t size)
+{
+    uint32_t steps = bench->config.decode_steps;
+    *text = 0;
+    if (bench->deepest <= context)
+        return;
+    if (steps > context)
+        snprintf(text, size,
+                 "--decode %u does not fit the model's context of %u tokens: at most --decode %u, "
+                 "with --depth 0",
+                 steps, context, context);
+    else
+        snprintf(text, size,
+                 "--depth %u with --decode %u makes %u tokens, which do not fit the model's "
+                 "context of %u: at most --depth %u",
+                 largest(&bench->config.depth), steps, bench->deepest, context, context - steps);
+}
+
 /* Before minutes go into loading it. */
 static enum status check_context(const struct engine_bench *bench, struct error *err)
 {
-    const struct engine_bench_config *c = &bench->config;
     struct model_config model;
-    TRY(model_config_read(c->model_dir, &model, err));
-    uint32_t context = model.shape.context, prompt = largest(&c->prefill);
-    if (prompt > context)
-        return error_set(err, STATUS_INVALID,
-                         "--prefill %u does not fit the model's context of %u tokens: at most "
-                         "--prefill %u",
-                         prompt, context, context);
-    if (bench->deepest <= context)
+    char prompts[200], depths[200];
+    TRY(model_config_read(bench->config.model_dir, &model, err));
+    name_prompts(largest(&bench->config.prefill), model.shape.context, prompts, sizeof prompts);
+    name_depths(bench, model.shape.context, depths, sizeof depths);
+    if (!*prompts && !*depths)
         return STATUS_OK;
-    if (c->decode_steps > context)
-        return error_set(err, STATUS_INVALID,
-                         "--decode %u does not fit the model's context of %u tokens: at most "
-                         "--decode %u, with --depth 0",
-                         c->decode_steps, context, context);
-    return error_set(err, STATUS_INVALID,
-                     "--depth %u with --decode %u makes %u tokens, which do not fit the model's "
-                     "context of %u: at most --depth %u",
-                     largest(&c->depth), c->decode_steps, bench->deepest, context,
-                     context - c->decode_steps);
+    return error_set(err, STATUS_INVALID, "%s%s%s", prompts, *prompts && *depths ? "; " : "",
+                     depths);
 }
 
 static enum status make_memory(struct engine_bench *bench, struct error *err)

@@ -156,13 +156,14 @@ def test_json_on_standard_output_is_alone_there(model):
 
 
 @pytest.mark.parametrize("arguments,code,told", [
-    (["--prefill", "512,"], 2, "--prefill must be up to 8 numbers in 1 .. 65536 between commas, or 0 alone, but is '512,'"),
-    (["--prefill", "8,0"], 2, "--prefill must be up to 8"),
-    (["--batch", "65"], 2, "--batch must be up to 8 numbers in 1 .. 64 between commas, or 0 alone, but is '65'"),
-    (["--batch", "0,1"], 2, "--batch must be up to 8 numbers in 1 .. 64 between commas, or 0 alone, but is '0,1'"),
-    (["--depth", "1,2,3,4,5,6,7,8,9"], 2, "--depth must be up to 8"),
-    (["--threads", "0"], 2, "--threads must be up to 8 numbers in 1 .. 64"),
-    (["--weights", "bf16,int5"], 2, "--weights must be auto, bf16, int8 or int4, or some of them between commas, but is 'bf16,int5'"),
+    (["--prefill", "512,"], 2, "--prefill: '512,' is not up to 8 numbers in 1 .. 65536 between commas, or 0 alone"),
+    (["--prefill", "8,0"], 2, "--prefill: '8,0' is not up to 8"),
+    (["--prefill", ""], 2, "--prefill: '' is not up to 8"),
+    (["--batch", "65"], 2, "--batch: '65' is not up to 8 numbers in 1 .. 64 between commas, or 0 alone"),
+    (["--batch", "0,1"], 2, "--batch: '0,1' is not up to 8 numbers in 1 .. 64 between commas, or 0 alone"),
+    (["--depth", "1,2,3,4,5,6,7,8,9"], 2, "--depth: '1,2,3,4,5,6,7,8,9' is not up to 8"),
+    (["--threads", "0"], 2, "--threads: '0' is not up to 8 numbers in 1 .. 64"),
+    (["--weights", "bf16,int5"], 2, "--weights: 'bf16,int5' is not auto, bf16, int8 or int4, or some of them between commas"),
     (["--prefill", "0", "--batch", "0"], 2, "nothing to measure"),
     (["--chunk", "65537"], 2, "--chunk"),
     (["--temperature", "101"], 2, "--temperature"),
@@ -176,6 +177,16 @@ def test_what_cannot_be_measured_is_refused(model, arguments, code, told):
     done = engine(model, *arguments)
     assert done.returncode == code and told in done.stderr, done.stderr
     assert done.stdout == "" and (code == 1 or done.stderr.endswith("Try: baton bench engine --help\n"))
+
+
+def test_all_sizes_that_are_wrong_are_told_at_once(model):
+    """With a setting of another kind, too; and those that don't fit the model, once each is a size."""
+    done = engine(model, "--prefill", "x", "--batch", "y", "--depth", "z", "--rounds", 0)
+    assert done.returncode == 2 and [line.split()[3].rstrip(":") for line in done.stderr.splitlines()[:-1]] == ["--prefill", "--batch", "--depth", "--rounds"], done.stderr
+    done = engine(model, "--prefill", 0, "--batch", 0, "--first-cpu", 1023, "--pin")
+    assert done.returncode == 2 and "nothing to measure" in done.stderr and "need CPU 1023" in done.stderr, done.stderr
+    done = engine(model, "--prefill", 129, "--depth", 100, "--decode", 29)
+    assert done.returncode == 1 and "at most --prefill 128; --depth 100 with --decode 29 makes 129 tokens" in done.stderr, done.stderr
 
 
 def test_the_greatest_sizes_that_fit(model):

@@ -10,6 +10,7 @@
 #include "common/cli/engine_bench_report.h"
 #include "common/cli/figures_file.h"
 #include "common/config/config.h"
+#include "common/engine/engine_choices.h"
 #include "common/json/json_quote.h"
 
 #include <sched.h>
@@ -182,6 +183,12 @@ static void check(const void *settings, struct str *mistakes)
             mistakes,
             error_set(&err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure"), &err);
     config_mistake(mistakes, check_cpus(&plan, &err), &err);
+    bool f32 = plan.settings->compute == COMPUTE_F32;
+    for (uint32_t i = 0; i < plan.weights.count; i++)
+        config_mistake(mistakes,
+                       engine_check_weights(f32, (enum weight_choice)plan.weights.values[i], &err),
+                       &err);
+    config_mistake(mistakes, engine_check_kv(f32, plan.settings->kv, &err), &err);
 }
 
 /* --- running --- */

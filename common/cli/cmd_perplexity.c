@@ -6,6 +6,7 @@
 #include "common/base/u32.h"
 #include "common/cli/perplexity.h"
 #include "common/config/config.h"
+#include "common/engine/engine_choices.h"
 #include "common/model_config/model_config.h"
 #include "common/text/tokenizer.h"
 
@@ -50,6 +51,15 @@ static const struct config_setting table[] = {
     {"threads", CONFIG_U64, AT(threads), "1", "1", "64", .help = "Compute threads"},
     {"json", CONFIG_BOOL, AT(json), "false", .help = "One JSON object instead of a line"},
 };
+static void check(const void *settings, struct str *mistakes)
+{
+    const struct settings *s = settings;
+    bool f32 = s->compute == COMPUTE_F32;
+    struct error err;
+    config_mistake(mistakes, engine_check_weights(f32, s->weights, &err), &err);
+    config_mistake(mistakes, engine_check_kv(f32, s->kv, &err), &err);
+}
+
 static const struct config_program program = {
     .name = "baton perplexity",
     .summary =
@@ -61,6 +71,7 @@ static const struct config_program program = {
     .usage = "FILE",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
+    .check = check,
     .min_positionals = 1,
     .max_positionals = 1,
 };

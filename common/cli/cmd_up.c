@@ -9,9 +9,8 @@
 #include "common/cli/up_plan.h"
 #include "common/cli/up_ready.h"
 #include "common/config/config.h"
-#include "common/engine/kv_choice.h"
-#include "common/engine/model/weight_types.h"
-#include "kernels/kernels.h"
+#include "common/engine/engine_choices.h"
+#include "common/worker/worker_config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -93,6 +92,10 @@ static void check(const void *settings, struct str *mistakes)
 {
     const struct up_settings *up = settings;
     struct error err;
+    bool f32 = up->compute == COMPUTE_F32;
+    config_mistake(mistakes, engine_check_weights(f32, (enum weight_choice)up->weights, &err),
+                   &err);
+    config_mistake(mistakes, engine_check_kv(f32, (enum kv_choice)up->kv, &err), &err);
     config_mistake(mistakes, tls_settings_check(&up->tls, "tls", &err), &err);
     config_mistake(mistakes, tls_settings_check(&up->metrics_tls, "metrics-tls", &err), &err);
     config_mistake(mistakes, link_tls_check(&up->internal_tls, &err), &err);

@@ -4,6 +4,7 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/engine/engine_choices.h"
 #include "common/http/http_server.h"
 #include "common/membership/worker_message.h"
 #include "common/rpc/rpc.h"
@@ -399,6 +400,9 @@ static void check(const void *settings_given, struct str *mistakes)
     struct worker_config tried = *(const struct worker_config *)settings_given, *config = &tried;
     struct error err;
     config_mistake(mistakes, check_blocks(config, &err), &err);
+    bool f32 = config->compute == COMPUTE_F32;
+    config_mistake(mistakes, engine_check_weights(f32, config->weights, &err), &err);
+    config_mistake(mistakes, engine_check_kv(f32, config->kv, &err), &err);
     config_mistake(mistakes, settle_batches(config, &err), &err);
     config_mistake(mistakes, link_tls_check(&config->internal_tls, &err), &err);
     config_mistake(mistakes, tls_settings_check(&config->metrics_tls, "metrics-tls", &err), &err);

@@ -238,6 +238,18 @@ def test_what_does_not_fit_together_is_told_together():
     assert done.returncode == 2 and [line.split()[1] for line in done.stderr.splitlines()] == ["--name:", "baton-decode"], done.stderr
 
 
+@pytest.mark.parametrize("command", ["baton up --model m", "baton-decode --name w --router h:1 --model m", "baton perplexity --model m t", "baton bench engine --model m --no-pin"])
+def test_types_that_the_arithmetic_does_not_have_are_a_mistake_of_settings(command):
+    program, = (one for one in PROGRAMS if command.startswith(one + " "))
+    given = command[len(program):].split()
+    done = run(program, *given, "--compute", "f32", "--weights", "bf16", "--kv", "bf16")
+    assert done.returncode == 2 and done.stderr.splitlines() == [
+        f"{program}: weights bf16: compute f32 holds float weights as f32; take auto, int8 or int4",
+        f"{program}: kv bf16: compute f32 holds keys and values as f32; take auto or int8", f"Try: {program} --help"], done.stderr
+    done = run(program, *given, "--compute", "f32", "--weights", "int8", "--kv", "int8")
+    assert done.returncode == 1, done.stderr
+
+
 def test_a_core_more_than_there_may_be():
     named = ("--name", "w", "--router", "127.0.0.1:1", "--model", "nowhere")
     done = run("baton-decode", *named, "--cpus", ",".join(["0"] * 255))

@@ -10,6 +10,7 @@
 #include "common/cli/up_ready.h"
 #include "common/config/config.h"
 #include "common/engine/engine_choices.h"
+#include "common/http/http_server.h"
 #include "common/worker/worker_config.h"
 
 #include <errno.h>
@@ -54,7 +55,8 @@ static const struct config_setting settings_table[] = {
     {"port", CONFIG_U64, AT(port), "0", "0", "65535",
      .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
     {"http-listen", CONFIG_STRING, AT(http_listen), "127.0.0.1:0", .value = "HOST:PORT",
-     .help = "Address of the OpenAI-compatible HTTP server; empty: none"},
+     .help = "Address of the OpenAI-compatible HTTP server; empty: none",
+     .check = http_check_listen},
     TLS_SETTINGS_ROWS(struct up_settings, tls, "tls", "clients, of gRPC and HTTP"),
     TLS_SETTINGS_ROWS(struct up_settings, metrics_tls, "metrics-tls",
                       "those who ask for /metrics and /status, of all processes"),

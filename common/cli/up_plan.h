@@ -19,33 +19,38 @@
 #define UP_MAX_CORES       1024
 #define UP_MAX_ENVIRONMENT 16 /* --env of one process */
 
-/* What is the processes' own matter and only passed on, as it was written: they say what is wrong with it.
+/* What is the processes' own matter and only passed on, as it was written; what it may be is said by their tables.
  * "": not given. */
 struct up_passed {
     /* To workers, and to the router. */
     char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32], chunk_time[32];
     char access_log[1024], http_cors_origins[1024];
 };
-#define UP_PASSED_ROW(owner, row, field, word, text)                                               \
+#define UP_PASSED_ROW(owner, row, field, word, text, ...)                                          \
     {                                                                                              \
         .name = row, .type = CONFIG_STRING, CONFIG_AT(owner, passed.field), .default_text = "",    \
-        .value = word, .help = text                                                                \
+        .value = word, .help = text, __VA_ARGS__                                                   \
     }
 #define UP_PASSED_ROWS(owner)                                                                      \
-    UP_PASSED_ROW(owner, "kv-tokens", kv_tokens, "NUMBER", "Size of each worker's KV pool"),       \
+    UP_PASSED_ROW(owner, "kv-tokens", kv_tokens, "NUMBER", "Size of each worker's KV pool",        \
+                  .taker = worker_config_row),                                                     \
         UP_PASSED_ROW(owner, "context", context, "NUMBER",                                         \
-                      "Prompt and answer at most; empty: the model's own limit"),                  \
+                      "Prompt and answer at most; empty: the model's own limit",                   \
+                      .taker = worker_config_row),                                                 \
         UP_PASSED_ROW(owner, "max-sequences", max_sequences, "NUMBER",                             \
-                      "Requests that a worker holds at the same time"),                            \
+                      "Requests that a worker holds at the same time",                             \
+                      .taker = worker_config_row),                                                 \
         UP_PASSED_ROW(owner, "chunk-tokens", chunk_tokens, "NUMBER",                               \
-                      "Prompt rows of a worker's step at most"),                                   \
+                      "Prompt rows of a worker's step at most", .taker = worker_config_row),       \
         UP_PASSED_ROW(                                                                             \
             owner, "chunk-time", chunk_time, "TIME",                                               \
-            "How long prompts may hold up the answers beside them (decode workers only)"),         \
+            "How long prompts may hold up the answers beside them (decode workers only)",          \
+            .taker = worker_config_row),                                                           \
         UP_PASSED_ROW(owner, "access-log", access_log, "WHERE",                                    \
                       "A line of the router at each request's end: off, stderr, or a file"),       \
         UP_PASSED_ROW(owner, "http-cors-origins", http_cors_origins, "ORIGIN,...",                 \
-                      "Origins of browsers' pages that may read what HTTP answers; *: all")
+                      "Origins of browsers' pages that may read what HTTP answers; *: all",        \
+                      .check = http_check_origins)
 
 struct up_settings {
     uint64_t prefill, decode; /* of each model */

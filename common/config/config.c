@@ -56,9 +56,12 @@ static void set_from(struct load *load, size_t index, const char *text, enum con
     struct error why;
     bool good = again ? config_value_add(row, load->settings, text, &why)
                       : config_value_set(row, load->settings, text, &why);
+    const struct config_setting *judge = row->taker ? row->taker(row->name) : row;
+    if (good && judge != row && *text)
+        good = config_value_check(judge, text, &why);
     if (!good)
         complain(load, "%s %s, but is '%.80s'", where, why.text, text);
-    else if (row->check && *text && row->check(text, &why) != STATUS_OK)
+    else if (judge->check && *text && judge->check(text, &why) != STATUS_OK)
         complain(load, "%s: %s", where, why.text);
     load->result->sources[index] = source; /* given, if wrongly */
 }

@@ -62,6 +62,9 @@ struct config_setting {
     const char *value; /* "HOST:PORT": what --help calls it; NULL: by its type */
     /* CONFIG_STRING: STATUS_OK, or what is wrong with a text that was given and isn't empty; NULL: any will do. */
     enum status (*check)(const char *text, struct error *err);
+    /* CONFIG_STRING that another program gets as it is: that program's row of this name, which says what a text may be that
+     * isn't empty; NULL: this row does. */
+    const struct config_setting *(*taker)(const char *name);
 };
 #define CONFIG_AT(type, field) offsetof(type, field), sizeof(((type *)0)->field)
 

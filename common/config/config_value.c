@@ -227,6 +227,15 @@ bool config_value_set(const struct config_setting *row, void *settings, const ch
     return false;
 }
 
+bool config_value_check(const struct config_setting *row, const char *text, struct error *why)
+{
+    _Alignas(max_align_t) char scratch[4096];
+    struct config_setting alone = *row;
+    ASSERT(row->type != CONFIG_LIST && row->size <= sizeof scratch);
+    alone.offset = 0;
+    return config_value_set(&alone, scratch, text, why);
+}
+
 bool config_value_add(const struct config_setting *row, void *settings, const char *text,
                       struct error *why)
 {
@@ -287,7 +296,7 @@ void config_value_check_row(const struct config_setting *row)
            (row->type == CONFIG_STRING && row->size <= widest_field(row->type)));
     ASSERT(row->type != CONFIG_ENUM || row->choices);
     ASSERT(row->type != CONFIG_LIST || !row->default_text);
-    ASSERT(row->type == CONFIG_STRING || !row->repeats);
+    ASSERT(row->type == CONFIG_STRING || (!row->repeats && !row->taker));
     ASSERT(row->type != CONFIG_LIST ||
            whole_bound(row, row->max, CONFIG_MAX_LIST) <= CONFIG_MAX_LIST);
 }

@@ -8,6 +8,8 @@
  * A CONFIG_LIST gains an item. */
 bool config_value_set(const struct config_setting *row, void *settings, const char *text,
                       struct error *why);
+/* The same, stored nowhere; of no CONFIG_LIST. */
+bool config_value_check(const struct config_setting *row, const char *text, struct error *why);
 /* Of a row that repeats: `text` behind what the field holds, and a comma. */
 bool config_value_add(const struct config_setting *row, void *settings, const char *text,
                       struct error *why);

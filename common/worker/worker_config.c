@@ -328,6 +328,15 @@ static const struct config_setting settings[] = {
      .help = "Least level that is logged"},
 };
 
+const struct config_setting *worker_config_row(const char *name)
+{
+    size_t i = 0, count = sizeof settings / sizeof *settings;
+    while (i < count && strcmp(settings[i].name, name))
+        i++;
+    ASSERT(i < count);
+    return &settings[i];
+}
+
 /* 0 stands for what follows from others; the sums are what the engine is opened for. */
 static enum status settle_batches(struct worker_config *config, struct error *err)
 {

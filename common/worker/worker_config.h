@@ -52,6 +52,9 @@ struct worker_config {
     uint32_t cpu_count;
 };
 
+/* Of a setting that the table has: for who hands it on. */
+const struct config_setting *worker_config_row(const char *name);
+
 /* Flags, environment, file; prints help or mistakes and exits where a main should. */
 void worker_config_load(enum worker_role role, int argc, char **argv, struct worker_config *config);
 

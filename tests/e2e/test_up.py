@@ -154,7 +154,7 @@ def test_a_model_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("variable,value,code,told", [
-    ("BATON_KV_TOKENS", "abc", 2, "-0 ended with exit code 2 before it was ready: BATON_KV_TOKENS must be a whole number, but is 'abc'"),
+    ("BATON_BLOCK_TOKENS", "abc", 2, "-0 ended with exit code 2 before it was ready: BATON_BLOCK_TOKENS must be a whole number, but is 'abc'"),
     ("BATON_RPC_THREADS", "99", 2, "router ended with exit code 2 before it was ready: BATON_RPC_THREADS must be in 1 .. 64, but is '99'"),
     ("BATON_KV_FAULTS", "nonsense", 2, "-0 ended with exit code 2 before it was ready: BATON_KV_FAULTS: "),
 ])
@@ -166,15 +166,25 @@ def test_a_start_that_fails_ends_with_its_cause(tmp_path, variable, value, code,
     assert told in last, done.stderr
 
 
-@pytest.mark.parametrize("flag,value,told", [
-    ("--kv-tokens", "abc", "-0 ended with exit code 2 before it was ready: --kv-tokens must be a whole number, but is 'abc'"),
-    ("--http-cors-origins", "app.example", "router ended with exit code 2 before it was ready: --http-cors-origins: 'app.example' is no origin"),
-])
-def test_a_flag_that_is_passed_on_goes_before_the_environment(tmp_path, flag, value, told):
-    variable = "BATON_" + flag[2:].upper().replace("-", "_")
-    done = subprocess.run([BATON, "up", "--no-pin", "--model", GOLDEN / "llama", flag, value], text=True, capture_output=True, timeout=60,
-                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), **{variable: "nonsense"}))
-    assert done.returncode == 2 and told in done.stderr.splitlines()[-1], done.stderr
+def test_a_flag_that_is_passed_on_goes_before_the_environment(tmp_path):
+    done = subprocess.run([BATON, "up", "--no-pin", "--model", GOLDEN / "llama", "--access-log", tmp_path / "nowhere/log"], text=True, capture_output=True, timeout=60,
+                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), BATON_ACCESS_LOG="off"))
+    assert done.returncode == 1 and f"access-log: cannot write to {tmp_path}/nowhere/log" in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_what_a_process_would_refuse_of_what_is_passed_on_is_refused_before_any_starts(tmp_path):
+    """In its own words, all of it at once, with the name that it was given under."""
+    done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--kv-tokens", "1", "--context", "-1", "--max-sequences", "0", "--chunk-time", "5", "--http-listen", "here",
+                           "--http-cors-origins", "app.example"], text=True, capture_output=True, timeout=60,
+                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), BATON_CHUNK_TOKENS="many"))
+    worker = subprocess.run([BATON.parent / "baton-decode", "--name", "w", "--router", "h:1", "--model", "m", "--kv-tokens", "1"], text=True, capture_output=True, timeout=60)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2 and lines[-1] == "Try: baton up --help", done.stderr
+    assert "baton up: --kv-tokens must be in 256 .. 1073741824, but is '1'" in lines
+    assert worker.stderr.splitlines()[0].replace("baton-decode", "baton up") in lines, worker.stderr
+    assert sorted(line.split()[2].rstrip(":") for line in lines[:-1]) == ["--chunk-time", "--context", "--http-cors-origins", "--http-listen", "--kv-tokens", "--max-sequences",
+                                                                          "BATON_CHUNK_TOKENS"], done.stderr
+    assert not list(tmp_path.iterdir()), "no log folder, no process"
 
 
 def test_settings_from_a_file_in_the_environment_are_of_up_alone(start_cluster, tmp_path, monkeypatch):

@@ -309,6 +309,57 @@ static void test_single_mistakes(void **state)
     }
 }
 
+static const struct config_setting *row_of_prog(const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].name, name))
+            return &rows[i];
+    fail_msg("there is no %s", name);
+    return NULL;
+}
+
+/* What another program takes is kept as it was written, and may be what its own row says. */
+static void test_a_text_for_another_program(void **state)
+{
+    (void)state;
+    struct handed_on {
+        char queue[16], lease[16];
+    };
+    static const struct config_setting own[] = {
+        {"max-queue", CONFIG_STRING, CONFIG_AT(struct handed_on, queue), "", .help = "Queue",
+         .taker = row_of_prog},
+        {"lease", CONFIG_STRING, CONFIG_AT(struct handed_on, lease), "", .help = "Lease",
+         .taker = row_of_prog},
+    };
+    static const struct {
+        const char *queue, *lease, *told;
+    } cases[] = {
+        {"007", "2m", ""},
+        {"", "", ""},
+        {"0", "1s", "--max-queue must be in 1 .. 100, but is '0'\n"},
+        {"x", "11m",
+         "--max-queue must be a whole number, but is 'x'\n"
+         "--lease must be in 1s .. 10m, but is '11m'\n"},
+        {"1", "0123456789abcdef", "--lease is longer than 15 bytes, but is '0123456789abcdef'\n"},
+    };
+    const struct config_program other = {
+        .name = "other", .summary = "", .settings = own, .setting_count = 2};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct handed_on got;
+        struct config_result result;
+        struct str mistakes;
+        char *argv[] = {(char *)"other",   (char *)"--max-queue",  (char *)cases[i].queue,
+                        (char *)"--lease", (char *)cases[i].lease, NULL};
+        str_init(&mistakes, 4096);
+        enum status status = config_load(&other, 5, argv, &got, &result, &mistakes);
+        assert_string_equal(mistakes.data, cases[i].told);
+        assert_int_equal(status, *cases[i].told ? STATUS_INVALID : STATUS_OK);
+        if (status == STATUS_OK)
+            assert_string_equal(got.queue, cases[i].queue);
+        str_deinit(&mistakes);
+    }
+}
+
 static void test_a_list_has_a_limit(void **state)
 {
     (void)state;
@@ -437,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_flag_beats_environment_beats_file_beats_default),
         cmocka_unit_test(test_all_mistakes_are_told_at_once),
         cmocka_unit_test(test_single_mistakes),
+        cmocka_unit_test(test_a_text_for_another_program),
         cmocka_unit_test(test_a_list_has_a_limit),
         cmocka_unit_test(test_files_that_are_wrong),
         cmocka_unit_test(test_a_file_has_a_limit),

@@ -103,6 +103,21 @@ static void check(const void *settings, struct str *mistakes)
     config_mistake(mistakes, link_tls_check(&up->internal_tls, &err), &err);
 }
 
+/* What it says to the processes itself: the environment would be overruled. */
+#define FREE_PORTS "all but clients come to free ports of 127.0.0.1, which --ready-file names"
+#define OWN_NAMES  "its workers are prefill-0, decode-0 and so on, and find the router by themselves"
+#define OWN_CORES  "--threads and --pin say which cores workers get"
+static const struct config_hint hints[] = {
+    {"listen", "--port is the router's, on 127.0.0.1"},
+    {"metrics-listen", FREE_PORTS},
+    {"registry-listen", FREE_PORTS},
+    {"name", OWN_NAMES},
+    {"router", OWN_NAMES},
+    {"cpus", OWN_CORES},
+    {"spin", OWN_CORES},
+    {NULL, NULL},
+};
+
 static const struct config_program program = {
     .name = "baton up",
     .summary =
@@ -115,6 +130,7 @@ static const struct config_program program = {
     .setting_count = sizeof settings_table / sizeof *settings_table,
     .check = check,
     .starts_others = true,
+    .hints = hints,
 };
 
 /* One run of the command. */

@@ -136,6 +136,11 @@ static void unknown_flag(struct load *load, const char *flag)
     for (size_t i = 0; i < load->program->setting_count; i++)
         names[i] = load->program->settings[i].name;
     const char *variable = config_names_variable(flag + 2);
+    const char *hint = config_names_hint(load->program, flag + 2);
+    if (hint) {
+        complain(load, "unknown flag %s: %s", flag, hint);
+        return;
+    }
     if (load->program->starts_others && variable) {
         complain(load, "unknown flag %s; programs that have it take %s from the environment", flag,
                  variable);

@@ -68,6 +68,11 @@ struct config_setting {
 };
 #define CONFIG_AT(type, field) offsetof(type, field), sizeof(((type *)0)->field)
 
+/* A name that is no setting of a program, though it looks like one, and what there is instead. */
+struct config_hint {
+    const char *name, *instead;
+};
+
 struct config_program {
     const char *name;    /* "baton-router", "baton generate" */
     const char *summary; /* what it does, a sentence or more, for --help */
@@ -77,7 +82,8 @@ struct config_program {
     size_t min_positionals, max_positionals;
     /* What several settings get wrong together, by config_mistake; asked where each is fine alone. NULL: nothing. */
     void (*check)(const void *settings, struct str *mistakes);
-    bool starts_others; /* programs, to which it hands its environment */
+    bool starts_others;              /* programs, to which it hands its environment */
+    const struct config_hint *hints; /* the last one's name is NULL; NULL: none */
 };
 
 enum config_source {

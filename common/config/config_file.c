@@ -70,11 +70,14 @@ static void tell_unknown(struct listener *listener, const char *name)
             names[count++] = program->settings[i].name;
     const char *variable = program->starts_others ? config_names_variable(name) : NULL;
     const char *meant = variable ? NULL : config_names_meant(name, names, count);
+    const char *hint = config_names_hint(program, name);
     unsigned line =
         listener->lines_told++ < MAX_LINES ? line_of(listener->bytes, listener->end, name) : 0;
     add_place(listener->mistakes, listener->path, "", line);
     str_addf(listener->mistakes, "unknown setting '%s'", name);
-    if (variable)
+    if (hint)
+        str_addf(listener->mistakes, ": %s", hint);
+    else if (variable)
         str_addf(listener->mistakes, "; programs that have it take %s from the environment",
                  variable);
     else if (meant)

@@ -281,6 +281,14 @@ const char *config_names_meant(const char *name, const char *const *candidates, 
     return config_names_nearest(name, candidates, count);
 }
 
+const char *config_names_hint(const struct config_program *program, const char *name)
+{
+    for (const struct config_hint *hint = program->hints; hint && hint->name; hint++)
+        if (!strcmp(hint->name, name))
+            return hint->instead;
+    return NULL;
+}
+
 static bool is_known(const char *name)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -109,6 +109,19 @@ def test_a_flag_of_another_program_is_told_as_such():
     assert (done.returncode, done.stderr) == (2, told)
 
 
+@pytest.mark.parametrize("flag,instead", [
+    ("--listen", "--port is the router's, on 127.0.0.1"), ("--metrics-listen", "all but clients come to free ports"), ("--registry-listen", "all but clients come to free ports"),
+    ("--name", "its workers are prefill-0"), ("--router", "its workers are prefill-0"), ("--cpus", "--threads and --pin say"), ("--spin", "--threads and --pin say"),
+])
+def test_what_up_says_to_its_processes_itself_is_not_of_the_environment(tmp_path, flag, instead):
+    """Where it would be overruled."""
+    done = run("baton up", "--model", "nowhere", flag, "127.0.0.1:5000")
+    assert done.returncode == 2 and done.stderr.startswith(f"baton up: unknown flag {flag}: {instead}") and done.stderr.count("\n") == 2, done.stderr
+    (tmp_path / "up.yaml").write_text(f"model: nowhere\n{flag[2:]}: x\n")
+    done = run("baton up", "--config", str(tmp_path / "up.yaml"))
+    assert done.returncode == 2 and f"unknown setting '{flag[2:]}': {instead}" in done.stderr, done.stderr
+
+
 def test_a_setting_of_another_program_in_a_file_is_told_as_such(tmp_path):
     (tmp_path / "up.yaml").write_text("model: nowhere\nblock-tokens: 16\n")
     done = run("baton up", "--config", str(tmp_path / "up.yaml"))

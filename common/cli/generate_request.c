@@ -6,7 +6,11 @@
 #include "common/domain/sampling.h"
 #include "common/rpc/rpc.h"
 
+#include <assert.h>
 #include <string.h>
+
+#define MAX_TOKENS "1048576"
+static_assert(SAMPLING_MAX_TOKENS_LIMIT == 1048576, "MAX_TOKENS follows");
 
 #define AT(field) CONFIG_AT(struct generate_settings, field)
 static const struct config_setting settings_table[] = {
@@ -19,8 +23,8 @@ static const struct config_setting settings_table[] = {
      .help = "Name of the model; empty: the only one", .flag_only = true},
     {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .value = "ID,ID,...",
      .help = "Token ids instead of PROMPT, as 1,2,3"},
-    /* What sampling may be is said in one place, common/domain/sampling.c. */
-    {"max-tokens", CONFIG_U64, AT(max_tokens), .unit = "tokens",
+    /* What sampling may be is said in one place, common/domain/sampling.c; of max-tokens in the words of settings. */
+    {"max-tokens", CONFIG_U64, AT(max_tokens), NULL, "0", MAX_TOKENS, .unit = "tokens",
      .help =
          "Length of the answer at most; left out: 16; 0, with --echo or --prompt-logprobs: none"},
     {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", .unit = "tokens",
@@ -160,6 +164,18 @@ static enum status build_input(const struct generate_settings *settings, const c
         }                                                                                          \
     } while (0)
 
+/* No answer; what else is wrong is told behind it. */
+static enum status refuse_none(enum status status, struct error *err)
+{
+    struct error others = {""};
+    if (status != STATUS_OK)
+        others = *err;
+    return error_set(err, STATUS_INVALID,
+                     "--max-tokens must be in 1 .. %u, but is '0', which is for --echo or "
+                     "--prompt-logprobs, without --min-tokens%s%s",
+                     SAMPLING_MAX_TOKENS_LIMIT, *others.text ? "; " : "", others.text);
+}
+
 /* As the server will: a mistake is better told before a cluster is looked for. What isn't given takes values that can't be
  * wrong. */
 static enum status check_sampling(const struct generate_settings *settings,
@@ -169,9 +185,9 @@ static enum status check_sampling(const struct generate_settings *settings,
     bool about_prompt = settings->echo || given(result, "prompt-logprobs");
     if (given(result, "min-tokens"))
         sampling.min_tokens = settings->min_tokens;
-    if (!given(result, "max-tokens"))
-        sampling.max_tokens = SAMPLING_MAX_TOKENS_LIMIT;
-    else if (settings->max_tokens || !about_prompt || sampling.min_tokens)
+    bool asks_for_none = given(result, "max-tokens") && !settings->max_tokens;
+    sampling.max_tokens = SAMPLING_MAX_TOKENS_LIMIT;
+    if (given(result, "max-tokens") && settings->max_tokens)
         sampling.max_tokens = settings->max_tokens;
     if (given(result, "temperature"))
         sampling.temperature = settings->temperature;
@@ -189,7 +205,9 @@ static enum status check_sampling(const struct generate_settings *settings,
         sampling.top_logprobs = settings->logprobs;
     if (given(result, "prompt-logprobs"))
         sampling.top_prompt_logprobs = settings->prompt_logprobs;
-    return sampling_validate(&sampling, err);
+    enum status status = sampling_validate(&sampling, err);
+    bool may_ask_for_none = about_prompt && !sampling.min_tokens;
+    return asks_for_none && !may_ask_for_none ? refuse_none(status, err) : status;
 }
 
 /* ID:BIAS; what BIAS may be, and how many of them, the server says. */

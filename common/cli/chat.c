@@ -4,23 +4,25 @@
 #include "common/domain/sampling.h"
 #include "common/json/json_quote.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_WHOLE 9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
+#define MAX_WHOLE  9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
+#define MAX_NUMBER 1e30               /* fits into a float */
 
+/* Mistakes are told in the words of `baton generate`: of whole numbers here, of others by common/domain/sampling.c. */
 static const struct {
     const char *name, *help;
-    double most;
+    double least, most; /* of whole ones */
     bool whole;
 } options[CHAT_OPTIONS] = {
-    [CHAT_TEMPERATURE] = {"temperature", "0 .. 100; 0: the likeliest token, always", 100, false},
-    [CHAT_TOP_P] = {"top_p", "draw among the likeliest that make up this share; 1: off", 1, false},
-    [CHAT_TOP_K] = {"top_k", "draw among the k likeliest; 0: off", 4294967295.0, true},
-    [CHAT_MIN_P] = {"min_p", "draw among those at least this share as likely as the likeliest", 1,
-                    false},
-    [CHAT_SEED] = {"seed", "the same seed and transcript give the same answer", MAX_WHOLE, true},
-    [CHAT_MAX_TOKENS] = {"max_tokens", "length of an answer at most", SAMPLING_MAX_TOKENS_LIMIT,
+    [CHAT_TEMPERATURE] = {"temperature", "0 .. 100; 0: the likeliest token, always"},
+    [CHAT_TOP_P] = {"top_p", "draw among the likeliest that make up this share; 1: off"},
+    [CHAT_TOP_K] = {"top_k", "draw among the k likeliest; 0: off", 0, UINT32_MAX, true},
+    [CHAT_MIN_P] = {"min_p", "draw among those at least this share as likely as the likeliest"},
+    [CHAT_SEED] = {"seed", "the same seed and transcript give the same answer", 0, MAX_WHOLE, true},
+    [CHAT_MAX_TOKENS] = {"max_tokens", "length of an answer at most", 1, SAMPLING_MAX_TOKENS_LIMIT,
                          true},
 };
 
@@ -54,13 +56,22 @@ static enum status check(const struct chat *chat, struct error *err)
     return sampling_validate(&sampling, err);
 }
 
+static enum status check_whole(enum chat_option option, double value, struct error *err)
+{
+    double least = options[option].least, most = options[option].most;
+    if (value != trunc(value))
+        return error_set(err, STATUS_INVALID, "%s must be a whole number, but is '%.16g'",
+                         options[option].name, value);
+    if (value < least || value > most)
+        return error_set(err, STATUS_INVALID, "%s must be in %.16g .. %.16g, but is '%.16g'",
+                         options[option].name, least, most, value);
+    return STATUS_OK;
+}
+
 enum status chat_set(struct chat *chat, enum chat_option option, double value, struct error *err)
 {
-    bool in_range = value >= 0 && value <= options[option].most;
-    if (!in_range || (options[option].whole && value != (double)(uint64_t)value))
-        return error_set(err, STATUS_INVALID, "%s: a%s number from 0 to %.10g is wanted",
-                         options[option].name, options[option].whole ? " whole" : "",
-                         options[option].most);
+    if (options[option].whole)
+        TRY(check_whole(option, value, err));
     bool given = chat->given[option];
     double before = chat->values[option];
     chat->given[option] = true;
@@ -208,8 +219,9 @@ static void run_option(struct chat *chat, enum chat_option option, const char *r
     double value;
     if (!*rest)
         show_options(chat, say);
-    else if (!str_to_double(rest, 0, MAX_WHOLE, &value))
-        str_addf(say, "/%s wants a number\n", options[option].name);
+    else if (!str_to_double(rest, -MAX_NUMBER, MAX_NUMBER, &value))
+        str_addf(say, "%s must be a%s number, but is '%.40s'\n", options[option].name,
+                 options[option].whole ? " whole" : "", rest);
     else if (chat_set(chat, option, value, &err) != STATUS_OK)
         str_addf(say, "%s\n", err.text);
     else

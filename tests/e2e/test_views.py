@@ -307,7 +307,7 @@ def test_chat_by_the_models_template(start_cluster):
     narrow = talk(*asked, "--temperature", "3", "--seed", "5", "--top-p", "1e-9", script=said)  # but one token may be drawn
     assert narrow.stdout == flags.stdout == talk(*asked, "--temperature", "3", "--top-k", "1", "--min-p", "0.5", script=said).stdout
     assert talk(*asked, "--temperature", "3", script=said).stdout != flags.stdout
-    for more, told in ((("--plain", "--system", "x"), "system is for models with a chat template"), (("--top-p", "0"), "top_p"), (("--temperature", "101"), "temperature: "),
+    for more, told in ((("--plain", "--system", "x"), "system is for models with a chat template"), (("--top-p", "0"), "top_p"), (("--temperature", "101"), "temperature must be between 0 and 100, got 101"),
                        (("--min-p", "x"), "--min-p must be a number, but is 'x'")):
         wrong = talk("--model", "words", *more)
         assert wrong.returncode == 2 and wrong.stderr.startswith("baton chat: ") and told in wrong.stderr, wrong.stderr

@@ -122,7 +122,7 @@ static void test_commands(void **state)
     assert_int_equal(line(f, "/set foo"), CHAT_GO_ON);
     expect_said(f, "there is no foo to set; /help lists what there is");
     assert_int_equal(line(f, "/set seed x"), CHAT_GO_ON);
-    expect_said(f, "/seed wants a number");
+    expect_said(f, "seed must be a whole number, but is 'x'");
     assert_int_equal(line(f, "/set seed 7"), CHAT_GO_ON);
     expect_said(f, "seed is 7 from now on.");
     assert_int_equal(line(f, "/help"), CHAT_GO_ON);
@@ -142,17 +142,22 @@ static void test_options(void **state)
     } cases[] = {
         {"/temperature 0.5", "temperature is 0.5 from now on."},
         {"/temperature", "/temperature  0.5\n"},
-        {"/temperature 100.5", "from 0 to 100"},
-        {"/temperature warm", "/temperature wants a number"},
-        {"/temperature nan", "wants a number"},
-        {"/top_p 0", "top_p"},
+        {"/temperature 100.5", "temperature must be between 0 and 100, got 100.5\n"},
+        {"/temperature -1", "temperature must be between 0 and 100, got -1\n"},
+        {"/temperature warm", "temperature must be a number, but is 'warm'\n"},
+        {"/temperature nan", "temperature must be a number, but is 'nan'\n"},
+        {"/top_p 0", "top_p must be above 0 and at most 1, got 0\n"},
         {"/top_p 0.9", "top_p is 0.9"},
-        {"/top_k 1.5", "a whole number"},
+        {"/top_k 1.5", "top_k must be a whole number, but is '1.5'\n"},
+        {"/top_k 4294967296", "top_k must be in 0 .. 4294967295, but is '4294967296'\n"},
         {"/top_k 40", "top_k is 40"},
         {"/seed 9007199254740992", "seed is 9007199254740992"},
-        {"/seed -1", "wants a number"},
-        {"/max_tokens 0", "max_tokens"},
-        {"/max_tokens 1048577", "from 0 to 1048576"},
+        {"/seed -1", "seed must be in 0 .. 9007199254740992, but is '-1'\n"},
+        {"/max_tokens many", "max_tokens must be a whole number, but is 'many'\n"},
+        {"/max_tokens 1.5", "max_tokens must be a whole number, but is '1.5'\n"},
+        {"/max_tokens 0", "max_tokens must be in 1 .. 1048576, but is '0'\n"},
+        {"/max_tokens -1", "max_tokens must be in 1 .. 1048576, but is '-1'\n"},
+        {"/max_tokens 1048577", "max_tokens must be in 1 .. 1048576, but is '1048577'\n"},
         {"/max_tokens 64", "max_tokens is 64"},
         {"/min_p 1", "min_p"},
     };

@@ -1,9 +1,33 @@
 #include "common/cli/figures_file.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+static char
+    begun[WHOLE_FILE_PATH_BYTES]; /* what is under way, for the handler: one file at a time */
+
+/* Steps take minutes: a wish to stop is followed at once, on whatever thread it comes to, as without a handler. */
+static void take_away(int number)
+{
+    unlink(begun);
+    raise(number); /* ends the program behind this handler, which is reset */
+}
+
+/* Also SIGHUP, for which UCX has a handler that ends nothing; what is ignored (nohup) stays so. */
+static void take_away_when_stopped(const struct whole_file *file)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = take_away, .sa_flags = (int)SA_RESETHAND}, before;
+    str_copy(begun, sizeof begun, file->temporary);
+    sigfillset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+}
 
 static enum status begin(struct figures_file *file, struct error *err)
 {
@@ -26,7 +50,8 @@ enum status figures_file_open(struct figures_file *file, const char *path, struc
         if (!realpath(path, file->target))
             snprintf(file->target, sizeof file->target, "%s", path);
         file->is_file = true;
-        return begin(file, err);
+        TRY(begin(file, err));
+        take_away_when_stopped(&file->whole);
     }
     return STATUS_OK;
 }
@@ -64,6 +89,7 @@ enum status figures_file_put(struct figures_file *file, const struct str *text, 
 void figures_file_close(struct figures_file *file)
 {
     whole_file_drop(&file->whole);
+    *begun = 0; /* the next one of that name is somebody else's */
     if (file->stream && file->stream != stdout)
         fclose(file->stream);
 }

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 
 import pytest
@@ -226,22 +227,40 @@ def test_weights_that_no_memory_holds_are_told_with_types_that_take_less(model):
 EARLIER = "the figures of yesterday\n"
 
 
+def long_run(model, out):
+    """One that is in its first round, with SIGHUP as a shell would leave it."""
+    command = [BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", "--no-pin", "--prefill", "8", "--decode", "64", "--rounds", "100",
+               "--json", out]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    assert any("round 1 of 100" in line for line in run.stderr)
+    return run
+
+
 def test_figures_that_a_file_held_stay_until_there_are_new_ones(model, tmp_path):
     out, link = tmp_path / "figures.json", tmp_path / "link"
     out.write_text(EARLIER)
     link.symlink_to(out)
     done = engine(model, "--prefill", 129, "--json", out)
     assert done.returncode == 1 and out.read_text() == EARLIER
-    command = [BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", "--no-pin", "--prefill", "8", "--decode", "64", "--rounds", "100",
-               "--json", out]
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    assert any("round 1 of 100" in line for line in run.stderr)
+    run = long_run(model, out)
     run.kill()
     run.communicate(timeout=60)
     assert out.read_text() == EARLIER
     done = engine(model, "--prefill", 8, "--batch", 0, "--rounds", 1, "--json", link)
     assert done.returncode == 0 and len(json.loads(out.read_text())["engines"]) == 1 and link.is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "link", "model"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_stopped_leaves_what_was_there(model, tmp_path, number):
+    out = tmp_path / "figures.json"
+    out.write_text(EARLIER)
+    run = long_run(model, out)
+    assert (tmp_path / "figures.json.tmp").exists()
+    run.send_signal(number)
+    run.communicate(timeout=60)
+    assert run.returncode == -number and out.read_text() == EARLIER
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "model"]
 
 
 def test_figures_go_into_a_pipe_as_well(model, tmp_path):

@@ -6,6 +6,7 @@
 
 uint64_t clock_now_us(void); /* CLOCK_MONOTONIC, microseconds */
 uint64_t clock_now_ns(void);
+uint64_t clock_process_ran_ns(void); /* CPU time of all threads of this process */
 uint64_t clock_unix_us(void); /* wall clock, for logs and file names only, never for decisions */
 
 #endif

@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define BLOCK_TOKENS 32
 #define FILL_ROWS    512 /* of a step that makes context for decode steps */
@@ -100,13 +99,6 @@ static enum status fill(struct engine_bench *bench, uint32_t depth, struct error
 
 /* --- measuring --- */
 
-static uint64_t process_ran_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* What the machine could do while a figure was measured: the median of some probes among its steps. */
 #define STEP_PROBES 8
 
@@ -133,10 +125,10 @@ static enum status timed_step(struct engine_bench *bench, const struct rows *row
                               struct bench_sample *sample, struct error *err)
 {
     bench->profile = (struct kernels_profile){0};
-    uint64_t ran_ns = process_ran_ns(), begun_ns = clock_now_ns();
+    uint64_t ran_ns = clock_process_ran_ns(), begun_ns = clock_now_ns();
     TRY(step(bench, rows, err));
     sample->seconds += (double)(clock_now_ns() - begun_ns) * 1e-9;
-    sample->ran += (double)(process_ran_ns() - ran_ns) * 1e-9;
+    sample->ran += (double)(clock_process_ran_ns() - ran_ns) * 1e-9;
     sample->linear_s += (double)bench->profile.linear * 1e-9;
     sample->attention_s += (double)bench->profile.attention * 1e-9;
     return STATUS_OK;

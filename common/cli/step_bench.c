@@ -1,5 +1,6 @@
 #include "common/cli/step_bench.h"
 
+#include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/cli/median.h"
 #include "common/worker/step_loop.h"
@@ -121,13 +122,16 @@ static enum status measure(struct run *run, struct step_bench_result *result, st
     const struct step_bench *bench = run->bench;
     double rows[STEP_BENCH_MAX_ROUNDS], step_us[STEP_BENCH_MAX_ROUNDS];
     double around_us[STEP_BENCH_MAX_ROUNDS], share[STEP_BENCH_MAX_ROUNDS];
+    double ran[STEP_BENCH_MAX_ROUNDS];
     for (uint32_t i = 0; i < bench->sequences; i++)
         TRY(add(run, err));
     TRY(live(run, bench->steps, err));
     for (uint32_t i = 0; i < bench->rounds; i++) {
         struct totals before = read_totals(run);
+        uint64_t ran_ns = clock_process_ran_ns();
         TRY(live(run, bench->steps, err));
         struct totals after = read_totals(run);
+        ran_ns = clock_process_ran_ns() - ran_ns;
         double steps = (double)(after.steps - before.steps);
         double engine_ns = (double)(after.time_ns[STEP_IN_ENGINE] - before.time_ns[STEP_IN_ENGINE]);
         double around_ns = (double)(after.time_ns[STEP_AROUND_IT] - before.time_ns[STEP_AROUND_IT]);
@@ -135,11 +139,13 @@ static enum status measure(struct run *run, struct step_bench_result *result, st
         step_us[i] = 1e-3 * (engine_ns + around_ns) / steps;
         around_us[i] = 1e-3 * around_ns / steps;
         share[i] = around_ns / (engine_ns + around_ns);
+        ran[i] = (double)ran_ns / (engine_ns * bench->threads + around_ns);
     }
     *result = (struct step_bench_result){.rows = median(rows, bench->rounds),
                                          .step_us = median(step_us, bench->rounds),
                                          .around_us = median(around_us, bench->rounds),
-                                         .share = median(share, bench->rounds)};
+                                         .share = median(share, bench->rounds),
+                                         .ran = median(ran, bench->rounds)};
     return STATUS_OK;
 }
 

@@ -300,6 +300,22 @@ def test_the_share_of_a_step_that_is_not_the_engines(model):
     for sequences, rows, step_us, around_us, share in steps:
         assert int(rows) >= int(sequences) // 2 and 0 < float(around_us) < float(step_us)
         assert 0 < float(share.rstrip("%")) < 100
+
+
+def test_a_share_that_others_disturb_is_told_as_such(model):
+    """Who spins on the only CPU that the steps may run on has half of it."""
+    cpu = min(os.sched_getaffinity(0))
+    spins = subprocess.Popen(["sh", "-c", "while :; do :; done"], preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+    try:
+        done = subprocess.run([BUILD / "bin/baton", "bench", "schedule", "--steps", "200", "--rounds", "3", "--model", model, "--random-weights"],
+                              text=True, capture_output=True, timeout=300, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+    finally:
+        spins.kill()
+        spins.wait()
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("other programs ran: steps took longer"), done.stdout + done.stderr
+
+
+def test_a_schedule_for_a_model_that_is_not_there(model):
     done = bench("schedule", "--steps", 1, "--rounds", 1, "--model", model.parent)
     assert done.returncode == 1 and "config.json" in done.stderr and done.stdout == ""
 

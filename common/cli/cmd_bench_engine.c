@@ -295,8 +295,10 @@ static enum status run_engines(struct plan *plan, struct error *err)
     json_quote(&plan->json, plan->settings->model, strlen(plan->settings->model));
     const struct settings *s = plan->settings;
     str_addf(&plan->json,
-             ", \"decode_steps\": %u, \"chunk\": %u, \"temperature\": %g, \"top_p\": %g", s->decode,
-             s->chunk, (double)s->temperature, (double)s->top_p);
+             ", \"random_weights\": %s, \"decode_steps\": %u, \"chunk\": %u, \"temperature\": %g, "
+             "\"top_p\": %g",
+             s->random_weights ? "true" : "false", s->decode, s->chunk, (double)s->temperature,
+             (double)s->top_p);
     str_add(&plan->json, ", \"engines\": [\n");
     for (uint32_t w = 0; w < plan->weights.count; w++)
         for (uint32_t t = 0; t < plan->threads.count; t++)

@@ -382,7 +382,9 @@ void engine_bench_close(struct engine_bench *bench)
 
 struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench)
 {
-    return (struct engine_bench_facts){.numerics = engine_numerics_name(bench->engine),
+    return (struct engine_bench_facts){.model_dir = bench->config.model_dir,
+                                       .random_weights = bench->config.random_weights,
+                                       .numerics = engine_numerics_name(bench->engine),
                                        .isa = bench->limits.isa,
                                        .instruction = bench->limits.instruction,
                                        .threads = bench->config.kernels.threads,

@@ -61,6 +61,8 @@ enum status engine_bench_round(struct engine_bench *bench, uint32_t round,
                                struct error *err) WARN_UNUSED;
 
 struct engine_bench_facts {
+    const char *model_dir;
+    bool random_weights;
     const char *numerics, *isa, *instruction; /* instruction: of the peak; "": there is none */
     uint32_t threads, chunk;                  /* chunk: as configured */
     uint64_t weight_bytes;                    /* that a step reads */

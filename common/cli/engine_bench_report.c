@@ -91,8 +91,9 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
     uint32_t count;
     double medians[VALUES];
     compute_medians(&engine_bench_figures(bench, &count)[0], rounds, medians);
-    str_addf(out, "%s on %s, %u thread%s, medians of %u round%s; loaded in %.1f s\n",
-             facts.numerics, facts.isa, facts.threads, facts.threads == 1 ? "" : "s", rounds,
+    str_addf(out, "%s%s: %s on %s, %u thread%s, medians of %u round%s; loaded in %.1f s\n",
+             facts.model_dir, facts.random_weights ? ", random weights" : "", facts.numerics,
+             facts.isa, facts.threads, facts.threads == 1 ? "" : "s", rounds,
              rounds == 1 ? "" : "s", facts.load_s);
     if (facts.peak_bytes)
         str_addf(

@@ -185,13 +185,14 @@ static void print_result(const struct settings *settings, const struct engine *e
                          const struct token_ids *ids, const struct perplexity *result)
 {
     double nll = result->nll_sum / (double)result->scored;
-    const char *format =
-        settings->json
-            ? "{\"numerics\": \"%s\", \"tokens\": %zu, \"window\": %u, \"scored\": %" PRIu64
-              ", \"nll\": %.9f, \"perplexity\": %.6f}\n"
-            : "%s: %zu tokens, windows of %u, %" PRIu64 " scored: %.6f nats, perplexity %.4f\n";
-    printf(format, engine_numerics_name(engine), ids->count, settings->window, result->scored, nll,
-           exp(nll));
+    static const char line[] =
+        "%s on %s: %zu tokens, windows of %u, %" PRIu64 " scored: %.6f nats, perplexity %.4f\n";
+    static const char json[] =
+        "{\"numerics\": \"%s\", \"isa\": \"%s\", \"tokens\": %zu, \"window\": %u, \"scored\": "
+        "%" PRIu64 ", \"nll\": %.9f, \"perplexity\": %.6f}\n";
+    const char *format = settings->json ? json : line;
+    printf(format, engine_numerics_name(engine), engine_isa(engine), ids->count, settings->window,
+           result->scored, nll, exp(nll));
 }
 
 static enum status measure(const struct settings *settings, const struct token_ids *ids,

@@ -3,6 +3,7 @@ held-out text (perplexity/make_perplexity.py). docs/benchmarks.md has the whole 
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -35,12 +36,22 @@ def test_perplexity_is_the_reference_s(flags, numerics, percent):
     assert told["perplexity"] == pytest.approx(EXPECTED["perplexity"], rel=percent / 100)
 
 
+@pytest.mark.parametrize("compute,isa,told", [("f32", "auto", "portable"), ("fast", "portable", "portable"), ("fast", "auto", None)])
+def test_it_says_what_it_computed_with(tmp_path, compute, isa, told):
+    (tmp_path / "text").write_text((HERE / "part.txt").read_text()[:400])
+    flags = ["--model", MODEL, "--window", 64, "--compute", compute, "--isa", isa, tmp_path / "text"]
+    shown = json.loads(perplexity(*flags, "--json").stdout)
+    assert shown["isa"] == told if told else shown["isa"] not in ("", "auto")
+    assert perplexity(*flags).stdout.startswith(f"{shown['numerics']} on {shown['isa']}: ")
+
+
 def test_windows_do_not_see_each_other(tmp_path):
     """What is left behind the last whole window isn't scored, and half windows make a worse model."""
     text = (HERE / "part.txt").read_text()
     (tmp_path / "text").write_text(text[:2000])
     done = perplexity("--model", MODEL, "--window", 64, tmp_path / "text")
-    count, window, scored = (int(word) for word in (done.stdout.split()[1], done.stdout.split()[5].rstrip(","), done.stdout.split()[6]))
+    told = re.match(r"\S+/w-\S+ on \w+: (\d+) tokens, windows of (\d+), (\d+) scored: \d+\.\d{6} nats, perplexity \d+\.\d{4}\n$", done.stdout)
+    count, window, scored = (int(number) for number in told.groups())
     assert (window, scored) == (64, count // 64 * 63)
 
 

@@ -133,7 +133,7 @@ static void add_decode(const struct bench_figure *figure, const double *m, struc
 }
 
 /* Of the third level of cache, as Linux tells (glibc's sysconf is off by ten on some AMD CPUs); 0: not known. */
-static uint64_t cache_bytes(void)
+static uint64_t read_cache_bytes(void)
 {
     FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
     uint64_t kib = 0;
@@ -143,18 +143,6 @@ static uint64_t cache_bytes(void)
         kib = 0;
     fclose(file);
     return kib << 10;
-}
-
-/* Passes over weights that a cache holds are no read of the memory. */
-static void add_cached(uint64_t weight_bytes, struct str *out)
-{
-    uint64_t cache = cache_bytes();
-    if (weight_bytes < cache)
-        str_addf(
-            out,
-            "the CPU's third level of cache (%.0f MB) may hold the weights (%.0f MB): shares of "
-            "read say little of larger models\n",
-            1e-6 * (double)cache, 1e-6 * (double)weight_bytes);
 }
 
 #define QUIET                                                                                      \
@@ -175,11 +163,21 @@ void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struc
         (decode ? add_decode : add_prefill)(&figures[i], medians, out);
         disturbed |= medians[RAN] < QUIET;
     }
-    add_cached(engine_bench_facts(bench).weight_bytes, out);
+    engine_bench_add_cached(engine_bench_facts(bench).weight_bytes, read_cache_bytes(), out);
     if (disturbed)
         str_add(
             out,
             "CPU below 96%: other programs ran; the figures are lower than a quiet machine's\n");
+}
+
+void engine_bench_add_cached(uint64_t weight_bytes, uint64_t cache_bytes, struct str *out)
+{
+    if (weight_bytes < cache_bytes)
+        str_addf(
+            out,
+            "the CPU's third level of cache (%.0f MB) may hold the weights (%.0f MB): shares of "
+            "read say little of larger models\n",
+            1e-6 * (double)cache_bytes, 1e-6 * (double)weight_bytes);
 }
 
 /* --- for programs --- */

@@ -9,4 +9,8 @@
 void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struct str *out);
 void engine_bench_json(const struct engine_bench *bench, uint32_t rounds, struct str *out);
 
+/* A line of the table, where a cache of so many bytes may hold the weights: passes over them are no read of the memory then. 0: no
+ * cache is known. PURE. */
+void engine_bench_add_cached(uint64_t weight_bytes, uint64_t cache_bytes, struct str *out);
+
 #endif

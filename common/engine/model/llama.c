@@ -1,5 +1,7 @@
 #include "common/engine/model/llama.h"
 
+#include "common/base/u32.h"
+
 #include <math.h>
 
 static struct attention_shape attention_shape(const struct model_shape *shape)
@@ -11,22 +13,26 @@ static struct attention_shape attention_shape(const struct model_shape *shape)
                                     .scale = 1.0f / sqrtf((float)shape->head_dim)};
 }
 
+/* Rows that go through a feed-forward network together: its activations are the widest by far, and backends read weights once for so
+ * many rows at most, or compute so much meanwhile that it doesn't count. */
+#define FFN_ROWS 256
+
 struct activation_bytes {
     size_t x, qkv, heads, gate_up, gated, logits;
 };
 
-static struct activation_bytes plan_activations(const struct model_shape *shape, size_t max_rows,
-                                                size_t max_samples)
+static struct activation_bytes plan_activations(const struct model_shape *shape, uint32_t max_rows,
+                                                uint32_t max_samples)
 {
-    size_t row = max_rows * sizeof(float);
+    size_t row = max_rows * sizeof(float), ffn_row = min_u32(max_rows, FFN_ROWS) * sizeof(float);
     size_t head_columns = (size_t)shape->heads * shape->head_dim;
     size_t kv_columns = (size_t)shape->kv_heads * shape->head_dim;
     return (struct activation_bytes){.x = row * shape->hidden,
                                      .qkv = row * (head_columns + 2 * kv_columns),
                                      .heads = row * head_columns,
-                                     .gate_up = row * 2 * shape->ffn,
-                                     .gated = row * shape->ffn,
-                                     .logits = max_samples * shape->vocab * sizeof(float)};
+                                     .gate_up = ffn_row * 2 * shape->ffn,
+                                     .gated = ffn_row * shape->ffn,
+                                     .logits = (size_t)max_samples * shape->vocab * sizeof(float)};
 }
 
 /* Where a second activation begins behind a first one: on a line of the cache, as rows that are written past it must. */
@@ -127,15 +133,31 @@ static enum status attention_block(struct llama *m, const struct step_batch *bat
                           true, &m->x);
 }
 
+/* x += down(silu(gate(normed)) * up(normed)), of some rows */
+static enum status ffn_rows(struct llama *m, const struct layer_weights *w, uint32_t first,
+                            uint32_t count)
+{
+    size_t row_bytes = m->shape->hidden * sizeof(float);
+    struct buffer x = part_of(&m->x, first * row_bytes, count * row_bytes);
+    struct buffer normed = part_of(&m->normed, first * row_bytes, count * row_bytes);
+    TRY(kernels_linear(m->kernels, &w->gate_up, &normed, count, false, &m->gate_up));
+    TRY(kernels_swiglu(m->kernels, &m->gate_up, count, m->shape->ffn, &m->gated));
+    return kernels_linear(m->kernels, &w->down, &m->gated, count, true, &x);
+}
+
 /* x += down(silu(gate(norm(x))) * up(norm(x))) */
 static enum status ffn_block(struct llama *m, const struct step_batch *batch, uint32_t l)
 {
     const struct layer_weights *w = &m->weights->layers[l];
     TRY(kernels_rmsnorm(m->kernels, &m->x, &w->ffn_norm, m->shape->rms_eps, NULL, batch->rows,
                         m->shape->hidden, &m->normed));
-    TRY(kernels_linear(m->kernels, &w->gate_up, &m->normed, batch->rows, false, &m->gate_up));
-    TRY(kernels_swiglu(m->kernels, &m->gate_up, batch->rows, m->shape->ffn, &m->gated));
-    return kernels_linear(m->kernels, &w->down, &m->gated, batch->rows, true, &m->x);
+    uint32_t parts = divide_up(batch->rows, FFN_ROWS);
+    for (uint32_t part = 0, first = 0; part < parts; part++) {
+        uint32_t end = (uint32_t)((uint64_t)batch->rows * (part + 1) / parts);
+        TRY(ffn_rows(m, w, first, end - first));
+        first = end;
+    }
+    return STATUS_OK;
 }
 
 enum status llama_forward(struct llama *m, const struct step_batch *batch,

@@ -22,7 +22,8 @@ struct kernels_backend {
     enum status (*open)(struct kernels *kernels, const struct kernels_config *config,
                         struct error *err) WARN_UNUSED;
     void (*close)(struct kernels *kernels);
-    const char *(*isa)(const struct kernels *kernels); /* kernels_info.isa */
+    const char *(*isa)(const struct kernels *kernels);    /* kernels_info.isa */
+    uint32_t (*pass_rows)(const struct kernels *kernels); /* kernels_info.pass_rows */
     size_t (*available_bytes)(void);
 
     enum status (*alloc)(struct kernels *kernels, size_t bytes, struct buffer *buffer) WARN_UNUSED;

@@ -100,7 +100,8 @@ struct kernels_info kernels_info(const struct kernels *kernels)
                                  .weight_type = kernels->backend->weight_type,
                                  .kv_type = kernels->backend->kv_type,
                                  .device_is_host = kernels->backend->device_is_host,
-                                 .threads = kernels->threads};
+                                 .threads = kernels->threads,
+                                 .pass_rows = kernels->backend->pass_rows(kernels)};
 }
 
 /* --- memory --- */

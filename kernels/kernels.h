@@ -133,6 +133,8 @@ struct kernels_info {
     enum kv_type kv_type;         /* of floats */
     bool device_is_host; /* KV pool addresses are host addresses (transports may read them) */
     uint32_t threads;
+    /* Rows of a linear layer that go past its weights together; more may take several passes. */
+    uint32_t pass_rows;
 };
 
 enum status kernels_open(const struct kernels_config *config, struct kernels **kernels,

@@ -58,8 +58,8 @@ static enum status check_memory(const struct engine *engine, uint64_t weights_by
     uint64_t tables = (uint64_t)config->max_sequences *
                       (kv_layout_blocks_for(&engine->layout, engine->context) * sizeof(uint32_t) +
                        engine->model.shape.vocab * sizeof(float));
-    uint64_t steps =
-        2 * tables + llama_bytes(&engine->model.shape, config->max_rows, config->max_sequences);
+    uint64_t steps = 2 * tables + llama_bytes(engine->kernels, &engine->model.shape,
+                                              config->max_rows, config->max_sequences);
     uint64_t needed;
     if (!__builtin_add_overflow(weights_bytes + steps, engine->pool_bytes, &needed) &&
         !__builtin_add_overflow(needed, engine->slot_bytes, &needed) && needed <= available)
@@ -215,7 +215,7 @@ static enum status open_parts(struct engine *engine, const struct engine_config 
         "msg=\"opened\" numerics=%s isa=%s weights_bytes=%zu activation_bytes=%zu logits_bytes=%zu "
         "pool_bytes=%zu block_bytes=%zu blocks=%u threads=%u",
         engine->numerics_name, kernels_info(engine->kernels).isa, weights_bytes(&engine->weights),
-        llama_bytes(shape, config->max_rows, config->max_sequences),
+        llama_bytes(engine->kernels, shape, config->max_rows, config->max_sequences),
         engine->logits ? (size_t)config->max_sequences * shape->vocab * sizeof(float) : 0,
         engine->pool_bytes, kv_layout_block_bytes(&engine->layout), config->block_count,
         kernels_info(engine->kernels).threads);

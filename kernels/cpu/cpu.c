@@ -1,6 +1,7 @@
 /* The bf16 backend: opening, and the operations that go row by row. */
 #include "kernels/cpu/cpu.h"
 
+#include "common/base/u32.h"
 #include "kernels/cpu/host_memory.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/limits.h"
@@ -127,6 +128,13 @@ static const char *cpu_isa(const struct kernels *kernels)
 {
     const struct cpu *self = kernels->state;
     return self->inner->name;
+}
+
+/* Of either kind of layer; linear_amx.c takes as many as quantized layers by AMX. */
+static uint32_t cpu_pass_rows(const struct kernels *kernels)
+{
+    const struct cpu *self = kernels->state;
+    return max_u32(LINEAR_ROWS, self->quantized->pass_rows);
 }
 
 static enum status cpu_sync(struct kernels *kernels)
@@ -257,13 +265,14 @@ static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *m
     {                                                                                              \
         .name = NAME, .quantized_name = QUANTIZED, .packing = CPU_PACKING,                         \
         .weight_type = WEIGHT_BF16, .kv_type = KV_BF16, .device_is_host = true, .open = OPEN,      \
-        .close = cpu_close, .isa = cpu_isa, .available_bytes = host_memory_available,              \
-        .alloc = host_memory_alloc, .free = host_memory_free, .adopt = host_memory_adopt,          \
-        .linear_bytes = cpu_linear_bytes, .linear_load = cpu_linear_load, .work = cpu_work,        \
-        .upload = host_memory_upload, .download = cpu_download, .copy = host_memory_copy,          \
-        .sync = cpu_sync, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .linear = cpu_linear,        \
-        .rope_append = cpu_rope_append, .attention = cpu_attention, .swiglu = cpu_swiglu,          \
-        .measure_peak = cpu_measure_peak, .measure_read = cpu_measure_read,                        \
+        .close = cpu_close, .isa = cpu_isa, .pass_rows = cpu_pass_rows,                            \
+        .available_bytes = host_memory_available, .alloc = host_memory_alloc,                      \
+        .free = host_memory_free, .adopt = host_memory_adopt, .linear_bytes = cpu_linear_bytes,    \
+        .linear_load = cpu_linear_load, .work = cpu_work, .upload = host_memory_upload,            \
+        .download = cpu_download, .copy = host_memory_copy, .sync = cpu_sync, .embed = cpu_embed,  \
+        .rmsnorm = cpu_rmsnorm, .linear = cpu_linear, .rope_append = cpu_rope_append,              \
+        .attention = cpu_attention, .swiglu = cpu_swiglu, .measure_peak = cpu_measure_peak,        \
+        .measure_read = cpu_measure_read,                                                          \
     }
 
 #define PORTABLE "bf16-portable"

@@ -73,6 +73,13 @@ static const char *reference_isa(const struct kernels *kernels)
     return isa_names[ISA_PORTABLE];
 }
 
+/* Panels go past all rows of a call, however many; so this is for callers' memory alone. */
+static uint32_t reference_pass_rows(const struct kernels *kernels)
+{
+    (void)kernels;
+    return 256;
+}
+
 /* --- linear: panels of PANEL outputs, [k][PANEL] fp32 --- */
 
 static size_t reference_linear_bytes(enum weight_type type, uint32_t n, uint32_t k)
@@ -272,6 +279,7 @@ const struct kernels_backend kernels_reference = {
     .open = reference_open,
     .close = reference_close,
     .isa = reference_isa,
+    .pass_rows = reference_pass_rows,
     .available_bytes = host_memory_available,
     .alloc = host_memory_alloc,
     .free = host_memory_free,

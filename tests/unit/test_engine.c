@@ -1,6 +1,8 @@
 /* engine: what it says of itself, and what can't be opened; on the shipped model, f32. */
 #include "tests/unit/engine_fixture.h"
 
+#include "common/engine/model/llama.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +24,27 @@ static void test_facts(void **state)
     assert_string_equal(engine_numerics_name(engine), "f32/w-f32/kv-f32/k4/seg256/sampler1/tp1");
     assert_int_equal(engine_pool_bytes(engine), 8 * 6 * 2 * 2 * 16 * 64 * 4);
     assert_non_null(engine_pool_address(engine));
+}
+
+/* Twice the rows of a pass take only what every row has: the stream and its norm. */
+static void test_feed_forward_layers_have_room_for_the_rows_of_a_pass(void **state)
+{
+    (void)state;
+    const struct model_shape shape = {
+        .hidden = 64, .heads = 2, .kv_heads = 1, .head_dim = 32, .ffn = 4096};
+    for (int f32 = 0; f32 <= 1; f32++) {
+        struct kernels_config config = {.f32 = f32, .threads = 1};
+        struct kernels *kernels;
+        struct error err;
+        assert_int_equal(kernels_open(&config, &kernels, &err), STATUS_OK);
+        uint32_t rows = kernels_info(kernels).pass_rows;
+        size_t half = llama_bytes(kernels, &shape, rows / 2, 1);
+        size_t whole = llama_bytes(kernels, &shape, rows, 1);
+        size_t twice = llama_bytes(kernels, &shape, 2 * rows, 1);
+        assert_int_equal(twice - whole, 2 * rows * shape.hidden * sizeof(float));
+        assert_true(whole - half > rows * shape.ffn * sizeof(float));
+        kernels_close(kernels);
+    }
 }
 
 static void test_hashes_tell_models_and_arithmetic_apart(void **state)
@@ -162,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_facts),
         cmocka_unit_test(test_hashes_tell_models_and_arithmetic_apart),
+        cmocka_unit_test(test_feed_forward_layers_have_room_for_the_rows_of_a_pass),
         cmocka_unit_test(test_quantized_numerics_of_all_sets),
         cmocka_unit_test(test_int8_keys_and_values),
         cmocka_unit_test(test_configurations_that_are_refused),

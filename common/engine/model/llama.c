@@ -13,18 +13,16 @@ static struct attention_shape attention_shape(const struct model_shape *shape)
                                     .scale = 1.0f / sqrtf((float)shape->head_dim)};
 }
 
-/* Rows that go through a feed-forward network together: its activations are the widest by far, and backends read weights once for so
- * many rows at most, or compute so much meanwhile that it doesn't count. */
-#define FFN_ROWS 256
-
 struct activation_bytes {
     size_t x, qkv, heads, gate_up, gated, logits;
 };
 
-static struct activation_bytes plan_activations(const struct model_shape *shape, uint32_t max_rows,
+static struct activation_bytes plan_activations(const struct kernels *kernels,
+                                                const struct model_shape *shape, uint32_t max_rows,
                                                 uint32_t max_samples)
 {
-    size_t row = max_rows * sizeof(float), ffn_row = min_u32(max_rows, FFN_ROWS) * sizeof(float);
+    size_t row = max_rows * sizeof(float);
+    size_t ffn_row = min_u32(max_rows, kernels_info(kernels).pass_rows) * sizeof(float);
     size_t head_columns = (size_t)shape->heads * shape->head_dim;
     size_t kv_columns = (size_t)shape->kv_heads * shape->head_dim;
     return (struct activation_bytes){.x = row * shape->hidden,
@@ -54,9 +52,10 @@ static size_t shared_bytes(const struct activation_bytes *plan)
         plan->logits);
 }
 
-size_t llama_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples)
+size_t llama_bytes(const struct kernels *kernels, const struct model_shape *shape,
+                   uint32_t max_rows, uint32_t max_samples)
 {
-    struct activation_bytes plan = plan_activations(shape, max_rows, max_samples);
+    struct activation_bytes plan = plan_activations(kernels, shape, max_rows, max_samples);
     return 2 * plan.x + shared_bytes(&plan);
 }
 
@@ -83,12 +82,12 @@ enum status llama_init(struct llama *out, struct kernels *kernels, const struct 
                        struct error *err)
 {
     struct llama llama = {.kernels = kernels, .shape = shape, .weights = weights};
-    struct activation_bytes plan = plan_activations(shape, max_rows, max_samples);
+    struct activation_bytes plan = plan_activations(kernels, shape, max_rows, max_samples);
     enum status status = take_activations(&llama, &plan);
     if (status != STATUS_OK) {
         llama_deinit(&llama);
         return error_set(err, status, "no device memory for %zu bytes of activations",
-                         llama_bytes(shape, max_rows, max_samples));
+                         llama_bytes(kernels, shape, max_rows, max_samples));
     }
     *out = llama;
     return STATUS_OK;
@@ -134,7 +133,7 @@ static enum status attention_block(struct llama *m, const struct step_batch *bat
 }
 
 /* x += down(silu(gate(normed)) * up(normed)), of some rows */
-static enum status ffn_rows(struct llama *m, const struct layer_weights *w, uint32_t first,
+static enum status ffn_part(struct llama *m, const struct layer_weights *w, uint32_t first,
                             uint32_t count)
 {
     size_t row_bytes = m->shape->hidden * sizeof(float);
@@ -145,16 +144,17 @@ static enum status ffn_rows(struct llama *m, const struct layer_weights *w, uint
     return kernels_linear(m->kernels, &w->down, &m->gated, count, true, &x);
 }
 
-/* x += down(silu(gate(norm(x))) * up(norm(x))) */
+/* x += down(silu(gate(norm(x))) * up(norm(x))), by as many rows at a time as share a pass over the weights: activations are the widest
+ * here by far. */
 static enum status ffn_block(struct llama *m, const struct step_batch *batch, uint32_t l)
 {
     const struct layer_weights *w = &m->weights->layers[l];
     TRY(kernels_rmsnorm(m->kernels, &m->x, &w->ffn_norm, m->shape->rms_eps, NULL, batch->rows,
                         m->shape->hidden, &m->normed));
-    uint32_t parts = divide_up(batch->rows, FFN_ROWS);
+    uint32_t parts = divide_up(batch->rows, kernels_info(m->kernels).pass_rows);
     for (uint32_t part = 0, first = 0; part < parts; part++) {
         uint32_t end = (uint32_t)((uint64_t)batch->rows * (part + 1) / parts);
-        TRY(ffn_rows(m, w, first, end - first));
+        TRY(ffn_part(m, w, first, end - first));
         first = end;
     }
     return STATUS_OK;

@@ -14,12 +14,13 @@ struct llama {
     /* Activations, f32, for up to max_rows rows T: */
     struct buffer x;      /* [T, D] residual stream */
     struct buffer normed; /* [T, D] input of the next linear layer */
-    /* Three uses of one memory, never at once: qkv, heads | gate_up, gated | logits. */
+    /* Three uses of one memory, never at once: qkv, heads | gate_up, gated, of the rows P that go past weights together
+     * (kernels_info.pass_rows at most) | logits. */
     struct buffer shared;
     struct buffer qkv;     /* [T, (H + 2G) E] */
     struct buffer heads;   /* [T, H E] attention's output */
-    struct buffer gate_up; /* [T, 2F] */
-    struct buffer gated;   /* [T, F] */
+    struct buffer gate_up; /* [P, 2F] */
+    struct buffer gated;   /* [P, F] */
     struct buffer logits;  /* [max_samples, V]; the next step writes over them */
 };
 
@@ -35,7 +36,8 @@ enum status llama_init(struct llama *llama, struct kernels *kernels,
                        uint32_t max_rows, uint32_t max_samples, struct error *err) WARN_UNUSED;
 void llama_deinit(struct llama *llama);
 /* Of activations, that llama_init takes. */
-size_t llama_bytes(const struct model_shape *shape, uint32_t max_rows, uint32_t max_samples);
+size_t llama_bytes(const struct kernels *kernels, const struct model_shape *shape,
+                   uint32_t max_rows, uint32_t max_samples);
 
 /* Row i of llama->logits belongs to samples->rows[i]; of other rows of the same step after llama_head. */
 enum status llama_forward(struct llama *llama, const struct step_batch *batch,

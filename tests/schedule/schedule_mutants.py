@@ -87,6 +87,8 @@ ALL = [
            ("policy.c", ".key = srpf_key, .age = srpf_age}", ".key = srpf_key}")),
     mutant("mlfq_starves", "nobody comes back to the first queue", "starve",
            ("policy.c", ".ran = mlfq_ran,\n                     .age = mlfq_age}", ".ran = mlfq_ran}")),
+    mutant("newest_promoted", "of those that starved, the newest first", "starve",
+           ("policy.c", "return sequence->promoted ? 0 :", "return sequence->promoted ? (UINT64_C(1) << POLICY_KEY_BITS) - 1 - sequence->order :")),
     mutant("stalled_takes_place", "who has no block keeps its place in the batch", "ends decodes",
            ("batch_plan.c", " || sequence->stalled ||", " ||"),
            ("scheduler.c", "        growth_mark_stalled(s, true);\n        plan_parts(s);\n", "        s->plan.part_count = 0;\n")),

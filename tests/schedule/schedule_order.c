@@ -68,11 +68,13 @@ void check_waiting(struct life *life)
 
 /* -------------------------------------------------------------------------- who gets rows */
 
+/* The policy puts it first: it has starved, and had no more than mlfq's quantum since. */
 static bool starved(const struct life *life, const struct glimpse *glimpse)
 {
     uint64_t since_us =
         life->config.policy == POLICY_SRPF ? glimpse->sequence->arrived_us : glimpse->ran_us;
-    return life->config.policy != POLICY_FCFS && life->now_us - since_us >= life->config.starve_us;
+    bool is_late = life->now_us - since_us >= life->config.starve_us;
+    return life->config.policy != POLICY_FCFS && (glimpse->promoted || is_late);
 }
 
 /* It could have had a row in this plan, and has none. */
@@ -96,8 +98,10 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
                   poor_class, with, rich_class);
     if (rich_class != poor_class)
         return;
-    if (starved(life, poor) && !rich->promoted && !starved(life, rich))
-        life_fail(life, HOLDS_STARVE, "%llu starved and has no rows, %llu has", without, with);
+    bool came_first = poor->sequence->order < rich->sequence->order;
+    if (starved(life, poor) && (!starved(life, rich) || came_first))
+        life_fail(life, HOLDS_STARVE, "%llu starved%s and has no rows, %llu has", without,
+                  starved(life, rich) ? " and came first" : "", with);
     bool prompts = poor->state == SEQUENCE_PREFILL && life->config.policy == POLICY_FCFS;
     if (prompts && poor->computed > 0 && rich->computed == 0)
         life_fail(life, HOLDS_DECODES, "%llu was begun and has no rows, %llu is new and has",

@@ -34,7 +34,7 @@ enum life_invariant {
     HOLDS_ORDER, /* a reservation isn't overtaken; offline takes nothing while another waits, and rows only that
                       are left; no class gets rows that a higher one lacks */
     HOLDS_ROOM,   /* who fits gets blocks, whoever waits before it without a reservation */
-    HOLDS_STARVE, /* who starved beyond the bound goes before who didn't */
+    HOLDS_STARVE, /* who starved beyond the bound goes before who didn't, and by arrival */
     HOLDS_ENDS,   /* every sequence ends, and no wake-up is lost */
     HOLDS_ASSERT, /* no assertion of the code is reached */
     HOLDS_COUNT

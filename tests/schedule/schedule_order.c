@@ -1,6 +1,14 @@
 /* What must hold of who goes before whom: for blocks, and for rows. */
 #include "tests/schedule/schedule_sim.h"
 
+/* The policy puts it first: it has starved, and had no more than mlfq's quantum since. `ran_us`: when it last had rows. */
+static bool starved(const struct life *life, const struct sequence *sequence, uint64_t ran_us)
+{
+    uint64_t since_us = life->config.policy == POLICY_SRPF ? sequence->arrived_us : ran_us;
+    return life->config.policy != POLICY_FCFS &&
+           (sequence->promoted || life->now_us - since_us >= life->config.starve_us);
+}
+
 /* ------------------------------------------------------------------------ who gets blocks */
 
 static bool has_reservation(const struct life *life, const struct sequence *sequence)
@@ -8,9 +16,26 @@ static bool has_reservation(const struct life *life, const struct sequence *sequ
     return sequence->preempted || life->now_us - sequence->arrived_us >= life->config.overtake_us;
 }
 
+/* Its turn is by arrival. With no time in which anybody may be overtaken, the policy orders who hasn't starved. */
+static bool is_due(const struct life *life, const struct sequence *sequence)
+{
+    bool by_policy = life->config.overtake_us == 0 && life->config.policy != POLICY_FCFS;
+    return by_policy ? starved(life, sequence, sequence->ran_us) : has_reservation(life, sequence);
+}
+
+/* `b`, which is new, gets no blocks while `a` waits. */
+static bool stands_first(const struct life *life, const struct sequence *a,
+                         const struct sequence *b)
+{
+    if (!has_reservation(life, a) || a->class_index > b->class_index)
+        return false;
+    if (a->class_index < b->class_index || a->preempted)
+        return true;
+    return is_due(life, a) && (!is_due(life, b) || a->order < b->order);
+}
+
 void check_reserved(struct life *life, const struct sequence *got)
 {
-    bool strict = life->config.overtake_us > 0 || life->config.policy == POLICY_FCFS;
     size_t cursor = 0;
     for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));) {
         if (!life_waits(other))
@@ -20,10 +45,8 @@ void check_reserved(struct life *life, const struct sequence *got)
                       (unsigned long long)got->key.request, (unsigned long long)other->key.request);
         if (other->class_index == got->class_index && other->order < got->order)
             life->happened[DID_OVERTAKE]++;
-        bool ahead = other->preempted || !has_reservation(life, got) || other->order < got->order;
-        if (strict && other->class_index <= got->class_index && has_reservation(life, other) &&
-            ahead)
-            life_fail(life, HOLDS_ORDER, "%llu got blocks before %llu, which has a reservation",
+        if (stands_first(life, other, got))
+            life_fail(life, HOLDS_ORDER, "%llu got blocks before %llu, which stands first",
                       (unsigned long long)got->key.request, (unsigned long long)other->key.request);
     }
 }
@@ -68,15 +91,6 @@ void check_waiting(struct life *life)
 
 /* -------------------------------------------------------------------------- who gets rows */
 
-/* The policy puts it first: it has starved, and had no more than mlfq's quantum since. */
-static bool starved(const struct life *life, const struct glimpse *glimpse)
-{
-    uint64_t since_us =
-        life->config.policy == POLICY_SRPF ? glimpse->sequence->arrived_us : glimpse->ran_us;
-    bool is_late = life->now_us - since_us >= life->config.starve_us;
-    return life->config.policy != POLICY_FCFS && (glimpse->promoted || is_late);
-}
-
 /* It could have had a row in this plan, and has none. */
 static bool is_poor(const struct life *life, const struct step_plan *plan,
                     const struct glimpse *glimpse)
@@ -98,10 +112,12 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
                   poor_class, with, rich_class);
     if (rich_class != poor_class)
         return;
+    bool poor_starved = starved(life, poor->sequence, poor->ran_us);
+    bool rich_starved = starved(life, rich->sequence, rich->ran_us);
     bool came_first = poor->sequence->order < rich->sequence->order;
-    if (starved(life, poor) && (!starved(life, rich) || came_first))
+    if (poor_starved && (!rich_starved || came_first))
         life_fail(life, HOLDS_STARVE, "%llu starved%s and has no rows, %llu has", without,
-                  starved(life, rich) ? " and came first" : "", with);
+                  rich_starved ? " and came first" : "", with);
     bool prompts = poor->state == SEQUENCE_PREFILL && life->config.policy == POLICY_FCFS;
     if (prompts && poor->computed > 0 && rich->computed == 0)
         life_fail(life, HOLDS_DECODES, "%llu was begun and has no rows, %llu is new and has",

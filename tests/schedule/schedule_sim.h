@@ -31,9 +31,9 @@ enum life_invariant {
     HOLDS_DECODES, /* no decode waits for a prompt's rows; fcfs: no begun prompt for a new one's */
     HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
     HOLDS_VICTIM,  /* who is preempted is of the lowest class, and of that the newest */
-    HOLDS_ORDER, /* a reservation isn't overtaken; offline takes nothing while another waits, and rows only that
-                      are left; no class gets rows that a higher one lacks */
-    HOLDS_ROOM,   /* who fits gets blocks, whoever waits before it without a reservation */
+    HOLDS_ORDER, /* a reservation isn't overtaken; where all have one, nor is who starved; offline takes nothing while
+                      another waits, and rows only that are left; no class gets rows that a higher one lacks */
+    HOLDS_ROOM,  /* who fits gets blocks, whoever waits before it without a reservation */
     HOLDS_STARVE, /* who starved beyond the bound goes before who didn't, and by arrival */
     HOLDS_ENDS,   /* every sequence ends, and no wake-up is lost */
     HOLDS_ASSERT, /* no assertion of the code is reached */

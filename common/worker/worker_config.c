@@ -187,7 +187,9 @@ static const struct config_setting settings[] = {
      .default_text = "1s",
      .min = "0",
      .max = "10m",
-     .help = "Who waits for KV blocks may be overtaken for so long by those that fit; 0: never"},
+     .help =
+         "Who waits for KV blocks may be overtaken for so long by those that fit; 0: by none of "
+         "them, but srpf and mlfq still order who waits, for starve-limit at most"},
     {.name = "prefix-cache",
      .type = CONFIG_BOOL,
      AT(prefix_cache),

@@ -41,7 +41,7 @@ struct scheduler_config {
     uint32_t max_batch_tokens;    /* rows of one step; 0: max_batch_sequences + chunk_tokens */
     enum policy_kind policy;
     uint64_t starve_us;   /* the policy promotes who starved that long; 0: at once */
-    uint64_t overtake_us; /* who waits for blocks may be overtaken for that long; 0: never */
+    uint64_t overtake_us; /* who fits goes before who waits for blocks for that long; 0: never */
     /* false: a sequence that decodes here holds room for its whole answer from the start, and nobody is preempted.
      * true: it holds room for its prompt and one token, grows block by block, and can be preempted for it: the caller must
      * carry out swaps. (Copies come of scheduler_fork only.) */
@@ -89,9 +89,10 @@ enum status scheduler_add(struct scheduler *scheduler, const struct sequence_spe
  *
  * Order: class, who was preempted, who has waited overtake_us (by arrival), the policy. Who doesn't fit may be overtaken
  * by those behind, until it has waited overtake_us (a preempted one: not at all): then it has a reservation, and nobody
- * of its class or below gets blocks before it. Offline ones get none while another waits. In `grow` a free block is left
- * for each one that runs, and who was preempted doesn't come back while one of a higher class waits. Preempted ones that
- * fit are taken back on the way and not returned: the caller knows them. */
+ * of its class or below gets blocks before it. With overtake_us 0 all have one, and stand in the policy's order: who
+ * starved first. Offline ones get none while another waits. In `grow` a free block is left for each one that runs, and
+ * who was preempted doesn't come back while one of a higher class waits. Preempted ones that fit are taken back on the
+ * way and not returned: the caller knows them. */
 struct sequence *scheduler_reserve(struct scheduler *scheduler, uint64_t now_us);
 
 /* A RESERVED sequence's prompt has arrived: its first drawn token joins, and it decodes from the next step on, unless that

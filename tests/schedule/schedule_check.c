@@ -5,7 +5,7 @@
 
 /* ------------------------------------------------------------------------------- the plan */
 
-void check_before_plan(struct life *life)
+void check_before(struct life *life)
 {
     size_t cursor = 0;
     life->before_count = 0;
@@ -15,6 +15,7 @@ void check_before_plan(struct life *life)
                                                               .ran_us = sequence->ran_us,
                                                               .computed = sequence->computed,
                                                               .promoted = sequence->promoted,
+                                                              .preempted = sequence->preempted,
                                                               .arriving = sequence->arriving};
 }
 

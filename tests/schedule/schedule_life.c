@@ -130,6 +130,7 @@ static void run_plan(struct life *life, const struct step_plan *plan)
 
 static void reserve(struct life *life)
 {
+    check_before(life);
     for (struct sequence *sequence;
          (sequence = scheduler_reserve(life->scheduler, life->now_us));) {
         life->happened[DID_RESERVE]++;
@@ -151,7 +152,7 @@ static void step(struct life *life)
     requests_happen(life);
     reserve(life);
     requests_land(life);
-    check_before_plan(life);
+    check_before(life);
     const struct step_plan *plan = scheduler_plan(life->scheduler, life->now_us);
     count_moves(life, plan);
     check_plan(life, plan);

@@ -80,8 +80,31 @@ static bool is_held_back(const struct life *life, const struct sequence *sequenc
     return false;
 }
 
+static bool is_higher_waiting(const struct life *life, uint32_t class_index)
+{
+    size_t cursor = 0;
+    for (struct sequence *other; (other = scheduler_next(life->scheduler, &cursor));)
+        if (life_waits(other) && other->class_index < class_index)
+            return true;
+    return false;
+}
+
+/* Who was preempted may have been so for the one that waits. */
+static void check_came_back(struct life *life)
+{
+    for (uint32_t i = 0; i < life->before_count; i++) {
+        const struct glimpse *glimpse = &life->before[i];
+        const struct sequence *sequence = glimpse->sequence;
+        if (glimpse->preempted && !sequence->preempted &&
+            is_higher_waiting(life, sequence->class_index))
+            life_fail(life, HOLDS_ORDER, "%llu came back while one of a higher class waits",
+                      (unsigned long long)sequence->key.request);
+    }
+}
+
 void check_waiting(struct life *life)
 {
+    check_came_back(life);
     size_t cursor = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));)
         if (life_waits(sequence) && fits(life, sequence) && !is_held_back(life, sequence))

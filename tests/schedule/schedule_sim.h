@@ -32,7 +32,8 @@ enum life_invariant {
     HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
     HOLDS_VICTIM,  /* who is preempted is of the lowest class, and of that the newest */
     HOLDS_ORDER, /* a reservation isn't overtaken; where all have one, nor is who starved; offline takes nothing while
-                      another waits, and rows only that are left; no class gets rows that a higher one lacks */
+                      another waits, and rows only that are left; no class gets rows that a higher one lacks, and
+                      nobody comes back from a preemption while one waits */
     HOLDS_ROOM,  /* who fits gets blocks, whoever waits before it without a reservation */
     HOLDS_STARVE, /* who starved beyond the bound goes before who didn't, and by arrival */
     HOLDS_ENDS,   /* every sequence ends, and no wake-up is lost */
@@ -74,13 +75,13 @@ struct shadow {
     uint32_t landed; /* rows that a sender has written */
 };
 
-/* What a sequence was before the plan. */
+/* What a sequence was before blocks were given, or before the plan. */
 struct glimpse {
     struct sequence *sequence;
     enum sequence_state state;
     uint64_t ran_us;
     uint32_t computed;
-    bool promoted, arriving;
+    bool promoted, preempted, arriving;
 };
 
 struct life {
@@ -142,9 +143,10 @@ static inline bool life_runs(const struct sequence *sequence, enum sequence_stat
 const struct planned_rows *life_part_of(const struct step_plan *plan,
                                         const struct sequence *sequence); /* NULL: none */
 
+void check_before(struct life *life); /* what all are now, for the checks that follow */
 void check_reserved(struct life *life, const struct sequence *sequence);
-void check_waiting(struct life *life); /* when scheduler_reserve has nobody any more */
-void check_before_plan(struct life *life);
+/* When scheduler_reserve has nobody any more; check_before was called before its first call. */
+void check_waiting(struct life *life);
 void check_plan(struct life *life, const struct step_plan *plan);
 void check_time(struct life *life, const struct step_plan *plan);
 void check_learns(struct life *life, const struct step_plan *plan, uint64_t took_us);

@@ -2,38 +2,43 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char
-    begun[WHOLE_FILE_PATH_BYTES]; /* what is under way, for the handler: one file at a time */
+/* For the handler: one file at a time. Set behind its name, and taken back before the file is anybody else's. */
+static atomic_bool is_ours;
+static char begun[WHOLE_FILE_PATH_BYTES];
 
 /* Steps take minutes: a wish to stop is followed at once, on whatever thread it comes to, as without a handler. */
 static void take_away(int number)
 {
-    unlink(begun);
+    if (atomic_load(&is_ours))
+        unlink(begun);
     raise(number); /* ends the program behind this handler, which is reset */
 }
 
-/* Also SIGHUP, for which UCX has a handler that ends nothing; what is ignored (nohup) stays so. */
-static void take_away_when_stopped(const struct whole_file *file)
+/* What ends nothing goes on so: what is ignored (behind a shell's &), and SIGHUP, for which UCX has a handler before main. */
+static void take_away_when_stopped(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGQUIT, SIGPIPE};
     struct sigaction action = {.sa_handler = take_away, .sa_flags = (int)SA_RESETHAND}, before;
-    str_copy(begun, sizeof begun, file->temporary);
     sigfillset(&action.sa_mask);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
             sigaction(numbers[i], &action, NULL);
 }
 
 static enum status begin(struct figures_file *file, struct error *err)
 {
     enum status status = whole_file_begin(&file->whole, file->target, err);
-    return status == STATUS_OK ? status
-                               : error_prefix(err, status, "cannot open %s", file->whole.temporary);
+    if (status != STATUS_OK)
+        return error_prefix(err, status, "cannot open %s", file->whole.temporary);
+    str_copy(begun, sizeof begun, file->whole.temporary);
+    atomic_store(&is_ours, true);
+    return STATUS_OK;
 }
 
 enum status figures_file_open(struct figures_file *file, const char *path, struct error *err)
@@ -50,8 +55,8 @@ enum status figures_file_open(struct figures_file *file, const char *path, struc
         if (!realpath(path, file->target))
             snprintf(file->target, sizeof file->target, "%s", path);
         file->is_file = true;
+        take_away_when_stopped();
         TRY(begin(file, err));
-        take_away_when_stopped(&file->whole);
     }
     return STATUS_OK;
 }
@@ -59,6 +64,7 @@ enum status figures_file_open(struct figures_file *file, const char *path, struc
 static enum status put_whole(struct figures_file *file, const struct str *text, struct error *err)
 {
     TRY(whole_file_put(&file->whole, text->data, text->length, 0, err));
+    atomic_store(&is_ours, false);
     return whole_file_end(&file->whole, err);
 }
 
@@ -88,8 +94,8 @@ enum status figures_file_put(struct figures_file *file, const struct str *text, 
 
 void figures_file_close(struct figures_file *file)
 {
+    atomic_store(&is_ours, false);
     whole_file_drop(&file->whole);
-    *begun = 0; /* the next one of that name is somebody else's */
     if (file->stream && file->stream != stdout)
         fclose(file->stream);
 }

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 
@@ -228,12 +229,16 @@ def test_weights_that_no_memory_holds_are_told_with_types_that_take_less(model):
 EARLIER = "the figures of yesterday\n"
 
 
-def long_run(model, out):
-    """One that is in its first round, with SIGHUP as a shell would leave it."""
-    command = [BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", "--no-pin", "--prefill", "8", "--decode", "64", "--rounds", "100",
+def long_run(model, out, number=signal.SIGINT, inherited=signal.SIG_DFL, rounds=100):
+    """One that is in its first round, with a signal as a shell would leave it."""
+    def begin():
+        signal.signal(number, inherited)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    command = [BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", "--no-pin", "--prefill", "8", "--decode", "64", "--rounds", str(rounds),
                "--json", out]
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
-    assert any("round 1 of 100" in line for line in run.stderr)
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, preexec_fn=begin)
+    assert any(f"round 1 of {rounds}" in line for line in run.stderr)
     return run
 
 
@@ -252,15 +257,26 @@ def test_figures_that_a_file_held_stay_until_there_are_new_ones(model, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "link", "model"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE])
 def test_a_run_that_is_stopped_leaves_what_was_there(model, tmp_path, number):
     out = tmp_path / "figures.json"
     out.write_text(EARLIER)
-    run = long_run(model, out)
+    run = long_run(model, out, number)
     assert (tmp_path / "figures.json.tmp").exists()
     run.send_signal(number)
     run.communicate(timeout=60)
     assert run.returncode == -number and out.read_text() == EARLIER
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "model"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+def test_a_run_goes_on_where_a_signal_is_ignored(model, tmp_path, number):
+    """As behind nohup or a shell's &."""
+    out = tmp_path / "figures.json"
+    run = long_run(model, out, number, signal.SIG_IGN, rounds=4)
+    run.send_signal(number)
+    run.communicate(timeout=120)
+    assert run.returncode == 0 and len(json.loads(out.read_text())["engines"]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "model"]
 
 

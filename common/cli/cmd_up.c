@@ -110,11 +110,13 @@ static void check(const void *settings, struct str *mistakes)
 static const struct config_hint hints[] = {
     {"listen", "--port is the router's, on 127.0.0.1"},
     {"metrics-listen", FREE_PORTS},
-    {"registry-listen", FREE_PORTS},
+    {"registry-listen", "with certificates or keys it is a free port of 127.0.0.1, else the router "
+                        "takes BATON_REGISTRY_LISTEN from the environment"},
     {"name", OWN_NAMES},
     {"router", OWN_NAMES},
-    {"cpus", OWN_CORES},
+    {"cpus", OWN_CORES "; with --no-pin, --env decode-0:BATON_CPUS=0,1 says it of one"},
     {"spin", OWN_CORES},
+    {"ready-fd", "--ready-file names a file that tells when the cluster serves"},
     {NULL, NULL},
 };
 

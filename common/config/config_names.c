@@ -283,6 +283,8 @@ const char *config_names_meant(const char *name, const char *const *candidates, 
 
 const char *config_names_hint(const struct config_program *program, const char *name)
 {
+    if (!strncmp(name, "no-", 3))
+        name += 3;
     for (const struct config_hint *hint = program->hints; hint && hint->name; hint++)
         if (!strcmp(hint->name, name))
             return hint->instead;

@@ -10,7 +10,7 @@
 const char *config_names_nearest(const char *name, const char *const *candidates, size_t count);
 /* What others call it: the candidate that the flag of another server, or of another program of ours, means; NULL: none. */
 const char *config_names_meant(const char *name, const char *const *candidates, size_t count);
-/* The program's own hint about `name`; NULL: none. */
+/* The program's own hint about `name`, also with "no-" before it; NULL: none. */
 const char *config_names_hint(const struct config_program *program, const char *name);
 /* Appends a line for each variable BATON_... of `environment` that is nobody's; `where` stands before its name. */
 void config_names_check(const char *where, char *const *environment, struct str *warnings);

@@ -110,12 +110,13 @@ def test_a_flag_of_another_program_is_told_as_such():
 
 
 @pytest.mark.parametrize("flag,instead", [
-    ("--listen", "--port is the router's, on 127.0.0.1"), ("--metrics-listen", "all but clients come to free ports"), ("--registry-listen", "all but clients come to free ports"),
-    ("--name", "its workers are prefill-0"), ("--router", "its workers are prefill-0"), ("--cpus", "--threads and --pin say"), ("--spin", "--threads and --pin say"),
+    ("--listen", "--port is the router's, on 127.0.0.1"), ("--metrics-listen", "all but clients come to free ports"), ("--registry-listen", "with certificates or keys it is a free port of 127.0.0.1, else the router takes BATON_REGISTRY_LISTEN from the environment\n"),
+    ("--name", "its workers are prefill-0"), ("--router", "its workers are prefill-0"), ("--cpus", "--threads and --pin say which cores workers get; with --no-pin, --env"),
+    ("--spin", "--threads and --pin say"), ("--no-spin", "--threads and --pin say"), ("--ready-fd", "--ready-file names a file"),
 ])
 def test_what_up_says_to_its_processes_itself_is_not_of_the_environment(tmp_path, flag, instead):
     """Where it would be overruled."""
-    done = run("baton up", "--model", "nowhere", flag, "127.0.0.1:5000")
+    done = run("baton up", "--model", "nowhere", flag, *([] if flag == "--no-spin" else ["127.0.0.1:5000"]))
     assert done.returncode == 2 and done.stderr.startswith(f"baton up: unknown flag {flag}: {instead}") and done.stderr.count("\n") == 2, done.stderr
     (tmp_path / "up.yaml").write_text(f"model: nowhere\n{flag[2:]}: x\n")
     done = run("baton up", "--config", str(tmp_path / "up.yaml"))

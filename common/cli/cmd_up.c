@@ -376,15 +376,20 @@ static int run(struct up *up)
     return clean ? 0 : status == STATUS_INVALID ? 2 : 1;
 }
 
-/* The processes inherit what the environment gave, and name the variable where it is wrong; a flag would be one that nobody wrote. */
+/* The processes inherit what the environment gave, and name the variable where it is wrong; a flag would be one that nobody wrote. What
+ * is empty is not given, of neither. */
 static void leave_to_environment(struct up_settings *settings, const struct config_result *result)
 {
     const size_t begin = offsetof(struct up_settings, passed);
     for (size_t i = 0; i < program.setting_count; i++) {
         size_t offset = settings_table[i].offset;
-        if (result->sources[i] == CONFIG_FROM_ENVIRONMENT && offset >= begin &&
-            offset < begin + sizeof settings->passed)
-            ((char *)settings)[offset] = 0;
+        char *text = (char *)settings + offset, variable[CONFIG_MAX_VARIABLE_BYTES];
+        if (offset < begin || offset >= begin + sizeof settings->passed)
+            continue;
+        if (!*text)
+            unsetenv(config_variable(settings_table[i].name, variable));
+        if (result->sources[i] == CONFIG_FROM_ENVIRONMENT)
+            *text = 0;
     }
 }
 

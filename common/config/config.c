@@ -91,22 +91,12 @@ static void apply_file(struct load *load, const char *path)
     config_file_free(&file);
 }
 
-/* "ready-file" -> BATON_READY_FILE */
-static const char *environment_name(const char *setting, char *name, size_t size)
-{
-    size_t used = (size_t)snprintf(name, size, "BATON_%s", setting);
-    ASSERT(used < size);
-    for (char *p = name; *p; p++)
-        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-    return name;
-}
-
 static void apply_environment(struct load *load)
 {
     for (size_t i = 0; i < load->program->setting_count; i++) {
-        char name[MAX_FLAG_NAME_BYTES + 8];
+        char name[CONFIG_MAX_VARIABLE_BYTES];
         const struct config_setting *row = &load->program->settings[i];
-        const char *text = getenv(environment_name(row->name, name, sizeof name));
+        const char *text = getenv(config_variable(row->name, name));
         if (text && row->type != CONFIG_LIST && !row->flag_only)
             set_from(load, i, text, CONFIG_FROM_ENVIRONMENT, name);
     }
@@ -328,6 +318,15 @@ bool config_given(const struct config_program *program, const struct config_resu
     bool found = find_setting(program, name, strlen(name), &index);
     ASSERT(found);
     return result->sources[index] != CONFIG_FROM_DEFAULT;
+}
+
+const char *config_variable(const char *setting, char name[CONFIG_MAX_VARIABLE_BYTES])
+{
+    int used = snprintf(name, CONFIG_MAX_VARIABLE_BYTES, "BATON_%s", setting);
+    ASSERT(used < CONFIG_MAX_VARIABLE_BYTES);
+    for (char *p = name; *p; p++)
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    return name;
 }
 
 /* --- text --- */

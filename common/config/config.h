@@ -23,10 +23,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONFIG_MAX_SETTINGS    64
-#define CONFIG_MAX_LIST        64
-#define CONFIG_MAX_POSITIONALS 256
-#define CONFIG_MAX_FILE_BYTES  (1u << 20)
+#define CONFIG_MAX_SETTINGS       64
+#define CONFIG_MAX_LIST           64
+#define CONFIG_MAX_POSITIONALS    256
+#define CONFIG_MAX_FILE_BYTES     (1u << 20)
+#define CONFIG_MAX_VARIABLE_BYTES 72 /* with its NUL */
 
 enum config_type {
     CONFIG_STRING, /* char[n]: a longer value is a mistake */
@@ -123,6 +124,9 @@ void config_warn_environment(const struct config_program *program, const char *w
 /* Whether some source gave the setting (of this name; it must be in the table). */
 bool config_given(const struct config_program *program, const struct config_result *result,
                   const char *name);
+
+/* "ready-file" -> BATON_READY_FILE. Returns `name`. */
+const char *config_variable(const char *setting, char name[CONFIG_MAX_VARIABLE_BYTES]);
 
 void config_help(const struct config_program *program, struct str *out);
 /* One line a setting: `name=value source=flag`. */

@@ -187,6 +187,18 @@ def test_what_a_process_would_refuse_of_what_is_passed_on_is_refused_before_any_
     assert not list(tmp_path.iterdir()), "no log folder, no process"
 
 
+def test_what_is_passed_on_and_empty_is_not_given(start_cluster, monkeypatch):
+    """Neither in the environment, nor where a flag says so of what is there."""
+    monkeypatch.setenv("BATON_CONTEXT", "")
+    monkeypatch.setenv("BATON_ACCESS_LOG", "")
+    monkeypatch.setenv("BATON_KV_TOKENS", "")
+    monkeypatch.setenv("BATON_CHUNK_TOKENS", "16")
+    cluster = start_cluster(model=GOLDEN / "llama", flags=["--chunk-tokens", "", "--log-level", "debug"])
+    log = (cluster.folder / "logs/decode-0.log").read_text()
+    for name in ("context", "kv-tokens", "chunk-tokens"):
+        assert re.search(rf'name={name} value="\d+" source=default$', log, re.M), log
+
+
 def test_settings_from_a_file_in_the_environment_are_of_up_alone(start_cluster, tmp_path, monkeypatch):
     file = tmp_path / "up.yaml"
     file.write_text("start-timeout: 90s\nlog-level: debug\n")

@@ -2,6 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
+#include "common/cli/bench_quiet.h"
 #include "common/cli/median.h"
 #include "common/cli/step_bench.h"
 #include "common/config/config.h"
@@ -12,7 +13,6 @@
 #include <time.h>
 
 #define MAX_ROUNDS STEP_BENCH_MAX_ROUNDS
-#define QUIET      0.96 /* of the time that threads had a CPU, as in bench engine */
 
 struct settings {
     enum policy_kind policy;
@@ -157,11 +157,11 @@ static enum status bench_steps(const struct settings *settings, struct error *er
         printf("%9u  %11.0f %9.0f %15.1f %6.2f%%\n", batches[i], result.rows, result.step_us,
                result.around_us, 1e2 * result.share);
         TRY(standard_output_flush(err));
-        disturbed |= result.ran < QUIET;
+        disturbed |= result.ran < BENCH_QUIET;
     }
     if (disturbed)
-        printf("other programs ran: steps took longer than on a quiet machine, and what is around "
-               "them another share\n");
+        printf(BENCH_DISTURBED ": steps took longer than on a quiet machine, and what is around "
+                               "them another share\n");
     return standard_output_flush(err);
 }
 

@@ -1,5 +1,6 @@
 #include "common/cli/engine_bench_report.h"
 
+#include "common/cli/bench_quiet.h"
 #include "common/cli/median.h"
 
 #include <inttypes.h>
@@ -145,9 +146,6 @@ static uint64_t read_cache_bytes(void)
     return kib << 10;
 }
 
-#define QUIET                                                                                      \
-    0.96 /* of the time that threads had a CPU; below, figures say as much of the neighbours */
-
 void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struct str *out)
 {
     uint32_t count;
@@ -161,13 +159,12 @@ void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struc
             str_add(out, decode ? decode_head : prefill_head);
         compute_medians(&figures[i], rounds, medians);
         (decode ? add_decode : add_prefill)(&figures[i], medians, out);
-        disturbed |= medians[RAN] < QUIET;
+        disturbed |= medians[RAN] < BENCH_QUIET;
     }
     engine_bench_add_cached(engine_bench_facts(bench).weight_bytes, read_cache_bytes(), out);
     if (disturbed)
-        str_add(
-            out,
-            "CPU below 96%: other programs ran; the figures are lower than a quiet machine's\n");
+        str_add(out, "CPU below 96%: " BENCH_DISTURBED
+                     "; the figures are lower than a quiet machine's\n");
 }
 
 void engine_bench_add_cached(uint64_t weight_bytes, uint64_t cache_bytes, struct str *out)

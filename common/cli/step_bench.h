@@ -24,7 +24,9 @@ struct step_bench_result {
     double step_us;
     double around_us; /* not in the engine: jobs, planning, what became of a plan, events */
     double share;     /* around_us / step_us */
-    double ran;       /* 0 .. 1: share of the steps' time that their threads had a CPU */
+    /* CPU time of the process, over what the steps' threads could have: below 1 where they waited for a CPU, above where
+     * they spun around the engine, and by what the caller's own thread took. */
+    double ran;
 };
 
 /* Prompts of 16 to 79 tokens, answers of 64 to 191, growing, with a prefix cache. Failures: one sentence. */

@@ -4,12 +4,12 @@
 #include "common/domain/sampling.h"
 #include "common/json/json_quote.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_WHOLE  9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
-#define MAX_NUMBER 1e30               /* fits into a float */
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
 
 /* Mistakes are told in the words of `baton generate`: of whole numbers here, of others by common/domain/sampling.c. */
 static const struct {
@@ -41,16 +41,22 @@ void chat_deinit(struct chat *chat)
 
 /* --- options --- */
 
+/* What a float can't hold is none of its numbers. */
+static float narrow(double value)
+{
+    return fabs(value) <= (double)FLT_MAX ? (float)value : (float)copysign(INFINITY, value);
+}
+
 static enum status check(const struct chat *chat, struct error *err)
 {
     struct sampling sampling = sampling_default();
     sampling.max_tokens = SAMPLING_MAX_TOKENS_LIMIT;
     if (chat->given[CHAT_TEMPERATURE])
-        sampling.temperature = (float)chat->values[CHAT_TEMPERATURE];
+        sampling.temperature = narrow(chat->values[CHAT_TEMPERATURE]);
     if (chat->given[CHAT_TOP_P])
-        sampling.top_p = (float)chat->values[CHAT_TOP_P];
+        sampling.top_p = narrow(chat->values[CHAT_TOP_P]);
     if (chat->given[CHAT_MIN_P])
-        sampling.min_p = (float)chat->values[CHAT_MIN_P];
+        sampling.min_p = narrow(chat->values[CHAT_MIN_P]);
     if (chat->given[CHAT_MAX_TOKENS])
         sampling.max_tokens = (uint32_t)chat->values[CHAT_MAX_TOKENS];
     return sampling_validate(&sampling, err);
@@ -70,6 +76,7 @@ static enum status check_whole(enum chat_option option, double value, struct err
 
 enum status chat_set(struct chat *chat, enum chat_option option, double value, struct error *err)
 {
+    value = value == 0 ? 0 : value; /* not -0 */
     if (options[option].whole)
         TRY(check_whole(option, value, err));
     bool given = chat->given[option];
@@ -219,13 +226,13 @@ static void run_option(struct chat *chat, enum chat_option option, const char *r
     double value;
     if (!*rest)
         show_options(chat, say);
-    else if (!str_to_double(rest, -MAX_NUMBER, MAX_NUMBER, &value))
+    else if (!str_to_double(rest, -DBL_MAX, DBL_MAX, &value))
         str_addf(say, "%s must be a%s number, but is '%.40s'\n", options[option].name,
                  options[option].whole ? " whole" : "", rest);
     else if (chat_set(chat, option, value, &err) != STATUS_OK)
         str_addf(say, "%s\n", err.text);
     else
-        str_addf(say, "%s is %.16g from now on.\n", options[option].name, value);
+        str_addf(say, "%s is %.16g from now on.\n", options[option].name, chat->values[option]);
 }
 
 static size_t word_length(const char *line)

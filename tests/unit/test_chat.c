@@ -1,6 +1,7 @@
 /* chat: the transcript to the byte, commands, options, and the request that they make. */
 #include "common/cli/chat_render.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -144,6 +145,11 @@ static void test_options(void **state)
         {"/temperature", "/temperature  0.5\n"},
         {"/temperature 100.5", "temperature must be between 0 and 100, got 100.5\n"},
         {"/temperature -1", "temperature must be between 0 and 100, got -1\n"},
+        {"/temperature 1e31", "temperature must be between 0 and 100, got 1e+31\n"},
+        {"/temperature 1e300", "temperature must be between 0 and 100, got inf\n"},
+        {"/temperature -1e300", "temperature must be between 0 and 100, got -inf\n"},
+        {"/min_p -0", "min_p is 0 from now on.\n"},
+        {"/min_p", "/min_p        0\n"},
         {"/temperature warm", "temperature must be a number, but is 'warm'\n"},
         {"/temperature nan", "temperature must be a number, but is 'nan'\n"},
         {"/top_p 0", "top_p must be above 0 and at most 1, got 0\n"},
@@ -156,6 +162,8 @@ static void test_options(void **state)
         {"/max_tokens many", "max_tokens must be a whole number, but is 'many'\n"},
         {"/max_tokens 1.5", "max_tokens must be a whole number, but is '1.5'\n"},
         {"/max_tokens 0", "max_tokens must be in 1 .. 1048576, but is '0'\n"},
+        {"/max_tokens -0", "max_tokens must be in 1 .. 1048576, but is '0'\n"},
+        {"/max_tokens 1e300", "max_tokens must be in 1 .. 1048576, but is '1e+300'\n"},
         {"/max_tokens -1", "max_tokens must be in 1 .. 1048576, but is '-1'\n"},
         {"/max_tokens 1048577", "max_tokens must be in 1 .. 1048576, but is '1048577'\n"},
         {"/max_tokens 64", "max_tokens is 64"},
@@ -166,7 +174,7 @@ static void test_options(void **state)
         expect_said(f, cases[i].said);
     }
     assert_true(f->chat.values[CHAT_TEMPERATURE] == 0.5 && f->chat.values[CHAT_TOP_P] == 0.9);
-    assert_true(f->chat.given[CHAT_SEED] && !f->chat.given[CHAT_MIN_P]);
+    assert_true(f->chat.given[CHAT_SEED] && !signbit(f->chat.values[CHAT_MIN_P]));
 }
 
 static void test_the_request(void **state)

@@ -297,6 +297,7 @@ void config_value_check_row(const struct config_setting *row)
     ASSERT(row->type != CONFIG_ENUM || row->choices);
     ASSERT(row->type != CONFIG_LIST || !row->default_text);
     ASSERT(row->type == CONFIG_STRING || (!row->repeats && !row->taker));
+    ASSERT(!row->taker || row->taker(row->name));
     ASSERT(row->type != CONFIG_LIST ||
            whole_bound(row, row->max, CONFIG_MAX_LIST) <= CONFIG_MAX_LIST);
 }

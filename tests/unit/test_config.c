@@ -2,11 +2,13 @@
 #include "common/config/config.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -360,6 +362,34 @@ static void test_a_text_for_another_program(void **state)
     }
 }
 
+static const struct config_setting *row_of_nobody(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+/* Any start finds a row whose taker has none of that name, not only one that gives it. */
+static void test_a_taker_without_the_row(void **state)
+{
+    (void)state;
+    static const struct config_setting own[] = {
+        {"max-queue", CONFIG_STRING, 0, 16, "", .help = "Queue", .taker = row_of_nobody}};
+    const struct config_program other = {
+        .name = "other", .summary = "", .settings = own, .setting_count = 1};
+    pid_t child = fork();
+    if (child == 0) {
+        char queue[16], *argv[] = {(char *)"other", NULL};
+        struct config_result result;
+        struct str mistakes;
+        str_init(&mistakes, 4096);
+        close(STDERR_FILENO);
+        _exit(config_load(&other, 1, argv, queue, &result, &mistakes) == STATUS_OK);
+    }
+    int ended;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGABRT);
+}
+
 static void test_a_list_has_a_limit(void **state)
 {
     (void)state;
@@ -489,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_all_mistakes_are_told_at_once),
         cmocka_unit_test(test_single_mistakes),
         cmocka_unit_test(test_a_text_for_another_program),
+        cmocka_unit_test(test_a_taker_without_the_row),
         cmocka_unit_test(test_a_list_has_a_limit),
         cmocka_unit_test(test_files_that_are_wrong),
         cmocka_unit_test(test_a_file_has_a_limit),

@@ -23,11 +23,11 @@ static const struct config_setting settings_table[] = {
      .help = "Name of the model; empty: the only one", .flag_only = true},
     {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .value = "ID,ID,...",
      .help = "Token ids instead of PROMPT, as 1,2,3"},
-    /* What sampling may be is said in one place, common/domain/sampling.c; of max-tokens in the words of settings. */
+    /* What sampling may be is said in one place, common/domain/sampling.c; of numbers of tokens in the words of settings. */
     {"max-tokens", CONFIG_U64, AT(max_tokens), NULL, "0", MAX_TOKENS, .unit = "tokens",
      .help =
          "Length of the answer at most; left out: 16; 0, with --echo or --prompt-logprobs: none"},
-    {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", .unit = "tokens",
+    {"min-tokens", CONFIG_U64, AT(min_tokens), NULL, "0", MAX_TOKENS, .unit = "tokens",
      .help = "The answer can't end before"},
     {"temperature", CONFIG_DOUBLE, AT(temperature), .help = "0 .. 100; 0: greedy"},
     {"top-k", CONFIG_U64, AT(top_k), NULL, "0", .help = "Draw among the k likeliest; 0: off"},

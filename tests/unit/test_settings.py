@@ -161,6 +161,8 @@ def test_workers_show_what_is_of_their_role_and_take_what_is_of_the_other():
     (("--max-tokens", "0"), "generate: --max-tokens must be in 1 .. 1048576, but is '0', which is for --echo or --prompt-logprobs, without --min-tokens\n"),
     (("--max-tokens", "-1"), "generate: --max-tokens must be in 0 .. 1048576, but is '-1'\n"),
     (("--max-tokens", "1048577"), "generate: --max-tokens must be in 0 .. 1048576, but is '1048577'\n"),
+    (("--min-tokens", "2000000"), "generate: --min-tokens must be in 0 .. 1048576, but is '2000000'\n"),
+    (("--max-tokens", "0", "--min-tokens", "2000000"), "generate: --min-tokens must be in 0 .. 1048576, but is '2000000'\nTry: baton generate --help\n"),
     (("--max-tokens", "0", "--echo", "--min-tokens", "1"), "--max-tokens must be in 1 .. 1048576, but is '0'"),
     (("--max-tokens", "0", "--top-p", "0"), "which is for --echo or --prompt-logprobs, without --min-tokens; top_p must be above 0 and at most 1, got 0\n"),
     (("--min-tokens", "5", "--max-tokens", "4"), "min_tokens (5) must not be above max_tokens (4)"),

@@ -184,10 +184,10 @@ static void check(const void *settings, struct str *mistakes)
             error_set(&err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure"), &err);
     config_mistake(mistakes, check_cpus(&plan, &err), &err);
     bool f32 = plan.settings->compute == COMPUTE_F32;
-    for (uint32_t i = 0; i < plan.weights.count; i++)
-        config_mistake(mistakes,
-                       engine_check_weights(f32, (enum weight_choice)plan.weights.values[i], &err),
-                       &err);
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < plan.weights.count && status == STATUS_OK; i++)
+        status = engine_check_weights(f32, (enum weight_choice)plan.weights.values[i], &err);
+    config_mistake(mistakes, status, &err);
     config_mistake(mistakes, engine_check_kv(f32, plan.settings->kv, &err), &err);
 }
 
@@ -327,9 +327,12 @@ int cmd_bench_engine(int argc, char **argv)
     config_load_or_exit(&program, argc, argv, &settings, &result);
     log_init("bench", LOG_WARN);
     struct plan plan = {.settings = &settings};
+    struct str mistakes;
+    str_init(&mistakes, sizeof err.text);
+    read_lists(&plan, &mistakes);
+    ASSERT(!mistakes.length); /* they were checked */
+    str_deinit(&mistakes);
     str_init(&plan.json, OUT_LIMIT_BYTES);
-    read_lists(&plan, &plan.json);
-    ASSERT(!plan.json.length); /* they were checked */
     enum status status = run(&plan, &err);
     str_deinit(&plan.json);
     if (status == STATUS_OK)

@@ -19,7 +19,11 @@ static bool read_weights(const char *text, uint64_t min, uint64_t max, uint64_t 
     return false;
 }
 
-const char *const engine_bench_list_names[] = {"weights", "threads", "prefill", "batch", "depth"};
+const char *const engine_bench_list_names[ENGINE_BENCH_LISTS] = {
+    [ENGINE_BENCH_WEIGHTS] = "weights", [ENGINE_BENCH_THREADS] = "threads",
+    [ENGINE_BENCH_PREFILL] = "prefill", [ENGINE_BENCH_BATCH] = "batch",
+    [ENGINE_BENCH_DEPTH] = "depth",
+};
 
 static const struct list {
     item_reader *read;

@@ -14,7 +14,7 @@ enum engine_bench_list {
     ENGINE_BENCH_DEPTH,
     ENGINE_BENCH_LISTS
 };
-extern const char *const engine_bench_list_names[]; /* of the settings */
+extern const char *const engine_bench_list_names[ENGINE_BENCH_LISTS]; /* of the settings */
 
 /* Up to ENGINE_BENCH_MAX_SIZES items. STATUS_INVALID: a sentence without the setting's name. */
 enum status engine_bench_read_list(enum engine_bench_list list, const char *text,

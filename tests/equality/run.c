@@ -1,6 +1,7 @@
 #include "tests/equality/run.h"
 
 #include "common/base/str.h"
+#include "common/base/u32.h"
 #include "kernels/cpu/inner/inner.h"
 #include "tests/equality/requests.h"
 
@@ -350,6 +351,26 @@ static void check_hits(const struct run *run, int side)
         assert_int_equal(run->cached_tokens[side][i], hit ? requests[i].cached : 0);
 }
 
+/* The longest prompt is the first that is computed, or the last: a step takes as much of it as may be. With room for all prompts none of
+ * them is cut. `guests`: prompts of those. */
+static void check_chunks(const struct run *run, const struct side *side, uint64_t rows,
+                         uint32_t guests)
+{
+    const struct request *longest = &requests_all()[0];
+    bool hit = cell_number(run->cell, AXIS_PREFIX);
+    uint32_t chunk = cell_number(run->cell, AXIS_CHUNK), most = side->watch.most_prompt_rows;
+    assert_in_range(most, min_u32(chunk, longest->count - (hit ? longest->cached : 0)), chunk);
+    if (chunk >= rows && cell_number(run->cell, AXIS_PREEMPTED) != PREEMPTED_RECOMPUTE)
+        assert_int_equal(side->watch.prompt_parts, run->batch + (hit ? WARM : 0) + guests);
+}
+
+/* All of them computed, and no others. */
+static void check_threads(const struct run *run, const struct side *side)
+{
+    assert_false(side->watch.late);
+    assert_int_equal(side->watch.computed_by, (1u << cell_number(run->cell, AXIS_THREADS)) - 1);
+}
+
 static void check_preemptions(const struct run *run, uint64_t rows, struct counts *counts)
 {
     const struct step_load *load = step_loop_load(run->target.loop);
@@ -384,6 +405,11 @@ static struct counts check_run(const struct run *run)
         assert_int_equal(atomic_load(&step_loop_load(run->source.loop)->prompt_rows), rows);
     }
     check_preemptions(run, remote ? 0 : rows, &counts);
+    bool guard_computes = cell_number(run->cell, AXIS_PREEMPTED) != PREEMPTED_NEVER && !remote;
+    check_chunks(run, remote ? &run->source : &run->target, rows, guard_computes);
+    check_threads(run, &run->target);
+    if (remote)
+        check_threads(run, &run->source);
     for (uint32_t i = 0; i < run->batch; i++) {
         assert_int_equal(run->answers[i].count, ANSWER);
         counts.hit_tokens += run->cached_tokens[1][i];

@@ -1,5 +1,6 @@
 /* Runs the same requests in a cell (cells.h), and proves that what the cell names has happened: the batch was reached, prompts were
- * found in the cache or not, sequences were swapped or dropped, rows were computed once, where they should be. */
+ * found in the cache or not, sequences were swapped or dropped, rows were computed once, where they should be, in steps as large as the
+ * chunk lets them be and no larger, by all of the compute threads and no others (watch.h). */
 #ifndef BATON_TESTS_RUN_H
 #define BATON_TESTS_RUN_H
 

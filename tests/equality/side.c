@@ -72,6 +72,7 @@ void side_open(struct side *side, const struct side_config *config)
                                     .prefix_cache = config->prefix_cache,
                                     .cost = swap_if_possible(),
                                     .cpu = -1};
+    watch_begin(&side->watch, side->engine, config->threads);
     struct error err = {""};
     if (step_loop_start(&loop, &side->loop, &err) != STATUS_OK)
         fail_msg("%s", err.text);
@@ -89,6 +90,7 @@ void side_close(struct side *side)
     for (uint32_t i = 0; i < STEP_LOOP_EVENTS - SIDE_LEAD; i++)
         step_loop_recycle(side->loop, side->kept[i]);
     step_loop_stop(side->loop);
+    watch_end(&side->watch);
     engine_close(side->engine);
     kv_transport_close(side->transport);
 }

@@ -8,6 +8,7 @@
 
 #include "common/transport/kv_transport.h"
 #include "common/worker/step_loop.h"
+#include "tests/equality/watch.h"
 
 #define SIDE_BLOCK_TOKENS 8
 #define SIDE_LEAD         8
@@ -28,6 +29,7 @@ struct side {
     struct kv_transport *transport;
     struct step_loop *loop;
     uint32_t blocks;
+    struct watch watch; /* of its steps */
     struct step_event *kept[STEP_LOOP_EVENTS - SIDE_LEAD];
 };
 

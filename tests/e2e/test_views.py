@@ -346,17 +346,19 @@ def test_ctrl_z_gives_the_terminal_back_until_top_goes_on(start_cluster):
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):
-    cluster = start_cluster(model=SHAKESPEARE)
-    terminal = Terminal(cluster, "chat", "--plain", "--max-tokens", "1900")
+    """The answer can't be over before that: it is the likeliest one, and its decode worker pauses in the middle of it."""
+    cluster = start_cluster(model=SHAKESPEARE, settings={"worker-keepalive": "30s"}, process_environment={"decode-0": failpoint("decode.after_tokens", "pause@9")})
+    terminal = Terminal(cluster, "chat", "--plain", "--max-tokens", "1900", "--temperature", "0")
     terminal.read_until(r"/help lists commands.*> $")
     terminal.type("KING RICHARD:\n")
     terminal.read_until(r"KING RICHARD:\s+\S+ ")
     terminal.type("\x03")
     terminal.read_until(r"\[stopped\].*> $")
     wait_until("the request is cancelled", lambda: json.loads(get(cluster, "/trace")[1])["status"] == "cancelled", 10)
+    cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".decode.after_tokens.go").touch()
     begin = len(terminal.text)
     terminal.type("/max_tokens 3\n")
-    terminal.read_until(r"max_tokens is 3 from now on", begin)
+    terminal.read_until(r"max_tokens is 3 from now on.*> $", begin)
     terminal.type("\x03")  # at the prompt: the line, not the program
     terminal.read_until(r"\(/quit or Ctrl-D ends\).*> $", begin)
     terminal.type("go on\n")

@@ -36,6 +36,32 @@ def test_perplexity_is_the_reference_s(flags, numerics, percent):
     assert told["perplexity"] == pytest.approx(EXPECTED["perplexity"], rel=percent / 100)
 
 
+@pytest.fixture(scope="module")
+def one_window(tmp_path_factory):
+    """A text, and what f32 makes of it with weights and KV as they are, which the test above compares: the reference kernels take long
+    to widen int4."""
+    text = tmp_path_factory.mktemp("window") / "text"
+    text.write_text((HERE / "part.txt").read_text()[:1800])
+    told = json.loads(perplexity("--model", MODEL, "--compute", "f32", "--json", text).stdout)
+    assert told["scored"] == EXPECTED["window"] - 1
+    return text, told["perplexity"]
+
+
+@pytest.mark.parametrize("flags,numerics,percent", [
+    (["--weights", "int8"], "f32/w-int8/kv-f32/", 0.5),
+    (["--kv", "int8"], "f32/w-f32/kv-int8/", 0.5),
+    (["--weights", "int4"], "f32/w-int4/kv-f32/", 3),
+    (["--weights", "int4", "--kv", "int8"], "f32/w-int4/kv-int8/", 3),
+])
+def test_f32_takes_every_weight_and_kv_type(one_window, flags, numerics, percent):
+    text, expected = one_window
+    done = perplexity("--model", MODEL, "--compute", "f32", *flags, "--json", text)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["numerics"].startswith(numerics) and told["perplexity"] == pytest.approx(expected, rel=percent / 100)
+    assert told["perplexity"] != expected
+
+
 @pytest.mark.parametrize("compute,isa,told", [("f32", "auto", "portable"), ("fast", "portable", "portable"), ("fast", "auto", None)])
 def test_it_says_what_it_computed_with(tmp_path, compute, isa, told):
     (tmp_path / "text").write_text((HERE / "part.txt").read_text()[:400])

@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/progress_line.h"
 #include "common/base/standard_output.h"
 #include "common/base/str.h"
 #include "common/cli/engine_bench.h"
@@ -104,6 +105,7 @@ struct plan {
     struct str json;
     struct figures_file file;
     uint32_t engines; /* that are done */
+    struct progress_line line;
 };
 
 /* --- what it may run on --- */
@@ -193,19 +195,48 @@ static void check(const void *settings, struct str *mistakes)
 
 /* --- running --- */
 
-static enum status run_rounds(const struct plan *plan, struct engine_bench *bench,
-                              struct error *err)
+/* What is measured. Elsewhere than on a terminal the first round names everything, however fast: what the later ones take from
+ * then on can be told from it. */
+static void tell_turn(void *context, const struct bench_turn *turn)
+{
+    struct plan *plan = context;
+    char what[80];
+    if (turn->tokens)
+        snprintf(what, sizeof what, "prefill, %u tokens", turn->tokens);
+    else if (turn->shallowest == turn->deepest)
+        snprintf(what, sizeof what, "decode, depth %u, batch %u", turn->deepest, turn->batch);
+    else
+        snprintf(what, sizeof what, "decode, depths %u to %u, batch %u", turn->shallowest,
+                 turn->deepest, turn->batch);
+    if (progress_line_due(&plan->line, clock_now_us()) || plan->line.terminal || turn->round == 0)
+        progress_line_tell(&plan->line, "round %u of %u: %s (%u of %u)", turn->round + 1,
+                           plan->settings->rounds, what, turn->index + 1, turn->count);
+}
+
+static void tell_round(const struct plan *plan, const struct engine_bench_facts *facts,
+                       uint32_t done, double seconds)
+{
+    char left[40] = "";
+    uint32_t rounds = plan->settings->rounds;
+    if (done < rounds)
+        snprintf(left, sizeof left, ", about %.0f s left", seconds / done * (rounds - done));
+    fprintf(stderr, "%s, threads %u: round %u of %u, %.0f s%s\n", facts->numerics, facts->threads,
+            done, rounds, seconds, left);
+}
+
+static enum status run_rounds(struct plan *plan, struct engine_bench *bench, struct error *err)
 {
     struct engine_bench_facts facts = engine_bench_facts(bench);
     uint64_t begun_ns = clock_now_ns();
-    for (uint32_t i = 0; i < plan->settings->rounds; i++) {
-        TRY(engine_bench_round(bench, i, err));
-        double seconds = (double)(clock_now_ns() - begun_ns) * 1e-9;
-        fprintf(stderr, "%s, threads %u: round %u of %u, %.0f s, about %.0f s left\n",
-                facts.numerics, facts.threads, i + 1, plan->settings->rounds, seconds,
-                seconds / (i + 1) * (plan->settings->rounds - i - 1));
+    enum status status = STATUS_OK;
+    plan->line = progress_line_begin(progress_line_terminal(), clock_now_us());
+    for (uint32_t i = 0; i < plan->settings->rounds && status == STATUS_OK; i++) {
+        status = engine_bench_round(bench, i, err);
+        progress_line_end(&plan->line);
+        if (status == STATUS_OK)
+            tell_round(plan, &facts, i + 1, (double)(clock_now_ns() - begun_ns) * 1e-9);
     }
-    return STATUS_OK;
+    return status;
 }
 
 /* What was measured so far, as one object. */
@@ -277,7 +308,9 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
         .decode_steps = s->decode,
         .temperature = s->temperature,
         .top_p = s->top_p,
-        .rounds = s->rounds};
+        .rounds = s->rounds,
+        .progress = tell_turn,
+        .context = plan};
     struct engine_bench *bench;
     enum status status = engine_bench_open(&config, &bench, err);
     if (status != STATUS_OK)

@@ -2,6 +2,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/progress_line.h"
 #include "common/base/str.h"
 #include "common/base/u32.h"
 #include "common/cli/perplexity.h"
@@ -18,7 +19,6 @@
 
 #define BLOCK_TOKENS    32
 #define IDS_LIMIT_COUNT (32u << 20)
-#define PROGRESS_NS     5000000000ull
 
 enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
 
@@ -147,20 +147,21 @@ static enum status read_tokens(const struct settings *settings, const char *path
 /* --- the run --- */
 
 struct progress {
-    uint64_t begun_ns, told_ns;
+    struct progress_line line;
+    uint64_t begun_us;
 };
 
 static void tell(void *context, const struct perplexity *so_far, uint64_t to_score)
 {
     struct progress *progress = context;
-    uint64_t now_ns = clock_now_ns();
-    if (now_ns - progress->told_ns < PROGRESS_NS)
+    uint64_t now_us = clock_now_us();
+    if (so_far->scored == to_score || !progress_line_due(&progress->line, now_us))
         return;
-    progress->told_ns = now_ns;
-    double seconds = (double)(now_ns - progress->begun_ns) * 1e-9;
-    fprintf(stderr, "%" PRIu64 " of %" PRIu64 " tokens, so far %.4f, about %.0f s left\n",
-            so_far->scored, to_score, perplexity_value(so_far),
-            seconds * (double)(to_score - so_far->scored) / (double)so_far->scored);
+    double seconds = (double)(now_us - progress->begun_us) * 1e-6;
+    progress_line_tell(&progress->line,
+                       "%" PRIu64 " of %" PRIu64 " tokens, so far %.4f, about %.0f s left",
+                       so_far->scored, to_score, perplexity_value(so_far),
+                       seconds * (double)(to_score - so_far->scored) / (double)so_far->scored);
 }
 
 static enum status open_engine(const struct settings *s, uint64_t windows, struct engine **engine,
@@ -202,7 +203,8 @@ static enum status measure(const struct settings *settings, const struct token_i
     struct perplexity result;
     enum status status = open_engine(settings, ids->count / settings->window, &engine, err);
     if (status == STATUS_OK) {
-        struct progress progress = {.begun_ns = clock_now_ns(), .told_ns = clock_now_ns()};
+        uint64_t now_us = clock_now_us();
+        struct progress progress = {progress_line_begin(progress_line_terminal(), now_us), now_us};
         struct perplexity_run run = {.engine = engine,
                                      .tokens = ids->data,
                                      .token_count = ids->count,
@@ -210,6 +212,7 @@ static enum status measure(const struct settings *settings, const struct token_i
                                      .progress = tell,
                                      .context = &progress};
         status = perplexity_measure(&run, &result, err);
+        progress_line_end(&progress.line);
     }
     if (status == STATUS_OK)
         print_result(settings, engine, ids, &result);

@@ -40,6 +40,14 @@ static uint32_t largest(const struct bench_sizes *sizes)
     return most;
 }
 
+static uint32_t smallest(const struct bench_sizes *sizes)
+{
+    uint32_t least = largest(sizes);
+    for (uint32_t i = 0; i < sizes->count; i++)
+        least = min_u32(least, sizes->values[i]);
+    return least;
+}
+
 static uint32_t blocks_for(uint32_t tokens)
 {
     return divide_up(tokens, BLOCK_TOKENS);
@@ -193,16 +201,31 @@ static enum status warm_up(struct engine_bench *bench, struct error *err)
     return step(bench, &(struct rows){bench->max_batch, 0, 1, true}, err);
 }
 
+static void tell(const struct engine_bench *bench, struct bench_turn turn)
+{
+    const struct engine_bench_config *config = &bench->config;
+    if (!config->progress)
+        return;
+    turn.count = config->prefill.count + (config->depth.count ? config->batch.count : 0);
+    config->progress(config->context, &turn);
+}
+
 enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struct error *err)
 {
     if (round == 0)
         TRY(warm_up(bench, err));
     const struct engine_bench_config *config = &bench->config;
     struct bench_figure *figure = bench->figures;
-    for (uint32_t i = 0; i < config->prefill.count; i++, figure++)
+    for (uint32_t i = 0; i < config->prefill.count; i++, figure++) {
+        tell(bench, (struct bench_turn){round, i, .tokens = figure->tokens});
         TRY(measure_prefill(bench, figure, &figure->samples[round], err));
+    }
     for (uint32_t b = 0; b < config->batch.count; b++) {
         struct bench_figure *depths[ENGINE_BENCH_MAX_SIZES];
+        tell(bench,
+             (struct bench_turn){round, config->prefill.count + b, .batch = config->batch.values[b],
+                                 .shallowest = smallest(&config->depth),
+                                 .deepest = largest(&config->depth)});
         for (uint32_t d = 0; d < config->depth.count; d++)
             depths[d] = &figure[d * config->batch.count + b];
         TRY(measure_depths(bench, depths, config->depth.count, round, err));

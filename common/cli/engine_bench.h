@@ -15,6 +15,13 @@ struct bench_sizes {
     uint32_t values[ENGINE_BENCH_MAX_SIZES], count;
 };
 
+/* A measurement that begins: one prompt, or one batch at all depths. */
+struct bench_turn {
+    uint32_t round, index, count;        /* index, count: in each round */
+    uint32_t tokens;                     /* of the prompt; decode: 0 */
+    uint32_t batch, shallowest, deepest; /* decode */
+};
+
 struct engine_bench_config {
     const char *model_dir;
     bool random_weights;
@@ -28,6 +35,8 @@ struct engine_bench_config {
     uint32_t decode_steps;
     float temperature, top_p; /* of the tokens that are drawn behind each step */
     uint32_t rounds;
+    void (*progress)(void *context, const struct bench_turn *turn); /* NULL: nobody is told */
+    void *context;
 };
 
 /* One measurement, once. Rates are of wall time, limits of the time that the threads ran. */

@@ -3,6 +3,7 @@ operations and bytes."""
 import json
 import os
 import pathlib
+import pty
 import re
 import resource
 import signal
@@ -97,6 +98,41 @@ def test_the_table_is_for_people(model):
     assert sum(row[:1] == ["16"] for row in rows) == 1
     assert [row[:2] for row in rows if row[:1] == ["0"]] == [["0", "1"], ["0", "2"]]
     assert "round 1 of 1" in done.stderr
+
+
+def test_a_log_has_what_is_measured_in_its_first_round(model):
+    done = engine(model, "--prefill", "8,16", "--batch", "1,3", "--depth", "0,33", "--decode", 2, "--rounds", 2)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[:4] == ["round 1 of 2: prefill, 8 tokens (1 of 4)", "round 1 of 2: prefill, 16 tokens (2 of 4)",
+                         "round 1 of 2: decode, depths 0 to 33, batch 1 (3 of 4)", "round 1 of 2: decode, depths 0 to 33, batch 3 (4 of 4)"]
+    assert re.search(r"threads 1: round 1 of 2, \d+ s, about \d+ s left$", lines[4]), lines
+    assert re.search(r"threads 1: round 2 of 2, \d+ s$", lines[-1]), lines
+
+
+def on_a_terminal(*command):
+    """What stderr shows there."""
+    ours, its = pty.openpty()
+    run = subprocess.Popen([BUILD / "bin/baton", *map(str, command)], stdout=subprocess.DEVNULL, stderr=its)
+    os.close(its)
+    shown = b""
+    try:
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    assert run.wait(60) == 0, shown
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_has_one_line_of_what_is_measured(model):
+    shown = on_a_terminal("bench", "engine", "--model", model, "--random-weights", "--no-pin", "--prefill", 8, "--depth", 7, "--decode", 2,
+                          "--rounds", 2)
+    turns = ["prefill, 8 tokens (1 of 2)", "decode, depth 7, batch 1 (2 of 2)"]
+    wanted = "".join("".join(rf"\rround {i} of 2: {re.escape(turn)} \x1b\[K" for turn in turns) + r"\r\x1b\[K[^\r\n]*round " + str(i) + r" of 2, [^\r\n]*\n"
+                     for i in (1, 2))
+    assert re.search(wanted + "$", shown), repr(shown)
 
 
 def test_prompts_in_chunks_are_the_same_work_in_less_memory(model, tmp_path):

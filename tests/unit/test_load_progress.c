@@ -90,9 +90,9 @@ static void test_log_lines_where_there_is_no_terminal(void **state)
     (void)state;
     struct load_progress progress = load_progress_begin("loading weights", GIB, NULL, 0);
     for (uint64_t second = 1; second <= 10; second++) {
-        uint64_t told_us = progress.told_us;
+        uint64_t told_us = progress.line.told_us;
         load_progress_add(&progress, GIB / 10, second * 1000000);
-        assert_int_equal(progress.told_us != told_us, second % 3 == 0);
+        assert_int_equal(progress.line.told_us != told_us, second % 3 == 0);
     }
     load_progress_end(&progress);
 }

@@ -3,16 +3,13 @@
 #ifndef BATON_ENGINE_MODEL_LOAD_PROGRESS_H
 #define BATON_ENGINE_MODEL_LOAD_PROGRESS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "common/base/progress_line.h"
 
 struct load_progress {
-    FILE *terminal;   /* NULL: log lines */
-    const char *what; /* "loading weights": a word or two, no quotes */
+    struct progress_line line; /* without a terminal: only when to log */
+    const char *what;          /* "loading weights": a word or two, no quotes */
     uint64_t total_bytes, done_bytes;
-    uint64_t started_us, told_us;
-    bool drawn;
+    uint64_t started_us;
 };
 
 /* `terminal`: where a bar goes, or NULL. Times are CLOCK_MONOTONIC's. */
@@ -21,8 +18,5 @@ struct load_progress load_progress_begin(const char *what, uint64_t total_bytes,
 void load_progress_add(struct load_progress *progress, uint64_t bytes, uint64_t now_us);
 /* Takes the bar away: what comes next writes on an empty line. */
 void load_progress_end(struct load_progress *progress);
-
-/* stderr, where somebody sits before it; else NULL. */
-FILE *load_progress_terminal(void);
 
 #endif

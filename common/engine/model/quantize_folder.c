@@ -266,7 +266,7 @@ static enum status write_weights(struct folder *folder)
     TRY(row_piece_init(&folder->piece, folder->err));
     TRY(begin_file(folder, "model.safetensors", &folder->weights_file));
     folder->progress = load_progress_begin("quantizing weights", folder->report.source_bytes,
-                                           load_progress_terminal(), clock_now_us());
+                                           progress_line_terminal(), clock_now_us());
     enum status status = write_header(folder);
     if (status == STATUS_OK)
         status = write_tensors(folder);

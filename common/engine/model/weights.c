@@ -253,7 +253,7 @@ static enum status load_planned(struct kernels *kernels, const struct loading *a
     TRY(take_memory(kernels, plan, weights, err));
     TRY(weight_loader_init(&tensors, kernels, files, asked->types.stored, false, err));
     struct load_progress progress = load_progress_begin(
-        "loading weights", filled ? 0 : plan->data_bytes, load_progress_terminal(), clock_now_us());
+        "loading weights", filled ? 0 : plan->data_bytes, progress_line_terminal(), clock_now_us());
     tensors.plan = plan;
     tensors.memory = weights->layer_memory;
     tensors.filled = filled;
@@ -274,14 +274,14 @@ static enum status load_cached(struct kernels *kernels, const struct loading *as
     struct packed_identity identity = weight_cache_identity(kernels, files);
     struct packed_header header = packed_plan_header(plan, &identity);
     struct load_progress progress = load_progress_begin("reading weights", plan->data_bytes,
-                                                        load_progress_terminal(), clock_now_us());
+                                                        progress_line_terminal(), clock_now_us());
     bool hit = weight_cache_map(cache_path, &header, kernels, &progress, &weights->packed);
     load_progress_end(&progress);
     TRY(load_planned(kernels, asked, files, plan, weights, err));
     if (hit)
         return STATUS_OK;
     progress = load_progress_begin("keeping packed weights", plan->data_bytes,
-                                   load_progress_terminal(), clock_now_us());
+                                   progress_line_terminal(), clock_now_us());
     weight_cache_keep(cache_path, &header, weights->layer_memory.address, &progress);
     return STATUS_OK;
 }

@@ -21,7 +21,7 @@ static const struct config_setting table[] = {
     {"type", CONFIG_ENUM, AT(type), "int8", .choices = type_names,
      .help = "int8: a scale for each output; int4: one for 128 weights, head and embedding int8"},
     {"out", CONFIG_STRING, AT(out), .required = true, .value = "DIR",
-     .help = "The new folder; it must not hold a model yet"},
+     .help = "The new folder; it must hold neither a model nor a tokenizer yet"},
 };
 static const struct config_program program = {
     .name = "baton quantize",

@@ -1,6 +1,7 @@
 """`baton quantize` that is stopped on the way leaves no model, and the next run goes through as if it had not been."""
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -13,12 +14,12 @@ MODEL = TOP / "tests/golden/models/llama"
 MODEL_FILES = ("config.json", "model.safetensors")
 
 
-def command(out):
-    return [BUILD / "bin/baton", "quantize", "--model", MODEL, "--type", "int8", "--out", out]
+def command(out, model=MODEL):
+    return [BUILD / "bin/baton", "quantize", "--model", model, "--type", "int8", "--out", out]
 
 
-def quantize(out, **environment):
-    return subprocess.run(command(out), env=dict(os.environ, **environment), text=True, capture_output=True, timeout=120)
+def quantize(out, model=MODEL, **environment):
+    return subprocess.run(command(out, model), env=dict(os.environ, **environment), text=True, capture_output=True, timeout=120)
 
 
 def failpoint(spec, log):
@@ -83,6 +84,34 @@ def test_a_place_where_no_folder_can_be(tmp_path, name, told):
     (tmp_path / "file").touch()
     done = quantize(tmp_path / name)
     assert (done.returncode, done.stderr) == (1, f"baton quantize: {told.format(tmp_path / name)}\n")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "generation_config.json", "config.json", "model.safetensors"])
+def test_nothing_is_written_over(tmp_path, name):
+    """A file of somebody's own, of a name that the source has."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(MODEL, source)
+    (source / "tokenizer.json").write_text("{}")
+    out.mkdir()
+    (out / name).write_text("mine")
+    (out / "notes.txt").write_text("mine, too")
+    (out / "added_tokens.json").write_text("{}")  # which the source doesn't have
+    before = files(out)
+    done = quantize(out, source)
+    assert (done.returncode, done.stderr) == (1, f"baton quantize: {out}/{name}: it is there already: a folder without a model is wanted\n")
+    assert files(out) == before
+    (out / name).unlink()
+    assert quantize(out, source).returncode == 0 and files(out)["notes.txt"] == b"mine, too"
+
+
+def test_a_failure_leaves_nothing_that_the_next_run_refuses(tmp_path):
+    """One small file that can't be read, behind others that could."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    shutil.copytree(MODEL, source)
+    (source / "chat_template.json").mkdir()
+    assert quantize(out, source).returncode == 1 and not files(out)
+    (source / "chat_template.json").rmdir()
+    assert quantize(out, source).returncode == 0
 
 
 def test_two_at_once(tmp_path, whole):

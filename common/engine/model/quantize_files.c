@@ -54,7 +54,25 @@ static enum status make_folder(const char *path, struct error *err)
     return STATUS_OK;
 }
 
-enum status quantize_files_make_target(const char *out_dir, struct error *err)
+static enum status refuse(const char *path, struct error *err)
+{
+    return error_set(err, STATUS_INVALID,
+                     "%s: it is there already: a folder without a model is wanted", path);
+}
+
+/* One that the source has would be written over. */
+static enum status check_small_file(const char *model_dir, const char *out_dir, const char *name,
+                                    struct error *err)
+{
+    char source[PATH_BYTES], target[PATH_BYTES];
+    bool copied, found;
+    TRY(find(model_dir, name, source, &copied, err));
+    TRY(find(out_dir, name, target, &found, err));
+    return copied && found ? refuse(target, err) : STATUS_OK;
+}
+
+enum status quantize_files_make_target(const char *model_dir, const char *out_dir,
+                                       struct error *err)
 {
     static const char *const model_files[] = {"config.json", "model.safetensors.index.json",
                                               "model.safetensors"};
@@ -65,19 +83,29 @@ enum status quantize_files_make_target(const char *out_dir, struct error *err)
     for (size_t i = 0; i < sizeof model_files / sizeof *model_files; i++) {
         TRY(find(out_dir, model_files[i], path, &found, err));
         if (found && !(stopped && strcmp(model_files[i], "model.safetensors") == 0))
-            return error_set(err, STATUS_INVALID,
-                             "%s: it is there already: a folder without a model is wanted", path);
+            return refuse(path, err);
     }
+    for (size_t i = 0; i < sizeof SMALL_FILES / sizeof *SMALL_FILES && !stopped; i++)
+        TRY(check_small_file(model_dir, out_dir, SMALL_FILES[i], err));
     return STATUS_OK;
 }
 
-void quantize_files_remove_model(const char *out_dir)
+static void remove_file(const char *dir, const char *name)
 {
-    static const char *const files[] = {"config.json", "model.safetensors"};
     char path[PATH_BYTES];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (path_of(out_dir, files[i], path, NULL) == STATUS_OK)
-            (void)unlink(path);
+    if (path_of(dir, name, path, NULL) == STATUS_OK)
+        (void)unlink(path);
+}
+
+void quantize_files_remove(const char *model_dir, const char *out_dir)
+{
+    char source[PATH_BYTES];
+    bool copied;
+    remove_file(out_dir, "config.json");
+    remove_file(out_dir, "model.safetensors");
+    for (size_t i = 0; i < sizeof SMALL_FILES / sizeof *SMALL_FILES; i++)
+        if (find(model_dir, SMALL_FILES[i], source, &copied, NULL) == STATUS_OK && copied)
+            remove_file(out_dir, SMALL_FILES[i]);
 }
 
 /* All of a file, NUL-terminated; STATUS_NOT_FOUND where it isn't there. */

@@ -12,12 +12,13 @@ struct quantize_files {
     struct whole_file *config; /* begun: config.json; the caller ends it */
 };
 
-/* Makes the folder where there is none. STATUS_INVALID: a model is in it already. What a run that was stopped left is none:
- * config.json.tmp says that the weights beside it are of such a run, even under their name. */
-enum status quantize_files_make_target(const char *out_dir, struct error *err) WARN_UNUSED;
+/* Makes the folder where there is none. STATUS_INVALID: a model is in it already, or a file that would be written over. What a
+ * run that was stopped left is none: config.json.tmp says that what is beside it is of such a run, even under its name. */
+enum status quantize_files_make_target(const char *model_dir, const char *out_dir,
+                                       struct error *err) WARN_UNUSED;
 /* The small files, and what config.json will hold. */
 enum status quantize_files_copy(const struct quantize_files *files, struct error *err) WARN_UNUSED;
-/* After a failure: config.json and the weights. */
-void quantize_files_remove_model(const char *out_dir);
+/* After a failure: all that was written, where quantize_files_make_target found the place free. */
+void quantize_files_remove(const char *model_dir, const char *out_dir);
 
 #endif

@@ -325,13 +325,13 @@ enum status quantize_folder(const char *model_dir, enum model_quantization quant
     if (status == STATUS_OK)
         status = plan_outputs(&folder);
     if (status == STATUS_OK)
-        status = quantize_files_make_target(out_dir, err);
+        status = quantize_files_make_target(model_dir, out_dir, err);
     if (status == STATUS_OK) /* begun first and ended last: its lock is that of the folder */
         status = begin_file(&folder, "config.json", &folder.config_file);
     if (status == STATUS_OK) {
         status = write_all(&folder);
         if (status != STATUS_OK)
-            quantize_files_remove_model(out_dir);
+            quantize_files_remove(model_dir, out_dir);
         whole_file_drop(&folder.weights_file);
         whole_file_drop(&folder.config_file);
     }

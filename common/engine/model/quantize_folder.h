@@ -16,7 +16,7 @@ struct quantize_report {
     uint64_t source_bytes, written_bytes; /* of tensors */
 };
 
-/* `out_dir` is made where it isn't there; one that holds a model already is refused. quantization: not MODEL_FLOAT. */
+/* `out_dir` is made where it isn't there; one that holds a model already, or a file that would be written, is refused. quantization: not MODEL_FLOAT. */
 enum status quantize_folder(const char *model_dir, enum model_quantization quantization,
                             const char *out_dir, struct quantize_report *report,
                             struct error *err) WARN_UNUSED;

@@ -41,8 +41,9 @@ static enum status bad_list(const struct list *list, const char *text, struct er
 {
     if (list->read == read_weights)
         return error_set(err, STATUS_INVALID,
-                         "'%.80s' is not auto, bf16, int8 or int4, or some of them between commas",
-                         text);
+                         "'%.80s' is not auto, bf16, int8 or int4, or up to %d of them between "
+                         "commas",
+                         text, ENGINE_BENCH_MAX_SIZES);
     return error_set(err, STATUS_INVALID,
                      "'%.80s' is not up to %d numbers in %llu .. %llu between commas%s", text,
                      ENGINE_BENCH_MAX_SIZES, (unsigned long long)list->min,

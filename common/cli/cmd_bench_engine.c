@@ -358,7 +358,7 @@ int cmd_bench_engine(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    log_init("bench", LOG_WARN);
+    log_init("bench", progress_line_terminal() ? LOG_WARN : LOG_INFO); /* how far a load is */
     struct plan plan = {.settings = &settings};
     struct str mistakes;
     str_init(&mistakes, sizeof err.text);

@@ -10,6 +10,7 @@
 #include "common/model_config/model_config.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #define MAX_ROUNDS STEP_BENCH_MAX_ROUNDS
@@ -148,8 +149,9 @@ static enum status bench_steps(const struct settings *settings, struct error *er
                                    .rounds = settings->rounds,
                                    .policy = settings->policy};
         struct step_bench_result result;
-        fprintf(stderr, "%u sequences in steps of a worker over %s: %u rounds of %u steps\n",
-                batches[i], settings->model, settings->rounds, settings->steps);
+        fprintf(stderr, "%u sequences in steps of a worker over %s: %u round%s of %u step%s\n",
+                batches[i], settings->model, settings->rounds, settings->rounds == 1 ? "" : "s",
+                settings->steps, settings->steps == 1 ? "" : "s");
         TRY(step_bench_run(&bench, &result, err));
         if (i == 0)
             printf("\n%9s  %11s %9s %15s %7s\n", "sequences", "rows a step", "step, us",
@@ -165,12 +167,30 @@ static enum status bench_steps(const struct settings *settings, struct error *er
     return standard_output_flush(err);
 }
 
+/* Settings of an engine, and there is none. Those of the environment are for workers, too. */
+static bool check_model(const struct settings *settings, const struct config_result *result)
+{
+    static const char *const names[] = {"random-weights", "threads"};
+    bool fine = true;
+    for (size_t i = 0; i < program.setting_count && !*settings->model; i++)
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+            if (strcmp(table[i].name, names[n]) == 0 && result->sources[i] == CONFIG_FROM_FLAG) {
+                fprintf(stderr, "%s: --%s needs --model\n", program.name, names[n]);
+                fine = false;
+            }
+    if (!fine)
+        fprintf(stderr, "Try: %s --help\n", program.name);
+    return fine;
+}
+
 int cmd_bench_schedule(int argc, char **argv)
 {
     struct settings settings = {0};
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
+    if (!check_model(&settings, &result))
+        return 2;
     log_init("bench", LOG_WARN);
     struct model_config model; /* looked for before minutes go by without it */
     enum status status =

@@ -372,6 +372,17 @@ def test_a_share_that_others_disturb_is_told_as_such(model):
     assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("other programs ran, or threads were more than CPUs: steps took longer"), done.stdout + done.stderr
 
 
+def test_a_schedule_without_a_model_has_no_settings_of_one(model):
+    done = bench("schedule", "--random-weights", "--threads", 1)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr == ("baton bench schedule: --random-weights needs --model\n"
+        "baton bench schedule: --threads needs --model\nTry: baton bench schedule --help\n")
+    done = subprocess.run([BUILD / "bin/baton", "bench", "schedule", "--steps", "1", "--rounds", "1"], env=dict(os.environ, BATON_THREADS="2"),
+                          text=True, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr  # what is set for workers
+    done = bench("schedule", "--steps", 1, "--rounds", 1, "--model", model, "--random-weights", "--threads", 2)
+    assert done.returncode == 0 and "16 sequences in steps of a worker over " in done.stderr and done.stderr.count(": 1 round of 1 step\n") == 3, done.stderr
+
+
 def test_a_schedule_for_a_model_that_is_not_there(model):
     done = bench("schedule", "--steps", 1, "--rounds", 1, "--model", model.parent)
     assert done.returncode == 1 and "config.json" in done.stderr and done.stdout == ""

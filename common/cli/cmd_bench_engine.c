@@ -6,6 +6,7 @@
 #include "common/base/progress_line.h"
 #include "common/base/standard_output.h"
 #include "common/base/str.h"
+#include "common/base/u32.h"
 #include "common/cli/engine_bench.h"
 #include "common/cli/engine_bench_lists.h"
 #include "common/cli/engine_bench_report.h"
@@ -13,6 +14,7 @@
 #include "common/config/config.h"
 #include "common/engine/engine_choices.h"
 #include "common/json/json_quote.h"
+#include "common/model_config/model_config.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -139,20 +141,40 @@ static enum status refuse_cpu(const struct plan *plan, uint32_t cpu, const cpu_s
     return status;
 }
 
+static uint32_t most_threads(const struct plan *plan)
+{
+    uint32_t threads = 0;
+    for (uint32_t i = 0; i < plan->threads.count; i++)
+        threads = max_u32(threads, plan->threads.values[i]);
+    return threads;
+}
+
 /* Told now: a row that can't be measured must not end those before it, and a pin that is refused makes it slower in silence. */
 static enum status check_cpus(const struct plan *plan, struct error *err)
 {
     cpu_set_t allowed; /* of the machine, and of what taskset or a container leaves of it */
-    uint32_t threads = 0, first = plan->settings->first_cpu;
-    for (uint32_t i = 0; i < plan->threads.count; i++)
-        if (plan->threads.values[i] > threads)
-            threads = plan->threads.values[i];
+    uint32_t threads = most_threads(plan), first = plan->settings->first_cpu;
     if (!plan->settings->pin || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return STATUS_OK;
     for (uint32_t cpu = first; cpu < first + threads; cpu++)
         if (!CPU_ISSET(cpu, &allowed))
             return refuse_cpu(plan, cpu, &allowed, err);
     return STATUS_OK;
+}
+
+/* Threads that aren't pinned may be more: that is slow, but it can be measured. */
+static void warn_of_threads(const struct plan *plan)
+{
+    cpu_set_t allowed;
+    uint32_t threads = most_threads(plan);
+    if (plan->settings->pin || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    uint32_t count = (uint32_t)CPU_COUNT(&allowed);
+    if (threads > count)
+        fprintf(stderr,
+                "%s: %u threads, but this process may run on %u CPU%s: they take turns, and what "
+                "they can do at best is told as if each had a CPU\n",
+                program.name, threads, count, count == 1 ? "" : "s");
 }
 
 /* An empty list is found here, the others where they are given. */
@@ -340,11 +362,27 @@ static enum status run_engines(struct plan *plan, struct error *err)
     return STATUS_OK;
 }
 
+/* All types, before minutes go into the first of them. */
+static enum status check_folder(const struct plan *plan, struct error *err)
+{
+    struct model_config model;
+    TRY(model_config_read(plan->settings->model, &model, err));
+    enum weight_type floats = plan->settings->compute == COMPUTE_F32 ? WEIGHT_F32 : WEIGHT_BF16;
+    for (uint32_t i = 0; i < plan->weights.count; i++) {
+        struct weight_types types;
+        TRY(weight_types_choose((enum weight_choice)plan->weights.values[i], model.quantization,
+                                floats, &types, err));
+    }
+    return STATUS_OK;
+}
+
 /* What was measured before a failure is told, too. */
 static enum status run(struct plan *plan, struct error *err)
 {
     struct error later;
+    TRY(check_folder(plan, err));
     TRY(figures_file_open(&plan->file, plan->settings->json, err));
+    warn_of_threads(plan);
     enum status status = run_engines(plan, err), put = STATUS_OK;
     if (plan->engines)
         put = put_figures(plan, figures_file_put, status == STATUS_OK ? err : &later);

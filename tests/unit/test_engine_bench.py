@@ -251,6 +251,26 @@ def test_a_cpu_that_is_not_ours_is_told_before_anything_is_measured(model):
         assert "alone: fewer threads, another --first-cpu, or --no-pin" in done.stderr
 
 
+def test_more_threads_than_cpus_are_told(model):
+    """Without pins they can be measured, on one CPU in turns."""
+    cpu = min(os.sched_getaffinity(0))
+    for threads, told in [("1,3", True), ("1", False)]:
+        command = [BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", "--no-pin", "--threads", threads, "--prefill", "8", "--batch", "0",
+                   "--rounds", "1"]
+        done = subprocess.run(command, text=True, capture_output=True, timeout=120, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+        assert done.returncode == 0 and ("baton bench engine: 3 threads, but this process may run on 1 CPU: they take turns" in done.stderr) == told, done.stderr
+
+
+def test_types_that_the_folder_is_not_of_are_told_before_the_first_is_measured(model, tmp_path):
+    quantization = {"quant_method": "baton", "version": 1, "weights": "int8"}
+    (model / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": quantization}))
+    done = engine(model, "--weights", "auto,bf16", "--prefill", 8, "--batch", 0, "--rounds", 1, "--json", tmp_path / "figures.json")
+    assert (done.returncode, done.stdout) == (1, "") and not (tmp_path / "figures.json").exists()
+    assert done.stderr.startswith("baton bench engine: weights bf16: the model folder is quantized to int8 already"), done.stderr
+    done = engine(model, "--weights", "auto,int8", "--prefill", 8, "--batch", 0, "--rounds", 1)
+    assert done.returncode == 0, done.stderr
+
+
 def test_memory_that_is_not_there_is_told_with_what_takes_less(model):
     (model / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 1 << 17, "num_hidden_layers": 64, "head_dim": 256,
                                                    "num_key_value_heads": HEADS}))

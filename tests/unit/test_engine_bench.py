@@ -136,6 +136,14 @@ def test_a_terminal_has_one_line_of_what_is_measured(model):
     assert re.search(wanted + "$", shown), repr(shown)
 
 
+def test_memory_of_many_weights_is_announced(model):
+    """Taking it is slow, and has no parts to count; what follows it does."""
+    (model / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 2048, "intermediate_size": 11264, "head_dim": 64}))
+    arguments = ["engine", "--model", model, "--random-weights", "--no-pin", "--prefill", 8, "--batch", 0, "--rounds", 1]
+    assert on_a_terminal("bench", *arguments).startswith("\rtaking memory for weights, 0.3 GiB \x1b[K\r\x1b[K")
+    assert 'mod=weights msg="taking memory for weights" of_bytes=' in bench(*arguments).stderr
+
+
 def test_prompts_in_chunks_are_the_same_work_in_less_memory(model, tmp_path):
     """2050 rows in steps of 32: the weights are read 65 times, and no room is made for longer steps."""
     (model / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 4096}))

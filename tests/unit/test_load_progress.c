@@ -84,6 +84,26 @@ static void test_a_beginning_foretells_nothing(void **state)
     free(text);
 }
 
+static void test_what_has_no_parts_is_announced(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *terminal = open_memstream(&text, &length);
+    assert_non_null(terminal);
+    struct load_progress progress = load_progress_begin("taking", GIB / 4 - 1, terminal, 0);
+    load_progress_announce(&progress);
+    load_progress_end(&progress);
+    fflush(terminal);
+    assert_int_equal(length, 0);
+    progress = load_progress_begin("taking", GIB / 4, terminal, 0);
+    load_progress_announce(&progress);
+    load_progress_end(&progress);
+    fclose(terminal);
+    assert_string_equal(text, "\rtaking, 0.2 GiB \033[K\r\033[K");
+    free(text);
+}
+
 /* Into a pipe of standard error: log lines, seconds apart. */
 static void test_log_lines_where_there_is_no_terminal(void **state)
 {
@@ -103,6 +123,7 @@ int main(void)
         cmocka_unit_test(test_a_bar_is_drawn_ten_times_a_second),
         cmocka_unit_test(test_a_short_load_draws_nothing),
         cmocka_unit_test(test_a_beginning_foretells_nothing),
+        cmocka_unit_test(test_what_has_no_parts_is_announced),
         cmocka_unit_test(test_log_lines_where_there_is_no_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

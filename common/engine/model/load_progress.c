@@ -4,7 +4,8 @@
 
 #include <inttypes.h>
 
-#define BAR_CELLS 30
+#define BAR_CELLS       30
+#define ANNOUNCED_BYTES ((uint64_t)256 << 20) /* take about half a second */
 
 struct load_progress load_progress_begin(const char *what, uint64_t total_bytes, FILE *terminal,
                                          uint64_t now_us)
@@ -23,6 +24,18 @@ static void draw(struct load_progress *progress, unsigned percent, const char *l
     bar[BAR_CELLS] = '\0';
     progress_line_tell(&progress->line, "%s [%s] %3u%% of %.1f GiB%s", progress->what, bar, percent,
                        (double)progress->total_bytes / (1 << 30), left);
+}
+
+void load_progress_announce(struct load_progress *progress)
+{
+    uint64_t bytes = progress->total_bytes;
+    if (bytes < ANNOUNCED_BYTES)
+        return;
+    if (progress->line.terminal)
+        progress_line_tell(&progress->line, "%s, %.1f GiB", progress->what,
+                           (double)bytes / (1 << 30));
+    else
+        log_info("weights", "msg=\"%s\" of_bytes=%" PRIu64, progress->what, bytes);
 }
 
 void load_progress_add(struct load_progress *progress, uint64_t bytes, uint64_t now_us)

@@ -15,6 +15,8 @@ struct load_progress {
 /* `terminal`: where a bar goes, or NULL. Times are CLOCK_MONOTONIC's. */
 struct load_progress load_progress_begin(const char *what, uint64_t total_bytes, FILE *terminal,
                                          uint64_t now_us);
+/* What has no parts that could be counted, as it begins; nothing where it is small. */
+void load_progress_announce(struct load_progress *progress);
 void load_progress_add(struct load_progress *progress, uint64_t bytes, uint64_t now_us);
 /* Takes the bar away: what comes next writes on an empty line. */
 void load_progress_end(struct load_progress *progress);

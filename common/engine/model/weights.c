@@ -231,14 +231,19 @@ static enum status plan_layers(struct kernels *kernels, const struct loading *as
     return status;
 }
 
-/* Where the plan's layers will lie: in the file that was mapped, or in memory of our own. */
+/* Where the plan's layers will lie: in the file that was mapped, or in memory of our own. The system clears that, page by page, in
+ * seconds. */
 static enum status take_memory(struct kernels *kernels, const struct packed_plan *plan,
                                struct weights *weights, struct error *err)
 {
     char *data = weights->packed.data;
     uint64_t bytes = plan->data_bytes;
+    struct load_progress progress = load_progress_begin(
+        "taking memory for weights", data ? 0 : bytes, progress_line_terminal(), clock_now_us());
+    load_progress_announce(&progress);
     enum status status = data ? kernels_adopt(kernels, data, bytes, &weights->layer_memory)
                               : kernels_alloc(kernels, bytes, &weights->layer_memory);
+    load_progress_end(&progress);
     return status == STATUS_OK
                ? STATUS_OK
                : error_set(err, status, "no device memory for %" PRIu64 " bytes of weights", bytes);

@@ -227,7 +227,7 @@ int cmd_perplexity(int argc, char **argv)
     struct error err;
     struct token_ids ids;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    log_init("perplexity", LOG_WARN);
+    log_init("perplexity", progress_line_terminal() ? LOG_WARN : LOG_INFO); /* how far a load is */
     token_ids_init(&ids, IDS_LIMIT_COUNT);
     enum status status = check_window(&settings, &err);
     if (status == STATUS_OK)

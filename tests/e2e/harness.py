@@ -37,6 +37,20 @@ def wait_until(what, condition, seconds):
         time.sleep(0.01)
 
 
+def get(cluster, path):
+    with urllib.request.urlopen(f"http://{cluster.http}{path}", timeout=10) as answer:
+        return answer.headers, answer.read().decode()
+
+
+def trace_of(cluster, name):
+    return json.loads(get(cluster, f"/trace/{name}")[1])
+
+
+def ended_trace(cluster, name):
+    """The trace of a request whose answer is here: the router may be about to write its end down."""
+    return wait_until("it has ended", lambda: (lambda t: t if "ended_ms" in t else None)(trace_of(cluster, name)), 10)
+
+
 def alive(pid):
     try:
         os.kill(pid, 0)

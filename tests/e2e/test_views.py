@@ -17,26 +17,12 @@ import urllib.request
 import front
 import grpc
 from client import pb, pb_grpc, request
-from harness import BATON, GOLDEN, SHAKESPEARE, TOP, failpoint, wait_until
+from harness import BATON, GOLDEN, SHAKESPEARE, TOP, ended_trace, failpoint, get, trace_of, wait_until
 from keys import Keyed, new_key
 from terminal import Terminal
 
 PROMPT = [20 + i for i in range(100)]
 GRAFANA = TOP / "deploy/grafana"
-
-
-def get(cluster, path):
-    with urllib.request.urlopen(f"http://{cluster.http}{path}", timeout=10) as answer:
-        return answer.headers, answer.read().decode()
-
-
-def trace_of(cluster, name):
-    return json.loads(get(cluster, f"/trace/{name}")[1])
-
-
-def ended_trace(cluster, name):
-    """The trace of a request whose answer is here: the router may be about to write its end down."""
-    return wait_until("it has ended", lambda: (lambda t: t if "ended_ms" in t else None)(trace_of(cluster, name)), 10)
 
 
 def test_a_request_in_all_views(start_cluster, connect, tmp_path):

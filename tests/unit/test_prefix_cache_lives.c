@@ -90,6 +90,30 @@ static bool naive_continued(const struct world *w, uint32_t id)
     return false;
 }
 
+/* Nobody holds it, but a block behind it. */
+static bool naive_stuck(const struct world *w, uint32_t id)
+{
+    const struct naive_entry *before = &w->entries[id];
+    if (!before->stored || w->holds[id])
+        return false;
+    for (uint32_t other = 0; other < w->block_count; other++) {
+        const struct naive_entry *entry = &w->entries[other];
+        if (entry->stored && w->holds[other] && entry->root == before->root &&
+            entry->length > before->length &&
+            !memcmp(entry->tokens, before->tokens, (size_t)before->length * B * sizeof(uint32_t)))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t naive_count_stuck(const struct world *w)
+{
+    uint32_t count = 0;
+    for (uint32_t id = 0; id < w->block_count; id++)
+        count += naive_stuck(w, id);
+    return count;
+}
+
 static void naive_ask(struct world *w, uint32_t id)
 {
     struct naive_entry *entry = &w->entries[id];
@@ -161,13 +185,14 @@ static uint32_t lookup_in_both(struct world *w, struct sequence *s, uint32_t tok
         uint32_t id = naive_find(w, s->root, s->tokens, found + 1);
         if (id == EVICTION_NONE)
             break;
-        idle += !w->holds[id];
+        idle += !w->holds[id] && !naive_stuck(w, id);
         expected[found++] = id;
     }
     struct prefix_match match =
         prefix_cache_match(w->cache, root_of(s->root), s->tokens, token_count);
     assert_int_equal(match.blocks, found);
     assert_int_equal(match.idle, idle);
+    assert_int_equal(prefix_cache_stuck(w->cache), naive_count_stuck(w));
     assert_int_equal(
         prefix_cache_lookup(w->cache, &s->chain, s->tokens, token_count, KV_HOLD_USED, s->blocks),
         found);

@@ -13,6 +13,7 @@ struct entry { /* of the block with its index */
     uint64_t stamp;  /* tells this content from all that the block ever had; 0: nothing is stored */
     uint32_t parent; /* block before it; NONE: it is the first */
     uint32_t children; /* cached blocks that continue it */
+    uint32_t kept;     /* of those, how many somebody holds, or one behind them */
     uint32_t position;
 };
 
@@ -22,7 +23,7 @@ struct prefix_cache {
     struct eviction *eviction;
     struct prefix_events *events;
     uint64_t last_stamp;
-    uint32_t count;
+    uint32_t count, stuck;
     struct prefix_cache_counters counters;
     uint32_t *tokens;       /* [block_count, block_tokens] */
     struct entry entries[]; /* [block_count] */
@@ -37,6 +38,18 @@ static void offer_if_idle(struct prefix_cache *cache, uint32_t id)
         eviction_offer(cache->eviction, id);
 }
 
+/* Whether the block, or one behind it, is held has changed: so it has for those before it, up to one where another reason stays. */
+static void pass_on(struct prefix_cache *cache, uint32_t id, bool kept)
+{
+    for (id = cache->entries[id].parent; id != NONE; id = cache->entries[id].parent) {
+        struct entry *entry = &cache->entries[id];
+        bool others = kept ? entry->kept++ > 0 : --entry->kept > 0;
+        if (others || kv_blocks_held(cache->config.blocks, id))
+            return;
+        cache->stuck += kept ? 1 : -1;
+    }
+}
+
 static void on_held(void *context, uint32_t id, bool held)
 {
     struct prefix_cache *cache = context;
@@ -44,6 +57,10 @@ static void on_held(void *context, uint32_t id, bool held)
         eviction_withdraw(cache->eviction, id);
     else
         offer_if_idle(cache, id);
+    if (cache->entries[id].kept > 0)
+        cache->stuck += held ? -1 : 1;
+    else
+        pass_on(cache, id, held);
 }
 
 static bool describe(const void *context, uint32_t id, struct prefix_event *event)
@@ -91,6 +108,7 @@ static void store(struct prefix_cache *cache, const struct prefix_chain *chain,
         eviction_withdraw(cache->eviction, parent);
     }
     eviction_store(cache->eviction, id, chain->length);
+    pass_on(cache, id, true); /* its computer holds it */
     cache->count++;
     cache->counters.changes++;
     note(cache, id, PREFIX_STORED);
@@ -223,7 +241,7 @@ struct prefix_match prefix_cache_match(const struct prefix_cache *cache, struct 
                   &collides);
         if (id == NONE)
             break;
-        match.idle += !kv_blocks_held(cache->config.blocks, id);
+        match.idle += !kv_blocks_held(cache->config.blocks, id) && cache->entries[id].kept == 0;
     }
     return match;
 }
@@ -303,7 +321,7 @@ void prefix_cache_clear(struct prefix_cache *cache)
         *entry = (struct entry){0};
         kv_blocks_forget(cache->config.blocks, id);
     }
-    cache->count = 0;
+    cache->count = cache->stuck = 0;
     cache->counters.changes++;
 }
 
@@ -331,4 +349,9 @@ struct prefix_cache_counters prefix_cache_counters(const struct prefix_cache *ca
 uint32_t prefix_cache_count(const struct prefix_cache *cache)
 {
     return cache->count;
+}
+
+uint32_t prefix_cache_stuck(const struct prefix_cache *cache)
+{
+    return cache->stuck;
 }

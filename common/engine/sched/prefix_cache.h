@@ -53,7 +53,7 @@ struct prefix_chain {
 };
 struct prefix_chain prefix_chain_start(struct prefix_hash root);
 
-/* What a lookup would find: `blocks`, of which `idle` are held by nobody, so that they would no longer be there to be evicted.
+/* What a lookup would find: `blocks`, of which `idle` could be evicted now, and couldn't once they are held.
  * Counts nothing: for who doesn't know yet whether it fits. */
 struct prefix_match {
     uint32_t blocks, idle;
@@ -76,8 +76,7 @@ enum prefix_insert {
 enum prefix_insert prefix_cache_insert(struct prefix_cache *cache, struct prefix_chain *chain,
                                        const uint32_t *tokens, uint32_t block, uint32_t *known);
 
-/* Frees up to `count` blocks, those worth least first; returns how many. Fewer than there are KV_BLOCK_CACHED only where somebody
- * holds a block that continues one of those, because two computed the same at the same time. */
+/* Frees up to `count` blocks, those worth least first; returns how many: all that are KV_BLOCK_CACHED, but prefix_cache_stuck. */
 uint32_t prefix_cache_evict(struct prefix_cache *cache, uint32_t count);
 /* Forgets all blocks, also held ones, which stay with their holders. */
 void prefix_cache_clear(struct prefix_cache *cache);
@@ -95,5 +94,7 @@ struct prefix_cache_counters {
 };
 struct prefix_cache_counters prefix_cache_counters(const struct prefix_cache *cache);
 uint32_t prefix_cache_count(const struct prefix_cache *cache); /* blocks, held or not */
+/* Blocks that nobody holds and that can't be evicted, since somebody holds one behind them: two computed the same at the same time. */
+uint32_t prefix_cache_stuck(const struct prefix_cache *cache);
 
 #endif

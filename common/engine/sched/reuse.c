@@ -2,7 +2,9 @@
 
 uint32_t reuse_available(const struct scheduler *s)
 {
-    return kv_blocks_count(s->blocks, KV_BLOCK_FREE) + kv_blocks_count(s->blocks, KV_BLOCK_CACHED);
+    uint32_t stuck = s->cache ? prefix_cache_stuck(s->cache) : 0;
+    return kv_blocks_count(s->blocks, KV_BLOCK_FREE) + kv_blocks_count(s->blocks, KV_BLOCK_CACHED) -
+           stuck;
 }
 
 bool reuse_make_free(struct scheduler *s, uint32_t count)

@@ -5,7 +5,7 @@
 
 #include "common/engine/sched/scheduler_state.h"
 
-/* Blocks that are free or that the cache can give up. The latter may turn out to be fewer: see reuse_make_free. */
+/* Blocks that are free or that the cache can give up. */
 uint32_t reuse_available(const struct scheduler *s);
 /* Evicts until `count` blocks are free; false: there are not so many. */
 bool reuse_make_free(struct scheduler *s, uint32_t count);

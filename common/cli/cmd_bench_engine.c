@@ -210,7 +210,8 @@ static void check(const void *settings, struct str *mistakes)
     bool f32 = plan.settings->compute == COMPUTE_F32;
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < plan.weights.count && status == STATUS_OK; i++)
-        status = engine_check_weights(f32, (enum weight_choice)plan.weights.values[i], &err);
+        status = engine_check_weights(f32, (enum weight_choice)plan.weights.values[i], MODEL_FLOAT,
+                                      &err);
     config_mistake(mistakes, status, &err);
     config_mistake(mistakes, engine_check_kv(f32, plan.settings->kv, &err), &err);
 }
@@ -367,12 +368,10 @@ static enum status check_folder(const struct plan *plan, struct error *err)
 {
     struct model_config model;
     TRY(model_config_read(plan->settings->model, &model, err));
-    enum weight_type floats = plan->settings->compute == COMPUTE_F32 ? WEIGHT_F32 : WEIGHT_BF16;
-    for (uint32_t i = 0; i < plan->weights.count; i++) {
-        struct weight_types types;
-        TRY(weight_types_choose((enum weight_choice)plan->weights.values[i], model.quantization,
-                                floats, &types, err));
-    }
+    for (uint32_t i = 0; i < plan->weights.count; i++)
+        TRY(engine_check_weights(plan->settings->compute == COMPUTE_F32,
+                                 (enum weight_choice)plan->weights.values[i], model.quantization,
+                                 err));
     return STATUS_OK;
 }
 

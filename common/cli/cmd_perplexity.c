@@ -56,7 +56,7 @@ static void check(const void *settings, struct str *mistakes)
     const struct settings *s = settings;
     bool f32 = s->compute == COMPUTE_F32;
     struct error err;
-    config_mistake(mistakes, engine_check_weights(f32, s->weights, &err), &err);
+    config_mistake(mistakes, engine_check_weights(f32, s->weights, MODEL_FLOAT, &err), &err);
     config_mistake(mistakes, engine_check_kv(f32, s->kv, &err), &err);
 }
 

@@ -95,7 +95,8 @@ static void check(const void *settings, struct str *mistakes)
     const struct up_settings *up = settings;
     struct error err;
     bool f32 = up->compute == COMPUTE_F32;
-    config_mistake(mistakes, engine_check_weights(f32, (enum weight_choice)up->weights, &err),
+    config_mistake(mistakes,
+                   engine_check_weights(f32, (enum weight_choice)up->weights, MODEL_FLOAT, &err),
                    &err);
     config_mistake(mistakes, engine_check_kv(f32, (enum kv_choice)up->kv, &err), &err);
     config_mistake(mistakes, tls_settings_check(&up->tls, "tls", &err), &err);

@@ -1,9 +1,10 @@
 #include "common/engine/engine_choices.h"
 
-enum status engine_check_weights(bool f32, enum weight_choice weights, struct error *err)
+enum status engine_check_weights(bool f32, enum weight_choice weights,
+                                 enum model_quantization folder, struct error *err)
 {
     struct weight_types types;
-    return weight_types_choose(weights, MODEL_FLOAT, f32 ? WEIGHT_F32 : WEIGHT_BF16, &types, err);
+    return weight_types_choose(weights, folder, f32 ? WEIGHT_F32 : WEIGHT_BF16, &types, err);
 }
 
 enum status engine_check_kv(bool f32, enum kv_choice kv, struct error *err)

@@ -8,9 +8,10 @@
 
 #include <stdbool.h>
 
-/* f32: as of struct kernels_config. STATUS_INVALID: bf16 of fp32 arithmetic. */
+/* f32: as of struct kernels_config; folder: how the model's is quantized, MODEL_FLOAT where that isn't known yet. STATUS_INVALID: bf16 of
+ * fp32 arithmetic, or other weights than a quantized folder's. */
 enum status engine_check_weights(bool f32, enum weight_choice weights,
-                                 struct error *err) WARN_UNUSED;
+                                 enum model_quantization folder, struct error *err) WARN_UNUSED;
 enum status engine_check_kv(bool f32, enum kv_choice kv, struct error *err) WARN_UNUSED;
 
 #endif

@@ -412,7 +412,7 @@ static void check(const void *settings_given, struct str *mistakes)
     struct error err;
     config_mistake(mistakes, check_blocks(config, &err), &err);
     bool f32 = config->compute == COMPUTE_F32;
-    config_mistake(mistakes, engine_check_weights(f32, config->weights, &err), &err);
+    config_mistake(mistakes, engine_check_weights(f32, config->weights, MODEL_FLOAT, &err), &err);
     config_mistake(mistakes, engine_check_kv(f32, config->kv, &err), &err);
     config_mistake(mistakes, settle_batches(config, &err), &err);
     config_mistake(mistakes, link_tls_check(&config->internal_tls, &err), &err);

@@ -60,12 +60,13 @@ def ends_by_deadline(run, point, tokens=None):
 def a_release(run):
     """A client leaves, and the workers aren't told: the lease, and the answer's own end, release it."""
     ask, other_ask = run.ask(0), run.ask(1)
-    run.arm("prefill.after_chunk=log", "router.send_release=fail@*")
+    run.arm("prefill.after_chunk=pause", "router.send_release=fail@*")
     victim = run.start(ask)
-    run.fleet.wait_hit("prefill.after_chunk")
+    run.fleet.wait_hit("prefill.after_chunk")  # and held there: a short answer might end before its client leaves
     victim.cancel()
     run.ends(victim, "CANCELLED cancelled", "CANCELLED")
     run.prove_hits("router.send_release")
+    run.fleet.go("prefill.after_chunk")
     run.same(run.start(other_ask))
     run.settle(within=2.7)
     return "released by the lease; the other answer equal"

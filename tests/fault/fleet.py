@@ -213,6 +213,11 @@ class Fleet:
         return sum(value for key, value in self.metrics(process).items()
                    if key.partition("{")[0] == name and wanted <= set(re.findall(r'\w+="[^"]*"', key)))
 
+    def queued(self):
+        """Tokens that workers have reported as queued: the router takes these for their work until they report again."""
+        with urllib.request.urlopen(f"http://{self.processes['router'].metrics}/status", timeout=10) as answer:
+            return sum(worker["queued_tokens"] for worker in json.load(answer)["workers"])
+
     @staticmethod
     def states(seen):
         """Blocks by state. Free: what nobody holds, cached or not."""

@@ -73,7 +73,7 @@ class Run:
         return call
 
     def pair(self, **size):
-        """Two requests at once: with two workers of a role, each gets one of them."""
+        """Two requests at once: of two workers of a role, none of which the router takes for busy, each gets one."""
         asks = [self.ask(0, **size), self.ask(1, **size)]
         return asks, lambda: [self.start(ask) for ask in asks]
 
@@ -104,15 +104,14 @@ class Run:
         return hits
 
     def strike(self, start, name):
-        """Starts requests until the armed fault has happened under some of them, and returns those: one worker of two was armed, and
-        what another one reported last may lead all of a round past it."""
-        for _ in range(4):
-            calls = start()
-            self.wait(f"{name} or all ends", lambda: self.fleet.hits(name) or all(call.ended.is_set() for call in calls), 40)
-            if self.fleet.hits(name):
-                return calls
+        """Starts requests, of which the armed worker of two gets its share, and returns them once the fault has happened under them."""
+        self.wait("no worker counts as busy", lambda: not self.fleet.queued())
+        calls = start()
+        self.wait(f"{name} or all ends", lambda: self.fleet.hits(name) or all(call.ended.is_set() for call in calls), 40)
+        if not self.fleet.hits(name):
             self.all_same(calls)
-        raise AssertionError(f"the fault did not happen: {name} was not hit")
+            raise AssertionError(f"the fault did not happen: {name} was not hit")
+        return calls
 
     def prove_dead(self, name):
         self.wait(f"{name} is dead", lambda: name in self.fleet.dead())

@@ -5,39 +5,33 @@ from .shapes import STEADY_ROUTER, WORKERS
 
 FULL = "out of KV blocks"
 TIGHT_P = Shape("tight-prefill", prefill=1, decode=1, workers=WORKERS, of={"prefill-0": {"kv-tokens": 512}})
-TIGHT_D = Shape("tight-decode", prefill=1, decode=1, workers=WORKERS, of={"decode-0": {"kv-tokens": 512}})
+# All come to the decode worker at once: the router holds none of them back.
+TIGHT_D = Shape("tight-decode", prefill=1, decode=1, workers=WORKERS, of={"decode-0": {"kv-tokens": 512}}, router={"unconfirmed-tokens": 100000})
 
 
 @case("out_of_blocks.prefill", FULL, TIGHT_P)
 def prefill_is_full(run):
-    """A prompt that waits for blocks is not opened: it waits, and costs nothing."""
-    fleet = run.fleet
+    """A prompt that waits for blocks is not opened: it waits, and costs nothing. Nothing is read meanwhile, so nothing is freed."""
     asks = [run.ask(i) for i in range(4)]
-    run.arm("prefill.before_complete=pause")
-    calls = [run.start(asks[0])]
-    fleet.wait_hit("prefill.before_complete")
-    calls += [run.start(ask) for ask in asks[1:]]
-    run.wait("all are dispatched", lambda: fleet.figure("router", 'baton_router_requests{state="queued"}') == 0 or None, 5)
-    fleet.go("prefill.before_complete")
-    waited = 0
-    while not all(call.ended.is_set() for call in calls):
-        waited = max(waited, fleet.figure("prefill-0", "baton_num_requests_waiting"))
-    run.prove(waited > 0, "none waited")
-    seen = run.all_same(calls, [[1] * 4])
-    return f"waited, equal, prefills {seen}"
+    paused = run.pause_at("decode.reading")
+    calls = [run.start(ask) for ask in asks]
+    paused()
+
+    def waits():
+        seen = run.fleet.metrics("prefill-0")
+        return seen["baton_num_requests_waiting"] and not seen["baton_num_requests_running"]
+    run.wait("nothing is computed, and a prompt waits", waits)
+    run.fleet.go("decode.reading")
+    return f"waited, equal, prefills {run.all_same(calls, [[1] * 4])}"
 
 
 @case("out_of_blocks.decode", FULL, TIGHT_D)
 def decode_is_full(run):
-    """A handle whose reader has no room stays leased meanwhile."""
-    fleet = run.fleet
-    asks = [run.ask(i, tokens=80) for i in range(4)]
-    calls = [run.start(ask) for ask in asks]
-    waited = 0
-    while not all(call.ended.is_set() for call in calls):
-        waited = max(waited, fleet.figure("decode-0", "baton_num_requests_waiting"), fleet.figure("router", 'baton_router_requests{state="queued"}'))
-    run.prove(waited > 0, "none waited")
-    seen = run.all_same(calls, [[1] * 4])
+    """A handle whose reader has no room stays leased meanwhile: of these prompts it holds three, of these answers one, so some are preempted."""
+    asks = [run.ask(i, length=130, tokens=160) for i in range(4)]
+    before = run.fleet.total("decode-0", "baton_preemptions_total")
+    seen = run.all_same([run.start(ask) for ask in asks], [[1] * 4])
+    run.prove(run.fleet.total("decode-0", "baton_preemptions_total") > before, "none was preempted")
     return f"waited, equal, prefills {seen}"
 
 

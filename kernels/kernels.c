@@ -56,16 +56,22 @@ static const struct kernels_backend *choose(const struct kernels_config *config)
     return dot ? &kernels_cpu_avx512bf16 : &kernels_cpu_portable;
 }
 
+enum status kernels_check_isa(bool f32, enum isa isa, struct error *err)
+{
+    if (!f32 || isa == ISA_AUTO || isa == ISA_PORTABLE)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "isa %s is of the fast path: compute f32 is portable code on every CPU",
+                     isa_names[isa]);
+}
+
 enum status kernels_open(const struct kernels_config *config, struct kernels **kernels,
                          struct error *err)
 {
     if (config->threads < 1 || config->threads > KERNELS_MAX_THREADS)
         return error_set(err, STATUS_INVALID, "%u compute threads: expected 1 to %d",
                          config->threads, KERNELS_MAX_THREADS);
-    if (config->f32 && config->isa != ISA_AUTO && config->isa != ISA_PORTABLE)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "isa %s is of the fast path: compute f32 is portable code on every CPU",
-                         isa_names[config->isa]);
+    TRY(kernels_check_isa(config->f32, config->isa, err));
     struct kernels *k = calloc(1, sizeof *k);
     if (!k)
         return error_set(err, STATUS_LIMIT, "no memory for a kernel backend");

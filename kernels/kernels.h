@@ -137,6 +137,8 @@ struct kernels_info {
     uint32_t pass_rows;
 };
 
+/* For settings, before anything is opened. STATUS_INVALID: instructions of the fast path for fp32 arithmetic. */
+enum status kernels_check_isa(bool f32, enum isa isa, struct error *err) WARN_UNUSED;
 enum status kernels_open(const struct kernels_config *config, struct kernels **kernels,
                          struct error *err) WARN_UNUSED;
 void kernels_close(struct kernels *kernels);

@@ -7,6 +7,7 @@
 #include "common/base/standard_output.h"
 #include "common/base/str.h"
 #include "common/base/u32.h"
+#include "common/cli/cpu_facts.h"
 #include "common/cli/engine_bench.h"
 #include "common/cli/engine_bench_lists.h"
 #include "common/cli/engine_bench_report.h"
@@ -214,6 +215,7 @@ static void check(const void *settings, struct str *mistakes)
                                       &err);
     config_mistake(mistakes, status, &err);
     config_mistake(mistakes, engine_check_kv(f32, plan.settings->kv, &err), &err);
+    config_mistake(mistakes, kernels_check_isa(f32, plan.settings->isa, &err), &err);
 }
 
 /* --- running --- */
@@ -349,6 +351,10 @@ static enum status run_engines(struct plan *plan, struct error *err)
 {
     str_add(&plan->json, "{\"model\": ");
     json_quote(&plan->json, plan->settings->model, strlen(plan->settings->model));
+    char cpu[CPU_FACTS_NAME_BYTES];
+    cpu_facts_name(cpu, sizeof cpu);
+    str_add(&plan->json, ", \"cpu\": ");
+    json_quote(&plan->json, cpu, strlen(cpu));
     const struct settings *s = plan->settings;
     str_addf(&plan->json,
              ", \"random_weights\": %s, \"decode_steps\": %u, \"chunk\": %u, \"temperature\": %g, "

@@ -58,6 +58,7 @@ static void check(const void *settings, struct str *mistakes)
     struct error err;
     config_mistake(mistakes, engine_check_weights(f32, s->weights, MODEL_FLOAT, &err), &err);
     config_mistake(mistakes, engine_check_kv(f32, s->kv, &err), &err);
+    config_mistake(mistakes, kernels_check_isa(f32, s->isa, &err), &err);
 }
 
 static const struct config_program program = {

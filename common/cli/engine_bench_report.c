@@ -1,6 +1,7 @@
 #include "common/cli/engine_bench_report.h"
 
 #include "common/cli/bench_quiet.h"
+#include "common/cli/cpu_facts.h"
 #include "common/cli/median.h"
 
 #include <inttypes.h>
@@ -90,6 +91,7 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
 {
     struct engine_bench_facts facts = engine_bench_facts(bench);
     uint32_t count;
+    char cpu[CPU_FACTS_NAME_BYTES];
     double medians[VALUES];
     compute_medians(&engine_bench_figures(bench, &count)[0], rounds, medians);
     str_addf(out, "%s%s: %s on %s, %u thread%s, medians of %u round%s; loaded in %.1f s\n",
@@ -103,9 +105,11 @@ static void add_head(const struct engine_bench *bench, uint32_t rounds, struct s
             1e-9 * (double)facts.held_bytes);
     if (facts.chunk)
         str_addf(out, "prompts in steps of at most %u rows\n", facts.chunk);
-    str_addf(out, "at best: %.1f GFLOP/s (%s), %.2f GB/s read of the %.3f GB of weights\n",
-             medians[PEAK_GFLOPS], *facts.instruction ? facts.instruction : "not known here",
-             medians[READ_GBS], 1e-9 * (double)facts.weight_bytes);
+    cpu_facts_name(cpu, sizeof cpu);
+    str_addf(out, "%s%sat best: %.1f GFLOP/s (%s), %.2f GB/s read of the %.3f GB of weights\n", cpu,
+             *cpu ? ", " : "", medians[PEAK_GFLOPS],
+             *facts.instruction ? facts.instruction : "not known here", medians[READ_GBS],
+             1e-9 * (double)facts.weight_bytes);
 }
 
 static const char prefill_head[] =
@@ -133,19 +137,6 @@ static void add_decode(const struct bench_figure *figure, const double *m, struc
              100 * m[ATTENTION_TIME], m[ATTENTION_GBS], 100 * m[RAN]);
 }
 
-/* Of the third level of cache, as Linux tells (glibc's sysconf is off by ten on some AMD CPUs); 0: not known. */
-static uint64_t read_cache_bytes(void)
-{
-    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
-    uint64_t kib = 0;
-    if (!file)
-        return 0;
-    if (fscanf(file, "%8" SCNu64 "K", &kib) != 1)
-        kib = 0;
-    fclose(file);
-    return kib << 10;
-}
-
 void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struct str *out)
 {
     uint32_t count;
@@ -161,7 +152,7 @@ void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struc
         (decode ? add_decode : add_prefill)(&figures[i], medians, out);
         disturbed |= medians[RAN] < BENCH_QUIET;
     }
-    engine_bench_add_cached(engine_bench_facts(bench).weight_bytes, read_cache_bytes(), out);
+    engine_bench_add_cached(engine_bench_facts(bench).weight_bytes, cpu_facts_cache_bytes(), out);
     if (disturbed)
         str_add(out, "CPU below 96%: " BENCH_DISTURBED
                      "; the figures are lower than a quiet machine's\n");

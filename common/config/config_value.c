@@ -140,13 +140,14 @@ static bool set_double(const struct config_setting *row, void *field, const char
                        struct error *why)
 {
     double value;
-    double low = double_bound(row->min, -DBL_MAX), high = double_bound(row->max, DBL_MAX);
+    double most = row->size == sizeof(float) ? FLT_MAX : DBL_MAX;
+    double low = double_bound(row->min, -most), high = double_bound(row->max, most);
     if (!str_to_double(text, low, high, &value)) {
         if (row->min || row->max)
             error_set(why, STATUS_INVALID, "must be a number in %s .. %s",
                       row->min ? row->min : "-inf", row->max ? row->max : "inf");
         else
-            error_set(why, STATUS_INVALID, "must be a number");
+            error_set(why, STATUS_INVALID, "must be a number, of no more than %.2g", most);
         return false;
     }
     if (row->size == sizeof(float))

@@ -414,6 +414,7 @@ static void check(const void *settings_given, struct str *mistakes)
     bool f32 = config->compute == COMPUTE_F32;
     config_mistake(mistakes, engine_check_weights(f32, config->weights, MODEL_FLOAT, &err), &err);
     config_mistake(mistakes, engine_check_kv(f32, config->kv, &err), &err);
+    config_mistake(mistakes, kernels_check_isa(f32, config->isa, &err), &err);
     config_mistake(mistakes, settle_batches(config, &err), &err);
     config_mistake(mistakes, link_tls_check(&config->internal_tls, &err), &err);
     config_mistake(mistakes, tls_settings_check(&config->metrics_tls, "metrics-tls", &err), &err);

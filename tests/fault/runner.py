@@ -103,15 +103,17 @@ class Run:
         self.proven += len(hits)
         return hits
 
-    def strike(self, start, name):
-        """Starts requests, of which the armed worker of two gets its share, and returns them once the fault has happened under them."""
-        self.wait("no worker counts as busy", lambda: not self.fleet.queued())
-        calls = start()
-        self.wait(f"{name} or all ends", lambda: self.fleet.hits(name) or all(call.ended.is_set() for call in calls), 40)
-        if not self.fleet.hits(name):
+    def strike(self, start, name, rounds=1):
+        """Starts requests, of which the armed worker of two gets its share, and returns them once the fault has happened under them.
+        rounds: how often, where that share may be too few for it."""
+        for _ in range(rounds):
+            self.wait("no worker counts as busy", lambda: not self.fleet.queued())
+            calls = start()
+            self.wait(f"{name} or all ends", lambda: self.fleet.hits(name) or all(call.ended.is_set() for call in calls), 40)
+            if self.fleet.hits(name):
+                return calls
             self.all_same(calls)
-            raise AssertionError(f"the fault did not happen: {name} was not hit")
-        return calls
+        raise AssertionError(f"the fault did not happen: {name} was not hit")
 
     def prove_dead(self, name):
         self.wait(f"{name} is dead", lambda: name in self.fleet.dead())

@@ -24,7 +24,7 @@ def session_lost_later(run, name):
     """At the second request's command, while the first one is under way."""
     asks, start = run.pair()
     run.arm(f"{name}:worker.session_lose=fail@2")
-    run.all_same(run.strike(lambda: start() + start(), "worker.session_lose"))
+    run.all_same(run.strike(lambda: start() + start(), "worker.session_lose", rounds=4))
     run.prove_hits("worker.session_lose", 1, 1)
     run.fleet.wait_sessions()
     run.settle(within=2.7)  # a handle whose Opened was lost with the stream stays until its lease ends

@@ -36,7 +36,8 @@ struct kernels_config {
     enum isa isa; /* AUTO takes the fastest of those that this CPU reports; f32: AUTO or PORTABLE */
     uint32_t threads; /* compute threads, 1 .. KERNELS_MAX_THREADS */
     const int *cpus;  /* pin thread i to cpus[i]; NULL: not pinned */
-    bool may_spin;    /* false where threads outnumber cores: idle compute threads sleep at once */
+    bool
+        may_spin; /* false: idle compute threads sleep at once, as they do where they outnumber CPUs */
 };
 
 /* The types of weights. Each linear layer has its own; a backend computes with layers of its own float type

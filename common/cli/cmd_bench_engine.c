@@ -274,7 +274,12 @@ static enum status put_figures(struct plan *plan,
     str_init(&text, OUT_LIMIT_BYTES);
     str_append(&text, plan->json.data, plan->json.length);
     str_add(&text, "]}\n");
-    enum status status = put(&plan->file, &text, err);
+    enum status status =
+        text.truncated ? error_set(err, STATUS_LIMIT,
+                                   "the figures are more than %u bytes: fewer --rounds, sizes "
+                                   "or types at a time",
+                                   OUT_LIMIT_BYTES)
+                       : put(&plan->file, &text, err);
     str_deinit(&text);
     return status;
 }
@@ -315,27 +320,26 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
     int cpus[ENGINE_BENCH_MAX_THREADS];
     for (uint32_t i = 0; i < threads; i++)
         cpus[i] = (int)(s->first_cpu + i);
-    struct engine_bench_config config = {
-        .model_dir = s->model,
-        .random_weights = s->random_weights,
-        .weights = weights,
-        .kv = s->kv,
-        .weight_cache = s->weight_cache,
-        .kernels = {.f32 = s->compute == COMPUTE_F32,
-                    .isa = s->isa,
-                    .threads = threads,
-                    .cpus = s->pin ? cpus : NULL,
-                    .may_spin = threads <= (uint32_t)sysconf(_SC_NPROCESSORS_ONLN)},
-        .prefill = plan->prefill,
-        .depth = plan->depth,
-        .batch = plan->batch,
-        .chunk = s->chunk,
-        .decode_steps = s->decode,
-        .temperature = s->temperature,
-        .top_p = s->top_p,
-        .rounds = s->rounds,
-        .progress = tell_turn,
-        .context = plan};
+    struct engine_bench_config config = {.model_dir = s->model,
+                                         .random_weights = s->random_weights,
+                                         .weights = weights,
+                                         .kv = s->kv,
+                                         .weight_cache = s->weight_cache,
+                                         .kernels = {.f32 = s->compute == COMPUTE_F32,
+                                                     .isa = s->isa,
+                                                     .threads = threads,
+                                                     .cpus = s->pin ? cpus : NULL,
+                                                     .may_spin = true},
+                                         .prefill = plan->prefill,
+                                         .depth = plan->depth,
+                                         .batch = plan->batch,
+                                         .chunk = s->chunk,
+                                         .decode_steps = s->decode,
+                                         .temperature = s->temperature,
+                                         .top_p = s->top_p,
+                                         .rounds = s->rounds,
+                                         .progress = tell_turn,
+                                         .context = plan};
     struct engine_bench *bench;
     enum status status = engine_bench_open(&config, &bench, err);
     if (status != STATUS_OK)

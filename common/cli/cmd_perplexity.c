@@ -98,7 +98,7 @@ static enum status read_text(const char *path, struct str *text, struct error *e
     if (!file)
         return error_set(err, STATUS_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
     errno = 0;
-    for (size_t count; (count = fread(buffer, 1, sizeof buffer, file)) > 0;)
+    for (size_t count; !text->truncated && (count = fread(buffer, 1, sizeof buffer, file)) > 0;)
         str_append(text, buffer, count);
     int failed = ferror(file) ? errno : 0;
     if (file != stdin)

@@ -10,7 +10,7 @@
 /* Values of one measurement. Shares are of 1; 0 where what they are shares of isn't known. */
 enum value {
     TOKENS_PER_S,
-    STEP_MS,
+    STEP_MS, /* of a prefill: of the whole prompt, however many chunks */
     GFLOPS,
     OF_PEAK,     /* GFLOPS / PEAK_GFLOPS */
     GBS,         /* weights, keys and values */

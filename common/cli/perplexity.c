@@ -58,9 +58,24 @@ static enum status run_position(const struct side *side, uint32_t position,
     return STATUS_OK;
 }
 
+/* Those that only are scored, the engine never sees. */
+static enum status check_tokens(const struct perplexity_run *run, struct error *err)
+{
+    const uint32_t vocab = engine_shape(run->engine)->vocab;
+    for (uint64_t i = 0; i < run->token_count; i++)
+        if (run->tokens[i] >= vocab)
+            return error_set(err, STATUS_INVALID,
+                             "the text's token %" PRIu64
+                             " has the id %u, but the model has %u: its "
+                             "tokenizer.json is another model's",
+                             i + 1, run->tokens[i], vocab);
+    return STATUS_OK;
+}
+
 enum status perplexity_measure(const struct perplexity_run *run, struct perplexity *result,
                                struct error *err)
 {
+    TRY(check_tokens(run, err));
     uint64_t windows = run->token_count / run->window_tokens;
     uint32_t most = windows < PERPLEXITY_MAX_SIDE ? (uint32_t)windows : PERPLEXITY_MAX_SIDE;
     struct sampling sampling = sampling_default();

@@ -6,7 +6,6 @@
 #include "common/worker/step_loop.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #define BLOCK_TOKENS 32
 #define CHUNK_TOKENS 512
@@ -29,10 +28,9 @@ static uint32_t block_count(const struct step_bench *bench)
 static enum status open_engine(struct run *run, struct error *err)
 {
     const struct step_bench *bench = run->bench;
-    bool may_spin = bench->threads <= (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     struct engine_config config = {.model_dir = bench->model_dir,
                                    .random_weights = bench->random_weights,
-                                   .kernels = {.threads = bench->threads, .may_spin = may_spin},
+                                   .kernels = {.threads = bench->threads, .may_spin = true},
                                    .block_tokens = BLOCK_TOKENS,
                                    .block_count = block_count(bench),
                                    .max_rows = CHUNK_TOKENS + bench->sequences,

@@ -144,6 +144,7 @@ static void step_results(struct step_run *run, const struct step_plan *plan)
             continue;
         const struct token_logprobs *logprobs = &input->logprobs;
         if (drawn && logprobs->given && !step_event_has_room(drawn)) {
+            step_load_publish(run->load, run->engine, run->scheduler);
             step_events_post(run->events, drawn);
             drawn = NULL;
         }
@@ -219,7 +220,7 @@ bool step_run_prepare(struct step_run *run)
     uint32_t count = 0;
     size_t cursor = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(run->scheduler, &cursor));) {
-        /* who waits may be let in by this very plan, and draw if its prompt is short */
+        /* who waits for blocks gets ready meanwhile, and may draw in its first step */
         bool may_run = sequence->state != SEQUENCE_RESERVED && sequence->state != SEQUENCE_HELD;
         if (sequence->constraint && may_run)
             run->constrained[count++] = sequence;

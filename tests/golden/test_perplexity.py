@@ -113,3 +113,26 @@ def test_a_folder_without_a_tokenizer_is_told_what_for(tmp_path):
 def test_a_folder_is_no_text(tmp_path):
     done = perplexity("--model", MODEL, tmp_path)
     assert (done.returncode, done.stderr) == (1, f"baton perplexity: cannot read {tmp_path}: Is a directory\n")
+
+
+@pytest.mark.parametrize("at", [1, 63])
+def test_a_token_that_the_model_has_not_is_refused(tmp_path, at):
+    """The last of a window is scored, and is no input of the engine, which refuses others itself."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (model / name).symlink_to(MODEL / name)
+    tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
+    vocab = json.loads((MODEL / "config.json").read_text())["vocab_size"]
+    tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"id": vocab, "content": "<|other|>"})
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (tmp_path / "text").write_text("<|endoftext|>" * at + "<|other|>" + "<|endoftext|>" * (63 - at))
+    done = perplexity("--model", model, "--window", 64, tmp_path / "text")
+    told = f"the text's token {at + 1} has the id {vocab}, but the model has {vocab}: its tokenizer.json is another model's\n"
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.endswith(told), done.stderr
+
+
+def test_a_text_without_an_end_is_refused():
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run([BUILD / "bin/baton", "perplexity", "--model", MODEL, "-"], stdin=endless, text=True, capture_output=True, timeout=60)
+    assert done.returncode == 1 and "- is longer than" in done.stderr

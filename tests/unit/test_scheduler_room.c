@@ -188,6 +188,30 @@ static void test_a_higher_class_takes_from_lower_ones(void **state)
     scheduler_destroy(s);
 }
 
+/* Nobody is preempted for what doesn't fit even then: who stays needs a block that is left, too. */
+static void test_lower_ones_go_on_where_their_blocks_are_not_enough(void **state)
+{
+    (void)state;
+    for (uint32_t more = 0; more < 2; more++) {
+        struct scheduler_config config = config_of(10, true, 0);
+        struct scheduler *s = make(&config);
+        add_at(s, 1, PLAN_LOCAL, PRIORITY_HIGH, 13, 20, 0); /* 4 blocks */
+        add_at(s, 2, PLAN_LOCAL, PRIORITY_NORMAL, 9, 20, 0);
+        add_at(s, 3, PLAN_LOCAL, PRIORITY_NORMAL, 2, 20, 0); /* with 2: 4 */
+        step(s);
+        assert_int_equal(free_blocks(s), 2);
+        add_at(s, 4, PLAN_LOCAL, PRIORITY_HIGH, 19 + more, 2,
+               0); /* 5 blocks, and 1 for sequence 1; or 6 */
+        step(s);
+        enum sequence_state expected = more ? SEQUENCE_DECODE : SEQUENCE_WAITING;
+        assert_int_equal(find(s, 2)->state, expected);
+        assert_int_equal(find(s, 3)->state, expected);
+        step(s);
+        assert_int_equal(find(s, 4)->state, more ? SEQUENCE_WAITING : SEQUENCE_DECODE);
+        scheduler_destroy(s);
+    }
+}
+
 /* A stalled one that keeps the only place of the batch would wait for ever for blocks that the other's rows would free. */
 static void test_who_has_no_block_takes_no_place(void **state)
 {
@@ -417,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_a_sequence_grows_and_the_newest_gives),
         cmocka_unit_test(test_without_slots_rows_are_computed_again),
         cmocka_unit_test(test_a_higher_class_takes_from_lower_ones),
+        cmocka_unit_test(test_lower_ones_go_on_where_their_blocks_are_not_enough),
         cmocka_unit_test(test_who_has_no_block_takes_no_place),
         cmocka_unit_test(test_answers_to_one_prompt_share_its_blocks),
         cmocka_unit_test(test_a_fork_without_room_is_refused_and_leaves_nothing),

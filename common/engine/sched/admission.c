@@ -52,7 +52,7 @@ uint32_t admission_count_growers(const struct scheduler *s)
     return growers;
 }
 
-/* `need` blocks, and one for each that runs. */
+/* `need` blocks, and one for each that runs and grows. */
 static bool has_room(const struct scheduler *s, uint32_t need)
 {
     uint64_t left_free = s->config.grow ? s->growers : 0;

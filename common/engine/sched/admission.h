@@ -12,7 +12,7 @@ uint32_t admission_hold_tokens(const struct sequence_spec *spec, uint32_t contex
 
 /* Blocks to begin, or to go on after a preemption. */
 uint32_t admission_need(const struct scheduler *s, const struct sequence *sequence);
-/* Makes `need` blocks free, if one more is left, free or cached, for each that runs. */
+/* Makes `need` blocks free, if (with `grow`) one more is left, free or cached, for each that runs. */
 bool admission_make_room(struct scheduler *s, uint32_t need);
 
 /* Something changed: the next scheduler_reserve begins a new round. */

@@ -68,15 +68,19 @@ static void leave_out(struct scheduler *s)
     s->plan.part_count = kept;
 }
 
-/* What classes below `class_index` could give up. Blocks that two share count twice: then it may turn out not to be enough. */
-static uint64_t reclaimable(struct scheduler *s, uint32_t class_index)
+/* What classes below `class_index` could give up, and how many sequences hold it. Blocks that two share count twice: then it may
+ * turn out not to be enough. */
+static uint64_t reclaimable(struct scheduler *s, uint32_t class_index, uint32_t *victims)
 {
     uint64_t blocks = 0;
+    *victims = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sequence *sequence = s->by_arrival[i];
         if (sequence->class_index > class_index && scheduler_runs(sequence) &&
-            sequence != preemption_protected(s) && !sequence->arriving)
+            sequence != preemption_protected(s) && !sequence->arriving) {
             blocks += sequence->block_count;
+            ++*victims;
+        }
     }
     return blocks;
 }
@@ -87,9 +91,10 @@ void growth_for_class(struct scheduler *s)
     if (!waiting)
         return;
     uint64_t need = admission_need(s, waiting);
+    uint32_t victims;
+    uint64_t lower = reclaimable(s, waiting->class_index, &victims);
     s->growers = admission_count_growers(s);
-    uint64_t lower = reclaimable(s, waiting->class_index);
-    if (lower == 0 || need > lower + reuse_available(s))
+    if (victims == 0 || need + s->growers - victims > lower + reuse_available(s))
         return;
     while (!admission_make_room(s, (uint32_t)need)) {
         struct sequence *victim = preemption_victim(s, waiting->class_index + 1);

@@ -70,7 +70,7 @@ static inline bool scheduler_runs(const struct sequence *sequence)
            sequence->hold == KV_HOLD_USED;
 }
 
-/* Tokens that its blocks must ever hold: the last drawn token's keys and values are never needed. */
+/* Tokens that its blocks are reserved for: prompt and answer, as the router counts them, though the last token's row isn't computed. */
 static inline uint32_t scheduler_hold_tokens(const struct sequence *sequence)
 {
     return sequence->token_capacity - 1;

@@ -1,12 +1,13 @@
 """Too much for a worker's pool waits its turn; a request that kills what it touches is stopped."""
 from runner import Shape, case
 
-from .shapes import STEADY_ROUTER, WORKERS
+from .shapes import PATIENT, STEADY_ROUTER
 
 FULL = "out of KV blocks"
-TIGHT_P = Shape("tight-prefill", prefill=1, decode=1, workers=WORKERS, of={"prefill-0": {"kv-tokens": 512}})
+PREEMPTED, PROMPTS = ("decode-0", "baton_preemptions_total"), ("prefill-0", "baton_prompt_tokens_computed_total")
+TIGHT_P = Shape("tight-prefill", prefill=1, decode=1, workers=PATIENT.workers, of={"prefill-0": {"kv-tokens": 512}})
 # All come to the decode worker at once: the router holds none of them back.
-TIGHT_D = Shape("tight-decode", prefill=1, decode=1, workers=WORKERS, of={"decode-0": {"kv-tokens": 512}}, router={"unconfirmed-tokens": 100000})
+TIGHT_D = Shape("tight-decode", prefill=1, decode=1, workers=PATIENT.workers, of={"decode-0": {"kv-tokens": 512}}, router={"unconfirmed-tokens": 100000})
 
 
 @case("out_of_blocks.prefill", FULL, TIGHT_P)
@@ -27,12 +28,18 @@ def prefill_is_full(run):
 
 @case("out_of_blocks.decode", FULL, TIGHT_D)
 def decode_is_full(run):
-    """A handle whose reader has no room stays leased meanwhile: of these prompts it holds three, of these answers one, so some are preempted."""
+    """A handle whose reader has no room stays leased meanwhile: of these prompts it holds three, of these answers one, so some are
+    preempted. All are there before the first is read."""
     asks = [run.ask(i, length=130, tokens=160) for i in range(4)]
-    before = run.fleet.total("decode-0", "baton_preemptions_total")
-    seen = run.all_same([run.start(ask) for ask in asks], [[1] * 4])
-    run.prove(run.fleet.total("decode-0", "baton_preemptions_total") > before, "none was preempted")
-    return f"waited, equal, prefills {seen}"
+    preempted, prompts = (run.fleet.total(*what) for what in (PREEMPTED, PROMPTS))
+    paused = run.pause_at("decode.reading")
+    calls = [run.start(ask) for ask in asks]
+    paused()
+    run.wait("all prompts are computed", lambda: run.fleet.total(*PROMPTS) == prompts + sum(len(ask.prompt) for ask in asks))
+    run.fleet.go("decode.reading")
+    seen = run.all_same(calls, [[1] * 4])
+    run.prove(run.fleet.total(*PREEMPTED) > preempted, "none was preempted")
+    return f"preempted, equal, prefills {seen}"
 
 
 @case("poison.prefill", "a request that kills what it touches", STEADY_ROUTER, point="prefill.taken")

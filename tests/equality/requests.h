@@ -7,8 +7,9 @@
 enum {
     REQUESTS = 64, /* as many as the largest batch */
     WARM = 2,      /* requests that leave beginnings of the others in the cache */
-    LONGEST = 530, /* in a third segment of attention, and too long for every chunk but the whole */
-    ANSWER = 96    /* tokens of each */
+    /* In a fourth segment of attention; even behind a cached beginning too long for every chunk but the whole. */
+    LONGEST = 784,
+    ANSWER = 96 /* tokens of each */
 };
 
 struct request {

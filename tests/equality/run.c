@@ -17,7 +17,7 @@
 /* As llama-wide, with heads of 64: decode reads keys and values where they lie, prompts widen them first. */
 #define MODEL "tests/golden/models/llama-scan"
 
-enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 3 /* that preempt */ };
+enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 3 /* that preempt */, HELD_BLOCKS = 256 };
 
 /* Who asks, by the number of its key. */
 enum { KEY_WARM = 1000, KEY_GUARD = 2000, KEY_INTRUDER = 2001 };
@@ -230,9 +230,9 @@ struct list {
     uint32_t count, max_tokens;
 };
 
-/* Blocks of each request of a list on one side, and the first tokens. */
+/* Blocks of each request of a list on one side, as they were told, and the first tokens. */
 struct held {
-    const uint32_t *blocks[REQUESTS];
+    uint32_t blocks[REQUESTS][HELD_BLOCKS];
     uint32_t cached[REQUESTS];
     struct step_token first[REQUESTS];
     struct token_logprobs logprobs[REQUESTS];
@@ -256,7 +256,8 @@ static void wait_all(struct side *side, const struct list *list, bool tokens, st
         struct step_event *event = side_next(side);
         uint64_t i = event->key.request - list->first_key;
         if (event->kind == STEP_RESERVED) {
-            held->blocks[i] = event->blocks;
+            assert_true(event->block_count <= HELD_BLOCKS);
+            memcpy(held->blocks[i], event->blocks, event->block_count * sizeof *event->blocks);
             held->cached[i] = event->cached_tokens;
             reserved++;
         } else if (event->kind == STEP_TOKENS) {

@@ -179,12 +179,26 @@ void check_answer(struct life *life, const struct sequence *sequence)
     }
 }
 
+static void check_told(struct life *life, const struct sequence *sequence)
+{
+    bool reads = sequence->plan == PLAN_HAND_OFF &&
+                 (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_HELD);
+    if (!reads && sequence->state != SEQUENCE_RESERVED)
+        return;
+    const struct shadow *shadow = life_shadow(life, sequence->key);
+    if (sequence->block_count != shadow->told_count ||
+        memcmp(sequence->blocks, shadow->told, shadow->told_count * sizeof *shadow->told))
+        life_fail(life, HOLDS_TOLD, "%llu has other blocks than another worker was told",
+                  (unsigned long long)sequence->key.request);
+}
+
 /* After a plan was carried out, when no copy or swap is under way. */
 void check_blocks(struct life *life)
 {
     uint32_t holds[LIFE_BLOCKS] = {0}, slot_holds[LIFE_SLOTS] = {0}, free_blocks = 0, slots = 0;
     size_t cursor = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(life->scheduler, &cursor));) {
+        check_told(life, sequence);
         for (uint32_t i = 0; i < sequence->block_count; i++)
             holds[sequence->blocks[i]]++;
         for (uint32_t i = 0; i < sequence->slot_count; i++) {

@@ -10,9 +10,9 @@ static struct life *running; /* for an assertion of the code under test */
 
 const char *life_invariant_name(enum life_invariant invariant)
 {
-    static const char *const names[] = {"all",  "blocks",  "content", "write",  "budget",
-                                        "time", "decodes", "oldest",  "victim", "order",
-                                        "room", "starve",  "ends",    "assert"};
+    static const char *const names[] = {"all",    "blocks", "content", "write",  "told",
+                                        "budget", "time",   "decodes", "oldest", "victim",
+                                        "order",  "room",   "starve",  "ends",   "assert"};
     return names[invariant];
 }
 
@@ -137,6 +137,9 @@ static void reserve(struct life *life)
         life_trace(life, "%llu has %u blocks", (unsigned long long)sequence->key.request,
                    sequence->block_count);
         check_reserved(life, sequence);
+        struct shadow *shadow = life_shadow(life, sequence->key);
+        shadow->told_count = sequence->block_count;
+        memcpy(shadow->told, sequence->blocks, sequence->block_count * sizeof *shadow->told);
     }
     check_waiting(life);
 }

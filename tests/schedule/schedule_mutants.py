@@ -110,6 +110,8 @@ ALL = [
            ("reuse.c", "(sequence->chain.length + 1) * per <= sequence->computed)", "(sequence->chain.length + 1) * per <= sequence->computed + 1)")),
     mutant("known_leaks", "a block is kept beside the one that is known", "blocks",
            ("reuse.c", "        kv_blocks_give(s->blocks, block, 1, sequence->hold);\n", "")),
+    mutant("told_otherwise", "a block that a reader was told of is exchanged for one that is known", "told",
+           ("reuse.c", "if (known == *block || sequence->plan == PLAN_HAND_OFF)", "if (known == *block)")),
     mutant("no_growth", "a row without a block", "write content assert",
            ("growth.c", "(uint64_t)sequence->computed + part->row_count;", "(uint64_t)sequence->computed;")),
     mutant("swap_first_row", "the first block isn't swapped", "content",

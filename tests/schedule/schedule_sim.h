@@ -26,7 +26,8 @@ enum life_invariant {
     HOLDS_BLOCKS,  /* a block's holds are its sequences; none is lost; the same of host slots */
     HOLDS_CONTENT, /* a sequence reads its own rows, and answers as if it were alone */
     HOLDS_WRITE,   /* nobody writes into a block that two hold, or that is cached */
-    HOLDS_BUDGET,  /* rows, sequences and prompt rows of a step are within their limits */
+    HOLDS_TOLD, /* blocks that another worker was told of stay where they are while it reads or writes them */
+    HOLDS_BUDGET, /* rows, sequences and prompt rows of a step are within their limits */
     HOLDS_TIME, /* beside online decodes prompts have the rows that fit chunk_us, and the least ones */
     HOLDS_DECODES, /* no decode waits for a prompt's rows; fcfs: no begun prompt for a new one's */
     HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
@@ -72,7 +73,8 @@ struct shadow {
     struct sequence_key key;
     uint32_t tokens[LIFE_CONTEXT]; /* prompt + emitted, as it came */
     uint32_t token_count;
-    uint32_t landed; /* rows that a sender has written */
+    uint32_t landed;                        /* rows that a sender has written */
+    uint32_t told[LIFE_BLOCKS], told_count; /* its blocks, when it was given them */
 };
 
 /* What a sequence was before blocks were given, or before the plan. */

@@ -257,8 +257,7 @@ static double cpu_measure_peak(struct kernels *kernels, enum weight_type type,
 static uint64_t cpu_measure_read(struct kernels *kernels, const struct buffer *memory)
 {
     struct cpu *self = kernels->state;
-    return limits_read(self->pool, self->threads, limits_read_quarters(), memory->address,
-                       memory->bytes);
+    return limits_read(self->pool, self->threads, &self->read_way, memory->address, memory->bytes);
 }
 
 #define CPU_BACKEND(NAME, QUANTIZED, OPEN)                                                         \

@@ -5,6 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/inner/inner.h"
 #include "kernels/cpu/inner/quantized.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/panel_units.h"
 #include "kernels/cpu/pool.h"
 
@@ -70,6 +71,7 @@ struct cpu {
     /* In the first level of cache, for half a segment of attention while the other half is read. Where there is none, requests for weights
      * are otherwise, too (linear_near_alone). */
     bool has_near_room;
+    enum limits_way read_way; /* of the probe that decode stands beside */
 };
 
 /* Above what either kind of layer takes, so that it is of huge pages. */

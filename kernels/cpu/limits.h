@@ -5,7 +5,6 @@
 
 #include "kernels/cpu/pool.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* One kind of instruction, as wide as an instruction set has it. NULL: not known here (another CPU than an x86-64). */
@@ -19,10 +18,16 @@ const struct limits_instruction *limits_quantized(const struct quantized_inner *
 /* 10^9 operations a second of all threads together; a multiply-add is two. NULL: 0, and "" for the name. */
 double limits_peak(struct pool *pool, uint32_t threads,
                    const struct limits_instruction *instruction, const char **name);
-/* How memory is read fastest, as far as is known: a thread's part in four quarters side by side, or in order. */
-bool limits_read_quarters(void);
-/* Nanoseconds of the slowest thread for one pass over its part of `memory`, in either way. */
-uint64_t limits_read(struct pool *pool, uint32_t threads, bool quarters, const void *memory,
+/* How memory is read. Which is fastest differs by CPU, and by how many threads read. */
+enum limits_way {
+    LIMITS_UNKNOWN,
+    LIMITS_IN_ORDER,    /* asking early for what comes */
+    LIMITS_ASKED_AGAIN, /* and once more soon before, since requests may be dropped (decisions/0042) */
+    LIMITS_QUARTERS, /* a thread's part in four quarters side by side, without requests of its own */
+    LIMITS_WAYS
+};
+/* Nanoseconds of the slowest thread for one pass over its part of `memory`. *way: LIMITS_UNKNOWN becomes the fastest, by some passes. */
+uint64_t limits_read(struct pool *pool, uint32_t threads, enum limits_way *way, const void *memory,
                      size_t bytes);
 
 #endif

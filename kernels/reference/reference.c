@@ -266,7 +266,7 @@ static double reference_measure_peak(struct kernels *kernels, enum weight_type t
 static uint64_t reference_measure_read(struct kernels *kernels, const struct buffer *memory)
 {
     struct reference *self = kernels->state;
-    return limits_read(self->pool, kernels->threads, limits_read_quarters(), memory->address,
+    return limits_read(self->pool, kernels->threads, &self->read_way, memory->address,
                        memory->bytes);
 }
 

@@ -3,6 +3,7 @@
 #define BATON_KERNELS_REFERENCE_REFERENCE_H
 
 #include "kernels/backend.h"
+#include "kernels/cpu/limits.h"
 #include "kernels/cpu/pool.h"
 
 /* One thread's scratch. */
@@ -19,6 +20,7 @@ struct reference_scratch {
 struct reference {
     struct pool *pool;
     struct reference_scratch *scratch; /* [threads] */
+    enum limits_way read_way;
 };
 
 size_t reference_quantized_bytes(enum weight_type type, uint32_t n, uint32_t k);

@@ -14,6 +14,7 @@
 #include "common/cli/figures_file.h"
 #include "common/config/config.h"
 #include "common/engine/engine_choices.h"
+#include "common/engine/model/weight_cache.h"
 #include "common/json/json_quote.h"
 #include "common/model_config/model_config.h"
 
@@ -207,6 +208,11 @@ static void check(const void *settings, struct str *mistakes)
         config_mistake(
             mistakes,
             error_set(&err, STATUS_INVALID, "--prefill 0 and --batch 0: nothing to measure"), &err);
+    if (plan.settings->random_weights && strcmp(plan.settings->weight_cache, WEIGHT_CACHE_OFF) != 0)
+        config_mistake(mistakes,
+                       error_set(&err, STATUS_INVALID,
+                                 "--weight-cache with --random-weights: they aren't kept"),
+                       &err);
     config_mistake(mistakes, check_cpus(&plan, &err), &err);
     bool f32 = plan.settings->compute == COMPUTE_F32;
     enum status status = STATUS_OK;

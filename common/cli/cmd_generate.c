@@ -43,7 +43,7 @@ static enum status read_prompt(struct run *run, const char **prompt, struct erro
     struct str text;
     str_init(&text, MAX_PROMPT_BYTES);
     char buffer[16384];
-    for (size_t count; (count = fread(buffer, 1, sizeof buffer, stdin)) > 0;)
+    for (size_t count; !text.truncated && (count = fread(buffer, 1, sizeof buffer, stdin)) > 0;)
         str_append(&text, buffer, count);
     enum status status = STATUS_OK;
     if (ferror(stdin))

@@ -5,14 +5,13 @@
 #include "common/base/str.h"
 #include "common/cli/cluster.h"
 #include "common/cli/cluster_status.h"
+#include "common/cli/up_models.h"
 #include "common/cli/up_notice.h"
 #include "common/cli/up_plan.h"
 #include "common/cli/up_ready.h"
 #include "common/config/config.h"
 #include "common/engine/engine_choices.h"
 #include "common/http/http_server.h"
-#include "common/model_config/model_config.h"
-#include "common/model_config/model_files.h"
 #include "common/worker/worker_config.h"
 
 #include <errno.h>
@@ -343,28 +342,12 @@ static enum status serve(struct up *up, struct error *err)
     return STATUS_OK;
 }
 
-/* A model that can't be served is told by one sentence here, and not by the first process that can't start. */
-static enum status check_models(const struct up_settings *settings, struct error *err)
-{
-    char name[MODEL_MAX_NAME_BYTES];
-    struct model_config model;
-    for (size_t i = 0; i < settings->list.count; i++) {
-        const struct model_entry *entry = &settings->list.items[i];
-        if (!*entry->name)
-            TRY(model_folder_name(entry->dir, name, sizeof name, err));
-        TRY(model_config_read(entry->dir, &model, err));
-        TRY(engine_check_weights(settings->compute == COMPUTE_F32,
-                                 (enum weight_choice)settings->weights, model.quantization, err));
-    }
-    return STATUS_OK;
-}
-
 /* What can be known to be wrong before anything is started. */
 static enum status prepare(struct up *up, struct error *err)
 {
     TRY(up_read_models(&up->settings, err));
     TRY(up_check(&up->settings, err));
-    TRY(check_models(&up->settings, err));
+    TRY(up_models_check(&up->settings, err));
     TRY(up_notice_check(&up->settings, err));
     TRY(find_programs(up, err));
     TRY(make_log_dir(up, err));

@@ -125,10 +125,11 @@ static enum status check_folder(const char *dir, struct error *err)
         return STATUS_OK;
     const char *dot = strrchr(dir, '.');
     bool gguf = dot && !strcmp(dot, ".gguf");
-    return error_set(err, STATUS_INVALID,
-                     "%s: a model is a folder in Hugging Face's layout, and this is a file%s", dir,
-                     gguf ? " (GGUF isn't read): give a folder with config.json and *.safetensors"
-                          : ": give the folder that it is in");
+    return error_set(
+        err, STATUS_INVALID,
+        "%s: a model is a folder in Hugging Face's layout, and this is a file%s: give a "
+        "folder with config.json and *.safetensors",
+        dir, gguf ? " (GGUF isn't read)" : "");
 }
 
 /* Hugging Face's cache keeps each model in DIR/snapshots/HASH. */

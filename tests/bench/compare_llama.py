@@ -10,7 +10,7 @@ DIR of --llama-bin holds llama-bench, llama-batched-bench and llama-quantize. Mo
 
 In each round every cell (shape, weights, threads) has its turn: ours, theirs; in the next round theirs, ours. What is measured
 goes into --work/state.json at once: a run that was ended goes on where it was when it is started again, and --report prints
-what is there. It goes on only with the programs, CPU model, --chunk and --prefix that it began with. Figures are medians over rounds, ratios are medians of the ratios within a round. *Others* is the share of the
+what is there. It goes on only with the programs, CPU model, --chunk and --prefix that it began with. Figures are medians over rounds, ratios are medians of the ratios within a round, with the least and the most of them. *Others* is the share of the
 pinned CPUs' time that other programs took meanwhile (median; 0 on a quiet machine)."""
 import argparse
 import hashlib
@@ -43,6 +43,7 @@ FIGURES = {
 # Of our own figures: (figure, value of `baton bench engine --json`) -> what the table calls it.
 BOUNDS = {
     ("prefill 512", "linear_of_peak"): "linear layers of prefill 512, of the instruction's peak",
+    ("prefill 2048", "linear_of_peak"): "linear layers of prefill 2048, of the instruction's peak",
     ("decode", "of_read"): "decode, of the read bandwidth",
 }
 
@@ -212,8 +213,14 @@ def speeds(pairs, figure):
     return [tuple(side["figures"][figure]["tokens_per_s"] for side in pair) for pair in pairs]
 
 
-def verdict(ratio, aims):
-    return f"**{ratio:.2f}**" if ratio >= aims[1] else f"{ratio:.2f}" if ratio >= aims[0] else f"{ratio:.2f} < {aims[0]:g}"
+def verdict(ratios, aims):
+    ratio = median(ratios)
+    text = f"**{ratio:.2f}**" if ratio >= aims[1] else f"{ratio:.2f}" if ratio >= aims[0] else f"{ratio:.2f} < {aims[0]:g}"
+    return f"{text} {min(ratios):.2f}-{max(ratios):.2f}"
+
+
+def percent(shares):
+    return f"{100 * median(shares):.0f}% {100 * min(shares):.0f}-{100 * max(shares):.0f}"
 
 
 def print_shape(state, shape, threads, types):
@@ -232,15 +239,15 @@ def print_shape(state, shape, threads, types):
                 row.append("| | ")
                 continue
             both = speeds(pairs, figure)
-            ratio = median([ours / theirs for ours, theirs in both])
-            row.append(f"{median([b[0] for b in both]):.2f} | {median([b[1] for b in both]):.2f} | {verdict(ratio, aims[weights])}")
+            ratios = [ours / theirs for ours, theirs in both]
+            row.append(f"{median([b[0] for b in both]):.2f} | {median([b[1] for b in both]):.2f} | {verdict(ratios, aims[weights])}")
         print(f"| {figure} | " + " | ".join(row) + " |")
     for (figure, value), name in BOUNDS.items():
-        shares = [median([ours["figures"][figure][value] for ours, _ in pairs]) for pairs in cells.values()]
-        print(f"| {name} | " + " | ".join(f"{100 * share:.0f}% | | " for share in shares) + " |")
-    deeper = [median([100 - 100 * o["figures"]["decode at 2048"]["tokens_per_s"] / o["figures"]["decode"]["tokens_per_s"]
-                      for o, _ in pairs]) for weights, pairs in cells.items() if "decode at 2048" in figures_of(weights)]
-    print("| decode at 2048, below depth 0 | " + " | ".join(f"{loss:.0f}% | | " for loss in deeper) + " |")
+        shares = [[ours["figures"][figure][value] for ours, _ in pairs] for weights, pairs in cells.items() if figure in figures_of(weights)]
+        print(f"| {name} | " + " | ".join(f"{percent(share)} | | " for share in shares) + " |")
+    deeper = [[1 - o["figures"]["decode at 2048"]["tokens_per_s"] / o["figures"]["decode"]["tokens_per_s"] for o, _ in pairs]
+              for weights, pairs in cells.items() if "decode at 2048" in figures_of(weights)]
+    print("| decode at 2048, below depth 0 | " + " | ".join(f"{percent(loss)} | | " for loss in deeper) + " |")
     others = [[median([pair[side]["others"] for pair in pairs]) for side in (0, 1)] for pairs in cells.values()]
     print("| others | " + " | ".join(f"{100 * ours:.0f}% | {100 * theirs:.0f}% | " for ours, theirs in others) + " |")
 

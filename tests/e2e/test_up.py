@@ -166,6 +166,25 @@ def test_a_start_that_fails_ends_with_its_cause(tmp_path, variable, value, code,
     assert told in last, done.stderr
 
 
+@pytest.mark.parametrize("flags,code,told", [
+    (["--model", "{tmp}/bare"], 1, "{tmp}/bare: expected model.safetensors or model.safetensors.index.json, found neither"),
+    (["--model", "{tmp}/none"], 1, "{tmp}/none: no such model folder"),
+    (["--model", "{llama}", "--model", "llama={tmp}/bare"], 2, "two models are called llama, the second is of {tmp}/bare: give one of them another name"),
+    (["--model", "{llama}", "--weight-cache", "{tmp}/none"], 2, "weight-cache: {tmp}/none: No such file or directory"),
+    (["--model", "{int8}", "--weights", "int4"], 2, "int8"),
+], ids=["weights", "folder", "names", "cache", "types"])
+def test_a_model_that_cannot_be_served_is_told_before_anything_starts(tmp_path, flags, code, told):
+    places = dict(tmp=tmp_path, llama=GOLDEN / "llama", int8=tmp_path / "int8")
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare/config.json").write_text((GOLDEN / "llama/config.json").read_text())
+    subprocess.run([BATON, "quantize", "--model", GOLDEN / "llama", "--out", tmp_path / "int8"], check=True, capture_output=True, timeout=60)
+    done = subprocess.run([BATON, "up", *(flag.format(**places) for flag in flags)], text=True, capture_output=True, timeout=60,
+                          env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)))
+    assert done.returncode == code and done.stderr.startswith("baton up: ") and done.stderr.count("\n") == 1, done.stderr
+    assert told.format(**places) in done.stderr
+    assert not list(tmp_path.glob("baton/*")), "no log folder, no process"
+
+
 def test_a_flag_that_is_passed_on_goes_before_the_environment(tmp_path):
     done = subprocess.run([BATON, "up", "--no-pin", "--model", GOLDEN / "llama", "--access-log", tmp_path / "nowhere/log"], text=True, capture_output=True, timeout=60,
                           env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), BATON_ACCESS_LOG="off"))

@@ -89,11 +89,11 @@ def test_the_table(run, tmp_path):
     rows = {row[1].strip(): [cell.strip() for cell in row[2:5]]
             for row in (line.split("|") for line in done.stdout.splitlines() if line.startswith("| "))}
     # llama-bench is called once a round; the batched one twice: 1 and 2, 3 and 4, 5 and 6; ours say 10, 20, 30.
-    assert rows["prefill 512"] == ["20.00", "2.00", "**10.00**"]
-    assert rows["decode at 2048"] == ["20.00", "3.00", "**6.67**"]
-    assert rows["decode, batch 16"] == ["20.00", "4.00", "**5.00**"]
-    assert rows["prefill 2048"] == ["20.00", "300.00", "0.07 < 1.3"]
-    assert rows["linear layers of prefill 512, of the instruction's peak"][0] == "90%"
+    assert rows["prefill 512"] == ["20.00", "2.00", "**10.00** 10.00-10.00"]
+    assert rows["decode at 2048"] == ["20.00", "3.00", "**6.67** 6.00-10.00"]
+    assert rows["decode, batch 16"] == ["20.00", "4.00", "**5.00** 5.00-5.00"]
+    assert rows["prefill 2048"] == ["20.00", "300.00", "0.07 < 1.3 0.06-0.10"]
+    assert rows["linear layers of prefill 512, of the instruction's peak"][0] == "90% 90-90"
     assert "llama-1.1b, 1 thread, tokens/s, medians of 3 rounds" in done.stdout
 
 

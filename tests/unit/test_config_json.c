@@ -527,7 +527,7 @@ static void test_files_that_are_no_config(void **state)
     snprintf(file, sizeof file, "%s/config.json", folder);
     assert_int_equal(model_config_read(file, &config, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "config.json: a model is a folder in Hugging Face's layout, "
-                                     "and this is a file: give the folder"));
+                                     "and this is a file: give a folder"));
     snprintf(file, sizeof file, "%s/x.gguf", folder);
     write_text("x.gguf", "GGUF");
     assert_int_equal(model_config_read(file, &config, &err), STATUS_INVALID);

@@ -235,6 +235,12 @@ def test_what_is_no_prompt_is_told_by_its_cause(data, told):
     assert done.stderr.decode() == f"baton generate: {told}\n"
 
 
+def test_a_prompt_without_an_end_is_refused():
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run([BUILD / "bin/baton", "generate", "--server", "127.0.0.1:1", "-"], stdin=endless, capture_output=True, timeout=60)
+    assert done.stderr == b"baton generate: standard input has over 4194304 bytes, the longest prompt\n"
+
+
 def test_a_deadline_says_whose_it_was():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         done = run("baton generate", "--server", "127.0.0.1:%d" % silent.getsockname()[1], "--timeout", "50ms", "x")

@@ -130,7 +130,7 @@ static enum status run_capacity(const struct bench *bench, uint32_t capacity, st
     printf("%16u %7.2f%% %6.2f%% %7.2f%% %6.2f%%\n", capacity, hit_percent(bench, lcbfu),
            hit_percent(bench, lru), saved_percent(lcbfu), saved_percent(lru));
     if (lru->too_long)
-        printf("%16s %u prompts are longer than that and count as misses\n", "", lru->too_long);
+        printf("%16s longer than that: %u prompts, which count as misses\n", "", lru->too_long);
     return STATUS_OK;
 }
 

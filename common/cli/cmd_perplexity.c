@@ -138,10 +138,9 @@ static enum status read_tokens(const struct settings *settings, const char *path
         status = encode(settings, path, &text, ids, err);
     str_deinit(&text);
     if (status == STATUS_OK && ids->count < settings->window)
-        return error_set(err, STATUS_INVALID,
-                         "%s has %zu tokens, less than one window of %u: a longer text, or a "
-                         "smaller --window",
-                         path, ids->count, settings->window);
+        return error_set(
+            err, STATUS_INVALID, "%s has %zu tokens, fewer than one window of %u: a longer text%s",
+            path, ids->count, settings->window, ids->count < 2 ? "" : ", or a smaller --window");
     return status;
 }
 

@@ -82,7 +82,7 @@ def test_windows_do_not_see_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("text,flags,told", [
-    ("too short", [], "tokens, less than one window of 512: a longer text, or a smaller --window"),
+    ("too short", [], "tokens, fewer than one window of 512: a longer text, or a smaller --window"),
     ("b\udcff", [], "text: the text isn't valid UTF-8 at byte 1"),
     ("short", ["--window", "2049"], "a window of 2049 tokens does not fit the model's context of 2048"),
     (None, [], "cannot open"),

@@ -120,7 +120,7 @@ capacity, tokens    lcbfu     lru    lcbfu     lru
        unlimited           42.67%           42.67%
             2048   42.67%  42.67%   42.67%  42.67%
              512    0.00%   0.00%    0.00%   0.00%
-                 2 prompts are longer than that and count as misses
+                 longer than that: 2 prompts, which count as misses
 """
 
 

@@ -103,7 +103,7 @@ enum finish_reason scheduler_admit(struct scheduler *scheduler, struct sequence 
 /* One more answer (n > 1) to the prompt of `parent`, which is computed here and not handed off, and whose prompt is done. The
  * child shares the whole blocks of all prompt rows but the last; a partial block is copied (plan->copies); it computes the last
  * row again, so that the engine draws its first token like any other: one row, equal bytes. Its `sampling` (copied) differs from the
- * parent's at least in `choice`, or both answers are the same. STATUS_LIMIT: no room or no slot now, or the parent is
+ * parent's at least in `choice`, or both answers are the same; it has no constraint. STATUS_LIMIT: no room or no slot now, or the parent is
  * preempted: add it like a new request, or later. */
 enum status scheduler_fork(struct scheduler *scheduler, const struct sequence *parent,
                            struct sequence_key key, const struct sampling *sampling,

@@ -9,6 +9,7 @@
 #include "common/base/u32.h"
 #include "common/cli/cpu_facts.h"
 #include "common/cli/engine_bench.h"
+#include "common/cli/engine_bench_cpus.h"
 #include "common/cli/engine_bench_lists.h"
 #include "common/cli/engine_bench_report.h"
 #include "common/cli/figures_file.h"
@@ -18,7 +19,6 @@
 #include "common/json/json_quote.h"
 #include "common/model_config/model_config.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -86,7 +86,7 @@ static const struct config_setting table[] = {
     {"first-cpu", CONFIG_U64, AT(first_cpu), "0", "0", "1023", .help = "See --pin"},
     {"json", CONFIG_STRING, AT(json), "", .value = "FILE", .flag_only = true,
      .help = "Also writes all figures of all rounds there, as one JSON object, anew behind each "
-             "engine; -: to standard output, at the end, instead of the tables"},
+             "round; -: to standard output, at the end, instead of the tables"},
 };
 static void check(const void *settings, struct str *mistakes);
 static const struct config_program program = {
@@ -112,71 +112,12 @@ struct plan {
     struct progress_line line;
 };
 
-/* --- what it may run on --- */
-
-/* "0-3,8" */
-static void add_cpus(struct str *out, const cpu_set_t *set)
-{
-    for (int first = 0; first < CPU_SETSIZE; first++) {
-        int last = first;
-        if (!CPU_ISSET(first, set))
-            continue;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
-            last++;
-        str_addf(out, last > first ? "%s%d-%d" : "%s%d", out->length ? "," : "", first, last);
-        first = last;
-    }
-}
-
-static enum status refuse_cpu(const struct plan *plan, uint32_t cpu, const cpu_set_t *allowed,
-                              struct error *err)
-{
-    struct str cpus;
-    str_init(&cpus, 256);
-    add_cpus(&cpus, allowed);
-    enum status status = error_set(
-        err, STATUS_INVALID,
-        "--threads %s from --first-cpu %u need CPU %u, but this process may run on %s alone: fewer "
-        "threads, another --first-cpu, or --no-pin",
-        plan->settings->threads, plan->settings->first_cpu, cpu, cpus.data);
-    str_deinit(&cpus);
-    return status;
-}
-
 static uint32_t most_threads(const struct plan *plan)
 {
     uint32_t threads = 0;
     for (uint32_t i = 0; i < plan->threads.count; i++)
         threads = max_u32(threads, plan->threads.values[i]);
     return threads;
-}
-
-/* Told now: a row that can't be measured must not end those before it, and a pin that is refused makes it slower in silence. */
-static enum status check_cpus(const struct plan *plan, struct error *err)
-{
-    cpu_set_t allowed; /* of the machine, and of what taskset or a container leaves of it */
-    uint32_t threads = most_threads(plan), first = plan->settings->first_cpu;
-    if (!plan->settings->pin || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return STATUS_OK;
-    for (uint32_t cpu = first; cpu < first + threads; cpu++)
-        if (!CPU_ISSET(cpu, &allowed))
-            return refuse_cpu(plan, cpu, &allowed, err);
-    return STATUS_OK;
-}
-
-/* Threads that aren't pinned may be more: that is slow, but it can be measured. */
-static void warn_of_threads(const struct plan *plan)
-{
-    cpu_set_t allowed;
-    uint32_t threads = most_threads(plan);
-    if (plan->settings->pin || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return;
-    uint32_t count = (uint32_t)CPU_COUNT(&allowed);
-    if (threads > count)
-        fprintf(stderr,
-                "%s: %u threads, but this process may run on %u CPU%s: they take turns, and what "
-                "they can do at best is told as if each had a CPU\n",
-                program.name, threads, count, count == 1 ? "" : "s");
 }
 
 /* An empty list is found here, the others where they are given. */
@@ -213,7 +154,11 @@ static void check(const void *settings, struct str *mistakes)
                        error_set(&err, STATUS_INVALID,
                                  "--weight-cache with --random-weights: they aren't kept"),
                        &err);
-    config_mistake(mistakes, check_cpus(&plan, &err), &err);
+    if (plan.settings->pin)
+        config_mistake(mistakes,
+                       engine_bench_check_cpus(plan.settings->threads, most_threads(&plan),
+                                               plan.settings->first_cpu, &err),
+                       &err);
     bool f32 = plan.settings->compute == COMPUTE_F32;
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < plan.weights.count && status == STATUS_OK; i++)
@@ -255,6 +200,35 @@ static void tell_round(const struct plan *plan, const struct engine_bench_facts 
             done, rounds, seconds, left);
 }
 
+static void add_engine(const struct plan *plan, const struct engine_bench *bench, uint32_t rounds,
+                       struct str *out)
+{
+    str_add(out, plan->engines ? ",\n" : "");
+    engine_bench_json(bench, rounds, out);
+}
+
+/* What was measured so far, as one object. bench: the one under way, of which `rounds` are whole; NULL: none. */
+static enum status
+put_figures(const struct plan *plan, const struct engine_bench *bench, uint32_t rounds,
+            enum status (*put)(struct figures_file *, const struct str *, struct error *),
+            struct figures_file *file, struct error *err)
+{
+    struct str text;
+    str_init(&text, OUT_LIMIT_BYTES);
+    str_append(&text, plan->json.data, plan->json.length);
+    if (bench)
+        add_engine(plan, bench, rounds, &text);
+    str_add(&text, "]}\n");
+    enum status status =
+        text.truncated ? error_set(err, STATUS_LIMIT,
+                                   "the figures are more than %u bytes: fewer --rounds, sizes "
+                                   "or types at a time",
+                                   OUT_LIMIT_BYTES)
+                       : put(file, &text, err);
+    str_deinit(&text);
+    return status;
+}
+
 static enum status run_rounds(struct plan *plan, struct engine_bench *bench, struct error *err)
 {
     struct engine_bench_facts facts = engine_bench_facts(bench);
@@ -264,29 +238,11 @@ static enum status run_rounds(struct plan *plan, struct engine_bench *bench, str
     for (uint32_t i = 0; i < plan->settings->rounds && status == STATUS_OK; i++) {
         status = engine_bench_round(bench, i, err);
         progress_line_end(&plan->line);
-        if (status == STATUS_OK)
-            tell_round(plan, &facts, i + 1, (double)(clock_now_ns() - begun_ns) * 1e-9);
+        if (status != STATUS_OK)
+            break;
+        tell_round(plan, &facts, i + 1, (double)(clock_now_ns() - begun_ns) * 1e-9);
+        status = put_figures(plan, bench, i + 1, figures_file_put_so_far, &plan->file, err);
     }
-    return status;
-}
-
-/* What was measured so far, as one object. */
-static enum status put_figures(struct plan *plan,
-                               enum status (*put)(struct figures_file *, const struct str *,
-                                                  struct error *),
-                               struct error *err)
-{
-    struct str text;
-    str_init(&text, OUT_LIMIT_BYTES);
-    str_append(&text, plan->json.data, plan->json.length);
-    str_add(&text, "]}\n");
-    enum status status =
-        text.truncated ? error_set(err, STATUS_LIMIT,
-                                   "the figures are more than %u bytes: fewer --rounds, sizes "
-                                   "or types at a time",
-                                   OUT_LIMIT_BYTES)
-                       : put(&plan->file, &text, err);
-    str_deinit(&text);
     return status;
 }
 
@@ -295,8 +251,7 @@ static enum status report(struct plan *plan, const struct engine_bench *bench, s
 {
     const struct settings *s = plan->settings;
     struct str text;
-    str_add(&plan->json, plan->engines ? ",\n" : "");
-    engine_bench_json(bench, s->rounds, &plan->json);
+    add_engine(plan, bench, s->rounds, &plan->json);
     if (strcmp(s->json, "-") != 0) {
         str_init(&text, OUT_LIMIT_BYTES);
         engine_bench_table(bench, s->rounds, &text);
@@ -305,7 +260,7 @@ static enum status report(struct plan *plan, const struct engine_bench *bench, s
         TRY(standard_output_flush(err));
     }
     plan->engines++;
-    return put_figures(plan, figures_file_put_so_far, err);
+    return STATUS_OK;
 }
 
 /* A config.json that stands alone is all that random weights need. */
@@ -397,10 +352,12 @@ static enum status run(struct plan *plan, struct error *err)
     struct error later;
     TRY(check_folder(plan, err));
     TRY(figures_file_open(&plan->file, plan->settings->json, err));
-    warn_of_threads(plan);
+    if (!plan->settings->pin)
+        engine_bench_warn_of_threads(program.name, most_threads(plan));
     enum status status = run_engines(plan, err), put = STATUS_OK;
     if (plan->engines)
-        put = put_figures(plan, figures_file_put, status == STATUS_OK ? err : &later);
+        put = put_figures(plan, NULL, 0, figures_file_put, &plan->file,
+                          status == STATUS_OK ? err : &later);
     figures_file_close(&plan->file);
     return status == STATUS_OK ? put : status;
 }

@@ -338,6 +338,16 @@ def test_a_run_that_is_stopped_leaves_what_was_there(model, tmp_path, number):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "model"]
 
 
+def test_what_whole_rounds_measured_outlives_the_run(model, tmp_path):
+    out = tmp_path / "figures.json"
+    run = long_run(model, out)
+    assert any("round 3 of 100" in line for line in run.stderr)  # is done: the first one only is told by turns
+    run.kill()
+    run.communicate(timeout=60)
+    (one,) = json.loads(out.read_text())["engines"]
+    assert [len(figure["rounds"]) >= 2 for figure in one["figures"]] == [True, True]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
 def test_a_run_goes_on_where_a_signal_is_ignored(model, tmp_path, number):
     """As behind nohup or a shell's &."""

@@ -146,8 +146,10 @@ static bool set_double(const struct config_setting *row, void *field, const char
         if (row->min || row->max)
             error_set(why, STATUS_INVALID, "must be a number in %s .. %s",
                       row->min ? row->min : "-inf", row->max ? row->max : "inf");
+        else if (str_to_double(text, -DBL_MAX, DBL_MAX, &value))
+            error_set(why, STATUS_INVALID, "must be no more than %.2g", most);
         else
-            error_set(why, STATUS_INVALID, "must be a number, of no more than %.2g", most);
+            error_set(why, STATUS_INVALID, "must be a number");
         return false;
     }
     if (row->size == sizeof(float))

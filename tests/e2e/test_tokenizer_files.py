@@ -14,7 +14,8 @@ SENTENCE = '"pre_tokenizer": "pretokenizers"[1]: "UnicodeScripts" isn\'t support
 
 @pytest.fixture
 def model(tmp_path):
-    shutil.copy(TOP / "tests/golden/models/llama/config.json", tmp_path)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(TOP / "tests/golden/models/llama" / name, tmp_path)
     spec = json.loads(TOKENIZER.read_text())
     spec["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, {"type": "UnicodeScripts"}]}
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))

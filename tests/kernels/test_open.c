@@ -123,7 +123,7 @@ static void test_f32_is_one_path(void **state)
             kernels_close(kernels);
             continue;
         }
-        assert_int_equal(status, STATUS_UNSUPPORTED);
+        assert_int_equal(status, STATUS_INVALID);
         assert_non_null(strstr(err.text, "compute f32 is portable code on every CPU"));
     }
 }

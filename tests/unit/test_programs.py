@@ -93,6 +93,7 @@ def quickstart(tmp_path):
     for folder in ("with", "without", "deploy/local/tiny-shakespeare", "elsewhere"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").touch()
+        (tmp_path / folder / "model.safetensors").touch()
     (tmp_path / "with/tokenizer.json").touch()
 
     def start(*flags, refusal="", at=".", top=tmp_path):
@@ -140,7 +141,8 @@ def test_quickstart_finds_a_folder_from_where_it_was_called(quickstart, model):
 def test_quickstart_serves_a_folder_with_a_comma_through_a_link(quickstart, tmp_path, model):
     """Also where it lies in one itself."""
     (tmp_path / "a,b").mkdir()
-    (tmp_path / "a,b/config.json").touch()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "a,b" / name).touch()
     top = shutil.copytree(tmp_path, tmp_path.parent / "c,d") if not model else tmp_path
     code, output, said = quickstart("--once", *(["--model", model] if model else []), top=top)
     name = "n=" if model.startswith("n=") else ""
@@ -167,6 +169,14 @@ def test_quickstart_says_at_once_that_a_folder_is_no_model(quickstart, tmp_path,
     (tmp_path / (f"{holds}/config.json" if holds else given)).touch()
     code, output, said = quickstart("--model", given)
     assert (code, said) == (2, "") and output.startswith(f"quickstart: --model {given}: no config.json in it; {told}") and output.count("\n") == 1, output
+
+
+def test_quickstart_looks_for_weights_before_it_builds(quickstart, tmp_path):
+    (tmp_path / "with/model.safetensors").unlink()
+    told = "quickstart: --model with: no model.safetensors in it, nor model.safetensors.index.json (*.bin and *.gguf aren't read) (see --help)\n"
+    assert quickstart("--model", "with") == (2, told, "")
+    (tmp_path / "with/model.safetensors.index.json").touch()
+    assert quickstart("--once", "--model", "with")[0] == 0
 
 
 def test_quickstart_asks_the_first_of_several_models(quickstart):

@@ -174,6 +174,10 @@ class Cluster:
         """[['prefill.after_chunk', 'kill', '3', '1234', 'prefill-0'], ...]"""
         return [line.split() for line in self.failpoint_log.read_text().splitlines()] if self.failpoint_log.exists() else []
 
+    def failpoint_go(self, name):
+        """What pauses there goes on."""
+        self.failpoint_log.with_name(f"{self.failpoint_log.name}.{name}.go").touch()
+
     # --- ending ---
 
     def stop(self, number=signal.SIGTERM):

@@ -136,7 +136,7 @@ def test_tokens_of_a_minute(doors):
 
 def test_requests_at_once(doors):
     _, ours, other = doors({"ours": {"running": 2}, "other": {}})
-    running = [ours.start("To be", max_tokens=400, ignore_eos=True, temperature=1) for _ in range(2)]
+    running = [ours.start("To be", max_tokens=2000, ignore_eos=True, temperature=1) for _ in range(2)]
     for call in running:
         next(call)
     error = fails(lambda: list(ours.start("To be", **SHORT)))

@@ -1,6 +1,5 @@
 """A client that leaves: in the prefill, in the transfer, in the decode. Every block is back within a second."""
 import random
-import time
 
 import grpc
 import pytest
@@ -9,39 +8,27 @@ from harness import GOLDEN, failpoint, wait_until
 PROMPT = [random.Random(3).randrange(10, 380) for _ in range(3000)]
 
 
-def cancel_and_watch(cluster, call, baseline):
-    call.cancel()
-    begin = time.monotonic()
-    wait_until("all blocks are as before", lambda: cluster.all_blocks() == baseline, 1)
-    with pytest.raises(grpc.RpcError) as caught:
-        list(call)
-    assert caught.value.code() == grpc.StatusCode.CANCELLED
-    return time.monotonic() - begin
-
-
 def idle_blocks(cluster):
     """All workers' blocks, once nothing holds one."""
     return wait_until("all blocks are free", lambda: all(
         b["pinned"] == b["landing"] == b["used"] == 0 for b in cluster.all_blocks().values()), 10) and cluster.all_blocks()
 
 
-@pytest.mark.parametrize("moment", ["prefill", "transfer", "decode"])
-def test_blocks_are_back_within_a_second(start_cluster, connect, moment):
+# Where it is held until its client has left: behind what the request that pairs the workers does there.
+@pytest.mark.parametrize("point,number", [("prefill.after_chunk", 3), ("decode.reading", 2), ("decode.after_tokens", 4)], ids=["prefill", "transfer", "decode"])
+def test_blocks_are_back_within_a_second(start_cluster, connect, point, number):
     cluster = start_cluster(model=GOLDEN / "llama-wide", settings={"chunk-tokens": 64},
-                            process_environment={"decode-0": failpoint("decode.reading", "log@*")})
+                            process_environment={f"{point.split('.')[0]}-0": failpoint(point, f"pause@{number}")})
     client = connect(cluster)
-    client.generate(PROMPT[:40], max_tokens=2, ignore_eos=True)  # pairs the workers
+    client.generate(PROMPT[:40], max_tokens=2, ignore_eos=True)
     baseline = idle_blocks(cluster)
-    reads = len(cluster.failpoint_hits())
-
     call = client.start(PROMPT, max_tokens=500, ignore_eos=True, temperature=0)
-    if moment == "prefill":
-        wait_until("prefill holds blocks", lambda: cluster.blocks("prefill-0")["pinned"] > 0, 20)
-    elif moment == "transfer":
-        wait_until("a read was started", lambda: len(cluster.failpoint_hits()) > reads, 20)
-    else:
-        for _ in range(3):
-            next(call)
+    wait_until("it is held", cluster.failpoint_hits, 20)
     assert cluster.all_blocks() != baseline
-    cancel_and_watch(cluster, call, baseline)
+    call.cancel()
+    cluster.failpoint_go(point)
+    wait_until("all blocks are as before", lambda: cluster.all_blocks() == baseline, 1)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call)
+    assert caught.value.code() == grpc.StatusCode.CANCELLED
     assert len(client.generate(PROMPT[:40], max_tokens=2, ignore_eos=True).ids) == 2

@@ -28,8 +28,8 @@ def requests_for(total, seed=8):
                      ignore_eos=bool(i % 4))
         asked |= rng.choice([{}, {}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.02}, {"min_tokens": 1}])
         requests.append((prompt, asked))
-    # Short prompts with long answers, all let in at once: together they grow to three times what SCARCE has.
-    return requests[:-8] + [(ids(20), dict(seed=i, max_tokens=180, temperature=1, logits_hash=True, ignore_eos=True)) for i in range(8)]
+    # Short prompts with long answers, all let in at once: together they grow to six times what SCARCE has.
+    return requests[:-8] + [(ids(20), dict(seed=i, max_tokens=400, temperature=1, logits_hash=True, ignore_eos=True)) for i in range(8)]
 
 
 def serve(client, requests):

@@ -95,7 +95,7 @@ def test_a_second_signal_during_a_prefill(start_cluster, connect):
     assert status_of(call) == (grpc.StatusCode.UNAVAILABLE, "draining")
     log = cluster.folder / "logs/prefill-0.log"
     wait_until("it was asked twice", lambda: 'why="asked a second time"' in log.read_text() or not alive(cluster.pids["prefill-0"]), 20)
-    cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".prefill.after_chunk.go").touch()
+    cluster.failpoint_go("prefill.after_chunk")
     assert cluster.up.wait(20) == 0, cluster.logs()
     told = (cluster.folder / "up.log").read_text()
     assert "killing" not in told and "level=warn proc=up" not in told, told

@@ -11,7 +11,7 @@ HELD = {"prefill-0": failpoint("prefill.taken", "pause@2")}  # the first prompt 
 
 
 def let_go(cluster):
-    cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".prefill.taken.go").touch()
+    cluster.failpoint_go("prefill.taken")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_silent_decode(start_cluster):
     while lines[-1] != COMMENT:
         lines.append(answer.readline())
     assert any(line.startswith(b"data: ") for line in lines), "it had begun"
-    cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".decode.after_tokens.go").touch()
+    cluster.failpoint_go("decode.after_tokens")
     assert answer.read().endswith(b"data: [DONE]\n\n")
 
 

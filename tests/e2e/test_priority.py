@@ -14,7 +14,7 @@ def is_overtaken(cluster, client, priority, is_there):
     assert next(calls["long"]).delta.token_ids
     calls["short"] = client.start([8, 9], **ASKED, request_id="short", seed=2, max_tokens=20)
     wait_until("the short request is there", is_there, 30)
-    cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".decode.after_tokens.go").touch()
+    cluster.failpoint_go("decode.after_tokens")
     ends = {}
     for name, call in calls.items():
         assert sum(len(event.delta.token_ids) for event in call) > 0

@@ -341,7 +341,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(start_cluster):
     terminal.type("\x03")
     terminal.read_until(r"\[stopped\].*> $")
     wait_until("the request is cancelled", lambda: json.loads(get(cluster, "/trace")[1])["status"] == "cancelled", 10)
-    cluster.failpoint_log.with_name(cluster.failpoint_log.name + ".decode.after_tokens.go").touch()
+    cluster.failpoint_go("decode.after_tokens")
     begin = len(terminal.text)
     terminal.type("/max_tokens 3\n")
     terminal.read_until(r"max_tokens is 3 from now on.*> $", begin)

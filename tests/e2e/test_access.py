@@ -247,8 +247,7 @@ def test_errors_tell_nothing_of_the_inside(start_cluster, connect):
                             ("x", dict(stop=["y" * 300])), ("To be", SHORT)):
         sentences.append(fails(lambda: list(client.start(prompt, **options))).details())
     assert "could not compute a step" in sentences[-1]
-    cluster.kill("decode-0")
-    cluster.kill("prefill-0")
+    cluster.kill("decode-0")  # and not the other one: a cluster without workers ends, and its router with it
     sentences.append(fails(lambda: list(client.start("To be", **SHORT))).details())
     inside = re.compile(r"127\.0\.0\.1|/(tmp|work|home|usr|root)\b|0x[0-9a-f]{6,}|\.[ch]:\d|\bpid\b|prefill-0|decode-0")
     assert all(sentences) and not [s for s in sentences if inside.search(s)], sentences

@@ -4,11 +4,10 @@ import concurrent.futures
 import random
 
 import pytest
-from harness import GOLDEN
+from harness import GOLDEN, wait_until
 
-AT_ONCE, VOCABULARY = 24, 380
+AT_ONCE, VOCABULARY, GROWING = 24, 380, 8
 LONGEST = 300  # in a second segment of attention
-SCARCE = {"decode-0": {"BATON_KV_TOKENS": "512"}}
 HITS, PREEMPTIONS = "baton_prefix_cache_hits_total", 'baton_preemptions_total{{kind="{}"}}'
 
 
@@ -28,8 +27,8 @@ def requests_for(total, seed=8):
                      ignore_eos=bool(i % 4))
         asked |= rng.choice([{}, {}, {"top_k": 20}, {"top_p": 0.9}, {"min_p": 0.02}, {"min_tokens": 1}])
         requests.append((prompt, asked))
-    # Short prompts with long answers, all let in at once: together they grow to six times what SCARCE has.
-    return requests[:-8] + [(ids(20), dict(seed=i, max_tokens=400, temperature=1, logits_hash=True, ignore_eos=True)) for i in range(8)]
+    # Short prompts with long answers: let in at once, they grow to three times what decode-0 has.
+    return requests[:-GROWING] + [(ids(20), dict(seed=i, max_tokens=180, temperature=1, logits_hash=True, ignore_eos=True)) for i in range(GROWING)]
 
 
 def serve(client, requests):
@@ -39,6 +38,20 @@ def serve(client, requests):
     for answer in answers:
         assert answer.timing.prefills == 1 and len(answer.hashes) == len(answer.ids) > 0
     return [(answer.ids, answer.hashes, answer.finished.reason) for answer in answers], [answer.timing for answer in answers]
+
+
+def serve_together(cluster, client, armed, requests):
+    """Nothing is read until the prompts of all are there: then they decode side by side."""
+    def computed():
+        return cluster.total("prefill-0", "baton_prompt_tokens_computed_total")
+    before = computed()
+    armed.with_suffix(".new").write_text("decode.reading=pause")
+    armed.with_suffix(".new").rename(armed)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        served = pool.submit(serve, client, requests)
+        wait_until("all prompts are computed", lambda: computed() == before + sum(len(prompt) for prompt, _ in requests), 60)
+        cluster.failpoint_go("decode.reading")
+        return served.result()
 
 
 def first_difference(requests, answers, others):
@@ -51,7 +64,7 @@ def first_difference(requests, answers, others):
 
 
 @pytest.mark.parametrize("total,weights,kv,swap,kind", [(200, "bf16", "auto", "1", "swap"), (60, "int8", "int8", "0", "recompute")])
-def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect, total, weights, kv, swap, kind):
+def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect, tmp_path, total, weights, kv, swap, kind):
     requests = requests_for(total)
     settings = {"weights": weights, "kv": kv, "swap-share": swap}
 
@@ -64,9 +77,13 @@ def test_colocated_and_disaggregated_give_the_same_bytes(start_cluster, connect,
     colocated.stop()
     assert len({tuple(hashes) for _, hashes, _ in answers}) > total * 0.9, "the requests differ"
 
+    armed = tmp_path / "failpoints"
+    armed.write_text("")
     disaggregated = start_cluster(model=GOLDEN / "llama-scan", compute="fast", transport="tcp", flags=["--threads", 2],
-                                  settings=settings | {"chunk-tokens": 48, "block-tokens": 8}, process_environment=SCARCE)
-    others, timings = serve(connect(disaggregated), requests)
+                                  settings=settings | {"chunk-tokens": 48, "block-tokens": 8},
+                                  process_environment={"decode-0": {"BATON_KV_TOKENS": "512", "BATON_FAILPOINTS": f"@{armed}"}})
+    client = connect(disaggregated)
+    others, timings = (first + last for first, last in zip(serve(client, requests[:-GROWING]), serve_together(disaggregated, client, armed, requests[-GROWING:])))
     workers = {(asked["max_tokens"] > 1, timing.prefill_worker, timing.decode_worker) for timing, (_, asked) in zip(timings, requests)}
     assert workers == {(True, "prefill-0", "decode-0"), (False, "prefill-0", "")}, "one token needs no handoff"
     assert {timing.lane for timing, (ids, _, _) in zip(timings, others) if len(ids) > 1} == {"tcp"}

@@ -1,5 +1,6 @@
 """Structured output as it is served: answers have the shape that was asked for, by gRPC and by the openai package, streamed and not; they are the same
 wherever they are computed, also after a worker's death; what can't be kept is refused, naming the keyword."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import openai
 import pydantic
 import pytest
 from client import pb, reason_of
-from harness import GOLDEN, failpoint
+from harness import GOLDEN, failpoint, wait_until
 
 MODEL = "tiny-shakespeare"
 HERE = pathlib.Path(__file__).resolve().parent
@@ -104,11 +105,17 @@ def test_a_death_changes_no_answer(start_cluster, connect):
 
 
 def test_a_preemption_changes_no_answer(start_cluster, connect):
-    """A pool too small for all of them: some are swapped out, or computed again."""
+    """A pool too small for all of them, which are there before the first is computed: some are computed again."""
     requests = [("ROMEO: " + "Speak, " * i, dict(seed=i, temperature=1.2, max_tokens=120, logits_hash=True, constraint=constraint(schema=PERSON | {
         "properties": PERSON["properties"] | {"name": {"type": "string", "minLength": 60, "maxLength": 90}}})), lambda text: True) for i in range(12)]
-    small = start_cluster(prefill=0, settings={"kv-tokens": 512, "swap-share": "0", "context": 256})
-    tight, _ = serve(connect(small), requests)
+    small = start_cluster(prefill=0, settings={"kv-tokens": 512, "swap-share": "0", "context": 256},
+                          process_environment={"decode-0": failpoint("decode.taken", "pause")})
+    client = connect(small)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        served = pool.submit(serve, client, requests)
+        wait_until("all are there", lambda: small.total("router", "baton_router_requests") == len(requests), 60)
+        small.failpoint_go("decode.taken")
+        tight, _ = served.result()
     assert small.total("decode-0", "baton_preemptions_total") > 0
     small.stop()
     assert tight == serve(connect(start_cluster()), requests)[0]

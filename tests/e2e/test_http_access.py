@@ -106,7 +106,7 @@ def test_requests_at_once(doors):
     ours, other = doors({"ours": {"running": 2}, "other": {}})
     streams = []
     for _ in range(2):
-        streams.append(package(ours).completions.create(model=MODEL, prompt="To be", max_tokens=400, temperature=1, stream=True, extra_body={"ignore_eos": True}))
+        streams.append(package(ours).completions.create(model=MODEL, prompt="To be", max_tokens=2000, temperature=1, stream=True, extra_body={"ignore_eos": True}))
         next(iter(streams[-1]))
     reply = ours.complete("To be", **SHORT)
     assert reply.error[:2] == (429, "rate_limited") and "2 requests running at once" in reply.json["error"]["message"] and reply.headers["retry-after"] == "1"

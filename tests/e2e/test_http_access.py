@@ -104,10 +104,9 @@ def test_tokens_of_a_minute(doors):
 def test_requests_at_once(doors):
     """Two streams take both places, until one of their clients leaves; by gRPC the key has the same two."""
     ours, other = doors({"ours": {"running": 2}, "other": {}})
-    streams = []
-    for _ in range(2):
-        streams.append(package(ours).completions.create(model=MODEL, prompt="To be", max_tokens=2000, temperature=1, stream=True, extra_body={"ignore_eos": True}))
-        next(iter(streams[-1]))
+    completions = package(ours).completions
+    completions.create(model=MODEL, prompt="To be", max_tokens=1)  # what the package loads at its first call takes longer than an answer
+    streams = [completions.create(model=MODEL, prompt="To be", max_tokens=2000, temperature=1, stream=True, extra_body={"ignore_eos": True}) for _ in range(2)]
     reply = ours.complete("To be", **SHORT)
     assert reply.error[:2] == (429, "rate_limited") and "2 requests running at once" in reply.json["error"]["message"] and reply.headers["retry-after"] == "1"
     by_grpc = Keyed(ours.cluster.grpc, ours.key)

@@ -26,7 +26,8 @@ enum limits_way {
     LIMITS_QUARTERS, /* a thread's part in four quarters side by side, without requests of its own */
     LIMITS_WAYS
 };
-/* Nanoseconds of the slowest thread for one pass over its part of `memory`. *way: LIMITS_UNKNOWN becomes the fastest, by some passes. */
+/* Nanoseconds of the slowest thread for one pass over its part of `memory`. *way: LIMITS_UNKNOWN becomes the fastest, by some passes
+ * over what should be more than caches hold. */
 uint64_t limits_read(struct pool *pool, uint32_t threads, enum limits_way *way, const void *memory,
                      size_t bytes);
 

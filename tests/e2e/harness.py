@@ -26,6 +26,13 @@ def failpoint(name, action):
     return {"BATON_FAILPOINTS": f"{name}={action}"}
 
 
+def arm(path, spec):
+    """What processes whose BATON_FAILPOINTS is @path do from now on."""
+    new = path.with_suffix(".new")
+    new.write_text(spec)
+    new.rename(path)
+
+
 def wait_until(what, condition, seconds):
     """Polls until `condition()` is true and returns what it returned."""
     deadline = time.monotonic() + seconds

@@ -4,7 +4,7 @@ import concurrent.futures
 import random
 
 import pytest
-from harness import GOLDEN, wait_until
+from harness import GOLDEN, arm, wait_until
 
 AT_ONCE, VOCABULARY, GROWING = 24, 380, 8
 LONGEST = 300  # in a second segment of attention
@@ -45,8 +45,7 @@ def serve_together(cluster, client, armed, requests):
     def computed():
         return cluster.total("prefill-0", "baton_prompt_tokens_computed_total")
     before = computed()
-    armed.with_suffix(".new").write_text("decode.reading=pause")
-    armed.with_suffix(".new").rename(armed)
+    arm(armed, "decode.reading=pause")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         served = pool.submit(serve, client, requests)
         wait_until("all prompts are computed", lambda: computed() == before + sum(len(prompt) for prompt, _ in requests), 60)

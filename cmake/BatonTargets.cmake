@@ -27,10 +27,15 @@ function(baton_coverage target)
   endif()
 endfunction()
 
-# baton_library(NAME DEPENDS other targets...): every .c of this folder but main.c is target baton_NAME.
+# baton_library(NAME [FOLDERS sub-folders...] DEPENDS other targets...): every .c of this folder and of the named sub-folders, except
+# main.c, is target baton_NAME.
 function(baton_library name)
-  cmake_parse_arguments(LIB "" "" "DEPENDS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.c)
+  cmake_parse_arguments(LIB "" "" "FOLDERS;DEPENDS" ${ARGN})
+  set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.c)
+  foreach(folder ${LIB_FOLDERS})
+    list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.c)
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   list(FILTER sources EXCLUDE REGEX "/main\\.c$")
   if(sources)
     add_library(baton_${name} STATIC ${sources})

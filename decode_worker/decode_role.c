@@ -203,7 +203,8 @@ static void on_tokens(struct decode_role *role, const struct step_event *event)
     }
 }
 
-/* Its rows could not be computed: the router may try elsewhere, with what was emitted so far. Or no token may be drawn: it ends. */
+/* Its rows could not be computed: the router may try elsewhere, with what was emitted so far. Or no
+ * token may be drawn: it ends. */
 static void on_failed(struct decode_role *role, const struct step_event *event)
 {
     request_names_log_failed(&role->runner.names, MODULE, event);

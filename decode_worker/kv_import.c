@@ -4,8 +4,8 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/membership/worker_message.h"
-#include "common/transport/kv_checksum.h"
+#include "common/kv/transport/kv_checksum.h"
+#include "common/net/membership/worker_message.h"
 #include "common/worker/wire_peer.h"
 #include "decode_worker/prefill_peers.h"
 
@@ -50,7 +50,7 @@ static void on_welcome(struct kv_import *imports, struct prefill_peer *peer,
            welcome->transport_address.len);
     peer->transport_address_bytes = welcome->transport_address.len;
     peer->up = true;
-    pair_ends_welcomed(&peer->ends);
+    pairing_outcome_welcomed(&peer->ends);
     imports->handlers.peer_up(imports->role, peer->id, welcome->incarnation);
 }
 
@@ -144,8 +144,8 @@ uint64_t kv_import_peer(struct kv_import *imports, const char *address, const ch
     return peer ? peer->id : 0;
 }
 
-/* A channel is for one dialling: one that was refused repeats that for up to its back-off, a second, to whoever asks again,
- * though a successor may listen at the address by then. */
+/* A channel is for one dialling: one that was refused repeats that for up to its back-off, a
+ * second, to whoever asks again, though a successor may listen at the address by then. */
 enum status kv_import_connect(struct kv_import *imports, uint64_t id)
 {
     struct prefill_peer *peer = peer_of(imports, id);
@@ -210,7 +210,7 @@ enum status kv_import_pair(struct kv_import *imports, uint64_t id, struct error 
 {
     struct prefill_peer *peer = peer_of(imports, id);
     ASSERT(!peer->pairing);
-    if (!pair_ends_may_pair(&peer->ends))
+    if (!pairing_outcome_may_pair(&peer->ends))
         return error_set(err, STATUS_UNAVAILABLE,
                          "the peer answers, but its KV lane ended the pairing before it began");
     TRY(kv_transport_pair(imports->worker->transport, peer->transport_address,
@@ -312,7 +312,7 @@ void kv_import_kv_event(struct kv_import *imports, const struct kv_event *event)
         return;
     }
     peer->pairing = NULL;
-    switch (pair_ends_note(&peer->ends, event)) {
+    switch (pairing_outcome_note(&peer->ends, event)) {
     case PAIR_END_PLAIN: imports->handlers.pair_closed(imports->role, peer->id, false); break;
     case PAIR_END_GONE: imports->handlers.pair_closed(imports->role, peer->id, true); break;
     case PAIR_END_REFUSED: /* pairing again at once would end in the same way */

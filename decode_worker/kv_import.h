@@ -1,17 +1,18 @@
-/* How a decode worker reaches prefill workers: one gRPC channel with one Peer stream, and one transport pairing, for each.
- * Transfer thread only. When to connect, pair, read and close is common/handoff/sink.h's decision; this carries it out and
- * tells what came of it.
+/* How a decode worker reaches prefill workers: one gRPC channel with one Peer stream, and one
+ * transport pairing, for each. Transfer thread only. When to connect, pair, read and close is
+ * common/kv/handoff/sink.h's decision; this carries it out and tells what came of it.
  */
 #ifndef BATON_DECODE_WORKER_KV_IMPORT_H
 #define BATON_DECODE_WORKER_KV_IMPORT_H
 
-#include "common/handoff/sink.h"
+#include "common/kv/handoff/sink.h"
 #include "common/worker/stream.h"
 #include "common/worker/worker.h"
 
 struct kv_import;
 
-/* Never called from inside a kv_import function, except by kv_import_kv_event, and peer_used by kv_import_peer. */
+/* Never called from inside a kv_import function, except by kv_import_kv_event, and peer_used by
+ * kv_import_peer. */
 struct kv_import_handlers {
     bool (*peer_used)(void *role, uint64_t peer); /* false: nothing depends on it */
     void (*peer_up)(void *role, uint64_t peer, uint64_t incarnation);
@@ -24,12 +25,14 @@ struct kv_import_handlers {
 
 enum status kv_import_create(struct worker *worker, const struct kv_import_handlers *handlers,
                              void *role, struct kv_import **imports) WARN_UNUSED;
-/* Cancels all streams and waits for their ends; transfer thread or, when it has ended, the main thread. */
+/* Cancels all streams and waits for their ends; transfer thread or, when it has ended, the main
+ * thread. */
 void kv_import_close(struct kv_import *imports);
 void kv_import_destroy(struct kv_import *imports);
 
-/* The id of the prefill worker at this address, the same one for as long as it is used or connected; one that is neither is
- * forgotten when its place is needed, and its id never given again. 0: PREFILL_PEERS_MAX others are used or connected. */
+/* The id of the prefill worker at this address, the same one for as long as it is used or
+ * connected; one that is neither is forgotten when its place is needed, and its id never given
+ * again. 0: PREFILL_PEERS_MAX others are used or connected. */
 uint64_t kv_import_peer(struct kv_import *imports, const char *address, const char *name);
 
 enum status kv_import_connect(struct kv_import *imports, uint64_t peer) WARN_UNUSED;

@@ -1,4 +1,5 @@
-/* How fast a lane is: the bytes of its reads over the time in which any was under way, of the last second or so of such time. PURE. */
+/* How fast a lane is: the bytes of its reads over the time in which any was under way, of the last
+ * second or so of such time. PURE. */
 #ifndef BATON_DECODE_WORKER_LANE_SPEED_H
 #define BATON_DECODE_WORKER_LANE_SPEED_H
 

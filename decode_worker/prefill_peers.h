@@ -1,15 +1,15 @@
-/* The prefill workers that a decode worker knows: a table of bounded size, by address, whose ids are never given twice. Of each: its
- * channel and Peer stream, its pairing, and what the welcome said. The table finds and forgets; kv_import opens and closes.
- * Transfer thread only. */
+/* The prefill workers that a decode worker knows: a table of bounded size, by address, whose ids
+ * are never given twice. Of each: its channel and Peer stream, its pairing, and what the welcome
+ * said. The table finds and forgets; kv_import opens and closes. Transfer thread only. */
 #ifndef BATON_DECODE_WORKER_PREFILL_PEERS_H
 #define BATON_DECODE_WORKER_PREFILL_PEERS_H
 
-#include "common/rpc/rpc.h"
-#include "common/transport/kv_transport.h"
+#include "common/kv/transport/kv_transport.h"
+#include "common/net/rpc/rpc.h"
 #include "common/worker/stream.h"
 #include "common/worker/worker.h"
 #include "decode_worker/lane_speed.h"
-#include "decode_worker/pair_ends.h"
+#include "decode_worker/pairing_outcome.h"
 
 #define PREFILL_PEERS_MAX CLUSTER_MAX_WORKERS
 
@@ -24,7 +24,7 @@ struct prefill_peer {
     char lane[32];
     struct lane_speed speed; /* of this pairing */
     bool up;                 /* the stream was welcomed */
-    struct pair_ends ends;
+    struct pairing_outcome ends;
 };
 
 struct prefill_peers { /* all zero: empty */
@@ -32,8 +32,9 @@ struct prefill_peers { /* all zero: empty */
     struct prefill_peer items[PREFILL_PEERS_MAX];
 };
 
-/* The one at this address, known or put in an empty place, or in that of the one known longest of those that have neither stream
- * nor pairing and are not `used` any more (its channel is destroyed). NULL: no address, or no place. */
+/* The one at this address, known or put in an empty place, or in that of the one known longest of
+ * those that have neither stream nor pairing and are not `used` any more (its channel is
+ * destroyed). NULL: no address, or no place. */
 struct prefill_peer *prefill_peers_take(struct prefill_peers *peers, const char *address,
                                         const char *name, bool (*used)(void *context, uint64_t id),
                                         void *context);

@@ -11,7 +11,8 @@
 
 #define MODULE "decode_role" /* whose hands these are */
 
-/* What an action brought about at once. It is told to the sinks after the list of actions is done. */
+/* What an action brought about at once. It is told to the sinks after the list of actions is
+ * done. */
 enum outcome_kind {
     OUTCOME_RESERVE_FAILED,
     OUTCOME_CONNECT_FAILED,
@@ -245,7 +246,8 @@ static void tell_outcome(struct sink_runner *runner, const struct sink_outcome *
     }
 }
 
-/* Carries out the list that a sink_on_... call has left, then tells the outcomes, which leave lists of their own. */
+/* Carries out the list that a sink_on_... call has left, then tells the outcomes, which leave lists
+ * of their own. */
 void sink_runner_run(struct sink_runner *runner)
 {
     for (;;) {

@@ -1,10 +1,12 @@
-/* Carries out what the sinks (common/handoff/sink.h) decide: has the step thread begin, admit and end sequences, has kv_import connect,
- * pair and read, and tells the router. An event is one sink_on_...(runner->sinks, ..., &runner->actions), then sink_runner_run(runner);
- * what an action brings about at once (a read that can't start, a checksum) is told to the sinks by the same run. Transfer thread only. */
+/* Carries out what the sinks (common/kv/handoff/sink.h) decide: has the step thread begin, admit
+ * and end sequences, has kv_import connect, pair and read, and tells the router. An event is one
+ * sink_on_...(runner->sinks, ..., &runner->actions), then sink_runner_run(runner); what an action
+ * brings about at once (a read that can't start, a checksum) is told to the sinks by the same run.
+ * Transfer thread only. */
 #ifndef BATON_DECODE_WORKER_SINK_RUNNER_H
 #define BATON_DECODE_WORKER_SINK_RUNNER_H
 
-#include "common/handoff/sink.h"
+#include "common/kv/handoff/sink.h"
 #include "common/worker/request_names.h"
 #include "common/worker/request_times.h"
 #include "common/worker/worker.h"

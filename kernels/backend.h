@@ -1,8 +1,10 @@
-/* Inside kernels/ only: the table of functions that is a backend: the reference, and the CPU's two. A GPU's would be one more.
+/* Inside kernels/ only: the table of functions that is a backend: the reference, and the CPU's two.
+ * A GPU's would be one more.
  *
- * kernels.c checks arguments and shapes once and then calls through this table with the signatures of kernels.h; a backend
- * trusts them. Scratch memory: a backend sizes it in `open` from constants (tiles, segments, threads), never from the
- * number of rows, so that no operation allocates. Sequences, rows and contexts of any size run through it in tiles.
+ * kernels.c checks arguments and shapes once and then calls through this table with the signatures
+ * of kernels.h; a backend trusts them. Scratch memory: a backend sizes it in `open` from constants
+ * (tiles, segments, threads), never from the number of rows, so that no operation allocates.
+ * Sequences, rows and contexts of any size run through it in tiles.
  */
 #ifndef BATON_KERNELS_BACKEND_H
 #define BATON_KERNELS_BACKEND_H

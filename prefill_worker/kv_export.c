@@ -3,8 +3,8 @@
 #include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/membership/worker_message.h"
-#include "common/transport/kv_checksum.h"
+#include "common/kv/transport/kv_checksum.h"
+#include "common/net/membership/worker_message.h"
 #include "common/worker/wire_peer.h"
 
 #include <stdio.h>

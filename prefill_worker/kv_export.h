@@ -1,10 +1,11 @@
-/* What a prefill worker shows to decode workers: Peer streams, and the checksums of the blocks that it hands off.
- * Transfer thread only. The meaning of the messages is common/handoff/source.h's; here they are carried.
+/* What a prefill worker shows to decode workers: Peer streams, and the checksums of the blocks that
+ * it hands off. Transfer thread only. The meaning of the messages is common/kv/handoff/source.h's;
+ * here they are carried.
  */
 #ifndef BATON_PREFILL_WORKER_KV_EXPORT_H
 #define BATON_PREFILL_WORKER_KV_EXPORT_H
 
-#include "common/handoff/source.h"
+#include "common/kv/handoff/source.h"
 #include "common/worker/stream.h"
 #include "common/worker/worker.h"
 
@@ -25,8 +26,9 @@ extern const struct stream_kind kv_export_stream_kind;
 
 void kv_export_send(struct kv_export *exports, uint64_t peer, const struct peer_up *message);
 
-/* The blocks of one source, from Opened to its end: checksums are computed as the blocks fill, so that little is left to do
- * when the prompt is done. `blocks` stays the step loop's, whose sequences are at least as many. */
+/* The blocks of one source, from Opened to its end: checksums are computed as the blocks fill, so
+ * that little is left to do when the prompt is done. `blocks` stays the step loop's, whose
+ * sequences are at least as many. */
 void kv_export_add(struct kv_export *exports, struct sequence_key key, const uint32_t *blocks,
                    uint32_t block_count);
 /* The first `count` blocks (UINT32_MAX: all) won't change any more. */

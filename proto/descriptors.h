@@ -1,4 +1,5 @@
-/* Serialized FileDescriptorSets, made at build time from the .proto files beside this header: what reflection serves. */
+/* Serialized FileDescriptorSets, made at build time from the .proto files beside this header: what
+ * reflection serves. */
 #ifndef BATON_PROTO_DESCRIPTORS_H
 #define BATON_PROTO_DESCRIPTORS_H
 

@@ -1,9 +1,10 @@
-/* Why a call ended without OK: the stable code that clients get in the trailing metadata `baton-reason`, and its gRPC status.
- * docs/api.md prints this table. A text here never changes its meaning; new ones may be added. */
+/* Why a call ended without OK: the stable code that clients get in the trailing metadata
+ * `baton-reason`, and its gRPC status. docs/api.md prints this table. A text here never changes its
+ * meaning; new ones may be added. */
 #ifndef BATON_ROUTER_REASONS_H
 #define BATON_ROUTER_REASONS_H
 
-#include "common/rpc/rpc.h"
+#include "common/net/rpc/rpc.h"
 
 /* X(symbol, code on the wire, gRPC status, when) */
 #define ROUTER_REASONS(X)                                                                          \

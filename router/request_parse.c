@@ -213,7 +213,8 @@ static void parse_output(const Baton__V1__Output *message, struct request_params
         params->echo = message->echo;
 }
 
-/* Without a question about the prompt nothing would be left to tell: that is for sampling_validate to refuse. */
+/* Without a question about the prompt nothing would be left to tell: that is for sampling_validate
+ * to refuse. */
 bool request_prompt_only(const Baton__V1__GenerateRequest *message)
 {
     const Baton__V1__Sampling *sampling = message->sampling;
@@ -225,7 +226,8 @@ bool request_prompt_only(const Baton__V1__GenerateRequest *message)
            (output->prompt_logprobs_presence_case || (output->echo_presence_case && output->echo));
 }
 
-/* What nobody hears of is drawn greedily: else it could end, wait or fail by what was asked of an answer. */
+/* What nobody hears of is drawn greedily: else it could end, wait or fail by what was asked of an
+ * answer. */
 static void draw_plainly(struct sampling *sampling)
 {
     struct sampling plain = sampling_default();

@@ -1,13 +1,13 @@
-/* The one validator of what clients ask: a GenerateRequest becomes bounded parameters, or a reason and a sentence. PURE.
- * Strings are UTF-8 without NUL already (proto/proto_unpack.h). */
+/* The one validator of what clients ask: a GenerateRequest becomes bounded parameters, or a reason
+ * and a sentence. PURE. Strings are UTF-8 without NUL already (proto/proto_unpack.h). */
 #ifndef BATON_ROUTER_REQUEST_PARSE_H
 #define BATON_ROUTER_REQUEST_PARSE_H
 
+#include "common/base/domain/priority.h"
+#include "common/base/domain/sampling.h"
 #include "common/base/request_id.h"
 #include "common/base/status.h"
-#include "common/domain/priority.h"
-#include "common/domain/sampling.h"
-#include "common/model_config/model_config.h"
+#include "common/language/model_config/model_config.h"
 #include "proto/baton.pb-c.h"
 #include "router/reasons.h"
 
@@ -18,11 +18,13 @@
 #define REQUEST_MAX_STOP_BYTES   256
 #define REQUEST_MAX_CHOICES      16
 #define REQUEST_MAX_ONCE_SCORED  16384 /* prompt tokens with logprobs, of an answer in one message */
-/* Of the packed message: the ids of a context of 1 Mi tokens; or the longest text, if that is more, and all else. */
+/* Of the packed message: the ids of a context of 1 Mi tokens; or the longest text, if that is more,
+ * and all else. */
 #define REQUEST_MAX_MESSAGE_BYTES (5u << 20)
 #define REQUEST_MORE_BYTES        (1u << 20)
 
-/* What a request is checked against: the model that it names (served_models.h), which the caller has found. */
+/* What a request is checked against: the model that it names (served_models.h), which the caller
+ * has found. */
 struct request_model {
     const char *name;
     uint32_t context, vocab;
@@ -44,8 +46,9 @@ struct request_params {
     uint32_t choices; /* answers, at least 1 */
     enum priority priority;
     bool seed_given, max_tokens_given;
-    /* It asks for no token (max_tokens 0), only for what is told of its prompt. Workers are asked for one, which isn't told:
-     * sampling is not what was asked then, and a constraint is looked at and passed over. */
+    /* It asks for no token (max_tokens 0), only for what is told of its prompt. Workers are asked
+     * for one, which isn't told: sampling is not what was asked then, and a constraint is looked at
+     * and passed over. */
     bool prompt_only;
     size_t stop_count;
     const char *stops[REQUEST_MAX_STOP_STRINGS];
@@ -66,10 +69,12 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
                           const struct request_fields *fields, const struct request_model *model,
                           struct request_params *params, struct error *err) WARN_UNUSED;
 
-/* How many choices it asks for; where that is not within 1 .. REQUEST_MAX_CHOICES, the nearest: request_parse refuses it. */
+/* How many choices it asks for; where that is not within 1 .. REQUEST_MAX_CHOICES, the nearest:
+ * request_parse refuses it. */
 uint32_t request_choices(const Baton__V1__GenerateRequest *message);
 
-/* Prompt and answer must fit into the context. Where the client named no max_tokens the default shrinks to the room there is. */
+/* Prompt and answer must fit into the context. Where the client named no max_tokens the default
+ * shrinks to the room there is. */
 enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
                         struct request_params *params, struct error *err) WARN_UNUSED;
 
@@ -87,7 +92,8 @@ enum reason request_check_text(const struct request_model *model, const char *te
 enum reason request_check_ids(const struct request_model *model, const char *field,
                               const uint32_t *ids, size_t count, struct error *err) WARN_UNUSED;
 
-/* Whether it may be a request id: at most REQUEST_MAX_ID_BYTES of printable ASCII without blanks. */
+/* Whether it may be a request id: at most REQUEST_MAX_ID_BYTES of printable ASCII without
+ * blanks. */
 bool request_id_valid(const char *id);
 
 #endif

@@ -2,9 +2,9 @@
 
 #include "common/base/log.h"
 #include "common/base/rng.h"
-#include "router/dispatch.h"
-#include "router/request_constraint.h"
-#include "router/request_views.h"
+#include "router/dispatch/dispatch.h"
+#include "router/dispatch/request_observers.h"
+#include "router/doors/request_constraint.h"
 #include "router/router_servers.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct router {
     struct served_models models;
     struct router_metrics metrics;
     struct status_board board;
-    struct request_views views;
+    struct request_observers views;
     struct rpc_tls client_tls, internal_tls; /* of clients' connections, of those to workers */
     struct certificates *metrics_tls;        /* NULL: its listener speaks no TLS */
     struct certificates *otlp_tls;           /* for the collector; NULL: none are shown or named */
@@ -88,7 +88,8 @@ static enum status start_dispatch(struct router *router, struct error *err)
     };
     dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
     dispatch.limits.no_worker_us = config->worker_wait_us;
-    /* Without a place a request ends after worker-wait: what would come later is meant never to come. */
+    /* Without a place a request ends after worker-wait: what would come later is meant never to
+     * come. */
     dispatch.limits.local_us = config->local_prefill_wait_us < config->worker_wait_us
                                    ? config->local_prefill_wait_us
                                    : UINT64_MAX;
@@ -142,14 +143,15 @@ static enum status open_models(struct router *router, struct error *err)
 static enum status open_views(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
-    const struct request_views_config views = {.trace_requests = config->trace_requests,
-                                               .access_log = config->access_log,
-                                               .collector = {.url = config->otlp_endpoint,
-                                                             .certificates = router->otlp_tls,
-                                                             .peer_name = config->otlp_tls.name},
-                                               .models = &router->models,
-                                               .metrics = &router->metrics};
-    return request_views_open(&views, &router->views, err);
+    const struct request_observers_config views = {
+        .trace_requests = config->trace_requests,
+        .access_log = config->access_log,
+        .collector = {.url = config->otlp_endpoint,
+                      .certificates = router->otlp_tls,
+                      .peer_name = config->otlp_tls.name},
+        .models = &router->models,
+        .metrics = &router->metrics};
+    return request_observers_open(&views, &router->views, err);
 }
 
 static void say_serving(const struct router *router)
@@ -190,7 +192,7 @@ static enum status open_parts(struct router *router, struct error *err)
         return STATUS_OK;
     error_set(err, status, "no memory for the list of workers");
 
-    request_views_close(&router->views);
+    request_observers_close(&router->views);
 fail_metrics:
     close_access(router);
     status_board_deinit(&router->board);
@@ -203,7 +205,7 @@ fail_models:
 static void close_parts(struct router *router)
 {
     membership_destroy(router->membership);
-    request_views_close(&router->views);
+    request_observers_close(&router->views);
     close_access(router);
     status_board_deinit(&router->board);
     router_metrics_destroy(&router->metrics);

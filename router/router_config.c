@@ -1,9 +1,9 @@
 #include "router/router_config.h"
 
 #include "common/base/assert.h"
-#include "common/http/http_server.h"
-#include "common/http/http_url.h"
-#include "common/rpc/rpc.h"
+#include "common/net/http/http_server.h"
+#include "common/net/http/http_url.h"
+#include "common/net/rpc/rpc.h"
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
 

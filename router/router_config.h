@@ -1,12 +1,13 @@
-/* The settings of baton-router: one table row a setting, from which flags, file, environment and --help come. */
+/* The settings of baton-router: one table row a setting, from which flags, file, environment and
+ * --help come. */
 #ifndef BATON_ROUTER_ROUTER_CONFIG_H
 #define BATON_ROUTER_ROUTER_CONFIG_H
 
-#include "common/config/config.h"
-#include "common/crypto/tls_settings.h"
-#include "common/http/http_url.h"
-#include "common/model_config/model_list.h"
-#include "common/rpc/link_tls.h"
+#include "common/base/config/config.h"
+#include "common/language/model_config/model_list.h"
+#include "common/net/crypto/tls_settings.h"
+#include "common/net/http/http_url.h"
+#include "common/net/rpc/link_tls.h"
 
 struct router_config {
     char listen[128], metrics_listen[128], registry_listen[128];

@@ -1,8 +1,8 @@
 #include "router/router_servers.h"
 
 #include "common/base/status.h"
-#include "common/crypto/certificates.h"
-#include "common/rpc/rpc.h"
+#include "common/net/crypto/certificates.h"
+#include "common/net/rpc/rpc.h"
 #include "proto/descriptors.h"
 
 #include <time.h>

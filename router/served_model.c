@@ -2,8 +2,8 @@
 
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/model_config/model_files.h"
-#include "common/text/token_text.h"
+#include "common/language/model_config/model_files.h"
+#include "common/language/text/token_text.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
-/* One model that this router serves, from its folder: config.json, generation_config.json and, where there is one,
- * tokenizer.json and a chat template. No weights. Immutable after opening; any thread. */
+/* One model that this router serves, from its folder: config.json, generation_config.json and,
+ * where there is one, tokenizer.json and a chat template. No weights. Immutable after opening; any
+ * thread. */
 #ifndef BATON_ROUTER_SERVED_MODEL_H
 #define BATON_ROUTER_SERVED_MODEL_H
 
-#include "common/chat/chat_template.h"
-#include "common/text/tokenizer.h"
+#include "common/language/chat/chat_template.h"
+#include "common/language/text/tokenizer.h"
 #include "router/request_parse.h"
 
 struct served_model {

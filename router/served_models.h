@@ -1,12 +1,14 @@
-/* The models that this router serves, each from its folder, and which of them a request means. Immutable after opening; any thread.
+/* The models that this router serves, each from its folder, and which of them a request means.
+ * Immutable after opening; any thread.
  *
- * All of them are listed and may be asked for, whether workers are there or not: a worker that comes back is no news to a client. What
- * has no folder here isn't served, whatever workers there are: the router could neither count its tokens nor check its requests.
+ * All of them are listed and may be asked for, whether workers are there or not: a worker that
+ * comes back is no news to a client. What has no folder here isn't served, whatever workers there
+ * are: the router could neither count its tokens nor check its requests.
  */
 #ifndef BATON_ROUTER_SERVED_MODELS_H
 #define BATON_ROUTER_SERVED_MODELS_H
 
-#include "common/model_config/model_list.h"
+#include "common/language/model_config/model_list.h"
 #include "router/served_model.h"
 
 #define SERVED_MODELS_MAX MODEL_LIST_MAX
@@ -24,7 +26,8 @@ void served_models_close(struct served_models *models);
 
 /* Index of the model of that name; `count`: none has it. */
 size_t served_models_index(const struct served_models *models, const char *name);
-/* Index of the model that a request names; "": of the only one. REASON_MODEL_NOT_FOUND and REASON_MISSING_MODEL with the names. */
+/* Index of the model that a request names; "": of the only one. REASON_MODEL_NOT_FOUND and
+ * REASON_MISSING_MODEL with the names. */
 enum reason served_models_find(const struct served_models *models, const char *name, size_t *index,
                                struct error *err) WARN_UNUSED;
 /* Why there is no room for one more request of that model (REASON_OVERLOADED). */

@@ -1,6 +1,7 @@
-/* Who is next, where some ask for much: the turn goes to the owner who was served longest ago, and of one owner's items to the first.
- * So whatever one of them has queued, another waits for one item of his at most. PURE: no locks, no memory of its own; items are
- * embedded in what they stand for. Whoever pushes bounds how many there are (fair_queue_count_of: of one owner). */
+/* Who is next, where some ask for much: the turn goes to the owner who was served longest ago, and
+ * of one owner's items to the first. So whatever one of them has queued, another waits for one item
+ * of his at most. PURE: no locks, no memory of its own; items are embedded in what they stand for.
+ * Whoever pushes bounds how many there are (fair_queue_count_of: of one owner). */
 #ifndef BATON_BASE_FAIR_QUEUE_H
 #define BATON_BASE_FAIR_QUEUE_H
 

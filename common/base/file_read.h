@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* `*bytes` is the caller's to free; a NUL that `*length` doesn't count follows them. STATUS_IO: it isn't there or can't be read;
- * STATUS_LIMIT: it has more than `limit_bytes`. The sentence names the path. */
+/* `*bytes` is the caller's to free; a NUL that `*length` doesn't count follows them. STATUS_IO: it
+ * isn't there or can't be read; STATUS_LIMIT: it has more than `limit_bytes`. The sentence names
+ * the path. */
 enum status file_read(const char *path, size_t limit_bytes, char **bytes, size_t *length,
                       struct error *err) WARN_UNUSED;
 

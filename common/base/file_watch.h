@@ -1,5 +1,6 @@
-/* Tells when files were replaced: certificates, keys, lists that a running process takes over. Looks at the files when it is asked, no oftener than each
- * interval; no thread, no descriptor, no signal. One thread; the caller's memory.
+/* Tells when files were replaced: certificates, keys, lists that a running process takes over.
+ * Looks at the files when it is asked, no oftener than each interval; no thread, no descriptor, no
+ * signal. One thread; the caller's memory.
  *
  *     struct file_watch watch;
  *     file_watch_init(&watch, 1000000);
@@ -10,9 +11,11 @@
  *     if (file_watch_changed(&watch, clock_now_us()))         on a timer, or before each use
  *         take_over_or_keep_the_old();                        it may be half of a pair: the other half is told, too, when it comes
  *
- * A file is another one when its device, inode, size or time of change is (a path is followed through links, so that a folder swapped behind a link
- * is seen), and one that is gone differs from one that is there. A file that changed less than a moment ago may change again without a trace of that in its
- * times: it is told once more when that moment has passed. So what is told may be the same bytes again, but the last state of a file is always told.
+ * A file is another one when its device, inode, size or time of change is (a path is followed
+ * through links, so that a folder swapped behind a link is seen), and one that is gone differs from
+ * one that is there. A file that changed less than a moment ago may change again without a trace of
+ * that in its times: it is told once more when that moment has passed. So what is told may be the
+ * same bytes again, but the last state of a file is always told.
  */
 #ifndef BATON_BASE_FILE_WATCH_H
 #define BATON_BASE_FILE_WATCH_H
@@ -43,11 +46,12 @@ struct file_watch {
 
 /* interval_us 0: each time that it is asked. */
 void file_watch_init(struct file_watch *watch, uint64_t interval_us);
-/* The path is copied, and what lies there now (nothing, too) is what later looks are held against. STATUS_LIMIT: one file too many, or too long a path. */
+/* The path is copied, and what lies there now (nothing, too) is what later looks are held against.
+ * STATUS_LIMIT: one file too many, or too long a path. */
 enum status file_watch_add(struct file_watch *watch, const char *path,
                            struct error *err) WARN_UNUSED;
-/* Whether a file isn't what it was at the last call that said so, or when it was added. False without a look before the interval has passed (now_us:
- * clock_now_us). */
+/* Whether a file isn't what it was at the last call that said so, or when it was added. False
+ * without a look before the interval has passed (now_us: clock_now_us). */
 bool file_watch_changed(struct file_watch *watch, uint64_t now_us);
 
 #endif

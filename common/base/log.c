@@ -16,13 +16,14 @@ static char log_process[64] = "-";
 static enum log_level log_threshold = LOG_INFO;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
-/* Where lines go. Standard error itself for a file (whose writes end by themselves), and until log_init. */
+/* Where lines go. Standard error itself for a file (whose writes end by themselves), and until
+ * log_init. */
 static int log_fd = STDERR_FILENO;
 static bool log_is_socket;
 static atomic_uint_fast64_t lost_lines, untold_lines; /* untold: since a line last said so */
 
-/* A description of our own of the pipe or terminal behind standard error, which is the only one that may be made
- * non-blocking: the one we were given is shared with whoever started us. */
+/* A description of our own of the pipe or terminal behind standard error, which is the only one
+ * that may be made non-blocking: the one we were given is shared with whoever started us. */
 static int open_again(void)
 {
     return open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -64,7 +65,8 @@ uint64_t log_lost_lines(void)
     return atomic_load(&lost_lines);
 }
 
-/* One line, whole or not at all. (A terminal may take a part of it: then the line was begun, and counts as lost.) */
+/* One line, whole or not at all. (A terminal may take a part of it: then the line was begun, and
+ * counts as lost.) */
 static bool put(const char *line, size_t length)
 {
     ssize_t written = log_is_socket ? send(log_fd, line, length, MSG_DONTWAIT | MSG_NOSIGNAL)

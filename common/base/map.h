@@ -23,7 +23,8 @@ enum status map_put_str(struct map *map, const char *key, void *value) WARN_UNUS
 void *map_get_str(const struct map *map, const char *key);
 void *map_take_str(struct map *map, const char *key);
 
-/* Iteration: `for (size_t i = 0; (value = map_next(map, &i)); )`. The entry just returned may be taken; nothing may be put. */
+/* Iteration: `for (size_t i = 0; (value = map_next(map, &i)); )`. The entry just returned may be
+ * taken; nothing may be put. */
 void *map_next(const struct map *map, size_t *cursor);
 
 #endif

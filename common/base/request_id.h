@@ -1,4 +1,5 @@
-/* What a client calls its request: the name in every log line about it, and the subject of a failpoint. */
+/* What a client calls its request: the name in every log line about it, and the subject of a
+ * failpoint. */
 #ifndef BATON_BASE_REQUEST_ID_H
 #define BATON_BASE_REQUEST_ID_H
 

@@ -1,6 +1,7 @@
 /* Random numbers. `rng` is a small sequential generator for tests and schedules (splitmix64);
- * `rng_at` is a counter-based generator (Philox4x32-10: Salmon et al., SC'11): a pure function of its key and
- * counters, so that the draw of one token never depends on what else ran; `rng_entropy` asks the kernel. */
+ * `rng_at` is a counter-based generator (Philox4x32-10: Salmon et al., SC'11): a pure function of
+ * its key and counters, so that the draw of one token never depends on what else ran; `rng_entropy`
+ * asks the kernel. */
 #ifndef BATON_BASE_RNG_H
 #define BATON_BASE_RNG_H
 

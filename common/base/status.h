@@ -1,7 +1,8 @@
 /* The outcome of an operation that can fail for reasons outside the program, and the sentence that
  * explains a failure to a person. A programmer's error is not a status: it is an ASSERT (assert.h).
  *
- * The function that decides an error logs it once, or fills `struct error`; callers pass the status on.
+ * The function that decides an error logs it once, or fills `struct error`; callers pass the status
+ * on.
  */
 #ifndef BATON_BASE_STATUS_H
 #define BATON_BASE_STATUS_H
@@ -28,13 +29,14 @@ enum status {
 /* "ok", "invalid", ... : stable, lower case, for logs and metrics. */
 const char *status_name(enum status status);
 
-/* One sentence for a person: what, where, why, what to do. Always NUL-terminated; truncated with "..."; valid UTF-8 on one line,
- * whatever was quoted in it. */
+/* One sentence for a person: what, where, why, what to do. Always NUL-terminated; truncated with
+ * "..."; valid UTF-8 on one line, whatever was quoted in it. */
 struct error {
     char text[512];
 };
 
-/* Formats the sentence (err may be NULL) and returns `status`, so that `return error_set(...)` reads well. */
+/* Formats the sentence (err may be NULL) and returns `status`, so that `return error_set(...)`
+ * reads well. */
 enum status error_set(struct error *err, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 enum status error_vset(struct error *err, enum status status, const char *format, va_list args)

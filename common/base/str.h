@@ -1,5 +1,5 @@
-/* A growing byte string with a limit, and a few safe text helpers.
- * Owner: whoever calls str_init; str_deinit frees. Not thread-safe. Contents are always NUL-terminated. */
+/* A growing byte string with a limit, and a few safe text helpers. Owner: whoever calls str_init;
+ * str_deinit frees. Not thread-safe. Contents are always NUL-terminated. */
 #ifndef BATON_BASE_STR_H
 #define BATON_BASE_STR_H
 

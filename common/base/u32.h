@@ -1,4 +1,5 @@
-/* Of two counts: the smaller, the larger, how many of the one make up the other. No call overflows. */
+/* Of two counts: the smaller, the larger, how many of the one make up the other. No call
+ * overflows. */
 #ifndef BATON_BASE_U32_H
 #define BATON_BASE_U32_H
 

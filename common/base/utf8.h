@@ -1,6 +1,6 @@
-/* UTF-8, one character at a time. Pure; any thread.
- * What is malformed is cut into "maximal subparts" (Unicode 15, section 3.9): each becomes one U+FFFD where text is
- * repaired, which is also what Rust's String::from_utf8_lossy and Python's errors="replace" do. */
+/* UTF-8, one character at a time. Pure; any thread. What is malformed is cut into "maximal
+ * subparts" (Unicode 15, section 3.9): each becomes one U+FFFD where text is repaired, which is
+ * also what Rust's String::from_utf8_lossy and Python's errors="replace" do. */
 #ifndef BATON_BASE_UTF8_H
 #define BATON_BASE_UTF8_H
 
@@ -25,13 +25,15 @@ struct utf8_char {
 /* The character at bytes[0]; count >= 1. */
 struct utf8_char utf8_next(const char *bytes, size_t count);
 
-/* True for well-formed text; otherwise *bad_offset (may be NULL) is where the first malformed character starts. */
+/* True for well-formed text; otherwise *bad_offset (may be NULL) is where the first malformed
+ * character starts. */
 bool utf8_valid(const char *bytes, size_t count, size_t *bad_offset);
 
 /* Writes the character and returns its length (1..4); `code` is a Unicode scalar value. */
 size_t utf8_put(uint32_t code, char out[4]);
 
-/* In place: each byte of a control character, and each that belongs to no character, becomes '?'. */
+/* In place: each byte of a control character, and each that belongs to no character, becomes
+ * '?'. */
 void utf8_make_printable(char *text);
 
 #endif

@@ -1,6 +1,6 @@
 #include "common/cli/call_credentials.h"
 
-#include "common/crypto/certificates.h"
+#include "common/net/crypto/certificates.h"
 
 #include <errno.h>
 #include <stdio.h>

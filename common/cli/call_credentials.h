@@ -1,16 +1,18 @@
-/* How a command is known to the router that it calls, and the router to it: the settings tls-... and api-key-file, and what they name. */
+/* How a command is known to the router that it calls, and the router to it: the settings tls-...
+ * and api-key-file, and what they name. */
 #ifndef BATON_CLI_CALL_CREDENTIALS_H
 #define BATON_CLI_CALL_CREDENTIALS_H
 
 #include "common/cli/generate_call.h"
-#include "common/http/http_client.h"
+#include "common/net/http/http_client.h"
 
 struct credential_settings {
     char ca[1024], cert[1024], key[1024], name[256], api_key_file[1024]; /* "": not given */
 };
 
-/* Their rows of a program's table of settings; `field`: the struct above in that of the program, `owner`. To `baton up` and the router
- * tls-cert and tls-key are the server's own: here they are flags alone. */
+/* Their rows of a program's table of settings; `field`: the struct above in that of the program,
+ * `owner`. To `baton up` and the router tls-cert and tls-key are the server's own: here they are
+ * flags alone. */
 #define CREDENTIAL_ROWS(owner, field)                                                              \
     {.name = "tls-ca",                                                                             \
      .type = CONFIG_STRING,                                                                        \
@@ -55,8 +57,8 @@ struct call_credentials {
 enum status call_credentials_check(const struct credential_settings *settings,
                                    struct error *err) WARN_UNUSED;
 
-/* Reads the files. As call_credentials_check, or certificates_open, or STATUS_IO and STATUS_LIMIT of the key's file. After a
- * failure closing is fine. */
+/* Reads the files. As call_credentials_check, or certificates_open, or STATUS_IO and STATUS_LIMIT
+ * of the key's file. After a failure closing is fine. */
 enum status call_credentials_open(const struct credential_settings *settings,
                                   struct call_credentials *credentials,
                                   struct error *err) WARN_UNUSED;

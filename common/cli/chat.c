@@ -1,8 +1,8 @@
 #include "common/cli/chat.h"
 
 #include "common/base/assert.h"
-#include "common/domain/sampling.h"
-#include "common/json/json_quote.h"
+#include "common/base/domain/sampling.h"
+#include "common/base/json/json_quote.h"
 
 #include <float.h>
 #include <math.h>
@@ -11,7 +11,8 @@
 
 #define MAX_WHOLE 9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
 
-/* Mistakes are told in the words of `baton generate`: of whole numbers here, of others by common/domain/sampling.c. */
+/* Mistakes are told in the words of `baton generate`: of whole numbers here, of others by
+ * common/base/domain/sampling.c. */
 static const struct {
     const char *name, *help;
     double least, most; /* of whole ones */
@@ -177,7 +178,8 @@ static void undo(struct chat *chat, const char *rest, struct str *say)
              chat->turn_count == 1 ? "is" : "are");
 }
 
-/* What turn `index` is in the transcript: the user's text, and behind its line feed the answer, to `end`. */
+/* What turn `index` is in the transcript: the user's text, and behind its line feed the answer, to
+ * `end`. */
 static const char *line_of(const struct chat *chat, size_t index, const char **feed,
                            const char **end)
 {

@@ -1,8 +1,9 @@
-/* A conversation with a model: what is said, what the next request is made of, and the /commands. PURE.
+/* A conversation with a model: what is said, what the next request is made of, and the /commands.
+ * PURE.
  *
- * The transcript is plain text, and nothing but what is seen: each line of the user and its line feed, and behind it the model's answer, as
- * the model gave it. Without a chat template the whole of it is the prompt of the next turn; with one (chat_render.h) its turns are
- * messages. */
+ * The transcript is plain text, and nothing but what is seen: each line of the user and its line
+ * feed, and behind it the model's answer, as the model gave it. Without a chat template the whole
+ * of it is the prompt of the next turn; with one (chat_render.h) its turns are messages. */
 #ifndef BATON_CLI_CHAT_H
 #define BATON_CLI_CHAT_H
 
@@ -55,26 +56,30 @@ enum chat_act {
 void chat_init(struct chat *chat);
 void chat_deinit(struct chat *chat);
 
-/* An option by its name as in /temperature. STATUS_INVALID: with a sentence, and nothing has changed. */
+/* An option by its name as in /temperature. STATUS_INVALID: with a sentence, and nothing has
+ * changed. */
 enum status chat_set(struct chat *chat, enum chat_option option, double value,
                      struct error *err) WARN_UNUSED;
 enum status chat_add_stop(struct chat *chat, const char *text, struct error *err) WARN_UNUSED;
 
-/* What the model is told before all turns; "": nothing. STATUS_INVALID: it is too long, or there is no template. */
+/* What the model is told before all turns; "": nothing. STATUS_INVALID: it is too long, or there is
+ * no template. */
 enum status chat_set_system(struct chat *chat, const char *text, struct error *err) WARN_UNUSED;
 
-/* What the user says: a line, without its line feed, or several, with line feeds between them. Appends what is to be said to `say`, whole lines. */
+/* What the user says: a line, without its line feed, or several, with line feeds between them.
+ * Appends what is to be said to `say`, whole lines. */
 enum chat_act chat_take_line(struct chat *chat, const char *line, struct str *say);
 /* The answer to CHAT_ASK, or the part of it that came. */
 void chat_take_answer(struct chat *chat, const char *text, size_t length);
 /* There was none: the turn is taken back. */
 void chat_take_failure(struct chat *chat);
 
-/* {"messages": [...]}: the system's text, and the turns; of each answer without the blanks around it. The last turn is the user's, where an
- * answer is due. */
+/* {"messages": [...]}: the system's text, and the turns; of each answer without the blanks around
+ * it. The last turn is the user's, where an answer is due. */
 void chat_messages(const struct chat *chat, struct str *json);
 
-/* The next request; its memory is the arena's, the chat's and that of `ids`: the prompt, or NULL: the transcript is. */
+/* The next request; its memory is the arena's, the chat's and that of `ids`: the prompt, or NULL:
+ * the transcript is. */
 Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_t id_count,
                                          struct arena *arena);
 

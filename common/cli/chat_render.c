@@ -1,8 +1,8 @@
 #include "common/cli/chat_render.h"
 
-#include "common/chat/chat_encode.h"
-#include "common/chat/chat_request.h"
-#include "common/chat/chat_time.h"
+#include "common/language/chat/chat_encode.h"
+#include "common/language/chat/chat_request.h"
+#include "common/language/chat/chat_time.h"
 
 #include <stdio.h>
 

@@ -1,10 +1,11 @@
-/* A conversation to the prompt of a chat model: its messages, through the template in the model's folder, to token ids. */
+/* A conversation to the prompt of a chat model: its messages, through the template in the model's
+ * folder, to token ids. */
 #ifndef BATON_CLI_CHAT_RENDER_H
 #define BATON_CLI_CHAT_RENDER_H
 
-#include "common/chat/chat_template.h"
 #include "common/cli/chat.h"
-#include "common/text/tokenizer.h"
+#include "common/language/chat/chat_template.h"
+#include "common/language/text/tokenizer.h"
 
 #define CHAT_RENDER_MAX_IDS (1u << 20)
 
@@ -18,7 +19,8 @@ enum status chat_render_open(const char *folder, struct chat_render *render,
                              struct error *err) WARN_UNUSED;
 void chat_render_close(struct chat_render *render); /* zeroed is fine */
 
-/* The prompt for the next answer. STATUS_LIMIT: more ids than there may be; else what the template says of this conversation. */
+/* The prompt for the next answer. STATUS_LIMIT: more ids than there may be; else what the template
+ * says of this conversation. */
 enum status chat_render_prompt(const struct chat_render *render, const struct chat *chat,
                                struct token_ids *ids, struct error *err) WARN_UNUSED;
 

@@ -155,7 +155,8 @@ static void take_end(struct cluster *cluster, size_t index)
         report_loop(cluster, process);
 }
 
-/* Failpoints given in so many words happened, or not, in the first life; a file's are whatever it says now. */
+/* Failpoints given in so many words happened, or not, in the first life; a file's are whatever it
+ * says now. */
 static void drop_failpoints(struct process_plan *plan)
 {
     const size_t name = strlen(NO_FAILPOINTS);

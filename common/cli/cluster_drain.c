@@ -8,7 +8,8 @@
 
 #define MOD "up"
 
-/* `now`: whatever it has to do yet. What is still starting has nothing to drain, and may be busy for long with reading its model. */
+/* `now`: whatever it has to do yet. What is still starting has nothing to drain, and may be busy
+ * for long with reading its model. */
 static void tell_to_end(struct cluster *cluster, size_t first, size_t end, bool now)
 {
     for (size_t i = first; i < end; i++) {
@@ -20,7 +21,8 @@ static void tell_to_end(struct cluster *cluster, size_t first, size_t end, bool 
     }
 }
 
-/* Waits until processes [first, end) have ended; false at the deadline or at one more signal to stop. */
+/* Waits until processes [first, end) have ended; false at the deadline or at one more signal to
+ * stop. */
 static bool wait_ended(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us)
 {
     uint32_t wishes = cluster->stop.wishes;
@@ -36,8 +38,8 @@ static bool wait_ended(struct cluster *cluster, size_t first, size_t end, uint64
     }
 }
 
-/* Processes [first, end): in order, or, once somebody has asked again, now. False: some are left at the deadline, or at a third
- * asking. */
+/* Processes [first, end): in order, or, once somebody has asked again, now. False: some are left at
+ * the deadline, or at a third asking. */
 static bool end_all(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us,
                     bool *now)
 {

@@ -1,8 +1,8 @@
 #include "common/cli/cluster_file.h"
 
+#include "common/base/json/json.h"
+#include "common/base/json/json_quote.h"
 #include "common/base/str.h"
-#include "common/json/json.h"
-#include "common/json/json_quote.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -283,7 +283,8 @@ static void remove_folder(int parent_fd, const char *name)
     unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-/* One more folder that may stay: puts it among the newest, and removes the one that has no place there any more. */
+/* One more folder that may stay: puts it among the newest, and removes the one that has no place
+ * there any more. */
 static void keep_newest(int parent_fd, struct old_logs kept[KEPT_LOG_FOLDERS], size_t *count,
                         struct old_logs found)
 {

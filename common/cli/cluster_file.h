@@ -1,17 +1,18 @@
-/* What `baton up` writes down of the cluster it started: for scripts (--ready-file), and, at a place that every command of
- * this user knows, for `baton generate` and `baton status`.
+/* What `baton up` writes down of the cluster it started: for scripts (--ready-file), and, at a
+ * place that every command of this user knows, for `baton generate` and `baton status`.
  *
  *     {"pid": 1, "grpc": "127.0.0.1:4001", "http": "127.0.0.1:4002", "openai": "127.0.0.1:4004", "logs": "/tmp/...",
  *      "processes": [{"name": "prefill-0", "role": "prefill", "pid": 2, "address": "127.0.0.1:4003", "metrics": "...",
  *                     "restarts": 0}], "models": [{"name": "llama", "dir": "/models/llama"}]}
  *
- * It is written again whenever a process was started again: pids, and where it must be addresses, are the new ones.
+ * It is written again whenever a process was started again: pids, and where it must be addresses,
+ * are the new ones.
  */
 #ifndef BATON_CLI_CLUSTER_FILE_H
 #define BATON_CLI_CLUSTER_FILE_H
 
 #include "common/base/status.h"
-#include "common/model_config/model_list.h"
+#include "common/language/model_config/model_list.h"
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -21,7 +22,8 @@
 
 struct cluster_member {
     char name[64], role[16], address[128], metrics[128];
-    /* Of the router, not in the file: where workers register, where clients are served over HTTP ("": nowhere). */
+    /* Of the router, not in the file: where workers register, where clients are served over HTTP
+     * ("": nowhere). */
     char registry[128], front[128];
     pid_t pid;
     uint32_t restarts; /* times that it was started again */
@@ -35,8 +37,8 @@ struct cluster_file {
     struct model_list models; /* by the names that clients use; folders are absolute */
 };
 
-/* This user's folder for what runs ($XDG_RUNTIME_DIR/baton or /tmp/baton-UID), made if it isn't there. STATUS_INVALID where
- * somebody else owns or may write it. */
+/* This user's folder for what runs ($XDG_RUNTIME_DIR/baton or /tmp/baton-UID), made if it isn't
+ * there. STATUS_INVALID where somebody else owns or may write it. */
 enum status cluster_folder(char path[CLUSTER_PATH_BYTES], struct error *err) WARN_UNUSED;
 
 /* Writes atomically (a reader sees the old file or the whole new one). */
@@ -45,15 +47,18 @@ enum status cluster_file_write(const struct cluster_file *file, const char *path
 enum status cluster_file_read(const char *path, struct cluster_file *file,
                               struct error *err) WARN_UNUSED;
 
-/* The well-known files, one a cluster. publish: writes that of `file->pid`. find: reads the newest one whose process lives;
- * STATUS_NOT_FOUND where no cluster runs here, with the advice to name one with `flag`. withdraw: removes that of `pid`. */
+/* The well-known files, one a cluster. publish: writes that of `file->pid`. find: reads the newest
+ * one whose process lives; STATUS_NOT_FOUND where no cluster runs here, with the advice to name one
+ * with `flag`. withdraw: removes that of `pid`. */
 enum status cluster_file_publish(const struct cluster_file *file, struct error *err) WARN_UNUSED;
 enum status cluster_file_find(const char *flag, struct cluster_file *file,
                               struct error *err) WARN_UNUSED;
 void cluster_file_withdraw(pid_t pid);
-/* The folder of the model of that name ("": of the only one); "": not known. It lives as long as `file`. */
+/* The folder of the model of that name ("": of the only one); "": not known. It lives as long as
+ * `file`. */
 const char *cluster_file_model_dir(const struct cluster_file *file, const char *name);
-/* Removes what clusters of this user left here that were killed: their files, and all but the newest of their log folders. */
+/* Removes what clusters of this user left here that were killed: their files, and all but the
+ * newest of their log folders. */
 void cluster_file_sweep(void);
 
 #endif

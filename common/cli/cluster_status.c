@@ -1,6 +1,6 @@
 #include "common/cli/cluster_status.h"
 
-#include "common/json/json.h"
+#include "common/base/json/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,8 +5,9 @@
  *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}],
  *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004", "sentence": "..."}]}
  *
- * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there is no session). Every member
- * but name, role, address and state may be missing; a router of one model tells its name and numerics as "model" and "numerics", too.
+ * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there
+ * is no session). Every member but name, role, address and state may be missing; a router of one
+ * model tells its name and numerics as "model" and "numerics", too.
  */
 #ifndef BATON_CLI_CLUSTER_STATUS_H
 #define BATON_CLI_CLUSTER_STATUS_H
@@ -14,8 +15,8 @@
 #include "common/base/status.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_file.h"
-#include "common/http/http_client.h"
-#include "common/model_config/model_list.h"
+#include "common/language/model_config/model_list.h"
+#include "common/net/http/http_client.h"
 
 #include <stdint.h>
 

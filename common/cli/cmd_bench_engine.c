@@ -2,6 +2,8 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/config/config.h"
+#include "common/base/json/json_quote.h"
 #include "common/base/log.h"
 #include "common/base/progress_line.h"
 #include "common/base/standard_output.h"
@@ -13,11 +15,9 @@
 #include "common/cli/engine_bench_lists.h"
 #include "common/cli/engine_bench_report.h"
 #include "common/cli/figures_file.h"
-#include "common/config/config.h"
 #include "common/engine/engine_choices.h"
 #include "common/engine/model/weight_cache.h"
-#include "common/json/json_quote.h"
-#include "common/model_config/model_config.h"
+#include "common/language/model_config/model_config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -171,8 +171,8 @@ static void check(const void *settings, struct str *mistakes)
 
 /* --- running --- */
 
-/* What is measured. Elsewhere than on a terminal the first round names everything, however fast: what the later ones take from
- * then on can be told from it. */
+/* What is measured. Elsewhere than on a terminal the first round names everything, however fast:
+ * what the later ones take from then on can be told from it. */
 static void tell_turn(void *context, const struct bench_turn *turn)
 {
     struct plan *plan = context;
@@ -207,7 +207,8 @@ static void add_engine(const struct plan *plan, const struct engine_bench *bench
     engine_bench_json(bench, rounds, out);
 }
 
-/* What was measured so far, as one object. bench: the one under way, of which `rounds` are whole; NULL: none. */
+/* What was measured so far, as one object. bench: the one under way, of which `rounds` are whole;
+ * NULL: none. */
 static enum status
 put_figures(const struct plan *plan, const struct engine_bench *bench, uint32_t rounds,
             enum status (*put)(struct figures_file *, const struct str *, struct error *),

@@ -1,4 +1,5 @@
-/* `baton bench engine`: prefill and decode speed of the whole forward pass, in this process, no server. */
+/* `baton bench engine`: prefill and decode speed of the whole forward pass, in this process, no
+ * server. */
 #ifndef BATON_CLI_CMD_BENCH_ENGINE_H
 #define BATON_CLI_CMD_BENCH_ENGINE_H
 

@@ -1,9 +1,9 @@
 #include "common/cli/cmd_bench_prefix_cache.h"
 
+#include "common/base/config/config.h"
+#include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/cli/prefix_replay.h"
-#include "common/config/config.h"
-#include "common/json/json_quote.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 #include "common/cli/cmd_bench_schedule.h"
 
+#include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/cli/bench_quiet.h"
 #include "common/cli/median.h"
 #include "common/cli/step_bench.h"
-#include "common/config/config.h"
 #include "common/engine/sched/schedule_bench.h"
-#include "common/model_config/model_config.h"
+#include "common/language/model_config/model_config.h"
 
 #include <stdio.h>
 #include <string.h>

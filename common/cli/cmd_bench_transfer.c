@@ -1,10 +1,10 @@
 #include "common/cli/cmd_bench_transfer.h"
 
+#include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/cli/median.h"
 #include "common/cli/transfer_bench.h"
 #include "common/cli/transfer_death.h"
-#include "common/config/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 #include "common/cli/cmd_chat.h"
 
+#include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/cli/call_credentials.h"
@@ -10,7 +11,6 @@
 #include "common/cli/generate_call.h"
 #include "common/cli/terminal.h"
 #include "common/cli/terminal_signals.h"
-#include "common/config/config.h"
 #include "proto/proto_unpack.h"
 
 #include <poll.h>

@@ -1,13 +1,13 @@
 #include "common/cli/cmd_chat_template.h"
 
+#include "common/base/config/config.h"
+#include "common/base/json/json_quote.h"
 #include "common/base/standard_output.h"
-#include "common/chat/chat_encode.h"
-#include "common/chat/chat_record.h"
-#include "common/chat/chat_request.h"
-#include "common/chat/chat_time.h"
 #include "common/cli/input_lines.h"
-#include "common/config/config.h"
-#include "common/json/json_quote.h"
+#include "common/language/chat/chat_encode.h"
+#include "common/language/chat/chat_record.h"
+#include "common/language/chat/chat_request.h"
+#include "common/language/chat/chat_time.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -100,7 +100,8 @@ static enum status read_tokens(const struct json_value *json, struct chat_reques
     return STATUS_OK;
 }
 
-/* What the server's template gets of a body with these members: *record, which *request points into. */
+/* What the server's template gets of a body with these members: *record, which *request points
+ * into. */
 static enum status read_as_served(const struct json_value *json, struct chat_request *request,
                                   struct json **record, struct error *err)
 {

@@ -1,4 +1,5 @@
-/* `baton generate`: one request over baton.v1, streamed to the terminal or told as one JSON object. */
+/* `baton generate`: one request over baton.v1, streamed to the terminal or told as one JSON
+ * object. */
 #ifndef BATON_CLI_CMD_GENERATE_H
 #define BATON_CLI_CMD_GENERATE_H
 

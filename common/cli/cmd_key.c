@@ -1,8 +1,8 @@
 #include "common/cli/cmd_key.h"
 
-#include "common/config/config.h"
-#include "common/crypto/digest.h"
-#include "common/domain/api_key.h"
+#include "common/base/config/config.h"
+#include "common/base/domain/api_key.h"
+#include "common/net/crypto/digest.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,15 +1,15 @@
 #include "common/cli/cmd_perplexity.h"
 
 #include "common/base/clock.h"
+#include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/progress_line.h"
 #include "common/base/str.h"
 #include "common/base/u32.h"
 #include "common/cli/perplexity.h"
-#include "common/config/config.h"
 #include "common/engine/engine_choices.h"
-#include "common/model_config/model_config.h"
-#include "common/text/tokenizer.h"
+#include "common/language/model_config/model_config.h"
+#include "common/language/text/tokenizer.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 #include "common/cli/cmd_quantize.h"
 
+#include "common/base/config/config.h"
 #include "common/base/failpoint.h"
-#include "common/config/config.h"
 #include "common/engine/model/quantize_folder.h"
 
 #include <stdio.h>

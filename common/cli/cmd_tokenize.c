@@ -1,12 +1,12 @@
 #include "common/cli/cmd_tokenize.h"
 
+#include "common/base/config/config.h"
+#include "common/base/json/json.h"
+#include "common/base/json/json_quote.h"
 #include "common/base/standard_output.h"
 #include "common/cli/input_lines.h"
-#include "common/config/config.h"
-#include "common/json/json.h"
-#include "common/json/json_quote.h"
-#include "common/text/detokenizer.h"
-#include "common/text/tokenizer.h"
+#include "common/language/text/detokenizer.h"
+#include "common/language/text/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

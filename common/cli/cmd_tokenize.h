@@ -1,4 +1,5 @@
-/* `baton tokenize` and `baton detokenize`: text to token ids and back by a tokenizer.json, without a cluster. */
+/* `baton tokenize` and `baton detokenize`: text to token ids and back by a tokenizer.json, without
+ * a cluster. */
 #ifndef BATON_CLI_CMD_TOKENIZE_H
 #define BATON_CLI_CMD_TOKENIZE_H
 

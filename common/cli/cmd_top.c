@@ -1,6 +1,7 @@
 #include "common/cli/cmd_top.h"
 
 #include "common/base/clock.h"
+#include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/base/stop_signals.h"
@@ -8,7 +9,6 @@
 #include "common/cli/key_input.h"
 #include "common/cli/terminal.h"
 #include "common/cli/top_view.h"
-#include "common/config/config.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -84,7 +84,8 @@ static bool wait_for_next(struct watch *watch)
     return true;
 }
 
-/* A look that failed leaves the figures of the one before it, and says why: the router may come back. */
+/* A look that failed leaves the figures of the one before it, and says why: the router may come
+ * back. */
 static enum status show(struct watch *watch, const struct top_look *before,
                         const struct top_look *now, const char *why, struct error *err)
 {

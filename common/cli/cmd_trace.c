@@ -1,12 +1,12 @@
 #include "common/cli/cmd_trace.h"
 
+#include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/request_id.h"
 #include "common/base/str.h"
 #include "common/cli/figures_call.h"
 #include "common/cli/terminal.h"
 #include "common/cli/trace_view.h"
-#include "common/config/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>

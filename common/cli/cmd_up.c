@@ -1,6 +1,7 @@
 #include "common/cli/cmd_up.h"
 
 #include "common/base/clock.h"
+#include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/cli/cluster.h"
@@ -9,9 +10,8 @@
 #include "common/cli/up_notice.h"
 #include "common/cli/up_plan.h"
 #include "common/cli/up_ready.h"
-#include "common/config/config.h"
 #include "common/engine/engine_choices.h"
-#include "common/http/http_server.h"
+#include "common/net/http/http_server.h"
 #include "common/worker/worker_config.h"
 
 #include <errno.h>
@@ -215,7 +215,8 @@ static void remove_log_dir(const struct up *up)
     rmdir(up->log_dir);
 }
 
-/* How to ask the router for figures; what it serves them with is to be trusted, and shown where it asks for a certificate. */
+/* How to ask the router for figures; what it serves them with is to be trusted, and shown where it
+ * asks for a certificate. */
 struct figures {
     struct certificates *certificates; /* NULL: in the clear */
     char name[256];                    /* that its certificate holds */
@@ -249,7 +250,8 @@ static enum status wait_registered(struct up *up, const struct figures *figures,
         struct error why = {""};
         if (up->cluster.stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");
-        /* Before the router is asked, which may not know yet: an end that was taken in here would never be made good. */
+        /* Before the router is asked, which may not know yet: an end that was taken in here would
+         * never be made good. */
         if (cluster_running(&up->cluster) < up->cluster.count)
             return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
         if (cluster_status_fetch(&router, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
@@ -278,7 +280,8 @@ static enum status start_all(struct up *up, struct error *err)
         TRY(cluster_start(&up->cluster, &plan, NULL, err));
     }
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
-    /* Their thread is here for as long as they are asked for: processes are started again without it. */
+    /* Their thread is here for as long as they are asked for: processes are started again without
+     * it. */
     struct figures figures;
     TRY(open_figures(&up->settings.metrics_tls, &figures, err));
     enum status status = wait_registered(up, &figures, deadline_us, err);
@@ -304,7 +307,8 @@ static void print_ready_block(const struct up *up, const struct cluster_file *fi
                                       .own_log_dir = up->own_log_dir});
 }
 
-/* A process is back. A cluster that serves goes on serving though its new pids can't be written down. */
+/* A process is back. A cluster that serves goes on serving though its new pids can't be written
+ * down. */
 static void publish_again(struct up *up)
 {
     struct error err;
@@ -380,8 +384,8 @@ static int run(struct up *up)
     return clean ? 0 : status == STATUS_INVALID ? 2 : 1;
 }
 
-/* The processes inherit what the environment gave, and name the variable where it is wrong; a flag would be one that nobody wrote. What
- * is empty is not given, of neither. */
+/* The processes inherit what the environment gave, and name the variable where it is wrong; a flag
+ * would be one that nobody wrote. What is empty is not given, of neither. */
 static void leave_to_environment(struct up_settings *settings, const struct config_result *result)
 {
     const size_t begin = offsetof(struct up_settings, passed);

@@ -5,7 +5,7 @@
 #include "common/base/u32.h"
 #include "common/cli/median.h"
 #include "common/cli/peak_memory.h"
-#include "common/model_config/model_config.h"
+#include "common/language/model_config/model_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,8 @@ static enum status step(struct engine_bench *bench, const struct rows *rows, str
     return engine_step(bench->engine, bench->sequences, rows->sequences, err);
 }
 
-/* Context in front of decode steps: computed for the first sequence where no prefill left it there, copied to the others. */
+/* Context in front of decode steps: computed for the first sequence where no prefill left it there,
+ * copied to the others. */
 static enum status fill(struct engine_bench *bench, uint32_t depth, struct error *err)
 {
     while (bench->filled < depth) {
@@ -107,7 +108,8 @@ static enum status fill(struct engine_bench *bench, uint32_t depth, struct error
 
 /* --- measuring --- */
 
-/* What the machine could do while a figure was measured: the median of some probes among its steps. */
+/* What the machine could do while a figure was measured: the median of some probes among its
+ * steps. */
 #define STEP_PROBES 8
 
 struct probes {
@@ -167,8 +169,9 @@ static enum status measure_prefill(struct engine_bench *bench, const struct benc
     return STATUS_OK;
 }
 
-/* One batch at all depths, a step at each in turn, each first in turn: what disturbs the machine for a while hits all of them.
- * The context of one depth holds that of a lesser one: positions have the same tokens. */
+/* One batch at all depths, a step at each in turn, each first in turn: what disturbs the machine
+ * for a while hits all of them. The context of one depth holds that of a lesser one: positions have
+ * the same tokens. */
 static enum status measure_depths(struct engine_bench *bench, struct bench_figure *const *figures,
                                   uint32_t count, uint32_t round, struct error *err)
 {

@@ -1,6 +1,7 @@
-/* The forward pass of one engine, measured in rounds: prefills of some sizes, and decode steps at some depths for some batches.
- * Every measurement stands beside what the machine could do just then (engine_measure_limits), which other programs and
- * the host's other guests change by the minute; depths of one batch are measured step by step in turns, so that they compare.
+/* The forward pass of one engine, measured in rounds: prefills of some sizes, and decode steps at
+ * some depths for some batches. Every measurement stands beside what the machine could do just then
+ * (engine_measure_limits), which other programs and the host's other guests change by the minute;
+ * depths of one batch are measured step by step in turns, so that they compare.
  *
  * Owner: one thread, which becomes the engine's step thread. */
 #ifndef BATON_CLI_ENGINE_BENCH_H
@@ -53,7 +54,8 @@ struct bench_figure {
     /* Of all its steps: */
     double rows, linear_gflop, attention_gflop;
     double
-        weight_gb; /* read once a step, with the head, which chunks before a prompt's last don't read */
+        /* read once a step, with the head, which chunks before a prompt's last don't read */
+        weight_gb;
     double kv_gb; /* decode: of keys and values, read once a row; rows of a prefill share them */
     struct bench_sample samples[ENGINE_BENCH_MAX_ROUNDS];
 };

@@ -1,4 +1,5 @@
-/* What `baton bench engine` goes through, one after the other, as settings say it: "512,2048". PURE. */
+/* What `baton bench engine` goes through, one after the other, as settings say it: "512,2048".
+ * PURE. */
 #ifndef BATON_CLI_ENGINE_BENCH_LISTS_H
 #define BATON_CLI_ENGINE_BENCH_LISTS_H
 

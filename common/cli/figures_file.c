@@ -8,11 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* For the handler: one file at a time. Set behind its name, and taken back before the file is anybody else's. */
+/* For the handler: one file at a time. Set behind its name, and taken back before the file is
+ * anybody else's. */
 static atomic_bool is_ours;
 static char begun[WHOLE_FILE_PATH_BYTES];
 
-/* Steps take minutes: a wish to stop is followed at once, on whatever thread it comes to, as without a handler. */
+/* Steps take minutes: a wish to stop is followed at once, on whatever thread it comes to, as
+ * without a handler. */
 static void take_away(int number)
 {
     if (atomic_load(&is_ours))
@@ -20,7 +22,8 @@ static void take_away(int number)
     raise(number); /* ends the program behind this handler, which is reset */
 }
 
-/* What ends nothing goes on so: what is ignored (behind a shell's &), and SIGHUP, for which UCX has a handler before main. */
+/* What ends nothing goes on so: what is ignored (behind a shell's &), and SIGHUP, for which UCX has
+ * a handler before main. */
 static void take_away_when_stopped(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGQUIT, SIGPIPE};

@@ -1,6 +1,7 @@
-/* Where a measurement's figures go: a file, "-" (standard output), a pipe or a device, or "" (nowhere). Opened before it begins, since
- * an hour of it must not end in a place that can't be written to; a file keeps what it held until new figures are whole.
- * SIGINT, SIGTERM, SIGQUIT and SIGPIPE, where they end the program, leave no more than that file.
+/* Where a measurement's figures go: a file, "-" (standard output), a pipe or a device, or ""
+ * (nowhere). Opened before it begins, since an hour of it must not end in a place that can't be
+ * written to; a file keeps what it held until new figures are whole. SIGINT, SIGTERM, SIGQUIT and
+ * SIGPIPE, where they end the program, leave no more than that file.
  *
  * Owner: one thread, one file at a time. Failures: one sentence with the path. */
 #ifndef BATON_CLI_FIGURES_FILE_H

@@ -1,7 +1,7 @@
 #include "common/cli/generate_answer.h"
 
-#include "common/domain/sampling.h"
-#include "common/json/json_quote.h"
+#include "common/base/domain/sampling.h"
+#include "common/base/json/json_quote.h"
 
 #include <inttypes.h>
 #include <string.h>

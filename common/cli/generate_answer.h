@@ -1,4 +1,5 @@
-/* The answer of one Generate call, put together from its messages, and told to a person or as JSON. */
+/* The answer of one Generate call, put together from its messages, and told to a person or as
+ * JSON. */
 #ifndef BATON_CLI_GENERATE_ANSWER_H
 #define BATON_CLI_GENERATE_ANSWER_H
 
@@ -33,7 +34,8 @@ struct generate_answer {
 
 void generate_answer_init(struct generate_answer *answer);
 void generate_answer_deinit(struct generate_answer *answer);
-/* Takes one message in. STATUS_INTERNAL: token indices that don't follow each other. STATUS_LIMIT: too long to keep. */
+/* Takes one message in. STATUS_INTERNAL: token indices that don't follow each other. STATUS_LIMIT:
+ * too long to keep. */
 enum status generate_answer_take(struct generate_answer *answer,
                                  const Baton__V1__GenerateResponse *message,
                                  struct error *err) WARN_UNUSED;

@@ -155,8 +155,9 @@ void generate_call_close(struct generate_call *call)
     free(call);
 }
 
-/* Core's sentences nest from the outside in ("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed
- * to connect to remote host: Connection refused"): the last part is the cause. */
+/* Core's sentences nest from the outside in ("failed to connect to all addresses; last error:
+ * UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused"): the last part
+ * is the cause. */
 static const char *innermost(const char *message)
 {
     for (const char *next; (next = strstr(message, ": "));)
@@ -170,7 +171,8 @@ static bool never_reached(const char *message)
     return strstr(message, "failed to connect") || strstr(message, "DNS resolution failed");
 }
 
-/* What to look at. The first two are what becomes of a client that speaks TLS to who doesn't, and the other way round. */
+/* What to look at. The first two are what becomes of a client that speaks TLS to who doesn't, and
+ * the other way round. */
 static const char *hint(const char *message)
 {
     if (strstr(message, "wrong version number"))

@@ -1,10 +1,10 @@
 #include "common/cli/generate_request.h"
 
 #include "common/base/assert.h"
+#include "common/base/domain/priority.h"
+#include "common/base/domain/sampling.h"
 #include "common/base/str.h"
-#include "common/domain/priority.h"
-#include "common/domain/sampling.h"
-#include "common/rpc/rpc.h"
+#include "common/net/rpc/rpc.h"
 
 #include <assert.h>
 #include <string.h>
@@ -23,7 +23,8 @@ static const struct config_setting settings_table[] = {
      .help = "Name of the model; empty: the only one", .flag_only = true},
     {"prompt-ids", CONFIG_LIST, AT(prompt_ids), .value = "ID,ID,...",
      .help = "Token ids instead of PROMPT, as 1,2,3"},
-    /* What sampling may be is said in one place, common/domain/sampling.c; of numbers of tokens in the words of settings. */
+    /* What sampling may be is said in one place, common/base/domain/sampling.c; of numbers of
+     * tokens in the words of settings. */
     {"max-tokens", CONFIG_U64, AT(max_tokens), NULL, "0", MAX_TOKENS, .unit = "tokens",
      .help =
          "Length of the answer at most; left out: 16; 0, with --echo or --prompt-logprobs: none"},
@@ -176,8 +177,8 @@ static enum status refuse_none(enum status status, struct error *err)
                      SAMPLING_MAX_TOKENS_LIMIT, *others.text ? "; " : "", others.text);
 }
 
-/* As the server will: a mistake is better told before a cluster is looked for. What isn't given takes values that can't be
- * wrong. */
+/* As the server will: a mistake is better told before a cluster is looked for. What isn't given
+ * takes values that can't be wrong. */
 static enum status check_sampling(const struct generate_settings *settings,
                                   const struct config_result *result, struct error *err)
 {

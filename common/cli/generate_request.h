@@ -1,12 +1,12 @@
-/* The flags of `baton generate` and the request that they mean. Only what was given is put into the request: the rest is the
- * server's default. */
+/* The flags of `baton generate` and the request that they mean. Only what was given is put into the
+ * request: the rest is the server's default. */
 #ifndef BATON_CLI_GENERATE_REQUEST_H
 #define BATON_CLI_GENERATE_REQUEST_H
 
 #include "common/base/arena.h"
+#include "common/base/config/config.h"
+#include "common/base/domain/priority.h"
 #include "common/cli/call_credentials.h"
-#include "common/config/config.h"
-#include "common/domain/priority.h"
 #include "proto/baton.pb-c.h"
 
 struct generate_settings {
@@ -22,7 +22,8 @@ struct generate_settings {
 };
 extern const struct config_program generate_program;
 
-/* Builds the request in the arena. `prompt`: NULL where --prompt-ids gives ids. STATUS_INVALID: both or neither, or what is no id. */
+/* Builds the request in the arena. `prompt`: NULL where --prompt-ids gives ids. STATUS_INVALID:
+ * both or neither, or what is no id. */
 enum status generate_request_build(const struct generate_settings *settings,
                                    const struct config_result *result, const char *prompt,
                                    struct arena *arena, Baton__V1__GenerateRequest **request,

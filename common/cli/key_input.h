@@ -1,6 +1,7 @@
-/* Single keys of the terminal that is standard input, without Enter, and without showing them. Ctrl-C and the like stay
- * signals; while Ctrl-Z has stopped us the terminal is as it was. Where standard input is no terminal, or is another
- * program's (we run in the background), no key comes. One at a time is open in a process. One thread. */
+/* Single keys of the terminal that is standard input, without Enter, and without showing them.
+ * Ctrl-C and the like stay signals; while Ctrl-Z has stopped us the terminal is as it was. Where
+ * standard input is no terminal, or is another program's (we run in the background), no key comes.
+ * One at a time is open in a process. One thread. */
 #ifndef BATON_CLI_KEY_INPUT_H
 #define BATON_CLI_KEY_INPUT_H
 

@@ -156,7 +156,8 @@ static bool take_ahead(struct line_editor *editor, wchar_t *key)
     return true;
 }
 
-/* Escape is a key by itself where nothing has come behind it; what begins a longer one gets time to come whole. */
+/* Escape is a key by itself where nothing has come behind it; what begins a longer one gets time to
+ * come whole. */
 static bool more_came(size_t count)
 {
     return poll(&(struct pollfd){STDIN_FILENO, POLLIN, 0}, 1, count ? KEY_REST_MS : 0) > 0;
@@ -184,7 +185,8 @@ static wchar_t long_key(struct line_editor *editor)
     return ESCAPE;
 }
 
-/* For libedit: 1, or 0 where the line ends here. A line that is full takes no more, and counts as too long at its end. */
+/* For libedit: 1, or 0 where the line ends here. A line that is full takes no more, and counts as
+ * too long at its end. */
 static int read_key(EditLine *edit, wchar_t *key)
 {
     struct line_editor *editor = editor_of(edit);
@@ -322,7 +324,8 @@ void line_editor_close(struct line_editor *editor)
     free(editor);
 }
 
-/* Keys that ~/.editrc binds to libedit's own history may leave NULs in a long line, of which `text` ends at the first. */
+/* Keys that ~/.editrc binds to libedit's own history may leave NULs in a long line, of which `text`
+ * ends at the first. */
 static enum line_event take_line(struct line_editor *editor, const char *text, size_t count,
                                  const char **line)
 {

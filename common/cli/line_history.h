@@ -1,6 +1,7 @@
-/* Lines that were typed, to be had again with the arrow keys, also at the next start: in $XDG_STATE_HOME/baton/chat_history or
- * ~/.local/state/baton/chat_history, which nobody else may read. Bounded; the oldest goes first. Of two programs at a time, the one
- * that ends last leaves its lines. libedit's, and its format of the file. One thread. */
+/* Lines that were typed, to be had again with the arrow keys, also at the next start: in
+ * $XDG_STATE_HOME/baton/chat_history or ~/.local/state/baton/chat_history, which nobody else may
+ * read. Bounded; the oldest goes first. Of two programs at a time, the one that ends last leaves
+ * its lines. libedit's, and its format of the file. One thread. */
 #ifndef BATON_CLI_LINE_HISTORY_H
 #define BATON_CLI_LINE_HISTORY_H
 
@@ -24,7 +25,8 @@ struct line_history {
 void line_history_open(struct line_history *typed, bool keep);
 /* An empty line, the last one again, and one over the limit are left out. */
 void line_history_add(struct line_history *typed, const char *line);
-/* The newest is 1 back. NULL: none is so far back. Valid until the next call of another function. */
+/* The newest is 1 back. NULL: none is so far back. Valid until the next call of another
+ * function. */
 const char *line_history_back(struct line_history *typed, size_t back);
 /* Writes the file, atomically, where there is one to be kept and lines came. Frees in any case. */
 enum status line_history_close(struct line_history *typed, struct error *err) WARN_UNUSED;

@@ -26,8 +26,9 @@ static const char *const own_keys[][2] = {
 static const char *const command_keys[][2] = {
     {"k", "take-older"}, {"j", "take-newer"}, {"/", "search"}, {"^R", "search"}};
 
-/* Keys of ours that terminals send as several characters from Escape on. With vi's keys, where Escape is a key by itself that ends a mode, each
- * comes to libedit as one, in the control characters that no keyboard has. */
+/* Keys of ours that terminals send as several characters from Escape on. With vi's keys, where
+ * Escape is a key by itself that ends a mode, each comes to libedit as one, in the control
+ * characters that no keyboard has. */
 static const struct {
     const wchar_t *rest, *whole, *what;
 } long_keys[] = {

@@ -56,7 +56,8 @@ bool line_recall_show(struct line_recall *recall, EditLine *edit, size_t back)
     return true;
 }
 
-/* How far back the nearest line with what is sought in it is, at least `back` (1 at least); 0: there is none. */
+/* How far back the nearest line with what is sought in it is, at least `back` (1 at least); 0:
+ * there is none. */
 static size_t find(const struct line_recall *recall, size_t back)
 {
     for (const char *line; (line = line_history_back(recall->typed, back)); back++)

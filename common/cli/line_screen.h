@@ -1,5 +1,6 @@
-/* Where on the screen libedit has drawn a line that is edited. `prompt` is the one that it has drawn; where the terminal has another width
- * since then, rows are counted by the new one. One thread. */
+/* Where on the screen libedit has drawn a line that is edited. `prompt` is the one that it has
+ * drawn; where the terminal has another width since then, rows are counted by the new one. One
+ * thread. */
 #ifndef BATON_CLI_LINE_SCREEN_H
 #define BATON_CLI_LINE_SCREEN_H
 

@@ -46,7 +46,8 @@ static void take_line(struct log_echo *echo, struct log_echo_room *room, const c
     log_repeat("%s: %.*s", name, (int)length, line);
 }
 
-/* The whole lines of a chunk; returns their bytes. A line that has no room in one is passed over. */
+/* The whole lines of a chunk; returns their bytes. A line that has no room in one is passed
+ * over. */
 static size_t take_lines(struct log_echo *echo, struct log_echo_room *room, const char *name,
                          const char *chunk, size_t count)
 {
@@ -80,8 +81,9 @@ static void read_lines(struct log_echo *echo, struct log_echo_room *room, const 
     close(fd);
 }
 
-/* The newest lines are those that tell why a process ended: a log that grows faster than it may be read is read at its end.
- * The first byte read ends a line, or is of one whose rest says nothing. */
+/* The newest lines are those that tell why a process ended: a log that grows faster than it may be
+ * read is read at its end. The first byte read ends a line, or is of one whose rest says
+ * nothing. */
 static void pass_over(struct log_echo *echo, uint64_t bytes)
 {
     if (bytes - echo->read_bytes <= LOG_ECHO_BACKLOG_BYTES)

@@ -1,10 +1,12 @@
-/* What the logs of other processes say that somebody must know, repeated where somebody reads: their lines of level=warn and
- * level=error, on standard error, each behind its process's name. Owner: one thread, which asks for it again and again, and never
- * waits for a reader of standard error (log_repeat).
+/* What the logs of other processes say that somebody must know, repeated where somebody reads:
+ * their lines of level=warn and level=error, on standard error, each behind its process's name.
+ * Owner: one thread, which asks for it again and again, and never waits for a reader of standard
+ * error (log_repeat).
  *
- * All logs together get LOG_ECHO_LINES in LOG_ECHO_WINDOW_US; how many were left out, and of which file, is told when that time is over.
- * Of a log that grows by more than LOG_ECHO_BACKLOG_BYTES from one time to the next the newest are read; that bytes were passed
- * over is told as well, once in that time. */
+ * All logs together get LOG_ECHO_LINES in LOG_ECHO_WINDOW_US; how many were left out, and of which
+ * file, is told when that time is over. Of a log that grows by more than LOG_ECHO_BACKLOG_BYTES
+ * from one time to the next the newest are read; that bytes were passed over is told as well, once
+ * in that time. */
 #ifndef BATON_CLI_LOG_ECHO_H
 #define BATON_CLI_LOG_ECHO_H
 
@@ -32,7 +34,8 @@ struct log_echo {
 
 /* From here on: what is in the file already is an earlier process's. */
 void log_echo_init(struct log_echo *echo, const char *path);
-/* Repeats what was logged since the last time. `last`: nothing comes after it, and what was left out is told at once. */
+/* Repeats what was logged since the last time. `last`: nothing comes after it, and what was left
+ * out is told at once. */
 void log_echo_take(struct log_echo *echo, struct log_echo_room *room, const char *name,
                    const char *path, uint64_t now_us, bool last);
 

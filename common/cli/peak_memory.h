@@ -1,4 +1,5 @@
-/* The most memory that this process has had at a time: of its own, and of files that it maps and has read. */
+/* The most memory that this process has had at a time: of its own, and of files that it maps and
+ * has read. */
 #ifndef BATON_CLI_PEAK_MEMORY_H
 #define BATON_CLI_PEAK_MEMORY_H
 

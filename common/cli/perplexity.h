@@ -1,9 +1,9 @@
 /* Perplexity of a model on a row of tokens: e to the mean negative log-likelihood.
  *
- * The tokens are cut into windows without overlap; what is left behind the last whole one is not used. Nothing is put in
- * front of a window, and its first token is not scored. Log-softmax in fp64 of the fp32 logits. Windows run side by side, a
- * row of each in a step: a row's logits are the same bits however it is computed, and no step makes more logits than there
- * are windows in it.
+ * The tokens are cut into windows without overlap; what is left behind the last whole one is not
+ * used. Nothing is put in front of a window, and its first token is not scored. Log-softmax in fp64
+ * of the fp32 logits. Windows run side by side, a row of each in a step: a row's logits are the
+ * same bits however it is computed, and no step makes more logits than there are windows in it.
  *
  * Owner: one thread, which becomes the engine's step thread. */
 #ifndef BATON_CLI_PERPLEXITY_H
@@ -24,7 +24,8 @@ double perplexity_value(const struct perplexity *perplexity);
 double perplexity_nll(const float *logits, uint32_t vocab, uint32_t token);
 
 struct perplexity_run {
-    /* Takes steps of min(windows, PERPLEXITY_MAX_SIDE) sequences; its pool holds so many windows. */
+    /* Takes steps of min(windows, PERPLEXITY_MAX_SIDE) sequences; its pool holds so many
+     * windows. */
     struct engine *engine;
     const uint32_t *tokens;
     uint64_t token_count;   /* >= window_tokens */

@@ -30,7 +30,8 @@ static void count_prompt(const struct prefix_replay_config *config, uint32_t tok
     result->saved_cost += cost_of(config, hit_tokens);
 }
 
-/* The tokens of a block are its id: where in a prompt it stands is in the names of the blocks before it. */
+/* The tokens of a block are its id: where in a prompt it stands is in the names of the blocks
+ * before it. */
 static void make_tokens(struct replay *replay, const struct prefix_trace_prompt *prompt)
 {
     const uint32_t *ids = replay->trace->ids + prompt->first_id;

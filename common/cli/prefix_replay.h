@@ -1,6 +1,6 @@
-/* A trace of prompts played against a prefix cache, to see how much of them it would have had. The blocks and the cache are those of
- * the workers (common/engine/sched); prompts come one after the other, each is computed whole and leaves its blocks behind, answers
- * are not played. */
+/* A trace of prompts played against a prefix cache, to see how much of them it would have had. The
+ * blocks and the cache are those of the workers (common/engine/sched); prompts come one after the
+ * other, each is computed whole and leaves its blocks behind, answers are not played. */
 #ifndef BATON_CLI_PREFIX_REPLAY_H
 #define BATON_CLI_PREFIX_REPLAY_H
 
@@ -25,7 +25,8 @@ struct prefix_replay_result {
 enum status prefix_replay(const struct prefix_trace *trace,
                           const struct prefix_replay_config *config,
                           struct prefix_replay_result *result, struct error *err) WARN_UNUSED;
-/* What a cache that never forgets would have had: counted from the ids alone. capacity_tokens and policy don't count. */
+/* What a cache that never forgets would have had: counted from the ids alone. capacity_tokens and
+ * policy don't count. */
 enum status prefix_replay_unlimited(const struct prefix_trace *trace,
                                     const struct prefix_replay_config *config,
                                     struct prefix_replay_result *result,

@@ -1,8 +1,8 @@
 #include "common/cli/prefix_trace.h"
 
+#include "common/base/json/json.h"
 #include "common/base/str.h"
 #include "common/cli/input_lines.h"
-#include "common/json/json.h"
 
 #include <errno.h>
 #include <stdio.h>

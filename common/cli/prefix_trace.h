@@ -1,9 +1,10 @@
 /* A trace of prompts that tells which of them begin alike: lines of JSON in Mooncake's format,
  *     {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2, ...]}
- * with an id for each started block of 512 tokens of the prompt. Equal ids mean equal tokens up to the end of that block. Only the
- * lengths and ids are kept; prompts come in the order of the file.
+ * with an id for each started block of 512 tokens of the prompt. Equal ids mean equal tokens up to
+ * the end of that block. Only the lengths and ids are kept; prompts come in the order of the file.
  *
- * A line that isn't so is refused (STATUS_INVALID, with its number), a trace beyond the limits, too (STATUS_LIMIT). */
+ * A line that isn't so is refused (STATUS_INVALID, with its number), a trace beyond the limits, too
+ * (STATUS_LIMIT). */
 #ifndef BATON_CLI_PREFIX_TRACE_H
 #define BATON_CLI_PREFIX_TRACE_H
 

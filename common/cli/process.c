@@ -1,8 +1,8 @@
 #include "common/cli/process.h"
 
 #include "common/base/assert.h"
+#include "common/base/json/json.h"
 #include "common/base/str.h"
-#include "common/json/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +23,8 @@
 static _Noreturn void become(char *const *argv, char *const *environment, const int fds[2],
                              pid_t parent)
 {
-    /* The terminal's Ctrl-C is for the parent: what came before this process had a group of its own is dropped. SIGTERM may be
-     * the parent's own wish, and stays. */
+    /* The terminal's Ctrl-C is for the parent: what came before this process had a group of its own
+     * is dropped. SIGTERM may be the parent's own wish, and stays. */
     setpgid(0, 0);
     signal(SIGINT, signal(SIGINT, SIG_IGN));
     signal(SIGHUP, signal(SIGHUP, SIG_IGN));

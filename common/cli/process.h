@@ -1,8 +1,10 @@
-/* One child process: started with a pipe on which it says that it is ready, watched, and ended. Owner: one thread.
+/* One child process: started with a pipe on which it says that it is ready, watched, and ended.
+ * Owner: one thread.
  *
- * The child is in a process group of its own (the terminal's Ctrl-C is for the parent, which drains), gets SIGKILL when its
- * parent dies, and inherits no descriptor but standard ones and the pipe. `--ready-fd N` is appended to its arguments; it must
- * write one JSON line {"role", "pid", "address", "metrics"}, the router's with its "registry" and "http", there once it serves.
+ * The child is in a process group of its own (the terminal's Ctrl-C is for the parent, which
+ * drains), gets SIGKILL when its parent dies, and inherits no descriptor but standard ones and the
+ * pipe. `--ready-fd N` is appended to its arguments; it must write one JSON line {"role", "pid",
+ * "address", "metrics"}, the router's with its "registry" and "http", there once it serves.
  */
 #ifndef BATON_CLI_PROCESS_H
 #define BATON_CLI_PROCESS_H
@@ -48,8 +50,8 @@ struct process {
 
 enum status process_start(const struct process_plan *plan, struct process *process,
                           struct error *err) WARN_UNUSED;
-/* Reads what came on ready_fd; without blocking. A line that can't be understood fails with STATUS_INVALID; a closed pipe
- * without one is left to process_reap. */
+/* Reads what came on ready_fd; without blocking. A line that can't be understood fails with
+ * STATUS_INVALID; a closed pipe without one is left to process_reap. */
 enum status process_read_ready(struct process *process, struct error *err) WARN_UNUSED;
 /* True once when the process has ended: state ENDED, nothing left of it. */
 bool process_reap(struct process *process);
@@ -59,9 +61,11 @@ bool process_ended_in_order(const struct process *process);
 void process_describe_end(const struct process *process, char *text, size_t size);
 /* The last lines of its log, at most `size` - 1 bytes, starting at a line. */
 void process_log_tail(const struct process *process, char *text, size_t size);
-/* What it said last, without time, level and module: "msg=... percent=44" of its log's last whole line. "": nothing. */
+/* What it said last, without time, level and module: "msg=... percent=44" of its log's last whole
+ * line. "": nothing. */
 void process_last_line(const struct process *process, char *text, size_t size);
-/* Why it ended, by the last sentence in its log that says so: "baton-decode: ...", or the msg of a line of level error. "": none. */
+/* Why it ended, by the last sentence in its log that says so: "baton-decode: ...", or the msg of a
+ * line of level error. "": none. */
 void process_last_words(const struct process *process, char *text, size_t size);
 
 #endif

@@ -1,8 +1,10 @@
-/* When a process that ended is started again, and when that is a crash loop. PURE: one struct a process, time is handed in.
+/* When a process that ended is started again, and when that is a crash loop. PURE: one struct a
+ * process, time is handed in.
  *
- * The first restart comes almost at once, each further one after twice the wait, up to a cap, for ever; a process that has
- * served for a while starts from the beginning. One that served and ended in order was asked to, by somebody: it comes back as
- * after a first end, and is no end of a crash loop, unless that happens so often that it must be one. */
+ * The first restart comes almost at once, each further one after twice the wait, up to a cap, for
+ * ever; a process that has served for a while starts from the beginning. One that served and ended
+ * in order was asked to, by somebody: it comes back as after a first end, and is no end of a crash
+ * loop, unless that happens so often that it must be one. */
 #ifndef BATON_CLI_RESTART_H
 #define BATON_CLI_RESTART_H
 
@@ -26,7 +28,8 @@ struct restart {
 
 /* It serves. */
 void restart_on_ready(struct restart *restart, uint64_t now_us);
-/* It ended, `in_order` (process.h) or not: sets due_us. True: this makes a crash loop of it, which is worth saying, once. */
+/* It ended, `in_order` (process.h) or not: sets due_us. True: this makes a crash loop of it, which
+ * is worth saying, once. */
 bool restart_on_end(struct restart *restart, bool in_order, uint64_t cap_us, uint64_t now_us);
 /* It was started again: counted, nothing is due. A start that fails is one more end. */
 void restart_on_started(struct restart *restart);

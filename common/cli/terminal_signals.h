@@ -1,4 +1,5 @@
-/* What is signalled to a program that talks in a terminal, as something to poll. One thread; one at a time is open in a process. */
+/* What is signalled to a program that talks in a terminal, as something to poll. One thread; one at
+ * a time is open in a process. */
 #ifndef BATON_CLI_TERMINAL_SIGNALS_H
 #define BATON_CLI_TERMINAL_SIGNALS_H
 
@@ -16,8 +17,8 @@ enum terminal_signal {
     TERMINAL_RESIZE,   /* SIGWINCH */
 };
 
-/* Blocks the signals in this thread, and in those that it starts from now on: call it before any thread starts. *fd is to poll and
- * to close. */
+/* Blocks the signals in this thread, and in those that it starts from now on: call it before any
+ * thread starts. *fd is to poll and to close. */
 enum status terminal_signals_open(bool edits, int *fd, struct error *err) WARN_UNUSED;
 /* The next one, without blocking. */
 enum terminal_signal terminal_signals_take(int fd);

@@ -9,8 +9,8 @@ struct top_look {
     struct cluster_status status;
 };
 
-/* `before`: NULL where there was none, or the router is another one: no rates. `lines` at most (0: as many as there are): of more workers
- * the last line says how many. Fits into 80 columns. */
+/* `before`: NULL where there was none, or the router is another one: no rates. `lines` at most (0:
+ * as many as there are): of more workers the last line says how many. Fits into 80 columns. */
 void top_view_print(const struct top_look *before, const struct top_look *now, unsigned lines,
                     bool color, struct str *out);
 

@@ -1,7 +1,7 @@
 #include "common/cli/trace_view.h"
 
+#include "common/base/json/json.h"
 #include "common/cli/terminal.h"
-#include "common/json/json.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-/* One request's trace, as the router tells it at GET /trace/ID (router/trace_json.h), and its timeline for a terminal. */
+/* One request's trace, as the router tells it at GET /trace/ID (router/ops/trace_json.h), and its
+ * timeline for a terminal. */
 #ifndef BATON_CLI_TRACE_VIEW_H
 #define BATON_CLI_TRACE_VIEW_H
 

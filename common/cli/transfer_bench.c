@@ -1,7 +1,7 @@
 #include "common/cli/transfer_bench.h"
 
 #include "common/base/clock.h"
-#include "common/transport/kv_checksum.h"
+#include "common/kv/transport/kv_checksum.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -120,7 +120,8 @@ static void set_wake(int fd, size_t bytes)
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &wake, sizeof wake);
 }
 
-/* Receives one run. Sleeps until a whole call's worth is there, as long as `*left` bytes are still to come of the stream. */
+/* Receives one run. Sleeps until a whole call's worth is there, as long as `*left` bytes are still
+ * to come of the stream. */
 static bool receive_run(int fd, uint8_t *to, size_t bytes, size_t *left)
 {
     for (size_t done = 0; done < bytes;) {

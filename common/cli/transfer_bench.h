@@ -1,4 +1,5 @@
-/* One measurement of `baton bench transfer`: moves the whole pool once, run by run in random order on both sides, by one way. */
+/* One measurement of `baton bench transfer`: moves the whole pool once, run by run in random order
+ * on both sides, by one way. */
 #ifndef BATON_CLI_TRANSFER_BENCH_H
 #define BATON_CLI_TRANSFER_BENCH_H
 
@@ -10,8 +11,8 @@ struct transfer_bench;
 
 struct transfer_cost {
     double seconds;
-    /* Of both processes. With CRC that of the owner's checksums is in it, but not their time, which passes while it still computes
-     * the next block. */
+    /* Of both processes. With CRC that of the owner's checksums is in it, but not their time, which
+     * passes while it still computes the next block. */
     double cpu_seconds;
 };
 

@@ -2,7 +2,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
-#include "common/transport/kv_checksum.h"
+#include "common/kv/transport/kv_checksum.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,14 +1,16 @@
-/* The other process of `baton bench transfer`: owns the pools that are read, and serves them until its control socket closes.
- * It is forked, not started anew: this must happen before the process has threads or UCX contexts. */
+/* The other process of `baton bench transfer`: owns the pools that are read, and serves them until
+ * its control socket closes. It is forked, not started anew: this must happen before the process
+ * has threads or UCX contexts. */
 #ifndef BATON_CLI_TRANSFER_OWNER_H
 #define BATON_CLI_TRANSFER_OWNER_H
 
-#include "common/transport/kv_transport.h"
+#include "common/kv/transport/kv_transport.h"
 
 #include <sys/types.h>
 #include <time.h>
 
-/* What makes a raw socket over loopback fastest: so much in one call, and not to be woken for less. */
+/* What makes a raw socket over loopback fastest: so much in one call, and not to be woken for
+ * less. */
 #define TRANSFER_CALL ((size_t)128 << 10)
 
 enum transfer_lane { TRANSFER_SHM, TRANSFER_TCP, TRANSFER_LANES };
@@ -46,7 +48,8 @@ enum status transfer_owner_stream(const struct transfer_owner *owner, size_t run
 
 enum status transfer_lane_open(const struct transfer_plan *plan, enum transfer_lane lane,
                                struct kv_transport **transport, struct error *err) WARN_UNUSED;
-/* The runs of a pool in random order, the same in both processes; `which` tells the source's from the target's. */
+/* The runs of a pool in random order, the same in both processes; `which` tells the source's from
+ * the target's. */
 void transfer_order(uint32_t which, size_t count, uint32_t *order);
 /* To the first core that this process may use (0), or to the last (1). */
 void transfer_pin(int which);

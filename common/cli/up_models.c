@@ -4,8 +4,8 @@
 #include "common/engine/engine_choices.h"
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_cache.h"
-#include "common/model_config/model_config.h"
-#include "common/model_config/model_files.h"
+#include "common/language/model_config/model_config.h"
+#include "common/language/model_config/model_files.h"
 #include "common/worker/worker_config.h"
 
 #include <string.h>

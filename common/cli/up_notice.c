@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* It is removed and replaced: not what was never such a file. And its folder is looked at now, not when the cluster has started. */
+/* It is removed and replaced: not what was never such a file. And its folder is looked at now, not
+ * when the cluster has started. */
 enum status up_notice_check(const struct up_settings *settings, struct error *err)
 {
     const char *path = settings->ready_file;

@@ -1,5 +1,5 @@
-/* What `baton up` tells scripts and the other commands of its cluster, and where: the well-known file (cluster_file.h), and that of --ready-file. Starts and ends
- * nothing. */
+/* What `baton up` tells scripts and the other commands of its cluster, and where: the well-known
+ * file (cluster_file.h), and that of --ready-file. Starts and ends nothing. */
 #ifndef BATON_CLI_UP_NOTICE_H
 #define BATON_CLI_UP_NOTICE_H
 
@@ -14,7 +14,8 @@ struct up_notice {
     const char *log_dir;               /* "": none */
 };
 
-/* Before anything is started. STATUS_INVALID: --ready-file names what is there and no file, or a folder that can't be written. */
+/* Before anything is started. STATUS_INVALID: --ready-file names what is there and no file, or a
+ * folder that can't be written. */
 enum status up_notice_check(const struct up_settings *settings, struct error *err) WARN_UNUSED;
 /* Once the cluster serves. */
 struct cluster_file up_notice_describe(const struct up_notice *notice);

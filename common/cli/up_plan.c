@@ -66,7 +66,8 @@ static bool names_a_process(const struct up_settings *settings, const char *name
     return false;
 }
 
-/* How many of --env's items begin as `item` does, up to the colon or the equals sign at `end` and with it. */
+/* How many of --env's items begin as `item` does, up to the colon or the equals sign at `end` and
+ * with it. */
 static size_t items_like(const struct config_list *environment, const char *item, size_t end)
 {
     size_t count = 0;
@@ -149,7 +150,8 @@ static void add_if_given(struct process_plan *plan, const char *flag, const char
         add(plan, flag, value);
 }
 
-/* What --env says of this one process is meant for it, and goes before what is said of all: a flag would win. */
+/* What --env says of this one process is meant for it, and goes before what is said of all: a flag
+ * would win. */
 static void add_passed(struct process_plan *plan, const char *flag, const char *variable,
                        const char *value)
 {

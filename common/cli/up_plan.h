@@ -1,26 +1,28 @@
-/* What `baton up` starts: the command lines of the router and the workers, and which cores each worker gets. No action here.
+/* What `baton up` starts: the command lines of the router and the workers, and which cores each
+ * worker gets. No action here.
  *
- * Each model has prefill and decode workers of its own, as many as the settings say, and each worker a KV pool of its own.
- * Cores: a worker takes cores / workers threads by default, all models' workers counted. Where all threads fit, each worker gets cores of its own, is
- * pinned to them and its idle threads may spin; where they don't, or `pin` is off (a machine that others use too), nobody is
- * pinned and nobody spins. */
+ * Each model has prefill and decode workers of its own, as many as the settings say, and each
+ * worker a KV pool of its own. Cores: a worker takes cores / workers threads by default, all
+ * models' workers counted. Where all threads fit, each worker gets cores of its own, is pinned to
+ * them and its idle threads may spin; where they don't, or `pin` is off (a machine that others use
+ * too), nobody is pinned and nobody spins. */
 #ifndef BATON_CLI_UP_PLAN_H
 #define BATON_CLI_UP_PLAN_H
 
 #include "common/base/arena.h"
+#include "common/base/config/config.h"
 #include "common/cli/process.h"
-#include "common/config/config.h"
-#include "common/crypto/tls_settings.h"
-#include "common/model_config/model_list.h"
-#include "common/rpc/link_tls.h"
+#include "common/language/model_config/model_list.h"
+#include "common/net/crypto/tls_settings.h"
+#include "common/net/rpc/link_tls.h"
 
 #include <stdint.h>
 
 #define UP_MAX_CORES       1024
 #define UP_MAX_ENVIRONMENT 16 /* --env of one process */
 
-/* What is the processes' own matter and only passed on, as it was written; what it may be is said by their tables.
- * "": not given. */
+/* What is the processes' own matter and only passed on, as it was written; what it may be is said
+ * by their tables. "": not given. */
 struct up_passed {
     /* To workers, and to the router. */
     char kv_tokens[32], context[32], max_sequences[32], chunk_tokens[32], chunk_time[32];
@@ -91,12 +93,13 @@ enum status up_read_models(struct up_settings *settings, struct error *err) WARN
 /* Of all models together. */
 uint64_t up_worker_count(const struct up_settings *settings);
 uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores);
-/* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE, or a KEY of one process twice;
- * STATUS_LIMIT: too many workers, or too many --env of one process. */
+/* STATUS_INVALID: an --env that names no process of this plan, or isn't PROCESS:KEY=VALUE, or a KEY
+ * of one process twice; STATUS_LIMIT: too many workers, or too many --env of one process. */
 enum status up_check(const struct up_settings *settings, struct error *err) WARN_UNUSED;
 struct process_plan up_plan_router(const struct up_context *context);
-/* index: prefill workers first, then decode workers; of each role those of the first model first. They are numbered through:
- * with two prefill workers a model, prefill-2 is the first one of the second model. */
+/* index: prefill workers first, then decode workers; of each role those of the first model first.
+ * They are numbered through: with two prefill workers a model, prefill-2 is the first one of the
+ * second model. */
 struct process_plan up_plan_worker(const struct up_context *context, uint64_t index,
                                    const char *router_address);
 

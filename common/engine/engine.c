@@ -48,7 +48,8 @@ static const char *what_takes_less(const struct engine *engine, uint64_t weights
                                   : "a smaller pool (kv-tokens), shorter chunks (chunk-tokens)";
 }
 
-/* All that the engine will take, before it takes any: the alternative is the kernel's OOM killer. */
+/* All that the engine will take, before it takes any: the alternative is the kernel's OOM
+ * killer. */
 static enum status check_memory(const struct engine *engine, uint64_t weights_bytes,
                                 struct error *err)
 {

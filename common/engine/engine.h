@@ -1,16 +1,17 @@
 /* One model on one device: load it, then run steps. The step thread owns it; nothing here locks.
  *
- * A step takes rows of any mix of sequences (chunks of prompts and single decode rows), appends their keys and values to the
- * KV pool blocks that the caller names, and draws the next token where asked. Which sequences, which blocks: the caller's
- * decision (sched/); the engine only computes. After engine_open a step allocates nothing.
+ * A step takes rows of any mix of sequences (chunks of prompts and single decode rows), appends
+ * their keys and values to the KV pool blocks that the caller names, and draws the next token where
+ * asked. Which sequences, which blocks: the caller's decision (sched/); the engine only computes.
+ * After engine_open a step allocates nothing.
  */
 #ifndef BATON_ENGINE_ENGINE_H
 #define BATON_ENGINE_ENGINE_H
 
+#include "common/base/domain/kv_layout.h"
+#include "common/base/domain/model_shape.h"
+#include "common/base/domain/sampling.h"
 #include "common/base/status.h"
-#include "common/domain/kv_layout.h"
-#include "common/domain/model_shape.h"
-#include "common/domain/sampling.h"
 #include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
@@ -33,9 +34,10 @@ struct engine_config {
     const char *smaller;    /* what takes less memory, for people; NULL: the pool, chunks */
 };
 
-/* The pool's memory is the caller's (a transport allocates it so that peers can read it), so opening has two halves:
- * engine_open loads the model and says how many bytes the pool needs; engine_attach_pool hands it over. With NULL the
- * engine allocates a pool of its own. The caller keeps the memory alive until engine_close. */
+/* The pool's memory is the caller's (a transport allocates it so that peers can read it), so
+ * opening has two halves: engine_open loads the model and says how many bytes the pool needs;
+ * engine_attach_pool hands it over. With NULL the engine allocates a pool of its own. The caller
+ * keeps the memory alive until engine_close. */
 enum status engine_open(const struct engine_config *config, struct engine **engine,
                         struct error *err) WARN_UNUSED;
 size_t engine_pool_bytes(const struct engine *engine);
@@ -74,12 +76,13 @@ struct engine_sequence {
     /* [(vocab + 31) / 32] a bit for each id that may be drawn; NULL: all */
     const uint32_t *allowed;
     bool ban_end; /* min_tokens isn't reached: end ids and stop ids can't be drawn */
-    /* Logprobs of tokens that are there already (prompts'): row score_first + i is asked about score_tokens[i], which follows it. */
+    /* Logprobs of tokens that are there already (prompts'): row score_first + i is asked about
+     * score_tokens[i], which follows it. */
     uint32_t score_first, score_count, score_top; /* rows of its own; score_top as top_logprobs */
     const uint32_t *score_tokens;                 /* [score_count] ids, each < vocab */
     struct token_logprobs *scores;                /* [score_count], the caller's: filled */
-    /* Results, valid where `sample`, and `status` where it scores, too. STATUS_INTERNAL: a NaN among its logits, STATUS_INVALID:
-     * every id is banned, or none allowed; no token then. */
+    /* Results, valid where `sample`, and `status` where it scores, too. STATUS_INTERNAL: a NaN
+     * among its logits, STATUS_INVALID: every id is banned, or none allowed; no token then. */
     enum status status;
     uint32_t token;
     uint64_t logits_hash; /* 64-bit hash of the row's fp32 logits, if `sampling` asks; else 0 */
@@ -87,21 +90,22 @@ struct engine_sequence {
     const float *logits;            /* [vocab], until the next step */
 };
 
-/* Runs one step. STATUS_INVALID (nothing computed) if a limit is broken or an id is out of range; STATUS_INTERNAL if the
- * device fails. Sum of token_count <= max_rows, count <= max_sequences. One sequence's bad logits are its own `status`: the
- * step is STATUS_OK for the others. */
+/* Runs one step. STATUS_INVALID (nothing computed) if a limit is broken or an id is out of range;
+ * STATUS_INTERNAL if the device fails. Sum of token_count <= max_rows, count <= max_sequences. One
+ * sequence's bad logits are its own `status`: the step is STATUS_OK for the others. */
 enum status engine_step(struct engine *engine, struct engine_sequence *sequences, uint32_t count,
                         struct error *err) WARN_UNUSED;
 
-/* Whole blocks that change their places between two steps: ids of the pool and of the host slots. Carried out in the order of the
- * calls; a SWAP_OUT's bytes are in its slot when the call returns, the others when engine_moves_done has. */
+/* Whole blocks that change their places between two steps: ids of the pool and of the host slots.
+ * Carried out in the order of the calls; a SWAP_OUT's bytes are in its slot when the call returns,
+ * the others when engine_moves_done has. */
 enum engine_move {
     ENGINE_COPY,     /* block to block */
     ENGINE_SWAP_OUT, /* block to slot */
     ENGINE_SWAP_IN,  /* slot to block */
 };
-/* STATUS_INVALID: an id is out of range, or a block is copied onto itself; STATUS_INTERNAL: the device failed. Either way the
- * target's content is not to be used. */
+/* STATUS_INVALID: an id is out of range, or a block is copied onto itself; STATUS_INTERNAL: the
+ * device failed. Either way the target's content is not to be used. */
 enum status engine_move_block(struct engine *engine, enum engine_move move, uint32_t from,
                               uint32_t to, struct error *err) WARN_UNUSED;
 enum status engine_moves_done(struct engine *engine, struct error *err) WARN_UNUSED;
@@ -111,7 +115,8 @@ struct engine_counters {
 };
 struct engine_counters engine_counters(const struct engine *engine);
 
-/* For benchmarks: what steps could reach at best on this engine's threads, measured by the call, between two steps. */
+/* For benchmarks: what steps could reach at best on this engine's threads, measured by the call,
+ * between two steps. */
 struct engine_limits {
     const char *isa;         /* the instruction set that runs, of isa_names */
     const char *instruction; /* that linear layers are made of at best; "": not known here */

@@ -1,11 +1,12 @@
-/* What the sources of the engine share: engine.c opens and closes it, engine_step.c computes. Nobody else includes this. */
+/* What the sources of the engine share: engine.c opens and closes it, engine_step.c computes.
+ * Nobody else includes this. */
 #ifndef BATON_ENGINE_ENGINE_STATE_H
 #define BATON_ENGINE_ENGINE_STATE_H
 
 #include "common/engine/engine.h"
 #include "common/engine/model/llama.h"
 #include "common/engine/model/sampler.h"
-#include "common/model_config/model_config.h"
+#include "common/language/model_config/model_config.h"
 
 /* A step's table: filled on the host, used on the device. */
 struct table {
@@ -38,7 +39,8 @@ struct engine {
     char numerics_name[128];
 };
 
-/* The first `rows` of llama.logits, on the host, until the next step, or until they are computed again; waits until all that is queued is done. */
+/* The first `rows` of llama.logits, on the host, until the next step, or until they are computed
+ * again; waits until all that is queued is done. */
 enum status engine_read_logits(struct engine *engine, uint32_t rows,
                                const float **logits) WARN_UNUSED;
 

@@ -2,10 +2,11 @@
 #ifndef BATON_ENGINE_KV_CHOICE_H
 #define BATON_ENGINE_KV_CHOICE_H
 
+#include "common/base/domain/model_shape.h"
 #include "common/base/status.h"
-#include "common/domain/model_shape.h"
 
-/* AUTO: floats in the backend's own type. BF16: insists on it. INT8: a byte a number, and a scale for each token of a head. */
+/* AUTO: floats in the backend's own type. BF16: insists on it. INT8: a byte a number, and a scale
+ * for each token of a head. */
 enum kv_choice { KV_CHOICE_AUTO, KV_CHOICE_BF16, KV_CHOICE_INT8 };
 extern const char *const kv_choice_names[]; /* in the order of the enum, NULL behind the last */
 

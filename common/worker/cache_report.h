@@ -1,8 +1,9 @@
-/* Tells the router what the prefix cache has gained and lost: reads events from the step thread, one batch at a time, and sends them
- * up the session. Transfer thread only.
+/* Tells the router what the prefix cache has gained and lost: reads events from the step thread,
+ * one batch at a time, and sends them up the session. Transfer thread only.
  *
- * Nothing is kept here: the next batch is read when the last one has left, so a router that reads slowly leaves the events in the
- * cache's own ring, where too many become one new listing (prefix_events.h). A new session begins with a listing.
+ * Nothing is kept here: the next batch is read when the last one has left, so a router that reads
+ * slowly leaves the events in the cache's own ring, where too many become one new listing
+ * (prefix_events.h). A new session begins with a listing.
  */
 #ifndef BATON_WORKER_CACHE_REPORT_H
 #define BATON_WORKER_CACHE_REPORT_H

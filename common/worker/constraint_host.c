@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ring.h"
-#include "common/text/token_text.h"
+#include "common/language/text/token_text.h"
 #include "common/worker/special_texts.h"
 
 #include <inttypes.h>

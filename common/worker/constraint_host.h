@@ -1,16 +1,19 @@
-/* Constraints of answers, compiled on a thread of their own: no step and no stream waits for that. Requests with the same one share it,
- * and the sets of tokens worked out for it (constraint_cache.h), within max_bytes; a request holds a lease of it.
+/* Constraints of answers, compiled on a thread of their own: no step and no stream waits for that.
+ * Requests with the same one share it, and the sets of tokens worked out for it
+ * (constraint_cache.h), within max_bytes; a request holds a lease of it.
  *
- * The thread also opens the tokenizer of the model's folder and lays out its vocabulary; until that is done leases wait. A folder
- * without a tokenizer, or with one whose tokens have no text of their own, has leases refused with a sentence.
+ * The thread also opens the tokenizer of the model's folder and lays out its vocabulary; until that
+ * is done leases wait. A folder without a tokenizer, or with one whose tokens have no text of their
+ * own, has leases refused with a sentence.
  *
- * Threads: take is the transfer thread's, the rest of a settled lease and constraint_host_text the step thread's, give anyone's. */
+ * Threads: take is the transfer thread's, the rest of a settled lease and constraint_host_text the
+ * step thread's, give anyone's. */
 #ifndef BATON_WORKER_CONSTRAINT_HOST_H
 #define BATON_WORKER_CONSTRAINT_HOST_H
 
+#include "common/base/domain/constraint_source.h"
 #include "common/base/fair_queue.h"
-#include "common/constrain/constraint_cache.h"
-#include "common/domain/constraint_source.h"
+#include "common/language/constrain/constraint_cache.h"
 
 #include <stdatomic.h>
 
@@ -48,8 +51,8 @@ void constraint_host_stop(struct constraint_host *host);
 /* After all leases were given back: it asserts that. NULL is fine. */
 void constraint_host_destroy(struct constraint_host *host);
 
-/* Takes over `source`. `ready` is called once, on the host's thread, when the lease is settled; not if it is given back before. Turns go
- * round the owners (0: nobody's). NULL: too many are out. */
+/* Takes over `source`. `ready` is called once, on the host's thread, when the lease is settled; not
+ * if it is given back before. Turns go round the owners (0: nobody's). NULL: too many are out. */
 struct constraint_lease *constraint_host_take(struct constraint_host *host,
                                               struct constraint_source *source, uint64_t owner,
                                               void (*ready)(void *context), void *context);
@@ -59,7 +62,8 @@ void constraint_host_give(struct constraint_host *host, struct constraint_lease 
 /* Leases that were taken and not given back. Any thread. */
 uint32_t constraint_host_held(const struct constraint_host *host);
 
-/* After a lease was settled well: what the token adds to an answer, or to its beginning; NULL: nothing. */
+/* After a lease was settled well: what the token adds to an answer, or to its beginning; NULL:
+ * nothing. */
 const char *constraint_host_text(const struct constraint_host *host, uint32_t id, bool first,
                                  size_t *length);
 /* Whether the model ends an answer with it. */

@@ -37,8 +37,8 @@ static struct walker_task *take_first(struct tasks *tasks, int place)
     return task;
 }
 
-/* Under the lock, but while it walks. One that is wanted is nobody's behind its turn: were it queued, this thread could have the lock
- * again, and walk on, before who waits for it. */
+/* Under the lock, but while it walks. One that is wanted is nobody's behind its turn: were it
+ * queued, this thread could have the lock again, and walk on, before who waits for it. */
 static void take_turn(struct constraint_walker *walker, struct walker_task *task)
 {
     uint64_t nodes = CONSTRAINT_WALKER_NODES;

@@ -1,14 +1,15 @@
-/* A thread that goes on, beside the steps, with walks over the vocabulary for which no step has the time
- * (constraint_walk.h). They take turns of a few nodes, so that one that takes long doesn't hold up those that don't.
+/* A thread that goes on, beside the steps, with walks over the vocabulary for which no step has the
+ * time (constraint_walk.h). They take turns of a few nodes, so that one that takes long doesn't
+ * hold up those that don't.
  *
- * A task, its walk and its bits are the walker's from _post on, until _take or _take_back gives them back. The queue
- * is under a lock, which nobody has for longer than it takes to link a task. The thread runs as SCHED_BATCH: being
- * woken, it pushes nobody off his CPU; from then on it has the share of any thread. All but `through` is for one
- * thread: the step thread. */
+ * A task, its walk and its bits are the walker's from _post on, until _take or _take_back gives
+ * them back. The queue is under a lock, which nobody has for longer than it takes to link a task.
+ * The thread runs as SCHED_BATCH: being woken, it pushes nobody off his CPU; from then on it has
+ * the share of any thread. All but `through` is for one thread: the step thread. */
 #ifndef BATON_WORKER_CONSTRAINT_WALKER_H
 #define BATON_WORKER_CONSTRAINT_WALKER_H
 
-#include "common/constrain/constraint_walk.h"
+#include "common/language/constrain/constraint_walk.h"
 
 #include <sys/queue.h>
 
@@ -38,8 +39,8 @@ void constraint_walker_post(struct constraint_walker *walker, struct walker_task
 void constraint_walker_wake(struct constraint_walker *walker);
 /* One whose bits are whole; NULL: none is. */
 struct walker_task *constraint_walker_take(struct constraint_walker *walker);
-/* That one, wherever it is; waits for the end of its turn if it has one, and no longer. True: its bits are whole. Else
- * the walk may be gone on with, here or by another _post. */
+/* That one, wherever it is; waits for the end of its turn if it has one, and no longer. True: its
+ * bits are whole. Else the walk may be gone on with, here or by another _post. */
 bool constraint_walker_take_back(struct constraint_walker *walker, struct walker_task *task);
 
 #endif

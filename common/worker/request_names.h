@@ -1,5 +1,5 @@
-/* What clients call the requests that a worker has at this moment, for its log lines. Transfer thread only. Bounded: what has no
- * room is logged without its name. */
+/* What clients call the requests that a worker has at this moment, for its log lines. Transfer
+ * thread only. Bounded: what has no room is logged without its name. */
 #ifndef BATON_WORKER_REQUEST_NAMES_H
 #define BATON_WORKER_REQUEST_NAMES_H
 
@@ -24,7 +24,8 @@ bool request_names_has(const struct request_names *names, struct sequence_key ke
 const char *request_names_get(const struct request_names *names, struct sequence_key key);
 void request_names_drop(struct request_names *names, struct sequence_key key);
 
-/* STEP_REFUSED or STEP_FAILED: a limited line that says what was refused, or not computed, and why. */
+/* STEP_REFUSED or STEP_FAILED: a limited line that says what was refused, or not computed, and
+ * why. */
 void request_names_log_failed(const struct request_names *names, const char *module,
                               const struct step_event *event);
 

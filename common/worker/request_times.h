@@ -1,5 +1,6 @@
-/* When this worker did what for the requests that it has at this moment, told to the router with their first tokens and pulls, as
- * durations: nobody else's clock is asked. Transfer thread only; `now_us` is its caller's. Bounded: what has no room isn't told. */
+/* When this worker did what for the requests that it has at this moment, told to the router with
+ * their first tokens and pulls, as durations: nobody else's clock is asked. Transfer thread only;
+ * `now_us` is its caller's. Bounded: what has no room isn't told. */
 #ifndef BATON_WORKER_REQUEST_TIMES_H
 #define BATON_WORKER_REQUEST_TIMES_H
 
@@ -31,7 +32,8 @@ void request_times_chunk(struct request_times *times, struct sequence_key key, u
 void request_times_read(struct request_times *times, struct sequence_key key, uint64_t now_us);
 void request_times_drop(struct request_times *times, struct sequence_key key);
 
-/* Once for a request that computes its prompt here. The message's list points into it, until it is dropped. */
+/* Once for a request that computes its prompt here. The message's list points into it, until it is
+ * dropped. */
 bool request_times_prefilled(struct request_times *times, struct sequence_key key,
                              Baton__Worker__V1__Prefilled *prefilled);
 /* Fills the times of a pull that is done. */

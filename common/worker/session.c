@@ -3,7 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/membership/worker_message.h"
+#include "common/net/membership/worker_message.h"
 #include "common/worker/wire_logprobs.h"
 
 #include <inttypes.h>
@@ -67,7 +67,8 @@ static void on_hello(struct session *session, struct stream *stream,
     send_hello(session, stream);
     stream_set_context(stream, session); /* it has said hello */
     if (strcmp(hello->worker, info->name) || hello->worker_incarnation != info->incarnation) {
-        /* A router that dials one who was here before: no reason to give up the session there is. */
+        /* A router that dials one who was here before: no reason to give up the session there
+         * is. */
         log_info_limited(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
                          stream_peer(stream));
         stream_finish(stream, RPC_NOT_FOUND, "another_worker",
@@ -80,7 +81,8 @@ static void on_hello(struct session *session, struct stream *stream,
         session->up_changed(session->up_context, true);
 }
 
-/* Nothing yet: a stream counts once the router has said whom it means. (The server ends one that says nothing.) */
+/* Nothing yet: a stream counts once the router has said whom it means. (The server ends one that
+ * says nothing.) */
 static void on_opened(struct stream *stream)
 {
     (void)stream;
@@ -107,7 +109,8 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     struct session *session = stream_role(stream);
     if (stream != session->stream)
         return;
-    /* Cancelled by the router, or the router was lost: rpc can't tell which. The registrar warns if the router stays away. */
+    /* Cancelled by the router, or the router was lost: rpc can't tell which. The registrar warns if
+     * the router stays away. */
     lose_stream(session, end->code == RPC_CANCELLED ? LOG_INFO : LOG_WARN,
                 rpc_code_name(end->code));
     if (session->up_changed)

@@ -1,11 +1,12 @@
 /* The worker's end of the one Session stream from the router. Transfer thread only.
  *
- * At most one stream counts: a newer one ends the older, and the loss of the older is told before anything of the newer.
+ * At most one stream counts: a newer one ends the older, and the loss of the older is told before
+ * anything of the newer.
  */
 #ifndef BATON_WORKER_SESSION_H
 #define BATON_WORKER_SESSION_H
 
-#include "common/domain/worker_info.h"
+#include "common/base/domain/worker_info.h"
 #include "common/engine/sched/sequence.h"
 #include "common/worker/step_loop.h"
 #include "common/worker/stream.h"
@@ -14,11 +15,13 @@
 struct session_handlers {
     void (*command)(void *role, const Baton__Worker__V1__SessionDown *command);
     void (*lost)(void *role);
-    /* The stream that just opened is of another router than the one before it: what that one had asked for is nobody's. */
+    /* The stream that just opened is of another router than the one before it: what that one had
+     * asked for is nobody's. */
     void (*router_changed)(void *role);
 };
 
-/* Made by the role, before the server starts; `stream_service.role` of the Session method is the session. */
+/* Made by the role, before the server starts; `stream_service.role` of the Session method is the
+ * session. */
 struct session {
     const struct worker_info *info; /* for Hello; complete before the first stream opens */
     const struct session_handlers *handlers;
@@ -36,11 +39,13 @@ struct session {
 extern const struct stream_kind session_stream_kind;
 
 bool session_up(const struct session *session);
-/* That this worker drains was sent to the router (that it has it, session_flushed says), or there is none. */
+/* That this worker drains was sent to the router (that it has it, session_flushed says), or there
+ * is none. */
 bool session_sent_draining(const struct session *session);
 bool session_flushed(
     const struct session *session); /* the router has, or will get, all that was sent */
-/* All of these do nothing while there is no router: what it missed, it learns from the loss of the stream. */
+/* All of these do nothing while there is no router: what it missed, it learns from the loss of the
+ * stream. */
 void session_send_tokens(struct session *session, const struct step_token *tokens, uint32_t count);
 /* STEP_PROMPT_LOGPROBS */
 void session_send_prompt_logprobs(struct session *session, const struct step_event *event);

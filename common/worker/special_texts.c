@@ -1,7 +1,7 @@
 #include "common/worker/special_texts.h"
 
-#include "common/constrain/token_trie.h"
-#include "common/text/token_text.h"
+#include "common/language/constrain/token_trie.h"
+#include "common/language/text/token_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
-/* What special tokens are for a constraint: TOKEN_SPECIAL and their spelling (token_trie.h). Made once, immutable then. */
+/* What special tokens are for a constraint: TOKEN_SPECIAL and their spelling (token_trie.h). Made
+ * once, immutable then. */
 #ifndef BATON_WORKER_SPECIAL_TEXTS_H
 #define BATON_WORKER_SPECIAL_TEXTS_H
 
-#include "common/text/tokenizer.h"
+#include "common/language/text/tokenizer.h"
 
 #include <stddef.h>
 #include <stdint.h>

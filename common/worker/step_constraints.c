@@ -160,7 +160,8 @@ static void collect(struct step_constraints *c)
     }
 }
 
-/* True: the slot's set is whole. What can't be done within the nodes that are left goes to the walker. */
+/* True: the slot's set is whole. What can't be done within the nodes that are left goes to the
+ * walker. */
 static bool work_out(struct step_constraints *c, struct slot *slot, uint64_t *nodes_left)
 {
     struct constraint_masks *masks = slot->lease->entry->masks;
@@ -215,7 +216,8 @@ static uint32_t *own_bits(const struct step_constraints *c, struct slot *slot)
     return slot->spare.bits;
 }
 
-/* What the request says of ends, on top of the constraint. Where the answer may not end, the ids are what their text is. */
+/* What the request says of ends, on top of the constraint. Where the answer may not end, the ids
+ * are what their text is. */
 static void settle_ends(const struct step_constraints *c, struct slot *slot,
                         const struct sampling *sampling)
 {

@@ -1,7 +1,9 @@
-/* What the step thread tells the transfer thread, in events from a pool made at start: a step allocates nothing, and a receiver that
- * is behind makes the step thread wait. The receiver gives each event back.
+/* What the step thread tells the transfer thread, in events from a pool made at start: a step
+ * allocates nothing, and a receiver that is behind makes the step thread wait. The receiver gives
+ * each event back.
  *
- * Threads: take and post are the step thread's; the ring `posted` is read by the transfer thread, which recycles.
+ * Threads: take and post are the step thread's; the ring `posted` is read by the transfer thread,
+ * which recycles.
  */
 #ifndef BATON_WORKER_STEP_EVENTS_H
 #define BATON_WORKER_STEP_EVENTS_H
@@ -11,16 +13,19 @@
 
 /* Under way at most: who keeps them all back lets the step thread wait. */
 #define STEP_LOOP_EVENTS 256
-/* Tokens of one event that have logprobs, at most: a step that draws more of them takes more events. */
+/* Tokens of one event that have logprobs, at most: a step that draws more of them takes more
+ * events. */
 #define STEP_EVENT_LOGPROBS 32
 
 enum step_event_kind {
     STEP_RESERVED, /* blocks[0..block_count) are its own now; nothing is told of a PLAN_LOCAL's: they move. The first
                       cached_tokens, whole blocks, are in them already, and others may read those */
-    STEP_REFUSED, /* it can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err */
+    /* it can't be computed here: status INVALID (never) or LIMIT (not now), sentence in err */
+    STEP_REFUSED,
     STEP_READY,  /* hand-off: keys and values of tokens [0, ready_tokens) are in the blocks */
     STEP_TOKENS, /* what the step drew, one entry a sequence */
-    STEP_PROMPT_LOGPROBS, /* of its prompt's tokens first_token .. first_token + logprobs_count: logprobs[] */
+    /* of its prompt's tokens first_token .. first_token + logprobs_count: logprobs[] */
+    STEP_PROMPT_LOGPROBS,
     STEP_FAILED, /* its rows or its token could not be had: status, sentence in err, banned */
     STEP_REMOVED,
     STEP_CACHE, /* what step_loop_read_cache asked for */

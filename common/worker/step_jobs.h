@@ -1,6 +1,7 @@
-/* What other threads ask of the step loop, and what the step thread does about it: sequences are added, admitted and removed, those
- * that wait for their constraints are parked beside the schedule, and the prefix cache's events are read. Known to step_loop.c and
- * step_jobs.c alone; all but the ring and what is _Atomic is the step thread's. */
+/* What other threads ask of the step loop, and what the step thread does about it: sequences are
+ * added, admitted and removed, those that wait for their constraints are parked beside the
+ * schedule, and the prefix cache's events are read. Known to step_loop.c and step_jobs.c alone; all
+ * but the ring and what is _Atomic is the step thread's. */
 #ifndef BATON_WORKER_STEP_JOBS_H
 #define BATON_WORKER_STEP_JOBS_H
 
@@ -40,7 +41,8 @@ struct step_loop {
     _Atomic bool settled;             /* a JOB_SETTLED is under way */
     struct constraint_walker *walker; /* NULL without constraints */
     _Atomic bool walked;              /* a JOB_WALKED is under way */
-    /* Transfer thread's own: what was refused last. Its removal must cost no place, or refusals could fill the ring. */
+    /* Transfer thread's own: what was refused last. Its removal must cost no place, or refusals
+     * could fill the ring. */
     struct sequence_key refused;
     bool has_refused;
     struct step_load load;

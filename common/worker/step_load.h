@@ -1,5 +1,5 @@
-/* What the step thread has to do and has done, for metrics and load reports: it publishes, any thread looks. Each number is whole,
- * all together are of about one moment. */
+/* What the step thread has to do and has done, for metrics and load reports: it publishes, any
+ * thread looks. Each number is whole, all together are of about one moment. */
 #ifndef BATON_WORKER_STEP_LOAD_H
 #define BATON_WORKER_STEP_LOAD_H
 
@@ -11,7 +11,8 @@
 /* Of the step thread's time while it had anything to do. */
 enum step_time {
     STEP_IN_ENGINE, /* rows, moves of blocks, draws */
-    STEP_AROUND_IT, /* jobs, planning, what became of a plan, events (and the wait for a receiver that is behind) */
+    /* jobs, planning, what became of a plan, events (and the wait for a receiver that is behind) */
+    STEP_AROUND_IT,
     STEP_TIMES
 };
 
@@ -27,7 +28,8 @@ struct step_load {
     _Atomic uint64_t prefix_changes; /* of what is cached, so far */
 };
 
-/* Step thread. Before tokens leave: who has the last one of an answer finds its blocks free and its rows counted. */
+/* Step thread. Before tokens leave: who has the last one of an answer finds its blocks free and its
+ * rows counted. */
 void step_load_publish(struct step_load *load, const struct engine *engine,
                        struct scheduler *scheduler);
 

@@ -46,7 +46,8 @@ static void reserve(struct step_loop *loop)
     }
 }
 
-/* Once around, from the first job on if there is one. True: there is something to do without any word from outside. */
+/* Once around, from the first job on if there is one. True: there is something to do without any
+ * word from outside. */
 static bool go_around(struct step_loop *loop, struct job *job)
 {
     for (; job; job = ring_pop(loop->jobs))

@@ -74,7 +74,8 @@ static void sequence_failed(struct step_run *run, struct sequence *sequence, enu
     step_events_post_error(run->events, STEP_FAILED, sequence->key, status, err);
 }
 
-/* Fails closed: what failed may have failed before, unseen. A limit that was broken (INVALID) says nothing of that. */
+/* Fails closed: what failed may have failed before, unseen. A limit that was broken (INVALID) says
+ * nothing of that. */
 static void distrust(struct step_run *run, enum status status)
 {
     if (status != STATUS_INTERNAL)

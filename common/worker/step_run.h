@@ -1,8 +1,9 @@
-/* One step: what the schedule planned, carried out by the engine, and what came of it told to the schedule and in events. Step
- * thread only.
+/* One step: what the schedule planned, carried out by the engine, and what came of it told to the
+ * schedule and in events. Step thread only.
  *
- * A sequence whose rows or token could not be had goes no further: it is held until whoever added it removes it (STEP_FAILED).
- * Where the device failed, or gave a number that is none, the prefix cache forgets all that was computed before, too.
+ * A sequence whose rows or token could not be had goes no further: it is held until whoever added
+ * it removes it (STEP_FAILED). Where the device failed, or gave a number that is none, the prefix
+ * cache forgets all that was computed before, too.
  */
 #ifndef BATON_WORKER_STEP_RUN_H
 #define BATON_WORKER_STEP_RUN_H
@@ -24,7 +25,8 @@ struct step_run { /* all borrowed */
     struct token_logprobs *scores;  /* scratch, one for each prompt row of a plan */
 };
 
-/* Before a step is planned: who has a constraint gets ready. True: one isn't, and there is more to do for it here. */
+/* Before a step is planned: who has a constraint gets ready. True: one isn't, and there is more to
+ * do for it here. */
 bool step_run_prepare(struct step_run *run);
 /* Whether there is anything in it to carry out. */
 bool step_plan_works(const struct step_plan *plan);

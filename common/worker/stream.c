@@ -4,15 +4,15 @@
 #include "common/base/assert.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/rpc/message.h"
+#include "common/net/rpc/message.h"
 #include "proto/proto_unpack.h"
 
 #include <stdlib.h>
 
 #define MODULE "stream"
 
-/* Lives from open to `ended`: the rpc threads touch it until `closed`, the transfer thread from the first message they
- * posted to the last, which is the end. */
+/* Lives from open to `ended`: the rpc threads touch it until `closed`, the transfer thread from the
+ * first message they posted to the last, which is the end. */
 struct stream {
     struct stream_service service;
     struct rpc_call *call;

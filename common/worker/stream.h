@@ -1,13 +1,15 @@
-/* Brings one rpc stream of protobuf messages onto the transfer thread: rpc threads unpack into an arena and post, the
- * handlers run on the transfer thread, in order: opened, message..., ended. Used for Session and Peer, on either side.
+/* Brings one rpc stream of protobuf messages onto the transfer thread: rpc threads unpack into an
+ * arena and post, the handlers run on the transfer thread, in order: opened, message..., ended.
+ * Used for Session and Peer, on either side.
  *
- * A message that can't be unpacked, or that finds the inbox full, ends the stream (one side can't tell what the other meant).
- * The stream is destroyed after `ended` returned; until then stream_send may be called on the transfer thread.
+ * A message that can't be unpacked, or that finds the inbox full, ends the stream (one side can't
+ * tell what the other meant). The stream is destroyed after `ended` returned; until then
+ * stream_send may be called on the transfer thread.
  */
 #ifndef BATON_WORKER_STREAM_H
 #define BATON_WORKER_STREAM_H
 
-#include "common/rpc/rpc.h"
+#include "common/net/rpc/rpc.h"
 #include "common/worker/transfer_loop.h"
 
 #include <protobuf-c/protobuf-c.h>
@@ -17,7 +19,8 @@ struct stream;
 struct stream_kind {
     const char *name;                           /* "session", for logs */
     const ProtobufCMessageDescriptor *incoming; /* type of what arrives */
-    /* On the transfer thread. The message is valid during the call. `opened` is for the serving side. */
+    /* On the transfer thread. The message is valid during the call. `opened` is for the serving
+     * side. */
     void (*opened)(struct stream *stream);
     void (*message)(struct stream *stream, const ProtobufCMessage *message);
     void (*ended)(struct stream *stream, const struct rpc_end *end);
@@ -33,7 +36,8 @@ struct stream_service {
 /* Serving side: the handlers of an rpc_method whose service is a struct stream_service. */
 extern const struct rpc_handlers stream_server_handlers;
 
-/* Calling side: dials `path` on the channel; transfer thread. `ended` comes also when it never connected. */
+/* Calling side: dials `path` on the channel; transfer thread. `ended` comes also when it never
+ * connected. */
 enum status stream_dial(const struct stream_service *service, struct rpc_channel *channel,
                         const char *path, void *context, struct stream **stream) WARN_UNUSED;
 
@@ -42,7 +46,8 @@ void *stream_context(const struct stream *stream);
 void stream_set_context(struct stream *stream, void *context);
 const char *stream_peer(const struct stream *stream); /* address, for logs; serving side */
 
-/* Queues one message. A reader that is too slow (the queue is full) or gone has the stream cancelled: `ended` follows. */
+/* Queues one message. A reader that is too slow (the queue is full) or gone has the stream
+ * cancelled: `ended` follows. */
 void stream_send(struct stream *stream, const ProtobufCMessage *message);
 bool stream_flushed(const struct stream *stream); /* nothing waits to leave */
 /* Serving side: ends it with a status. */

@@ -1,7 +1,7 @@
 #include "common/worker/wire.h"
 
 #include "common/base/str.h"
-#include "common/constrain/constraint.h"
+#include "common/language/constrain/constraint.h"
 
 #include <assert.h>
 #include <stdlib.h>

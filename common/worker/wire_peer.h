@@ -1,10 +1,12 @@
-/* Between the messages of a Peer stream (proto/worker.proto) and the structs of common/handoff/handoff.h that mirror them: what the
- * decode worker asks (down) and what the prefill worker answers (up). Hello and Welcome open the stream; they are no messages of the
- * handoff, and not here. What comes in was unpacked with proto_unpack; ids and numbers are the state machines' to check. */
+/* Between the messages of a Peer stream (proto/worker.proto) and the structs of
+ * common/kv/handoff/handoff.h that mirror them: what the decode worker asks (down) and what the
+ * prefill worker answers (up). Hello and Welcome open the stream; they are no messages of the
+ * handoff, and not here. What comes in was unpacked with proto_unpack; ids and numbers are the
+ * state machines' to check. */
 #ifndef BATON_WORKER_WIRE_PEER_H
 #define BATON_WORKER_WIRE_PEER_H
 
-#include "common/handoff/handoff.h"
+#include "common/kv/handoff/handoff.h"
 #include "proto/worker.pb-c.h"
 
 #include <stdbool.h>
@@ -14,8 +16,8 @@ size_t wire_peer_down_count(const Baton__Worker__V1__PeerDown *message);
 /* The question at index < count. */
 struct peer_down wire_peer_down(const Baton__Worker__V1__PeerDown *message, size_t index);
 
-/* Its checksums point into the message. A Complete whose logprobs are none that a worker sends has no first token: UINT32_MAX. False: no
- * message of the handoff; `up` is unchanged. */
+/* Its checksums point into the message. A Complete whose logprobs are none that a worker sends has
+ * no first token: UINT32_MAX. False: no message of the handoff; `up` is unchanged. */
 bool wire_peer_up(const Baton__Worker__V1__PeerUp *message, struct peer_up *up);
 
 /* A message with room for its parts, which it points to: it must stay where it was packed. */

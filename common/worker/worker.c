@@ -5,9 +5,9 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/base/stop_signals.h"
-#include "common/http/http_server.h"
-#include "common/membership/registrar.h"
-#include "common/rpc/link_tls.h"
+#include "common/net/http/http_server.h"
+#include "common/net/membership/registrar.h"
+#include "common/net/rpc/link_tls.h"
 #include "common/worker/worker_engine.h"
 #include "proto/descriptors.h"
 
@@ -24,8 +24,9 @@
 #define MAX_QUEUED_BYTES  (64u << 20)
 #define KEEPALIVE_US      10000000
 #define ABSENT_ROUTER_US  2000000 /* many times what a redial takes */
-/* Sessions, Peer streams, health checks: one of everybody, and again while they reconnect; together with the streams that this
- * worker dials fewer than the ends of streams that the inbox keeps room for. */
+/* Sessions, Peer streams, health checks: one of everybody, and again while they reconnect; together
+ * with the streams that this worker dials fewer than the ends of streams that the inbox keeps room
+ * for. */
 #define MAX_CALLS (2 * CLUSTER_MAX_WORKERS)
 
 /* The parts that only start and stop touch. */
@@ -59,7 +60,8 @@ static void on_kv_event(void *context, const struct kv_event *event)
     worker->ops->handlers.kv_event(worker->role, event);
 }
 
-/* While it drains, a router that stays away won't come back for what it had asked for: no lease is waited for. */
+/* While it drains, a router that stays away won't come back for what it had asked for: no lease is
+ * waited for. */
 static void forget_absent_router(struct worker *worker, uint64_t now_us)
 {
     if (!worker->session.draining || session_up(&worker->session))
@@ -81,7 +83,8 @@ static void on_tick(void *context, uint64_t now_us)
     cache_report_tick(&worker->cache_report, &worker->session, worker->steps);
     uint32_t busy = worker->ops->busy_count(worker->role);
     atomic_store(&worker->busy, busy);
-    /* Who is done says so once, and then nothing: it would wait for that to be sent, and at the next tick for the next one. */
+    /* Who is done says so once, and then nothing: it would wait for that to be sent, and at the
+     * next tick for the next one. */
     bool done = worker->session.draining && !busy && session_sent_draining(&worker->session);
     if (!done)
         session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
@@ -219,7 +222,8 @@ static enum status start_registrar(struct worker_life *life, struct error *err)
     return registrar_start(&config, &life->registrar, err);
 }
 
-/* In the order in which each part needs the ones before; worker_down takes what there is apart again. */
+/* In the order in which each part needs the ones before; worker_down takes what there is apart
+ * again. */
 static enum status worker_up(struct worker_life *life, struct error *err)
 {
     struct worker *worker = &life->worker;

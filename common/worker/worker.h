@@ -1,12 +1,12 @@
-/* What both kinds of worker share: the order in which a worker comes up, drains and goes down. A role (prefill_worker,
- * decode_worker) brings its state machines and streams; this brings the engine, the transport, the threads, the session, the
- * registration and the metrics.
+/* What both kinds of worker share: the order in which a worker comes up, drains and goes down. A
+ * role (prefill_worker, decode_worker) brings its state machines and streams; this brings the
+ * engine, the transport, the threads, the session, the registration and the metrics.
  */
 #ifndef BATON_WORKER_WORKER_H
 #define BATON_WORKER_WORKER_H
 
-#include "common/rpc/rpc.h"
-#include "common/transport/kv_transport.h"
+#include "common/kv/transport/kv_transport.h"
+#include "common/net/rpc/rpc.h"
 #include "common/worker/cache_report.h"
 #include "common/worker/session.h"
 #include "common/worker/step_loop.h"
@@ -42,14 +42,16 @@ struct worker {
 
 struct worker_role_ops {
     enum worker_role role;
-    /* Everything of `worker` but role is there. Called on the main thread before any other starts. */
+    /* Everything of `worker` but role is there. Called on the main thread before any other
+     * starts. */
     enum status (*create)(struct worker *worker, void **role, struct error *err);
     /* Transfer thread, the last call on it: ends what the role has dialled. */
     void (*close)(void *role);
     void (*destroy)(void *role); /* main thread, after all others have ended */
     struct transfer_handlers handlers;
     struct session_handlers session;
-    /* One more method that the role serves, or NULL; `service` is a stream_service filled by the worker. */
+    /* One more method that the role serves, or NULL; `service` is a stream_service filled by the
+     * worker. */
     const char *peer_path;
     const struct stream_kind *peer_kind;
     const char *peer_service;

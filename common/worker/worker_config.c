@@ -5,9 +5,9 @@
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/engine/engine_choices.h"
-#include "common/http/http_server.h"
-#include "common/membership/worker_message.h"
-#include "common/rpc/rpc.h"
+#include "common/net/http/http_server.h"
+#include "common/net/membership/worker_message.h"
+#include "common/net/rpc/rpc.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -424,7 +424,8 @@ static void check(const void *settings_given, struct str *mistakes)
     config_mistake(mistakes, settle_cpus(config, &err), &err);
 }
 
-/* Rows that only the other role looks at are taken all the same, so that one file or environment does for all workers. */
+/* Rows that only the other role looks at are taken all the same, so that one file or environment
+ * does for all workers. */
 static void settings_of(enum worker_role role, struct config_setting *own)
 {
     static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout",

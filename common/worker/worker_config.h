@@ -1,17 +1,17 @@
-/* Settings of a worker process (baton-prefill, baton-decode). The table in worker_config.c is the one place where they are
- * defined; `--help` prints it. */
+/* Settings of a worker process (baton-prefill, baton-decode). The table in worker_config.c is the
+ * one place where they are defined; `--help` prints it. */
 #ifndef BATON_WORKER_WORKER_CONFIG_H
 #define BATON_WORKER_WORKER_CONFIG_H
 
-#include "common/config/config.h"
-#include "common/crypto/tls_settings.h"
-#include "common/domain/worker_info.h"
+#include "common/base/config/config.h"
+#include "common/base/domain/worker_info.h"
 #include "common/engine/kv_choice.h"
 #include "common/engine/model/weight_types.h"
 #include "common/engine/sched/scheduler.h"
-#include "common/membership/advertise.h"
-#include "common/rpc/link_tls.h"
-#include "common/transport/kv_transport.h"
+#include "common/kv/transport/kv_transport.h"
+#include "common/net/crypto/tls_settings.h"
+#include "common/net/membership/advertise.h"
+#include "common/net/rpc/link_tls.h"
 #include "kernels/kernels.h"
 
 enum worker_compute { COMPUTE_FAST, COMPUTE_F32 };
@@ -45,8 +45,8 @@ struct worker_config {
     char advertise[128];
     struct link_tls_settings internal_tls;
     struct tls_settings metrics_tls;
-    /* Where others dial this machine, for every lane and server: from `advertise`, `listen` or the way to the router; filled
-     * by worker_main before anything is opened. */
+    /* Where others dial this machine, for every lane and server: from `advertise`, `listen` or the
+     * way to the router; filled by worker_main before anything is opened. */
     struct advertise advertised;
     int cpu_list[WORKER_MAX_CPUS]; /* `cpus`, parsed */
     uint32_t cpu_count;

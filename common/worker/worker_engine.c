@@ -4,7 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/model_config/model_files.h"
+#include "common/language/model_config/model_files.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -58,8 +58,9 @@ static enum status open_transport(struct worker *worker, struct error *err)
     return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
 }
 
-/* How many prompt rows fill a step. On a prefill worker more would only let readers, and who comes next, wait longer: it is measured
- * by what the machine computes and reads at best, a pass over the weights. */
+/* How many prompt rows fill a step. On a prefill worker more would only let readers, and who comes
+ * next, wait longer: it is measured by what the machine computes and reads at best, a pass over the
+ * weights. */
 static void settle_chunk(struct worker *worker)
 {
     uint32_t *chunk = &worker->config.chunk_tokens;
@@ -82,8 +83,8 @@ static void settle_chunk(struct worker *worker)
              rows, limits.read_gbs, limits.peak_gflops, *chunk);
 }
 
-/* What is computed here already pins this thread (kernels/cpu/pool.h). Threads that it starts later inherit its CPUs: they are to have all
- * of the process's, and not to share one with the steps. */
+/* What is computed here already pins this thread (kernels/cpu/pool.h). Threads that it starts later
+ * inherit its CPUs: they are to have all of the process's, and not to share one with the steps. */
 struct own_cpus {
     cpu_set_t set;
     bool known;

@@ -1,7 +1,7 @@
 #include "common/worker/worker_metrics.h"
 
 #include "common/base/assert.h"
-#include "common/crypto/certificates.h"
+#include "common/net/crypto/certificates.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
-/* What a worker's /metrics shows. The handoffs are counted by the transfer thread as they end; what the step thread knows is
- * read from its snapshot when somebody asks. */
+/* What a worker's /metrics shows. The handoffs are counted by the transfer thread as they end; what
+ * the step thread knows is read from its snapshot when somebody asks. */
 #ifndef BATON_WORKER_WORKER_METRICS_H
 #define BATON_WORKER_WORKER_METRICS_H
 
-#include "common/domain/worker_info.h"
-#include "common/observe/metrics.h"
-#include "common/transport/kv_transport.h"
+#include "common/base/domain/worker_info.h"
+#include "common/base/observe/metrics.h"
+#include "common/kv/transport/kv_transport.h"
 #include "common/worker/step_loop.h"
 
 #define WORKER_CERTIFICATES 2 /* internal-tls, metrics-tls */
@@ -41,7 +41,8 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
 /* At start, once the worker knows what it serves. */
 void worker_metrics_describe(struct worker_metrics *m, const struct worker_info *info);
 void worker_metrics_deinit(struct worker_metrics *m);
-/* Shows when they end; at most WORKER_CERTIFICATES. `label`: "for=\"internal-tls\"". NULL certificates: nothing to show. */
+/* Shows when they end; at most WORKER_CERTIFICATES. `label`: "for=\"internal-tls\"". NULL
+ * certificates: nothing to show. */
 void worker_metrics_watch(struct worker_metrics *m, struct certificates *certificates,
                           const char *label);
 /* HTTP thread, before it renders. */

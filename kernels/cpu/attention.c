@@ -1,12 +1,13 @@
 /* Attention of the bf16 backend.
  *
- * Work item: a few query rows x one KV head, with all query heads of its group, so that keys and values are read and widened
- * once for them all: a slice of up to ATTENTION_ROWS (row, head) pairs, cut into tiles of up to TILE_ROWS. The context is cut
- * into segments of ATTENTION_SEGMENT_TOKENS at absolute positions; each gives a pair a partial (max, sum, output), merged in
- * ascending order. Both products of a segment (inner/attention.h) sum over head_dim and over the segment's tokens in a fixed
- * order, whatever the number of rows. What lies after a row's own position, or in front of its window, weighs exactly zero;
- * values after the slice's last token are never read, and scores of keys there never count. Segments that no row sees are passed
- * over.
+ * Work item: a few query rows x one KV head, with all query heads of its group, so that keys and
+ * values are read and widened once for them all: a slice of up to ATTENTION_ROWS (row, head) pairs,
+ * cut into tiles of up to TILE_ROWS. The context is cut into segments of ATTENTION_SEGMENT_TOKENS
+ * at absolute positions; each gives a pair a partial (max, sum, output), merged in ascending order.
+ * Both products of a segment (inner/attention.h) sum over head_dim and over the segment's tokens in
+ * a fixed order, whatever the number of rows. What lies after a row's own position, or in front of
+ * its window, weighs exactly zero; values after the slice's last token are never read, and scores
+ * of keys there never count. Segments that no row sees are passed over.
  */
 #include "kernels/cpu/attention_slice.h"
 
@@ -31,8 +32,9 @@ static void attend(struct slice *slice)
     }
 }
 
-/* Item = (block of item_rows rows, KV head); a block may hold the rows of several sequences. Blocks of a prompt follow each other
- * head by head, since they read the same keys and values; single rows go through the heads, as their memory lies. */
+/* Item = (block of item_rows rows, KV head); a block may hold the rows of several sequences. Blocks
+ * of a prompt follow each other head by head, since they read the same keys and values; single rows
+ * go through the heads, as their memory lies. */
 static void attention_items(void *context, uint32_t thread, uint32_t first, uint32_t last)
 {
     const struct attention_job *job = context;

@@ -1,19 +1,22 @@
 /* Attention of a slice over one segment of the context; see attention.c.
  *
- * A slice of several tiles (prompts) widens keys and values once for all of them; a tile then goes through scores, weights and
- * output while its numbers are in the first-level cache. A tile that is alone (decode) reads them where they lie, and meanwhile
- * asks for those that come later: it would wait for memory at each block of the pool.
+ * A slice of several tiles (prompts) widens keys and values once for all of them; a tile then goes
+ * through scores, weights and output while its numbers are in the first-level cache. A tile that is
+ * alone (decode) reads them where they lie, and meanwhile asks for those that come later: it would
+ * wait for memory at each block of the pool.
  */
 #include "kernels/cpu/attention_slice.h"
 
 #include <string.h>
 
-/* Pairs [begin, end) of a tile see the segment, the last of them `count` tokens of it; those from `fresh` on see it first. */
+/* Pairs [begin, end) of a tile see the segment, the last of them `count` tokens of it; those from
+ * `fresh` on see it first. */
 struct tile {
     uint32_t begin, fresh, end, count;
 };
 
-/* Positions ascend: pairs that don't see the segment yet, or no longer, lie at the ends of a tile. */
+/* Positions ascend: pairs that don't see the segment yet, or no longer, lie at the ends of a
+ * tile. */
 static struct tile tile_of(const struct slice *slice, uint32_t index)
 {
     uint32_t tiles = divide_up(slice->pairs, TILE_ROWS);
@@ -74,8 +77,8 @@ static void read_scales(const struct slice *slice, bool value, float *scales)
                    segment_tokens(slice, slice->segment), value, slice->kv_head, scales);
 }
 
-/* What comes behind the values at hand, a segment's runs: keys of the next segment, where those are few of the next head's first ones, too,
- * and so on; nothing: those at hand. */
+/* What comes behind the values at hand, a segment's runs: keys of the next segment, where those are
+ * few of the next head's first ones, too, and so on; nothing: those at hand. */
 static struct attention_tokens keys_ahead(const struct slice *slice, const char *runs[SEGMENT_RUNS])
 {
     uint32_t found = 0;

@@ -1,4 +1,5 @@
-/* Inside kernels/cpu: the (query row, head) pairs that attention computes together, and what they see. See attention.c. */
+/* Inside kernels/cpu: the (query row, head) pairs that attention computes together, and what they
+ * see. See attention.c. */
 #ifndef BATON_KERNELS_CPU_ATTENTION_SLICE_H
 #define BATON_KERNELS_CPU_ATTENTION_SLICE_H
 
@@ -19,7 +20,8 @@ struct attention_job {
     uint32_t item_rows; /* query rows of a work item */
 };
 
-/* Consecutive (query row, head) pairs of one sequence and KV head: pair i is row `first_row` + (first_head + i) / group. */
+/* Consecutive (query row, head) pairs of one sequence and KV head: pair i is row `first_row` +
+ * (first_head + i) / group. */
 struct slice {
     const struct attention_job *job;
     const struct attention_inner *inner;
@@ -33,7 +35,8 @@ struct slice {
     const char *runs[SEGMENT_RUNS]; /* where its keys lie; values are behind each at one distance */
 };
 
-/* A slice over the segment at hand: its partials are merged into those of the segments before it (attention_segment.c). */
+/* A slice over the segment at hand: its partials are merged into those of the segments before it
+ * (attention_segment.c). */
 void attend_segment(struct slice *slice);
 
 static inline uint32_t position_of(const struct attention_job *job, uint32_t row)
@@ -51,7 +54,8 @@ static inline uint32_t pair_row(const struct slice *slice, uint32_t pair)
     return slice->first_row + (slice->first_head + pair) / slice->job->group;
 }
 
-/* Where the pair's query starts in its row of qkv, and its output in its row of out, in units of head_dim. */
+/* Where the pair's query starts in its row of qkv, and its output in its row of out, in units of
+ * head_dim. */
 static inline uint32_t pair_head(const struct slice *slice, uint32_t pair)
 {
     return slice->kv_head * slice->job->group + (slice->first_head + pair) % slice->job->group;

@@ -31,7 +31,8 @@ static uint64_t cgroup_number(const char *cgroup, const char *name, const char *
     return number_in(path, key, missing);
 }
 
-/* What is left of one cgroup's limit ("max", which is no number, is none); its page cache can be dropped. */
+/* What is left of one cgroup's limit ("max", which is no number, is none); its page cache can be
+ * dropped. */
 static uint64_t left_in_cgroup(const char *cgroup)
 {
     uint64_t limit = cgroup_number(cgroup, "memory.max", "", UINT64_MAX);

@@ -1,4 +1,5 @@
-/* One layer of the KV pool of a host, addressed by sequence and position through the step's block tables. */
+/* One layer of the KV pool of a host, addressed by sequence and position through the step's block
+ * tables. */
 #ifndef BATON_KERNELS_CPU_KV_VIEW_H
 #define BATON_KERNELS_CPU_KV_VIEW_H
 
@@ -40,8 +41,8 @@ static inline struct kv_view kv_view_make(const struct step_batch *batch,
         .table_stride = batch->table_stride};
 }
 
-/* The run of one head in the position's block. `head` counts from the layout's first. Blocks come from the block allocator:
- * one outside the pool is a programmer's error. */
+/* The run of one head in the position's block. `head` counts from the layout's first. Blocks come
+ * from the block allocator: one outside the pool is a programmer's error. */
 static inline char *kv_view_run(const struct kv_view *view, uint32_t sequence, uint32_t position,
                                 bool value, uint32_t head)
 {
@@ -53,7 +54,8 @@ static inline char *kv_view_run(const struct kv_view *view, uint32_t sequence, u
            head * view->head_bytes;
 }
 
-/* The key or value of one token, followed by those of the tokens after it up to the end of its block. */
+/* The key or value of one token, followed by those of the tokens after it up to the end of its
+ * block. */
 static inline void *kv_view_at(const struct kv_view *view, uint32_t sequence, uint32_t position,
                                bool value, uint32_t head)
 {
@@ -61,7 +63,8 @@ static inline void *kv_view_at(const struct kv_view *view, uint32_t sequence, ui
            position % view->block_tokens * view->token_bytes;
 }
 
-/* The scale of one token (KV_INT8), followed by those of the tokens after it up to the end of its block. */
+/* The scale of one token (KV_INT8), followed by those of the tokens after it up to the end of its
+ * block. */
 static inline float *kv_view_scale_at(const struct kv_view *view, uint32_t sequence,
                                       uint32_t position, bool value, uint32_t head)
 {
@@ -70,8 +73,9 @@ static inline float *kv_view_scale_at(const struct kv_view *view, uint32_t seque
     return scales + position % view->block_tokens;
 }
 
-/* Where the keys of one head lie, of `count` tokens from a block's first one on: an address for each `run` of neighbours, which
- * divides block_tokens. The last run may reach behind the tokens, not behind its block. Returns how many there are. */
+/* Where the keys of one head lie, of `count` tokens from a block's first one on: an address for
+ * each `run` of neighbours, which divides block_tokens. The last run may reach behind the tokens,
+ * not behind its block. Returns how many there are. */
 static inline uint32_t kv_view_runs(const struct kv_view *view, uint32_t sequence,
                                     uint32_t position, uint32_t count, uint32_t head, uint32_t run,
                                     const char **runs)

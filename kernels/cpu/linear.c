@@ -1,10 +1,11 @@
 /* Linear layers of the bf16 backend; those of quantized weights are in quantized.c.
  *
- * Weights: panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, N and K padded with zeros: the one layout for every
- * number of rows. A call goes over blocks of at most LINEAR_ROWS rows and, in each, over as many K segments as the packed
- * inputs have room for: pack rows into tiles, then stream every panel once past them. Rows that need several products share what is
- * read of a panel part by part, and more than two tiles share the widening, too, where there is one. Few rows: all of K in one
- * pass, and the weights are read in memory order.
+ * Weights: panels of PANEL outputs over all of K, [pair][PANEL][2] bf16, N and K padded with zeros:
+ * the one layout for every number of rows. A call goes over blocks of at most LINEAR_ROWS rows and,
+ * in each, over as many K segments as the packed inputs have room for: pack rows into tiles, then
+ * stream every panel once past them. Rows that need several products share what is read of a panel
+ * part by part, and more than two tiles share the widening, too, where there is one. Few rows: all
+ * of K in one pass, and the weights are read in memory order.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -139,7 +140,8 @@ static void pack_tiles(void *context, uint32_t thread, uint32_t first, uint32_t 
     }
 }
 
-/* The last panel when N isn't a multiple of PANEL: through a buffer, since `multiply` writes whole panels. */
+/* The last panel when N isn't a multiple of PANEL: through a buffer, since `multiply` writes whole
+ * panels. */
 static void multiply_cut_panel(const struct pass *pass, const struct tile_product *whole,
                                uint32_t outputs)
 {
@@ -171,8 +173,9 @@ static void multiply_part(const struct pass *pass, struct linear_scratch *scratc
     uint32_t pairs = divide_up(end - k, 2), outputs = min_u32(PANEL, linear->n - panel * PANEL);
     uint32_t done = k - pass->k_begin, segment_done = done % LINEAR_SEGMENT;
     bool ends = (end - pass->k_begin) % LINEAR_SEGMENT == 0 || end == pass->k_end;
-    /* Weights to bring in during the products: what comes after this part, the next of the panel or the first of the next
-     * panel, by all tiles in equal shares; of one tile and no parts, a little ahead in the same stream. */
+    /* Weights to bring in during the products: what comes after this part, the next of the panel or
+     * the first of the next panel, by all tiles in equal shares; of one tile and no parts, a little
+     * ahead in the same stream. */
     const uint32_t *after = end < pass->k_end ? weights_at(pass, panel, end)
                                               : weights_at(pass, panel + 1, pass->k_begin);
     bool streams = pass->tile_count == 1 && pass->part == LINEAR_SEGMENT;

@@ -1,10 +1,11 @@
 /* Linear layers of bf16 weights by AMX, on the panels of linear.c.
  *
- * A call goes over blocks of at most MOST_ROWS rows and, in each, over as many K segments as the packed inputs have room for: pack
- * the rows into tiles, then stream every panel once past them, two tiles at a time. A step of products needs as
- * many tiles of inputs as of weights, so that both have to come from the level 2 cache at least, where the inputs stay, and where the
- * next panel is brought meanwhile. Few rows: all of K in one pass, and the weights are read in memory order; one row: by vectors,
- * several panels side by side. */
+ * A call goes over blocks of at most MOST_ROWS rows and, in each, over as many K segments as the
+ * packed inputs have room for: pack the rows into tiles, then stream every panel once past them,
+ * two tiles at a time. A step of products needs as many tiles of inputs as of weights, so that both
+ * have to come from the level 2 cache at least, where the inputs stay, and where the next panel is
+ * brought meanwhile. Few rows: all of K in one pass, and the weights are read in memory order; one
+ * row: by vectors, several panels side by side. */
 #include "kernels/cpu/linear_amx.h"
 
 #if defined(__x86_64__)
@@ -16,13 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of one segment whose packed inputs stay in a 2 MiB level 2 cache, beside two panels; fewer of more segments. */
+/* Rows of one segment whose packed inputs stay in a 2 MiB level 2 cache, beside two panels; fewer
+ * of more segments. */
 #define MOST_ROWS 512
 
-/* Better than to write outputs once a segment and read them again: fewer rows, with all their segments. */
+/* Better than to write outputs once a segment and read them again: fewer rows, with all their
+ * segments. */
 #define FEWER_ROWS 256
 
-/* K of a segment that all tiles go past before the next: what is read of a panel stays in the level 1 cache. */
+/* K of a segment that all tiles go past before the next: what is read of a panel stays in the level
+ * 1 cache. */
 #define PART 512
 
 /* A thread's, of one panel. */
@@ -170,8 +174,9 @@ static struct amx_product part_product(const struct part *part, uint32_t pairs)
 {
     const struct pass *pass = part->pass;
     const uint32_t *weights = weights_at(pass, part->panel, part->k);
-    /* Weights to bring in during the products: of one pair, a little ahead in the same stream; of several, in equal parts, what
-     * comes after this part: the next of the panel, or the first of the next panel. */
+    /* Weights to bring in during the products: of one pair, a little ahead in the same stream; of
+     * several, in equal parts, what comes after this part: the next of the panel, or the first of
+     * the next panel. */
     const uint32_t *after = part->end < pass->k_end
                                 ? weights_at(pass, part->panel, part->end)
                                 : weights_at(pass, part->panel + 1, pass->k_begin);
@@ -273,7 +278,8 @@ static void multiply_units(void *context, uint32_t thread, uint32_t first, uint3
         amx_written();
 }
 
-/* Than by AVX-512, of which LINEAR_INLINE_WORK is: of few rows reading the weights is the work, many are computed so much faster. */
+/* Than by AVX-512, of which LINEAR_INLINE_WORK is: of few rows reading the weights is the work,
+ * many are computed so much faster. */
 #define FASTER 8
 
 static void run_pass(struct cpu *self, struct pass *pass)

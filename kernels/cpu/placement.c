@@ -11,7 +11,8 @@
 #define PATH_BYTES 512
 #define LIST_BYTES 4096
 
-/* "0-3,8": numbers that a cpu_set_t holds, of nodes or of CPUs. A file that can't be read holds none. */
+/* "0-3,8": numbers that a cpu_set_t holds, of nodes or of CPUs. A file that can't be read holds
+ * none. */
 static cpu_set_t read_list(const char *path)
 {
     cpu_set_t set;

@@ -92,7 +92,8 @@ static uint32_t chunk_count(const struct pool *pool)
     return divide_up(pool->count, pool->grain);
 }
 
-/* Neighbouring chunks stay with one thread, and the same ones each time that a job of this size runs. */
+/* Neighbouring chunks stay with one thread, and the same ones each time that a job of this size
+ * runs. */
 static void deal_chunks(struct pool *pool)
 {
     uint64_t chunks = chunk_count(pool);

@@ -1,14 +1,17 @@
 /* The compute threads of a host backend: fork-join with work stealing in chunks.
  *
- * pool_run cuts items 0 .. count-1 into chunks of `grain` and deals them out, neighbours to one thread, the same to the same
- * thread each time. A thread takes its own chunks one by one and then those that others have not begun. Which thread
- * computes an item never changes what is computed: chunks are cut by number alone, and work functions write disjoint results
- * and sum nothing across items. A thread that is held up (its core was taken away) keeps the others waiting for the chunk that it
- * has begun, no more; one that has begun none, since it woke late, finds the job closed and nobody waits for it.
+ * pool_run cuts items 0 .. count-1 into chunks of `grain` and deals them out, neighbours to one
+ * thread, the same to the same thread each time. A thread takes its own chunks one by one and then
+ * those that others have not begun. Which thread computes an item never changes what is computed:
+ * chunks are cut by number alone, and work functions write disjoint results and sum nothing across
+ * items. A thread that is held up (its core was taken away) keeps the others waiting for the chunk
+ * that it has begun, no more; one that has begun none, since it woke late, finds the job closed and
+ * nobody waits for it.
  *
- * Thread 0 is the caller (the step thread), pinned to cpus[0] by its first pool_run; one thread means no extra thread.
- * Between the jobs of a step threads spin for 100 us at most, then they sleep, and after pool_rest at once. They spin only if
- * may_spin and each can have a CPU of its own, among `cpus` or those that the process may run on. Why so: decisions/0017.
+ * Thread 0 is the caller (the step thread), pinned to cpus[0] by its first pool_run; one thread
+ * means no extra thread. Between the jobs of a step threads spin for 100 us at most, then they
+ * sleep, and after pool_rest at once. They spin only if may_spin and each can have a CPU of its
+ * own, among `cpus` or those that the process may run on. Why so: decisions/0017.
  */
 #ifndef BATON_KERNELS_CPU_POOL_H
 #define BATON_KERNELS_CPU_POOL_H

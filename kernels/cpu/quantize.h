@@ -1,4 +1,5 @@
-/* weight_quantize of kernels.h, by the CPU: a backend's device has no part in it. PURE; any thread. */
+/* weight_quantize of kernels.h, by the CPU: a backend's device has no part in it. PURE; any
+ * thread. */
 #ifndef BATON_KERNELS_CPU_QUANTIZE_H
 #define BATON_KERNELS_CPU_QUANTIZE_H
 

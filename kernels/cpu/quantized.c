@@ -1,7 +1,7 @@
-/* A call goes over blocks of as many rows as the packed inputs have room for, over all of K: quantize and pack the rows into
- * tiles, then stream every panel once past them. Many tiles go past part by part of a panel, so that it stays in the level 1
- * cache, and share its widening. Few rows: the weights are read in memory order, or, where there are tiles, several panels
- * side by side. */
+/* A call goes over blocks of as many rows as the packed inputs have room for, over all of K:
+ * quantize and pack the rows into tiles, then stream every panel once past them. Many tiles go past
+ * part by part of a panel, so that it stays in the level 1 cache, and share its widening. Few rows:
+ * the weights are read in memory order, or, where there are tiles, several panels side by side. */
 #include "kernels/cpu/quantized.h"
 
 #include "common/base/u32.h"
@@ -13,7 +13,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers move in words of bytes");
 _Static_assert(QUANTIZED_GROUP == WEIGHT_GROUP, "the group is part of the contract");
 _Static_assert(QUANTIZED_MAX == WEIGHT_MAX_QUANTIZED, "so is what is refused");
-/* A row of the longest K at least: its scale, a sum for each group, two words for four inputs; of AMX, sixteen rows of one. */
+/* A row of the longest K at least: its scale, a sum for each group, two words for four inputs; of
+ * AMX, sixteen rows of one. */
 _Static_assert(QUANTIZED_PASS_BYTES >=
                    4 + WEIGHT_MAX_QUANTIZED_K / WEIGHT_GROUP * 4 + WEIGHT_MAX_QUANTIZED_K * 2,
                "the packed inputs have room for a row");
@@ -90,7 +91,8 @@ static uint32_t spread(uint32_t numbers)
     return (pairs | pairs << 4) & 0x0f0f0f0f;
 }
 
-/* A step of a packed row, from its first byte, as it lies in a panel; of the last one there may be less. */
+/* A step of a packed row, from its first byte, as it lies in a panel; of the last one there may be
+ * less. */
 static uint32_t int4_step(const uint8_t *row, uint32_t count)
 {
     uint32_t numbers = 0;
@@ -202,7 +204,8 @@ static void multiply(const struct block *block, const struct quantized_product *
         block->inner->multiply_int4(product);
 }
 
-/* The last panel when N isn't a multiple of PANEL: through a buffer, since products are whole panels. */
+/* The last panel when N isn't a multiple of PANEL: through a buffer, since products are whole
+ * panels. */
 static void multiply_cut_panel(const struct block *block, const struct quantized_product *whole,
                                uint32_t outputs)
 {
@@ -236,7 +239,8 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     const uint8_t *weights = weights_at(block, panel, step);
     uint32_t end = step + min_u32(block->part, block->steps - step);
     uint32_t outputs = min_u32(PANEL, linear->n - panel * PANEL);
-    /* Brought in meanwhile: of one tile, a little ahead; of several, in equal parts, what comes after this part. */
+    /* Brought in meanwhile: of one tile, a little ahead; of several, in equal parts, what comes
+     * after this part. */
     const uint8_t *after =
         end < block->steps ? weights_at(block, panel, end) : weights_at(block, panel + 1, 0);
     const uint8_t *next = block->tile_count == 1 ? weights + LINEAR_AHEAD_BYTES : after;
@@ -269,8 +273,8 @@ static void multiply_part(const struct block *block, struct linear_scratch *scra
     }
 }
 
-/* One unit of rows times panels side by side: where memory is far away, as many lines are on their way to a core as it has streams to
- * look ahead in. */
+/* One unit of rows times panels side by side: where memory is far away, as many lines are on their
+ * way to a core as it has streams to look ahead in. */
 static void multiply_streams(const struct block *block, struct panel_unit unit)
 {
     const struct linear *linear = block->linear;

@@ -1,5 +1,6 @@
-/* Quantized linear layers of the fast backend: int8 and int4 weights in panels (inner/quantized.h), rows quantized as they
- * are packed. Same threads and duties as the rest of kernels/cpu; called where a linear layer's type is quantized. */
+/* Quantized linear layers of the fast backend: int8 and int4 weights in panels (inner/quantized.h),
+ * rows quantized as they are packed. Same threads and duties as the rest of kernels/cpu; called
+ * where a linear layer's type is quantized. */
 #ifndef BATON_KERNELS_CPU_QUANTIZED_H
 #define BATON_KERNELS_CPU_QUANTIZED_H
 

@@ -1,4 +1,5 @@
-/* Rotation and append of the bf16 backend: bias, norm of heads, rotation, and keys and values into the pool. An item is a row. */
+/* Rotation and append of the bf16 backend: bias, norm of heads, rotation, and keys and values into
+ * the pool. An item is a row. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kv_view.h"
 

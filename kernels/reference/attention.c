@@ -90,8 +90,8 @@ enum status reference_rope_append(struct kernels *kernels, const struct step_bat
 
 /* --- attention: item = (row, kv head) --- */
 
-/* Positions from p on that lie behind each other as floats, short of `end`: up to the end of p's block, or one that is
- * widened. */
+/* Positions from p on that lie behind each other as floats, short of `end`: up to the end of p's
+ * block, or one that is widened. */
 static uint32_t run_tokens(const struct attention_job *job, uint32_t p, uint32_t end)
 {
     if (job->kv.type == KV_INT8)
@@ -111,8 +111,8 @@ static const float *read_tokens(const struct attention_job *job, uint32_t sequen
     return scratch->token;
 }
 
-/* One query's partial over positions [begin, end) of one segment: returns the sum of its weights; `max` and the unscaled
- * output in scratch->partial. */
+/* One query's partial over positions [begin, end) of one segment: returns the sum of its weights;
+ * `max` and the unscaled output in scratch->partial. */
 static float attend_segment(const struct attention_job *job, uint32_t sequence, uint32_t head,
                             const float *q, uint32_t begin, uint32_t end,
                             struct reference_scratch *scratch, float *max)

@@ -1,5 +1,5 @@
-/* The portable fp32 backend: fp32 weights, activations and KV. Written to be read and to be trusted;
- * loops have fixed lanes so that a compiler may vectorise them without changing a bit. */
+/* The portable fp32 backend: fp32 weights, activations and KV. Written to be read and to be
+ * trusted; loops have fixed lanes so that a compiler may vectorise them without changing a bit. */
 #include "kernels/reference/reference.h"
 
 #include "common/base/assert.h"

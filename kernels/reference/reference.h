@@ -1,4 +1,5 @@
-/* Inside kernels/reference: the backend's state and the operations that have a file of their own. */
+/* Inside kernels/reference: the backend's state and the operations that have a file of their
+ * own. */
 #ifndef BATON_KERNELS_REFERENCE_REFERENCE_H
 #define BATON_KERNELS_REFERENCE_REFERENCE_H
 

@@ -62,7 +62,8 @@ static bool pairs(const struct route_worker *prefill, const struct route_worker 
            prefill->numerics_id == decode->numerics_id;
 }
 
-/* A decode worker that its answer may come from; with it the prefill worker, for the two are a pair. */
+/* A decode worker that its answer may come from; with it the prefill worker, for the two are a
+ * pair. */
 static bool of_kind(const struct route_request *request, const struct route_worker *decode)
 {
     const struct route_kind *kind = request->kind;
@@ -180,8 +181,8 @@ static bool prefills_for(const struct route_worker *prefill, const struct route_
            request->prompt_tokens <= prefill->capacity_tokens;
 }
 
-/* Since when all prefill workers that it fits have been away. UINT64_MAX: one is ready, or none exists (what fits none may serve
- * other weights under the same name). */
+/* Since when all prefill workers that it fits have been away. UINT64_MAX: one is ready, or none
+ * exists (what fits none may serve other weights under the same name). */
 static uint64_t away_since_us(const struct route_worker *workers, size_t count,
                               const struct route_worker *decode,
                               const struct route_request *request)
@@ -274,7 +275,8 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
     return choice;
 }
 
-/* 0: nobody's prompt gets there, 1: its prefill workers are away, 2: they aren't, or it needs none. */
+/* 0: nobody's prompt gets there, 1: its prefill workers are away, 2: they aren't, or it needs
+ * none. */
 static unsigned reached(const struct route_worker *workers, size_t count,
                         const struct route_worker *decode, const struct route_request *request,
                         const struct route_handle *handle)

@@ -1,9 +1,12 @@
-/* A proxy that does nothing: it takes connections, opens one to the worker for each, and hands bytes on both ways without looking at them. What it adds is
- * what two more hops cost on a machine, whatever a router does in between. Its address goes to standard output; it trusts both ends, and ends by a signal.
+/* A proxy that does nothing: it takes connections, opens one to the worker for each, and hands
+ * bytes on both ways without looking at them. What it adds is what two more hops cost on a machine,
+ * whatever a router does in between. Its address goes to standard output; it trusts both ends, and
+ * ends by a signal.
  *
  *     bare_proxy WORKER_PORT [THREADS [POLL_US]]
  *
- * With two threads one hears the clients and the other the worker, as in the router. POLL_US: it polls for so long after each message before it sleeps. */
+ * With two threads one hears the clients and the other the worker, as in the router. POLL_US: it
+ * polls for so long after each message before it sleeps. */
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 
@@ -31,8 +34,8 @@ struct side {
     int loop;
 };
 
-/* A client's connection and the worker's. Each is heard by one thread, and both are closed when both have ended: as long as one has
- * not, neither number is another connection's. */
+/* A client's connection and the worker's. Each is heard by one thread, and both are closed when
+ * both have ended: as long as one has not, neither number is another connection's. */
 struct pair {
     struct end {
         int fd, other, loop;

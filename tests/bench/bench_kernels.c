@@ -1,13 +1,16 @@
-/* bench_kernels [rounds] [cpu]: the fast backends on one pinned thread, in the shapes of a 1.1B Llama.
+/* bench_kernels [rounds] [cpu]: the fast backends on one pinned thread, in the shapes of a 1.1B
+ * Llama.
  *
- * Linear layers of each type of weights, at 1 to 512 rows, in GFLOP/s beside the register-to-register peak of the
- * instruction they are made of at best, and at one row in GB/s of weights beside a sequential read of the same memory;
- * attention in prefill and decode. Rounds go over everything in turn, so that a disturbance hits all alike; the medians are
- * printed, in time that the thread ran. Weights cycle through more memory than a cache holds.
+ * Linear layers of each type of weights, at 1 to 512 rows, in GFLOP/s beside the
+ * register-to-register peak of the instruction they are made of at best, and at one row in GB/s of
+ * weights beside a sequential read of the same memory; attention in prefill and decode. Rounds go
+ * over everything in turn, so that a disturbance hits all alike; the medians are printed, in time
+ * that the thread ran. Weights cycle through more memory than a cache holds.
  *
- * On a virtual machine another tenant's thread may run on the same core, which no clock tells: it takes issue slots, while
- * the peak, two instructions a cycle, hardly feels it. So calls of many rows are also told by themselves where a short run of
- * instructions that only need issue slots went at full speed right before and right after.
+ * On a virtual machine another tenant's thread may run on the same core, which no clock tells: it
+ * takes issue slots, while the peak, two instructions a cycle, hardly feels it. So calls of many
+ * rows are also told by themselves where a short run of instructions that only need issue slots
+ * went at full speed right before and right after.
  */
 #include "kernels/cpu/isa.h"
 #include "kernels/kernels.h"
@@ -229,7 +232,8 @@ static void measure_layers(struct bench *bench, struct layers *layers, int round
 {
     layers->peak[round] = kernels_measure_peak(bench->kernels, layers->type, &layers->instruction);
     double bytes = 0, ns = 0;
-    /* The largest kind first: the probe's way of reading is found on what it sees first, which no cache should hold. */
+    /* The largest kind first: the probe's way of reading is found on what it sees first, which no
+     * cache should hold. */
     for (int kind = KINDS - 1; kind >= 0; kind--)
         for (uint32_t i = 0; i < kinds[kind].copies; i++) {
             const struct buffer *packed = &layers->linears[kind][i].packed;

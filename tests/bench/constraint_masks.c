@@ -1,20 +1,24 @@
-/* What constraints cost whole steps: as many answers as a step has, each under a constraint of its own out of a file of schemas and the
- * adversarial ones (tests/constrain/adversarial.h), are drawn side by side, and what a step is held up by is timed: taking the tokens drawn
- * before, finding the sets of allowed tokens, and those walks that it does itself; what it leaves to the walker goes on meanwhile. An answer
- * that ends makes room for the next; once there is no next one the run is over, so that every step has as many answers under way. Those of
- * them whose sets aren't there sit the step out. One that all sit out is none: what it takes is the next one's. And what the costliest
- * constraints take to compile.
+/* What constraints cost whole steps: as many answers as a step has, each under a constraint of its
+ * own out of a file of schemas and the adversarial ones (tests/constrain/adversarial.h), are drawn
+ * side by side, and what a step is held up by is timed: taking the tokens drawn before, finding the
+ * sets of allowed tokens, and those walks that it does itself; what it leaves to the walker goes on
+ * meanwhile. An answer that ends makes room for the next; once there is no next one the run is
+ * over, so that every step has as many answers under way. Those of them whose sets aren't there sit
+ * the step out. One that all sit out is none: what it takes is the next one's. And what the
+ * costliest constraints take to compile.
  *
  *     constraint_masks TOKENIZER SCHEMAS [VOCABULARY [SEEDS [KEPT [MIB [ROUNDS [WIDTH]]]]]]
  *
- * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default 131072). SEEDS: answers under each
- * constraint (default 4). KEPT: sets that are kept for each constraint (default: as a worker keeps; 0: each is worked out). MIB: of memory
- * that are read behind each step, as a model's weights are: that is all the time that the walker has (while tokens are drawn
- * it is halted, and what it is through with is taken), and it leaves a core's own caches cold, if they are smaller (default 32; how long it
- * took is printed). ROUNDS: all answers are generated so often (default 1), every round in the same steps with the same tokens
- * (walk_order.h), and the least of each step over the rounds is printed beside all of them. WIDTH: only steps of so many answers (default:
- * 1, 16 and 64). Nothing is left out. */
-#include "common/constrain/compile_steps.h"
+ * VOCABULARY: ids; more than the tokenizer has are made up of two of its tokens each (default
+ * 131072). SEEDS: answers under each constraint (default 4). KEPT: sets that are kept for each
+ * constraint (default: as a worker keeps; 0: each is worked out). MIB: of memory that are read
+ * behind each step, as a model's weights are: that is all the time that the walker has (while
+ * tokens are drawn it is halted, and what it is through with is taken), and it leaves a core's own
+ * caches cold, if they are smaller (default 32; how long it took is printed). ROUNDS: all answers
+ * are generated so often (default 1), every round in the same steps with the same tokens
+ * (walk_order.h), and the least of each step over the rounds is printed beside all of them. WIDTH:
+ * only steps of so many answers (default: 1, 16 and 64). Nothing is left out. */
+#include "common/language/constrain/compile_steps.h"
 #include "tests/bench/constraint_answers.h"
 #include "tests/bench/times.h"
 #include "tests/constrain/adversarial.h"
@@ -107,8 +111,8 @@ static void compile_costly(void)
     adversarial_free(list, count);
 }
 
-/* As a forward pass does. A first part that takes about as long as a step's constraints is timed: how long the machine alone may hold up
- * something of that length. */
+/* As a forward pass does. A first part that takes about as long as a step's constraints is timed:
+ * how long the machine alone may hold up something of that length. */
 static void read_weights(struct bench *bench)
 {
     size_t count = bench->between / sizeof *bench->weights, first = count / 16;

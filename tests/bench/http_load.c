@@ -1,10 +1,12 @@
-/* What the HTTP server costs: small replies a second, a streamed piece's CPU time and latency, and thousands of clients that are idle or slow, with what they cost the
- * others. Client and server are threads of this process; those that are idle or slow are held by another. Beside it stands what the machine does without HTTP: the same bytes to and fro between two epoll loops.
+/* What the HTTP server costs: small replies a second, a streamed piece's CPU time and latency, and
+ * thousands of clients that are idle or slow, with what they cost the others. Client and server are
+ * threads of this process; those that are idle or slow are held by another. Beside it stands what
+ * the machine does without HTTP: the same bytes to and fro between two epoll loops.
  *
  *     http_load [SERVER_THREADS [CLIENT_THREADS [IDLE [SLOW]]]] */
 #include "common/base/clock.h"
 #include "common/base/descriptors.h"
-#include "common/http/http_server.h"
+#include "common/net/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Times that a benchmark takes while it runs, without touching new memory, and prints at the end. */
+/* Times that a benchmark takes while it runs, without touching new memory, and prints at the
+ * end. */
 #ifndef BATON_TESTS_BENCH_TIMES_H
 #define BATON_TESTS_BENCH_TIMES_H
 
@@ -14,7 +15,8 @@ struct times {
 void times_init(struct times *times);
 void times_deinit(struct times *times);
 void times_add(struct times *times, double us);
-/* Of the index-th: the least of what is told of it. Each index is told first after those below it. */
+/* Of the index-th: the least of what is told of it. Each index is told first after those below
+ * it. */
 void times_least(struct times *times, size_t index, double us);
 /* Sorted, and begins anew; nothing where there are none. */
 void times_print(const char *what, struct times *times);

@@ -1,8 +1,8 @@
-/* Encodes a text as often as it is told to, so that whoever compares it with another tokenizer can take turns: for each line on
- * standard input one encoding of the file TEXT with TOKENIZER, whose CPU time (us) and count of ids are one line on standard output.
- * tokenizer_speed.py drives it. */
+/* Encodes a text as often as it is told to, so that whoever compares it with another tokenizer can
+ * take turns: for each line on standard input one encoding of the file TEXT with TOKENIZER, whose
+ * CPU time (us) and count of ids are one line on standard output. tokenizer_speed.py drives it. */
 #include "common/base/str.h"
-#include "common/text/tokenizer.h"
+#include "common/language/text/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

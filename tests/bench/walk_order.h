@@ -1,5 +1,6 @@
-/* In which step each walk of a walker (constraint_walker.h) was known to be at its end: told by a first round, and followed by all later
- * ones, so that the same step has the same to do in each of them, however far the walker comes meanwhile. One thread's. */
+/* In which step each walk of a walker (constraint_walker.h) was known to be at its end: told by a
+ * first round, and followed by all later ones, so that the same step has the same to do in each of
+ * them, however far the walker comes meanwhile. One thread's. */
 #ifndef BATON_TESTS_BENCH_WALK_ORDER_H
 #define BATON_TESTS_BENCH_WALK_ORDER_H
 

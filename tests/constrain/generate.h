@@ -1,15 +1,17 @@
-/* Answers under a constraint without a model: tokens are drawn from what the constraint allows, by random logits of a seed at
- * temperature 1.5. Logits are standard normal; tokens with a quote, bracket or brace have more, and more as the answer grows, as a
- * model that wants to finish would. For tests and the benchmark. */
+/* Answers under a constraint without a model: tokens are drawn from what the constraint allows, by
+ * random logits of a seed at temperature 1.5. Logits are standard normal; tokens with a quote,
+ * bracket or brace have more, and more as the answer grows, as a model that wants to finish would.
+ * For tests and the benchmark. */
 #ifndef BATON_TESTS_CONSTRAIN_GENERATE_H
 #define BATON_TESTS_CONSTRAIN_GENERATE_H
 
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/constrain/constraint_masks.h"
-#include "common/text/tokenizer.h"
+#include "common/language/constrain/constraint_masks.h"
+#include "common/language/text/tokenizer.h"
 
-/* A real vocabulary; ids from the tokenizer's count up to `count` are made up of two of its tokens each. */
+/* A real vocabulary; ids from the tokenizer's count up to `count` are made up of two of its tokens
+ * each. */
 struct vocabulary_source {
     struct tokenizer *tokenizer;
     struct token_trie *trie;

@@ -1,10 +1,12 @@
-/* Answers for each schema of a file, so that test_schemas.py can check them with the package jsonschema.
+/* Answers for each schema of a file, so that test_schemas.py can check them with the package
+ * jsonschema.
  *
  *     generate_answers TOKENIZER SCHEMAS SEEDS MAX_TOKENS
  *
- * SCHEMAS has a schema a line. Prints a line for each answer, tab-separated: line number, seed, what became of it (complete, cut or
- * stuck), tokens, and the text as JSON; for a schema that is refused: line number, -, refused, 0, the sentence. */
-#include "common/json/json_quote.h"
+ * SCHEMAS has a schema a line. Prints a line for each answer, tab-separated: line number, seed,
+ * what became of it (complete, cut or stuck), tokens, and the text as JSON; for a schema that is
+ * refused: line number, -, refused, 0, the sentence. */
+#include "common/base/json/json_quote.h"
 #include "tests/constrain/generate.h"
 
 #include <inttypes.h>

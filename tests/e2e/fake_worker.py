@@ -13,7 +13,7 @@ from harness import GOLDEN
 TOP = pathlib.Path(__file__).resolve().parents[2]
 wp, wp_grpc = generated("worker")
 
-VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (TOP / "common/membership/worker_message.h").read_text())[1])
+VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (TOP / "common/net/membership/worker_message.h").read_text())[1])
 MAX_TOKENS_FINISH = 4
 
 

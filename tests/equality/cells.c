@@ -105,7 +105,8 @@ static uint32_t gain_of(const struct pairs *pairs, const struct cell *cell, cons
     return gain;
 }
 
-/* A cell with this pair, the other axes in random order, each with the value that gains most. Returns the gain of all. */
+/* A cell with this pair, the other axes in random order, each with the value that gains most.
+ * Returns the gain of all. */
 static uint32_t complete(const struct pairs *pairs, const struct pair *pair, struct rng *rng,
                          struct cell *cell)
 {

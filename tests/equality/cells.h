@@ -1,7 +1,9 @@
-/* Under what a request may be computed: one value of each axis is a cell, and no cell may change a byte of its answer.
+/* Under what a request may be computed: one value of each axis is a cell, and no cell may change a
+ * byte of its answer.
  *
- * All cells together are too many for every run of the tests. A covering array is a choice of them in which every two values of two
- * axes meet in some cell: most defects that need company at all need no more than that. */
+ * All cells together are too many for every run of the tests. A covering array is a choice of them
+ * in which every two values of two axes meet in some cell: most defects that need company at all
+ * need no more than that. */
 #ifndef BATON_TESTS_CELLS_H
 #define BATON_TESTS_CELLS_H
 

@@ -7,7 +7,8 @@
 enum {
     REQUESTS = 64, /* as many as the largest batch */
     WARM = 2,      /* requests that leave beginnings of the others in the cache */
-    /* In a fourth segment of attention; even behind a cached beginning too long for every chunk but the whole. */
+    /* In a fourth segment of attention; even behind a cached beginning too long for every chunk but
+     * the whole. */
     LONGEST = 784,
     ANSWER = 96 /* tokens of each */
 };
@@ -27,7 +28,8 @@ static inline uint32_t requests_blocks_for(uint32_t tokens)
     return (tokens + SIDE_BLOCK_TOKENS - 1) / SIDE_BLOCK_TOKENS;
 }
 
-/* Room for the first `count` to their ends, one block more for each (or they aren't let in), and a few. */
+/* Room for the first `count` to their ends, one block more for each (or they aren't let in), and a
+ * few. */
 uint32_t requests_pool_blocks(uint32_t count);
 
 #endif

@@ -14,7 +14,8 @@
 
 #include <cmocka.h>
 
-/* As llama-wide, with heads of 64: decode reads keys and values where they lie, prompts widen them first. */
+/* As llama-wide, with heads of 64: decode reads keys and values where they lie, prompts widen them
+ * first. */
 #define MODEL "tests/golden/models/llama-scan"
 
 enum { BLOCK = SIDE_BLOCK_TOKENS, INTRUDERS = 3 /* that preempt */, HELD_BLOCKS = 256 };
@@ -124,8 +125,8 @@ static void intruder_comes(struct run *run, uint32_t number, uint32_t blocks)
     side_add(&run->target, &spec);
 }
 
-/* The guard makes itself the one that nobody may preempt; the intruders need half of what the batch has, too. One alone could be longer
- * than the context. */
+/* The guard makes itself the one that nobody may preempt; the intruders need half of what the batch
+ * has, too. One alone could be longer than the context. */
 static void guests_come(struct run *run)
 {
     struct side *side = &run->target;
@@ -145,7 +146,8 @@ static void remove_guest(struct run *run, uint64_t key)
     step_loop_remove(run->target.loop, (struct sequence_key){key, 1});
 }
 
-/* What was the victims' is the intruders': it may be written from now on. When all are in, they go. */
+/* What was the victims' is the intruders': it may be written from now on. When all are in, they
+ * go. */
 static void intruder_is_in(struct run *run, const struct step_event *reserved)
 {
     for (uint32_t i = 0; i < reserved->block_count; i++)
@@ -186,7 +188,8 @@ static void note_token(struct run *run, const struct step_token *token, uint32_t
     ++*of_batch;
 }
 
-/* For guests: all decode, and what is computed again is more than prompts. Or early: the last one's prompt is being computed. */
+/* For guests: all decode, and what is computed again is more than prompts. Or early: the last one's
+ * prompt is being computed. */
 static bool is_time(const struct run *run, uint32_t of_batch)
 {
     if (run->early)
@@ -352,8 +355,8 @@ static void check_hits(const struct run *run, int side)
         assert_int_equal(run->cached_tokens[side][i], hit ? requests[i].cached : 0);
 }
 
-/* The longest prompt is the first that is computed, or the last: a step takes as much of it as may be. With room for all prompts none of
- * them is cut. `guests`: prompts of those. */
+/* The longest prompt is the first that is computed, or the last: a step takes as much of it as may
+ * be. With room for all prompts none of them is cut. `guests`: prompts of those. */
 static void check_chunks(const struct run *run, const struct side *side, uint64_t rows,
                          uint32_t guests)
 {

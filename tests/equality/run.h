@@ -1,6 +1,7 @@
-/* Runs the same requests in a cell (cells.h), and proves that what the cell names has happened: the batch was reached, prompts were
- * found in the cache or not, sequences were swapped or dropped, rows were computed once, where they should be, in steps as large as the
- * chunk lets them be and no larger, by all of the compute threads and no others (watch.h). */
+/* Runs the same requests in a cell (cells.h), and proves that what the cell names has happened: the
+ * batch was reached, prompts were found in the cache or not, sequences were swapped or dropped,
+ * rows were computed once, where they should be, in steps as large as the chunk lets them be and no
+ * larger, by all of the compute threads and no others (watch.h). */
 #ifndef BATON_TESTS_RUN_H
 #define BATON_TESTS_RUN_H
 
@@ -26,11 +27,13 @@ struct counts {
     uint64_t prompt_rows, hit_tokens, swapped, dropped;
 };
 
-/* Each of the requests alone, its prompt whole, on one thread, with nothing cached: `answers` [REQUESTS]. */
+/* Each of the requests alone, its prompt whole, on one thread, with nothing cached: `answers`
+ * [REQUESTS]. */
 void run_alone(const struct cell *cell, struct answer *answers);
 /* Those of the cell's batch, into answers[0..batch). */
 struct counts run_cell(const struct cell *cell, enum spoil spoil, struct answer *answers);
-/* The same with the long request last, which is preempted in the middle of its prompt. Prefill is local, in small chunks. */
+/* The same with the long request last, which is preempted in the middle of its prompt. Prefill is
+ * local, in small chunks. */
 struct counts run_early(const struct cell *cell, struct answer *answers);
 
 #endif

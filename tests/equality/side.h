@@ -1,12 +1,13 @@
-/* One worker without its network: a real engine, a real step loop on a thread of its own, and a pool that others can read. For tests:
- * whatever fails fails the running cmocka test.
+/* One worker without its network: a real engine, a real step loop on a thread of its own, and a
+ * pool that others can read. For tests: whatever fails fails the running cmocka test.
  *
- * The test is what the transfer thread is in a worker, with one difference: all events but SIDE_LEAD are kept from the step thread, so
- * that it is never further ahead than that, however busy the machine is. What a test does on an event happens soon after it. */
+ * The test is what the transfer thread is in a worker, with one difference: all events but
+ * SIDE_LEAD are kept from the step thread, so that it is never further ahead than that, however
+ * busy the machine is. What a test does on an event happens soon after it. */
 #ifndef BATON_TESTS_SIDE_H
 #define BATON_TESTS_SIDE_H
 
-#include "common/transport/kv_transport.h"
+#include "common/kv/transport/kv_transport.h"
 #include "common/worker/step_loop.h"
 #include "tests/equality/watch.h"
 
@@ -19,7 +20,8 @@ struct side_config {
     enum kv_choice kv;
     uint32_t threads, chunk, sequences, blocks;
     uint32_t
-        swap_blocks; /* 0: who is preempted is computed again; else it is swapped where there are slots */
+        /* 0: who is preempted is computed again; else it is swapped where there are slots */
+        swap_blocks;
     uint32_t context; /* 0: the model's own */
     bool prefix_cache;
 };

@@ -1,8 +1,10 @@
-/* What the steps of an engine are made of, seen from inside them: `engine_step` and `pool_run` are --wrap'd by the linker. Results are as
- * they would be; what may differ is who computes a part of them, which is what is asked here.
+/* What the steps of an engine are made of, seen from inside them: `engine_step` and `pool_run` are
+ * --wrap'd by the linker. Results are as they would be; what may differ is who computes a part of
+ * them, which is what is asked here.
  *
- * Every third job of the pool (so that all operations have their turn, and most jobs run as they come) begins when all threads have a
- * part of it: else a thread that wakes late may have computed nothing at all, and nobody could tell it from one that isn't there. */
+ * Every third job of the pool (so that all operations have their turn, and most jobs run as they
+ * come) begins when all threads have a part of it: else a thread that wakes late may have computed
+ * nothing at all, and nobody could tell it from one that isn't there. */
 #ifndef BATON_TESTS_WATCH_H
 #define BATON_TESTS_WATCH_H
 

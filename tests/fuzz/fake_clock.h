@@ -1,4 +1,5 @@
-/* common/base/clock.h by a time that stands still until a target moves it. Linked instead of common/base/clock.c. */
+/* common/base/clock.h by a time that stands still until a target moves it. Linked instead of
+ * common/base/clock.c. */
 #ifndef BATON_TESTS_FUZZ_FAKE_CLOCK_H
 #define BATON_TESTS_FUZZ_FAKE_CLOCK_H
 

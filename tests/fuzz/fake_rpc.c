@@ -139,7 +139,8 @@ void fake_rpc_forget(void)
     fake_rpc.count = 0;
 }
 
-/* ---------------------------------------------------------------------- rpc.h, as targets call it */
+/* ---------------------------------------------------------------------- rpc.h, as targets call
+ * it */
 
 enum status rpc_channel_create(struct rpc_runtime *runtime, const struct rpc_channel_config *config,
                                struct rpc_channel **channel, struct error *err)

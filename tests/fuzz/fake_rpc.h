@@ -1,10 +1,12 @@
-/* rpc.h without a network and without threads: what a target receives is what the target's driver hands in, and handlers run inside
- * fake_* functions. Linked instead of common/rpc/grpc's server, channel and calls. It keeps the promises of rpc.h and checks its
- * callers: `closed` comes once, nothing comes behind it or behind an own end, statuses have a sentence, references balance. */
+/* rpc.h without a network and without threads: what a target receives is what the target's driver
+ * hands in, and handlers run inside fake_* functions. Linked instead of common/net/rpc/grpc's
+ * server, channel and calls. It keeps the promises of rpc.h and checks its callers: `closed` comes
+ * once, nothing comes behind it or behind an own end, statuses have a sentence, references
+ * balance. */
 #ifndef BATON_TESTS_FUZZ_FAKE_RPC_H
 #define BATON_TESTS_FUZZ_FAKE_RPC_H
 
-#include "common/rpc/rpc.h"
+#include "common/net/rpc/rpc.h"
 #include "tests/fuzz/fuzz.h"
 
 #define FAKE_MAX_CALLS 192 /* that were not forgotten */
@@ -22,7 +24,8 @@ extern struct fake_rpc fake_rpc;
 
 /* A client calls. NULL: FAKE_MAX_CALLS are there. */
 struct rpc_call *fake_call_open(const struct rpc_method *method);
-/* The other side sends, half-closes, or is gone; nothing happens where our side ended the call already. */
+/* The other side sends, half-closes, or is gone; nothing happens where our side ended the call
+ * already. */
 void fake_call_receive(struct rpc_call *call, struct fuzz_bytes bytes);
 void fake_call_half_close(struct rpc_call *call);
 void fake_call_end(struct rpc_call *call, enum rpc_code code);

@@ -1,6 +1,6 @@
-/* What the fuzz targets share. Each fuzz_<noun>.c has one entry point, LLVMFuzzerTestOneInput: libFuzzer calls it in the fuzz
- * preset, replay.c in the others. One thread, one input at a time; a target keeps nothing of an input beyond its call but what
- * its comment says. */
+/* What the fuzz targets share. Each fuzz_<noun>.c has one entry point, LLVMFuzzerTestOneInput:
+ * libFuzzer calls it in the fuzz preset, replay.c in the others. One thread, one input at a time; a
+ * target keeps nothing of an input beyond its call but what its comment says. */
 #ifndef BATON_TESTS_FUZZ_FUZZ_H
 #define BATON_TESTS_FUZZ_FUZZ_H
 
@@ -40,7 +40,8 @@ struct fuzz_bytes fuzz_take_rest(struct fuzz_input *input);
 /* A NUL-terminated copy, cut at its first NUL; the caller frees. */
 char *fuzz_copy_text(struct fuzz_bytes bytes);
 
-/* setenv, which for the C library is to keep every value that it was ever given: here the last one goes. */
+/* setenv, which for the C library is to keep every value that it was ever given: here the last one
+ * goes. */
 void fuzz_setenv(const char *name, const char *value);
 
 /* A folder in memory that is this process's own and goes with it. */

@@ -1,6 +1,6 @@
-/* Any text as a file of API keys. What is taken has names, is sorted and unique, and is found by its digest; a refusal tells a line and
- * nothing of what stands there. */
-#include "router/access_keys.h"
+/* Any text as a file of API keys. What is taken has names, is sorted and unique, and is found by
+ * its digest; a refusal tells a line and nothing of what stands there. */
+#include "router/ops/access_keys.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

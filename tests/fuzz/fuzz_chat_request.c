@@ -1,10 +1,11 @@
-/* Any bytes as the JSON of a chat request, against published templates: a prompt in valid UTF-8, or a sentence. Whatever the request says,
- * a prompt that is the request's alone has no special token, and the template's words have as many as without it. The first byte
- * takes the template and the tokenizer, the lowest bit of the second how OpenAI's clients send messages. */
+/* Any bytes as the JSON of a chat request, against published templates: a prompt in valid UTF-8, or
+ * a sentence. Whatever the request says, a prompt that is the request's alone has no special token,
+ * and the template's words have as many as without it. The first byte takes the template and the
+ * tokenizer, the lowest bit of the second how OpenAI's clients send messages. */
 #include "common/base/utf8.h"
-#include "common/chat/chat_encode.h"
-#include "common/chat/chat_record.h"
-#include "common/chat/chat_request.h"
+#include "common/language/chat/chat_encode.h"
+#include "common/language/chat/chat_record.h"
+#include "common/language/chat/chat_request.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

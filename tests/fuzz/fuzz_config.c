@@ -1,8 +1,9 @@
-/* A YAML file, environment values and flags, each of any bytes, for a table with a setting of every type. Accepted settings are in
- * their bounds; otherwise each line of mistakes is a sentence. Input: the file (a piece), the environment (a count, then for
- * each a setting and a piece), and the flags, ended by NULs. */
-#include "common/config/config.h"
-#include "common/config/config_names.h"
+/* A YAML file, environment values and flags, each of any bytes, for a table with a setting of every
+ * type. Accepted settings are in their bounds; otherwise each line of mistakes is a sentence.
+ * Input: the file (a piece), the environment (a count, then for each a setting and a piece), and
+ * the flags, ended by NULs. */
+#include "common/base/config/config.h"
+#include "common/base/config/config_names.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

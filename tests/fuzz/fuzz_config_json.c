@@ -1,5 +1,6 @@
-/* Any bytes as config.json. What is accepted has every number in the range that the rest of the program is sized for. */
-#include "common/model_config/config_json.h"
+/* Any bytes as config.json. What is accepted has every number in the range that the rest of the
+ * program is sized for. */
+#include "common/language/model_config/config_json.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

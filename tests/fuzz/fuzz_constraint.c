@@ -1,7 +1,8 @@
-/* Schemas, expressions and choices from outside: the first byte says which. Compiled or refused soon, whatever they are; and an
- * answer that the bytes behind steer is never stuck: until it may end, some byte may come. */
+/* Schemas, expressions and choices from outside: the first byte says which. Compiled or refused
+ * soon, whatever they are; and an answer that the bytes behind steer is never stuck: until it may
+ * end, some byte may come. */
 #include "common/base/utf8.h"
-#include "common/constrain/constraint.h"
+#include "common/language/constrain/constraint.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

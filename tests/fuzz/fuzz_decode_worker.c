@@ -1,5 +1,6 @@
-/* A decode worker's life: commands of the router, messages of prefill workers, steps, lost streams and time, in any order and of any
- * bytes, through the code that receives them. When all is over no request and no block is held. Input: see worker_world.c. */
+/* A decode worker's life: commands of the router, messages of prefill workers, steps, lost streams
+ * and time, in any order and of any bytes, through the code that receives them. When all is over no
+ * request and no block is held. Input: see worker_world.c. */
 #include "decode_worker/decode_role.h"
 #include "tests/fuzz/worker_world.h"
 

@@ -1,4 +1,5 @@
-/* Any text as BATON_FAILPOINTS, or, behind a '@', as the file that it names. Nothing is hit: the actions end processes. */
+/* Any text as BATON_FAILPOINTS, or, behind a '@', as the file that it names. Nothing is hit: the
+ * actions end processes. */
 #include "common/base/failpoint.h"
 #include "tests/fuzz/fuzz.h"
 

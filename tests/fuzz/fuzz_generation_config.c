@@ -1,5 +1,5 @@
 /* Any bytes as generation_config.json. What is accepted holds defaults that a request may hold. */
-#include "common/model_config/generation_config.h"
+#include "common/language/model_config/generation_config.h"
 #include "tests/fuzz/fuzz.h"
 
 #define VOCAB 1000

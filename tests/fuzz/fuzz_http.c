@@ -1,6 +1,7 @@
-/* Any bytes sent to the HTTP listener, over a real connection that is broken off where no answer comes soon: an answer starts as one, and the
- * handler gets a path, and no more of a body than there may be. The server lives as long as the process. */
-#include "common/http/http_server.h"
+/* Any bytes sent to the HTTP listener, over a real connection that is broken off where no answer
+ * comes soon: an answer starts as one, and the handler gets a path, and no more of a body than
+ * there may be. The server lives as long as the process. */
+#include "common/net/http/http_server.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <arpa/inet.h>
@@ -41,7 +42,8 @@ static struct sockaddr_in start_once(void)
     return at;
 }
 
-/* The alarm by which libFuzzer looks at its time limit interrupts it; the second call waits for what the first one has begun. */
+/* The alarm by which libFuzzer looks at its time limit interrupts it; the second call waits for
+ * what the first one has begun. */
 static bool connect_through(int fd, const struct sockaddr_in *at)
 {
     int result;

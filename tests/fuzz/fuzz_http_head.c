@@ -1,7 +1,8 @@
-/* A byte that says how the rest is cut, and bytes that may be a request's head. However they are cut they are read alike; what is refused is told in one
- * sentence; and of what isn't, every text is clean, the body has one length, and none of the bytes behind the head are touched. */
+/* A byte that says how the rest is cut, and bytes that may be a request's head. However they are
+ * cut they are read alike; what is refused is told in one sentence; and of what isn't, every text
+ * is clean, the body has one length, and none of the bytes behind the head are touched. */
 #include "common/base/utf8.h"
-#include "common/http/http_head.h"
+#include "common/net/http/http_head.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

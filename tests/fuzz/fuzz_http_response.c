@@ -1,6 +1,7 @@
-/* Two bytes that say how the rest is cut and how it ends, and bytes that may be an answer. However they are cut they are read alike, no more than the limit is
- * kept, and what is refused is told in one sentence. */
-#include "common/http/http_response.h"
+/* Two bytes that say how the rest is cut and how it ends, and bytes that may be an answer. However
+ * they are cut they are read alike, no more than the limit is kept, and what is refused is told in
+ * one sentence. */
+#include "common/net/http/http_response.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* Any bytes as JSON text. What is accepted is walked whole, and each of its strings, quoted again, reads as itself. */
+/* Any bytes as JSON text. What is accepted is walked whole, and each of its strings, quoted again,
+ * reads as itself. */
+#include "common/base/json/json.h"
+#include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/base/utf8.h"
-#include "common/json/json.h"
-#include "common/json/json_quote.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Any text as --kv-faults. */
-#include "common/transport/kv_faults.h"
+#include "common/kv/transport/kv_faults.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* Any bytes as a body of OpenAI's interface: refused with a sentence, or messages that the one validator can judge, and a record that is
- * JSON; as a model's text: whatever its calls, the same however it is cut. Input: what it is, then the bytes. */
-#include "common/chat/chat_record.h"
-#include "router/openai/openai_request.h"
-#include "router/openai/openai_tokens.h"
-#include "router/openai/tool_shape.h"
-#include "router/tool_calls_text.h"
+/* Any bytes as a body of OpenAI's interface: refused with a sentence, or messages that the one
+ * validator can judge, and a record that is JSON; as a model's text: whatever its calls, the same
+ * however it is cut. Input: what it is, then the bytes. */
+#include "common/language/chat/chat_record.h"
+#include "router/doors/openai/openai_request.h"
+#include "router/doors/openai/openai_tokens.h"
+#include "router/doors/openai/tool_shape.h"
+#include "router/doors/tool_calls_text.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

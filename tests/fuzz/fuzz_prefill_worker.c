@@ -1,5 +1,6 @@
-/* A prefill worker's life: commands of the router, messages of decode workers, steps, lost streams and time, in any order and of any
- * bytes, through the code that receives them. When all is over no request and no block is held. Input: see worker_world.c. */
+/* A prefill worker's life: commands of the router, messages of decode workers, steps, lost streams
+ * and time, in any order and of any bytes, through the code that receives them. When all is over no
+ * request and no block is held. Input: see worker_world.c. */
 #include "prefill_worker/prefill_role.h"
 #include "tests/fuzz/worker_world.h"
 

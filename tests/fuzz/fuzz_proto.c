@@ -1,5 +1,6 @@
-/* Any bytes as each of the messages that Baton receives; the first byte takes the type. Memory stays within what proto_arena_bytes allows; strings of what is
- * accepted are UTF-8; packed and unpacked again it is the same. */
+/* Any bytes as each of the messages that Baton receives; the first byte takes the type. Memory
+ * stays within what proto_arena_bytes allows; strings of what is accepted are UTF-8; packed and
+ * unpacked again it is the same. */
 #include "common/base/utf8.h"
 #include "proto/baton.pb-c.h"
 #include "proto/health.pb-c.h"

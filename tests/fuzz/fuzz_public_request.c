@@ -1,12 +1,12 @@
-/* Any bytes as a request of baton.v1.Baton, through the code that receives it: refused with a sentence, answered with a message
- * that can be read, or submitted as a request that is within every bound. The dispatcher behind it is ours. Input: method, what
- * else holds, the message. */
-#include "common/constrain/constraint.h"
-#include "common/model_config/model_config.h"
+/* Any bytes as a request of baton.v1.Baton, through the code that receives it: refused with a
+ * sentence, answered with a message that can be read, or submitted as a request that is within
+ * every bound. The dispatcher behind it is ours. Input: method, what else holds, the message. */
+#include "common/language/constrain/constraint.h"
+#include "common/language/model_config/model_config.h"
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
-#include "router/grpc_api.h"
-#include "router/router_metrics.h"
+#include "router/doors/grpc/grpc_api.h"
+#include "router/ops/router_metrics.h"
 #include "tests/fuzz/fake_rpc.h"
 
 #include <stdlib.h>

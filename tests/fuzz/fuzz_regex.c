@@ -1,6 +1,7 @@
-/* Patterns from outside (tokenizer.json) on any text: compiled or refused, and a search ends soon, whatever both are. */
+/* Patterns from outside (tokenizer.json) on any text: compiled or refused, and a search ends soon,
+ * whatever both are. */
 #include "common/base/utf8.h"
-#include "common/text/regex.h"
+#include "common/language/text/regex.h"
 #include "tests/fuzz/fuzz.h"
 
 #define MAX_TEXT_BYTES 512

@@ -1,12 +1,14 @@
-/* A router's life: registrations, Session messages of workers, requests and departures of clients, lost streams and time, in any order and of any
- * bytes, through the code that receives them and the real dispatcher, whose thread is this one. Every request that was taken in ends with one status, every stream is
- * closed, nothing leaks; what the router sends can be read. Input: pairs of a byte (what happens) and a piece. */
+/* A router's life: registrations, Session messages of workers, requests and departures of clients,
+ * lost streams and time, in any order and of any bytes, through the code that receives them and the
+ * real dispatcher, whose thread is this one. Every request that was taken in ends with one status,
+ * every stream is closed, nothing leaks; what the router sends can be read. Input: pairs of a byte
+ * (what happens) and a piece. */
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
 #include "proto/worker.pb-c.h"
-#include "router/dispatch_internal.h"
-#include "router/grpc_api.h"
-#include "router/registry_service.h"
+#include "router/dispatch/dispatch_internal.h"
+#include "router/doors/grpc/grpc_api.h"
+#include "router/doors/grpc/registry_service.h"
 #include "tests/fuzz/fake_clock.h"
 #include "tests/fuzz/fake_rpc.h"
 
@@ -121,7 +123,8 @@ static void world_open(struct world *world)
     fake_rpc.full = false;
 }
 
-/* The `choice`-th call, counted around, of those that are open and were dialled by the router, or not. */
+/* The `choice`-th call, counted around, of those that are open and were dialled by the router, or
+ * not. */
 static struct rpc_call *pick(bool dialled, size_t choice)
 {
     struct rpc_call *open[FAKE_MAX_CALLS];

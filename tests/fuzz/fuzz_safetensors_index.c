@@ -1,4 +1,5 @@
-/* Any bytes as model.safetensors.index.json beside two shards that are good: which files it may name, and what they hold. */
+/* Any bytes as model.safetensors.index.json beside two shards that are good: which files it may
+ * name, and what they hold. */
 #include "common/engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 

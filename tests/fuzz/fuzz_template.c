@@ -1,9 +1,10 @@
-/* Any bytes as a template, with a message of a request and a few of its own values: compiled or refused with a sentence that names a line;
- * what it renders is valid UTF-8 within its memory, the same each time, and a failure is a sentence. */
+/* Any bytes as a template, with a message of a request and a few of its own values: compiled or
+ * refused with a sentence that names a line; what it renders is valid UTF-8 within its memory, the
+ * same each time, and a failure is a sentence. */
 #include "common/base/arena.h"
 #include "common/base/utf8.h"
-#include "common/template/template.h"
-#include "common/template/text_builder.h"
+#include "common/language/template/template.h"
+#include "common/language/template/text_builder.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,9 +1,10 @@
-/* Any bytes as text for real tokenizers. Refused if and only if they aren't UTF-8; ids are in range and give the text again where
- * the family promises it; and ids that come one by one give the same text as all at once. The first byte takes the tokenizer, the
- * lowest bit of the second how its ids are read: encoded from text, or straight from the bytes. */
+/* Any bytes as text for real tokenizers. Refused if and only if they aren't UTF-8; ids are in range
+ * and give the text again where the family promises it; and ids that come one by one give the same
+ * text as all at once. The first byte takes the tokenizer, the lowest bit of the second how its ids
+ * are read: encoded from text, or straight from the bytes. */
 #include "common/base/utf8.h"
-#include "common/text/detokenizer.h"
-#include "common/text/unicode.h"
+#include "common/language/text/detokenizer.h"
+#include "common/language/text/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ static const struct family {
     const char *path;
     enum promise promise; /* of decode(encode(text)) */
     bool
-        byte_fallback; /* malformed runs of byte tokens read differently in a stream: detokenizer.h */
+        /* malformed runs of byte tokens read differently in a stream: detokenizer.h */
+        byte_fallback;
 } families[] = {
     {"tests/golden/tokenizers/gpt2.json", SAME_TEXT, false},
     {"tests/golden/tokenizers/llama3.json", SAME_TEXT, false},

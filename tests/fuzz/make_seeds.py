@@ -284,7 +284,7 @@ def floats(values):
     return fixed32s(struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values)))
 
 
-VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (HERE.parents[1] / "common/membership/worker_message.h").read_text())[1])
+VERSION = int(re.search(r"WORKER_PROTOCOL_VERSION (\d+)", (HERE.parents[1] / "common/net/membership/worker_message.h").read_text())[1])
 INFO = message((1, VERSION), (2, "prefill-0"), (3, 1), (4, fixed64(7)), (5, "127.0.0.1:4001"), (6, "tested"), (7, fixed64(1)), (8, fixed64(2)), (9, fixed64(3)),
                (10, 16), (11, 64), (12, 256), (13, 384), (14, "portable"), (15, 99), (16, "127.0.0.1:4002"), (18, 8))
 SAMPLING = message((1, 0.5), (2, 40), (3, 0.9), (4, 0.05), (5, fixed64(3)), (6, 8), (9, [2, 5]))

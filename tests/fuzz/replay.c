@@ -1,5 +1,6 @@
-/* Gives every file of the folders named on the command line to the fuzz target, in the order of their names: the seeds of a target as a
- * test, without libFuzzer. Prints a name before its file is tried where BATON_FUZZ_VERBOSE is set. */
+/* Gives every file of the folders named on the command line to the fuzz target, in the order of
+ * their names: the seeds of a target as a test, without libFuzzer. Prints a name before its file is
+ * tried where BATON_FUZZ_VERBOSE is set. */
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>

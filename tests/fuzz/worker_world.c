@@ -1,7 +1,7 @@
 #include "tests/fuzz/worker_world.h"
 
 #include "common/base/assert.h"
-#include "common/membership/worker_message.h"
+#include "common/net/membership/worker_message.h"
 #include "proto/proto_unpack.h"
 #include "proto/worker.pb-c.h"
 #include "tests/fuzz/fake_clock.h"
@@ -15,7 +15,8 @@
 #define MAX_POSTED     4096
 #define MAX_END_ROUNDS 200
 
-/* ---------------------------------------------------------------------- the transfer thread's inbox */
+/* ---------------------------------------------------------------------- the transfer thread's
+ * inbox */
 
 struct transfer_loop {
     size_t count;
@@ -187,7 +188,8 @@ static void compute(struct step_loop *loop, const struct step_plan *plan, bool f
         event_tell(loop, drawn);
 }
 
-/* What the step thread does between two looks at its jobs. Jobs that its events cause wait for the next step. */
+/* What the step thread does between two looks at its jobs. Jobs that its events cause wait for the
+ * next step. */
 static void step(struct step_loop *loop, bool fails)
 {
     size_t count = loop->job_count;
@@ -407,8 +409,9 @@ static void happen_to_peer(struct world *world, size_t what, struct fuzz_bytes b
         fake_call_end(peer, RPC_UNAVAILABLE);
 }
 
-/* 0 a message of the router, 1 a new session, 2 it ends; 3 a message of a peer, 4 a peer dials (prefill) or welcomes (decode), 5 it
- * ends; 6 a step, which fails where the piece is not empty; 7 time passes; 8 nobody reads, or again; 9 drain. */
+/* 0 a message of the router, 1 a new session, 2 it ends; 3 a message of a peer, 4 a peer dials
+ * (prefill) or welcomes (decode), 5 it ends; 6 a step, which fails where the piece is not empty; 7
+ * time passes; 8 nobody reads, or again; 9 drain. */
 static void happen(struct world *world, size_t what, struct fuzz_bytes bytes)
 {
     switch (what) {

@@ -1,5 +1,6 @@
-/* A worker without network, engine and threads, for the targets of both roles: the real role, its streams, state machines, scheduler and
- * transport (in this process); what is received, computed and when is the input's. See worker_happen for what an input says. */
+/* A worker without network, engine and threads, for the targets of both roles: the real role, its
+ * streams, state machines, scheduler and transport (in this process); what is received, computed
+ * and when is the input's. See worker_happen for what an input says. */
 #ifndef BATON_TESTS_FUZZ_WORKER_WORLD_H
 #define BATON_TESTS_FUZZ_WORKER_WORLD_H
 
@@ -14,7 +15,8 @@
 #define WORLD_SEQUENCES    6
 #define WORLD_EVENTS       64 /* of one input at most */
 
-/* Plays the input on a new worker, then lets everything end: no request and no block may be left. */
+/* Plays the input on a new worker, then lets everything end: no request and no block may be
+ * left. */
 void worker_world_play(const struct worker_role_ops *ops, struct fuzz_input *input);
 
 #endif

@@ -37,7 +37,8 @@ struct engine *streams_open_with(const char *model_dir, enum weight_choice weigh
     return engine;
 }
 
-/* The n-th block handed out: a stride that is prime to the pool's size makes neighbours in a sequence strangers in memory. */
+/* The n-th block handed out: a stride that is prime to the pool's size makes neighbours in a
+ * sequence strangers in memory. */
 static uint32_t scattered(uint32_t n, uint32_t pool_blocks)
 {
     static const uint32_t primes[] = {7919, 7907, 7901};

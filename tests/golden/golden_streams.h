@@ -1,5 +1,5 @@
-/* Drives an engine as a worker does: several answers side by side, prompts in chunks, KV blocks in no order. For tests: whatever
- * fails fails the running cmocka test. */
+/* Drives an engine as a worker does: several answers side by side, prompts in chunks, KV blocks in
+ * no order. For tests: whatever fails fails the running cmocka test. */
 #ifndef BATON_TESTS_GOLDEN_STREAMS_H
 #define BATON_TESTS_GOLDEN_STREAMS_H
 
@@ -36,8 +36,9 @@ struct engine *streams_open_with(const char *model_dir, enum weight_choice weigh
                                  enum kv_choice kv, struct kernels_config kernels,
                                  uint32_t pool_blocks);
 
-/* Runs all of them to their answer_limit: each step takes up to `chunk` rows of each unfinished prompt and one row of each
- * answer. Blocks are handed out in a scattered order and given back at the end. */
+/* Runs all of them to their answer_limit: each step takes up to `chunk` rows of each unfinished
+ * prompt and one row of each answer. Blocks are handed out in a scattered order and given back at
+ * the end. */
 void streams_run(struct engine *engine, struct stream *streams, uint32_t count, uint32_t chunk);
 
 #endif

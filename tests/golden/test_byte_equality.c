@@ -1,7 +1,8 @@
-/* The same request gives the same bytes: 64-bit hashes of the fp32 logits of each of 64 tokens, drawn at temperature 1, are
- * equal whatever ran beside it, however its prompt was cut and however many threads computed. On llama-wide (several segments of
- * every kind), the shipped model, a sliding window that is left many times over, biases and norms of heads; fp32 and both bf16
- * paths, quantized weights, and quantized keys and values. */
+/* The same request gives the same bytes: 64-bit hashes of the fp32 logits of each of 64 tokens,
+ * drawn at temperature 1, are equal whatever ran beside it, however its prompt was cut and however
+ * many threads computed. On llama-wide (several segments of every kind), the shipped model, a
+ * sliding window that is left many times over, biases and norms of heads; fp32 and both bf16 paths,
+ * quantized weights, and quantized keys and values. */
 #include "common/base/rng.h"
 #include "kernels/cpu/isa.h"
 #include "tests/golden/golden_streams.h"
@@ -23,11 +24,13 @@ struct path {
     enum isa isa;
     enum weight_choice weights;
     enum kv_choice kv;
-    /* Only on the model with several segments of every kind, the one with biases, and one with wide heads. */
+    /* Only on the model with several segments of every kind, the one with biases, and one with wide
+     * heads. */
     bool few;
 };
 
-/* PORTABLE stands for the widest of the sets that share its bits (test_golden_models.c holds them against each other). */
+/* PORTABLE stands for the widest of the sets that share its bits (test_golden_models.c holds them
+ * against each other). */
 static const struct path PATHS[] = {
     {"f32", true, ISA_AUTO, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},
     {"bf16-portable", false, ISA_PORTABLE, WEIGHTS_AUTO, KV_CHOICE_AUTO, false},

@@ -1,5 +1,6 @@
-/* The engine against transformers' fp32 logits and greedy ids; tests/golden/models/README.md has the rules. */
-#include "common/json/json.h"
+/* The engine against transformers' fp32 logits and greedy ids; tests/golden/models/README.md has
+ * the rules. */
+#include "common/base/json/json.h"
 #include "kernels/cpu/isa.h"
 #include "tests/golden/golden_streams.h"
 
@@ -176,13 +177,15 @@ static void check_bf16(struct fixture *f, const char *isa, int most_flips)
     assert_true(flips <= most_flips);
 }
 
-/* Every instruction set that this CPU has. Those of one numerics id give the same bits, those of another may not. */
+/* Every instruction set that this CPU has. Those of one numerics id give the same bits, those of
+ * another may not. */
 static void test_fast_on_the_references_ids(void **state)
 {
     const struct {
         enum isa isa;
         bool here;
-        int most_flips; /* near ties that it decides otherwise, all of less than the allowed margin */
+        /* near ties that it decides otherwise, all of less than the allowed margin */
+        int most_flips;
     } paths[] = {{ISA_PORTABLE, true, 5},
                  {ISA_AVX2, isa_reports_avx2(), 5},
                  {ISA_AVX512, isa_reports_avx512(), 5},
@@ -218,12 +221,14 @@ static void test_fast_on_the_references_ids(void **state)
     free(f);
 }
 
-/* How far quantized weights, or keys and values, may take the first logits from the reference's, as a part of their spread.
- * int8: weights and inputs, each rounded by the largest of a row (about 3 sigma here), err by 0.7% of sigma, together by 1%;
- * rounding to bf16 by 0.1%; so nine times what bf16 is allowed above. int4 has no such bound here: these models' random weights
- * lose 9% of sigma, which they make as much as half of the spread, and an assertion that allows so much would tell nothing.
- * test_quantized_folder.c holds both types against fp32 arithmetic on the very weights that were stored. int8 keys and values
- * are rounded by the largest of a head, as coarsely as weights, but softmax averages over them: 0.025 at worst on these models. */
+/* How far quantized weights, or keys and values, may take the first logits from the reference's, as
+ * a part of their spread. int8: weights and inputs, each rounded by the largest of a row (about 3
+ * sigma here), err by 0.7% of sigma, together by 1%; rounding to bf16 by 0.1%; so nine times what
+ * bf16 is allowed above. int4 has no such bound here: these models' random weights lose 9% of
+ * sigma, which they make as much as half of the spread, and an assertion that allows so much would
+ * tell nothing. test_quantized_folder.c holds both types against fp32 arithmetic on the very
+ * weights that were stored. int8 keys and values are rounded by the largest of a head, as coarsely
+ * as weights, but softmax averages over them: 0.025 at worst on these models. */
 static const struct {
     enum weight_choice weights;
     enum kv_choice kv;

@@ -1,9 +1,10 @@
-/* The same bytes through the local transport in company: 50 requests (20 in f32), each computed alone in one engine, must equal the same
- * requests prefilled 16 at once in chunks by a second engine, handed over block by block, and decoded 16 at once by a third,
- * whatever the chunk and the number of compute threads. */
+/* The same bytes through the local transport in company: 50 requests (20 in f32), each computed
+ * alone in one engine, must equal the same requests prefilled 16 at once in chunks by a second
+ * engine, handed over block by block, and decoded 16 at once by a third, whatever the chunk and the
+ * number of compute threads. */
 #include "common/base/rng.h"
 #include "common/engine/engine.h"
-#include "common/transport/kv_transport.h"
+#include "common/kv/transport/kv_transport.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,8 +65,8 @@ static void close_side(struct side *side)
     kv_transport_close(side->transport);
 }
 
-/* One step of all of them: at most `chunk` rows of each prompt, or one row of each answer. Returns how many took
- * part; 0: all prompts, or all answers, are done. */
+/* One step of all of them: at most `chunk` rows of each prompt, or one row of each answer. Returns
+ * how many took part; 0: all prompts, or all answers, are done. */
 static uint32_t step(struct side *side, struct request *requests, uint32_t count, uint32_t chunk,
                      bool answers, uint64_t *(*hashes)(struct request *))
 {

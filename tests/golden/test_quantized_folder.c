@@ -1,5 +1,6 @@
-/* What `baton quantize` writes: it loads to the bytes that quantizing at load gives; it computes what its weights say; and a
- * folder that isn't sound, or not what was asked for, is refused by a sentence. */
+/* What `baton quantize` writes: it loads to the bytes that quantizing at load gives; it computes
+ * what its weights say; and a folder that isn't sound, or not what was asked for, is refused by a
+ * sentence. */
 #include "common/base/rng.h"
 #include "common/base/str.h"
 #include "common/engine/model/quantize_folder.h"
@@ -183,9 +184,10 @@ static void write_floats(const char *model)
     safetensors_close(files);
 }
 
-/* Against fp32 arithmetic on the very same weights only the rounding of a layer's inputs is left. Rounding to s8 by a row's
- * largest (about 3 sigma here) errs by 0.7% of sigma, to bf16 by 0.1%: seven times what the bf16 path is allowed on these
- * models (0.02 of the spread, test_golden_models.c). */
+/* Against fp32 arithmetic on the very same weights only the rounding of a layer's inputs is left.
+ * Rounding to s8 by a row's largest (about 3 sigma here) errs by 0.7% of sigma, to bf16 by 0.1%:
+ * seven times what the bf16 path is allowed on these models (0.02 of the spread,
+ * test_golden_models.c). */
 #define INPUT_ROUNDING 0.14
 
 static void test_quantized_weights_compute_what_they_say(void **state)
@@ -308,7 +310,8 @@ static void test_malformed_folders_are_refused(void **state)
     }
 }
 
-/* A scale of the file becomes infinite, the next number above the largest that is allowed, and that one. */
+/* A scale of the file becomes infinite, the next number above the largest that is allowed, and that
+ * one. */
 static void test_scales_that_are_out_of_range(void **state)
 {
     (void)state;

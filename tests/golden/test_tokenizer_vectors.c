@@ -1,9 +1,10 @@
-/* The tokenizer against what the `tokenizers` package does: every vector, both ways, at once and streamed. */
+/* The tokenizer against what the `tokenizers` package does: every vector, both ways, at once and
+ * streamed. */
+#include "common/base/json/json.h"
 #include "common/base/str.h"
 #include "common/base/utf8.h"
-#include "common/json/json.h"
-#include "common/text/detokenizer.h"
-#include "common/text/tokenizer.h"
+#include "common/language/text/detokenizer.h"
+#include "common/language/text/tokenizer.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

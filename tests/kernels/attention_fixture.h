@@ -1,4 +1,5 @@
-/* One sequence's queries, keys and values, and the ways to run them through a backend's paged attention. */
+/* One sequence's queries, keys and values, and the ways to run them through a backend's paged
+ * attention. */
 #ifndef BATON_TESTS_KERNELS_ATTENTION_FIXTURE_H
 #define BATON_TESTS_KERNELS_ATTENTION_FIXTURE_H
 
@@ -12,7 +13,8 @@ struct attention_data {
 struct attention_data attention_data_make(const struct attention_case *shape, uint64_t seed);
 void attention_data_free(struct attention_data *data);
 
-/* A KV pool, full of NaN, with room for `sequences` sequences of the case's context; blocks of a sequence are scattered. */
+/* A KV pool, full of NaN, with room for `sequences` sequences of the case's context; blocks of a
+ * sequence are scattered. */
 struct attention_rig {
     struct kernels *kernels;
     struct attention_case shape;
@@ -26,8 +28,8 @@ struct attention_rig attention_rig_make(struct kernels *kernels, const struct at
                                         uint32_t sequences);
 void attention_rig_free(struct attention_rig *rig);
 
-/* One step: of sequence s rows [begin[s], end[s]) of data[s] (an empty range is allowed). Writes row t of sequence s to
- * out[s] + t * H E. */
+/* One step: of sequence s rows [begin[s], end[s]) of data[s] (an empty range is allowed). Writes
+ * row t of sequence s to out[s] + t * H E. */
 void attention_rig_step(struct attention_rig *rig, const struct attention_data *data,
                         const uint32_t *begin, const uint32_t *end, float **out);
 

@@ -1,5 +1,5 @@
-/* What the kernel tests share: the backends to test, random data, buffers, and comparisons. A helper that fails fails the
- * test. */
+/* What the kernel tests share: the backends to test, random data, buffers, and comparisons. A
+ * helper that fails fails the test. */
 #ifndef BATON_TESTS_KERNELS_FIXTURE_H
 #define BATON_TESTS_KERNELS_FIXTURE_H
 
@@ -19,7 +19,8 @@ struct variant {
     bool f32;
     enum isa isa;
     double
-        tolerance; /* of a result against double arithmetic on the unrounded inputs, relative to its norm */
+        /* of a result against double arithmetic on the unrounded inputs, relative to its norm */
+        tolerance;
 };
 
 /* Every backend that this CPU runs. (What happens to the others: test_open.c.) */
@@ -46,7 +47,8 @@ void fixture_assert_near(const float *got, const double *want, size_t count, dou
                          const char *what);
 void fixture_assert_same_bits(const float *got, const float *want, size_t count, const char *what);
 
-/* Where the CPU has AMX: this thread has no tiles configured, which would be saved with it at every switch. */
+/* Where the CPU has AMX: this thread has no tiles configured, which would be saved with it at every
+ * switch. */
 void fixture_assert_no_tiles(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* The operations in double precision, straight from their formulas: what every backend is compared with. */
+/* The operations in double precision, straight from their formulas: what every backend is compared
+ * with. */
 #ifndef BATON_TESTS_KERNELS_NAIVE_H
 #define BATON_TESTS_KERNELS_NAIVE_H
 

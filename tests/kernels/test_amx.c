@@ -1,4 +1,5 @@
-/* Linear layers by AMX: bit for bit what is documented of tdpbf16ps, for any number of rows; skipped where there is none. */
+/* Linear layers by AMX: bit for bit what is documented of tdpbf16ps, for any number of rows;
+ * skipped where there is none. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
 #include "tests/kernels/fixture.h"
@@ -241,7 +242,8 @@ static void test_a_weight_of_nan_is_alone(void **state)
     free_numbers(&numbers);
 }
 
-/* Sums that are just below the smallest normal number, and would be rounded to it: one row is as two, whose products are tiles. */
+/* Sums that are just below the smallest normal number, and would be rounded to it: one row is as
+ * two, whose products are tiles. */
 static void test_one_row_is_as_two_beside_the_smallest_normal_number(void **state)
 {
     (void)state;

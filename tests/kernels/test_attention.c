@@ -1,12 +1,14 @@
-/* Paged attention of every backend: against double arithmetic, and the same bits for prefill, chunks and decode. */
+/* Paged attention of every backend: against double arithmetic, and the same bits for prefill,
+ * chunks and decode. */
 #include "tests/kernels/attention_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* heads, kv heads, head_dim, block_tokens, context, window, int8: groups of 1 to 12, and one that a slice can't hold; one and
- * several segments; windows of one token, inside a segment, of exactly one, across several, and wider than the context; heads that
- * don't fill vectors, one of them with int8 tokens that lie at odd halves of words. */
+/* heads, kv heads, head_dim, block_tokens, context, window, int8: groups of 1 to 12, and one that a
+ * slice can't hold; one and several segments; windows of one token, inside a segment, of exactly
+ * one, across several, and wider than the context; heads that don't fill vectors, one of them with
+ * int8 tokens that lie at odd halves of words. */
 static const struct attention_case cases[] = {
     {1, 1, 16, 8, 1, 0, false},      {4, 4, 32, 16, 37, 0, false},
     {8, 2, 16, 16, 300, 0, false},   {8, 1, 64, 32, 257, 0, false},
@@ -74,7 +76,8 @@ static void test_chunks_leave_no_trace(void **state)
     }
 }
 
-/* Values so small that products, or sums, are subnormal: an instruction set may take those as zeros, but then does so always. */
+/* Values so small that products, or sums, are subnormal: an instruction set may take those as
+ * zeros, but then does so always. */
 static void check_small_values(const struct variant *variant, float scale)
 {
     const struct attention_case shapes[] = {{8, 2, 32, 16, 300, 0, false},
@@ -106,7 +109,8 @@ static void test_subnormal_numbers_leave_no_trace(void **state)
             check_small_values(&variants[v], scales[i]);
 }
 
-/* Sequences of different lengths, some in their prompt and some decoding, in one step: as if each were alone. */
+/* Sequences of different lengths, some in their prompt and some decoding, in one step: as if each
+ * were alone. */
 static void check_mixed_batch(const struct variant *variant, uint32_t threads, uint32_t window,
                               bool int8)
 {

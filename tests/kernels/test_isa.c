@@ -1,4 +1,5 @@
-/* The bf16 backend on its instruction sets: the portable ones agree bit for bit, AVX512-BF16 and AMX nearly. (Which bits: test_frozen_bits.c.) */
+/* The bf16 backend on its instruction sets: the portable ones agree bit for bit, AVX512-BF16 and
+ * AMX nearly. (Which bits: test_frozen_bits.c.) */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/isa.h"

@@ -1,5 +1,5 @@
-/* What benchmarks ask of a backend: bounds that are numbers wherever the machine has them, reads that stay inside their memory, a
- * profile that only grows where something was computed. */
+/* What benchmarks ask of a backend: bounds that are numbers wherever the machine has them, reads
+ * that stay inside their memory, a profile that only grows where something was computed. */
 #include "kernels/cpu/limits.h"
 #include "kernels/kernels.h"
 
@@ -91,7 +91,8 @@ static void test_every_size_can_be_read(void **state)
     }
 }
 
-/* In every way, whichever is the fastest here: not a byte behind the memory, whose next page faults. */
+/* In every way, whichever is the fastest here: not a byte behind the memory, whose next page
+ * faults. */
 static void test_reads_stay_inside_their_memory(void **state)
 {
     (void)state;

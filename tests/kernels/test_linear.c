@@ -1,4 +1,5 @@
-/* Linear layers of every backend: against double arithmetic, and the same bits for any number of rows and threads. */
+/* Linear layers of every backend: against double arithmetic, and the same bits for any number of
+ * rows and threads. */
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/fixture.h"
 
@@ -184,7 +185,8 @@ static void test_the_panels_that_a_thread_takes_at_a_time(void **state)
                          rows[i].grain);
 }
 
-/* Every panel is in one unit, streams run on inside a region, and nobody has more panels than an even share and one. */
+/* Every panel is in one unit, streams run on inside a region, and nobody has more panels than an
+ * even share and one. */
 static void check_units(uint32_t threads, uint32_t streams, uint32_t n)
 {
     uint8_t seen[4800] = {0};

@@ -1,7 +1,8 @@
-/* The form of packed weights, which files keep: the same bytes for every instruction set, number of threads and order of loading, and for
- * each name (kernels_info.packing) those that it has always had. */
+/* The form of packed weights, which files keep: the same bytes for every instruction set, number of
+ * threads and order of loading, and for each name (kernels_info.packing) those that it has always
+ * had. */
+#include "common/base/domain/content_hash.h"
 #include "common/base/rng.h"
-#include "common/domain/content_hash.h"
 #include "kernels/kernels.h"
 
 #include <setjmp.h>
@@ -67,7 +68,8 @@ static uint64_t packed_hash(const struct kernels_config *config, enum weight_typ
     return hash;
 }
 
-/* Where one of these changes, the name has to: a file that another version wrote would be read as what it isn't. */
+/* Where one of these changes, the name has to: a file that another version wrote would be read as
+ * what it isn't. */
 static const struct {
     bool f32;
     enum weight_type type;

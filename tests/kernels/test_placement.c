@@ -1,4 +1,5 @@
-/* On which nodes memory goes, by what a made-up /sys says of them; that asking the kernel harms nothing; and that it is asked. */
+/* On which nodes memory goes, by what a made-up /sys says of them; that asking the kernel harms
+ * nothing; and that it is asked. */
 #include "kernels/cpu/placement.h"
 
 #include "kernels/backend.h"
@@ -111,13 +112,15 @@ static char *map(size_t bytes)
     return memory;
 }
 
-/* Node 0 is everywhere; nodes that aren't there don't count, so that interleaving can be asked for on a machine of one. */
+/* Node 0 is everywhere; nodes that aren't there don't count, so that interleaving can be asked for
+ * on a machine of one. */
 static const struct asked {
     struct placement placement;
     int policy;
 } asked[] = {{{1}, MPOL_PREFERRED}, {{1 | UINT64_C(1) << 40}, MPOL_INTERLEAVE}};
 
-/* What memory has that was asked for so, by this test itself: the policy, unless mbind isn't to be had (a container's filter). */
+/* What memory has that was asked for so, by this test itself: the policy, unless mbind isn't to be
+ * had (a container's filter). */
 static int policy_given(const struct asked *it)
 {
     const size_t bytes = 1 << 20;
@@ -195,7 +198,8 @@ static void test_device_memory(void **state)
     kernels_close(kernels);
 }
 
-/* Is the memory at `address` advised to use huge pages? By the flags that the kernel tells of its mapping. */
+/* Is the memory at `address` advised to use huge pages? By the flags that the kernel tells of its
+ * mapping. */
 static bool asks_for_huge_pages(const void *address)
 {
     char line[512];
@@ -213,7 +217,8 @@ static bool asks_for_huge_pages(const void *address)
     return asks;
 }
 
-/* What weights and pools get: the advice of a mapping that was asked for it, as far as this kernel takes any, and the place. */
+/* What weights and pools get: the advice of a mapping that was asked for it, as far as this kernel
+ * takes any, and the place. */
 static void test_device_memory_is_advised_and_placed(void **state)
 {
     (void)state;

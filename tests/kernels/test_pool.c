@@ -1,4 +1,5 @@
-/* The compute threads: every item once, whatever the threads, the grain and the sleep between jobs. */
+/* The compute threads: every item once, whatever the threads, the grain and the sleep between
+ * jobs. */
 #include "kernels/cpu/pool.h"
 
 #include "common/base/failpoint.h"
@@ -104,8 +105,8 @@ static void test_pinned_threads_work(void **state)
     pool_destroy(pool);
 }
 
-/* A thread that is held up in its first chunk until all other items are done: if one of them waited for it, this would never
- * end (ctest's limit). */
+/* A thread that is held up in its first chunk until all other items are done: if one of them waited
+ * for it, this would never end (ctest's limit). */
 struct hold_up {
     uint32_t thread, count, grain;
     uint32_t done[ITEMS];

@@ -1,9 +1,9 @@
-/* Weights quantized: the same bytes on every instruction set and however rows are dealt out, close to the floats, and for this
- * version of the arithmetic those that it has always had. */
+/* Weights quantized: the same bytes on every instruction set and however rows are dealt out, close
+ * to the floats, and for this version of the arithmetic those that it has always had. */
 #include "kernels/cpu/quantize.h"
 
+#include "common/base/domain/content_hash.h"
 #include "common/base/rng.h"
-#include "common/domain/content_hash.h"
 #include "kernels/cpu/inner/quantizer.h"
 #include "kernels/cpu/isa.h"
 
@@ -119,7 +119,8 @@ static double number_at(enum weight_type type, const uint8_t *row, uint32_t k)
     return (row[k / 2] >> (k % 2 * 4) & 15) - 8;
 }
 
-/* A group's squared error by its own scale, and by the plain one, for which the number of largest magnitude is -8. */
+/* A group's squared error by its own scale, and by the plain one, for which the number of largest
+ * magnitude is -8. */
 static void check_group(const float *group, uint32_t count, const struct quantized *q, size_t row,
                         uint32_t k, uint32_t first)
 {
@@ -234,8 +235,9 @@ static void test_the_largest_weights(void **state)
             }
 }
 
-/* Quantized rows are part of the arithmetic: where one of these changes, KERNELS_VERSION has to, or packed weights that were kept
- * give other answers than the model, and workers that say that they compute alike don't. */
+/* Quantized rows are part of the arithmetic: where one of these changes, KERNELS_VERSION has to, or
+ * packed weights that were kept give other answers than the model, and workers that say that they
+ * compute alike don't. */
 static void test_this_version_stands_for_bytes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Quantized linear layers: every instruction set gives the reference's bits, the reference is right, a row depends on itself
- * alone, and what can't be computed is refused. */
+/* Quantized linear layers: every instruction set gives the reference's bits, the reference is
+ * right, a row depends on itself alone, and what can't be computed is refused. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/quantized.h"
 #include "tests/kernels/fixture.h"
@@ -250,7 +250,8 @@ static void test_random_shapes(void **state)
     }
 }
 
-/* Every number of rows of a tile and of two, a pass of them, and more; K and N that are no whole blocks of 64 and panels. */
+/* Every number of rows of a tile and of two, a pass of them, and more; K and N that are no whole
+ * blocks of 64 and panels. */
 static void test_all_heights_of_tiles(void **state)
 {
     (void)state;
@@ -265,7 +266,8 @@ static void test_all_heights_of_tiles(void **state)
         }
 }
 
-/* As many panels as a set reads side by side, and some more: of one row four, of two to sixteen (int8) two. */
+/* As many panels as a set reads side by side, and some more: of one row four, of two to sixteen
+ * (int8) two. */
 static void test_panels_side_by_side(void **state)
 {
     (void)state;
@@ -282,8 +284,8 @@ static void test_panels_side_by_side(void **state)
             }
 }
 
-/* |out - exact| <= half a step of the row's scale for each weight (an input is off by no more, but for the rounding of
- * x / scale), and an fp32 rounding for each group and the three around them. */
+/* |out - exact| <= half a step of the row's scale for each weight (an input is off by no more, but
+ * for the rounding of x / scale), and an fp32 rounding for each group and the three around them. */
 static void check_bound(const struct problem *p, const float *got)
 {
     double roundings = (weight_row_scales(p->type, p->k) + 4) * 0x1p-24;

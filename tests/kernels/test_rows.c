@@ -200,7 +200,8 @@ static void check_rotation(const struct variant *variant, const float *before, c
     }
 }
 
-/* What is added to a row and how its heads are normalised, in double arithmetic; NULL: not at all. */
+/* What is added to a row and how its heads are normalised, in double arithmetic; NULL: not at
+ * all. */
 struct preparation {
     float *bias, *q_norm, *k_norm;
 };

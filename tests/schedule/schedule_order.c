@@ -1,7 +1,8 @@
 /* What must hold of who goes before whom: for blocks, and for rows. */
 #include "tests/schedule/schedule_sim.h"
 
-/* The policy puts it first: it has starved, and had no more than mlfq's quantum since. `ran_us`: when it last had rows. */
+/* The policy puts it first: it has starved, and had no more than mlfq's quantum since. `ran_us`:
+ * when it last had rows. */
 static bool starved(const struct life *life, const struct sequence *sequence, uint64_t ran_us)
 {
     uint64_t since_us = life->config.policy == POLICY_SRPF ? sequence->arrived_us : ran_us;
@@ -16,7 +17,8 @@ static bool has_reservation(const struct life *life, const struct sequence *sequ
     return sequence->preempted || life->now_us - sequence->arrived_us >= life->config.overtake_us;
 }
 
-/* Its turn is by arrival. With no time in which anybody may be overtaken, the policy orders who hasn't starved. */
+/* Its turn is by arrival. With no time in which anybody may be overtaken, the policy orders who
+ * hasn't starved. */
 static bool is_due(const struct life *life, const struct sequence *sequence)
 {
     bool by_policy = life->config.overtake_us == 0 && life->config.policy != POLICY_FCFS;
@@ -64,8 +66,8 @@ static bool fits(const struct life *life, const struct sequence *sequence)
            scheduler_load(life->scheduler).blocks[KV_BLOCK_FREE];
 }
 
-/* One that waits on purpose: another one, not below its class, has a reservation; or it is offline, or came back from a
- * preemption, and a higher class waits. */
+/* One that waits on purpose: another one, not below its class, has a reservation; or it is offline,
+ * or came back from a preemption, and a higher class waits. */
 static bool is_held_back(const struct life *life, const struct sequence *sequence)
 {
     size_t cursor = 0;
@@ -147,7 +149,8 @@ static void check_pair(struct life *life, const struct glimpse *poor, const stru
                   without, with);
 }
 
-/* Nobody's prompt could have had the rows of an offline decode: the step has no more room for prompts. */
+/* Nobody's prompt could have had the rows of an offline decode: the step has no more room for
+ * prompts. */
 static bool is_full_of_prompts(struct life *life, const struct step_plan *plan)
 {
     uint32_t rows = 0;

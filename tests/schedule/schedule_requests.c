@@ -1,4 +1,5 @@
-/* What becomes of requests, whatever the schedule does: they come, land, are admitted, forked, cancelled, read, and end. */
+/* What becomes of requests, whatever the schedule does: they come, land, are admitted, forked,
+ * cancelled, read, and end. */
 #include "tests/schedule/schedule_sim.h"
 
 #include <stdlib.h>

@@ -1,9 +1,12 @@
-/* The life of one schedule from one seed: requests of all plans and classes come, are handed off, received, forked, cancelled, fail and end, in
- * a pool of few blocks, under every policy. The engine is played: a row's content is a hash of its sequence's tokens up to it, written into
- * the block that the plan names; copies and swaps carry contents, a sender writes into landing blocks at any moment; the next token is drawn
- * from the last row's content. So a block that is given away too early, moved too late or written by two shows in what a sequence reads.
+/* The life of one schedule from one seed: requests of all plans and classes come, are handed off,
+ * received, forked, cancelled, fail and end, in a pool of few blocks, under every policy. The
+ * engine is played: a row's content is a hash of its sequence's tokens up to it, written into the
+ * block that the plan names; copies and swaps carry contents, a sender writes into landing blocks
+ * at any moment; the next token is drawn from the last row's content. So a block that is given away
+ * too early, moved too late or written by two shows in what a sequence reads.
  *
- * What must hold is the list below; schedule_check.c and schedule_order.c say how each is looked at. */
+ * What must hold is the list below; schedule_check.c and schedule_order.c say how each is looked
+ * at. */
 #ifndef BATON_TESTS_SCHEDULE_SIM_H
 #define BATON_TESTS_SCHEDULE_SIM_H
 
@@ -26,9 +29,11 @@ enum life_invariant {
     HOLDS_BLOCKS,  /* a block's holds are its sequences; none is lost; the same of host slots */
     HOLDS_CONTENT, /* a sequence reads its own rows, and answers as if it were alone */
     HOLDS_WRITE,   /* nobody writes into a block that two hold, or that is cached */
-    HOLDS_TOLD, /* blocks that another worker was told of stay where they are while it reads or writes them */
+    /* blocks that another worker was told of stay where they are while it reads or writes them */
+    HOLDS_TOLD,
     HOLDS_BUDGET, /* rows, sequences and prompt rows of a step are within their limits */
-    HOLDS_TIME, /* beside online decodes prompts have the rows that fit chunk_us, and the least ones */
+    /* beside online decodes prompts have the rows that fit chunk_us, and the least ones */
+    HOLDS_TIME,
     HOLDS_DECODES, /* no decode waits for a prompt's rows; fcfs: no begun prompt for a new one's */
     HOLDS_OLDEST,  /* the oldest of the highest class that runs is never preempted, and computes */
     HOLDS_VICTIM,  /* who is preempted is of the lowest class, and of that the newest */
@@ -106,7 +111,8 @@ struct life {
     sigjmp_buf bail;
 };
 
-/* Lives `steps` steps, then until all have ended. `broken` and `failure` say what didn't hold; happened[] is added to. */
+/* Lives `steps` steps, then until all have ended. `broken` and `failure` say what didn't hold;
+ * happened[] is added to. */
 void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace);
 
 /* for the files of one life: */
@@ -153,7 +159,8 @@ void check_plan(struct life *life, const struct step_plan *plan);
 void check_time(struct life *life, const struct step_plan *plan);
 void check_learns(struct life *life, const struct step_plan *plan, uint64_t took_us);
 void check_order(struct life *life, const struct step_plan *plan); /* who gets rows before whom */
-/* Answers that others wait for are in the step, and the time of prompts beside them is used up; also where that can't be said any more. */
+/* Answers that others wait for are in the step, and the time of prompts beside them is used up;
+ * also where that can't be said any more. */
 bool life_is_out_of_time(struct life *life, const struct step_plan *plan);
 void check_reads(struct life *life, const struct sequence *sequence, uint32_t rows);
 void check_write(struct life *life, const struct sequence *sequence, uint32_t position);

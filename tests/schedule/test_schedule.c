@@ -1,7 +1,8 @@
 /* Thousands of steps of random schedules: see schedule_sim.h for what is played and what must hold.
  *
  *     BATON_SCHEDULE_STEPS=100000 test_schedule   that many steps in lives of 150, from seed BATON_SCHEDULE_FIRST (1) on
- *     BATON_SCHEDULE_SEED=1234 test_schedule      this life, with everything that happens printed */
+ *     BATON_SCHEDULE_SEED=1234 test_schedule      this life, with everything that happens printed
+ */
 #include "tests/schedule/schedule_sim.h"
 
 #include "common/base/str.h"
@@ -42,7 +43,8 @@ static void run(uint64_t seed, bool trace)
              (unsigned long long)seed);
 }
 
-/* Cached blocks that a hand-off kept from being evicted were counted as room: in these lives the oldest had no row for a step. */
+/* Cached blocks that a hand-off kept from being evicted were counted as room: in these lives the
+ * oldest had no row for a step. */
 static void test_lives_that_broke_once(void **state)
 {
     (void)state;

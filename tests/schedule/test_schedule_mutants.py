@@ -21,7 +21,7 @@ FLAGS = ["-std=gnu17", "-O1", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 SOURCES = [
     *sorted(SCHED.glob("*.c")),
     *sorted((TOP / "tests/schedule").glob("*.c")),
-    *(TOP / "common/domain" / name for name in ("cost_model.c", "model_shape.c", "prefix_hash.c", "sampling.c")),
+    *(TOP / "common/base/domain" / name for name in ("cost_model.c", "model_shape.c", "prefix_hash.c", "sampling.c")),
     *(TOP / "common/base" / name for name in ("assert.c", "rng.c", "status.c", "str.c", "utf8.c")),
 ]
 BROKEN = re.compile(r"BROKEN (\w+), seed (\d+): (.*)")

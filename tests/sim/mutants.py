@@ -19,13 +19,13 @@ def mutant(name, why, breaks, *edits, ignore=""):
     return Mutant(name, why, edits, frozenset(breaks.split()), ignore)
 
 
-SOURCE = "common/handoff/source.c"
-SOURCE_TABLE = "common/handoff/source_table.c"
-SINK = "common/handoff/sink.c"
-PULL = "common/handoff/sink_pull.c"
-STATE = "common/handoff/sink_state.h"
-TABLE = "common/handoff/sink_table.c"
-LIFE = "router/request_life.c"
+SOURCE = "common/kv/handoff/source.c"
+SOURCE_TABLE = "common/kv/handoff/source_table.c"
+SINK = "common/kv/handoff/sink.c"
+PULL = "common/kv/handoff/sink_pull.c"
+STATE = "common/kv/handoff/sink_state.h"
+TABLE = "common/kv/handoff/sink_table.c"
+LIFE = "router/planner/request_life.c"
 
 GENERATION = " && source->generation == ref.generation &&"
 INCARNATION = "ref.incarnation != table->config.incarnation || "
@@ -157,7 +157,7 @@ CODE = [
     mutant("release_ends_newer", "a Release ends newer attempts too", "old",
            (SOURCE, "    if (source && source->attempt <= attempt)\n        end(table, source, SOURCE_RELEASED", "    if (source)\n        end(table, source, SOURCE_RELEASED")),
     mutant("begins_again", "an attempt that has ended is begun again", "assert stop old bytes landing runs free",
-           ("common/handoff/handoff.c", "past->items[i].request == request && past->items[i].attempt >= attempt", "past->items[i].request == request && past->items[i].attempt > attempt")),
+           ("common/kv/handoff/handoff.c", "past->items[i].request == request && past->items[i].attempt >= attempt", "past->items[i].request == request && past->items[i].attempt > attempt")),
     mutant("orphan_kept", "an orphan's blocks are not given back", "free stop", (PULL, "        sink_append_for(out, SINK_UNRESERVE, sink)->reason = sink->reason;\n", "")),
     mutant("orphan_unreserved_twice", "an orphan's blocks are given back at its end already", "landing",
            (SINK, "        sink->state = SINK_ORPHAN;\n", "        sink->state = SINK_ORPHAN;\n        sink_append_for(out, SINK_UNRESERVE, sink);\n")),

@@ -1,21 +1,24 @@
-/* A whole cluster life from one plan: the real source, sink and request_life under a virtual clock, with everything around them
- * played: ordered streams with delays, step threads, block pools, a byte plane, and faults of all kinds at any event.
+/* A whole cluster life from one plan: the real source, sink and request_life under a virtual clock,
+ * with everything around them played: ordered streams with delays, step threads, block pools, a
+ * byte plane, and faults of all kinds at any event.
  *
- * The byte plane carries tags instead of bytes: each block knows which reservation wrote it and how far. A read copies every block
- * at its own moment, so bytes of another use of a block are seen if the protocol lets them be seen. A checksum finds flipped bytes
- * only: it isn't trusted to find stale ones.
+ * The byte plane carries tags instead of bytes: each block knows which reservation wrote it and how
+ * far. A read copies every block at its own moment, so bytes of another use of a block are seen if
+ * the protocol lets them be seen. A checksum finds flipped bytes only: it isn't trusted to find
+ * stale ones.
  *
- * A plan is made from a seed (sim_plan.c). It names workers, requests, faults; how long each thing takes is drawn as it happens,
- * by number and from the seed, so that a smaller plan still takes the same course (sim_shrink.c). What must hold is the list of
- * invariants below; sim_check.c says how each is looked at after every event. */
+ * A plan is made from a seed (sim_plan.c). It names workers, requests, faults; how long each thing
+ * takes is drawn as it happens, by number and from the seed, so that a smaller plan still takes the
+ * same course (sim_shrink.c). What must hold is the list of invariants below; sim_check.c says how
+ * each is looked at after every event. */
 #ifndef BATON_TESTS_SIM_H
 #define BATON_TESTS_SIM_H
 
 #include "common/base/rng.h"
 #include "common/base/str.h"
-#include "common/handoff/sink.h"
-#include "common/handoff/source.h"
-#include "router/request_life.h"
+#include "common/kv/handoff/sink.h"
+#include "common/kv/handoff/source.h"
+#include "router/planner/request_life.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -51,11 +54,13 @@
 #define SIM_MAX_FAULTS    12
 #define SIM_MAX_DRAWS     512 /* of one kind at one process, that a plan can make plain */
 
-/* ------------------------------------------------------------------------------------ what must hold */
+/* ------------------------------------------------------------------------------------ what must
+ * hold */
 
 enum sim_invariant {
     HOLDS_ALL,
-    HOLDS_BYTES, /* what a running sequence reads are the bytes of its handle, whole, of one generation */
+    /* what a running sequence reads are the bytes of its handle, whole, of one generation */
+    HOLDS_BYTES,
     HOLDS_LANDING,  /* a block that a read is in flight into is not given away */
     HOLDS_FREE,     /* a block has one owner, who knows of it; a lease after the end all are free */
     HOLDS_TERMINAL, /* one end for each request, and one that what happened explains */
@@ -73,7 +78,8 @@ enum sim_invariant {
 };
 const char *sim_invariant_name(enum sim_invariant invariant); /* "bytes", "landing", ... */
 
-/* -------------------------------------------------------------------------------------------- plans */
+/* --------------------------------------------------------------------------------------------
+ * plans */
 
 enum sim_fault_kind {
     FAULT_CRASH,        /* and restart, as another incarnation */
@@ -150,7 +156,8 @@ struct sim_plan {
 void sim_plan_make(struct sim_plan *plan, uint64_t seed);
 void sim_plan_print(const struct sim_plan *plan);
 
-/* ------------------------------------------------------------------------------------- what travels */
+/* ------------------------------------------------------------------------------------- what
+ * travels */
 
 enum sim_message_kind {
     MESSAGE_PREFILL, /* router -> worker */
@@ -193,7 +200,8 @@ struct sim_stream {
     uint64_t seen_us[2]; /* sending of the latest message that came to either end */
 };
 
-/* ------------------------------------------------------------------------------------------- events */
+/* -------------------------------------------------------------------------------------------
+ * events */
 
 enum sim_event_kind {
     EVENT_MESSAGE,
@@ -246,7 +254,8 @@ struct sim_event {
     struct sim_message message;
 };
 
-/* ------------------------------------------------------------------------------------------ workers */
+/* ------------------------------------------------------------------------------------------
+ * workers */
 
 struct sim_tag {
     uint32_t serial; /* of the reservation that wrote it */
@@ -270,7 +279,8 @@ struct sim_job {     /* what a step thread holds for (request, attempt) */
     uint32_t held_blocks; /* decode: the first ones had their bytes already; others may read them */
     uint32_t computed_tokens; /* prefill */
     uint32_t
-        source_serial; /* decode: the reservation on prefill that it must have the bytes of; 0: computes them */
+        /* decode: the reservation on prefill that it must have the bytes of; 0: computes them */
+        source_serial;
     bool running; /* decode: admitted */
     uint32_t next_index;
     uint64_t arrival; /* order in the queue */
@@ -304,7 +314,8 @@ struct sim_process {
     uint64_t paused_until_us;
     uint64_t incarnation;
     uint32_t
-        variant; /* of what it serves: 0 the usual, 1 another model, 2 another layout, 3 other numerics */
+        /* of what it serves: 0 the usual, 1 another model, 2 another layout, 3 other numerics */
+        variant;
     bool draining;
     uint64_t drain_end_us;
     uint64_t tick_us;                  /* of the scheduled tick; UINT64_MAX: none */
@@ -346,7 +357,8 @@ struct sim_request {
     uint32_t left_count;
 };
 
-/* --------------------------------------------------------------------------------------------- all */
+/* ---------------------------------------------------------------------------------------------
+ * all */
 
 struct sim_totals { /* over many runs: that what should happen did happen */
     uint64_t runs, events, overtaken, cancels, deadlines;
@@ -384,7 +396,8 @@ struct sim {
     uint32_t next_fault;
     uint64_t next_fault_event;
     uint64_t
-        calm_us; /* since then nothing new has happened: no end of a request, no fault, no restart */
+        /* since then nothing new has happened: no end of a request, no fault, no restart */
+        calm_us;
     uint64_t freed_us;    /* when the latest blocks were freed */
     uint32_t fault_count; /* that were begun */
     uint32_t costs; /* faults that may cost any request a run: not a lost Peer stream, for one */
@@ -405,13 +418,15 @@ struct sim_result {
     struct sim_fault faults[SIM_MAX_FAULTS];
 };
 
-/* Invariants that are not looked at, a bit each: to see what comes of it when one of them is broken. */
+/* Invariants that are not looked at, a bit each: to see what comes of it when one of them is
+ * broken. */
 extern uint32_t sim_ignored;
 
 /* Runs the life that is planned. `trace` prints every event. */
 void sim_run(const struct sim_plan *plan, bool trace, struct sim_totals *totals,
              struct sim_result *result);
-/* Makes the plan of a life that goes wrong smaller, as long as the same invariant breaks. At most `runs` lives. */
+/* Makes the plan of a life that goes wrong smaller, as long as the same invariant breaks. At most
+ * `runs` lives. */
 void sim_shrink(struct sim_plan *plan, const struct sim_result *failed, uint32_t runs);
 
 /* --- sim.c: the life --- */
@@ -442,7 +457,8 @@ void sim_put_off(struct sim *sim, struct sim_event *event, uint64_t until_us);
 uint32_t sim_open_stream(struct sim *sim, uint32_t dialer, uint32_t acceptor);
 void sim_break_stream(struct sim *sim, uint32_t stream); /* each end learns it later */
 void sim_send(struct sim *sim, uint32_t stream, uint32_t from, const struct sim_message *message);
-/* Whether its stream still brings it, and whether this end learns of its loss for the first time. */
+/* Whether its stream still brings it, and whether this end learns of its loss for the first
+ * time. */
 bool sim_arrives(struct sim *sim, const struct sim_event *event);
 bool sim_learns_loss(struct sim *sim, const struct sim_event *event);
 
@@ -478,7 +494,8 @@ struct sim_job *sim_job_add(struct sim *sim, struct sim_process *process, uint64
 struct sim_job *sim_job_find(struct sim_process *process, uint64_t request, uint32_t attempt);
 /* Frees its blocks; the job is unused then. */
 void sim_job_end(struct sim *sim, struct sim_process *process, struct sim_job *job);
-/* The job that waits the longest, if there are blocks for it: they are its own then. NULL otherwise. */
+/* The job that waits the longest, if there are blocks for it: they are its own then. NULL
+ * otherwise. */
 struct sim_job *sim_reserve_next(struct sim *sim, struct sim_process *process);
 uint32_t sim_blocks_for(uint32_t tokens);
 struct sim_handle *sim_find_handle(struct sim *sim, uint64_t request, struct handle_ref ref);

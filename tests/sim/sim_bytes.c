@@ -1,4 +1,5 @@
-/* The byte plane of a decode worker: reads that copy tags, each block at its own moment, and pairings that close. */
+/* The byte plane of a decode worker: reads that copy tags, each block at its own moment, and
+ * pairings that close. */
 #include "tests/sim/sim.h"
 
 void sim_bytes_read(struct sim *sim, uint32_t process, const struct sink_action *action)
@@ -63,7 +64,8 @@ void sim_bytes_land(struct sim *sim, uint32_t process, const struct sim_event *e
     if (block->owner != read->owner)
         sim_fail(sim, HOLDS_LANDING, "a read lands in block %u of %s, which was given away",
                  read->local[event->value], sim_name(sim, process));
-    /* Over a pairing with one that has died: what is left of its memory, or what its successor has there. */
+    /* Over a pairing with one that has died: what is left of its memory, or what its successor has
+     * there. */
     bool old = p->pair_incarnations[read->source] != source->incarnation;
     bool there = source->up && (!old || sim_chance(sim, DRAW_READ, 50));
     block->tag = there ? source->blocks[read->remote[event->value]].tag : (struct sim_tag){0};

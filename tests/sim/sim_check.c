@@ -1,10 +1,12 @@
-/* What must hold, looked at after every event: sim.h names the invariants. Some are looked at where they could break: the tags that
- * a batch reads in sim_decode.c, answers about handles in sim_prefill.c, tokens in sim_router.c. */
+/* What must hold, looked at after every event: sim.h names the invariants. Some are looked at where
+ * they could break: the tags that a batch reads in sim_decode.c, answers about handles in
+ * sim_prefill.c, tokens in sim_router.c. */
 #include "tests/sim/sim.h"
 
 #define U(x) ((unsigned long long)(x))
 
-/* ------------------------------------------------------------------------------------------- blocks */
+/* -------------------------------------------------------------------------------------------
+ * blocks */
 
 void sim_check_bytes(struct sim *sim, uint32_t process, const struct sim_job *job)
 {
@@ -79,7 +81,8 @@ void sim_check_process(struct sim *sim, uint32_t process)
         check_reads(sim, process);
 }
 
-/* ----------------------------------------------------------------------------------------- requests */
+/* -----------------------------------------------------------------------------------------
+ * requests */
 
 /* How often what went wrong may have cost this request a run. */
 static uint32_t costs_of(struct sim *sim, const struct sim_request *request)
@@ -136,7 +139,8 @@ void sim_check_stopped(struct sim *sim, uint32_t id)
     }
 }
 
-/* -------------------------------------------------------------------------------------------- rest */
+/* --------------------------------------------------------------------------------------------
+ * rest */
 
 static bool status_is_right(struct sim *sim, const struct sim_request *request)
 {

@@ -3,10 +3,11 @@
 
 #include <stdlib.h>
 
-/* ------------------------------------------------------------------------------------------- draws */
+/* -------------------------------------------------------------------------------------------
+ * draws */
 
-/* The n-th draw of a kind at a process is a function of the seed and these three, so that leaving something out of a plan moves
- * few of the others. */
+/* The n-th draw of a kind at a process is a function of the seed and these three, so that leaving
+ * something out of a plan moves few of the others. */
 static uint64_t draw_of(struct sim *sim, enum sim_draw draw, uint64_t bound)
 {
     uint32_t n = sim->drawn[draw][sim->actor]++;
@@ -25,7 +26,8 @@ bool sim_chance(struct sim *sim, enum sim_draw draw, uint32_t percent)
     return draw_of(sim, draw, 100) >= 100 - percent; /* a plain draw: no */
 }
 
-/* ------------------------------------------------------------------------------------------ events */
+/* ------------------------------------------------------------------------------------------
+ * events */
 
 static bool before(const struct sim_event *a, const struct sim_event *b)
 {
@@ -112,7 +114,8 @@ void sim_schedule_tick(struct sim *sim, uint32_t process, uint64_t next_us)
     event_at(sim, EVENT_TICK, process, at_us);
 }
 
-/* ----------------------------------------------------------------------------------------- streams */
+/* -----------------------------------------------------------------------------------------
+ * streams */
 
 uint32_t sim_open_stream(struct sim *sim, uint32_t dialer, uint32_t acceptor)
 {

@@ -49,7 +49,8 @@ void sim_decode_stop(struct sim *sim, uint32_t process)
     p->sinks = NULL;
 }
 
-/* ---------------------------------------------------------------------------------- transfer thread */
+/* ---------------------------------------------------------------------------------- transfer
+ * thread */
 
 static void send_up(struct sim *sim, uint32_t process, const struct sink_action *action,
                     enum sim_message_kind kind)

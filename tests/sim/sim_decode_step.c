@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* The prefix cache has the first blocks of some prompts. A played block has one owner, so that a copy stands for it. */
+/* The prefix cache has the first blocks of some prompts. A played block has one owner, so that a
+ * copy stands for it. */
 static void find_cached(struct sim *sim, struct sim_process *p, struct sim_job *job)
 {
     if (!job->source_serial || !sim_chance(sim, DRAW_CACHED, 30))

@@ -5,7 +5,8 @@
 
 #define TRIES 300 /* events that a fault without victim waits */
 
-/* What one costs a request, in runs of prefill, at most. REREAD: the first of all is free, since every handoff may repeat one read. */
+/* What one costs a request, in runs of prefill, at most. REREAD: the first of all is free, since
+ * every handoff may repeat one read. */
 enum cost { COST_NONE, COST_RUN, COST_REREAD };
 
 static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
@@ -15,7 +16,8 @@ static enum cost cost_of(const struct sim *sim, const struct sim_fault *fault)
         return sim->processes[fault->victim].is_prefill ? COST_RUN : COST_NONE;
     case FAULT_PAUSE:
     case FAULT_DROP_SESSION:
-    case FAULT_DUPLICATE: /* a late Extend after Confirm is answered GONE: with the HELD lost, a run */
+    /* a late Extend after Confirm is answered GONE: with the HELD lost, a run */
+    case FAULT_DUPLICATE:
     case FAULT_DELAY:
     case FAULT_LEASE:
     case FAULT_PREFILL_STEP:
@@ -74,7 +76,8 @@ struct sim_fault *sim_fault_hits(struct sim *sim, enum sim_fault_kind kind, uint
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------ victims */
+/* ------------------------------------------------------------------------------------------
+ * victims */
 
 static bool is_victim(struct sim *sim, const struct sim_fault *fault, uint32_t process)
 {
@@ -134,7 +137,8 @@ static bool find_victim(struct sim *sim, struct sim_fault *fault)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------ strikes */
+/* ------------------------------------------------------------------------------------------
+ * strikes */
 
 void sim_crash(struct sim *sim, uint32_t process, uint32_t variant)
 {
@@ -253,7 +257,8 @@ static bool begin(struct sim *sim, uint32_t index)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------- times */
+/* -------------------------------------------------------------------------------------------
+ * times */
 
 void sim_faults_begin(struct sim *sim)
 {

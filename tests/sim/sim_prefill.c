@@ -1,4 +1,5 @@
-/* A prefill worker: the real source table, a step thread that reserves and computes, Session and Peer streams. */
+/* A prefill worker: the real source table, a step thread that reserves and computes, Session and
+ * Peer streams. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -36,7 +37,8 @@ void sim_prefill_stop(struct sim *sim, uint32_t process)
     p->sources = NULL;
 }
 
-/* ------------------------------------------------------------------------------------ transfer thread */
+/* ------------------------------------------------------------------------------------ transfer
+ * thread */
 
 /* One handle is held for one reader. */
 static void note_held(struct sim *sim, const struct peer_down *question)
@@ -250,7 +252,8 @@ static void from_step(struct sim *sim, uint32_t process, const struct sim_event 
     execute(sim, process, NULL);
 }
 
-/* ---------------------------------------------------------------------------------------- step thread */
+/* ---------------------------------------------------------------------------------------- step
+ * thread */
 
 static struct sim_event *tell(struct sim *sim, uint32_t process, const struct sim_job *job,
                               enum sim_step_kind kind)

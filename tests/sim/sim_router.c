@@ -1,4 +1,5 @@
-/* The router: the real request_life, sessions, and a placement that takes any worker that has one. */
+/* The router: the real request_life, sessions, and a placement that takes any worker that has
+ * one. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -102,7 +103,8 @@ static bool is_offered(const struct sim *sim, uint32_t worker)
     return sim->sessions[worker] != SIM_NONE && !sim->leaving[worker];
 }
 
-/* A decode worker that fits the prefill worker, one that computes the prompt itself, or one for a handle. */
+/* A decode worker that fits the prefill worker, one that computes the prompt itself, or one for a
+ * handle. */
 static bool fits(const struct sim *sim, const struct sim_request *request, struct pair pair,
                  bool with_prefill)
 {
@@ -119,7 +121,8 @@ static bool fits(const struct sim *sim, const struct sim_request *request, struc
            !sim->misfits[pair.prefill][pair.decode];
 }
 
-/* Whether to wait for a reader of its handle would be for nothing: those that are there refused it, or all serve something else. */
+/* Whether to wait for a reader of its handle would be for nothing: those that are there refused it,
+ * or all serve something else. */
 static bool has_no_reader(const struct sim *sim, const struct sim_request *request)
 {
     bool misfit = false, stranger = false, candidate = false;
@@ -169,7 +172,8 @@ static uint64_t away_since_us(const struct sim *sim)
     return since_us;
 }
 
-/* Whether the token that the prefill worker draws is the last, and the router knows: of half of them, as of those that max_tokens ends. */
+/* Whether the token that the prefill worker draws is the last, and the router knows: of half of
+ * them, as of those that max_tokens ends. */
 static bool ends_at_prefill(const struct sim *sim, const struct sim_request *request)
 {
     uint64_t index = (uint64_t)(request - sim->requests);

@@ -1,5 +1,6 @@
-/* Makes the plan of a failing life smaller: leaves out faults, requests, workers, and has each thing take the least time it can,
- * as long as the same invariant breaks. Greedy, in the order in which a reader profits, until nothing more can go. */
+/* Makes the plan of a failing life smaller: leaves out faults, requests, workers, and has each
+ * thing take the least time it can, as long as the same invariant breaks. Greedy, in the order in
+ * which a reader profits, until nothing more can go. */
 #include "tests/sim/sim.h"
 
 #include <fcntl.h>
@@ -33,7 +34,8 @@ static bool holds(struct shrink *shrink)
     return true;
 }
 
-/* What is left out takes its draws with it, and the rest may need a little luck to meet in the same way again. */
+/* What is left out takes its draws with it, and the rest may need a little luck to meet in the same
+ * way again. */
 static bool holds_with_luck(struct shrink *shrink)
 {
     for (uint32_t i = 0; i < LUCK; i++) {

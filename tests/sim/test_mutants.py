@@ -18,11 +18,11 @@ BUILD = pathlib.Path(os.environ.get("BATON_BUILD", TOP / "build/debug")) / "muta
 SEEDS = 150000  # at most; most need fewer than 300, the rarest 40000
 FLAGS = ["-std=gnu17", "-O1", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-w"]
 SOURCES = [
-    *sorted((TOP / "common/handoff").glob("*.c")),
+    *sorted((TOP / "common/kv/handoff").glob("*.c")),
     *sorted((TOP / "tests/sim").glob("*.c")),
-    TOP / "router/request_life.c",
-    TOP / "common/domain/logprobs.c",
-    TOP / "common/domain/sampling.c",
+    TOP / "router/planner/request_life.c",
+    TOP / "common/base/domain/logprobs.c",
+    TOP / "common/base/domain/sampling.c",
     *(TOP / "common/base" / name for name in ("assert.c", "map.c", "rng.c", "status.c", "str.c", "utf8.c")),
 ]
 BROKEN = re.compile(r"BROKEN (\w+), seed (\d+), after (\d+) events: (.*)")

@@ -1,4 +1,5 @@
-/* For tests of TLS: CAs and certificates of a test's own, as files in a folder that goes with it. */
+/* For tests of TLS: CAs and certificates of a test's own, as files in a folder that goes with
+ * it. */
 #ifndef BATON_TESTS_CERTIFICATE_FIXTURE_H
 #define BATON_TESTS_CERTIFICATE_FIXTURE_H
 

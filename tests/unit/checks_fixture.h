@@ -3,7 +3,7 @@
 #define BATON_TESTS_UNIT_CHECKS_FIXTURE_H
 
 #include "common/base/ring.h"
-#include "router/constraint_checks.h"
+#include "router/dispatch/constraint_checks.h"
 
 #define TOLD_WAIT_US 30000000
 

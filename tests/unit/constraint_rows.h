@@ -1,9 +1,10 @@
-/* Tables of constraints: answers that each takes and doesn't, and those that are refused, with which sentence. */
+/* Tables of constraints: answers that each takes and doesn't, and those that are refused, with
+ * which sentence. */
 #ifndef BATON_TESTS_UNIT_CONSTRAINT_ROWS_H
 #define BATON_TESTS_UNIT_CONSTRAINT_ROWS_H
 
-#include "common/constrain/automaton.h"
-#include "common/constrain/constraint.h"
+#include "common/language/constrain/automaton.h"
+#include "common/language/constrain/constraint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

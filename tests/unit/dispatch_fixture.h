@@ -2,7 +2,7 @@
 #ifndef BATON_TESTS_UNIT_DISPATCH_FIXTURE_H
 #define BATON_TESTS_UNIT_DISPATCH_FIXTURE_H
 
-#include "router/dispatch_internal.h"
+#include "router/dispatch/dispatch_internal.h"
 #include "router/request_parse.h"
 
 #include "common/base/log.h"
@@ -111,7 +111,8 @@ static inline void on_reference(void *handle)
     (void)handle; /* the test's */
 }
 
-/* Of `source` the model, the client, what is asked for beside a prompt, and (NULL: some answer) whether that is an answer. */
+/* Of `source` the model, the client, what is asked for beside a prompt, and (NULL: some answer)
+ * whether that is an answer. */
 static inline uint64_t submit_client(struct world *world, size_t call, struct request_source source,
                                      uint32_t choices, struct asker *asker)
 {

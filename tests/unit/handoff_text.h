@@ -1,12 +1,13 @@
-/* Action lists as one line of text, for expectations that read like the protocol and for the simulation's trace.
- * A request and its attempt are "R.A", a handle is "hID.GENERATION", a message to peer P is ">P ...". */
+/* Action lists as one line of text, for expectations that read like the protocol and for the
+ * simulation's trace. A request and its attempt are "R.A", a handle is "hID.GENERATION", a message
+ * to peer P is ">P ...". */
 #ifndef BATON_TESTS_HANDOFF_TEXT_H
 #define BATON_TESTS_HANDOFF_TEXT_H
 
 #include "common/base/str.h"
-#include "common/handoff/sink.h"
-#include "common/handoff/source.h"
-#include "router/request_life.h"
+#include "common/kv/handoff/sink.h"
+#include "common/kv/handoff/source.h"
+#include "router/planner/request_life.h"
 
 #define U(x) ((unsigned long long)(x))
 

@@ -4,8 +4,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/str.h"
-#include "common/http/http_client.h"
-#include "common/http/http_server.h"
+#include "common/net/http/http_client.h"
+#include "common/net/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

@@ -1,8 +1,9 @@
-/* A server for the clients of test_http_tls.py: `http_probe [CERTIFICATE KEY [CLIENT_CA]]` prints its address, and ends with its standard input. */
+/* A server for the clients of test_http_tls.py: `http_probe [CERTIFICATE KEY [CLIENT_CA]]` prints
+ * its address, and ends with its standard input. */
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/crypto/certificates.h"
-#include "common/http/http_server.h"
+#include "common/net/crypto/certificates.h"
+#include "common/net/http/http_server.h"
 
 #include <stdio.h>
 #include <stdlib.h>

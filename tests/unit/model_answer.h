@@ -1,4 +1,5 @@
-/* What the engine answers of the folder that model_mutation.h has made: one step of a short prompt. */
+/* What the engine answers of the folder that model_mutation.h has made: one step of a short
+ * prompt. */
 #ifndef BATON_TESTS_UNIT_MODEL_ANSWER_H
 #define BATON_TESTS_UNIT_MODEL_ANSWER_H
 

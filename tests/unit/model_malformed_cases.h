@@ -1,4 +1,5 @@
-/* Model folders that are wrong: what, of which golden model, how, and the essential part of the sentence that it must get. */
+/* Model folders that are wrong: what, of which golden model, how, and the essential part of the
+ * sentence that it must get. */
 #ifndef BATON_TESTS_UNIT_MODEL_MALFORMED_CASES_H
 #define BATON_TESTS_UNIT_MODEL_MALFORMED_CASES_H
 

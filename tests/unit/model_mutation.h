@@ -1,4 +1,5 @@
-/* A copy of a golden model's folder with one thing wrong in it. For tests: whatever fails fails the running cmocka test. */
+/* A copy of a golden model's folder with one thing wrong in it. For tests: whatever fails fails the
+ * running cmocka test. */
 #ifndef BATON_TESTS_UNIT_MODEL_MUTATION_H
 #define BATON_TESTS_UNIT_MODEL_MUTATION_H
 
@@ -21,7 +22,8 @@ enum mutation_kind {
     HEADER, /* the same in a safetensors header, whose length stays right */
     WHOLE,  /* the file is `to` */
     LENGTH, /* the header's length, the first 8 bytes, becomes `number` */
-    CUT, /* only the first `number` bytes stay; or without so many of the last, where it is below 0 */
+    /* only the first `number` bytes stay; or without so many of the last, where it is below 0 */
+    CUT,
     GROW,   /* `number` bytes more, all zero */
     FLIP,   /* byte `number` is another one */
     NEST,   /* the file is `number` opening brackets */
@@ -166,7 +168,8 @@ static inline void model_clear(const char *folder)
     closedir(listed);
 }
 
-/* The folder of this test program, for cmocka_run_group_tests(tests, model_folder_make, model_folder_drop). */
+/* The folder of this test program, for cmocka_run_group_tests(tests, model_folder_make,
+ * model_folder_drop). */
 static char model_folder[] = "/tmp/baton_test_model_XXXXXX";
 
 static inline int model_folder_make(void **state)

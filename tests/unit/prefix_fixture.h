@@ -1,8 +1,9 @@
-/* What the tests of the prefix cache share: small blocks, and prompts' roots of which no two may share. */
+/* What the tests of the prefix cache share: small blocks, and prompts' roots of which no two may
+ * share. */
 #ifndef BATON_TESTS_PREFIX_FIXTURE_H
 #define BATON_TESTS_PREFIX_FIXTURE_H
 
-#include "common/domain/prefix_hash.h"
+#include "common/base/domain/prefix_hash.h"
 
 #include <string.h>
 

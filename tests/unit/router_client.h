@@ -1,5 +1,5 @@
-/* For test_router*: a real client. What it is sent comes as events in a ring, and is checked as it is taken: deltas in order, then Finished, Usage,
- * Timing, one status, nothing after it. */
+/* For test_router*: a real client. What it is sent comes as events in a ring, and is checked as it
+ * is taken: deltas in order, then Finished, Usage, Timing, one status, nothing after it. */
 #ifndef BATON_TESTS_ROUTER_CLIENT_H
 #define BATON_TESTS_ROUTER_CLIENT_H
 

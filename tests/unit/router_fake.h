@@ -1,11 +1,12 @@
-/* For test_router*: a worker that does what the test says. What it is told comes as events in a ring, in order; nothing waits by the clock. */
+/* For test_router*: a worker that does what the test says. What it is told comes as events in a
+ * ring, in order; nothing waits by the clock. */
 #ifndef BATON_TESTS_ROUTER_FAKE_H
 #define BATON_TESTS_ROUTER_FAKE_H
 
 #include "common/base/ring.h"
-#include "common/membership/registrar.h"
-#include "common/membership/worker_message.h"
-#include "common/rpc/message.h"
+#include "common/net/membership/registrar.h"
+#include "common/net/membership/worker_message.h"
+#include "common/net/rpc/message.h"
 #include "proto/proto_unpack.h"
 #include "proto/worker.pb-c.h"
 
@@ -329,7 +330,8 @@ static inline void fake_scores(struct fake *fake, const struct seen *job, uint32
     fake_say(fake, &up);
 }
 
-/* Tokens first .. first + count - 1 of the answer, in one batch; id = 100 + index; the last one ends it if `finish` is given. */
+/* Tokens first .. first + count - 1 of the answer, in one batch; id = 100 + index; the last one
+ * ends it if `finish` is given. */
 static inline void fake_tokens(struct fake *fake, const struct seen *job, uint32_t first,
                                uint32_t count, enum finish_reason finish)
 {

@@ -1,8 +1,9 @@
-/* For test_router*: a real router in this process, fake workers that register with it over loopback, and a real client. */
+/* For test_router*: a real router in this process, fake workers that register with it over
+ * loopback, and a real client. */
 #ifndef BATON_TESTS_ROUTER_WORLD_H
 #define BATON_TESTS_ROUTER_WORLD_H
 
-#include "common/http/http_client.h"
+#include "common/net/http/http_client.h"
 #include "router/router.h"
 #include "router_client.h"
 
@@ -67,7 +68,8 @@ static inline void client_start(struct world *world, struct client *client, cons
     client_start_at(world->channel, client, "/baton.v1.Baton/Generate", ask);
 }
 
-/* A worker asks to be taken in, by a version of the protocol that is `newer` than ours; what it is told comes to `client`. */
+/* A worker asks to be taken in, by a version of the protocol that is `newer` than ours; what it is
+ * told comes to `client`. */
 static inline void register_start(struct world *world, struct client *client,
                                   const struct worker_info *info, uint32_t newer)
 {

@@ -2,7 +2,7 @@
 #ifndef BATON_TESTS_RPC_PROBE_H
 #define BATON_TESTS_RPC_PROBE_H
 
-#include "common/rpc/rpc.h"
+#include "common/net/rpc/rpc.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* What the tests of safetensors share: a folder in /tmp, files written into it from a header and counted bytes, and the sentence that a
- * folder is refused with. */
+/* What the tests of safetensors share: a folder in /tmp, files written into it from a header and
+ * counted bytes, and the sentence that a folder is refused with. */
 #ifndef BATON_TESTS_SAFETENSORS_FIXTURE_H
 #define BATON_TESTS_SAFETENSORS_FIXTURE_H
 

@@ -2,7 +2,7 @@
 #ifndef BATON_TESTS_SINK_FIXTURE_H
 #define BATON_TESTS_SINK_FIXTURE_H
 
-#include "common/handoff/sink.h"
+#include "common/kv/handoff/sink.h"
 #include "tests/unit/handoff_text.h"
 
 #include <setjmp.h>

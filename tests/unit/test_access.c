@@ -1,5 +1,5 @@
 /* access: who may call and how much, and what a changed file of keys means to those that run. */
-#include "router/access.h"
+#include "router/ops/access.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -218,7 +218,8 @@ static void test_tokens_and_priorities(void **state)
     access_settle(other, 1, NOW_US);
 }
 
-/* A call of two parts: one request, whose parts' tokens are added up, and which runs until the last of them ends. */
+/* A call of two parts: one request, whose parts' tokens are added up, and which runs until the last
+ * of them ends. */
 static void test_a_call_of_several_parts(void **state)
 {
     struct world *world = *state;

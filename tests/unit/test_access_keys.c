@@ -1,5 +1,6 @@
-/* access_keys: what a file of keys says, and that whatever it doesn't say right is refused with its line and without what stands there. */
-#include "router/access_keys.h"
+/* access_keys: what a file of keys says, and that whatever it doesn't say right is refused with its
+ * line and without what stands there. */
+#include "router/ops/access_keys.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
-/* access_log: lines reach the file, also after it was moved away, and what can't be written is counted. */
-#include "router/access_log.h"
+/* access_log: lines reach the file, also after it was moved away, and what can't be written is
+ * counted. */
+#include "router/ops/access_log.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -165,7 +166,8 @@ static void test_more_lines_than_may_wait(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* One whose reader reads nothing at all: the end comes all the same, and what is lost is counted. */
+/* One whose reader reads nothing at all: the end comes all the same, and what is lost is
+ * counted. */
 static void test_an_end_that_does_not_wait_for_a_reader(void **state)
 {
     (void)state;
@@ -243,7 +245,8 @@ static void test_a_signal_in_the_middle_of_a_line(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* A disk that is full in the middle of a line: it is lost, and the next one is a line of its own. */
+/* A disk that is full in the middle of a line: it is lost, and the next one is a line of its
+ * own. */
 static void test_a_line_that_is_cut(void **state)
 {
     (void)state;

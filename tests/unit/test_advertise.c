@@ -1,5 +1,5 @@
 /* advertise: the address that a worker registers, of what it listens on and what it was told. */
-#include "common/membership/advertise.h"
+#include "common/net/membership/advertise.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

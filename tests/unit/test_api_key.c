@@ -1,5 +1,6 @@
-/* api_key: what the file of keys may hold; `baton key new` and the router ask here, so that no line that one writes is refused by the other. */
-#include "common/domain/api_key.h"
+/* api_key: what the file of keys may hold; `baton key new` and the router ask here, so that no line
+ * that one writes is refused by the other. */
+#include "common/base/domain/api_key.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,37 +10,40 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
 BASE = {"common/base"}
-DOMAIN = BASE | {"common/domain"}
-PLUMBING = DOMAIN | {"common/crypto", "common/json", "common/http", "common/config", "common/observe"}
-RPC = PLUMBING | {"common/rpc", "proto"}
-ENGINE = {"common/engine", "common/engine/sched", "common/engine/model", "kernels", "common/model_config"}
-WORKER = RPC | ENGINE | {"common/rpc/grpc", "common/membership", "common/transport", "common/handoff", "common/worker"}
+DOMAIN = BASE | {"common/base/domain"}
+JSON = {"common/base/json"}
+PLUMBING = DOMAIN | JSON | {"common/base/config", "common/base/observe", "common/net/crypto", "common/net/http"}
+RPC = PLUMBING | {"common/net/rpc", "proto"}
+ENGINE = {"common/engine", "common/engine/sched", "common/engine/model", "kernels", "common/language/model_config"}
+WORKER = RPC | ENGINE | {"common/net/rpc/grpc", "common/net/membership", "common/kv/transport", "common/kv/handoff", "common/worker"}
+LANGUAGE = {"common/language/text", "common/language/chat", "common/language/constrain", "common/language/model_config"}
+ROUTER = RPC | {"router", "router/planner"}
 
-# Folder -> folders it may include, besides itself. Arrows point down only; a folder that isn't named here may not exist.
+# Folder -> folders it may include, besides itself. Arrows point down only. A folder that isn't named here may not exist.
 MAY_INCLUDE = {
     "common/base": set(),
-    "common/domain": BASE,
-    "common/crypto": BASE,
-    "common/json": BASE,
-    "common/http": BASE | {"common/crypto"},
-    "common/config": BASE,
-    "common/observe": BASE,
-    "common/text": BASE | {"common/json"},
-    "common/template": BASE | {"common/text"},
-    "common/chat": BASE | {"common/template", "common/text", "common/json"},
-    "common/constrain": DOMAIN | {"common/json"},
-    "common/model_config": DOMAIN | {"common/json"},
-    "proto": BASE,
-    "common/rpc": BASE | {"common/crypto"},
-    "common/rpc/grpc": BASE | {"common/rpc", "common/crypto", "proto"},
-    "common/membership": DOMAIN | {"common/rpc", "proto"},
-    "common/transport": BASE,
-    "common/handoff": DOMAIN,
+    "common/base/domain": BASE,
+    "common/base/json": BASE,
+    "common/base/config": BASE,
+    "common/base/observe": BASE,
+    "common/net/crypto": BASE,
+    "common/net/http": BASE | {"common/net/crypto"},
+    "common/net/rpc": BASE | {"common/net/crypto"},
+    "common/net/rpc/grpc": BASE | {"common/net/rpc", "common/net/crypto", "proto"},
+    "common/net/membership": DOMAIN | {"common/net/rpc", "proto"},
+    "common/language/text": BASE | JSON,
+    "common/language/template": BASE | {"common/language/text"},
+    "common/language/chat": BASE | JSON | {"common/language/template", "common/language/text"},
+    "common/language/constrain": DOMAIN | JSON,
+    "common/language/model_config": DOMAIN | JSON,
+    "common/kv/transport": BASE,
+    "common/kv/handoff": DOMAIN,
     "common/engine/sched": DOMAIN,
-    "common/engine/model": DOMAIN | {"kernels", "common/json", "common/model_config"},
-    "common/engine": DOMAIN | {"common/engine/model", "kernels", "common/model_config"},
-    "common/worker": WORKER | {"common/text", "common/constrain"},
-    "common/cli": WORKER | {"common/text", "common/chat"},
+    "common/engine/model": DOMAIN | JSON | {"kernels", "common/language/model_config"},
+    "common/engine": DOMAIN | {"common/engine/model", "kernels", "common/language/model_config"},
+    "common/worker": WORKER | {"common/language/text", "common/language/constrain"},
+    "common/cli": WORKER | {"common/language/text", "common/language/chat"},
+    "proto": BASE,
     "kernels": DOMAIN | {"kernels/cpu", "kernels/reference"},  # kernels.c: the table of backends
     "kernels/reference": DOMAIN | {"kernels", "kernels/cpu", "kernels/reference/inner"},
     "kernels/reference/inner": BASE | {"kernels/cpu"},
@@ -48,20 +51,25 @@ MAY_INCLUDE = {
     "kernels/cpu/inner": BASE | {"kernels/cpu"},
     "prefill_worker": WORKER,
     "decode_worker": WORKER,
-    "router/planner": DOMAIN | {"common/handoff", "common/engine/sched"},
-    "router/openai": RPC | {"common/chat", "common/text", "common/model_config", "router"},
-    "router": RPC | {"common/rpc/grpc", "common/chat", "common/text", "common/constrain", "common/model_config", "common/membership", "common/handoff",
-                     "router/planner", "router/openai"},
+    # The rooms of the router, bottom to top. All may include router/ itself: the request's fields, its reasons, the served models.
+    "router/planner": DOMAIN | {"common/kv/handoff", "common/engine/sched", "proto"},
+    "router/ops": ROUTER | LANGUAGE | {"common/net/membership"},
+    "router/dispatch": ROUTER | LANGUAGE | {"common/net/membership", "common/kv/handoff", "router/ops"},
+    "router/doors": ROUTER | LANGUAGE | {"router/ops", "router/dispatch"},
+    "router/doors/grpc": ROUTER | LANGUAGE | {"common/net/membership", "router/ops", "router/dispatch", "router/doors"},
+    "router/doors/openai": ROUTER | LANGUAGE | {"router/ops", "router/dispatch", "router/doors"},
+    "router": ROUTER | LANGUAGE | {"common/net/membership", "common/net/rpc/grpc", "router/ops", "router/dispatch", "router/doors", "router/doors/grpc",
+                                   "router/doors/openai"},
 }
 
 # Folders (and single files) that decide and never act: no clock, no I/O, no locks, no threads.
-PURE = ["common/domain", "common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain",
-        *(f"common/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route", "url", "response")),
+PURE = ["common/base/domain", "common/kv/handoff", "common/engine/sched", "router/planner", "common/language/template", "common/language/constrain",
+        *(f"common/net/http/http_{noun}.{kind}" for kind in "ch" for noun in ("refusal", "scan", "target", "head", "body", "route", "url", "response")),
         *(f"{module}.{kind}" for kind in "ch" for module in (
-            "router/request_life", "router/request_trace", "router/access_line", "router/cache_feed", "router/quota", "router/constraint_queue", "common/cli/chat", "common/transport/kv_frame", "decode_worker/lane_speed",
-            "common/text/unicode"))]
+            "router/planner/request_life", "router/ops/request_trace", "router/ops/access_line", "router/planner/cache_event_count", "router/ops/quota", "router/dispatch/constraint_queue", "common/cli/chat", "common/kv/transport/kv_frame", "decode_worker/lane_speed",
+            "common/language/text/unicode"))]
 # A parsed document is a value like any other.
-PURE_SEES = DOMAIN | {"common/handoff", "common/engine/sched", "router/planner", "common/template", "common/constrain", "common/json"}
+PURE_SEES = DOMAIN | {"common/kv/handoff", "common/engine/sched", "router/planner", "common/language/template", "common/language/constrain", "common/base/json"}
 IMPURE_BASE = {"common/base/clock.h", "common/base/log.h", "common/base/ring.h", "common/base/failpoint.h", "common/base/file_watch.h",
                "common/base/reload.h", "common/base/file_read.h"}
 PURE_SYSTEM = {"math.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "stdio.h", "inttypes.h", "limits.h",
@@ -70,18 +78,18 @@ IMPURE_CALLS = re.compile(r"\b(f?printf|fopen|puts|getenv|rand|time|clock_gettim
 
 # Outside library: what its headers look like -> the only files that may name them (tests apart).
 LIBRARIES = {
-    r"grpc/": r"common/rpc/grpc/",
-    r"(protobuf-c/|.*\.pb-c\.h)": r"(proto|common/(rpc|membership|worker|cli)|prefill_worker|decode_worker|router)/",
-    r"uc[pstm]/": r"common/transport/ucx[a-z_]*\.[ch]",
-    r"pcre2\.h": r"common/text/\w+\.c",
-    r"utf8proc\.h": r"common/text/\w+\.c",
-    r"(json-c/.*|json\.h|json_\w+\.h)": r"common/json/json(_large)?\.c",
-    r"cyaml/": r"common/config/config_file\.c",
-    r"event2/": r"common/http/http_\w+\.[ch]",
-    r"openssl/": r"common/(crypto/\w+|http/http_(client_)?tls(_context)?)\.c",
+    r"grpc/": r"common/net/rpc/grpc/",
+    r"(protobuf-c/|.*\.pb-c\.h)": r"(proto|common/(net/rpc|net/membership|worker|cli)|prefill_worker|decode_worker|router)/",
+    r"uc[pstm]/": r"common/kv/transport/ucx[a-z_]*\.[ch]",
+    r"pcre2\.h": r"common/language/text/\w+\.c",
+    r"utf8proc\.h": r"common/language/text/\w+\.c",
+    r"(json-c/.*|json\.h|json_\w+\.h)": r"common/base/json/json(_large)?\.c",
+    r"cyaml/": r"common/base/config/config_file\.c",
+    r"event2/": r"common/net/http/http_\w+\.[ch]",
+    r"openssl/": r"common/net/(crypto/\w+|http/http_(client_)?tls(_context)?)\.c",
     r"histedit\.h": r"common/cli/line_(editor|history|keys|recall|screen)\.c",
-    r"isa-l": r"common/transport/kv_checksum\.c",
-    r"xxh(ash|_x86dispatch)\.h": r"common/domain/(prefix|content)_hash\.c",
+    r"isa-l": r"common/kv/transport/kv_checksum\.c",
+    r"xxh(ash|_x86dispatch)\.h": r"common/base/domain/(prefix|content)_hash\.c",
     r"cuda|nccl": r"kernels/cuda/",
     r"cmocka\.h": r"tests/",
 }

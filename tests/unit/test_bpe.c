@@ -1,7 +1,8 @@
-/* bpe: against the plain algorithm (search the whole word for the best pair, join it, again), and in time. */
+/* bpe: against the plain algorithm (search the whole word for the best pair, join it, again), and
+ * in time. */
 #include "common/base/clock.h"
 #include "common/base/rng.h"
-#include "common/text/bpe.h"
+#include "common/language/text/bpe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -162,7 +163,8 @@ static uint64_t work_of(const struct bpe *bpe, const char *word, size_t length)
     return pairs;
 }
 
-/* Every look-up of a pair is a first candidate or follows a merge: 3 for each symbol at most, however long the word is. */
+/* Every look-up of a pair is a first candidate or follows a merge: 3 for each symbol at most,
+ * however long the word is. */
 static void test_work_is_linear_in_the_word(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
-/* certificates: the files of a link are read whole and checked, and read again when they change; what can't be used changes nothing. */
+/* certificates: the files of a link are read whole and checked, and read again when they change;
+ * what can't be used changes nothing. */
 #include "certificate_fixture.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/crypto/certificates.h"
+#include "common/net/crypto/certificates.h"
 
 #include <poll.h>
 

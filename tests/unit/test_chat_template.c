@@ -1,7 +1,8 @@
-/* chat_template: where a model's template is found, what a request may ask for, and that no request makes a special token. */
-#include "common/chat/chat_encode.h"
-#include "common/chat/chat_request.h"
-#include "common/chat/json_values.h"
+/* chat_template: where a model's template is found, what a request may ask for, and that no request
+ * makes a special token. */
+#include "common/language/chat/chat_encode.h"
+#include "common/language/chat/chat_request.h"
+#include "common/language/chat/json_values.h"
 #include "tests/unit/tokenizer_file.h"
 
 #include <sys/stat.h>
@@ -341,7 +342,8 @@ static void test_what_openai_clients_send(void **state)
     chat_template_close(chat);
 }
 
-/* ------------------------------------------------------------------------------------- special tokens */
+/* ------------------------------------------------------------------------------------- special
+ * tokens */
 
 static struct tokenizer *golden(const char *name)
 {
@@ -362,7 +364,8 @@ static size_t count_special(const struct tokenizer *tokenizer, const struct toke
     return count;
 }
 
-/* How many special tokens a prompt has; without an attack its ids are those of the text as a whole. */
+/* How many special tokens a prompt has; without an attack its ids are those of the text as a
+ * whole. */
 static size_t specials_of(const struct tokenizer *tokenizer, const struct chat_template *chat,
                           const char *request, bool harmless)
 {
@@ -431,7 +434,8 @@ static void test_tokens_across_a_border(void **state)
 {
     (void)state;
     struct tokenizer *tokenizer = golden("gpt2");
-    /* Half by the template, half by a message: text. A known role, though, is the template's word. */
+    /* Half by the template, half by a message: text. A known role, though, is the template's
+     * word. */
     struct chat_template *chat = opened("<|im_{{ messages[0].content }}", NULL);
     assert_int_equal(specials_of(tokenizer, chat,
                                  "{\"messages\":[{\"role\":\"user\",\"content\":\"start|>\"}]}",
@@ -457,7 +461,8 @@ static void test_tokens_across_a_border(void **state)
     tokenizer_close(tokenizer);
 }
 
-/* Where special tokens are looked for in normalized text, it is what the request adds to them that counts. */
+/* Where special tokens are looked for in normalized text, it is what the request adds to them that
+ * counts. */
 static void test_special_tokens_of_normalized_text(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* cluster: children that get ready, end early, ignore SIGTERM, die; shell scripts stand in for the programs. */
+/* cluster: children that get ready, end early, ignore SIGTERM, die; shell scripts stand in for the
+ * programs. */
 #include "common/cli/cluster.h"
 
 #include "common/base/clock.h"
@@ -163,7 +164,8 @@ static void start_listener(const char *name, const char *script, bool must_keep)
     assert_int_equal(cluster_start(&cluster, &plan, NULL, &err), STATUS_OK);
 }
 
-/* Which life it is shows in what the child was told: $0 the address, the environment the failpoints. */
+/* Which life it is shows in what the child was told: $0 the address, the environment the
+ * failpoints. */
 #define LISTENER                                                                                   \
     "a=$0; m=$1; test $a != any || a=a:$$; test $m != any || m=m:$$; "                             \
     "echo '{\"address\": \"'$a'\", \"metrics\": \"'$m$BATON_FAILPOINTS'\"}' >&3; exec sleep 30"
@@ -259,7 +261,8 @@ static void test_one_that_crashes_in_the_drain_is_told(void **state)
     assert_int_equal(cluster_down(&cluster), 1);
 }
 
-/* Nothing to drain yet: it is not waited for, however long it would take to start, but it may end by itself. */
+/* Nothing to drain yet: it is not waited for, however long it would take to start, but it may end
+ * by itself. */
 static void test_one_that_is_still_starting_is_ended_at_once(void **state)
 {
     (void)state;
@@ -313,7 +316,8 @@ static int start_under_fire(void)
     return whole ? 0 : 1;
 }
 
-/* Ctrl-C is the parent's to deal with, also between a child's first moment and its own process group. */
+/* Ctrl-C is the parent's to deal with, also between a child's first moment and its own process
+ * group. */
 static void test_ctrl_c_never_hits_a_child(void **state)
 {
     (void)state;
@@ -355,7 +359,8 @@ static void ask_again(int number)
 #define STUBBORN "n=0; trap 'n=$((n+1))' TERM; " READY "while test $n -lt 2; do sleep 0.01; done"
 #define DEAF     "trap '' TERM; " READY "exec sleep 30"
 
-/* The second signal to stop: passed on, and what ends by that ends in order. `deaf`: one of the two doesn't. */
+/* The second signal to stop: passed on, and what ends by that ends in order. `deaf`: one of the two
+ * doesn't. */
 static void ask_twice(const char *router, const char *worker, bool deaf)
 {
     struct error err;

@@ -1,4 +1,5 @@
-/* cluster_file and cluster_status: what `baton up` and the router write is what the other commands read. */
+/* cluster_file and cluster_status: what `baton up` and the router write is what the other commands
+ * read. */
 #include "common/cli/cluster_file.h"
 #include "common/cli/cluster_status.h"
 
@@ -119,7 +120,8 @@ static void remove_logs(const char *name)
     rmdir(path);
 }
 
-/* What killed clusters left goes, but for their newest logs; what lives, and what isn't ours, stays. */
+/* What killed clusters left goes, but for their newest logs; what lives, and what isn't ours,
+ * stays. */
 static void test_sweeping(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* config: every source, their order, every kind of mistake, and that all mistakes are told at once. */
-#include "common/config/config.h"
+/* config: every source, their order, every kind of mistake, and that all mistakes are told at
+ * once. */
+#include "common/base/config/config.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -112,7 +113,8 @@ static void check_together(const void *settings, struct str *mistakes)
     config_mistake(mistakes, STATUS_OK, &err);
 }
 
-/* A program's own check is asked where each setting is fine alone, and may find several mistakes. */
+/* A program's own check is asked where each setting is fine alone, and may find several
+ * mistakes. */
 static void test_what_settings_get_wrong_together(void **state)
 {
     (void)state;

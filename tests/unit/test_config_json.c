@@ -1,5 +1,6 @@
-/* model_config: config.json in both spellings, generation_config.json, and the sentence for each thing that is refused. */
-#include "common/model_config/model_config.h"
+/* model_config: config.json in both spellings, generation_config.json, and the sentence for each
+ * thing that is refused. */
+#include "common/language/model_config/model_config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

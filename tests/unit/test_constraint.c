@@ -1,10 +1,11 @@
-/* Constraints: which answers each keyword of a schema, each construct of an expression takes, and what is refused, with which sentence. */
+/* Constraints: which answers each keyword of a schema, each construct of an expression takes, and
+ * what is refused, with which sentence. */
 #include "common/base/str.h"
-#include "common/constrain/automaton.h"
-#include "common/constrain/compile_steps.h"
-#include "common/constrain/constraint.h"
-#include "common/constrain/text_automaton.h"
-#include "common/constrain/tool_calls.h"
+#include "common/language/constrain/automaton.h"
+#include "common/language/constrain/compile_steps.h"
+#include "common/language/constrain/constraint.h"
+#include "common/language/constrain/text_automaton.h"
+#include "common/language/constrain/tool_calls.h"
 #include "tests/constrain/adversarial.h"
 #include "tests/unit/constraint_rows.h"
 
@@ -527,7 +528,8 @@ static void test_limits(void **state)
         "#/properties/p");
 }
 
-/* More rules open at once than a unit may have: each alternative's property is a value of its own. */
+/* More rules open at once than a unit may have: each alternative's property is a value of its
+ * own. */
 static void test_alternatives_open_at_once(void **state)
 {
     (void)state;
@@ -550,8 +552,8 @@ static void test_steps_are_limited(void **state)
                 "takes more than 33554432 steps to compile");
 }
 
-/* Whatever a constraint is made of, its parts draw from one count: none of them begins anew. What the last one does before it looks
- * is a row of a table. */
+/* Whatever a constraint is made of, its parts draw from one count: none of them begins anew. What
+ * the last one does before it looks is a row of a table. */
 static void test_no_constraint_takes_more_steps_than_all_may(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* constraint_checks: each constraint is compiled once, whatever comes of it and however many ask; what waits is bounded, and turns go
- * round the owners. */
-#include "common/constrain/constraint.h"
+/* constraint_checks: each constraint is compiled once, whatever comes of it and however many ask;
+ * what waits is bounded, and turns go round the owners. */
+#include "common/language/constrain/constraint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "router/constraint_queue.h"
+#include "router/dispatch/constraint_queue.h"
 #include "tests/unit/checks_fixture.h"
 
 #define FINE    "[a-z]+"

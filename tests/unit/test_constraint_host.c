@@ -1,5 +1,6 @@
-/* constraint_host and step_constraints: leases are settled on a thread of their own, shared and bounded; sequences wait for theirs beside
- * others; and where an answer is follows from its tokens, however they came. Every wait is for an event. */
+/* constraint_host and step_constraints: leases are settled on a thread of their own, shared and
+ * bounded; sequences wait for theirs beside others; and where an answer is follows from its tokens,
+ * however they came. Every wait is for an event. */
 #include "common/worker/constraint_host.h"
 #include "common/worker/step_constraints.h"
 #include "common/worker/step_loop.h"
@@ -92,7 +93,8 @@ static void test_leases_share_what_is_compiled(void **state)
     constraint_host_destroy(host);
 }
 
-/* Marked, so that they are let in where a constraint asks for them; a byte like the mark is nothing. */
+/* Marked, so that they are let in where a constraint asks for them; a byte like the mark is
+ * nothing. */
 static void test_special_tokens_are_marked(void **state)
 {
     (void)state;
@@ -151,7 +153,8 @@ static void test_a_constraint_over_the_memory_is_refused(void **state)
     constraint_host_destroy(host);
 }
 
-/* However many of one owner wait, another waits for one of them; and who leaves before his turn costs nothing. */
+/* However many of one owner wait, another waits for one of them; and who leaves before his turn
+ * costs nothing. */
 static void test_turns_go_round_the_owners(void **state)
 {
     (void)state;
@@ -373,7 +376,8 @@ static void prepare_all(struct steps *steps, struct sequence *const *list, uint3
     }
 }
 
-/* What a step has no time for goes on beside it, and is what it would have been at once; who is in the same state waits for the same. */
+/* What a step has no time for goes on beside it, and is what it would have been at once; who is in
+ * the same state waits for the same. */
 static void test_sets_are_worked_out_beside_the_steps(void **state)
 {
     (void)state;
@@ -450,7 +454,8 @@ static void test_an_answer_goes_while_its_set_is_worked_out(void **state)
     constraint_host_destroy(host);
 }
 
-/* Tokens that came from elsewhere are taken a few a step, in turns; nothing else of that answer is done before. */
+/* Tokens that came from elsewhere are taken a few a step, in turns; nothing else of that answer is
+ * done before. */
 static void test_answers_from_elsewhere_are_caught_up_with(void **state)
 {
     (void)state;
@@ -548,7 +553,8 @@ static void add(struct loop *loop, uint64_t request, const char *choices)
     add_biased(loop, request, choices, NULL, 0);
 }
 
-/* The next event but tokens that aren't an answer's last; and the answers that it ended, a bit each, all for this reason. */
+/* The next event but tokens that aren't an answer's last; and the answers that it ended, a bit
+ * each, all for this reason. */
 static struct step_event next(struct loop *loop, enum finish_reason finish, uint64_t *ended)
 {
     for (;;) {
@@ -649,7 +655,8 @@ static void test_a_loop_that_stops_gives_all_back(void **state)
     }
 }
 
-/* Nothing is left to draw for one of them: that is said as what it is, and the others of the step have their tokens. */
+/* Nothing is left to draw for one of them: that is said as what it is, and the others of the step
+ * have their tokens. */
 static void test_a_constraint_whose_tokens_are_all_banned(void **state)
 {
     (void)state;

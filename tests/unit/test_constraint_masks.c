@@ -1,7 +1,7 @@
-/* Masks of tokens: equal to asking the automaton about each token, whatever the vocabulary, the state and what was kept; and the
- * cache of constraints. */
+/* Masks of tokens: equal to asking the automaton about each token, whatever the vocabulary, the
+ * state and what was kept; and the cache of constraints. */
 #include "common/base/rng.h"
-#include "common/constrain/constraint_cache.h"
+#include "common/language/constrain/constraint_cache.h"
 #include "common/worker/step_constraints.h"
 #include "tests/constrain/adversarial.h"
 #include "tests/constrain/generate.h"
@@ -18,7 +18,8 @@
 #define MAX_TOKENS 600
 #define END_ID     3
 
-/* A vocabulary of our own: each token by its bytes, and by those that it has at the start of an answer. */
+/* A vocabulary of our own: each token by its bytes, and by those that it has at the start of an
+ * answer. */
 struct words {
     char bytes[MAX_TOKENS][260];
     size_t lengths[MAX_TOKENS];
@@ -45,7 +46,8 @@ static void add_word(struct words *words, const char *bytes, size_t length)
     words->lengths[words->count++] = length;
 }
 
-/* All single bytes but control characters, and pieces that JSON is made of; id 0 and the end id have no bytes. */
+/* All single bytes but control characters, and pieces that JSON is made of; id 0 and the end id
+ * have no bytes. */
 static void make_words(struct words *words, uint64_t seed, bool strips)
 {
     static const char *const parts[] = {"a",        "b",        "x",
@@ -309,7 +311,8 @@ static void test_vocabularies_that_are_refused(void **state)
 
 #define LARGE_VOCABULARY 131072
 
-/* As a step and then the walker go on with it, until it is through or took too many. The nodes that it took. */
+/* As a step and then the walker go on with it, until it is through or took too many. The nodes that
+ * it took. */
 static uint64_t walk_in_turns(struct constraint_walk *walk, uint32_t *bits, uint64_t most)
 {
     uint64_t taken = 0, turn = STEP_CONSTRAINTS_NODES;
@@ -322,7 +325,8 @@ static uint64_t walk_in_turns(struct constraint_walk *walk, uint32_t *bits, uint
     return taken;
 }
 
-/* Over a vocabulary as large as models have: what one set may take, and that a budget is kept wherever it breaks a walk off. */
+/* Over a vocabulary as large as models have: what one set may take, and that a budget is kept
+ * wherever it breaks a walk off. */
 static void test_nodes_are_bounded(void **state)
 {
     (void)state;
@@ -383,7 +387,8 @@ static struct constraint_state behind(const struct constraint *constraint, const
     return state;
 }
 
-/* Who is in one state holds one set, whoever makes it; none that is held goes, and one that nobody made is forgotten. */
+/* Who is in one state holds one set, whoever makes it; none that is held goes, and one that nobody
+ * made is forgotten. */
 static void test_sets_are_held(void **state)
 {
     (void)state;
@@ -484,7 +489,8 @@ static void test_a_cache_shares_and_drops(void **state)
     token_trie_destroy(trie);
 }
 
-/* Nothing goes for one that wouldn't fit then either; one owner's take half at most, and make room among themselves. */
+/* Nothing goes for one that wouldn't fit then either; one owner's take half at most, and make room
+ * among themselves. */
 static void test_a_cache_is_shared_by_owners(void **state)
 {
     (void)state;

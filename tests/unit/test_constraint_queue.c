@@ -1,5 +1,6 @@
-/* constraint_queue: a constraint is compiled once, in the first turn of any owner who asks for it, and only while somebody does. */
-#include "router/constraint_queue.h"
+/* constraint_queue: a constraint is compiled once, in the first turn of any owner who asks for it,
+ * and only while somebody does. */
+#include "router/dispatch/constraint_queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +50,8 @@ static void expect(struct constraint_queue *queue, const char *text)
     free(source);
 }
 
-/* Owner 1 has queued many, and last of all what owner 2 asks for: that is next but one, and owner 1 gains nothing by it. */
+/* Owner 1 has queued many, and last of all what owner 2 asks for: that is next but one, and owner 1
+ * gains nothing by it. */
 static void test_an_equal_one_comes_in_the_first_turn(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* constraint_walker: walks take turns of so many nodes, and one that is taken back has no turn more than it is in. The walks here are
- * scripted: a turn ends when the test says so. That _take_back waits is seen by its wait (both are --wrap'd by the linker). */
+/* constraint_walker: walks take turns of so many nodes, and one that is taken back has no turn more
+ * than it is in. The walks here are scripted: a turn ends when the test says so. That _take_back
+ * waits is seen by its wait (both are --wrap'd by the linker). */
 #include "common/worker/constraint_walker.h"
 
 #include <pthread.h>
@@ -116,7 +117,8 @@ static void test_walks_take_turns_of_so_many_nodes(void **state)
     assert_false(script.unequal);
 }
 
-/* However much of it is left, and though nothing else is queued: the walker had the lock again at once. */
+/* However much of it is left, and though nothing else is queued: the walker had the lock again at
+ * once. */
 static void test_a_walk_taken_back_has_no_turn_more(void **state)
 {
     (void)state;

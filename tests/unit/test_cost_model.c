@@ -1,5 +1,5 @@
 /* cost_model: what steps and swaps will cost, and how far a measurement can move that. */
-#include "common/domain/cost_model.h"
+#include "common/base/domain/cost_model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -74,7 +74,8 @@ static void test_an_estimate_by_shape(void **state)
     assert_true(one.prefill_scale == 1 && one.swap_scale == 1);
 }
 
-/* Rows that fill a step, of the same 1.1B: more where arithmetic is faster, or weights have more bytes. */
+/* Rows that fill a step, of the same 1.1B: more where arithmetic is faster, or weights have more
+ * bytes. */
 static void test_saturation_by_what_was_measured(void **state)
 {
     (void)state;
@@ -134,8 +135,8 @@ static void test_a_core_may_be_far_from_the_estimate(void **state)
     assert_true(learned_us > 1700 && learned_us < 1780);
 }
 
-/* Beside four answers, as many rows as fit 0.2 s, 16 at least: how many such steps until those take what they are to, give or take a half?
- * `answers` steps without prompts come before each. */
+/* Beside four answers, as many rows as fit 0.2 s, 16 at least: how many such steps until those take
+ * what they are to, give or take a half? `answers` steps without prompts come before each. */
 static int steps_to_learn(struct cost_model model, double row_us, double step_us, double decode_us,
                           int answers)
 {

@@ -1,6 +1,7 @@
-/* detokenizer: whole characters only, U+FFFD for what never becomes one, streams equal to the whole. */
+/* detokenizer: whole characters only, U+FFFD for what never becomes one, streams equal to the
+ * whole. */
 #include "common/base/rng.h"
-#include "common/text/detokenizer.h"
+#include "common/language/text/detokenizer.h"
 #include "tests/unit/tokenizer_file.h"
 
 #include <setjmp.h>
@@ -9,7 +10,8 @@
 
 #include <cmocka.h>
 
-/* Id = byte, 300 is special, 301 is text that no byte-level alphabet spells, 302..399 are holes but for 399. */
+/* Id = byte, 300 is special, 301 is text that no byte-level alphabet spells, 302..399 are holes but
+ * for 399. */
 static struct tokenizer *opened(void)
 {
     struct tokenizer *tokenizer = NULL;
@@ -149,7 +151,8 @@ static void test_random_streams(void **state)
     tokenizer_close(t);
 }
 
-/* ByteFallback, Fuse and Strip as Llama 2 has them: ids 0..255 are the byte tokens, then "▁a", "▁", "a", a special "<s>". */
+/* ByteFallback, Fuse and Strip as Llama 2 has them: ids 0..255 are the byte tokens, then "▁a", "▁",
+ * "a", a special "<s>". */
 static struct tokenizer *opened_with(const char *decoder)
 {
     struct tokenizer *tokenizer = NULL;
@@ -170,7 +173,8 @@ static struct tokenizer *opened_with(const char *decoder)
     return tokenizer;
 }
 
-/* Pushes the ids one by one, a "|" behind each, then the flush; NULL for `whole`: the same without the "|". */
+/* Pushes the ids one by one, a "|" behind each, then the flush; NULL for `whole`: the same without
+ * the "|". */
 static void check_stream(const char *decoder, const char *ids, const char *pieces,
                          const char *whole)
 {

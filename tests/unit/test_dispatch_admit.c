@@ -1,4 +1,5 @@
-/* Who gets in: places in all, each model's reserve, and the door, where those stand who are about to be told that there is none. */
+/* Who gets in: places in all, each model's reserve, and the door, where those stand who are about
+ * to be told that there is none. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/rng.h"
@@ -27,7 +28,8 @@ static void test_calls_at_the_door_are_limited(void **state)
     teardown(&world);
 }
 
-/* Calls ask for one choice or several. In any order: never more than there are places, never one refused for whom a place is kept, or for whom there is a free one. */
+/* Calls ask for one choice or several. In any order: never more than there are places, never one
+ * refused for whom a place is kept, or for whom there is a free one. */
 static void test_reserves_hold_in_any_order(void **state)
 {
     (void)state;
@@ -83,7 +85,8 @@ static void test_reserves_hold_in_any_order(void **state)
     assert_true(refused > 100 && beyond_refused > 100);
 }
 
-/* Calls with several choices of one model, as many as may be: the other model's places stay, and what was let in is known. */
+/* Calls with several choices of one model, as many as may be: the other model's places stay, and
+ * what was let in is known. */
 static void test_choices_have_a_place_each(void **state)
 {
     (void)state;

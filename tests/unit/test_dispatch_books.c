@@ -1,4 +1,5 @@
-/* Before a client is told the end of its call all that others may see of that is settled: places, the count, the gauges, other choices. */
+/* Before a client is told the end of its call all that others may see of that is settled: places,
+ * the count, the gauges, other choices. */
 #include "tests/unit/dispatch_fixture.h"
 
 /* What its client finds in the moment that it is told. */
@@ -156,7 +157,8 @@ static void test_of_those_that_are_told_together(void **state)
     teardown(&world);
 }
 
-/* Two prompts of one answer: the first has gone well, and keeps its places and its end to itself. */
+/* Two prompts of one answer: the first has gone well, and keeps its places and its end to
+ * itself. */
 static void setup_two(struct world *world, struct looker *lookers)
 {
     setup(world, 1, 16, 16);

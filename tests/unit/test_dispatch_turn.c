@@ -1,4 +1,5 @@
-/* Whose turn it is: who brings something acts on it, unless somebody else is at it, or it is the thread's; nothing is left lying. */
+/* Whose turn it is: who brings something acts on it, unless somebody else is at it, or it is the
+ * thread's; nothing is left lying. */
 #include "tests/unit/dispatch_fixture.h"
 
 #include "common/base/clock.h"
@@ -203,8 +204,9 @@ static void wait_until(const atomic_bool *told)
         sched_yield();
 }
 
-/* Each post begins with the others', a little before or behind them, and none comes by to find what is left lying. In a millisecond of its
- * own it meets a helper's turn, otherwise mostly the thread's. */
+/* Each post begins with the others', a little before or behind them, and none comes by to find what
+ * is left lying. In a millisecond of its own it meets a helper's turn, otherwise mostly the
+ * thread's. */
 static void wait_for_others(struct poster *poster)
 {
     bool own = ++poster->posts <= ROUNDS;

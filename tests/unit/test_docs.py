@@ -23,7 +23,7 @@ def test_api_lists_every_reason_with_its_status():
 
 
 def test_api_lists_every_reason_of_the_rpc_layer():
-    found = {reason: code for path in sources("common/rpc/grpc")
+    found = {reason: code for path in sources("common/net/rpc/grpc")
              for code, reason in re.findall(r'RPC_([A-Z_]+),\s*"([a-z_]+)"', path.read_text(encoding="utf-8"))}
     assert len(found) >= 8
     missing = [reason for reason, code in found.items() if f"| `{reason}` | {code} |" not in page("docs/api.md")]

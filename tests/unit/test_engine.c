@@ -83,7 +83,8 @@ static void test_hashes_tell_models_and_arithmetic_apart(void **state)
     }
 }
 
-/* Layers of integers have the same bits by every set, tiles included: their workers may be paired. */
+/* Layers of integers have the same bits by every set, tiles included: their workers may be
+ * paired. */
 static void test_quantized_numerics_of_all_sets(void **state)
 {
     (void)state;
@@ -151,7 +152,8 @@ static void test_configurations_that_are_refused(void **state)
     }
 }
 
-/* Before any of it is taken: a pool of terabytes, activations of so many rows, a table of logits. */
+/* Before any of it is taken: a pool of terabytes, activations of so many rows, a table of
+ * logits. */
 static void test_what_no_machine_holds_is_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* engine: what a step refuses, what it counts, and that chunks, blocks and neighbours leave no trace; on the shipped model, f32. */
+/* engine: what a step refuses, what it counts, and that chunks, blocks and neighbours leave no
+ * trace; on the shipped model, f32. */
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/engine/model/logits_hash.h"
@@ -138,8 +139,9 @@ static void set_failpoints(const char *spec, const char *log)
     assert_int_equal(failpoint_init("test", &err), STATUS_OK);
 }
 
-/* One of two compute threads is held where it would begin its first job: the other loads the model and computes whole steps, with
- * the same bytes. If any of the items waited for it, this would not end before the failpoint's minute is over. */
+/* One of two compute threads is held where it would begin its first job: the other loads the model
+ * and computes whole steps, with the same bytes. If any of the items waited for it, this would not
+ * end before the failpoint's minute is over. */
 static void test_a_step_is_done_by_the_threads_that_come(void **state)
 {
     (void)state;
@@ -187,7 +189,8 @@ static void move(struct engine *engine, enum engine_move kind, uint32_t from, ui
         fail_msg("%s", err.text);
 }
 
-/* The prompt's first 18 rows, moved, overwritten where they were, and the rest behind them at their new place. */
+/* The prompt's first 18 rows, moved, overwritten where they were, and the rest behind them at their
+ * new place. */
 static void test_blocks_that_moved_hold_what_they_held(void **state)
 {
     struct engine *engine = *state;

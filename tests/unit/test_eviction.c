@@ -1,4 +1,5 @@
-/* eviction: both policies against a scan over everything that is offered, and what each of them is for. */
+/* eviction: both policies against a scan over everything that is offered, and what each of them is
+ * for. */
 #include "common/base/rng.h"
 #include "common/engine/sched/eviction.h"
 
@@ -161,7 +162,8 @@ static void test_costs_of_a_model(void **state)
     const struct model_shape tinyllama = {
         .layers = 22, .hidden = 2048, .ffn = 5632, .heads = 32, .kv_heads = 4, .head_dim = 64};
     struct eviction_cost of = eviction_cost_of(&tinyllama, 32);
-    /* a layer: 2 * (2 * 2048^2 + 2 * 2048 * 256 + 3 * 2048 * 5632) for a row, 4 * 2048 for each position before it */
+    /* a layer: 2 * (2 * 2048^2 + 2 * 2048 * 256 + 3 * 2048 * 5632) for a row, 4 * 2048 for each
+     * position before it */
     assert_true(of.even_blocks > 335.9 && of.even_blocks < 336.1);
     assert_true(eviction_block_cost(&of, 336) > 1.99 && eviction_block_cost(&of, 336) < 2.01);
     const struct eviction_cost flat = {0};

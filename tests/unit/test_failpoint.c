@@ -1,4 +1,5 @@
-/* failpoint: what is armed, what is refused, what is recorded; a file that changes while the program runs. */
+/* failpoint: what is armed, what is refused, what is recorded; a file that changes while the
+ * program runs. */
 #include "common/base/failpoint.h"
 
 #include "common/base/str.h"
@@ -108,7 +109,8 @@ static void test_only_hits_about_the_subject_count(void **state)
     expect_log("decode.taken log 2 decode-0\n");
 }
 
-/* A request id is whatever its client took: what separates the other parts is nothing special in it. */
+/* A request id is whatever its client took: what separates the other parts is nothing special in
+ * it. */
 static void test_a_subject_is_any_text(void **state)
 {
     (void)state;

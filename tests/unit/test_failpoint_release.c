@@ -1,4 +1,5 @@
-/* failpoint as release builds have it: what is in the environment keeps a program from starting, unless that is meant. */
+/* failpoint as release builds have it: what is in the environment keeps a program from starting,
+ * unless that is meant. */
 #ifndef BATON_RELEASE
 #define BATON_RELEASE
 #endif

@@ -1,4 +1,5 @@
-/* file_watch: what is told of files that are replaced, written, removed and swapped behind a link, and what isn't. */
+/* file_watch: what is told of files that are replaced, written, removed and swapped behind a link,
+ * and what isn't. */
 #include "common/base/file_watch.h"
 
 #include <fcntl.h>
@@ -119,7 +120,8 @@ static void test_a_folder_swapped_behind_a_link_is_seen(void **state)
     assert_true(file_watch_changed(watch, 1));
 }
 
-/* Two writes within one tick of the file system's clock look alike: what was told while it was fresh is told again. */
+/* Two writes within one tick of the file system's clock look alike: what was told while it was
+ * fresh is told again. */
 static void test_a_fresh_file_is_told_again(void **state)
 {
     struct file_watch *watch = *state;

@@ -1,4 +1,5 @@
-/* generate: from flags to the request a server sees, and from a server's messages to what is told. */
+/* generate: from flags to the request a server sees, and from a server's messages to what is
+ * told. */
 #include "common/base/str.h"
 #include "common/cli/generate_answer.h"
 #include "common/cli/generate_call.h"
@@ -162,7 +163,8 @@ static void send_delta(struct rpc_call *call, uint32_t first, const char *text, 
 #define FLOOD 9000
 static sem_t flood_ended;
 
-/* Answers by the prompt: "ok" a whole answer, "gap" a wrong index, "fail" an error, "flood" token after token, else nothing ever. */
+/* Answers by the prompt: "ok" a whole answer, "gap" a wrong index, "fail" an error, "flood" token
+ * after token, else nothing ever. */
 static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
 {
     Baton__V1__GenerateRequest *request =
@@ -472,7 +474,8 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
     }
 }
 
-/* Who computed it: of a prompt alone no decode worker hears, and there is nothing between tokens. */
+/* Who computed it: of a prompt alone no decode worker hears, and there is nothing between
+ * tokens. */
 static void test_figures_name_the_workers(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The calls of baton.v1.Baton that are answered at once, and what is refused before a worker hears of it. */
+/* The calls of baton.v1.Baton that are answered at once, and what is refused before a worker hears
+ * of it. */
 #include "router_world.h"
 
 #include "common/base/log.h"

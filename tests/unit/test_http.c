@@ -1,4 +1,5 @@
-/* http: the listener of figures that every program has, through our own client and through raw bytes. */
+/* http: the listener of figures that every program has, through our own client and through raw
+ * bytes. */
 #include "tests/unit/http_fixture.h"
 
 #include <sys/resource.h>
@@ -264,7 +265,8 @@ static void test_out_of_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* Connections beyond the limit wait outside, those inside are served, and when they go the next come in. */
+/* Connections beyond the limit wait outside, those inside are served, and when they go the next
+ * come in. */
 static void test_connections_are_limited(void **state)
 {
     struct fixture *fixture = *state;

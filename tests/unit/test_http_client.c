@@ -1,9 +1,10 @@
-/* http_client over TLS: who is trusted and who is not, by both sides, each refusal with its sentence. */
+/* http_client over TLS: who is trusted and who is not, by both sides, each refusal with its
+ * sentence. */
 #include "certificate_fixture.h"
 #include "tests/unit/http_fixture.h"
 
 #include "common/base/log.h"
-#include "common/crypto/certificates.h"
+#include "common/net/crypto/certificates.h"
 
 #include <openssl/ssl.h>
 #include <signal.h>
@@ -47,7 +48,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A server of OpenSSL's own, which shows what ours would refuse to show. It takes one connection. */
+/* A server of OpenSSL's own, which shows what ours would refuse to show. It takes one
+ * connection. */
 struct peer {
     const struct folder *shows; /* NULL: it speaks no TLS */
     const struct folder *asks;  /* for a certificate of this CA; NULL: for none */

@@ -1,4 +1,5 @@
-/* http_exchange: answers from other threads, in pieces, to clients that go, stall, or come again. */
+/* http_exchange: answers from other threads, in pieces, to clients that go, stall, or come
+ * again. */
 #include "common/base/failpoint.h"
 #include "tests/unit/http_fixture.h"
 
@@ -425,7 +426,8 @@ static void test_a_reader_that_stalls_is_ended(void **state)
     close(fd);
 }
 
-/* A connection with a small window, whose request is the test's to answer: little of an answer is on its way, the rest waits at the server. */
+/* A connection with a small window, whose request is the test's to answer: little of an answer is
+ * on its way, the rest waits at the server. */
 static struct http_exchange *ask_narrowly(int *fd, int number)
 {
     static const int room = 4096, segment = 1460;
@@ -447,7 +449,8 @@ static void read_bytes(int fd, size_t count)
     }
 }
 
-/* Who reads 256 bytes a second isn't taken for one who reads nothing: his progress is seen within the router's 60 s, and no test waits for those. */
+/* Who reads 256 bytes a second isn't taken for one who reads nothing: his progress is seen within
+ * the router's 60 s, and no test waits for those. */
 static void test_a_slow_readers_progress_is_seen(void **state)
 {
     (void)state;
@@ -472,7 +475,8 @@ static void test_a_slow_readers_progress_is_seen(void **state)
     close(fd);
 }
 
-/* An answer that was broken off must not look whole: the connection is reset, and the last chunk is missing. */
+/* An answer that was broken off must not look whole: the connection is reset, and the last chunk is
+ * missing. */
 static void test_an_answer_broken_off_does_not_look_whole(void **state)
 {
     (void)state;
@@ -671,7 +675,8 @@ static void test_faults_end_one_connection_and_no_other(void **state)
     }
 }
 
-/* Whom another thread has answered is idle from then on, and not only when the loop has tidied up: a second later he makes room for the first who comes. */
+/* Whom another thread has answered is idle from then on, and not only when the loop has tidied up:
+ * a second later he makes room for the first who comes. */
 static void test_who_was_answered_directly_makes_room_in_time(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* http_scan, http_head, http_target, http_route: what a head is, and what isn't one. */
-#include "common/http/http_head.h"
-#include "common/http/http_route.h"
+#include "common/net/http/http_head.h"
+#include "common/net/http/http_route.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,8 @@
 
 #include <cmocka.h>
 
-/* In pieces of `step` bytes. 0: it is a whole head, with nothing behind it; else the refusal's status; -1: it isn't whole. */
+/* In pieces of `step` bytes. 0: it is a whole head, with nothing behind it; else the refusal's
+ * status; -1: it isn't whole. */
 static int read_in_steps(const char *bytes, size_t count, size_t step, char *copy,
                          struct http_head *head, struct http_refusal *why)
 {
@@ -192,7 +193,8 @@ static void test_a_nul_is_refused_everywhere(void **state)
     }
 }
 
-/* Every byte of a good head replaced by every other: it is still one, or refused, and never two understandings of the body. */
+/* Every byte of a good head replaced by every other: it is still one, or refused, and never two
+ * understandings of the body. */
 static void test_any_byte_replaced(void **state)
 {
     (void)state;

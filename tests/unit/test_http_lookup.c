@@ -1,9 +1,10 @@
-/* http_lookup: a name that no name server answers for costs its deadline and no more, and how many are waited for in vain is bounded. */
+/* http_lookup: a name that no name server answers for costs its deadline and no more, and how many
+ * are waited for in vain is bounded. */
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/http/http_client.h"
-#include "common/http/http_lookup.h"
+#include "common/net/http/http_client.h"
+#include "common/net/http/http_lookup.h"
 
 #include <poll.h>
 #include <setjmp.h>

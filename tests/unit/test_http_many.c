@@ -1,4 +1,5 @@
-/* http_server with thousands of clients that say nothing, or little: what each costs, and whether others are served. tests/bench/http_load does it with more. */
+/* http_server with thousands of clients that say nothing, or little: what each costs, and whether
+ * others are served. tests/bench/http_load does it with more. */
 #include "common/base/descriptors.h"
 #include "tests/unit/http_fixture.h"
 
@@ -54,7 +55,8 @@ static void wait_connections(struct http_server *server, uint64_t count)
     while (figures.connections != count);
 }
 
-/* A request on a connection of its own, answered within a second although all the others are there. */
+/* A request on a connection of its own, answered within a second although all the others are
+ * there. */
 static void ask(const char *address)
 {
     struct str body;

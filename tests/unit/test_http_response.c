@@ -1,5 +1,5 @@
 /* http_response: an answer is the same however it is cut, ends where it says, and is bounded. */
-#include "common/http/http_response.h"
+#include "common/net/http/http_response.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

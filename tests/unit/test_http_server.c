@@ -350,7 +350,8 @@ static void test_expectations(void **state)
     assert_null(strstr(heard.data, "200"));
     say(fd, "abc");
     assert_true(hear(fd, &heard, "\r\n\r\nabc"));
-    /* Who would be refused isn't asked for his body, and has to say again where his next request begins. */
+    /* Who would be refused isn't asked for his body, and has to say again where his next request
+     * begins. */
     str_clear(&heard);
     say(fd, "POST /none HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
     assert_false(hear(fd, &heard, NULL));
@@ -457,7 +458,8 @@ static void test_slow_clients_are_sent_away(void **state)
     str_deinit(&heard);
 }
 
-/* A trickle doesn't keep a head alive, however steady; a body lives as long as it comes at the rate. */
+/* A trickle doesn't keep a head alive, however steady; a body lives as long as it comes at the
+ * rate. */
 static void test_a_trickle_ends_and_a_steady_body_does_not(void **state)
 {
     (void)state;
@@ -491,7 +493,8 @@ static void test_a_trickle_ends_and_a_steady_body_does_not(void **state)
     close(trickle);
 }
 
-/* All connections are taken, by clients that are idle: for a second nobody has to go, then the one that was so longest does. */
+/* All connections are taken, by clients that are idle: for a second nobody has to go, then the one
+ * that was so longest does. */
 static void test_who_is_idle_makes_room(void **state)
 {
     (void)state;
@@ -552,7 +555,8 @@ static void test_surplus_connections_are_turned_away(void **state)
     str_deinit(&heard);
 }
 
-/* A client that goes on sending behind its refusal is read for a while, so that it sees the refusal, and not for ever. */
+/* A client that goes on sending behind its refusal is read for a while, so that it sees the
+ * refusal, and not for ever. */
 static void test_what_still_comes_behind_an_answer_is_bounded(void **state)
 {
     (void)state;
@@ -601,7 +605,8 @@ static void wait_dropped(int count)
     }
 }
 
-/* What the admit hook leaves is the handler's, or goes with the exchange: after its answer, its refusal, or its client. */
+/* What the admit hook leaves is the handler's, or goes with the exchange: after its answer, its
+ * refusal, or its client. */
 static void test_what_is_attached_is_taken_or_dropped(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* http_url: what a client may be told to call. */
-#include "common/http/http_url.h"
+#include "common/net/http/http_url.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

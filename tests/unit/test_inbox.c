@@ -1,5 +1,5 @@
 /* inbox: bounded for everybody, but what room is reserved for always fits. */
-#include "router/inbox.h"
+#include "router/dispatch/inbox.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

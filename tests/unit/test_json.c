@@ -1,8 +1,8 @@
 /* json: strict parsing, bounds, getters and their sentences, quoting. */
+#include "common/base/json/json.h"
+#include "common/base/json/json_quote.h"
+#include "common/base/json/json_write.h"
 #include "common/base/utf8.h"
-#include "common/json/json.h"
-#include "common/json/json_quote.h"
-#include "common/json/json_write.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* kv_address: the longest address that is written and read, and one byte more. */
-#include "common/transport/kv_address.h"
+#include "common/kv/transport/kv_address.h"
 
-#include "common/transport/kv_checksum.h"
+#include "common/kv/transport/kv_checksum.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

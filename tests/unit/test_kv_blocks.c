@@ -1,4 +1,5 @@
-/* kv_blocks: all or nothing, lowest first, any number of holds by purpose, what is cached stays when nobody holds it. */
+/* kv_blocks: all or nothing, lowest first, any number of holds by purpose, what is cached stays
+ * when nobody holds it. */
 #include "common/base/rng.h"
 #include "common/engine/sched/kv_blocks.h"
 

@@ -1,4 +1,4 @@
-#include "common/transport/kv_checksum.h"
+#include "common/kv/transport/kv_checksum.h"
 
 #include "common/base/rng.h"
 

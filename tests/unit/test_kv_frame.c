@@ -1,6 +1,6 @@
-/* The frames of the tcp lane: what is written is read, whatever the pieces it comes in; what was not written is refused at its first
- * wrong byte, and for good. */
-#include "common/transport/kv_frame.h"
+/* The frames of the tcp lane: what is written is read, whatever the pieces it comes in; what was
+ * not written is refused at its first wrong byte, and for good. */
+#include "common/kv/transport/kv_frame.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,8 @@ static void test_order_matters(void **state)
     }
 }
 
-/* Random damage: nothing crashes, and every ask that gets through lies inside the pool (feed says so). */
+/* Random damage: nothing crashes, and every ask that gets through lies inside the pool (feed says
+ * so). */
 static void test_damaged_streams(void **state)
 {
     (void)state;

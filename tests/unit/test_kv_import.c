@@ -1,4 +1,5 @@
-/* kv_import: the prefill workers that a decode worker knows, of which new ones come for as long as it lives. */
+/* kv_import: the prefill workers that a decode worker knows, of which new ones come for as long as
+ * it lives. */
 #include "decode_worker/kv_import.h"
 #include "decode_worker/prefill_peers.h"
 

@@ -1,5 +1,5 @@
 /* kv_layout: offsets, and the runs between rectangles of different shapes. */
-#include "common/domain/kv_layout.h"
+#include "common/base/domain/kv_layout.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,7 +51,8 @@ static void test_int8_has_scales_behind_each_run(void **state)
     assert_int_equal(kv_layout_runs(&bytes, &floats, 0, 4, &run, 1, &count), STATUS_INVALID);
 }
 
-/* Fills a source block with the coordinates of each element, moves the runs, and reads the target back. */
+/* Fills a source block with the coordinates of each element, moves the runs, and reads the target
+ * back. */
 static void check_move(struct kv_layout source, struct kv_layout target, size_t want_runs)
 {
     uint16_t from[512], to[512];

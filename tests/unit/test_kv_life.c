@@ -1,6 +1,6 @@
-/* The sign of life, without a transport around it: owners are processes that are killed, stopped, or end; readers are in the test and see their words
- * through a mapping that can only be read. */
-#include "common/transport/kv_life.h"
+/* The sign of life, without a transport around it: owners are processes that are killed, stopped,
+ * or end; readers are in the test and see their words through a mapping that can only be read. */
+#include "common/kv/transport/kv_life.h"
 
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
@@ -249,14 +249,16 @@ static void test_what_is_unwatched_is_not_looked_at(void **state)
     owner_unmap(&other);
 }
 
-/* Who wakes us for nothing finds us awake once in a while; who writes anything into its word is dead. */
+/* Who wakes us for nothing finds us awake once in a while; who writes anything into its word is
+ * dead. */
 static void test_owners_that_lie(void **state)
 {
     (void)state;
     struct owner noisy = owner_start(), cut = owner_start(), honest = owner_start();
     struct reader reader = reader_start();
     watch(&reader, &noisy, 0, &noisy);
-    /* So many that one after the other would be there at once; each waits for PAUSE_MS, 10, before it can be woken again. */
+    /* So many that one after the other would be there at once; each waits for PAUSE_MS, 10, before
+     * it can be woken again. */
     const long wakings = 2 * QUIET_MS / 10;
     uint64_t start_us = clock_now_us(), took_us = 0;
     for (long woken = 0; woken < wakings && took_us < PATIENCE_MS * 1000u;

@@ -1,4 +1,5 @@
-/* lane_speed: reads that overlap count their time once, idle time doesn't count, and old reads fade. */
+/* lane_speed: reads that overlap count their time once, idle time doesn't count, and old reads
+ * fade. */
 #include "decode_worker/lane_speed.h"
 
 #include <setjmp.h>

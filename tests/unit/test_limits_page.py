@@ -8,7 +8,7 @@ from test_settings import PROGRAMS, rows
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (TOP / "docs/limits.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("|") and not line.startswith(("|--", "| what"))]
-SERVING = ("router", "prefill_worker", "decode_worker", "proto", "common/worker", "common/rpc", "common/http", "common/membership")
+SERVING = ("router", "prefill_worker", "decode_worker", "proto", "common/worker", "common/net/rpc", "common/net/http", "common/net/membership")
 
 
 def sources(*folders):

@@ -1,4 +1,5 @@
-/* log: lines are bounded, and whatever becomes of standard error, logging neither waits nor ends the process; what is lost is counted. */
+/* log: lines are bounded, and whatever becomes of standard error, logging neither waits nor ends
+ * the process; what is lost is counted. */
 #include "common/base/log.h"
 
 #include "common/base/clock.h"
@@ -62,7 +63,8 @@ static void test_a_long_line_is_cut(void **state)
     close(fds[1]);
 }
 
-/* A reader that doesn't read: the pipe fills, the rest is lost and counted; when it reads again it is told how much. */
+/* A reader that doesn't read: the pipe fills, the rest is lost and counted; when it reads again it
+ * is told how much. */
 static void test_a_pipe_that_nobody_reads(void **state)
 {
     (void)state;
@@ -161,7 +163,8 @@ static void test_a_file_is_shared(void **state)
     unlink(path);
 }
 
-/* What anybody can cause as often as he likes: so many lines at a time, and the next one says how many there were not. */
+/* What anybody can cause as often as he likes: so many lines at a time, and the next one says how
+ * many there were not. */
 static void test_a_place_has_a_budget_of_lines(void **state)
 {
     (void)state;
@@ -207,7 +210,8 @@ static void test_each_level_of_a_place_has_its_budget(void **state)
     unlink(path);
 }
 
-/* Each of 256 workers that come at once is seen, and each of its next life; still there is a limit. */
+/* Each of 256 workers that come at once is seen, and each of its next life; still there is a
+ * limit. */
 static void test_all_of_a_cluster_that_starts_are_told(void **state)
 {
     (void)state;

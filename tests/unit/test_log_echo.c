@@ -1,4 +1,5 @@
-/* log_echo: which lines of a log are repeated, behind which name, how many, and that what was left out is told. */
+/* log_echo: which lines of a log are repeated, behind which name, how many, and that what was left
+ * out is told. */
 #include "common/cli/log_echo.h"
 
 #include "common/base/log.h"
@@ -148,7 +149,8 @@ static void test_long_logs_are_read_piece_by_piece(void **state)
     assert_string_equal(said(1, false), "decode-0: ts=1 level=warn msg=\"behind them\"\n");
 }
 
-/* Zeros, a line that is none of ours, until `bytes` of the file are full with what is logged then. */
+/* Zeros, a line that is none of ours, until `bytes` of the file are full with what is logged
+ * then. */
 static void logged_up_to(off_t bytes, const char *text)
 {
     off_t begin = bytes - (off_t)strlen(text);
@@ -183,7 +185,8 @@ static void test_a_log_that_grows_too_fast_is_read_at_its_end(void **state)
     assert_non_null(strstr(said(3 * LOG_ECHO_WINDOW_US - 1, true), told));
 }
 
-/* Nobody reads standard error, or the terminal is stopped: who asks goes on, and says later how much is missing. */
+/* Nobody reads standard error, or the terminal is stopped: who asks goes on, and says later how
+ * much is missing. */
 static void test_standard_error_that_nobody_reads_holds_nobody_up(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* model/logit_edits: against plain counting, by the definitions; and what the sampler draws with them. */
+/* model/logit_edits: against plain counting, by the definitions; and what the sampler draws with
+ * them. */
 #include "common/engine/model/logit_edits.h"
 
 #include "common/base/rng.h"

@@ -1,6 +1,6 @@
 /* membership: versions, restarts, names in use, lapsing. */
-#include "common/membership/membership.h"
-#include "common/membership/worker_message.h"
+#include "common/net/membership/membership.h"
+#include "common/net/membership/worker_message.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* metrics: the text format, and updates from many threads at once. */
-#include "common/observe/metrics.h"
+#include "common/base/observe/metrics.h"
 
 #include <pthread.h>
 #include <setjmp.h>

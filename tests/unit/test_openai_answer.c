@@ -1,8 +1,8 @@
 /* openai_answer, _logprobs, _error, _models, _tokens: what goes out, byte for byte. */
-#include "router/openai/openai_answer.h"
-#include "router/openai/openai_logprobs.h"
-#include "router/openai/openai_models.h"
-#include "router/openai/openai_tokens.h"
+#include "router/doors/openai/openai_answer.h"
+#include "router/doors/openai/openai_logprobs.h"
+#include "router/doors/openai/openai_models.h"
+#include "router/doors/openai/openai_tokens.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -266,7 +266,8 @@ static void test_token_ids(void **state)
     }
 }
 
-/* Every reason that a request may end with has a status that the packages of OpenAI treat as it is meant. */
+/* Every reason that a request may end with has a status that the packages of OpenAI treat as it is
+ * meant. */
 static void test_statuses(void **state)
 {
     (void)state;

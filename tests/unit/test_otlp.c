@@ -1,12 +1,12 @@
 /* otlp: a request's trace as spans, and what becomes of them where no collector takes them. */
-#include "router/otlp.h"
+#include "router/ops/otlp.h"
 
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "common/base/json/json.h"
 #include "common/base/log.h"
-#include "common/http/http_client.h"
-#include "common/json/json.h"
-#include "router/otlp_json.h"
+#include "common/net/http/http_client.h"
+#include "router/ops/otlp_json.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -240,7 +240,8 @@ static void test_an_end_while_a_name_is_looked_up(void **state)
     metrics_destroy(metrics);
 }
 
-/* Takes one connection, and answers with `text` and `more` bytes behind it once all of the post is here. */
+/* Takes one connection, and answers with `text` and `more` bytes behind it once all of the post is
+ * here. */
 struct answering {
     int fd;
     const char *text;

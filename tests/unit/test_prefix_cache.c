@@ -1,4 +1,5 @@
-/* prefix_cache: who may share, what is given up first, what is told. test_prefix_cache_lives plays random lives. */
+/* prefix_cache: who may share, what is given up first, what is told. test_prefix_cache_lives plays
+ * random lives. */
 #include "common/engine/sched/prefix_cache.h"
 #include "tests/unit/prefix_fixture.h"
 
@@ -60,7 +61,8 @@ static struct prefix_hash no_hash(struct prefix_hash parent, const uint32_t *tok
     return parent;
 }
 
-/* The first block has the root's name, and the second would, too: equal tokens, but not the same place. */
+/* The first block has the root's name, and the second would, too: equal tokens, but not the same
+ * place. */
 static void test_a_block_is_not_behind_itself(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* prefix_cache: random lives against a dictionary of token prefixes, also where names collide all the time. */
+/* prefix_cache: random lives against a dictionary of token prefixes, also where names collide all
+ * the time. */
 #include "common/base/rng.h"
 #include "common/engine/sched/prefix_cache.h"
 #include "tests/unit/prefix_fixture.h"
@@ -20,7 +21,8 @@
 
 static const struct eviction_cost cost = {.even_blocks = 3};
 
-/* Eight names for everything: roots of their own, and yet nearly every name is another prefix's, too. */
+/* Eight names for everything: roots of their own, and yet nearly every name is another prefix's,
+ * too. */
 static struct prefix_hash weak_hash(struct prefix_hash parent, const uint32_t *tokens,
                                     uint32_t count)
 {
@@ -28,7 +30,8 @@ static struct prefix_hash weak_hash(struct prefix_hash parent, const uint32_t *t
     return (struct prefix_hash){.low = hash.low % 8, .high = 0};
 }
 
-/* ---------------------------------------------------------------- the model: a list of prefixes, always scanned */
+/* ---------------------------------------------------------------- the model: a list of prefixes,
+ * always scanned */
 
 struct naive_entry {
     bool stored;

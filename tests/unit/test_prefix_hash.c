@@ -1,5 +1,5 @@
 /* prefix_hash: the values are fixed for ever, and differ by everything that must not be shared. */
-#include "common/domain/prefix_hash.h"
+#include "common/base/domain/prefix_hash.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,9 +7,10 @@
 
 #include <cmocka.h>
 
-/* With h = xxh3_128_intdigest of PyPI's xxhash, and numbers as 16 bytes with the low half first: the root is h(1 and 2 in 8 bytes
- * each, h("tenant", seed ...73...), seed ...72...), a block h(parent, h(tokens, seed ...74...), seed ...62...).
- * Routers and workers of all versions must agree. The library has other code for short and for long contents. */
+/* With h = xxh3_128_intdigest of PyPI's xxhash, and numbers as 16 bytes with the low half first:
+ * the root is h(1 and 2 in 8 bytes each, h("tenant", seed ...73...), seed ...72...), a block
+ * h(parent, h(tokens, seed ...74...), seed ...62...). Routers and workers of all versions must
+ * agree. The library has other code for short and for long contents. */
 static void test_names_never_change(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* proto_unpack: strings are UTF-8 without NUL, malformed bytes and amplification end in a status. */
+/* proto_unpack: strings are UTF-8 without NUL, malformed bytes and amplification end in a
+ * status. */
 #include "proto/baton.pb-c.h"
 #include "proto/proto_unpack.h"
 

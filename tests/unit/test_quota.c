@@ -1,6 +1,6 @@
-/* quota: a minute's worth at once and no more than the rate for ever, what was not used goes back, and waiting as long as was said is
- * enough and no less is. */
-#include "router/quota.h"
+/* quota: a minute's worth at once and no more than the rate for ever, what was not used goes back,
+ * and waiting as long as was said is enough and no less is. */
+#include "router/ops/quota.h"
 
 #include "common/base/rng.h"
 
@@ -121,8 +121,8 @@ static void test_the_largest_numbers_do_not_overflow(void **state)
     assert_int_equal(quota.tokens_used, 0);
 }
 
-/* Whoever waits as long as he is told is let in then, and not a microsecond before; over any time no more than a minute's worth and the
- * rate come through. */
+/* Whoever waits as long as he is told is let in then, and not a microsecond before; over any time
+ * no more than a minute's worth and the rate come through. */
 static void test_random_lives(void **state)
 {
     (void)state;

@@ -2,9 +2,9 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/utf8.h"
-#include "common/text/regex.h"
-#include "common/text/regex_syntax.h"
-#include "common/text/unicode.h"
+#include "common/language/text/regex.h"
+#include "common/language/text/regex_syntax.h"
+#include "common/language/text/unicode.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,8 @@ static void test_endless_backtracking_is_stopped(void **state)
     free(long_pattern);
 }
 
-/* A way back for each character: more than a thread's own stack is used for, once within the limit and once beyond it. */
+/* A way back for each character: more than a thread's own stack is used for, once within the limit
+ * and once beyond it. */
 static void test_searches_that_remember_much(void **state)
 {
     (void)state;

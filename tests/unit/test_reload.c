@@ -1,4 +1,5 @@
-/* reload: a change is told once it has settled, whichever way files are changed, and nothing is told of nothing. */
+/* reload: a change is told once it has settled, whichever way files are changed, and nothing is
+ * told of nothing. */
 #include "common/base/reload.h"
 
 #include "common/base/clock.h"

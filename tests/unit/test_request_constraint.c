@@ -1,8 +1,8 @@
-/* request_constraint: what a request asks of its answer's shape becomes a bounded source, or a sentence; and what was refused before is refused
- * again. */
-#include "router/request_constraint.h"
+/* request_constraint: what a request asks of its answer's shape becomes a bounded source, or a
+ * sentence; and what was refused before is refused again. */
+#include "router/doors/request_constraint.h"
 
-#include "common/constrain/constraint.h"
+#include "common/language/constrain/constraint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -109,7 +109,8 @@ static void test_the_longest_text(void **state)
     free(text);
 }
 
-/* What was refused before is refused at the door, in the same words; what is not known, or fine, goes on. */
+/* What was refused before is refused at the door, in the same words; what is not known, or fine,
+ * goes on. */
 static void test_what_is_known_to_be_refused(void **state)
 {
     (void)state;

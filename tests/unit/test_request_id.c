@@ -1,4 +1,5 @@
-/* request_id: which of the ids that a client sends a request goes by; whatever is sent, it is bounded and printable. */
+/* request_id: which of the ids that a client sends a request goes by; whatever is sent, it is
+ * bounded and printable. */
 #include "router/request_id.h"
 
 #include <setjmp.h>

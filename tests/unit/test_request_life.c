@@ -1,5 +1,6 @@
-/* request_life: each rule of a request's way through the router, as events and the actions they cause. */
-#include "router/request_life.h"
+/* request_life: each rule of a request's way through the router, as events and the actions they
+ * cause. */
+#include "router/planner/request_life.h"
 
 #include "tests/unit/handoff_text.h"
 
@@ -311,7 +312,8 @@ static void test_workers_that_die_before_opened_are_limited(void **state)
     assert_int_equal(f->life.runs, 0);
 }
 
-/* Runs that end by a failed step, of either worker, end the request with that, and not as if workers had died. */
+/* Runs that end by a failed step, of either worker, end the request with that, and not as if
+ * workers had died. */
 static void test_steps_that_fail_are_told(void **state)
 {
     struct fixture *f = *state; /* 3 runs */

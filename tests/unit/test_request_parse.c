@@ -365,7 +365,8 @@ static void test_no_answer_to_a_prompt(void **state)
     assert_false(f.params.prompt_only);
 }
 
-/* It could end it, keep it waiting or fail: that token is drawn as if nothing had been asked of it, which is refused all the same. */
+/* It could end it, keep it waiting or fail: that token is drawn as if nothing had been asked of it,
+ * which is refused all the same. */
 static void test_no_answer_has_nothing_asked_of_it(void **state)
 {
     (void)state;

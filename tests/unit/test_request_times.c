@@ -74,7 +74,8 @@ static void test_a_pull(void **state)
     request_times_deinit(&times);
 }
 
-/* One more than there is room for is not told, and takes nobody's place; one that is dropped makes room. */
+/* One more than there is room for is not told, and takes nobody's place; one that is dropped makes
+ * room. */
 static void test_one_request_more(void **state)
 {
     (void)state;

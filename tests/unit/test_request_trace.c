@@ -1,9 +1,10 @@
-/* The trace of a request: its events, the ring that shows it, its JSON, its line of the access log, and the figures of the last minute. */
-#include "common/json/json.h"
-#include "router/access_line.h"
-#include "router/recent_times.h"
-#include "router/trace_json.h"
-#include "router/trace_ring.h"
+/* The trace of a request: its events, the ring that shows it, its JSON, its line of the access log,
+ * and the figures of the last minute. */
+#include "common/base/json/json.h"
+#include "router/ops/access_line.h"
+#include "router/ops/recent_times.h"
+#include "router/ops/trace_json.h"
+#include "router/ops/trace_ring.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

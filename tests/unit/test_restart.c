@@ -1,4 +1,5 @@
-/* restart: when a process that ended is started again; stop_signals: what counts as a wish to stop. */
+/* restart: when a process that ended is started again; stop_signals: what counts as a wish to
+ * stop. */
 #include "common/cli/restart.h"
 
 #include "common/base/stop_signals.h"
@@ -56,7 +57,8 @@ static void test_a_healthy_while_starts_from_the_beginning(void **state)
     assert_int_equal(restart.wait_us, 2 * RESTART_FIRST_US);
 }
 
-/* Somebody asks it to end, again and again: each time it is back at once, and a crash after that is the first of its kind. */
+/* Somebody asks it to end, again and again: each time it is back at once, and a crash after that is
+ * the first of its kind. */
 static void test_an_orderly_end_is_no_crash(void **state)
 {
     (void)state;
@@ -76,7 +78,8 @@ static void test_an_orderly_end_is_no_crash(void **state)
     }
 }
 
-/* What ends in order before it serves, or again and again, is a loop like any other: it doesn't spin. */
+/* What ends in order before it serves, or again and again, is a loop like any other: it doesn't
+ * spin. */
 static void test_a_loop_of_orderly_ends_is_one(void **state)
 {
     (void)state;
@@ -101,7 +104,8 @@ static void test_a_cap_below_the_first_wait(void **state)
     assert_int_equal(restart.wait_us, 10 * MS_US);
 }
 
-/* Two signals at once are one Ctrl-C that came by two ways; a quarter of a second later it is meant. */
+/* Two signals at once are one Ctrl-C that came by two ways; a quarter of a second later it is
+ * meant. */
 static void test_signals_at_once_are_one_wish(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* model/rope: against libm, bits that must never change, Llama 3's scaling by its formula, and rows in parts. */
+/* model/rope: against libm, bits that must never change, Llama 3's scaling by its formula, and rows
+ * in parts. */
 #include "common/base/rng.h"
 #include "common/base/str.h"
 #include "common/engine/model/fixed_math.h"
@@ -78,8 +79,8 @@ static void test_parts_make_the_whole(void **state)
     assert_memory_equal(parts, table, sizeof table);
 }
 
-/* Wavelengths beyond the original context over low_freq_factor are stretched by the factor, those below it over
- * high_freq_factor kept. */
+/* Wavelengths beyond the original context over low_freq_factor are stretched by the factor, those
+ * below it over high_freq_factor kept. */
 static void test_llama3_scaling(void **state)
 {
     (void)state;

@@ -180,7 +180,8 @@ static void test_local_where_the_prefill_workers_that_fit_have_been_away(void **
     assert_choice(route_request(w, COUNT(w), &waited), ROUTE_FULL, 0, 0);
 }
 
-/* The last of those that fit counts for a decode worker, and of several decode workers the one that has waited longest. */
+/* The last of those that fit counts for a decode worker, and of several decode workers the one that
+ * has waited longest. */
 static void test_away_is_who_fits(void **state)
 {
     (void)state;
@@ -207,8 +208,9 @@ static void test_away_is_who_fits(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 1);
 }
 
-/* What is said where no worker is there: of two prefill workers P1, P2 and two decode workers D1, D2, all of one kind and ready
- * but for what the case says. The request has 100 prompt tokens and 150 in all, D's wait has ended for who is away since 300. */
+/* What is said where no worker is there: of two prefill workers P1, P2 and two decode workers D1,
+ * D2, all of one kind and ready but for what the case says. The request has 100 prompt tokens and
+ * 150 in all, D's wait has ended for who is away since 300. */
 enum { P1, P2, D1, D2 };
 static const struct {
     const char *about;
@@ -441,7 +443,8 @@ static void test_a_prompt_alone_needs_but_a_prefill_worker(void **state)
     assert_choice(route_request(w, COUNT(w), &alone), ROUTE_FULL, 0, 0);
 }
 
-/* Two that refused each other are not paired again; a handle that only misfits could read has no reader. */
+/* Two that refused each other are not paired again; a handle that only misfits could read has no
+ * reader. */
 static void test_misfits_are_not_paired(void **state)
 {
     (void)state;
@@ -469,8 +472,8 @@ static void test_misfits_are_not_paired(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 0, 3);
 }
 
-/* A handle of a worker that came back with another layout: to wait for a reader would be for nothing, unless there is one that is
- * only away. */
+/* A handle of a worker that came back with another layout: to wait for a reader would be for
+ * nothing, unless there is one that is only away. */
 static void test_handle_that_no_worker_fits_has_no_reader(void **state)
 {
     (void)state;
@@ -512,7 +515,8 @@ static void test_the_oldest_misfit_is_forgotten(void **state)
     assert_choice(route_request(w, COUNT(w), &asked), ROUTE_PLACED, 1, 2);
 }
 
-/* Only those that could take it give it room, and those of prefill workers that are away only where no others are. */
+/* Only those that could take it give it room, and those of prefill workers that are away only where
+ * no others are. */
 static void test_room(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* route_pools: a pool decides as if it were alone, whatever the others have, lack or are given; and its reserve of the places. */
+/* route_pools: a pool decides as if it were alone, whatever the others have, lack or are given; and
+ * its reserve of the places. */
 #include "router/planner/route_pools.h"
 
 #include "common/base/rng.h"
@@ -14,7 +15,8 @@
 #define SEEDS       2000
 #define MAX_WORKERS 12 /* of one pool */
 
-/* One cluster: the workers of each pool in its own order. Few values, so that workers of different pools are often alike. */
+/* One cluster: the workers of each pool in its own order. Few values, so that workers of different
+ * pools are often alike. */
 struct life {
     struct rng rng;
     size_t pool_count;

@@ -1,5 +1,6 @@
-/* The router with fake workers and a real client, all in this process over loopback: who is told what, and what the client gets, when
- * everything goes well and when workers are lost at each step. */
+/* The router with fake workers and a real client, all in this process over loopback: who is told
+ * what, and what the client gets, when everything goes well and when workers are lost at each
+ * step. */
 #include "router_world.h"
 
 #include "common/base/log.h"
@@ -78,7 +79,8 @@ static void test_the_first_token_may_be_the_last(void **state)
     cluster_stop(&c);
 }
 
-/* The decode worker first hears of the next request, of two tokens: also where one is all that is left of it. */
+/* The decode worker first hears of the next request, of two tokens: also where one is all that is
+ * left of it. */
 static void test_one_token_is_not_handed_over(void **state)
 {
     (void)state;
@@ -420,7 +422,8 @@ static void say_cache(struct fake *fake, uint64_t first, const int *kinds, size_
     fake_say(fake, &up);
 }
 
-/* What workers tell of their caches is counted; one whose numbers have a gap begins again, on a new session. */
+/* What workers tell of their caches is counted; one whose numbers have a gap begins again, on a new
+ * session. */
 static void test_a_cache_is_told_without_gaps(void **state)
 {
     (void)state;
@@ -557,7 +560,8 @@ static void test_the_only_decode_worker_dies(void **state)
     cluster_stop(&c);
 }
 
-/* The decode worker says that it drains, then ends without a word; what the router's log says of that. `busy`: with a request running. */
+/* The decode worker says that it drains, then ends without a word; what the router's log says of
+ * that. `busy`: with a request running. */
 static void draining_worker_dies(bool busy, char *text, size_t size)
 {
     struct cluster c;

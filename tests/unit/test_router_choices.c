@@ -1,4 +1,5 @@
-/* The router with fake workers: several answers to one request (n > 1), from one call and to its one status. */
+/* The router with fake workers: several answers to one request (n > 1), from one call and to its
+ * one status. */
 #include "router_world.h"
 
 struct two {

@@ -1,10 +1,10 @@
-/* The router's limits and its door: deadlines, queues, what is refused, what the pages say, how it ends. With fake workers and a real
- * client in this process. */
+/* The router's limits and its door: deadlines, queues, what is refused, what the pages say, how it
+ * ends. With fake workers and a real client in this process. */
 #include "router_world.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/text/tokenizer.h"
+#include "common/language/text/tokenizer.h"
 
 #include <poll.h>
 
@@ -195,7 +195,8 @@ static void test_what_no_worker_can_hold(void **state)
     cluster_stop(&c);
 }
 
-/* What nobody asked for is what the workers have room for, and stays that once the answer has begun. */
+/* What nobody asked for is what the workers have room for, and stays that once the answer has
+ * begun. */
 static void test_a_max_tokens_of_nobodys(void **state)
 {
     (void)state;
@@ -233,7 +234,8 @@ static void test_a_max_tokens_of_nobodys(void **state)
     cluster_stop(&c);
 }
 
-/* Before the answer has begun it becomes as long as the workers that are left have room for, all its choices alike. */
+/* Before the answer has begun it becomes as long as the workers that are left have room for, all
+ * its choices alike. */
 static void test_a_max_tokens_of_nobodys_shrinks(void **state)
 {
     (void)state;
@@ -306,7 +308,8 @@ static void test_a_prompt_without_room_for_an_answer(void **state)
     cluster_stop(&c);
 }
 
-/* The only worker that is large enough is down: that is the cause, not how well the others fit together. */
+/* The only worker that is large enough is down: that is the cause, not how well the others fit
+ * together. */
 static void test_what_no_worker_that_is_up_can_hold(void **state)
 {
     (void)state;

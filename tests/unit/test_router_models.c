@@ -1,9 +1,10 @@
-/* Several models behind one router: each has its workers and its queue, and nothing of one is another's matter. */
+/* Several models behind one router: each has its workers and its queue, and nothing of one is
+ * another's matter. */
 #include "router_world.h"
 
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "router/status_board.h"
+#include "router/ops/status_board.h"
 
 #define TWO_MODELS "tested=" WORLD_MODEL ",other=tests/golden/models/qwen2"
 
@@ -32,7 +33,8 @@ static void serve_pair(struct fake *prefill, struct fake *decode)
     fake_tokens(decode, &second, 1, 2, FINISH_MAX_TOKENS);
 }
 
-/* The weights are the same under both names, as far as hashes tell: even so a request stays with the workers of its model. */
+/* The weights are the same under both names, as far as hashes tell: even so a request stays with
+ * the workers of its model. */
 static void test_each_request_goes_to_the_workers_of_its_model(void **state)
 {
     (void)state;
@@ -88,7 +90,8 @@ static void test_a_request_must_name_one_of_several(void **state)
     world_stop(&world);
 }
 
-/* Neither those that wait for workers that don't exist, nor those that wait for room, hold up the other model's. */
+/* Neither those that wait for workers that don't exist, nor those that wait for room, hold up the
+ * other model's. */
 static void test_no_queue_is_another_ones(void **state)
 {
     (void)state;
@@ -121,7 +124,8 @@ static void test_no_queue_is_another_ones(void **state)
     /* and fills up itself: one more waits behind it, */
     client_start(&c.world, &full, &(struct ask){.max_tokens = 2, .model = "tested"});
     worker_start(&c.world, &other, "decode-9", ROLE_DECODE, "other");
-    /* which the other one, whose worker has come, does not: its first is placed, its second waits for that. */
+    /* which the other one, whose worker has come, does not: its first is placed, its second waits
+     * for that. */
     held = fake_expect(&other, SEEN_DECODE);
     assert_false(held.has_handle);
     fake_tokens(&other, &held, 1, 2, FINISH_MAX_TOKENS);
@@ -159,7 +163,8 @@ static void test_a_model_cannot_take_all_places(void **state)
     cluster_start_with(&c, &config);
     for (int i = 0; i < 3; i++)
         client_start(&c.world, &greedy[i], &(struct ask){.model = "other"});
-    /* All three wait by the time when a fourth is refused; which of the four it is, is a matter of luck. */
+    /* All three wait by the time when a fourth is refused; which of the four it is, is a matter of
+     * luck. */
     client_start(&c.world, &greedy[3], &(struct ask){.model = "other"});
     struct client *refused = NULL;
     for (int i = 0; !refused; i = (i + 1) % 4) {
@@ -376,7 +381,8 @@ static void test_the_context_that_is_shown(void **state)
     free(workers);
 }
 
-/* Between the end of its membership and that of its session, too, a worker that was told to leave isn't one that was lost. */
+/* Between the end of its membership and that of its session, too, a worker that was told to leave
+ * isn't one that was lost. */
 static void test_who_leaves_in_order_is_not_down(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The router with fake workers: what a client is told besides the answer: logprobs, its own prompt, and the prompt's logprobs, which come before
- * the answer whatever is lost on the way. */
+/* The router with fake workers: what a client is told besides the answer: logprobs, its own prompt,
+ * and the prompt's logprobs, which come before the answer whatever is lost on the way. */
 #include "router_world.h"
 
 static void test_logprobs_of_both_sides(void **state)
@@ -77,7 +77,8 @@ static void test_a_prompt_without_an_answer(void **state)
     }
 }
 
-/* With the last of its logprobs all that was asked is told: whose worker dies then isn't computed again. */
+/* With the last of its logprobs all that was asked is told: whose worker dies then isn't computed
+ * again. */
 static void test_a_prompt_alone_whose_worker_dies(void **state)
 {
     (void)state;
@@ -114,7 +115,8 @@ static void test_a_prompt_alone_whose_worker_dies(void **state)
     }
 }
 
-/* Each failed step of a prompt alone is a run, though its Opened goes no further and its logprobs haven't come. */
+/* Each failed step of a prompt alone is a run, though its Opened goes no further and its logprobs
+ * haven't come. */
 static void test_a_prompt_alone_whose_steps_fail(void **state)
 {
     (void)state;

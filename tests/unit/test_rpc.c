@@ -1,4 +1,5 @@
-/* rpc: calls of every shape between a server and a client in one process over loopback, their ends and their limits. */
+/* rpc: calls of every shape between a server and a client in one process over loopback, their ends
+ * and their limits. */
 #include "common/base/clock.h"
 #include "tests/unit/rpc_service.h"
 
@@ -95,7 +96,8 @@ static void count_late(void *context)
     probe_count(context, &((struct probe *)context)->half_closed);
 }
 
-/* Whoever opens a call and says nothing would hold its place for ever; who has spoken may be silent for as long as he likes. */
+/* Whoever opens a call and says nothing would hold its place for ever; who has spoken may be silent
+ * for as long as he likes. */
 static void test_a_call_that_says_nothing_is_ended(void **state)
 {
     struct fixture *f = *state;

@@ -1,9 +1,9 @@
 /* rpc: what every server answers by itself, health and reflection. */
 #include "tests/unit/rpc_probe.h"
 
-#include "common/rpc/grpc/address.h"
-#include "common/rpc/grpc/descriptor_files.h"
-#include "common/rpc/message.h"
+#include "common/net/rpc/grpc/address.h"
+#include "common/net/rpc/grpc/descriptor_files.h"
+#include "common/net/rpc/message.h"
 #include "proto/descriptors.h"
 #include "proto/health.pb-c.h"
 #include "proto/reflection.pb-c.h"
@@ -280,8 +280,8 @@ static void test_reflection_in_both_versions(void **state)
     }
 }
 
-/* FileDescriptorSet of a.proto (package p: message M { nested N { field f }, enum E { V } }, service S { rpc R }), which
- * imports b.proto (no package: message B), which imports a.proto. */
+/* FileDescriptorSet of a.proto (package p: message M { nested N { field f }, enum E { V } },
+ * service S { rpc R }), which imports b.proto (no package: message B), which imports a.proto. */
 /* clang-format off */
 static const char sample_set[] =
     "\x0a\x42" "\x0a\x07" "a.proto" "\x12\x01" "p" "\x1a\x07" "b.proto"

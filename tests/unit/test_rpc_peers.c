@@ -1,4 +1,5 @@
-/* rpc: servers and channels that end with live calls, and peers that are not there, killed or frozen. */
+/* rpc: servers and channels that end with live calls, and peers that are not there, killed or
+ * frozen. */
 #include "tests/unit/rpc_service.h"
 
 #include "common/base/clock.h"

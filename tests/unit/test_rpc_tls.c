@@ -1,10 +1,11 @@
-/* rpc over TLS: who is let in and who is not, on both sides; and certificates that change under calls. */
+/* rpc over TLS: who is let in and who is not, on both sides; and certificates that change under
+ * calls. */
 #include "certificate_fixture.h"
 #include "tests/unit/rpc_service.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/crypto/certificates.h"
+#include "common/net/crypto/certificates.h"
 
 #include <poll.h>
 
@@ -221,7 +222,8 @@ static void wait_version(const struct certificates *certificates, uint64_t versi
     }
 }
 
-/* Both sides change their CA and certificate while a stream runs: it goes on, and what is dialled anew is met with the new ones. */
+/* Both sides change their CA and certificate while a stream runs: it goes on, and what is dialled
+ * anew is met with the new ones. */
 static void test_certificates_change_under_calls(void **state)
 {
     struct world *world = *state;

@@ -1,4 +1,5 @@
-/* model/safetensors: models in several files, and the sentence for each way in which their index can be wrong. */
+/* model/safetensors: models in several files, and the sentence for each way in which their index
+ * can be wrong. */
 #include "tests/unit/safetensors_fixture.h"
 
 static void write_index(const char *text)

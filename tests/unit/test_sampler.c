@@ -1,4 +1,5 @@
-/* model/sampler: against a plain oracle, its limits, its frequencies, and draws that must never change. */
+/* model/sampler: against a plain oracle, its limits, its frequencies, and draws that must never
+ * change. */
 #include "common/base/rng.h"
 #include "common/engine/model/logits_hash.h"
 #include "common/engine/model/sampler.h"
@@ -206,8 +207,8 @@ static void test_only_what_is_allowed_is_drawn(void **state)
 
 enum { LONG = 2600 }; /* more than two parts of what is looked at again */
 
-/* Rows of any length, as they are and by way of an edit that changes nothing: the first of the greatest, wherever it is, and none if
- * any is unsound, wherever. */
+/* Rows of any length, as they are and by way of an edit that changes nothing: the first of the
+ * greatest, wherever it is, and none if any is unsound, wherever. */
 static void test_greedy_of_any_length(void **state)
 {
     (void)state;
@@ -347,7 +348,8 @@ static void test_tiny_and_huge_temperatures(void **state)
     sampler_deinit(&sampler);
 }
 
-/* These may change only together with SAMPLER_VERSION: running clusters hold workers of both builds. */
+/* These may change only together with SAMPLER_VERSION: running clusters hold workers of both
+ * builds. */
 static void test_draws_are_pinned(void **state)
 {
     (void)state;

@@ -45,7 +45,8 @@ static void draw_masses(struct rng *rng, uint32_t count)
     p[rng_below(rng, count)] = 1;
 }
 
-/* Ids whose key is at least the bound's are those that are summed up, whatever block its id lies in. */
+/* Ids whose key is at least the bound's are those that are summed up, whatever block its id lies
+ * in. */
 static void test_sums_are_of_what_is_kept(void **state)
 {
     (void)state;
@@ -85,7 +86,8 @@ static uint32_t picked_in_order(uint32_t count, uint64_t bound, double unit, dou
     return last;
 }
 
-/* Numbers at which, as exactly as a double can say, one token ends and the next begins: there the order of additions decides. */
+/* Numbers at which, as exactly as a double can say, one token ends and the next begins: there the
+ * order of additions decides. */
 static void test_a_draw_between_two_tokens(void **state)
 {
     (void)state;

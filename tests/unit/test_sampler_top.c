@@ -105,8 +105,8 @@ static void test_every_count_and_every_prefix(void **state)
     }
 }
 
-/* Many that are lost when they are added to 1, one by one, but not when they are added up before: half of the mass is one token, or
- * two. */
+/* Many that are lost when they are added to 1, one by one, but not when they are added up before:
+ * half of the mass is one token, or two. */
 static void test_where_the_order_of_additions_decides(void **state)
 {
     (void)state;
@@ -121,7 +121,8 @@ static void test_where_the_order_of_additions_decides(void **state)
         }
 }
 
-/* The same, where sums of blocks say that half is enough: added to 1 or more, each of these is rounded up. */
+/* The same, where sums of blocks say that half is enough: added to 1 or more, each of these is
+ * rounded up. */
 static void test_where_each_addition_rounds_up(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* scheduler: who gets blocks, which rows a step has, when an answer ends, and that every block comes back. */
+/* scheduler: who gets blocks, which rows a step has, when an answer ends, and that every block
+ * comes back. */
 #include "common/base/rng.h"
 #include "common/engine/sched/scheduler.h"
 

@@ -1,4 +1,5 @@
-/* scheduler: what steps and swaps are told to have taken decides, by the cost model and the policy, what comes next. */
+/* scheduler: what steps and swaps are told to have taken decides, by the cost model and the policy,
+ * what comes next. */
 #include "common/engine/sched/scheduler.h"
 
 #include <setjmp.h>

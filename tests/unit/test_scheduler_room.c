@@ -1,4 +1,5 @@
-/* scheduler: who gets blocks when there are few: reservations, growth, preemption, classes, forks, cached prompts. */
+/* scheduler: who gets blocks when there are few: reservations, growth, preemption, classes, forks,
+ * cached prompts. */
 #include "common/engine/sched/scheduler.h"
 
 #include <setjmp.h>
@@ -212,7 +213,8 @@ static void test_lower_ones_go_on_where_their_blocks_are_not_enough(void **state
     }
 }
 
-/* A stalled one that keeps the only place of the batch would wait for ever for blocks that the other's rows would free. */
+/* A stalled one that keeps the only place of the batch would wait for ever for blocks that the
+ * other's rows would free. */
 static void test_who_has_no_block_takes_no_place(void **state)
 {
     (void)state;
@@ -325,7 +327,8 @@ static uint32_t cached(struct scheduler *s)
     return prefix_cache_count(scheduler_prefix_cache(s));
 }
 
-/* What lands is nobody's until it is admitted, which Confirm allows: a handoff that ends before leaves nothing. */
+/* What lands is nobody's until it is admitted, which Confirm allows: a handoff that ends before
+ * leaves nothing. */
 static void test_what_lands_is_cached_only_when_it_is_admitted(void **state)
 {
     (void)state;
@@ -409,7 +412,8 @@ static void add_beginning(struct scheduler *s, uint64_t request, uint32_t first_
     assert_int_equal(scheduler_add(s, &spec, NULL), STATUS_OK);
 }
 
-/* A prompt of 40 tokens, 32 of which are cached, is shorter than one of 12 that begins otherwise. */
+/* A prompt of 40 tokens, 32 of which are cached, is shorter than one of 12 that begins
+ * otherwise. */
 static void test_policies_know_what_is_cached_of_a_prompt(void **state)
 {
     (void)state;

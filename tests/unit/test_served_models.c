@@ -1,4 +1,5 @@
-/* served_models: which one a request means, what it is told otherwise, and folders that can't be served together. */
+/* served_models: which one a request means, what it is told otherwise, and folders that can't be
+ * served together. */
 #include "router/served_models.h"
 
 #include "common/base/utf8.h"

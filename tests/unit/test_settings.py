@@ -29,8 +29,8 @@ def rows(program):
 
 
 def test_every_setting_is_a_name_that_the_environment_may_hold():
-    """A new setting needs its line in common/config/config_names.c, in alphabetical order."""
-    source = (TOP / "common/config/config_names.c").read_text()
+    """A new setting needs its line in common/base/config/config_names.c, in alphabetical order."""
+    source = (TOP / "common/base/config/config_names.c").read_text()
     known = re.findall(r'^    "(BATON_\w+)",$', source, re.M)
     assert known == sorted(known)
     settings = {name for program in PROGRAMS for name, line in rows(program).items() if "may be repeated" not in line}

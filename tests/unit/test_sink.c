@@ -60,7 +60,8 @@ static void test_reading_in_pieces(void **state)
     expect(f, "verify 1.1 30=50 31=60 32=70 40=80");
 }
 
-/* They are shared: nothing is read into them, the first time or again, and only what was read is compared. */
+/* They are shared: nothing is read into them, the first time or again, and only what was read is
+ * compared. */
 static void test_blocks_that_are_here_are_not_read(void **state)
 {
     struct fixture *f = *state;
@@ -156,7 +157,8 @@ static void test_attempts(void **state)
     assert_int_equal(sink_table_count(f->table), 1);
 }
 
-/* One name, one piece of work: what the step thread still says about an ended attempt never meets another of that name. */
+/* One name, one piece of work: what the step thread still says about an ended attempt never meets
+ * another of that name. */
 static void test_a_repeated_decode(void **state)
 {
     struct fixture *f = *state;
@@ -231,7 +233,8 @@ static void test_a_peer_that_contradicts_the_handle_is_lost(void **state)
     reserved(f, 1, 2);
     complete(f, 2, 2);
     expect(f, ">9 release 1.2 h0.1; lost 1.2 protocol; unreserve 1.2");
-    /* A token that the model doesn't have would end the step of every sequence; an end that isn't one, the session. */
+    /* A token that the model doesn't have would end the step of every sequence; an end that isn't
+     * one, the session. */
     decode(f, 1, 3, 10);
     reserved(f, 1, 3);
     answer(f, 1, 3, (struct peer_up){.kind = PEER_COMPLETE, .first_token = VOCAB});

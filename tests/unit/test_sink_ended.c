@@ -1,7 +1,8 @@
 /* sink: when a prefill worker is known to have ended, and when that takes its time. */
 #include "tests/unit/sink_fixture.h"
 
-/* Its end has closed the pairing and the stream, and dialling again is refused: that is certain, whatever comes first. */
+/* Its end has closed the pairing and the stream, and dialling again is refused: that is certain,
+ * whatever comes first. */
 static void test_a_peer_that_has_ended_is_lost_at_once(void **state)
 {
     struct fixture *f = *state;
@@ -26,7 +27,8 @@ static void test_a_peer_whose_pairing_ends_last_is_lost_then(void **state)
     expect(f, "lost 1.1 peer_down; unreserve 1.1");
 }
 
-/* It came into a connection, never as far as a welcome, and now nobody listens where it did when it opened the handle. */
+/* It came into a connection, never as far as a welcome, and now nobody listens where it did when it
+ * opened the handle. */
 static void test_a_peer_that_ended_before_it_was_known_is_lost_at_once(void **state)
 {
     struct fixture *f = *state;

@@ -72,7 +72,8 @@ static void test_a_failed_read_is_repeated_once_on_a_new_pairing(void **state)
     expect(f, "pair 9; >9 subscribe 2.1 h0.1");
 }
 
-/* What ends by itself may be the first that is heard of the peer's death: the stream's end comes next, and nothing is refused. */
+/* What ends by itself may be the first that is heard of the peer's death: the stream's end comes
+ * next, and nothing is refused. */
 static void test_an_idle_pairing_that_closes_is_made_anew_when_more_is_ready(void **state)
 {
     struct fixture *f = *state;

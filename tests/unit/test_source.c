@@ -1,5 +1,5 @@
 /* source: each rule of the prefill side of the handoff, as events and the actions they cause. */
-#include "common/handoff/source.h"
+#include "common/kv/handoff/source.h"
 
 #include "tests/unit/handoff_text.h"
 
@@ -288,7 +288,8 @@ static void test_attempts_of_prefill_and_release(void **state)
     assert_int_equal(source_table_counters(f->table).dropped, 5);
 }
 
-/* One name, one piece of work: what the step thread still says about an ended attempt never meets another of that name. */
+/* One name, one piece of work: what the step thread still says about an ended attempt never meets
+ * another of that name. */
 static void test_a_repeated_prefill(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,6 @@
-/* step_loop with a real engine: a prompt is computed in chunks and held, a received one decodes, what is removed frees its
- * blocks, and what can't be computed comes back with a sentence. Every wait is for an event. */
+/* step_loop with a real engine: a prompt is computed in chunks and held, a received one decodes,
+ * what is removed frees its blocks, and what can't be computed comes back with a sentence. Every
+ * wait is for an event. */
 #include "common/worker/step_loop.h"
 
 #include <setjmp.h>
@@ -229,7 +230,8 @@ static void test_who_waits_for_blocks_gets_them_from_who_leaves(void **state)
     assert_int_equal(next(fixture, STEP_RESERVED, NULL).key.request, 6);
 }
 
-/* One sequence's logits are not numbers: it fails with a sentence, and the one beside it in the step goes on. */
+/* One sequence's logits are not numbers: it fails with a sentence, and the one beside it in the
+ * step goes on. */
 static void test_one_sequence_never_hurts_another(void **state)
 {
     struct fixture *fixture = *state;
@@ -258,7 +260,8 @@ static void test_one_sequence_never_hurts_another(void **state)
     assert_int_equal(failed, 1);
 }
 
-/* The row is in the middle of the prompt: no token is drawn from it, but its logprobs are asked for. */
+/* The row is in the middle of the prompt: no token is drawn from it, but its logprobs are asked
+ * for. */
 static void test_a_prompt_that_cannot_be_scored(void **state)
 {
     struct fixture *fixture = *state;
@@ -276,7 +279,8 @@ static void test_a_prompt_that_cannot_be_scored(void **state)
     next(fixture, STEP_REMOVED, NULL);
 }
 
-/* An answer of 40 tokens decodes all the while: the step thread is never more than LEAD events ahead. */
+/* An answer of 40 tokens decodes all the while: the step thread is never more than LEAD events
+ * ahead. */
 static void test_a_prompt_beside_an_answer_has_the_least_rows_of_a_step(void **state)
 {
     enum { LEAD = 4, LEAST = BATCH_CHUNK_LEAST_ROWS };
@@ -307,7 +311,8 @@ static void test_a_prompt_beside_an_answer_has_the_least_rows_of_a_step(void **s
         step_loop_recycle(fixture->loop, kept[i]);
 }
 
-/* Nobody takes the events, so the step thread stands still while jobs come: the ring fills up to its limit and no further. */
+/* Nobody takes the events, so the step thread stands still while jobs come: the ring fills up to
+ * its limit and no further. */
 static void test_refusals_do_not_fill_the_ring(void **state)
 {
     struct fixture *fixture = *state;

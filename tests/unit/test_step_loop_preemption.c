@@ -1,6 +1,7 @@
-/* step_loop with too few KV blocks: sequences that are swapped out, or dropped and computed again, computed here or received, with
- * and without cached prompts, give the bytes that they give alone; and a move or a step that fails ends whom it concerns, with no wrong token.
- * Every wait is for an event. */
+/* step_loop with too few KV blocks: sequences that are swapped out, or dropped and computed again,
+ * computed here or received, with and without cached prompts, give the bytes that they give alone;
+ * and a move or a step that fails ends whom it concerns, with no wrong token. Every wait is for an
+ * event. */
 #include "common/base/failpoint.h"
 #include "common/worker/step_loop.h"
 
@@ -225,7 +226,8 @@ static void test_preempted_sequences_give_the_bytes_that_they_give_alone(void **
     close_side(&source.side);
 }
 
-/* A prompt that is handed off takes what is cached: readers may have that before anything is computed. */
+/* A prompt that is handed off takes what is cached: readers may have that before anything is
+ * computed. */
 static void test_a_cached_prompt_is_ready_at_once(void **state)
 {
     (void)state;
@@ -253,7 +255,8 @@ static void test_a_cached_prompt_is_ready_at_once(void **state)
     close_side(&side);
 }
 
-/* The first move fails: whoever was in that plan ends with a sentence, the others with the bytes that they give alone. */
+/* The first move fails: whoever was in that plan ends with a sentence, the others with the bytes
+ * that they give alone. */
 static void test_a_move_that_fails_ends_whom_it_concerns(void **state)
 {
     (void)state;
@@ -298,7 +301,8 @@ static void test_a_move_that_fails_ends_whom_it_concerns(void **state)
     close_side(&tight);
 }
 
-/* One request after the other, to its end. Returns what was cached of its prompt; *failed: a step failed under it. */
+/* One request after the other, to its end. Returns what was cached of its prompt; *failed: a step
+ * failed under it. */
 static uint32_t run_one(struct side *side, uint32_t request, struct answers *answers, bool *failed)
 {
     uint32_t cached_tokens = UINT32_MAX;

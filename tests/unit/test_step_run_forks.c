@@ -1,5 +1,6 @@
-/* Several answers to one prompt (n > 1), by the schedule and the engine of a worker: they share the prompt's blocks, what one of
- * them writes is copied before, and each has the bytes of a request of its own with its seed and choice. */
+/* Several answers to one prompt (n > 1), by the schedule and the engine of a worker: they share the
+ * prompt's blocks, what one of them writes is copied before, and each has the bytes of a request of
+ * its own with its seed and choice. */
 #include "common/worker/step_run.h"
 
 #include <setjmp.h>
@@ -204,8 +205,9 @@ static void expect_answers(const struct world *world, const struct answer want[A
     assert_memory_not_equal(want[0].tokens, want[1].tokens, sizeof want[0].tokens);
 }
 
-/* Prompts whose last row begins a block, ends one, and lies inside one; children that come as soon as the prompt is computed,
- * and after the parent has written its answer into the blocks behind; a parent that ends before its children. */
+/* Prompts whose last row begins a block, ends one, and lies inside one; children that come as soon
+ * as the prompt is computed, and after the parent has written its answer into the blocks behind; a
+ * parent that ends before its children. */
 static void test_forks_answer_like_requests_of_their_own(void **state)
 {
     (void)state;
@@ -240,8 +242,8 @@ static void test_forks_answer_like_requests_of_their_own(void **state)
     }
 }
 
-/* Too few blocks for all three at their ends: somebody is swapped out, or dropped and computed again, blocks that others read
- * with them stay. */
+/* Too few blocks for all three at their ends: somebody is swapped out, or dropped and computed
+ * again, blocks that others read with them stay. */
 static void test_forks_that_are_preempted_go_on(void **state)
 {
     (void)state;

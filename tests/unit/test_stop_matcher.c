@@ -1,6 +1,6 @@
 /* stop_matcher: the same outcome however the text is cut, against a plain search. */
 #include "common/base/rng.h"
-#include "common/text/stop_matcher.h"
+#include "common/language/text/stop_matcher.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,7 +122,8 @@ static void test_limits(void **state)
     assert_null(matcher);
 }
 
-/* The first end at which some stop string ends; of those that do, the longest; of equals, the first. */
+/* The first end at which some stop string ends; of those that do, the longest; of equals, the
+ * first. */
 static int search_plainly(const char *text, size_t length, char stops[][8], size_t count,
                           size_t *start)
 {

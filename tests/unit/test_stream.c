@@ -1,5 +1,5 @@
-/* stream: a reader that doesn't read (Session to the router, Peer to a decode worker) is given up when the queue is full; nothing
- * waits for it, and nothing is kept for it. */
+/* stream: a reader that doesn't read (Session to the router, Peer to a decode worker) is given up
+ * when the queue is full; nothing waits for it, and nothing is kept for it. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/worker/stream.h"
@@ -74,8 +74,9 @@ static void test_a_reader_that_does_not_read(void **state)
     up.message_case = BATON__WORKER__V1__PEER_UP__MESSAGE_COMPLETE;
     up.complete = &complete;
     pthread_mutex_lock(&gate);
-    /* Until it is given up, and what was queued is gone (the call's own thread sees to that): nothing more is taken in. A
-     * stream that lives would fill up its windows, and then the queue. */
+    /* Until it is given up, and what was queued is gone (the call's own thread sees to that):
+     * nothing more is taken in. A stream that lives would fill up its windows, and then the
+     * queue. */
     uint64_t deadline_us = clock_now_us() + DEADLINE_US;
     for (int not_taken = 0; not_taken < NOT_TAKEN;) {
         stream_send(stream, &up.base);
@@ -102,7 +103,8 @@ static void count_dropped(struct transfer_message *base)
     ++*((struct posted *)base)->dropped;
 }
 
-/* A transfer thread that is too far behind (here: not started): messages are refused, ends of streams still fit. */
+/* A transfer thread that is too far behind (here: not started): messages are refused, ends of
+ * streams still fit. */
 static void test_an_inbox_that_is_full(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
-/* template: what is refused, what is bounded, which byte came from the request. (What is rendered: tests/golden/test_chat_templates.py.) */
+/* template: what is refused, what is bounded, which byte came from the request. (What is rendered:
+ * tests/golden/test_chat_templates.py.) */
 #include "common/base/arena.h"
 #include "common/base/str.h"
-#include "common/template/template.h"
-#include "common/template/text_builder.h"
+#include "common/language/template/template.h"
+#include "common/language/template/text_builder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +24,8 @@ static enum status compile(const char *source, struct template **template, struc
     return template_compile(source, strlen(source), template, err);
 }
 
-/* What a template gives with `user`, a string of the request, `text`, one of ours, and `one`, a number. */
+/* What a template gives with `user`, a string of the request, `text`, one of ours, and `one`, a
+ * number. */
 static enum status render_in(struct arena *arena, const char *source, const char *user,
                              struct template_output *output)
 {

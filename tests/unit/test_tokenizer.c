@@ -1,4 +1,5 @@
-/* tokenizer: each component's rules. (What is refused: test_tokenizer_refusals.c; golden vectors: tests/golden.) */
+/* tokenizer: each component's rules. (What is refused: test_tokenizer_refusals.c; golden vectors:
+ * tests/golden.) */
 #include "common/base/clock.h"
 #include "tests/unit/tokenizer_file.h"
 

@@ -1,5 +1,6 @@
-/* tokenizer: BPE of characters, in SentencePiece's style (byte fallback, unknown characters, Metaspace), and how text is split.
- * What is expected is what `tokenizers` gives; tests/golden compares at random. */
+/* tokenizer: BPE of characters, in SentencePiece's style (byte fallback, unknown characters,
+ * Metaspace), and how text is split. What is expected is what `tokenizers` gives; tests/golden
+ * compares at random. */
 #include "tests/unit/tokenizer_file.h"
 
 #include <setjmp.h>

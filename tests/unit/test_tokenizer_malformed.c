@@ -1,7 +1,8 @@
-/* tokenizer.json from hostile hands: cut at every place, and with bytes changed, inserted and dropped. Opening either fails with
- * a sentence, or gives a tokenizer that works. Runs under the sanitizers in the debug preset. */
+/* tokenizer.json from hostile hands: cut at every place, and with bytes changed, inserted and
+ * dropped. Opening either fails with a sentence, or gives a tokenizer that works. Runs under the
+ * sanitizers in the debug preset. */
 #include "common/base/rng.h"
-#include "common/text/detokenizer.h"
+#include "common/language/text/detokenizer.h"
 #include "tests/unit/tokenizer_file.h"
 
 #include <setjmp.h>

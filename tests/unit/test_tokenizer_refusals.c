@@ -1,6 +1,6 @@
-/* tokenizer.json files that can't be served: each is refused with its status and a sentence that names what is wrong.
- * `test_tokenizer_refusals --print` shows them all. */
-#include "common/text/vocabulary.h"
+/* tokenizer.json files that can't be served: each is refused with its status and a sentence that
+ * names what is wrong. `test_tokenizer_refusals --print` shows them all. */
+#include "common/language/text/vocabulary.h"
 #include "tests/unit/tokenizer_file.h"
 
 #include <setjmp.h>
@@ -337,8 +337,8 @@ static void test_limits_of_counts(void **state)
                 "\"vocab\": the id of \"x1\": 1048576 is not within 0..1048575");
 }
 
-/* Tokens of the longest length until all together are as many bytes as may be: one more is refused. (No file holds so many: it
- * would be over its own limit.) */
+/* Tokens of the longest length until all together are as many bytes as may be: one more is refused.
+ * (No file holds so many: it would be over its own limit.) */
 static void test_limit_of_all_bytes(void **state)
 {
     (void)state;

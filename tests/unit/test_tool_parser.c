@@ -1,5 +1,6 @@
-/* tool_parser: the published formats, what is no call, and that no cut of the text changes what comes out. */
-#include "router/openai/tool_parser.h"
+/* tool_parser: the published formats, what is no call, and that no cut of the text changes what
+ * comes out. */
+#include "router/doors/openai/tool_parser.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -135,7 +136,8 @@ static void test_formats_however_they_are_cut(void **state)
     }
 }
 
-/* By max_tokens: what isn't there isn't made up, and what has begun as a call isn't told as text. */
+/* By max_tokens: what isn't there isn't made up, and what has begun as a call isn't told as
+ * text. */
 static void test_calls_that_are_cut_off(void **state)
 {
     (void)state;

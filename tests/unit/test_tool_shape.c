@@ -1,8 +1,9 @@
-/* tool_shape: what an answer that must call is kept to, and that the parser reads it: for each family, from a body to a constraint to calls. */
-#include "router/openai/tool_shape.h"
+/* tool_shape: what an answer that must call is kept to, and that the parser reads it: for each
+ * family, from a body to a constraint to calls. */
+#include "router/doors/openai/tool_shape.h"
 
-#include "common/constrain/constraint.h"
-#include "router/request_constraint.h"
+#include "common/language/constrain/constraint.h"
+#include "router/doors/request_constraint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

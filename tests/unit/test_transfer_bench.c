@@ -1,4 +1,5 @@
-/* `baton bench transfer`: every way of every run size moves every byte, between two real processes. */
+/* `baton bench transfer`: every way of every run size moves every byte, between two real
+ * processes. */
 #include "common/cli/cmd_bench_transfer.h"
 #include "common/cli/transfer_bench.h"
 #include "common/cli/transfer_death.h"
@@ -13,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "common/json/json.h"
+#include "common/base/json/json.h"
 
 static void test_every_way_moves_every_byte(void **state)
 {
@@ -101,7 +102,8 @@ static void test_the_command_prints_a_table(void **state)
     assert_non_null(strstr(text, "kill -9 to the failed read"));
 }
 
-/* Both lanes know of a death by the kernel's word. The bound is that of a machine that does much else; docs/benchmarks.md has figures. */
+/* Both lanes know of a death by the kernel's word. The bound is that of a machine that does much
+ * else; docs/benchmarks.md has figures. */
 static void test_deaths_are_known_soon(void **state)
 {
     (void)state;

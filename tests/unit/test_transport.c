@@ -1,4 +1,5 @@
-/* The contract of kv_transport.h, the same cases for every transport. What happens when a process dies: test_transport_death.c. */
+/* The contract of kv_transport.h, the same cases for every transport. What happens when a process
+ * dies: test_transport_death.c. */
 #include "transport_fixture.h"
 
 #include "common/base/failpoint.h"
@@ -51,7 +52,8 @@ static void test_lane_is_named(void **state)
     assert_string_equal(kv_peer_lane(f->peer), f->variant->name);
 }
 
-/* Slots of 64 KiB in random places and of odd sizes: what was asked for arrives, and not a byte beside it changes. */
+/* Slots of 64 KiB in random places and of odd sizes: what was asked for arrives, and not a byte
+ * beside it changes. */
 static void test_scattered_runs_are_exact(void **state)
 {
     struct fixture *f = *state;
@@ -292,7 +294,8 @@ static double cpu_seconds(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* Paired and idle for a second, until a byte comes on a pipe (from a process that counts the second): no CPU to speak of. */
+/* Paired and idle for a second, until a byte comes on a pipe (from a process that counts the
+ * second): no CPU to speak of. */
 static void test_waiting_is_sleeping(void **state)
 {
     struct fixture *f = *state;
@@ -389,7 +392,8 @@ static void test_a_lane_that_cannot_be_had_is_refused_with_a_sentence(void **sta
     kv_transport_close(local_reader);
 }
 
-/* Where no shared memory holds the pool (made to be so), auto goes on without the lane shm, and shm does not. */
+/* Where no shared memory holds the pool (made to be so), auto goes on without the lane shm, and shm
+ * does not. */
 static void test_without_shared_memory(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* The transport between processes when the process at the other end is killed, stopped, or gone half-way: every read ends once, with a reason, and
- * nobody else is harmed. */
+/* The transport between processes when the process at the other end is killed, stopped, or gone
+ * half-way: every read ends once, with a reason, and nobody else is harmed. */
 #include "common/base/failpoint.h"
-#include "common/transport/kv_address.h"
+#include "common/kv/transport/kv_address.h"
 
 #include "transport_fixture.h"
 
@@ -9,7 +9,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* What takes a few milliseconds on a machine that is quiet may take a hundred times as long on one that isn't. */
+/* What takes a few milliseconds on a machine that is quiet may take a hundred times as long on one
+ * that isn't. */
 #define LOADED_US 1000000
 
 static const struct kv_read_run whole_pool = {0, 0, POOL_BYTES};
@@ -158,7 +159,8 @@ static void test_without_signs_of_life_the_socket_tells(void **state)
     }
 }
 
-/* The deadline is slept for, ends the reads once, and what arrives when the peer goes on lands nowhere. */
+/* The deadline is slept for, ends the reads once, and what arrives when the peer goes on lands
+ * nowhere. */
 static void test_a_stopped_peer_ends_by_the_deadline(void **state)
 {
     struct fixture *f = *state;
@@ -188,7 +190,8 @@ static void test_a_stopped_peer_ends_by_the_deadline(void **state)
             fail_msg("byte %zu arrived late", i);
 }
 
-/* Stopped before the first byte of the pairing, so that it finds a connection half made and its maker gone when it goes on. */
+/* Stopped before the first byte of the pairing, so that it finds a connection half made and its
+ * maker gone when it goes on. */
 static void test_a_peer_stopped_before_the_first_read_goes_on(void **state)
 {
     struct fixture *f = *state;
@@ -207,7 +210,8 @@ static void test_a_peer_stopped_before_the_first_read_goes_on(void **state)
     }
 }
 
-/* `test_x --reader LANE`: reads the pool whose address comes on standard input for ever; a byte out after each read. */
+/* `test_x --reader LANE`: reads the pool whose address comes on standard input for ever; a byte out
+ * after each read. */
 static int reader_main(const char *lane)
 {
     struct fixture f = {.reader = open_transport(KV_TRANSPORT_REMOTE, lane_by_name(lane))};
@@ -245,7 +249,8 @@ static void serve(struct kv_transport *owner, struct child *child, size_t count)
     }
 }
 
-/* Readers that are killed in all moments of a pairing, from before its first byte on, don't take their owner with them. */
+/* Readers that are killed in all moments of a pairing, from before its first byte on, don't take
+ * their owner with them. */
 static void test_an_owner_survives_its_readers(void **state)
 {
     const struct variant *variant = *state;
@@ -298,7 +303,8 @@ static int connect_to(const struct kv_address *address)
     return fd;
 }
 
-/* A probe of the port, which connects and goes, or stays and is silent, is no harm to the readers. What talks: test_transport_strangers.c. */
+/* A probe of the port, which connects and goes, or stays and is silent, is no harm to the readers.
+ * What talks: test_transport_strangers.c. */
 static void test_probes_of_the_port_are_no_harm(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
-/* The faulty transport: what each fault does, on every lane; that a seed gives the same faults; that they are counted; that the text
- * which asks for them is checked. */
+/* The faulty transport: what each fault does, on every lane; that a seed gives the same faults;
+ * that they are counted; that the text which asks for them is checked. */
 #include "transport_fixture.h"
 
 #include "common/base/failpoint.h"
@@ -153,7 +153,8 @@ static void test_a_lost_lane_ends_all_reads_and_the_pairing(void **state)
     assert_int_equal(next_event(f->reader).status, STATUS_OK);
 }
 
-/* 60 reads, one after another; their fates as a string of letters, with the number of wrong bytes. */
+/* 60 reads, one after another; their fates as a string of letters, with the number of wrong
+ * bytes. */
 static void fates(struct fixture *f, const char *specification, char text[61], uint64_t *wrong)
 {
     inject(f, specification);

@@ -1,5 +1,5 @@
-/* An owner that answers with something else than it was asked for, or says something else about its pool: it costs its pairing, and not
- * a byte outside the runs. */
+/* An owner that answers with something else than it was asked for, or says something else about its
+ * pool: it costs its pairing, and not a byte outside the runs. */
 #include "transport_world.h"
 
 #include <sys/mman.h>
@@ -46,7 +46,8 @@ static void tell(int fd, enum lie lie, const struct kv_address *address, const s
                                      : KV_FRAME_BYTES + ask->ask.bytes);
 }
 
-/* Whoever pairs with `address` from now on comes to the test itself, which takes hardly a byte before it is read. */
+/* Whoever pairs with `address` from now on comes to the test itself, which takes hardly a byte
+ * before it is read. */
 static int listen_instead(struct kv_address *address)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -166,7 +167,8 @@ static void test_an_owner_that_lies_costs_its_pairing_alone(void **state)
     world_close(&w);
 }
 
-/* An owner on this machine whose pool is shorter than it says: refused, and what lies behind the mapping stays as it was. */
+/* An owner on this machine whose pool is shorter than it says: refused, and what lies behind the
+ * mapping stays as it was. */
 static void test_a_longer_pool_than_there_is_is_not_mapped(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* The port of the KV lane, and whoever comes to it: noise, wrong secrets, asks for what there isn't, those who never speak or never read,
- * too many of them, and no descriptors left. Each costs its own connection and a counter; the reader beside it goes on reading. */
+/* The port of the KV lane, and whoever comes to it: noise, wrong secrets, asks for what there
+ * isn't, those who never speak or never read, too many of them, and no descriptors left. Each costs
+ * its own connection and a counter; the reader beside it goes on reading. */
 #include "transport_world.h"
 
 #include <sys/resource.h>
@@ -11,7 +12,8 @@ static struct kv_frame hello_of(const struct world *w)
     return hello;
 }
 
-/* Polls the owner until it has said `count` bytes; fewer come back where it closed the connection before. */
+/* Polls the owner until it has said `count` bytes; fewer come back where it closed the connection
+ * before. */
 static size_t hear(struct world *w, int fd, void *bytes, size_t count)
 {
     size_t heard = 0;
@@ -210,7 +212,8 @@ static void test_frames_in_pieces_are_answered(void **state)
     world_close(&w);
 }
 
-/* Silent, dripping and half-open strangers have three seconds, by the clock that the owner is given. */
+/* Silent, dripping and half-open strangers have three seconds, by the clock that the owner is
+ * given. */
 static void test_the_late_are_closed(void **state)
 {
     (void)state;
@@ -252,7 +255,8 @@ static size_t resident_bytes(void)
     return resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Asks for 3 GiB and never reads: bounded in memory, its owner sleeps, and others are served. One ask more than may be ends it. */
+/* Asks for 3 GiB and never reads: bounded in memory, its owner sleeps, and others are served. One
+ * ask more than may be ends it. */
 static void test_a_reader_that_never_reads_is_bounded(void **state)
 {
     (void)state;
@@ -303,7 +307,8 @@ static void test_a_second_connection_takes_the_place_of_the_first(void **state)
     world_close(&w);
 }
 
-/* Who was first is told by who came first, not by who is heard first: the owner may have been stopped meanwhile. */
+/* Who was first is told by who came first, not by who is heard first: the owner may have been
+ * stopped meanwhile. */
 static void test_a_given_up_connection_heard_late_takes_nobodys_place(void **state)
 {
     (void)state;
@@ -351,7 +356,8 @@ static void test_connections_are_limited_at_the_strangers_cost(void **state)
     world_close(&w);
 }
 
-/* No descriptor for a connection: it waits, its owner neither spins nor ends, and takes it as soon as it can. */
+/* No descriptor for a connection: it waits, its owner neither spins nor ends, and takes it as soon
+ * as it can. */
 static void test_out_of_descriptors(void **state)
 {
     (void)state;
@@ -502,7 +508,8 @@ static void test_ipv6(void **state)
     world_close(&w);
 }
 
-/* Another owner on the same port, at once: it does not know the old secret, whose pairing never comes up, and says so. */
+/* Another owner on the same port, at once: it does not know the old secret, whose pairing never
+ * comes up, and says so. */
 static void test_restarted_on_the_same_port(void **state)
 {
     (void)state;
@@ -547,8 +554,8 @@ static void test_restarted_on_the_same_port(void **state)
     kv_transport_close(reader);
 }
 
-/* Every reader takes as fast as the owner sends, so that all of their connections are ready at every poll, and there are more of them
- * than one poll serves. */
+/* Every reader takes as fast as the owner sends, so that all of their connections are ready at
+ * every poll, and there are more of them than one poll serves. */
 static void test_readers_share_the_owner(void **state)
 {
     (void)state;

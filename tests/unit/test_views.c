@@ -1,4 +1,5 @@
-/* What the commands show: a trace's timeline, the table of `baton top`, outside bytes in a terminal; and lines as they come. */
+/* What the commands show: a trace's timeline, the table of `baton top`, outside bytes in a
+ * terminal; and lines as they come. */
 #include "common/cli/line_reader.h"
 #include "common/cli/terminal.h"
 #include "common/cli/top_view.h"

@@ -1,4 +1,5 @@
-/* Packed weights that are kept: the same answers from them, and never from a file that isn't of these weights. */
+/* Packed weights that are kept: the same answers from them, and never from a file that isn't of
+ * these weights. */
 #include "common/engine/model/weight_cache.h"
 #include "tests/unit/model_answer.h"
 

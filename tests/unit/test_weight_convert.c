@@ -1,4 +1,5 @@
-/* model/weight_convert: every fp16 number, and the rounding to bf16; and that an engine computes with a file's own precision. */
+/* model/weight_convert: every fp16 number, and the rounding to bf16; and that an engine computes
+ * with a file's own precision. */
 #include "common/engine/model/weight_convert.h"
 
 #include "common/base/rng.h"
@@ -116,7 +117,8 @@ static uint64_t answer_of_folder(bool f32)
     return model_answer((struct engine_config){.kernels = {.f32 = f32, .threads = 1}});
 }
 
-/* The lower halves of the words of the first tensor, an embedding of fp32 that is the head too, become `low`. */
+/* The lower halves of the words of the first tensor, an embedding of fp32 that is the head too,
+ * become `low`. */
 static void change_low_bits(uint32_t low)
 {
     struct model_bytes bytes = model_read(model_folder, "model.safetensors");

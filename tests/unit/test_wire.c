@@ -1,5 +1,5 @@
 /* wire: what a Prefill or Decode brings is checked before anything is queued. */
-#include "common/constrain/constraint.h"
+#include "common/language/constrain/constraint.h"
 #include "common/worker/wire.h"
 
 #include <setjmp.h>

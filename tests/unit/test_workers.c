@@ -1,5 +1,5 @@
 /* workers: how long one has been away counts over its lives, until it is ready. */
-#include "router/workers.h"
+#include "router/dispatch/workers.h"
 
 #include "common/base/log.h"
 

@@ -1,10 +1,11 @@
-/* Makes small tokenizer.json files for tests: 256 byte tokens (id = byte) and what a case adds to them. */
+/* Makes small tokenizer.json files for tests: 256 byte tokens (id = byte) and what a case adds to
+ * them. */
 #ifndef BATON_TESTS_TOKENIZER_FILE_H
 #define BATON_TESTS_TOKENIZER_FILE_H
 
+#include "common/base/json/json_quote.h"
 #include "common/base/utf8.h"
-#include "common/json/json_quote.h"
-#include "common/text/tokenizer.h"
+#include "common/language/text/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

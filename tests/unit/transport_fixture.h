@@ -1,12 +1,13 @@
-/* What the transport's tests share: a reader in the test and an owner of a pool, which is a second transport of the process (local) or a
- * second process (remote): the test's own program, started again as `test_x --owner LANE`, which serves its pool until its standard
- * input ends. Bytes of an owner's pool follow from their offset, so that both sides know them. */
+/* What the transport's tests share: a reader in the test and an owner of a pool, which is a second
+ * transport of the process (local) or a second process (remote): the test's own program, started
+ * again as `test_x --owner LANE`, which serves its pool until its standard input ends. Bytes of an
+ * owner's pool follow from their offset, so that both sides know them. */
 #ifndef BATON_TESTS_TRANSPORT_FIXTURE_H
 #define BATON_TESTS_TRANSPORT_FIXTURE_H
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
-#include "common/transport/kv_transport.h"
+#include "common/kv/transport/kv_transport.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -103,7 +104,8 @@ static inline void take_address(struct fixture *f, struct kv_transport *owner)
 
 /* -- the transport's thread, as a worker runs it -- */
 
-/* Sleeps until the transport has work, `other_fd` is readable (-1: none) or its next deadline; false when patience is at an end. */
+/* Sleeps until the transport has work, `other_fd` is readable (-1: none) or its next deadline;
+ * false when patience is at an end. */
 static inline bool sleep_until_work(struct kv_transport *transport, int other_fd)
 {
     if (!kv_transport_arm(transport))
@@ -199,8 +201,8 @@ static inline bool hold_descriptors(void)
     return pid > 0;
 }
 
-/* `test_x --owner LANE`. Writes the address's length and bytes, then serves. For a byte of input it has a child that holds its
- * descriptors, and says so with a byte. */
+/* `test_x --owner LANE`. Writes the address's length and bytes, then serves. For a byte of input it
+ * has a child that holds its descriptors, and says so with a byte. */
 static inline int owner_main(const char *lane)
 {
     struct kv_transport *transport = open_transport(KV_TRANSPORT_REMOTE, lane_by_name(lane));

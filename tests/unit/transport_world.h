@@ -1,10 +1,10 @@
-/* What the tests of the KV lane's two ends share: an owner and a reader of one process over tcp, paired, and the bytes of somebody else
- * who comes to the owner's port. */
+/* What the tests of the KV lane's two ends share: an owner and a reader of one process over tcp,
+ * paired, and the bytes of somebody else who comes to the owner's port. */
 #ifndef BATON_TESTS_TRANSPORT_WORLD_H
 #define BATON_TESTS_TRANSPORT_WORLD_H
 
-#include "common/transport/kv_address.h"
-#include "common/transport/kv_frame.h"
+#include "common/kv/transport/kv_address.h"
+#include "common/kv/transport/kv_frame.h"
 
 #include "transport_fixture.h"
 

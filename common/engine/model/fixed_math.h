@@ -1,4 +1,5 @@
-/* exp, log, sine and cosine by IEEE operations in one fixed order: libm's differ from one machine to the next. */
+/* exp, log, sine and cosine by IEEE operations in one fixed order: libm's differ from one machine
+ * to the next. */
 #ifndef BATON_ENGINE_MODEL_FIXED_MATH_H
 #define BATON_ENGINE_MODEL_FIXED_MATH_H
 
@@ -6,7 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x) for x <= 0, relative error < 2e-7, 0 below -87: 2^n * (degree-6 polynomial on [-ln2/2, ln2/2]), Cephes' expf. */
+/* exp(x) for x <= 0, relative error < 2e-7, 0 below -87: 2^n * (degree-6 polynomial on [-ln2/2,
+ * ln2/2]), Cephes' expf. */
 static inline float exp_negative(float given)
 {
     float x = given > -87.0f ? given : -87.0f;
@@ -28,7 +30,8 @@ static inline float exp_negative(float given)
     return given > -87.0f ? y * power : 0.0f;
 }
 
-/* log(x) of a normal x > 0, absolute error < 1e-15 * (1 + |log(x)|): x = 2^e * m, and log(m) = 2 artanh((m - 1) / (m + 1)). */
+/* log(x) of a normal x > 0, absolute error < 1e-15 * (1 + |log(x)|): x = 2^e * m, and log(m) = 2
+ * artanh((m - 1) / (m + 1)). */
 static inline double log_positive(double x)
 {
     uint64_t bits;
@@ -47,8 +50,9 @@ static inline double log_positive(double x)
     return exponent * 0.6931471805599453 + 2 * s * sum;
 }
 
-/* Sine and cosine of 0 <= x <= 2^24, absolute error < 2e-16 up to 2^20, 2e-9 beyond: fdlibm's polynomials on [-pi/4, pi/4] of x
- * less its nearest multiple of pi/2, whose first 33 bits make that product exact. No branches: loops of it are vectors. */
+/* Sine and cosine of 0 <= x <= 2^24, absolute error < 2e-16 up to 2^20, 2e-9 beyond: fdlibm's
+ * polynomials on [-pi/4, pi/4] of x less its nearest multiple of pi/2, whose first 33 bits make
+ * that product exact. No branches: loops of it are vectors. */
 static inline void sine_cosine(double x, double *sine, double *cosine)
 {
     int32_t quarter = (int32_t)(x * 6.36619772367581382433e-01 + 0.5);

@@ -33,7 +33,8 @@ static struct activation_bytes plan_activations(const struct kernels *kernels,
                                      .logits = (size_t)max_samples * shape->vocab * sizeof(float)};
 }
 
-/* Where a second activation begins behind a first one: on a line of the cache, as rows that are written past it must. */
+/* Where a second activation begins behind a first one: on a line of the cache, as rows that are
+ * written past it must. */
 static size_t behind(size_t bytes)
 {
     const size_t line = 64;
@@ -103,7 +104,8 @@ void llama_deinit(struct llama *llama)
     *llama = (struct llama){0};
 }
 
-/* qkv = rope(norm of heads(linear(norm(x)) + bias)); this layer's keys and values go to the pool. */
+/* qkv = rope(norm of heads(linear(norm(x)) + bias)); this layer's keys and values go to the
+ * pool. */
 static enum status append_keys_values(struct llama *m, const struct step_batch *batch,
                                       const struct kv_layout *layout, uint32_t l,
                                       struct buffer *pool)
@@ -144,8 +146,8 @@ static enum status ffn_part(struct llama *m, const struct layer_weights *w, uint
     return kernels_linear(m->kernels, &w->down, &m->gated, count, true, &x);
 }
 
-/* x += down(silu(gate(norm(x))) * up(norm(x))), by as many rows at a time as share a pass over the weights: activations are the widest
- * here by far. */
+/* x += down(silu(gate(norm(x))) * up(norm(x))), by as many rows at a time as share a pass over the
+ * weights: activations are the widest here by far. */
 static enum status ffn_block(struct llama *m, const struct step_batch *batch, uint32_t l)
 {
     const struct layer_weights *w = &m->weights->layers[l];

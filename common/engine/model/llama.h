@@ -1,7 +1,8 @@
-/* The forward pass of the Llama family and its next of kin (Mistral, Qwen2, Qwen3): rows of tokens in, keys and values
- * appended to the pool, logits of the rows that sample out. It only queues operations of kernels.h on the backend's stream; it
- * allocates at llama_init and never in a pass, and a row's result depends on that row and its own context alone. Letters as in
- * kernels.h. Owner: the step thread. */
+/* The forward pass of the Llama family and its next of kin (Mistral, Qwen2, Qwen3): rows of tokens
+ * in, keys and values appended to the pool, logits of the rows that sample out. It only queues
+ * operations of kernels.h on the backend's stream; it allocates at llama_init and never in a pass,
+ * and a row's result depends on that row and its own context alone. Letters as in kernels.h. Owner:
+ * the step thread. */
 #ifndef BATON_ENGINE_MODEL_LLAMA_H
 #define BATON_ENGINE_MODEL_LLAMA_H
 
@@ -14,8 +15,8 @@ struct llama {
     /* Activations, f32, for up to max_rows rows T: */
     struct buffer x;      /* [T, D] residual stream */
     struct buffer normed; /* [T, D] input of the next linear layer */
-    /* Three uses of one memory, never at once: qkv, heads | gate_up, gated, of the rows P that go past weights together
-     * (kernels_info.pass_rows at most) | logits. */
+    /* Three uses of one memory, never at once: qkv, heads | gate_up, gated, of the rows P that go
+     * past weights together (kernels_info.pass_rows at most) | logits. */
     struct buffer shared;
     struct buffer qkv;     /* [T, (H + 2G) E] */
     struct buffer heads;   /* [T, H E] attention's output */
@@ -39,7 +40,8 @@ void llama_deinit(struct llama *llama);
 size_t llama_bytes(const struct kernels *kernels, const struct model_shape *shape,
                    uint32_t max_rows, uint32_t max_samples);
 
-/* Row i of llama->logits belongs to samples->rows[i]; of other rows of the same step after llama_head. */
+/* Row i of llama->logits belongs to samples->rows[i]; of other rows of the same step after
+ * llama_head. */
 enum status llama_forward(struct llama *llama, const struct step_batch *batch,
                           const struct kv_layout *layout, struct buffer *pool,
                           const struct llama_samples *samples) WARN_UNUSED;

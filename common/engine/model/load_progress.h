@@ -1,5 +1,6 @@
-/* How far a load has come, told to a person: a bar that is drawn again on a terminal, ten times a second at most; elsewhere a log
- * line every few seconds, so that a short load has none. One thread. */
+/* How far a load has come, told to a person: a bar that is drawn again on a terminal, ten times a
+ * second at most; elsewhere a log line every few seconds, so that a short load has none. One
+ * thread. */
 #ifndef BATON_ENGINE_MODEL_LOAD_PROGRESS_H
 #define BATON_ENGINE_MODEL_LOAD_PROGRESS_H
 

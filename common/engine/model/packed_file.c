@@ -1,8 +1,8 @@
 #include "common/engine/model/packed_file.h"
 
 #include "common/base/clock.h"
+#include "common/base/domain/content_hash.h"
 #include "common/base/failpoint.h"
-#include "common/domain/content_hash.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/whole_file.h"
 
@@ -76,8 +76,9 @@ static enum status map_data(int fd, const struct packed_header *header, struct p
     return STATUS_OK;
 }
 
-/* Brings the file's pages in from the disk, ahead of the threads that sum them: so the disk never waits for the sums. Pages that
- * are in memory are left to those who sum: a touch maps them for less than MADV_POPULATE_READ takes. */
+/* Brings the file's pages in from the disk, ahead of the threads that sum them: so the disk never
+ * waits for the sums. Pages that are in memory are left to those who sum: a touch maps them for
+ * less than MADV_POPULATE_READ takes. */
 struct reading {
     const struct packed_map *map;
     int fd;

@@ -1,6 +1,6 @@
 #include "common/engine/model/packed_plan.h"
 
-#include "common/domain/content_hash.h"
+#include "common/base/domain/content_hash.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,10 +3,11 @@
  *     header       struct packed_header, the checksums of the data's pieces, a checksum of all before it
  *     from 2 MiB boundary on: the packed weights of each linear layer, each at a page boundary; zeros between and behind them
  *
- * A reader computes the plan from the model it wants to run and takes no file whose header says anything else: nothing in the file
- * steers what is read. So a file of another model, other source files, another version, packing or weight type is not "converted", but
- * refused. Checksums are XXH3 with 64 bits: they find what disks, copies and editors do, not what somebody does on purpose, who could as
- * well change the model. Little endian. */
+ * A reader computes the plan from the model it wants to run and takes no file whose header says
+ * anything else: nothing in the file steers what is read. So a file of another model, other source
+ * files, another version, packing or weight type is not "converted", but refused. Checksums are
+ * XXH3 with 64 bits: they find what disks, copies and editors do, not what somebody does on
+ * purpose, who could as well change the model. Little endian. */
 #ifndef BATON_ENGINE_MODEL_PACKED_PLAN_H
 #define BATON_ENGINE_MODEL_PACKED_PLAN_H
 
@@ -63,9 +64,9 @@ uint64_t packed_piece_bytes(const struct packed_header *header, uint64_t piece);
 #define PACKED_HEADER_BYTES(pieces)                                                                \
     (sizeof(struct packed_header) + ((pieces) + 1) * sizeof(uint64_t))
 
-/* Are these bytes, the first of a file of `file_bytes`, the expected header, undamaged? `byte_count` may be less than
- * header_bytes: then not. STATUS_CORRUPT, or STATUS_INVALID where it is a sound header of something else; the sentence
- * says what is wrong. */
+/* Are these bytes, the first of a file of `file_bytes`, the expected header, undamaged?
+ * `byte_count` may be less than header_bytes: then not. STATUS_CORRUPT, or STATUS_INVALID where it
+ * is a sound header of something else; the sentence says what is wrong. */
 enum status packed_header_check(const struct packed_header *expected, const void *bytes,
                                 size_t byte_count, uint64_t file_bytes,
                                 struct error *err) WARN_UNUSED;

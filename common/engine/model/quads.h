@@ -1,5 +1,6 @@
-/* Loops over a row of logits, four floats at a time, in the compiler's vectors: each lane does the IEEE operations that the loop
- * without them would, so results are the same bits. The compiler makes no vectors of comparisons and conversions by itself. */
+/* Loops over a row of logits, four floats at a time, in the compiler's vectors: each lane does the
+ * IEEE operations that the loop without them would, so results are the same bits. The compiler
+ * makes no vectors of comparisons and conversions by itself. */
 #ifndef BATON_ENGINE_MODEL_QUADS_H
 #define BATON_ENGINE_MODEL_QUADS_H
 
@@ -49,7 +50,8 @@ static inline int quad_any(quad_mask mask)
     return (halves[0] | halves[1]) != 0;
 }
 
-/* Lanes 0 and 1, and 2 and 3. Where no vector holds four, a conversion of halves would be one of each lane. */
+/* Lanes 0 and 1, and 2 and 3. Where no vector holds four, a conversion of halves would be one of
+ * each lane. */
 static inline void quad_widen(quad q, pair *low, pair *high)
 {
     quad_wide wide = __builtin_convertvector(q, quad_wide);

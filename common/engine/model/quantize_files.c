@@ -1,7 +1,7 @@
 #include "common/engine/model/quantize_files.h"
 
 #include "common/base/str.h"
-#include "common/model_config/quantization_config.h"
+#include "common/language/model_config/quantization_config.h"
 
 #include <errno.h>
 #include <stdio.h>

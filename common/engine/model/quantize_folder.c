@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
+#include "common/base/json/json_quote.h"
 #include "common/base/str.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/quantize_files.h"
@@ -10,7 +11,6 @@
 #include "common/engine/model/safetensors.h"
 #include "common/engine/model/weight_convert.h"
 #include "common/engine/model/weights.h"
-#include "common/json/json_quote.h"
 
 #include <inttypes.h>
 #include <sched.h>

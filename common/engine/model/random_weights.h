@@ -1,5 +1,6 @@
-/* Weights for benchmarks of shapes that nobody trained: bell-shaped (the sum of four uniforms), mean 0, standard deviation
- * 0.02, bf16. The values are a function of the tensor's name alone, so a tied lm_head gets the embedding's. PURE. */
+/* Weights for benchmarks of shapes that nobody trained: bell-shaped (the sum of four uniforms),
+ * mean 0, standard deviation 0.02, bf16. The values are a function of the tensor's name alone, so a
+ * tied lm_head gets the embedding's. PURE. */
 #ifndef BATON_ENGINE_MODEL_RANDOM_WEIGHTS_H
 #define BATON_ENGINE_MODEL_RANDOM_WEIGHTS_H
 

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* Long wavelengths are stretched by `factor`, short ones kept, those between blended (Llama 3.1). */
+/* Long wavelengths are stretched by `factor`, short ones kept, those between blended (Llama
+ * 3.1). */
 static float scale_frequency(const struct rope_scaling *scaling, float frequency)
 {
     if (scaling->factor == 1.0)

@@ -1,5 +1,5 @@
-/* Rows of floats on their way from a file to a layer's type, a piece at a time, by all compute threads: the same bytes whatever
- * their number. Owner: one thread. */
+/* Rows of floats on their way from a file to a layer's type, a piece at a time, by all compute
+ * threads: the same bytes whatever their number. Owner: one thread. */
 #ifndef BATON_ENGINE_MODEL_ROW_CONVERSION_H
 #define BATON_ENGINE_MODEL_ROW_CONVERSION_H
 
@@ -23,9 +23,9 @@ void row_piece_deinit(struct row_piece *piece);
 /* How many of the rows that are left fit a piece. */
 uint32_t row_piece_fit(uint32_t rows_left, uint32_t columns);
 
-/* Rows [row_count, columns] at `source`, which may lie at any byte: quantized ones go to numbers and scales, others to floats.
- * STATUS_INVALID: a number of row `bad_row`, the first of such, isn't finite or is beyond
- * WEIGHT_MAX_QUANTIZED, so it can't be quantized. */
+/* Rows [row_count, columns] at `source`, which may lie at any byte: quantized ones go to numbers
+ * and scales, others to floats. STATUS_INVALID: a number of row `bad_row`, the first of such, isn't
+ * finite or is beyond WEIGHT_MAX_QUANTIZED, so it can't be quantized. */
 struct row_source {
     enum float_type type;
     const void *bytes;

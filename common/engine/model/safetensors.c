@@ -1,10 +1,10 @@
 #include "common/engine/model/safetensors.h"
 
+#include "common/base/domain/content_hash.h"
+#include "common/base/json/json.h"
 #include "common/base/str.h"
-#include "common/domain/content_hash.h"
 #include "common/engine/model/safetensors_file.h"
 #include "common/engine/model/tensor_sample.h"
-#include "common/json/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,8 @@ static int compare_name(const void *a, const void *b)
     return strcmp(x->tensor->name, y->tensor->name);
 }
 
-/* Equal names in the order of their files, so that the sentence about them is always the same one. */
+/* Equal names in the order of their files, so that the sentence about them is always the same
+ * one. */
 static int compare_place(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;

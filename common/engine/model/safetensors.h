@@ -1,11 +1,13 @@
-/* The tensors of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names, mapped into
- * memory. The files are outside bytes: every length, type, shape and offset is checked against the file's length before a
- * pointer is given out; tensors cover the data without overlap or hole, and a name may appear once in all files. The
+/* The tensors of a Hugging Face folder: model.safetensors, or the shards that
+ * model.safetensors.index.json names, mapped into memory. The files are outside bytes: every
+ * length, type, shape and offset is checked against the file's length before a pointer is given
+ * out; tensors cover the data without overlap or hole, and a name may appear once in all files. The
  * format: https://huggingface.co/docs/safetensors.
  *
- * Owner: one thread. Pointers live until safetensors_close. A file that somebody truncates while it is mapped ends the process
- * (SIGBUS), as with any mapped file. Failures: STATUS_NOT_FOUND, STATUS_INVALID, STATUS_UNSUPPORTED, STATUS_LIMIT, STATUS_IO
- * and one sentence: which file, which tensor, expected, found. */
+ * Owner: one thread. Pointers live until safetensors_close. A file that somebody truncates while it
+ * is mapped ends the process (SIGBUS), as with any mapped file. Failures: STATUS_NOT_FOUND,
+ * STATUS_INVALID, STATUS_UNSUPPORTED, STATUS_LIMIT, STATUS_IO and one sentence: which file, which
+ * tensor, expected, found. */
 #ifndef BATON_ENGINE_MODEL_SAFETENSORS_H
 #define BATON_ENGINE_MODEL_SAFETENSORS_H
 
@@ -29,11 +31,13 @@ struct tensor_view {
     const char *path;           /* of its file, for sentences */
 };
 
-/* Tensor `name`, which must have exactly this shape: [rows, columns], or [columns] if rows is 0; and a type of float_type. */
+/* Tensor `name`, which must have exactly this shape: [rows, columns], or [columns] if rows is 0;
+ * and a type of float_type. */
 enum status safetensors_find(struct safetensors *tensors, const char *name, uint64_t rows,
                              uint64_t columns, struct tensor_view *view,
                              struct error *err) WARN_UNUSED;
-/* The same for a tensor of exactly this dtype ("I8"): its bytes, little endian; view->type where it is a float. */
+/* The same for a tensor of exactly this dtype ("I8"): its bytes, little endian; view->type where it
+ * is a float. */
 enum status safetensors_find_as(struct safetensors *tensors, const char *name, const char *dtype,
                                 uint64_t rows, uint64_t columns, struct tensor_view *view,
                                 struct error *err) WARN_UNUSED;
@@ -41,8 +45,9 @@ bool safetensors_has(const struct safetensors *tensors, const char *name);
 
 /* A table of rotary angles, which old files carry along: it is computed here (rope.h). */
 bool safetensors_is_rope_table(const char *name);
-/* STATUS_UNSUPPORTED where a tensor was never found by safetensors_find: it would have taken part in what the model
- * computes. Rope tables aren't counted. The sentence names the first and how many there are. */
+/* STATUS_UNSUPPORTED where a tensor was never found by safetensors_find: it would have taken part
+ * in what the model computes. Rope tables aren't counted. The sentence names the first and how many
+ * there are. */
 enum status safetensors_expect_all_found(const struct safetensors *tensors,
                                          struct error *err) WARN_UNUSED;
 

@@ -1,7 +1,7 @@
 #include "common/engine/model/safetensors_file.h"
 
 #include "common/base/file_read.h"
-#include "common/json/json.h"
+#include "common/base/json/json.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -1,6 +1,7 @@
-/* One .safetensors file, mapped: 8 bytes with the length of a JSON header, the header, the data. Outside bytes: nothing of a
- * tensor is kept before its type, shape and offsets were checked against each other and against the file's length; tensors
- * of a file fill the data without overlap or hole. What is read from the data stays inside the mapping, whatever the header says.
+/* One .safetensors file, mapped: 8 bytes with the length of a JSON header, the header, the data.
+ * Outside bytes: nothing of a tensor is kept before its type, shape and offsets were checked
+ * against each other and against the file's length; tensors of a file fill the data without overlap
+ * or hole. What is read from the data stays inside the mapping, whatever the header says.
  *
  * Owner: one thread. Failures: one sentence that starts with the path. */
 #ifndef BATON_ENGINE_MODEL_SAFETENSORS_FILE_H

@@ -66,7 +66,8 @@ static bool is_edited(const struct sampler_row *row, const struct sampling *samp
            row->ban.counts[1] || row->allowed;
 }
 
-/* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is NaN or +infinity. */
+/* mass[] = logits[] as the request has them edited, banned ids at -infinity. False if a logit is
+ * NaN or +infinity. */
 static bool edit_logits(struct sampler *sampler, const struct sampler_row *row,
                         const struct sampling *sampling)
 {
@@ -85,8 +86,8 @@ static bool edit_logits(struct sampler *sampler, const struct sampler_row *row,
     return sound;
 }
 
-/* What is drawn from, and the first of its greatest: the row itself where nothing edits it, else mass[]. NULL if a logit is NaN or
- * +infinity. */
+/* What is drawn from, and the first of its greatest: the row itself where nothing edits it, else
+ * mass[]. NULL if a logit is NaN or +infinity. */
 static const float *take_logits(struct sampler *sampler, const struct sampler_row *row,
                                 const struct sampling *sampling, uint32_t *best)
 {

@@ -1,12 +1,13 @@
-/* Draws one token from one row of logits. PURE: the token is a function of (logits, sampling, index, banned, allowed, tokens so
- * far) and nothing else, by IEEE operations in one fixed order (not even libm), so that it never depends on the batch, the machine
- * or what ran before.
+/* Draws one token from one row of logits. PURE: the token is a function of (logits, sampling,
+ * index, banned, allowed, tokens so far) and nothing else, by IEEE operations in one fixed order
+ * (not even libm), so that it never depends on the batch, the machine or what ran before.
  *
- * First logits are edited where the request asks for that (logit_edits.h): bias, then penalties; those that are banned, or aren't
- * allowed, can't be drawn.
+ * First logits are edited where the request asks for that (logit_edits.h): bias, then penalties;
+ * those that are banned, or aren't allowed, can't be drawn.
  *
- *   temperature 0    the greatest logit; of equals, the lower id.
- *   otherwise        p[i] = exp((logits[i] - max) / temperature) in fp32, then each filter in turn on what the one before kept:
+ * temperature 0    the greatest logit; of equals, the lower id. otherwise        p[i] =
+ * exp((logits[i] - max) / temperature) in fp32, then each filter in turn on what the one before
+ * kept:
  *     top_k          the k greatest; of equals, the lower ids.
  *     top_p          the shortest prefix in descending order (of equals, lower ids first) that holds at least top_p of the mass.
  *     min_p          p[i] >= min_p times the greatest.
@@ -18,8 +19,8 @@
 #ifndef BATON_ENGINE_MODEL_SAMPLER_H
 #define BATON_ENGINE_MODEL_SAMPLER_H
 
+#include "common/base/domain/sampling.h"
 #include "common/base/status.h"
-#include "common/domain/sampling.h"
 #include "common/engine/model/sampler_top.h"
 
 #define SAMPLER_VERSION 1 /* part of the numerics id: changes when any draw could change */
@@ -48,12 +49,14 @@ struct sampler_row {
     uint32_t index;      /* of the token in the answer, from 0 */
     struct sampler_ban ban;
     const uint32_t *allowed; /* [(vocab + 31) / 32] bits: others can't be drawn; NULL: all may be */
-    /* [token_count] prompt and answer so far, whose last `index` they are; looked at for penalties alone. */
+    /* [token_count] prompt and answer so far, whose last `index` they are; looked at for penalties
+     * alone. */
     const uint32_t *tokens;
     uint32_t token_count;
 };
 
-/* STATUS_INTERNAL if a logit is NaN or +infinity, STATUS_INVALID if every token is banned, or those that are allowed are. */
+/* STATUS_INTERNAL if a logit is NaN or +infinity, STATUS_INVALID if every token is banned, or those
+ * that are allowed are. */
 enum status sampler_draw(struct sampler *sampler, const struct sampler_row *row,
                          const struct sampling *sampling, uint32_t *token) WARN_UNUSED;
 

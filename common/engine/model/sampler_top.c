@@ -65,7 +65,8 @@ static uint64_t bound_in_order(uint64_t *heap, const struct sampler_masses *mass
 
 /* --- by buckets --- */
 
-/* Bits of p that tell a bucket of one level from another: 13, the first of which is never set, 9 and 9. */
+/* Bits of p that tell a bucket of one level from another: 13, the first of which is never set, 9
+ * and 9. */
 static const struct level {
     uint32_t shift, buckets;
 } levels[] = {{18, SAMPLER_BUCKETS}, {9, SAMPLER_FINER_BUCKETS}, {0, SAMPLER_FINER_BUCKETS}};
@@ -217,7 +218,8 @@ static bool is_sure(const struct found *found, const struct aim *aim, double mar
            (found->count == 1 || found->mass_before < aim->mass - margin);
 }
 
-/* Below this no token is in the shortest prefix: all that are less have less than the rest together. */
+/* Below this no token is in the shortest prefix: all that are less have less than the rest
+ * together. */
 static float least_of_top_p(const struct sampler_masses *masses, double total, float top_p)
 {
     return (float)(0.5 * (1 - (double)top_p) * total / masses->count);

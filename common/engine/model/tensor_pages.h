@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* They were read: they leave this process's memory, though not the machine's cache. What is read once more comes back. */
+/* They were read: they leave this process's memory, though not the machine's cache. What is read
+ * once more comes back. */
 void tensor_pages_release(const void *bytes, size_t count);
 
 #endif

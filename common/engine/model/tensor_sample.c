@@ -40,8 +40,9 @@ struct group {
     bool held[GROUP][WINDOWS];
 };
 
-/* Reads what is in memory, and lets the disk know of all the rest before any of it is waited for. By reads: touching a mapped
- * page brings its neighbourhood along, which for all samples together is the file. */
+/* Reads what is in memory, and lets the disk know of all the rest before any of it is waited for.
+ * By reads: touching a mapped page brings its neighbourhood along, which for all samples together
+ * is the file. */
 static void read_what_is_held(struct group *group)
 {
     for (size_t i = 0; i < group->count; i++) {

@@ -1,8 +1,8 @@
 #include "common/engine/model/weight_cache.h"
 
 #include "common/base/clock.h"
+#include "common/base/domain/content_hash.h"
 #include "common/base/log.h"
-#include "common/domain/content_hash.h"
 #include "common/engine/model/load_progress.h"
 #include "common/engine/model/safetensors.h"
 

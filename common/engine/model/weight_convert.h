@@ -1,5 +1,5 @@
-/* Weights between the types of files and those of backends: bf16, fp16 and fp32 to fp32 (exact) or bf16 (to nearest, ties to
- * even; beyond the range infinity; NaN stays NaN). PURE. */
+/* Weights between the types of files and those of backends: bf16, fp16 and fp32 to fp32 (exact) or
+ * bf16 (to nearest, ties to even; beyond the range infinity; NaN stays NaN). PURE. */
 #ifndef BATON_ENGINE_MODEL_WEIGHT_CONVERT_H
 #define BATON_ENGINE_MODEL_WEIGHT_CONVERT_H
 

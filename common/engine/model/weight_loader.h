@@ -1,8 +1,9 @@
-/* Brings one tensor after the other from files to the device: the type that the backend wants, in pieces where it must be
- * converted or quantized, by all compute threads. Matrices that were packed before (packed_file.h) are adopted as they are.
- * Without files the tensors are random (random_weights.h), for benchmarks. Or it brings nothing and only looks (`dry`): is
- * every tensor there, in its shape and a type that can be read, and how many bytes will all take? So a model that doesn't
- * fit its configuration, or the machine, is refused before memory is taken.
+/* Brings one tensor after the other from files to the device: the type that the backend wants, in
+ * pieces where it must be converted or quantized, by all compute threads. Matrices that were packed
+ * before (packed_file.h) are adopted as they are. Without files the tensors are random
+ * (random_weights.h), for benchmarks. Or it brings nothing and only looks (`dry`): is every tensor
+ * there, in its shape and a type that can be read, and how many bytes will all take? So a model
+ * that doesn't fit its configuration, or the machine, is refused before memory is taken.
  *
  * Owner: the step thread, while it loads. Failures: one sentence in `err`. */
 #ifndef BATON_ENGINE_MODEL_WEIGHT_LOADER_H

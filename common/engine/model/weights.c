@@ -139,8 +139,8 @@ static enum status load_rope(struct loading *loading, struct weights *weights)
                                : error_set(tensors->err, status, "rope table: upload failed");
 }
 
-/* A file may hold lm_head although the model ties it to the embedding. Then they must be one: libraries differ in which of
- * two they would take. */
+/* A file may hold lm_head although the model ties it to the embedding. Then they must be one:
+ * libraries differ in which of two they would take. */
 static enum status check_tied_head(struct loading *loading, const char *embedding, const char *head)
 {
     const struct model_shape *s = loading->shape;
@@ -231,8 +231,8 @@ static enum status plan_layers(struct kernels *kernels, const struct loading *as
     return status;
 }
 
-/* Where the plan's layers will lie: in the file that was mapped, or in memory of our own. The system clears that, page by page, in
- * seconds. */
+/* Where the plan's layers will lie: in the file that was mapped, or in memory of our own. The
+ * system clears that, page by page, in seconds. */
 static enum status take_memory(struct kernels *kernels, const struct packed_plan *plan,
                                struct weights *weights, struct error *err)
 {

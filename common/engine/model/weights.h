@@ -1,12 +1,13 @@
 /* The weights of a Llama-family model on the device, in the backend's packed form.
  *
- * Letters as in kernels.h: D hidden, H query heads, G kv heads, E head_dim, F ffn, V vocab. Linear layers are [outputs,
- * inputs]; layers that read the same input are one (q, k, v and gate, up). Everything is made by weights_load and freed by
- * weights_unload; the files are not needed afterwards. Owner: the step thread. */
+ * Letters as in kernels.h: D hidden, H query heads, G kv heads, E head_dim, F ffn, V vocab. Linear
+ * layers are [outputs, inputs]; layers that read the same input are one (q, k, v and gate, up).
+ * Everything is made by weights_load and freed by weights_unload; the files are not needed
+ * afterwards. Owner: the step thread. */
 #ifndef BATON_ENGINE_MODEL_WEIGHTS_H
 #define BATON_ENGINE_MODEL_WEIGHTS_H
 
-#include "common/domain/model_shape.h"
+#include "common/base/domain/model_shape.h"
 #include "common/engine/model/packed_file.h"
 #include "common/engine/model/weight_types.h"
 #include "kernels/kernels.h"
@@ -36,16 +37,18 @@ struct weights {
     struct packed_map packed;   /* a file's */
 };
 
-/* Is every tensor there, of its shape and of a type that can be read, and none beside them? Takes no memory. `bytes`: what
- * weights_load will take at its peak. files == NULL: random weights, only the bytes. */
+/* Is every tensor there, of its shape and of a type that can be read, and none beside them? Takes
+ * no memory. `bytes`: what weights_load will take at its peak. files == NULL: random weights, only
+ * the bytes. */
 enum status weights_check(struct kernels *kernels, const struct model_shape *shape,
                           struct weight_types types, uint32_t positions, struct safetensors *files,
                           uint64_t *bytes, struct error *err) WARN_UNUSED;
 
-/* After weights_check. From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02) from a fixed seed,
- * norms 1. `positions`: rows of the rope table. `cache_path` (weight_cache_path; empty: none): packed layers are taken
- * from that file, if it is of these files and whole, and kept there otherwise. Tells how far it is, and logs a line when
- * done. On failure nothing is left behind. */
+/* After weights_check. From files; or, with files == NULL, random ones for benchmarks: N(0, 0.02)
+ * from a fixed seed, norms 1. `positions`: rows of the rope table. `cache_path` (weight_cache_path;
+ * empty: none): packed layers are taken from that file, if it is of these files and whole, and kept
+ * there otherwise. Tells how far it is, and logs a line when done. On failure nothing is left
+ * behind. */
 enum status weights_load(struct kernels *kernels, const struct model_shape *shape,
                          struct weight_types types, uint32_t positions, struct safetensors *files,
                          const char *cache_path, struct weights *weights,

@@ -17,7 +17,8 @@ static enum status refused(struct error *err, const char *what)
     return error_set(err, STATUS_IO, "%s: %s", what, strerror(errno));
 }
 
-/* Ours alone, and still what is under that name: its former writer may have renamed it since we opened it. */
+/* Ours alone, and still what is under that name: its former writer may have renamed it since we
+ * opened it. */
 static enum status lock(const struct whole_file *file, struct error *err)
 {
     struct stat open_file, named;

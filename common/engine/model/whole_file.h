@@ -1,5 +1,6 @@
-/* A file that is there whole or not at all: PATH.tmp, under a lock, is given its name after all of it is on the disk. A writer
- * that is killed leaves PATH.tmp, which the next one writes over; a file of that name that was there before stays until then.
+/* A file that is there whole or not at all: PATH.tmp, under a lock, is given its name after all of
+ * it is on the disk. A writer that is killed leaves PATH.tmp, which the next one writes over; a
+ * file of that name that was there before stays until then.
  *
  * Owner: one thread. Failures: one sentence without the path, which the caller knows. */
 #ifndef BATON_ENGINE_MODEL_WHOLE_FILE_H
@@ -17,7 +18,8 @@ struct whole_file {
     char path[WHOLE_FILE_PATH_BYTES], temporary[WHOLE_FILE_PATH_BYTES];
 };
 
-/* An empty file. STATUS_UNAVAILABLE: another process writes it just now; STATUS_INVALID: the path is too long. */
+/* An empty file. STATUS_UNAVAILABLE: another process writes it just now; STATUS_INVALID: the path
+ * is too long. */
 enum status whole_file_begin(struct whole_file *file, const char *path,
                              struct error *err) WARN_UNUSED;
 enum status whole_file_put(const struct whole_file *file, const void *bytes, size_t count,

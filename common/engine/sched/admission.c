@@ -125,7 +125,8 @@ static bool has_room_with_cached(struct scheduler *s, const struct sequence *seq
     return has_room(s, need - match.blocks + match.idle);
 }
 
-/* Cached blocks first: making room for the others must not evict those. They count as asked for only when all seems to fit. */
+/* Cached blocks first: making room for the others must not evict those. They count as asked for
+ * only when all seems to fit. */
 static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uint32_t need)
 {
     if (!has_room_with_cached(s, sequence, need))
@@ -175,7 +176,8 @@ struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
         if (sequence->class_index == offline && s->online_waits)
             break; /* so are all that follow */
         if (sequence->preempted && s->blocked && s->blocked->class_index < sequence->class_index)
-            break; /* it may have been preempted for that one: to take it back would be for nothing */
+            /* it may have been preempted for that one: to take it back would be for nothing */
+            break;
         if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
             sequence->preempted = false;

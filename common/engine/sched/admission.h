@@ -1,4 +1,5 @@
-/* Who can ever fit, how many blocks a sequence takes to begin, and (scheduler_reserve) who gets them next. */
+/* Who can ever fit, how many blocks a sequence takes to begin, and (scheduler_reserve) who gets
+ * them next. */
 #ifndef BATON_ENGINE_SCHED_ADMISSION_H
 #define BATON_ENGINE_SCHED_ADMISSION_H
 
@@ -12,7 +13,8 @@ uint32_t admission_hold_tokens(const struct sequence_spec *spec, uint32_t contex
 
 /* Blocks to begin, or to go on after a preemption. */
 uint32_t admission_need(const struct scheduler *s, const struct sequence *sequence);
-/* Makes `need` blocks free, if (with `grow`) one more is left, free or cached, for each that runs. */
+/* Makes `need` blocks free, if (with `grow`) one more is left, free or cached, for each that
+ * runs. */
 bool admission_make_room(struct scheduler *s, uint32_t need);
 
 /* Something changed: the next scheduler_reserve begins a new round. */

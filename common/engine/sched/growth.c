@@ -38,7 +38,8 @@ bool growth_for_parts(struct scheduler *s)
         if (!has_blocks(s, &s->parts[i]))
             s->lacking[lacking++] = &s->parts[i];
     bool whole = true;
-    /* Higher classes first: else what one takes from a victim, another could take from it. Of equals the policy's order. */
+    /* Higher classes first: else what one takes from a victim, another could take from it. Of
+     * equals the policy's order. */
     for (uint32_t class_index = 0; class_index < PRIORITY_CLASSES; class_index++)
         for (uint32_t i = 0; i < lacking; i++)
             if (s->lacking[i]->sequence->class_index == class_index &&
@@ -68,8 +69,8 @@ static void leave_out(struct scheduler *s)
     s->plan.part_count = kept;
 }
 
-/* What classes below `class_index` could give up, and how many sequences hold it. Blocks that two share count twice: then it may
- * turn out not to be enough. */
+/* What classes below `class_index` could give up, and how many sequences hold it. Blocks that two
+ * share count twice: then it may turn out not to be enough. */
 static uint64_t reclaimable(struct scheduler *s, uint32_t class_index, uint32_t *victims)
 {
     uint64_t blocks = 0;

@@ -1,12 +1,14 @@
 /* Which KV blocks are free, and what the others are for. PURE: ids only, no memory is touched here.
  *
- * A block has any number of holds, each for one purpose, and the mark "cached": the prefix cache knows what is in it. A block
- * without holds is cached or free; only a free one can be taken. What is held several times, or cached, is read by others:
- * nobody may write into it (kv_blocks_writable).
+ * A block has any number of holds, each for one purpose, and the mark "cached": the prefix cache
+ * knows what is in it. A block without holds is cached or free; only a free one can be taken. What
+ * is held several times, or cached, is read by others: nobody may write into it
+ * (kv_blocks_writable).
  *
- * Owner: the step thread (or a simulation). Taken lowest id first, so that one sequence's blocks tend to be neighbours and a
- * handoff merges them into few reads. Nothing allocates after kv_blocks_create. Ending a hold that isn't there, and sharing a
- * free block, are programmer's errors.
+ * Owner: the step thread (or a simulation). Taken lowest id first, so that one sequence's blocks
+ * tend to be neighbours and a handoff merges them into few reads. Nothing allocates after
+ * kv_blocks_create. Ending a hold that isn't there, and sharing a free block, are programmer's
+ * errors.
  */
 #ifndef BATON_ENGINE_SCHED_KV_BLOCKS_H
 #define BATON_ENGINE_SCHED_KV_BLOCKS_H
@@ -54,10 +56,12 @@ void kv_blocks_give(struct kv_blocks *blocks, const uint32_t *ids, uint32_t coun
 void kv_blocks_change(struct kv_blocks *blocks, const uint32_t *ids, uint32_t count,
                       enum kv_hold from, enum kv_hold to);
 
-/* The mark, for the prefix cache alone: remember a held block that isn't marked, forget one that is. */
+/* The mark, for the prefix cache alone: remember a held block that isn't marked, forget one that
+ * is. */
 void kv_blocks_remember(struct kv_blocks *blocks, uint32_t id);
 void kv_blocks_forget(struct kv_blocks *blocks, uint32_t id);
-/* Tells when a block that is marked gets its first hold, and when it has lost its last. One watcher, or NULL. */
+/* Tells when a block that is marked gets its first hold, and when it has lost its last. One
+ * watcher, or NULL. */
 void kv_blocks_watch(struct kv_blocks *blocks, void (*held)(void *context, uint32_t id, bool held),
                      void *context);
 

@@ -38,7 +38,8 @@ static void offer_if_idle(struct prefix_cache *cache, uint32_t id)
         eviction_offer(cache->eviction, id);
 }
 
-/* Whether the block, or one behind it, is held has changed: so it has for those before it, up to one where another reason stays. */
+/* Whether the block, or one behind it, is held has changed: so it has for those before it, up to
+ * one where another reason stays. */
 static void pass_on(struct prefix_cache *cache, uint32_t id, bool kept)
 {
     for (id = cache->entries[id].parent; id != NONE; id = cache->entries[id].parent) {

@@ -5,7 +5,8 @@
 struct prefix_events {
     uint64_t last_number;
     bool begins; /* `cleared` is next */
-    /* Blocks below are listed: their changes are events; the others' are seen when they are listed. */
+    /* Blocks below are listed: their changes are events; the others' are seen when they are
+     * listed. */
     uint32_t listed;
     uint32_t block_count;
     uint32_t capacity, first, count;
@@ -49,7 +50,8 @@ void prefix_events_note(struct prefix_events *events, uint32_t id, const struct 
     events->count++;
 }
 
-/* Changes before the rest of the list: a name that was removed from a listed block may be stored in one that isn't. */
+/* Changes before the rest of the list: a name that was removed from a listed block may be stored in
+ * one that isn't. */
 static bool next(struct prefix_events *events,
                  bool (*describe)(const void *context, uint32_t id, struct prefix_event *event),
                  const void *context, struct prefix_event *event)

@@ -1,10 +1,11 @@
-/* From the name of a prefix to the block that ends it. PURE. A hash table with open addressing, allocated once for `limit_count`
- * names. Where names lie in it depends on `seed`, so that nobody who chooses tokens can aim them at one place. */
+/* From the name of a prefix to the block that ends it. PURE. A hash table with open addressing,
+ * allocated once for `limit_count` names. Where names lie in it depends on `seed`, so that nobody
+ * who chooses tokens can aim them at one place. */
 #ifndef BATON_ENGINE_SCHED_PREFIX_TABLE_H
 #define BATON_ENGINE_SCHED_PREFIX_TABLE_H
 
+#include "common/base/domain/prefix_hash.h"
 #include "common/base/status.h"
-#include "common/domain/prefix_hash.h"
 
 #define PREFIX_TABLE_NONE UINT32_MAX
 

@@ -1,5 +1,5 @@
-/* Takes the first few of many in order, without sorting them all: a binary heap. O(count) to build, O(log count) for each
- * one taken. PURE; the memory is the caller's. */
+/* Takes the first few of many in order, without sorting them all: a binary heap. O(count) to build,
+ * O(log count) for each one taken. PURE; the memory is the caller's. */
 #ifndef BATON_ENGINE_SCHED_RANKING_H
 #define BATON_ENGINE_SCHED_RANKING_H
 

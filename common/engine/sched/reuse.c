@@ -15,8 +15,8 @@ bool reuse_make_free(struct scheduler *s, uint32_t count)
     return free_count >= count;
 }
 
-/* Tokens whose rows may come from the cache, all but the last: where logprobs of a prompt are asked for, those before the rows that tell
- * them. */
+/* Tokens whose rows may come from the cache, all but the last: where logprobs of a prompt are asked
+ * for, those before the rows that tell them. */
 static uint32_t reusable_tokens(const struct sequence *sequence)
 {
     return sequence_scores(sequence) ? sequence->score_next : sequence->token_count;

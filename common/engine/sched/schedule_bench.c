@@ -37,7 +37,8 @@ static enum status create(struct run *run)
     uint64_t percent = bench->pool_percent ? bench->pool_percent : 100;
     uint64_t blocks = bench->sequences * (uint64_t)mean_blocks(run) * percent / 100;
     uint32_t least = CONTEXT / BLOCK_TOKENS;
-    /* Who ends makes room for a prompt, twice as long as an answer: with shorter chunks prompts would queue, and few decode. */
+    /* Who ends makes room for a prompt, twice as long as an answer: with shorter chunks prompts
+     * would queue, and few decode. */
     uint32_t chunk = 4 * bench->sequences > 512 ? 4 * bench->sequences : 512;
     struct scheduler_config config = {.block_tokens = BLOCK_TOKENS,
                                       .block_count = blocks > least ? (uint32_t)blocks : least,

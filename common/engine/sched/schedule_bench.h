@@ -1,5 +1,6 @@
-/* What planning costs: a full schedule is lived for some steps without an engine, and each step's share of scheduler functions is
- * timed. PURE: the clock is the caller's (`baton bench`, a test). */
+/* What planning costs: a full schedule is lived for some steps without an engine, and each step's
+ * share of scheduler functions is timed. PURE: the clock is the caller's (`baton bench`, a
+ * test). */
 #ifndef BATON_ENGINE_SCHED_SCHEDULE_BENCH_H
 #define BATON_ENGINE_SCHED_SCHEDULE_BENCH_H
 
@@ -20,8 +21,9 @@ struct schedule_bench {
     uint64_t (*now_ns)(void);
 };
 
-/* One step: scheduler_admit of who was received, scheduler_reserve until NULL, scheduler_plan, scheduler_step_done,
- * scheduler_rows_done for each part, removal of who ended. Adding is not in it (it allocates the tokens). */
+/* One step: scheduler_admit of who was received, scheduler_reserve until NULL, scheduler_plan,
+ * scheduler_step_done, scheduler_rows_done for each part, removal of who ended. Adding is not in it
+ * (it allocates the tokens). */
 struct schedule_bench_result {
     uint64_t p50_ns, p99_ns, max_ns;
     double mean_ns;    /* of few sequences most steps begin and end none: only means compare */

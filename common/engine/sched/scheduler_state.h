@@ -70,13 +70,15 @@ static inline bool scheduler_runs(const struct sequence *sequence)
            sequence->hold == KV_HOLD_USED;
 }
 
-/* Tokens that its blocks are reserved for: prompt and answer, as the router counts them, though the last token's row isn't computed. */
+/* Tokens that its blocks are reserved for: prompt and answer, as the router counts them, though the
+ * last token's row isn't computed. */
 static inline uint32_t scheduler_hold_tokens(const struct sequence *sequence)
 {
     return sequence->token_capacity - 1;
 }
 
-/* A WAITING sequence of `spec` in an empty slot; takes over what it owns. STATUS_LIMIT: none is empty, or no memory. */
+/* A WAITING sequence of `spec` in an empty slot; takes over what it owns. STATUS_LIMIT: none is
+ * empty, or no memory. */
 enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec *spec,
                                 struct sequence **sequence, struct error *err) WARN_UNUSED;
 /* Frees what it owns: the slot is empty. */

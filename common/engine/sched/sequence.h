@@ -1,9 +1,10 @@
-/* One request's answer as a worker computes it: its tokens, its KV blocks, how far it is. PURE data. */
+/* One request's answer as a worker computes it: its tokens, its KV blocks, how far it is. PURE
+ * data. */
 #ifndef BATON_ENGINE_SCHED_SEQUENCE_H
 #define BATON_ENGINE_SCHED_SEQUENCE_H
 
-#include "common/domain/priority.h"
-#include "common/domain/sampling.h"
+#include "common/base/domain/priority.h"
+#include "common/base/domain/sampling.h"
 #include "common/engine/sched/kv_blocks.h"
 #include "common/engine/sched/prefix_cache.h"
 
@@ -45,7 +46,8 @@ struct sequence {
     uint32_t prompt_count; /* leading tokens whose rows are prefill: prompt + emitted */
     uint32_t computed;     /* rows that are in the blocks; RESERVED: those of cached blocks */
     uint32_t
-        likely_cached; /* of its prompt, when it came: what policies reckon with while it waits for blocks */
+        /* of its prompt, when it came: what policies reckon with while it waits for blocks */
+        likely_cached;
     uint32_t block_count;
     uint64_t order; /* of arrival: first come, first served */
     bool preempted; /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
@@ -63,7 +65,8 @@ struct sequence {
     uint32_t *tokens;                /* owned: [token_capacity] */
     uint32_t token_capacity;
     uint32_t emitted_count; /* of the prompt_count tokens, those of the answer drawn before */
-    /* of the prompt's tokens, the first whose logprobs are still to be told; from its end on: none */
+    /* of the prompt's tokens, the first whose logprobs are still to be told; from its end on:
+     * none */
     uint32_t score_next;
     uint32_t *blocks; /* the scheduler's: block_count ids; while SWAPPED slot_count host slots */
     uint32_t slot_count;
@@ -82,12 +85,14 @@ uint32_t sequence_answer_count(const struct sequence *sequence);
 /* Tokens of the prompt, without those of the answer that were drawn before. */
 uint32_t sequence_asked_count(const struct sequence *sequence);
 bool sequence_scores(const struct sequence *sequence);
-/* Of the next row_count rows, those that tell logprobs of a prompt's token: from row *first on, counted in them. */
+/* Of the next row_count rows, those that tell logprobs of a prompt's token: from row *first on,
+ * counted in them. */
 uint32_t sequence_rows_to_score(const struct sequence *sequence, uint32_t row_count,
                                 uint32_t *first);
 
-/* Does the answer end with its last token? `context`: tokens that the model can hold. The order of the checks is the order
- * of what a client cares for: the model's end, its own stop ids, then the lengths. */
+/* Does the answer end with its last token? `context`: tokens that the model can hold. The order of
+ * the checks is the order of what a client cares for: the model's end, its own stop ids, then the
+ * lengths. */
 enum finish_reason sequence_finish(const struct sequence *sequence, const uint32_t *end_ids,
                                    uint32_t end_id_count, uint32_t context);
 

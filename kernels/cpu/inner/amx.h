@@ -1,7 +1,8 @@
-/* Tiles of AMX: eight registers of 16 rows of 64 bytes, which a thread configures before their first use and gives back behind
- * the last, since what they hold is saved with the thread. Written in assembly: the intrinsics of gcc 12 name 8 bytes of the
- * configuration as what is read, and the compiler leaves out the other stores. The compiler never uses tiles by itself.
- * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18. */
+/* Tiles of AMX: eight registers of 16 rows of 64 bytes, which a thread configures before their
+ * first use and gives back behind the last, since what they hold is saved with the thread. Written
+ * in assembly: the intrinsics of gcc 12 name 8 bytes of the configuration as what is read, and the
+ * compiler leaves out the other stores. The compiler never uses tiles by itself. Source: Intel 64
+ * and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18. */
 #ifndef BATON_KERNELS_CPU_INNER_AMX_H
 #define BATON_KERNELS_CPU_INNER_AMX_H
 
@@ -51,7 +52,8 @@ static inline void amx_end(void)
 #define TILE_STORE(T, ADDRESS, STRIDE)                                                             \
     __asm__ volatile("tilestored %%tmm" #T ", (%0,%1,1)" ::"r"(ADDRESS), "r"((size_t)(STRIDE))     \
                      : "memory")
-/* sums += rows x columns. A row of `columns` holds what stands below each other of 16 columns: two bf16 numbers, or four bytes. */
+/* sums += rows x columns. A row of `columns` holds what stands below each other of 16 columns: two
+ * bf16 numbers, or four bytes. */
 #define TILE_DOT_BF16(SUMS, ROWS, COLUMNS)                                                         \
     __asm__ volatile("tdpbf16ps %%tmm" #COLUMNS ", %%tmm" #ROWS ", %%tmm" #SUMS ::)
 #define TILE_DOT_S8_S8(SUMS, ROWS, COLUMNS)                                                        \

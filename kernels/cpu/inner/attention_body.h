@@ -1,5 +1,5 @@
-/* The source of every struct attention_inner; see attention.h. Part of inner_body.h, behind attention_fma.h or attention_dot.h, and
- * what scans the pool. */
+/* The source of every struct attention_inner; see attention.h. Part of inner_body.h, behind
+ * attention_fma.h or attention_dot.h, and what scans the pool. */
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/inner/attention.h"
 #include "kernels/cpu/inner/inner.h"
@@ -39,12 +39,13 @@ static void attend_multiply(const struct attention_product *product)
 
 /* --- softmax --- */
 
-/* Vectors that go through exp side by side: one alone is a chain of twenty operations, each waiting for the one before. */
+/* Vectors that go through exp side by side: one alone is a chain of twenty operations, each waiting
+ * for the one before. */
 #define ABREAST        4
 #define FOR_ABREAST(I) _Pragma("GCC unroll 4") for (uint32_t I = 0; I < ABREAST; I++)
 
-/* x = exp_fixed(x) of numbers <= 0, operation by operation. It needs no clamping: what is out of range is replaced at the
- * end. */
+/* x = exp_fixed(x) of numbers <= 0, operation by operation. It needs no clamping: what is out of
+ * range is replaced at the end. */
 ALWAYS_INLINE void exp_abreast(floats x[ABREAST])
 {
     static const float coefficients[] = {EXP_C4, EXP_C3, EXP_C2, EXP_C1, EXP_C0};

@@ -1,5 +1,6 @@
-/* Products of attention by vdpbf16ps: rows, and what panels hold, are pairs of bf16 numbers, those of even k in the low halves.
- * Whole numbers of eight bits are numbers that bf16 holds, too. In front of inner_body.h, beside product_dot.h. */
+/* Products of attention by vdpbf16ps: rows, and what panels hold, are pairs of bf16 numbers, those
+ * of even k in the low halves. Whole numbers of eight bits are numbers that bf16 holds, too. In
+ * front of inner_body.h, beside product_dot.h. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_DOT_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_DOT_H
 
@@ -22,7 +23,8 @@ static void round_queries(const float *restrict in, uint32_t count, float *restr
     row_words(in, count, (uint32_t *)out);
 }
 
-/* Four vectors of weights from token t on become pairs in front of the scores that are still read. */
+/* Four vectors of weights from token t on become pairs in front of the scores that are still
+ * read. */
 ALWAYS_INLINE void keep_weights(float *scores, uint32_t t, const floats weights[4])
 {
     words *out = (words *)((uint32_t *)scores + t / 2);
@@ -159,7 +161,8 @@ ALWAYS_INLINE const char *bring(const char *at, uint32_t bytes, bool near)
     return at + bytes;
 }
 
-/* The same, and what comes next is asked for in two parts: many lines at once are more than a core waits for, and it drops some. */
+/* The same, and what comes next is asked for in two parts: many lines at once are more than a core
+ * waits for, and it drops some. */
 ALWAYS_INLINE const char *add_pairs_and_bring(floats sum[][2], const uint32_t count,
                                               const uint32_t *row, const words pairs[2],
                                               const uint32_t vectors, const char *next,
@@ -173,7 +176,8 @@ ALWAYS_INLINE const char *add_pairs_and_bring(floats sum[][2], const uint32_t co
     return next;
 }
 
-/* A sum that was flushed may be -0, which another product of zero would make +0: it is +0 however many of those there are. */
+/* A sum that was flushed may be -0, which another product of zero would make +0: it is +0 however
+ * many of those there are. */
 ALWAYS_INLINE floats without_sign_of_zero(floats sum)
 {
     return sum + broadcast(0);
@@ -204,15 +208,18 @@ ALWAYS_INLINE void attend_block(const struct attention_product *product, uint32_
 
 /* --- keys where they lie --- */
 
-/* Vectors of tokens that rows take at once: a sum waits for the one before, so few rows take two. Eight are enough sums by themselves, and
- * twice as many would leave no registers for the words of the keys. */
+/* Vectors of tokens that rows take at once: a sum waits for the one before, so few rows take two.
+ * Eight are enough sums by themselves, and twice as many would leave no registers for the words of
+ * the keys. */
 #define KEY_VECTORS(ROWS) ((ROWS) > 7 ? 1 : 2)
 _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behind a whole panel");
 
-/* What is asked for while keys are read, run by run, a step's bytes at a time. `far`, into the second level of cache: what comes next, as
- * many tokens. `near`, into the first: the same, if it has room; else the keys of the next block, which were asked for into the second
- * already. A request is dropped where more are on their way than a core has buffers for, as it is a few times in a segment whenever
- * memory answers late, and a core waits long for one key: so each is asked for again, in time, but those of a segment's first block. */
+/* What is asked for while keys are read, run by run, a step's bytes at a time. `far`, into the
+ * second level of cache: what comes next, as many tokens. `near`, into the first: the same, if it
+ * has room; else the keys of the next block, which were asked for into the second already. A
+ * request is dropped where more are on their way than a core has buffers for, as it is a few times
+ * in a segment whenever memory answers late, and a core waits long for one key: so each is asked
+ * for again, in time, but those of a segment's first block. */
 struct requests {
     const struct attention_tokens *far_tokens, *near_tokens;
     const char *far, *near; /* in the runs at hand */
@@ -306,7 +313,8 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
 
 /* --- values where they lie --- */
 
-/* Two vectors of numbers of two tokens: of int8 in order, of bf16 the lower and the upper halves of each quarter of a line. */
+/* Two vectors of numbers of two tokens: of int8 in order, of bf16 the lower and the upper halves of
+ * each quarter of a line. */
 ALWAYS_INLINE void two_vectors(const char *even, const char *odd, const bool int8, words pairs[2])
 {
     if (int8) {

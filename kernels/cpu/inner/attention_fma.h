@@ -1,5 +1,5 @@
-/* Products of attention by fp32 multiply-add, on 4, 8 or 16 lanes: rows, and what panels hold, are fp32 numbers. Before
- * inner_body.h, with product_fma.h. */
+/* Products of attention by fp32 multiply-add, on 4, 8 or 16 lanes: rows, and what panels hold, are
+ * fp32 numbers. Before inner_body.h, with product_fma.h. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_FMA_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_FMA_H
 

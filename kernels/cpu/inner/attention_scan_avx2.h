@@ -1,8 +1,10 @@
-/* Products of attention with keys and values where they lie in the pool, of AVX2 (attention_scan_fma.h: of the other sets; the sums are the
- * same ones). Sixteen registers hold sums and little else, so rows go in equal shares: over keys as many as there is a sum for beside
- * the words of eight tokens, which are put side by side once for them all; over values as many as two vectors of sums each leave room
- * for. Few rows take several vectors: a sum waits four cycles for the one before, and fewer than eight leave multipliers idle. In front
- * of inner_body.h, beside product_fma_avx2.h. */
+/* Products of attention with keys and values where they lie in the pool, of AVX2
+ * (attention_scan_fma.h: of the other sets; the sums are the same ones). Sixteen registers hold
+ * sums and little else, so rows go in equal shares: over keys as many as there is a sum for beside
+ * the words of eight tokens, which are put side by side once for them all; over values as many as
+ * two vectors of sums each leave room for. Few rows take several vectors: a sum waits four cycles
+ * for the one before, and fewer than eight leave multipliers idle. In front of inner_body.h, beside
+ * product_fma_avx2.h. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_AVX2_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_AVX2_H
 
@@ -20,7 +22,8 @@ ALWAYS_INLINE void add_kept(floats *sum, floats a, floats b)
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(a), "x"(b));
 }
 
-/* Read anew each time: the compiler would keep it for the next vector, and has no register for that. */
+/* Read anew each time: the compiler would keep it for the next vector, and has no register for
+ * that. */
 ALWAYS_INLINE floats broadcast_anew(const float *value)
 {
     floats all;
@@ -37,8 +40,9 @@ static inline uint32_t share_of(uint32_t left, uint32_t most)
 
 /* --- what comes next --- */
 
-/* In tokens: what is asked for into the second level of cache, and from there into the first. Measured on a Zen 4: a core waits for
- * few lines of the first level at once, so that these alone (nearer, or a whole segment ahead) come at 11 GB/s where both give 16. */
+/* In tokens: what is asked for into the second level of cache, and from there into the first.
+ * Measured on a Zen 4: a core waits for few lines of the first level at once, so that these alone
+ * (nearer, or a whole segment ahead) come at 11 GB/s where both give 16. */
 #define NEAR_TOKENS 32
 #define FAR_TOKENS  64
 
@@ -76,8 +80,8 @@ ALWAYS_INLINE void ask_ahead(struct scan_ahead *ahead, uint32_t bytes)
 #define KEY_VECTORS(ROWS) ((ROWS) <= 2 ? 4 : (ROWS) <= 4 ? 2 : 1)
 _Static_assert(KEY_VECTORS(1) * VECTOR <= PANEL, "no block reads or writes behind a whole panel");
 
-/* Four words of a vector of tokens: their numbers times those of the rows, odd ones first. As many bytes are asked for, line by line:
- * many at once wait for each other. */
+/* Four words of a vector of tokens: their numbers times those of the rows, odd ones first. As many
+ * bytes are asked for, line by line: many at once wait for each other. */
 ALWAYS_INLINE void add_words(const words four[4], const float *rows, const uint32_t count,
                              const uint32_t vectors, const bool int8, struct scan_ahead *ahead,
                              floats *sum)
@@ -138,7 +142,8 @@ ALWAYS_INLINE void scan_keys_block(const struct attention_scan *scan, uint32_t t
 
 /* --- values --- */
 
-/* Tokens that all shares and columns go over before the next: they stay in the first level of cache. */
+/* Tokens that all shares and columns go over before the next: they stay in the first level of
+ * cache. */
 #define CHUNK_TOKENS 64
 
 #define VALUE_VECTORS(ROWS) ((ROWS) <= 3 ? 4 : 2)
@@ -174,7 +179,8 @@ ALWAYS_INLINE void scan_value(const char *token, const float *weights, const uin
     }
 }
 
-/* Adds a chunk's values, columns from d on, to the sums in `out`: there even places of bf16 are in front of odd ones. */
+/* Adds a chunk's values, columns from d on, to the sums in `out`: there even places of bf16 are in
+ * front of odd ones. */
 ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t begin, uint32_t d,
                                      uint32_t first, const uint32_t count, const bool int8)
 {
@@ -189,7 +195,8 @@ ALWAYS_INLINE void scan_values_block(const struct attention_scan *scan, uint32_t
 #pragma GCC unroll 12
     for (uint32_t i = 0; i < count * vectors; i++)
         sum[i] = ((floats *)(out + i / vectors * scan->out_stride))[i % vectors];
-    /* All passes over the chunk together bring in as many tokens: a run is as many parts as there are passes. */
+    /* All passes over the chunk together bring in as many tokens: a run is as many parts as there
+     * are passes. */
     uint32_t passes = scan->tokens->head_dim / width;
     uint32_t part = d / width * ((end - begin + RUN_TOKENS - 1) / RUN_TOKENS);
     for (uint32_t t = begin; t < end; t += RUN_TOKENS, part++) {

@@ -1,5 +1,5 @@
-/* Products of attention with keys and values where they lie in the pool, by multiply-add; of AVX2 they are attention_scan_avx2.h. In
- * front of inner_body.h, beside product_fma.h. */
+/* Products of attention with keys and values where they lie in the pool, by multiply-add; of AVX2
+ * they are attention_scan_avx2.h. In front of inner_body.h, beside product_fma.h. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_FMA_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_SCAN_FMA_H
 
@@ -7,9 +7,10 @@
 
 /* --- keys where they lie --- */
 
-/* Tokens, in vectors, that rows take at once. Few take two: a sum waits for the one before, and fewer than eight sums leave multipliers
- * idle. More than eight rows are enough sums by themselves, and there are no registers for two: 24 sums of 12 rows leave 8 of 32, which
- * the words of the keys alone would fill. */
+/* Tokens, in vectors, that rows take at once. Few take two: a sum waits for the one before, and
+ * fewer than eight sums leave multipliers idle. More than eight rows are enough sums by themselves,
+ * and there are no registers for two: 24 sums of 12 rows leave 8 of 32, which the words of the keys
+ * alone would fill. */
 #if defined(__AVX512F__)
 #define KEY_VECTORS(ROWS) ((ROWS) > 8 ? 1 : 2)
 #else

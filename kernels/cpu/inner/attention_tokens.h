@@ -1,4 +1,5 @@
-/* Keys and values where they lie in the pool, as the products of attention take them. Part of attention_fma.h and attention_dot.h. */
+/* Keys and values where they lie in the pool, as the products of attention take them. Part of
+ * attention_fma.h and attention_dot.h. */
 #ifndef BATON_KERNELS_CPU_INNER_ATTENTION_TOKENS_H
 #define BATON_KERNELS_CPU_INNER_ATTENTION_TOKENS_H
 
@@ -33,7 +34,8 @@ ALWAYS_INLINE void find_tokens(const struct attention_tokens *tokens, uint32_t t
 
 _Static_assert(RUN_TOKENS == 8, "a run is two quarters, of four tokens each");
 
-/* Four words of every fourth token, from number i on. Few addresses are at hand: the others are a multiple of the stride away. */
+/* Four words of every fourth token, from number i on. Few addresses are at hand: the others are a
+ * multiple of the stride away. */
 ALWAYS_INLINE words load_quarters(const char *const runs[VECTOR_RUNS], size_t stride, size_t i)
 {
 #define QUARTER(Q) _mm_loadu_si128((const __m128i *)(runs[(Q) / 2] + ((Q) % 2 * 4 + i) * stride))
@@ -68,10 +70,11 @@ ALWAYS_INLINE void take_words(const char *runs[VECTOR_RUNS], size_t stride, word
         runs[i] += 4 * sizeof(uint32_t);
 }
 
-/* Where what comes next is brought, but by attention_dot.h: as __builtin_prefetch's locality, 3 the first level of cache, 2 the second, from where values are
- * asked for into the first once more, a run ahead. Asked for in the second alone, more lines never come to a Zen 5, and attention of
- * one row takes up to a half longer; a Xeon with AMX, in whose first level a segment's keys don't last, takes 2 to 15% longer with the
- * first. */
+/* Where what comes next is brought, but by attention_dot.h: as __builtin_prefetch's locality, 3 the
+ * first level of cache, 2 the second, from where values are asked for into the first once more, a
+ * run ahead. Asked for in the second alone, more lines never come to a Zen 5, and attention of one
+ * row takes up to a half longer; a Xeon with AMX, in whose first level a segment's keys don't last,
+ * takes 2 to 15% longer with the first. */
 #ifndef ATTENTION_NEXT_LEVEL
 #define ATTENTION_NEXT_LEVEL 3
 #endif
@@ -84,8 +87,8 @@ ALWAYS_INLINE const char *prefetch(const char *at, uint32_t bytes)
     return at + bytes;
 }
 
-/* What comes next while values are read: all passes over the tokens, two vectors of each, bring it in together, so that a run is as many parts
- * as there are passes. */
+/* What comes next while values are read: all passes over the tokens, two vectors of each, bring it
+ * in together, so that a run is as many parts as there are passes. */
 struct passing {
     const struct attention_tokens *tokens;
     uint32_t passes, part, bytes; /* of a part */

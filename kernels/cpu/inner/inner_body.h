@@ -1,5 +1,5 @@
-/* The source of every struct inner; see inner.h. Included by baseline.c, avx2.c, avx512.c and avx512bf16.c, each compiled
- * for its instruction set, after one of product_*.h. */
+/* The source of every struct inner; see inner.h. Included by baseline.c, avx2.c, avx512.c and
+ * avx512bf16.c, each compiled for its instruction set, after one of product_*.h. */
 #include "kernels/cpu/exp_fixed.h"
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/inner.h"

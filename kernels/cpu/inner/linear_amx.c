@@ -107,7 +107,8 @@ static inline void add_rows(const struct amx_sums *sums, uint32_t first, uint32_
         add_row(sums, row);
 }
 
-/* A step's part of what is done with outputs meanwhile: all at once they would fill the buffers of loads and stores. */
+/* A step's part of what is done with outputs meanwhile: all at once they would fill the buffers of
+ * loads and stores. */
 static void pass_outputs(const struct amx_product *product, uint32_t step)
 {
     const struct amx_sums *behind = product->behind;

@@ -1,9 +1,12 @@
-/* The product of linear layers by AMX: up to two tiles of rows times a panel of PANEL outputs, in tdpbf16ps's arithmetic. PURE;
- * bounds are the callers' duty, and the thread has begun (amx.h) with tiles of `height` rows.
+/* The product of linear layers by AMX: up to two tiles of rows times a panel of PANEL outputs, in
+ * tdpbf16ps's arithmetic. PURE; bounds are the callers' duty, and the thread has begun (amx.h) with
+ * tiles of `height` rows.
  *
- * A step is AMX_STEP numbers of k: a tile of 16 pairs of each half of a panel, as panels lie in memory. For each output
+ * A step is AMX_STEP numbers of k: a tile of 16 pairs of each half of a panel, as panels lie in
+ * memory. For each output
  *     sum += (sum of row[even k] * weight[even k]) + (sum of row[odd k] * weight[odd k])
- * by fused multiply-adds from zero, in ascending order, with subnormal numbers taken and given as zero. */
+ * by fused multiply-adds from zero, in ascending order, with subnormal numbers taken and given as
+ * zero. */
 #ifndef BATON_KERNELS_CPU_INNER_LINEAR_AMX_H
 #define BATON_KERNELS_CPU_INNER_LINEAR_AMX_H
 
@@ -20,8 +23,8 @@ struct amx_sums {
     const float *from;
     float *to;
     size_t from_stride, to_stride;
-    /* `to` isn't read soon, and its rows begin with cache lines: it is written without being fetched, and the thread has to
-     * fence what it wrote (amx_written). */
+    /* `to` isn't read soon, and its rows begin with cache lines: it is written without being
+     * fetched, and the thread has to fence what it wrote (amx_written). */
     bool past_caches;
 };
 
@@ -45,14 +48,16 @@ struct amx_product {
     size_t out_stride;
 };
 
-/* Rounds rows[0 .. count-1][0 .. k-1] to bf16 and packs them as a tile of `height` rows; what is beyond is zero. */
+/* Rounds rows[0 .. count-1][0 .. k-1] to bf16 and packs them as a tile of `height` rows; what is
+ * beyond is zero. */
 void amx_pack(const float *const *rows, uint32_t count, uint32_t k, uint32_t height, uint8_t *tile);
 void amx_multiply(const struct amx_product *product);
 
 #define AMX_STREAMS 4
 
-/* One row times AMX_STREAMS panels beside each other, of whole steps, by vectors in the arithmetic of tiles: tile after tile is
- * waited for, where lines of several panels in turns come as fast as memory gives them. */
+/* One row times AMX_STREAMS panels beside each other, of whole steps, by vectors in the arithmetic
+ * of tiles: tile after tile is waited for, where lines of several panels in turns come as fast as
+ * memory gives them. */
 struct amx_streams {
     const float *row;        /* [steps * AMX_STEP], bf16 numbers */
     const uint32_t *weights; /* of the first panel */

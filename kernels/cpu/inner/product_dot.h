@@ -1,6 +1,7 @@
-/* Tile product by vdpbf16ps. A tile is bf16 pairs: [pair][rows].
- * The instruction is written in assembly: gcc 12 spills the sums to the stack when it is given as an intrinsic. A row is broadcast
- * once for both vectors: a core that does two of these a cycle has no loads for a memory operand each. */
+/* Tile product by vdpbf16ps. A tile is bf16 pairs: [pair][rows]. The instruction is written in
+ * assembly: gcc 12 spills the sums to the stack when it is given as an intrinsic. A row is
+ * broadcast once for both vectors: a core that does two of these a cycle has no loads for a memory
+ * operand each. */
 #ifndef BATON_KERNELS_CPU_INNER_PRODUCT_DOT_H
 #define BATON_KERNELS_CPU_INNER_PRODUCT_DOT_H
 

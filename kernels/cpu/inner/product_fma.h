@@ -1,8 +1,10 @@
-/* Tile product by fp32 multiply-add, on 4 or 16 lanes (AVX2: product_fma_avx2.h). The tile is that of product_fma_sums.h.
- * The product is cut into blocks of SUM_ROWS rows x two vectors of outputs: as many sums as the registers hold.
- * On 16 lanes two rows of three are the instruction's own broadcast memory operand, written in assembly, since compilers prefer
- * a load for two products, and the third is loaded once for both: all by operand wait for the load ports, all by loads issue
- * half as many instructions again, and a core that serves two hardware threads has less to spare of both. */
+/* Tile product by fp32 multiply-add, on 4 or 16 lanes (AVX2: product_fma_avx2.h). The tile is that
+ * of product_fma_sums.h. The product is cut into blocks of SUM_ROWS rows x two vectors of outputs:
+ * as many sums as the registers hold. On 16 lanes two rows of three are the instruction's own
+ * broadcast memory operand, written in assembly, since compilers prefer a load for two products,
+ * and the third is loaded once for both: all by operand wait for the load ports, all by loads issue
+ * half as many instructions again, and a core that serves two hardware threads has less to spare of
+ * both. */
 #include "kernels/cpu/inner/product_fma_sums.h"
 
 #define WIDEN      widen

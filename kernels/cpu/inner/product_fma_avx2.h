@@ -1,8 +1,9 @@
-/* Tile product by fp32 multiply-add, on 8 lanes and sixteen registers. The tile is that of product_fma_sums.h.
- * A product is cut into strips: 4 to 6 rows x two vectors of outputs, or 1 to 3 rows x all four of a panel. Each has eight sums
- * at least, to cover the latency of the instruction (one row has four, but waits for memory), and twelve at most, which leave
- * four registers for weights and rows. Weights stay bf16 until they are in one: the cache holds twice as many then, and nothing is
- * stored. */
+/* Tile product by fp32 multiply-add, on 8 lanes and sixteen registers. The tile is that of
+ * product_fma_sums.h. A product is cut into strips: 4 to 6 rows x two vectors of outputs, or 1 to 3
+ * rows x all four of a panel. Each has eight sums at least, to cover the latency of the instruction
+ * (one row has four, but waits for memory), and twelve at most, which leave four registers for
+ * weights and rows. Weights stay bf16 until they are in one: the cache holds twice as many then,
+ * and nothing is stored. */
 #include "kernels/cpu/inner/product_fma_sums.h"
 
 #define WIDEN      NULL
@@ -18,7 +19,8 @@ struct strip {
     size_t next_step;
 };
 
-/* sum += w * x, where the product is exact. Left to choose, the compiler (gcc 12) moves sums about and runs out of registers. */
+/* sum += w * x, where the product is exact. Left to choose, the compiler (gcc 12) moves sums about
+ * and runs out of registers. */
 #define ADD(SUM, W, X) __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(SUM) : "x"(W), "x"(X))
 
 ALWAYS_INLINE floats broadcast_here(const float *x)
@@ -32,7 +34,8 @@ ALWAYS_INLINE floats broadcast_here(const float *x)
 _Alignas(32) static const words even_bytes = {EVEN(0), EVEN(4), EVEN(8), EVEN(12),
                                               EVEN(0), EVEN(4), EVEN(8), EVEN(12)};
 
-/* A vector of weights of odd k: their halves of the words, blended with zeros, for which no register is kept. */
+/* A vector of weights of odd k: their halves of the words, blended with zeros, for which no
+ * register is kept. */
 #define ODD_K(PANEL_K, W)                                                                          \
     "vpxor " W ", " W ", " W "\n\tvpblendw $0xaa, " PANEL_K ", " W ", " W "\n\t"
 
@@ -43,7 +46,8 @@ ALWAYS_INLINE floats odd_k(const uint32_t *panel)
     return w;
 }
 
-/* Of even k: by a shuffle, since some cores shift where they multiply. Its control has a register, but beside six rows. */
+/* Of even k: by a shuffle, since some cores shift where they multiply. Its control has a register,
+ * but beside six rows. */
 #define EVEN_K(PANEL_K, W, CONTROL)                                                                \
     "vmovdqu " PANEL_K ", " W "\n\tvpshufb " CONTROL ", " W ", " W "\n\t"
 
@@ -162,8 +166,8 @@ ALWAYS_INLINE void add_flat_k(const float *tile, const uint32_t *panel, const bo
     add_vector(x, weights_of(panel + 3 * VECTOR, odd, rows), rows, 1, high);
 }
 
-/* One line, in turns with the products: a burst of requests holds up the loads behind it. One row waits for its weights, so they
- * come into the first level of cache. */
+/* One line, in turns with the products: a burst of requests holds up the loads behind it. One row
+ * waits for its weights, so they come into the first level of cache. */
 ALWAYS_INLINE void bring(const uint32_t rows, const char *line)
 {
     if (rows == 1)
@@ -231,8 +235,9 @@ ALWAYS_INLINE uint32_t strips_beside(uint32_t rows)
     return rows > FLAT_ROWS ? PANEL / (2 * VECTOR) : 1;
 }
 
-/* A flat strip alone reads a stream, and asks for what comes in it at distances of its own, in bytes. Measured: other requests
- * for one row cost a fifth of the speed, and 8192 for two rows a tenth. */
+/* A flat strip alone reads a stream, and asks for what comes in it at distances of its own, in
+ * bytes. Measured: other requests for one row cost a fifth of the speed, and 8192 for two rows a
+ * tenth. */
 #define ONE_ROW_AHEAD 5120
 #define FLAT_AHEAD    8704
 

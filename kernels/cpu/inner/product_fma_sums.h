@@ -1,5 +1,5 @@
-/* Tile products by fp32 multiply-add: the tile, and the sums of a block of rows x two vectors of outputs. A tile is fp32:
- * [pair][odd k, even k][rows]. */
+/* Tile products by fp32 multiply-add: the tile, and the sums of a block of rows x two vectors of
+ * outputs. A tile is fp32: [pair][odd k, even k][rows]. */
 #ifndef BATON_KERNELS_CPU_INNER_PRODUCT_FMA_SUMS_H
 #define BATON_KERNELS_CPU_INNER_PRODUCT_FMA_SUMS_H
 
@@ -18,7 +18,8 @@ static inline void row_words(const float *restrict row, uint32_t k, uint32_t *re
     }
 }
 
-/* `row` and `n` are of the block; `rows` is a constant at every call, so that the sums live in registers. */
+/* `row` and `n` are of the block; `rows` is a constant at every call, so that the sums live in
+ * registers. */
 ALWAYS_INLINE void begin_block(const struct tile_product *product, uint32_t row, uint32_t n,
                                const uint32_t rows, floats sum[][2])
 {

@@ -1,4 +1,5 @@
-/* fp32 numbers to s8 by one scale (kernels.h, quantized layers): rows of inputs, and keys and values. */
+/* fp32 numbers to s8 by one scale (kernels.h, quantized layers): rows of inputs, and keys and
+ * values. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZE_ROW_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZE_ROW_H
 

@@ -1,12 +1,14 @@
-/* Quantized products by AMX: 16 rows times 16 outputs times 64 k an instruction. A product is of units of rows, two beside
- * each other where there are two: four tiles of sums, two of rows, two of weights. The sums go through memory to become floats.
- * One unit alone is here; pairs are in quantized_amx_pairs.h. int4 is always widened, to signed numbers, so that a group's sum begins
- * at zero. */
+/* Quantized products by AMX: 16 rows times 16 outputs times 64 k an instruction. A product is of
+ * units of rows, two beside each other where there are two: four tiles of sums, two of rows, two of
+ * weights. The sums go through memory to become floats. One unit alone is here; pairs are in
+ * quantized_amx_pairs.h. int4 is always widened, to signed numbers, so that a group's sum begins at
+ * zero. */
 #include "kernels/cpu/inner/quantized_amx_pairs.h"
 #include "kernels/cpu/inner/quantized_amx_streams.h"
 
 #define BLOCKS_OF_GROUP (QUANTIZED_GROUP / BLOCK_K)
-/* Of a panel: what stays in a level 1 cache of 48 KiB, 32 KiB of it, and of int4 half of that beside sums of two groups. */
+/* Of a panel: what stays in a level 1 cache of 48 KiB, 32 KiB of it, and of int4 half of that
+ * beside sums of two groups. */
 #define INT8_PART_K 1024
 #define INT4_PART_K 512
 
@@ -29,7 +31,8 @@ static void pack_row(const float *row, uint32_t k, bool int4, uint8_t *unit, uin
     __m512i sum = _mm512_setzero_si512();
     for (uint32_t begin = 0; begin < k; begin += BLOCK_K, out += BLOCK_BYTES) {
         const float *in = row + begin;
-        /* of the row behind this one, whose maximum is looked for next, if rows are neighbours (quantized.h) */
+        /* of the row behind this one, whose maximum is looked for next, if rows are neighbours
+         * (quantized.h) */
         for (uint32_t i = 0; i < BLOCK_K; i += VECTOR)
             __builtin_prefetch(in + (size_t)k + i, 0, 2);
         if (k - begin >= BLOCK_K) {
@@ -173,7 +176,8 @@ static void finish_int4(const struct quantized_product *product)
     }
 }
 
-/* A group's sums become floats between the blocks of the next one, half of the rows behind each, since those wait for memory. */
+/* A group's sums become floats between the blocks of the next one, half of the rows behind each,
+ * since those wait for memory. */
 static void int4_unit(const struct quantized_product *product, struct errand *errand)
 {
     const uint32_t first_block = product->first_step / BLOCK_STEPS;

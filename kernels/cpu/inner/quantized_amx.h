@@ -1,7 +1,8 @@
 /* Units of quantized rows as AMX takes them, and their sums.
  *
- * A unit: f32 scale [16], int32 -128 times the sum of the inputs [16] (int4: zeros), then blocks of 64 k, [k/64][16][64] s8; K is
- * padded with zeros. Rows that aren't there are whatever lay there: nobody reads their sums. */
+ * A unit: f32 scale [16], int32 -128 times the sum of the inputs [16] (int4: zeros), then blocks of
+ * 64 k, [k/64][16][64] s8; K is padded with zeros. Rows that aren't there are whatever lay there:
+ * nobody reads their sums. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AMX_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AMX_H
 
@@ -59,8 +60,8 @@ ALWAYS_INLINE void store_sums(int32_t *sums, const uint32_t pairs)
     }
 }
 
-/* What is asked for beside the blocks, in equal shares: lines of what comes next into the second level, and, with the last
- * steps, those of the outputs. */
+/* What is asked for beside the blocks, in equal shares: lines of what comes next into the second
+ * level, and, with the last steps, those of the outputs. */
 struct errand {
     const char *next, *end;
     size_t bytes; /* of a share */

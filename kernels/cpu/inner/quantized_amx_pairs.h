@@ -1,7 +1,8 @@
 /* Pairs of units of rows, one after the other, times a panel's steps.
  *
- * A store of sums waits for the products behind it, and all that comes after waits with it. So a pair's last sums are stored between
- * the first products of what comes next, tile by tile, and become floats meanwhile. */
+ * A store of sums waits for the products behind it, and all that comes after waits with it. So a
+ * pair's last sums are stored between the first products of what comes next, tile by tile, and
+ * become floats meanwhile. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AMX_PAIRS_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AMX_PAIRS_H
 
@@ -10,8 +11,9 @@
 #define PAIR_ROWS (2 * AMX_ROWS)
 #define PAIR_SUMS (PAIR_ROWS * PANEL)
 
-/* A block of both units, `unit` bytes apart, times one of the panel; BEGIN(tile) comes before the first product into a tile of sums.
- * Rows pass the first level by, where what is read of the panel stays. */
+/* A block of both units, `unit` bytes apart, times one of the panel; BEGIN(tile) comes before the
+ * first product into a tile of sums. Rows pass the first level by, where what is read of the panel
+ * stays. */
 #define ADD_PAIR(DOT, ROWS, UNIT, WEIGHTS, BEGIN)                                                  \
     do {                                                                                           \
         TILE_LOAD(6, WEIGHTS, PANEL * 4);                                                          \
@@ -116,7 +118,8 @@ struct pair_group {
     bool first, last;
 };
 
-/* Rows first .. end - 1 of its sums, times their scales, join the partial ones, and with the last group become outputs. */
+/* Rows first .. end - 1 of its sums, times their scales, join the partial ones, and with the last
+ * group become outputs. */
 ALWAYS_INLINE void end_pair_group(const struct quantized_product *product,
                                   const struct pair_group *group, uint32_t first, uint32_t end)
 {
@@ -146,7 +149,8 @@ ALWAYS_INLINE void end_pair_group(const struct quantized_product *product,
     }
 }
 
-/* Between a group's products: what the one before left in tiles is stored, and that of the one before it ends, four rows at a time. */
+/* Between a group's products: what the one before left in tiles is stored, and that of the one
+ * before it ends, four rows at a time. */
 #define BEGIN_GROUP(T)                                                                             \
     if (held.sums)                                                                                 \
         TILE_STORE(T, TILE_OF(held.sums, T), PANEL * 4);                                           \

@@ -6,7 +6,8 @@
 
 _Static_assert(QUANTIZED_AMX_STREAMS == 2, "a panel's two tiles of sums each");
 
-/* In bytes: what is to be in the first level of cache, which is the next block, and what in the second. */
+/* In bytes: what is to be in the first level of cache, which is the next block, and what in the
+ * second. */
 #define UNIT_NEAR BLOCK_PANEL
 #define UNIT_FAR  (4 * BLOCK_PANEL)
 
@@ -23,7 +24,8 @@ ALWAYS_INLINE void request_quarter(const uint8_t *first, const uint8_t *second, 
     }
 }
 
-/* Outputs that are written at the end of `count` blocks, those of block i: else their lines would be waited for at once. */
+/* Outputs that are written at the end of `count` blocks, those of block i: else their lines would
+ * be waited for at once. */
 ALWAYS_INLINE void request_outputs(const struct quantized_product *product, uint32_t i,
                                    uint32_t count)
 {

@@ -1,6 +1,7 @@
-/* Quantized products by the multiply-adds of AVX2: int8 by vpmaddwd, int4 by vpmaddubsw. Four inputs of a row are two words of an int8
- * tile, inputs 0 and 2, then 1 and 3, as 16-bit numbers; of an int4 tile they are one word, and each half of a group begins with
- * a word of its own: -8 times the sum of the inputs at even pairs of k, and at odd ones. */
+/* Quantized products by the multiply-adds of AVX2: int8 by vpmaddwd, int4 by vpmaddubsw. Four
+ * inputs of a row are two words of an int8 tile, inputs 0 and 2, then 1 and 3, as 16-bit numbers;
+ * of an int4 tile they are one word, and each half of a group begins with a word of its own: -8
+ * times the sum of the inputs at even pairs of k, and at odd ones. */
 #include "kernels/cpu/inner/quantized_avx2.h"
 
 #include <stddef.h>
@@ -23,7 +24,8 @@ ALWAYS_INLINE void store_rows(__m128i word, uint32_t rows, uint32_t *out)
         *out++ = (uint32_t)_mm_cvtsi128_si32(word);
 }
 
-/* Eight words of each of four rows become columns, `stride` words apart, of which there are `count`. */
+/* Eight words of each of four rows become columns, `stride` words apart, of which there are
+ * `count`. */
 ALWAYS_INLINE void store_columns(const words row[PACK_ROWS], uint32_t rows, uint32_t count,
                                  uint32_t *out, size_t stride)
 {
@@ -71,7 +73,8 @@ static void pack_int4_quads(const int8_t numbers[PACK_ROWS][QUANTIZED_GROUP], ui
     }
 }
 
-/* Of 64 numbers: the sum of the pairs of even place in the low half of the word, and of the others in the high one. */
+/* Of 64 numbers: the sum of the pairs of even place in the low half of the word, and of the others
+ * in the high one. */
 ALWAYS_INLINE uint32_t sums_of_pairs(const int8_t *numbers)
 {
     const __m256i ones = _mm256_set1_epi8(1);

@@ -1,6 +1,7 @@
-/* Blocks of AVX2's quantized products: up to BLOCK_ROWS rows times BLOCK_OUTPUTS outputs, two vectors of sums for each row. With
- * the two of weights, an input in all lanes, and a product on its way these are all sixteen registers: so additions
- * are written in assembly, as in product_fma.h, and weights that take two steps to unpack are read twice. */
+/* Blocks of AVX2's quantized products: up to BLOCK_ROWS rows times BLOCK_OUTPUTS outputs, two
+ * vectors of sums for each row. With the two of weights, an input in all lanes, and a product on
+ * its way these are all sixteen registers: so additions are written in assembly, as in
+ * product_fma.h, and weights that take two steps to unpack are read twice. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_H
 
@@ -13,7 +14,8 @@
 #define PANEL_VECTORS (PANEL / VECTOR)
 #define INT4_HALF     (QUANTIZED_GROUP / 2) /* k of 16-bit sums */
 
-/* A block of the tile whose first row is row `row` of the product: outputs n .. n + BLOCK_OUTPUTS - 1, steps step .. end - 1. */
+/* A block of the tile whose first row is row `row` of the product: outputs n .. n + BLOCK_OUTPUTS -
+ * 1, steps step .. end - 1. */
 struct block {
     const uint32_t *tile;
     uint32_t row, n, step, end;
@@ -38,8 +40,9 @@ ALWAYS_INLINE void ask_ahead(struct ahead *ahead)
     ahead->at = end;
 }
 
-/* Blocks read every other line of a panel, in short parts: of the one that reads it first, what comes soon goes into the first level
- * of cache, and what comes later into the second. (One row reads in order, and needs the former alone.) */
+/* Blocks read every other line of a panel, in short parts: of the one that reads it first, what
+ * comes soon goes into the first level of cache, and what comes later into the second. (One row
+ * reads in order, and needs the former alone.) */
 #define BLOCK_NEAR 4096
 ALWAYS_INLINE void ask_for_block(const uint32_t *weights, ptrdiff_t ahead)
 {
@@ -67,8 +70,8 @@ ALWAYS_INLINE __m256i in_all_lanes(const uint32_t *word)
     return _mm256_set1_epi32((int)*word);
 }
 
-/* NAME: a row's word in all lanes, times two vectors of weights, to its sums. One piece of assembly: compilers (gcc 12) move
- * its parts about, and run out of registers. */
+/* NAME: a row's word in all lanes, times two vectors of weights, to its sums. One piece of
+ * assembly: compilers (gcc 12) move its parts about, and run out of registers. */
 #define ADD_ROW(NAME, MULTIPLY, ADD)                                                               \
     ALWAYS_INLINE void NAME(const uint32_t *x, words w0, words w1, ints sum[2])                    \
     {                                                                                              \

@@ -1,6 +1,7 @@
-/* int4 by vpmaddubsw: 0 .. 15 times s8, a pair of products to 16 bits, where it always fits. Sums of INT4_HALF k stay in 16 bits, too:
- * they begin at -8 times the sum of the inputs that they are of, so that they are sums of 32 products, each of -8 .. 7 (or still -8)
- * and -127 .. 127, at the end and all the way: 32512 at most. */
+/* int4 by vpmaddubsw: 0 .. 15 times s8, a pair of products to 16 bits, where it always fits. Sums
+ * of INT4_HALF k stay in 16 bits, too: they begin at -8 times the sum of the inputs that they are
+ * of, so that they are sums of 32 products, each of -8 .. 7 (or still -8) and -127 .. 127, at the
+ * end and all the way: 32512 at most. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT4_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT4_H
 

@@ -1,5 +1,6 @@
-/* int8 by vpmaddwd: weights are widened to 16 bits, those of even k and those of odd k, and a word of a tile is two inputs. A pair
- * of products fits into 32 bits; of 8-bit factors (vpmaddubsw) it wouldn't fit into 16. */
+/* int8 by vpmaddwd: weights are widened to 16 bits, those of even k and those of odd k, and a word
+ * of a tile is two inputs. A pair of products fits into 32 bits; of 8-bit factors (vpmaddubsw) it
+ * wouldn't fit into 16. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT8_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_AVX2_INT8_H
 
@@ -163,15 +164,16 @@ static void int8_wide(const struct quantized_product *product)
     int8_part(product, product->first_step, product->end_step, true);
 }
 
-/* By a function of its own, since the compiler spills sums to the stack in the middle of more loops. */
+/* By a function of its own, since the compiler spills sums to the stack in the middle of more
+ * loops. */
 __attribute__((noinline)) static void int8_packed_part(const struct quantized_product *product,
                                                        uint32_t step, uint32_t end)
 {
     int8_part(product, step, end, false);
 }
 
-/* In short parts, so that both halves of the panel read what is in the level 1 cache, and its lines come about in order: the fewer
- * rows, the more memory decides. */
+/* In short parts, so that both halves of the panel read what is in the level 1 cache, and its lines
+ * come about in order: the fewer rows, the more memory decides. */
 static void int8_packed(const struct quantized_product *product)
 {
     const uint32_t most = product->rows < 4 ? INT8_PART_STEPS / 4 : INT8_PART_STEPS / 2;

@@ -1,4 +1,5 @@
-/* Quantized products by vpdpbusd, four u8 times s8 to a lane. Four inputs of a row are one word of a tile. */
+/* Quantized products by vpdpbusd, four u8 times s8 to a lane. Four inputs of a row are one word of
+ * a tile. */
 #include "kernels/cpu/inner/quantized_vnni.h"
 
 #include <stddef.h>
@@ -126,8 +127,8 @@ ALWAYS_INLINE void join(floats value, __mmask16 known, float *partial)
     *out = value;
 }
 
-/* The last quad of a group; then its sums, times its scales, join the partial sums. Row by row: stores that wait for all sums
- * at once would hold up the next group's products. */
+/* The last quad of a group; then its sums, times its scales, join the partial sums. Row by row:
+ * stores that wait for all sums at once would hold up the next group's products. */
 ALWAYS_INLINE void end_group(struct sums *sums, __m512i w0, __m512i w1, const uint32_t *tile,
                              floats scale0, floats scale1, bool first, float *partial,
                              const uint32_t rows)
@@ -142,7 +143,8 @@ ALWAYS_INLINE void end_group(struct sums *sums, __m512i w0, __m512i w1, const ui
     }
 }
 
-/* Where weights come from: the panel; the panel, and they are kept wide for the products of further tiles; from there. */
+/* Where weights come from: the panel; the panel, and they are kept wide for the products of further
+ * tiles; from there. */
 enum int4_source { INT4_PACKED, INT4_WIDENED, INT4_WIDE };
 
 ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint32_t rows,
@@ -176,7 +178,8 @@ ALWAYS_INLINE void int4_rows(const struct quantized_product *product, const uint
         for (uint32_t end = group_end(step, product->steps);; at += step_bytes, tile += 2 * rows) {
             __builtin_prefetch(next, 0, 2);
             if (source ==
-                INT4_PACKED) /* else one line a step is enough, the panel being gone past more than twice */
+                /* else one line a step is enough, the panel being gone past more than twice */
+                INT4_PACKED)
                 __builtin_prefetch(next + 64, 0, 2);
             if (source == INT4_PACKED && rows < TILE_ROWS)
                 bring_near(at, QUANTIZED_STEP_BYTES);

@@ -1,4 +1,5 @@
-/* The fp32 end of quantized products, and int4's groups: what all sources of struct quantized_inner share. */
+/* The fp32 end of quantized products, and int4's groups: what all sources of struct quantized_inner
+ * share. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_END_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_END_H
 
@@ -6,8 +7,9 @@
 #include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/inner/vector.h"
 
-/* An int4 group's sum begins at the bits of EXP_ROUND, whose last place is one: adding an integer to the bits adds it to the
- * float. So a sum is a float already, that much too large, and is never converted. */
+/* An int4 group's sum begins at the bits of EXP_ROUND, whose last place is one: adding an integer
+ * to the bits adds it to the float. So a sum is a float already, that much too large, and is never
+ * converted. */
 #define INT4_START ROUND_BITS
 
 #define STEPS_OF_GROUP (QUANTIZED_GROUP / QUANTIZED_STEP)
@@ -30,8 +32,8 @@ ALWAYS_INLINE void write_out(const struct quantized_product *product, floats val
     *(floats *)out = value;
 }
 
-/* (sum - EXP_ROUND) * scale, rounded once, and no zero is negative: EXP_ROUND * scale is exact, since scales are bf16 and at
- * most QUANTIZED_MAX. */
+/* (sum - EXP_ROUND) * scale, rounded once, and no zero is negative: EXP_ROUND * scale is exact,
+ * since scales are bf16 and at most QUANTIZED_MAX. */
 ALWAYS_INLINE floats scaled_group(ints sum, floats scale)
 {
 #if defined(__AVX512F__)

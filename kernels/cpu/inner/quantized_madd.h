@@ -1,6 +1,7 @@
-/* Quantized products by 16-bit multiply-add of neighbours (vpmaddwd), which can't saturate here; the 8-bit one (vpmaddubsw)
- * would. Four inputs of a row are two words of a tile: inputs 0 and 2, then 1 and 3, as 16-bit numbers; the weights are
- * widened in registers, those of even k and those of odd k. */
+/* Quantized products by 16-bit multiply-add of neighbours (vpmaddwd), which can't saturate here;
+ * the 8-bit one (vpmaddubsw) would. Four inputs of a row are two words of a tile: inputs 0 and 2,
+ * then 1 and 3, as 16-bit numbers; the weights are widened in registers, those of even k and those
+ * of odd k. */
 #include "kernels/cpu/inner/quantized.h"
 #include "kernels/cpu/inner/vector.h"
 
@@ -39,8 +40,9 @@ static int32_t sum_of(const int8_t numbers[QUANTIZED_GROUP])
 
 typedef uint16_t pairs __attribute__((vector_size(VECTOR * 4), aligned(4), may_alias));
 
-/* Both 16-bit halves of each word: u8 weights times s8 inputs. The empty assembly keeps the compiler from adding products
- * to each other first, for which it would need registers that the sums have. */
+/* Both 16-bit halves of each word: u8 weights times s8 inputs. The empty assembly keeps the
+ * compiler from adding products to each other first, for which it would need registers that the
+ * sums have. */
 ALWAYS_INLINE ints add_pairs(words weights, uint32_t inputs, ints sum)
 {
 #if defined(__AVX512BW__)
@@ -53,7 +55,8 @@ ALWAYS_INLINE ints add_pairs(words weights, uint32_t inputs, ints sum)
     return sum;
 }
 
-/* Four k of `rows` rows and two vectors of outputs; `rows` is a constant, so that the sums live in registers. */
+/* Four k of `rows` rows and two vectors of outputs; `rows` is a constant, so that the sums live in
+ * registers. */
 ALWAYS_INLINE void add_quad(words w0, words w1, const uint32_t *tile, uint32_t stride,
                             const uint32_t rows, ints sum[][2])
 {

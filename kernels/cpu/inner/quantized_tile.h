@@ -1,6 +1,7 @@
-/* Tiles of quantized rows whose words stand side by side, quad by quad, and what their products share. The including source
- * defines TILE_WORDS (of a quad: 1 or 2), pack_quads and sum_of; or, where int4 has another form than int8, PACK_QUADS, START_WORDS (where a
- * row's sums of a group begin), FIRST_START and lower_start. */
+/* Tiles of quantized rows whose words stand side by side, quad by quad, and what their products
+ * share. The including source defines TILE_WORDS (of a quad: 1 or 2), pack_quads and sum_of; or,
+ * where int4 has another form than int8, PACK_QUADS, START_WORDS (where a row's sums of a group
+ * begin), FIRST_START and lower_start. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_TILE_H
 
@@ -56,7 +57,8 @@ static void pack_rows(const float *const *in, uint32_t first, uint32_t rows, uin
         int8_t numbers[PACK_ROWS][QUANTIZED_GROUP] = {{0}};
         for (uint32_t r = 0; r < rows; r++) {
             const float *row = in[first + r] + begin;
-            /* of the rows behind these, whose maximum is looked for next, if rows are neighbours (quantized.h) */
+            /* of the rows behind these, whose maximum is looked for next, if rows are neighbours
+             * (quantized.h) */
             for (uint32_t i = 0; i < QUANTIZED_GROUP; i += CACHE_LINE_FLOATS)
                 __builtin_prefetch(row + (size_t)rows * k + i, 0, 2);
             quantize(row, width, scale[r].inverse, numbers[r]);

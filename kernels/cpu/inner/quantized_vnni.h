@@ -1,13 +1,14 @@
-/* Sums of vpdpbusd, four u8 times s8 to a lane, of up to TILE_ROWS rows times a panel.
- * The instruction is written in assembly, two rows of three as its broadcast memory operand (product_fma.h says why): only its
- * signed operand may be one, so the weights are the unsigned ones; and gcc 12 spills the sums to the stack when it is given as
- * an intrinsic. */
+/* Sums of vpdpbusd, four u8 times s8 to a lane, of up to TILE_ROWS rows times a panel. The
+ * instruction is written in assembly, two rows of three as its broadcast memory operand
+ * (product_fma.h says why): only its signed operand may be one, so the weights are the unsigned
+ * ones; and gcc 12 spills the sums to the stack when it is given as an intrinsic. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_VNNI_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_VNNI_H
 
 #include "kernels/cpu/inner/quantized_end.h"
 
-/* Few rows: each sum in two parts, for even and odd quads of k, since a lane's next product would have to wait for its last. */
+/* Few rows: each sum in two parts, for even and odd quads of k, since a lane's next product would
+ * have to wait for its last. */
 #define CHAINS(ROWS) ((ROWS) <= 6 ? 2 : 1)
 
 struct sums {

@@ -1,5 +1,5 @@
-/* One row times QUANTIZED_VNNI_STREAMS panels side by side, a step of each in turns (vector.h: stream_line). Included by
- * quantized_avx512vnni.c, behind quantized_tile.h. */
+/* One row times QUANTIZED_VNNI_STREAMS panels side by side, a step of each in turns (vector.h:
+ * stream_line). Included by quantized_avx512vnni.c, behind quantized_tile.h. */
 #ifndef BATON_KERNELS_CPU_INNER_QUANTIZED_VNNI_STREAMS_H
 #define BATON_KERNELS_CPU_INNER_QUANTIZED_VNNI_STREAMS_H
 

@@ -1,5 +1,6 @@
-/* The source of each struct quantizer, compiled for its instruction set. Sums over a group run in LANES lanes on all of them,
- * which are then added in one order; the other operations are a number's own. Compiled without contraction. */
+/* The source of each struct quantizer, compiled for its instruction set. Sums over a group run in
+ * LANES lanes on all of them, which are then added in one order; the other operations are a
+ * number's own. Compiled without contraction. */
 #include "kernels/cpu/inner/bf16.h"
 #include "kernels/cpu/inner/quantize_row.h"
 #include "kernels/cpu/inner/quantized.h"
@@ -10,8 +11,8 @@
 #define LANES 16
 #define PARTS (LANES / VECTOR)
 
-/* What the number of largest magnitude is divided by, as a multiple of the scale: 8 maps it to -8; less leaves room on the
- * other side, more cuts it off in favour of the others. */
+/* What the number of largest magnitude is divided by, as a multiple of the scale: 8 maps it to -8;
+ * less leaves room on the other side, more cuts it off in favour of the others. */
 static const float DIVISORS[] = {8.0f, 7.75f, 8.25f, 7.5f, 8.5f, 7.25f, 8.75f, 7.0f, 6.75f};
 enum { DIVISOR_COUNT = sizeof DIVISORS / sizeof *DIVISORS };
 
@@ -55,7 +56,8 @@ ALWAYS_INLINE float squared_error(const float *group, float scale)
     return add_lanes(&sums);
 }
 
-/* The scale that fits the numbers that `scale` gives best: sum of x * q over sum of q * q. NaN: they are all zero. */
+/* The scale that fits the numbers that `scale` gives best: sum of x * q over sum of q * q. NaN:
+ * they are all zero. */
 ALWAYS_INLINE float fitted_scale(const float *group, float scale)
 {
     floats inverse = broadcast(1.0f / scale);
@@ -99,7 +101,8 @@ static void pack_group(const float *group, float scale, uint8_t packed[QUANTIZED
         packed[i] = (uint8_t)(numbers[2 * i] | numbers[2 * i + 1] << 4);
 }
 
-/* The number of largest magnitude; where both signs have it, the positive one. Infinite or NaN: one isn't finite. */
+/* The number of largest magnitude; where both signs have it, the positive one. Infinite or NaN: one
+ * isn't finite. */
 static float largest_of(const float *group)
 {
     union float_bits largest = {.bits = (uint32_t)largest_magnitude(group, QUANTIZED_GROUP)};

@@ -1,5 +1,5 @@
-/* The vectors of one instruction set: VECTOR fp32 lanes, or as many 32-bit words. Included by the sources of struct inner,
- * each compiled for its instruction set. */
+/* The vectors of one instruction set: VECTOR fp32 lanes, or as many 32-bit words. Included by the
+ * sources of struct inner, each compiled for its instruction set. */
 #ifndef BATON_KERNELS_CPU_INNER_VECTOR_H
 #define BATON_KERNELS_CPU_INNER_VECTOR_H
 
@@ -41,8 +41,8 @@ static inline floats add_exact_product(floats a, floats b, floats c)
 #endif
 }
 
-/* sum += a * b, where the product is exact and the sum stays: left to choose, the compiler (gcc 12) moves sums about and runs
- * out of registers. */
+/* sum += a * b, where the product is exact and the sum stays: left to choose, the compiler (gcc 12)
+ * moves sums about and runs out of registers. */
 ALWAYS_INLINE void add_in_place(floats *sum, floats a, floats b)
 {
 #if defined(__AVX512F__)
@@ -63,8 +63,8 @@ static inline floats broadcast(float value)
 #endif
 }
 
-/* Two vectors of each row of outputs from `first` to `end`, to be written: rows lie apart, in lines that no cache holds yet, and
- * come while the products are made. */
+/* Two vectors of each row of outputs from `first` to `end`, to be written: rows lie apart, in lines
+ * that no cache holds yet, and come while the products are made. */
 ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t first, uint32_t end)
 {
     for (uint32_t r = first; r < end; r++) {
@@ -73,8 +73,8 @@ ALWAYS_INLINE void prefetch_rows(const float *out, size_t stride, uint32_t first
     }
 }
 
-/* Few rows take their weights as fast as memory gives them: what is in the second level by then comes into the first, too, and what was
- * dropped on its way there is asked for again. */
+/* Few rows take their weights as fast as memory gives them: what is in the second level by then
+ * comes into the first, too, and what was dropped on its way there is asked for again. */
 #define NEAR_AHEAD                                                                                 \
     3072 /* bytes; measured with one row: 2 to 4 KiB are alike, none is 4 to 12% slower */
 ALWAYS_INLINE void bring_near(const void *weights, uint32_t bytes)
@@ -83,13 +83,14 @@ ALWAYS_INLINE void bring_near(const void *weights, uint32_t bytes)
         __builtin_prefetch((const char *)weights + NEAR_AHEAD + i, 0, 3);
 }
 
-/* Of streams side by side, in bytes: what is to be in the first level of cache, and what in the second. */
+/* Of streams side by side, in bytes: what is to be in the first level of cache, and what in the
+ * second. */
 #define STREAM_NEAR 512
 #define STREAM_FAR  4096
 
 #if defined(__AVX512F__)
-/* A line, and requests for those of this stream that come soon: in turns, since a burst of requests holds up the loads behind
- * it. */
+/* A line, and requests for those of this stream that come soon: in turns, since a burst of requests
+ * holds up the loads behind it. */
 ALWAYS_INLINE words stream_line(const void *weights)
 {
     words line;
@@ -101,11 +102,12 @@ ALWAYS_INLINE words stream_line(const void *weights)
 }
 #endif
 
-/* Many rows are asked for in shares: a core waits for few lines at once, and those of the products would come behind. */
+/* Many rows are asked for in shares: a core waits for few lines at once, and those of the products
+ * would come behind. */
 #define ROW_SHARES(ROWS) ((ROWS) > 4 ? 4 : 1)
 
-/* The value itself, computed here: the compiler keeps these in the order of the source, where it would put what depends on each
- * other side by side. */
+/* The value itself, computed here: the compiler keeps these in the order of the source, where it
+ * would put what depends on each other side by side. */
 ALWAYS_INLINE floats in_turn(floats value)
 {
 #if defined(__AVX512F__)
@@ -159,7 +161,8 @@ ALWAYS_INLINE floats widen_bf16(const uint16_t *bf16)
 #endif
 }
 
-/* Without the lower half of each word. Other registers are needed for the mask than for numbers, where there are others. */
+/* Without the lower half of each word. Other registers are needed for the mask than for numbers,
+ * where there are others. */
 ALWAYS_INLINE floats upper_halves(words packed)
 {
 #if defined(__AVX512F__)
@@ -205,7 +208,8 @@ ALWAYS_INLINE floats round_to_bf16(floats value)
 #endif
 }
 
-/* In each quarter, the lower or upper two words of both: a0 b0 a1 b1, or a2 b2 a3 b3; pairs: a0 a1 b0 b1, or a2 a3 b2 b3. */
+/* In each quarter, the lower or upper two words of both: a0 b0 a1 b1, or a2 b2 a3 b3; pairs: a0 a1
+ * b0 b1, or a2 a3 b2 b3. */
 #if defined(__AVX512F__)
 #define INTERLEAVE(NAME, INSTRUCTION, ...)                                                         \
     ALWAYS_INLINE words NAME(words a, words b)                                                     \

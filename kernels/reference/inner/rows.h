@@ -1,4 +1,5 @@
-/* The reference's inner loops. PURE. No instrumentation here (see CMakeLists.txt): callers check bounds. */
+/* The reference's inner loops. PURE. No instrumentation here (see CMakeLists.txt): callers check
+ * bounds. */
 #ifndef BATON_KERNELS_REFERENCE_INNER_ROWS_H
 #define BATON_KERNELS_REFERENCE_INNER_ROWS_H
 
@@ -15,7 +16,8 @@ struct reference_panel {
     bool accumulate;
 };
 
-/* out[t * out_stride + n] = sum over k, ascending, of in[t * k + k] * weights[k][n] (+ what is there). */
+/* out[t * out_stride + n] = sum over k, ascending, of in[t * k + k] * weights[k][n] (+ what is
+ * there). */
 void reference_panel_multiply(const struct reference_panel *panel, const float *in, uint32_t rows,
                               float *out);
 void reference_rmsnorm(const float *x, const float *weight, double eps, uint32_t hidden,

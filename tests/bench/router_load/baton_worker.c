@@ -2,11 +2,11 @@
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"
+#include "common/base/domain/sampling.h"
 #include "common/base/str.h"
-#include "common/domain/sampling.h"
-#include "common/membership/registrar.h"
-#include "common/membership/worker_message.h"
-#include "common/rpc/message.h"
+#include "common/net/membership/registrar.h"
+#include "common/net/membership/worker_message.h"
+#include "common/net/rpc/message.h"
 #include "proto/proto_unpack.h"
 #include "tests/bench/router_load/stamps.h"
 

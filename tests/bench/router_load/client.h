@@ -1,5 +1,6 @@
-/* A client of completions over HTTP/1.1 on one thread: requests at a rate (Poisson, open loop: a late one counts from when it was due), or as fast as the
- * connections let (closed loop). Connections are kept. It trusts the server to speak HTTP, and reads both ways of framing. */
+/* A client of completions over HTTP/1.1 on one thread: requests at a rate (Poisson, open loop: a
+ * late one counts from when it was due), or as fast as the connections let (closed loop).
+ * Connections are kept. It trusts the server to speak HTTP, and reads both ways of framing. */
 #ifndef BATON_TESTS_BENCH_CLIENT_H
 #define BATON_TESTS_BENCH_CLIENT_H
 
@@ -42,7 +43,8 @@ void client_result_free(struct client_result *result);
 
 /* A connection to "127.0.0.1:PORT" that blocks and has TCP_NODELAY; -1: none. */
 int client_connect(const char *address);
-/* Likewise, of one who reads slowly: little waits unread on this side, and little with the server's system, so that the rest is the server's to keep. */
+/* Likewise, of one who reads slowly: little waits unread on this side, and little with the server's
+ * system, so that the rest is the server's to keep. */
 int client_connect_narrow(const char *address);
 
 #endif

@@ -14,7 +14,8 @@
 
 enum { MAX_EVENTS = 256, MAX_REQUEST_BYTES = 4096, TICK_MS = 10, READ_BYTES = 256 };
 #define TICKS_A_SECOND (1000 / TICK_MS)
-/* As long as the router waits for a head or a body, and for a further request: so that as many are put out in each second, and come again. */
+/* As long as the router waits for a head or a body, and for a further request: so that as many are
+ * put out in each second, and come again. */
 #define SLOW_ARRIVAL_SECONDS 10
 #define IDLE_ARRIVAL_SECONDS 60
 
@@ -107,7 +108,8 @@ static void do_a_little(struct crowd *crowd, struct member *member)
     }
 }
 
-/* They come one after the other: who came at once would be put out at once, too, which no crowd of strangers is. */
+/* They come one after the other: who came at once would be put out at once, too, which no crowd of
+ * strangers is. */
 static bool has_come(const struct crowd *crowd, uint32_t i, uint32_t turn)
 {
     bool idle = crowd->members[i].kind == IDLE;

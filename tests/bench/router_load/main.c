@@ -1,5 +1,6 @@
-/* What routers are measured with: a client, workers that answer at once, and a crowd, in one process, so that it can tell when a worker sent what a client
- * got. It takes commands, one a line, and answers each with one line of JSON; tests/bench/router_cost.py gives them.
+/* What routers are measured with: a client, workers that answer at once, and a crowd, in one
+ * process, so that it can tell when a worker sent what a client got. It takes commands, one a line,
+ * and answers each with one line of JSON; tests/bench/router_cost.py gives them.
  *
  *     http-worker [quiet]                        {"address": ...}
  *     baton-workers ROUTER MODEL VOCAB TOKEN CONTEXT [prefill]

@@ -1,5 +1,5 @@
-/* Reads one reply of HTTP/1.1 at a time as it comes, of a server that is trusted: its status, where it ends, and how many events with an object a stream had
- * so far. */
+/* Reads one reply of HTTP/1.1 at a time as it comes, of a server that is trusted: its status, where
+ * it ends, and how many events with an object a stream had so far. */
 #ifndef BATON_TESTS_BENCH_REPLY_READER_H
 #define BATON_TESTS_BENCH_REPLY_READER_H
 

@@ -1,5 +1,6 @@
-/* When a worker of this process sent which token of which request, for the client of this process that gets it through a router. Any thread. Tables are
- * fixed: of requests and tokens that are further apart the newer one counts. */
+/* When a worker of this process sent which token of which request, for the client of this process
+ * that gets it through a router. Any thread. Tables are fixed: of requests and tokens that are
+ * further apart the newer one counts. */
 #ifndef BATON_TESTS_BENCH_STAMPS_H
 #define BATON_TESTS_BENCH_STAMPS_H
 

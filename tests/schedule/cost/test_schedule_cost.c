@@ -1,9 +1,12 @@
-/* What planning a step costs, counted and not timed: how many basic blocks of the scheduler run. The scheduler is compiled once
- * more for it (-fsanitize-coverage=trace-pc calls __sanitizer_cov_trace_pc in each), and schedule_bench takes the count for
- * its clock. So these figures are the same on any machine at any load; what they mean in microseconds, `baton bench schedule` says.
+/* What planning a step costs, counted and not timed: how many basic blocks of the scheduler run.
+ * The scheduler is compiled once more for it (-fsanitize-coverage=trace-pc calls
+ * __sanitizer_cov_trace_pc in each), and schedule_bench takes the count for its clock. So these
+ * figures are the same on any machine at any load; what they mean in microseconds, `baton bench
+ * schedule` says.
  *
- * Means, of a sequence that has rows in the step: where few run, most steps begin and end no sequence, and the step in the middle shows none of that work. Not counted
- * is what libraries do: hashes of blocks, and the move of at most 8 bytes a sequence when one leaves. */
+ * Means, of a sequence that has rows in the step: where few run, most steps begin and end no
+ * sequence, and the step in the middle shows none of that work. Not counted is what libraries do:
+ * hashes of blocks, and the move of at most 8 bytes a sequence when one leaves. */
 #include "common/engine/sched/schedule_bench.h"
 
 #include <setjmp.h>
@@ -17,15 +20,17 @@
 #define FEW  16
 #define MANY 1024
 
-/* Of a running sequence's cost among many, over that among few. Heaps of blocks get higher: 1.01. A scan of all sequences for each one
- * that ends is 1.15, one for each part of a step 20. */
+/* Of a running sequence's cost among many, over that among few. Heaps of blocks get higher: 1.01. A
+ * scan of all sequences for each one that ends is 1.15, one for each part of a step 20. */
 #define LINEAR 1.05
 
-/* Of one step with 256 running, a third of it by sanitizers and coverage: at about 0.7 ns each far below the 100 us that it may take. */
+/* Of one step with 256 running, a third of it by sanitizers and coverage: at about 0.7 ns each far
+ * below the 100 us that it may take. */
 #define RUNNING      256
 #define RUNNING_MOST 40000
 
-/* Of the mean step, in which a few end, begin and give up their blocks: the step that has the most of that. Measured: 2.7. */
+/* Of the mean step, in which a few end, begin and give up their blocks: the step that has the most
+ * of that. Measured: 2.7. */
 #define WORST 3.0
 
 static uint64_t blocks_run;
@@ -41,7 +46,8 @@ static uint64_t count_now(void)
     return blocks_run;
 }
 
-/* Where there are too few blocks, all have begun before the first one ends, so that most have to give up theirs. */
+/* Where there are too few blocks, all have begun before the first one ends, so that most have to
+ * give up theirs. */
 #define TOO_FEW .grow = true, .pool_percent = 40, .answers = {384, 448}, .lives = 4
 
 static const struct mode {

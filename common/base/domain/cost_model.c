@@ -1,0 +1,146 @@
+#include "common/base/domain/cost_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define OPERATIONS_PER_US   50000.0 /* of one core */
+#define MEMORY_BYTES_PER_US 10000.0
+
+#define WEIGHT      (1.0 / 16) /* of one measurement in the moving average */
+#define OFF         1.5        /* a step that took so many times more, or less, is off */
+#define STEPS_OFF   8          /* as many in a row have that many times the weight; more, no more */
+#define RATIO_BOUND 4.0        /* one measurement counts as at most so far off, either way */
+#define SCALE_BOUND 64.0 /* all together; tiles compute 22 times what OPERATIONS_PER_US says */
+
+/* Arithmetic, in times of reading the weights. Chosen, not measured: by the roofline model
+ * (Williams et al., 2009) reading bounds a step below 1, and above it can hide behind arithmetic;
+ * at 10 it adds a tenth to a step at the very most, where nothing of it is hidden: about what
+ * kernels miss of the peak anyway. `baton bench engine --prefill ...` (docs/operations.md, "Prompt
+ * rows of a step") shows what a machine gains from longer steps. */
+#define SATURATION 10.0
+
+struct cost_model cost_model_default(void)
+{
+    return (struct cost_model){.prefill_row_us = 1000,
+                               .prefill_position_us = 0.1,
+                               .step_us = 1000,
+                               .decode_row_us = 1000,
+                               .swap_bytes_per_us = 10000,
+                               .block_bytes = 1 << 20,
+                               .prefill_scale = 1,
+                               .decode_scale = 1,
+                               .step_scale = 1,
+                               .swap_scale = 1};
+}
+
+/* Of all layers, in numbers: a row multiplies by each once. */
+static double layer_weights(const struct model_shape *shape)
+{
+    double hidden = shape->hidden, heads = (double)shape->heads * shape->head_dim;
+    double kv = (double)shape->kv_heads * shape->head_dim;
+    return shape->layers * hidden * (2 * heads + 2 * kv + 3 * (double)shape->ffn);
+}
+
+struct cost_model cost_model_estimate(const struct model_shape *shape, uint64_t block_bytes,
+                                      uint32_t threads)
+{
+    double heads = (double)shape->heads * shape->head_dim, weights = layer_weights(shape);
+    double per_us = OPERATIONS_PER_US * threads;
+    struct cost_model model = cost_model_default();
+    model.prefill_row_us = 2 * weights / per_us;
+    model.prefill_position_us = 4 * heads * shape->layers / per_us;
+    model.decode_row_us = model.prefill_row_us;
+    model.step_us = 2 * weights / MEMORY_BYTES_PER_US; /* they are read once, in bf16 */
+    model.block_bytes = block_bytes;
+    return model;
+}
+
+uint32_t cost_model_saturation_rows(const struct model_shape *shape, uint64_t weight_bytes,
+                                    double read_gbs, double peak_gflops)
+{
+    if (!(read_gbs > 0) || !(peak_gflops > 0))
+        return 0;
+    double read_ns = (double)weight_bytes / read_gbs;
+    double rows = ceil(SATURATION * read_ns * peak_gflops / (2 * layer_weights(shape)));
+    return rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
+}
+
+double cost_model_prefill_us(const struct cost_model *model, uint32_t first, uint32_t count)
+{
+    double mean_position = first + (count ? (count - 1) / 2.0 : 0);
+    return count * (model->prefill_row_us + model->prefill_position_us * mean_position) *
+           model->prefill_scale;
+}
+
+/* Solves prefill_us(first, rows) = us in a form that keeps its digits, also where positions cost
+ * nothing. */
+uint32_t cost_model_prefill_rows(const struct cost_model *model, uint32_t first, double us)
+{
+    double at_once = us / model->prefill_scale, slope = model->prefill_position_us;
+    double row = model->prefill_row_us + slope * (first - 0.5);
+    if (!(at_once > 0))
+        return 0;
+    double rows = 2 * at_once / (row + sqrt(row * row + 2 * slope * at_once));
+    return rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
+}
+
+double cost_model_decode_us(const struct cost_model *model, uint32_t count)
+{
+    return count * model->decode_row_us * model->decode_scale;
+}
+
+double cost_model_swap_us(const struct cost_model *model, uint32_t blocks)
+{
+    return (double)blocks * (double)model->block_bytes / model->swap_bytes_per_us *
+           model->swap_scale;
+}
+
+bool cost_model_prefers_swap(const struct cost_model *model, uint32_t blocks, uint32_t rows)
+{
+    return 2 * cost_model_swap_us(model, blocks) < cost_model_prefill_us(model, 0, rows);
+}
+
+static double clamp(double value, double bound)
+{
+    double low = 1 / bound;
+    return value < low ? low : value > bound ? bound : value;
+}
+
+/* Moves `scale` towards scale * ratio, as far as `share` of the time was its own. */
+static void correct(double *scale, double ratio, double share, double weight)
+{
+    *scale = clamp(*scale * (1 + (clamp(ratio, RATIO_BOUND) - 1) * share * weight), SCALE_BOUND);
+}
+
+/* One step more: how many in a row are off to the same side, with this one. */
+static int32_t count_off(int32_t before, double ratio)
+{
+    if (ratio > OFF)
+        return before < 0 ? 1 : before < STEPS_OFF ? before + 1 : STEPS_OFF;
+    if (ratio < 1 / OFF)
+        return before > 0 ? -1 : before > -STEPS_OFF ? before - 1 : -STEPS_OFF;
+    return 0;
+}
+
+void cost_model_learn_step(struct cost_model *model, double prefill_us, double decode_us,
+                           double took_us)
+{
+    double step_us = model->step_us * model->step_scale;
+    double predicted = prefill_us + decode_us + step_us;
+    if (predicted <= 0 || !(took_us > 0))
+        return;
+    double ratio = took_us / predicted;
+    int32_t *off = &model->steps_off[prefill_us > 0];
+    *off = count_off(*off, ratio);
+    double weight = WEIGHT * (*off ? abs(*off) : 1);
+    correct(&model->prefill_scale, ratio, prefill_us / predicted, weight);
+    correct(&model->decode_scale, ratio, decode_us / predicted, weight);
+    correct(&model->step_scale, ratio, step_us / predicted, weight);
+}
+
+void cost_model_learn_swap(struct cost_model *model, uint32_t blocks, double took_us)
+{
+    double predicted = cost_model_swap_us(model, blocks);
+    if (predicted > 0 && took_us > 0)
+        correct(&model->swap_scale, took_us / predicted, 1, WEIGHT);
+}

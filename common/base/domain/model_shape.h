@@ -1,0 +1,40 @@
+/* The numbers of a decoder-only transformer that everything else is sized by. PURE. Filled by
+ * common/language/model_config from config.json; validated there, so that every field is in its
+ * range. */
+#ifndef BATON_BASE_DOMAIN_MODEL_SHAPE_H
+#define BATON_BASE_DOMAIN_MODEL_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rope_scaling { /* Llama 3's scheme; factor == 1 means none */
+    double factor, low_freq_factor, high_freq_factor;
+    uint32_t original_context;
+};
+
+struct model_shape {
+    uint32_t layers;   /* num_hidden_layers */
+    uint32_t hidden;   /* hidden_size, D */
+    uint32_t ffn;      /* intermediate_size */
+    uint32_t heads;    /* num_attention_heads, H */
+    uint32_t kv_heads; /* num_key_value_heads; heads % kv_heads == 0 */
+    uint32_t head_dim; /* explicit, or hidden / heads */
+    uint32_t vocab;    /* rows of the embedding */
+    uint32_t context;  /* max_position_embeddings */
+    uint32_t window;   /* every layer's row sees so many positions, itself the last; 0: all */
+    double rms_eps;
+    double rope_theta;
+    struct rope_scaling rope_scaling;
+    bool tied_embeddings; /* lm_head is the embedding */
+    bool qkv_bias;        /* q, k and v have a bias */
+    bool qk_norm;         /* query and key heads have an RMS norm of their own */
+};
+
+/* What the KV cache holds. INT8: whole numbers, and one fp32 scale for each token of a head
+ * (kernels.h). */
+enum kv_type { KV_F32, KV_BF16, KV_INT8 };
+uint32_t kv_type_bytes(enum kv_type type);       /* of one key or value element */
+uint32_t kv_type_scale_bytes(enum kv_type type); /* of the scale of one token's key or value */
+const char *kv_type_name(enum kv_type type);
+
+#endif

@@ -1,0 +1,405 @@
+#include "common/base/assert.h"
+#include "common/kv/handoff/sink_state.h"
+
+#include <string.h>
+
+static uint64_t cookie_of(const struct sink_table *table, const struct sink *sink)
+{
+    return (uint64_t)sink->generation << 32 | (uint32_t)(sink - table->slots);
+}
+
+static struct sink *sink_of_cookie(struct sink_table *table, uint64_t cookie)
+{
+    uint32_t slot = (uint32_t)cookie;
+    ASSERT(slot < table->config.max_sinks); /* our own number came back */
+    struct sink *sink = &table->slots[slot];
+    return sink->state != SINK_UNUSED && sink->generation == (uint32_t)(cookie >> 32) ? sink : NULL;
+}
+
+static void ask_confirm(struct sink_table *table, uint64_t now_us, struct sink *sink,
+                        struct sink_actions *out)
+{
+    sink->state = SINK_CONFIRMING;
+    sink_ask(table, now_us, sink, PEER_CONFIRM, out);
+}
+
+/* Reads what is ready; once all is here, has it checked, and then confirmed. */
+static void advance(struct sink_table *table, uint64_t now_us, struct sink *sink,
+                    struct sink_actions *out)
+{
+    if (sink->state != SINK_READING || sink->reading)
+        return;
+    uint32_t left = sink->ready_blocks - sink->read_blocks;
+    if (left && sink->peer->pair != PAIR_UP) {
+        sink_peer_pair(sink->peer, out);
+    } else if (left) {
+        sink->reading = left < table->config.max_read_blocks ? left : table->config.max_read_blocks;
+        struct sink_action *action = sink_append_for(out, SINK_READ, sink);
+        action->cookie = cookie_of(table, sink);
+        action->block_count = sink->reading;
+        action->remote = sink->remote + sink->read_blocks;
+        action->local = sink->local + sink->read_blocks;
+    } else if (sink->complete && sink->checksum_count) {
+        sink->state = SINK_VERIFYING;
+        struct sink_action *action = sink_append_for(out, SINK_VERIFY, sink);
+        action->cookie = cookie_of(table, sink);
+        action->block_count = sink->block_count - sink->held_blocks;
+        action->local = sink->local + sink->held_blocks;
+        action->checksums = sink->checksums + sink->held_blocks;
+    } else if (sink->complete) {
+        ask_confirm(table, now_us, sink, out);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------
+ * Peer */
+
+void sink_on_peer_up(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+                     uint64_t incarnation, struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer)
+        return;
+    peer->stream = STREAM_UP;
+    peer->incarnation = incarnation;
+    peer->refused = false;
+    peer->link_ended = false;
+    if (peer->pair_incarnation != incarnation)
+        sink_peer_unpair(peer, out); /* its memory is not there any more */
+    if (sink_peer_needed(table, peer))
+        sink_peer_pair(peer, out);
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer != peer || !sink_pulls(sink))
+            continue;
+        sink->asked = sink->old_asked = 0;
+        sink->down_since_us = UINT64_MAX;
+        sink_ask(table, now_us, sink, sink_question_of(sink), out);
+    }
+}
+
+void sink_on_peer_refused(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+                          enum sink_reason reason, struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer)
+        return;
+    peer->refused = false; /* somebody listens */
+    if (reason == SINK_REASON_PAIRING) {
+        peer->pair = PAIR_NONE; /* the stream is still there */
+    } else {
+        peer->stream = STREAM_DOWN;
+        peer->retry_us = now_us + table->config.reconnect_us;
+    }
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        bool has_all = sink->state == SINK_VERIFYING || sink->state == SINK_CONFIRMING;
+        if (sink->peer != peer || !sink_pulls(sink) || (reason == SINK_REASON_PAIRING && has_all))
+            continue;
+        if (sink->state ==
+            SINK_CONFIRMING) { /* the handle may be confirmed: nobody else can read it */
+            sink_give_up(table, now_us, sink, reason, out);
+            continue;
+        }
+        sink_refuse(table, sink->request, sink->attempt, reason, true, out);
+        sink_end(table, sink, reason, out);
+    }
+}
+
+/* Nobody listens there, and no pairing speaks against it. */
+static bool has_ended(const struct sink_peer *peer)
+{
+    bool link_stood = peer->pair_incarnation == peer->incarnation && !peer->link_ended;
+    return peer->refused && peer->pair == PAIR_NONE && (!peer->incarnation || !link_stood);
+}
+
+/* Gives up what can't come any more, without waiting for peer_down_limit_us. A refusal may be told
+ * late, when a successor listens already: it is certain about the incarnation that was connected
+ * before it, and about a handle that was here already when a connection broke: the try after that
+ * is a new one. */
+static void give_up_ended(struct sink_table *table, uint64_t now_us, const struct sink_peer *peer,
+                          struct sink_actions *out)
+{
+    for (uint32_t i = 0; has_ended(peer) && i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer != peer || !sink_pulls(sink))
+            continue;
+        if (sink->ref.incarnation == peer->incarnation || sink->down_since_us <= peer->broke_us)
+            sink_give_up(table, now_us, sink, SINK_REASON_PEER_DOWN, out);
+    }
+}
+
+static void wait_for_stream(struct sink_table *table, uint64_t now_us, struct sink_peer *peer,
+                            uint64_t retry_us)
+{
+    peer->stream = STREAM_DOWN;
+    peer->retry_us = retry_us;
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer == peer && sink->down_since_us == UINT64_MAX)
+            sink->down_since_us = now_us;
+    }
+}
+
+void sink_on_peer_lost(struct sink_table *table, uint64_t now_us, uint64_t peer_key, bool refused,
+                       struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer)
+        return;
+    bool was_up = peer->stream == STREAM_UP;
+    peer->refused = refused && !was_up;
+    if (!peer->refused)
+        peer->broke_us = now_us;
+    wait_for_stream(table, now_us, peer, was_up ? now_us : now_us + table->config.reconnect_us);
+    give_up_ended(table, now_us, peer, out);
+    if (was_up && sink_peer_needed(table, peer))
+        sink_peer_connect(peer, out);
+}
+
+void sink_on_connect_failed(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+                            struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer)
+        return;
+    peer->refused = false;
+    wait_for_stream(table, now_us, peer, now_us + table->config.reconnect_us);
+}
+
+void sink_on_pair_up(struct sink_table *table, uint64_t now_us, uint64_t peer_key,
+                     struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer || peer->pair != PAIR_ASKED)
+        return; /* a forced close was asked for meanwhile */
+    peer->pair = PAIR_UP;
+    for (uint32_t i = 0; i < table->config.max_sinks; i++)
+        if (table->slots[i].peer == peer)
+            advance(table, now_us, &table->slots[i], out);
+}
+
+/* Most likely its process has ended, and its stream ends as well: pairing again would find that out
+ * the hard way. */
+static void ask_for_life(struct sink_table *table, uint64_t now_us, struct sink_peer *peer,
+                         struct sink_actions *out)
+{
+    peer->link_ended = true;
+    peer->link_ended_us = now_us;
+    for (uint32_t i = 0; i < table->config.max_sinks; i++) {
+        struct sink *sink = &table->slots[i];
+        if (sink->peer != peer || !sink_pulls(sink))
+            continue;
+        sink->old_asked = sink->asked;
+        if (sink->state != SINK_CONFIRMING)
+            sink_ask(table, now_us, sink, PEER_EXTEND, out);
+    }
+}
+
+/* Whether it answers a question that was asked since the link ended: what came before may have been
+ * said before. */
+static bool answers_anew(struct sink *sink)
+{
+    bool anew = !sink->old_asked;
+    sink->old_asked -= !anew;
+    sink->asked -= sink->asked > 0;
+    return anew;
+}
+
+/* An answer to that, or, where it was lost, whatever came after it should have. */
+static void note_life(const struct sink_table *table, uint64_t now_us, struct sink *sink,
+                      enum peer_up_kind kind, struct sink_actions *out)
+{
+    struct sink_peer *peer = sink->peer;
+    bool anew = kind == PEER_EXTENDED && answers_anew(sink);
+    if (!peer->link_ended || (!anew && now_us < peer->link_ended_us + table->config.heartbeat_us))
+        return;
+    peer->link_ended = false;
+    sink_peer_pair(peer, out);
+}
+
+void sink_on_pair_closed(struct sink_table *table, uint64_t now_us, uint64_t peer_key, bool gone,
+                         struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink_peer *peer = sink_peer_of(table, peer_key);
+    if (!peer)
+        return;
+    /* One that was up and closed by itself had no read in flight, so nothing is left to be read: it
+     * is made anew when the peer says that more is ready. */
+    bool idle = peer->pair == PAIR_UP;
+    peer->pair = PAIR_NONE;
+    if (gone && peer->pair_incarnation == peer->incarnation)
+        ask_for_life(table, now_us, peer, out);
+    give_up_ended(table, now_us, peer, out);
+    if (!idle && sink_peer_needed(table, peer))
+        sink_peer_pair(peer, out);
+}
+
+/* False: the peer contradicts the handle. */
+static bool note_complete(const struct sink_table *table, struct sink *sink,
+                          const struct peer_up *message)
+{
+    bool none = message->checksum_count == 0 && !table->config.host_path;
+    if (!none && message->checksum_count != sink->block_count)
+        return false;
+    sink->complete = true;
+    sink->ready_blocks = sink->block_count;
+    sink->first_token = message->first_token;
+    sink->logits_hash = message->logits_hash;
+    sink->logprobs = message->logprobs;
+    sink->checksum_count = message->checksum_count;
+    if (message->checksum_count)
+        memcpy(sink->checksums, message->checksums,
+               message->checksum_count * sizeof *sink->checksums);
+    return true;
+}
+
+static void on_ready(struct sink_table *table, uint64_t now_us, struct sink *sink,
+                     uint32_t ready_tokens, struct sink_actions *out)
+{
+    if (ready_tokens > sink->token_count) {
+        sink_give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
+        return;
+    }
+    uint32_t ready_blocks = ready_tokens / table->config.block_tokens;
+    if (ready_blocks > sink->ready_blocks)
+        sink->ready_blocks = ready_blocks;
+    advance(table, now_us, sink, out);
+}
+
+static void on_complete(struct sink_table *table, uint64_t now_us, struct sink *sink,
+                        const struct peer_up *message, struct sink_actions *out)
+{
+    if (message->first_token >= table->config.vocab || message->finish > FINISH_COMPLETE ||
+        !token_logprobs_fit(&message->logprobs, table->config.vocab)) {
+        sink_give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
+    } else if (message->finish !=
+               FINISH_NONE) { /* this worker, too, reports the end: the peer's may be lost */
+        struct sink_action *action = sink_append_for(out, SINK_SEND_TOKEN, sink);
+        action->index = sink->emitted_count + 1;
+        action->first_token = message->first_token;
+        action->logits_hash = message->logits_hash;
+        action->logprobs = message->logprobs;
+        action->finish = message->finish;
+        table->counters.ended_with_first_token++;
+        sink_end(table, sink, SINK_REASON_NONE, out);
+    } else if (!note_complete(table, sink, message)) {
+        sink_give_up(table, now_us, sink, SINK_REASON_PROTOCOL, out);
+    } else {
+        advance(table, now_us, sink, out);
+    }
+}
+
+static void on_held(struct sink_table *table, struct sink *sink, struct sink_actions *out)
+{
+    struct sink_action *action = sink_append_for(out, SINK_ADMIT, sink);
+    action->first_token = sink->first_token;
+    action->logits_hash = sink->logits_hash;
+    action->logprobs = sink->logprobs;
+    action = sink_append_for(out, SINK_SEND_PULLED, sink);
+    action->pulled_bytes = sink->pulled_bytes;
+    action->early_bytes = sink->early_bytes;
+    table->counters.admitted++;
+    sink->state = SINK_RUNNING;
+    sink->peer = NULL;
+}
+
+void sink_on_message(struct sink_table *table, uint64_t now_us, uint64_t peer,
+                     const struct peer_up *message, struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink *sink = sink_of(table, message->request, message->attempt);
+    if (!sink)
+        return;
+    if (!sink_pulls(sink) || sink->peer->key != peer) {
+        table->counters.dropped++;
+        return;
+    }
+    sink->heard_us = now_us;
+    note_life(table, now_us, sink, message->kind, out);
+    switch (message->kind) {
+    case PEER_READY:
+        if (sink->state != SINK_READING || sink->complete)
+            break;
+        on_ready(table, now_us, sink, message->ready_tokens, out);
+        return;
+    case PEER_COMPLETE:
+        if (sink->state != SINK_READING || sink->complete)
+            break;
+        on_complete(table, now_us, sink, message, out);
+        return;
+    case PEER_HELD:
+        if (sink->state != SINK_CONFIRMING)
+            break;
+        on_held(table, sink, out);
+        return;
+    case PEER_GONE: sink_give_up(table, now_us, sink, SINK_REASON_GONE, out); return;
+    case PEER_EXTENDED: return;
+    }
+    table->counters.dropped++;
+}
+
+/* ---------------------------------------------------------------------------------------
+ * transport */
+
+void sink_on_read_done(struct sink_table *table, uint64_t now_us, uint64_t cookie,
+                       enum status status, struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink *sink = sink_of_cookie(table, cookie);
+    ASSERT(sink && sink->reading); /* a slot isn't given away before its read has ended */
+    uint32_t blocks = sink->reading;
+    sink->reading = 0;
+    if (status != STATUS_OK)
+        sink_peer_unpair(sink->peer,
+                         out); /* whatever else it has in flight: end it now, then pair anew */
+    if (sink->state == SINK_ORPHAN) {
+        sink_append_for(out, SINK_UNRESERVE, sink)->reason = sink->reason;
+        sink_free_slot(table, sink);
+        return;
+    }
+    if (status == STATUS_OK) {
+        uint64_t bytes = blocks * table->config.block_bytes;
+        sink->read_blocks += blocks;
+        sink->pulled_bytes += bytes;
+        table->counters.pulled_bytes += bytes;
+        if (!sink->complete) {
+            sink->early_bytes += bytes;
+            table->counters.early_bytes += bytes;
+        }
+        advance(table, now_us, sink, out);
+    } else if (sink->again) {
+        sink_give_up(table, now_us, sink, SINK_REASON_READ, out);
+    } else {
+        sink->again = true; /* read again when the new pairing is up */
+        table->counters.rereads++;
+    }
+}
+
+void sink_on_verified(struct sink_table *table, uint64_t now_us, uint64_t cookie, bool good,
+                      struct sink_actions *out)
+{
+    out->count = 0;
+    struct sink *sink = sink_of_cookie(table, cookie);
+    if (!sink || sink->state != SINK_VERIFYING) {
+        table->counters.dropped++; /* it has ended meanwhile */
+        return;
+    }
+    if (good) {
+        ask_confirm(table, now_us, sink, out);
+    } else if (sink->again) {
+        sink_give_up(table, now_us, sink, SINK_REASON_CHECKSUM, out);
+    } else {
+        sink->again = true;
+        table->counters.rereads++;
+        sink->state = SINK_READING;
+        sink->read_blocks = sink->held_blocks;
+        advance(table, now_us, sink, out);
+    }
+}

@@ -1,0 +1,358 @@
+#include "common/kv/handoff/source.h"
+
+#include "common/base/assert.h"
+#include "common/kv/handoff/source_state.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------
+ * parts */
+
+static struct source_action *append(struct source_actions *out, enum source_action_kind kind,
+                                    uint64_t request, uint32_t attempt)
+{
+    ASSERT(out->count < out->capacity);
+    struct source_action *action = &out->items[out->count++];
+    *action = (struct source_action){.kind = kind, .request = request, .attempt = attempt};
+    return action;
+}
+
+static struct handle_ref ref_of(const struct source_table *table, const struct source *source)
+{
+    return (struct handle_ref){.incarnation = table->config.incarnation,
+                               .id = (uint32_t)(source - table->slots),
+                               .generation = source->generation};
+}
+
+/* The source that holds this handle for this request, or NULL: the fence that every question
+ * passes. */
+static struct source *source_of_ref(struct source_table *table, uint64_t request,
+                                    struct handle_ref ref)
+{
+    if (ref.incarnation != table->config.incarnation || ref.id >= table->config.max_sources)
+        return NULL;
+    struct source *source = &table->slots[ref.id];
+    bool same = source->state >= SOURCE_OPENED && source->generation == ref.generation &&
+                source->request == request;
+    return same ? source : NULL;
+}
+
+/* The source of exactly this attempt, for events of the step thread; `from` .. `to`: what it may be
+ * then. */
+static struct source *source_of_job(struct source_table *table, uint64_t request, uint32_t attempt,
+                                    enum source_state from, enum source_state to)
+{
+    struct source *source = map_get(table->by_request, request);
+    if (source && source->attempt == attempt && source->state >= from && source->state <= to)
+        return source;
+    table->counters.dropped++;
+    return NULL;
+}
+
+/* The same for every way out. */
+static void end(struct source_table *table, struct source *source, enum source_end how,
+                struct source_actions *out)
+{
+    append(out, SOURCE_FREE, source->request, source->attempt)->end = how;
+    table->counters.ended[how]++;
+    map_take(table->by_request, source->request);
+    past_attempts_add(&table->past, source->request, source->attempt);
+    source->state = SOURCE_UNUSED;
+    source->subscribed = false;
+    table->free_slots[table->free_count++] = (uint32_t)(source - table->slots);
+}
+
+static struct peer_up *answer(struct source_actions *out, uint64_t peer, enum peer_up_kind kind,
+                              uint64_t request, uint32_t attempt)
+{
+    struct source_action *action = append(out, SOURCE_SEND_PEER, request, attempt);
+    action->peer = peer;
+    action->message = (struct peer_up){.kind = kind, .request = request, .attempt = attempt};
+    return &action->message;
+}
+
+static void send_opened(const struct source_table *table, const struct source *source,
+                        struct source_actions *out)
+{
+    append(out, SOURCE_SEND_OPENED, source->request, source->attempt)->handle =
+        (struct handle){.ref = ref_of(table, source),
+                        .model_hash = table->config.model_hash,
+                        .layout_hash = table->config.layout_hash,
+                        .numerics_id = table->config.numerics_id,
+                        .token_count = source->token_count,
+                        .prompt_hash = source->prompt_hash,
+                        .block_count = source->block_count,
+                        .blocks = source->blocks};
+}
+
+static void refuse(uint64_t request, uint32_t attempt, const char *reason, bool retry,
+                   struct source_actions *out)
+{
+    struct source_action *action = append(out, SOURCE_SEND_REFUSED, request, attempt);
+    action->reason = reason;
+    action->retry = retry;
+}
+
+/* Tells the reader how far it may read, if there is a reader and anything to read. */
+static void publish(const struct source *source, struct source_actions *out)
+{
+    if (!source->subscribed)
+        return;
+    if (source->state == SOURCE_COMPLETE) {
+        struct peer_up *m =
+            answer(out, source->subscriber, PEER_COMPLETE, source->request, source->reader);
+        m->first_token = source->completion.first_token;
+        m->logits_hash = source->completion.logits_hash;
+        m->logprobs = source->completion.logprobs;
+        m->finish = source->completion.finish;
+        m->checksum_count = source->completion.checksum_count;
+        m->checksums = source->checksums;
+    } else if (source->ready_tokens) {
+        answer(out, source->subscriber, PEER_READY, source->request, source->reader)->ready_tokens =
+            source->ready_tokens;
+    }
+}
+
+/* ----------------------------------------------------------------------------------------
+ * Session */
+
+void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t request,
+                       uint32_t attempt, uint32_t token_count, uint64_t prompt_hash,
+                       struct source_actions *out)
+{
+    (void)now_us; /* a queued source has no lease yet */
+    out->count = 0;
+    struct source *source = map_get(table->by_request, request);
+    if (source && source->attempt >= attempt) {
+        table->counters.dropped++;
+        if (source->attempt == attempt && source->state >= SOURCE_OPENED)
+            send_opened(table, source, out);
+        return;
+    }
+    if (past_attempts_has(&table->past, request, attempt)) {
+        refuse(request, attempt, "gone", true, out);
+        return;
+    }
+    if (source)
+        end(table, source, SOURCE_SUPERSEDED, out);
+    uint64_t block_count =
+        ((uint64_t)token_count + table->config.block_tokens - 1) / table->config.block_tokens;
+    if (token_count == 0 || block_count > table->config.max_blocks) {
+        past_attempts_add(&table->past, request, attempt);
+        refuse(request, attempt, "invalid", false, out);
+        return;
+    }
+    source = table->free_count ? &table->slots[table->free_slots[table->free_count - 1]] : NULL;
+    if (!source || map_put(table->by_request, request, source) != STATUS_OK) {
+        past_attempts_add(&table->past, request, attempt);
+        refuse(request, attempt, "limit", true, out);
+        return;
+    }
+    table->free_count--;
+    source->state = SOURCE_QUEUED;
+    source->request = request;
+    source->attempt = source->reader = attempt;
+    source->token_count = token_count;
+    source->prompt_hash = prompt_hash;
+    source->block_count = (uint32_t)block_count;
+    source->ready_tokens = 0;
+    append(out, SOURCE_START, request, attempt);
+}
+
+void source_on_release(struct source_table *table, uint64_t now_us, uint64_t request,
+                       uint32_t attempt, struct source_actions *out)
+{
+    (void)now_us;
+    out->count = 0;
+    struct source *source = map_get(table->by_request, request);
+    if (source && source->attempt <= attempt)
+        end(table, source, SOURCE_RELEASED, out);
+}
+
+void source_on_session_lost(struct source_table *table, uint64_t now_us, struct source_actions *out)
+{
+    (void)now_us;
+    out->count = 0;
+    for (uint32_t i = 0; i < table->config.max_sources; i++)
+        if (table->slots[i].state == SOURCE_QUEUED)
+            end(table, &table->slots[i], SOURCE_SESSION, out);
+}
+
+void source_on_router_changed(struct source_table *table, uint64_t now_us,
+                              struct source_actions *out)
+{
+    (void)now_us;
+    out->count = 0;
+    for (uint32_t i = 0; i < table->config.max_sources; i++)
+        if (table->slots[i].state != SOURCE_UNUSED)
+            end(table, &table->slots[i], SOURCE_SESSION, out);
+}
+
+/* ------------------------------------------------------------------------------------ step
+ * thread */
+
+void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t request,
+                        uint32_t attempt, const uint32_t *blocks, uint32_t block_count,
+                        struct source_actions *out)
+{
+    (void)now_us; /* nor here */
+    out->count = 0;
+    struct source *source = source_of_job(table, request, attempt, SOURCE_QUEUED, SOURCE_QUEUED);
+    if (!source)
+        return;
+    ASSERT(block_count == source->block_count);
+    memcpy(source->blocks, blocks, block_count * sizeof *blocks);
+    source->state = SOURCE_OPENED;
+    source->generation++;
+    source->lease_end_us = UINT64_MAX; /* computing it ends, and a prompt alone has no reader */
+    table->counters.opened++;
+    send_opened(table, source, out);
+}
+
+void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t request,
+                      uint32_t attempt, const char *reason, bool retry, struct source_actions *out)
+{
+    (void)now_us;
+    out->count = 0;
+    struct source *source = source_of_job(table, request, attempt, SOURCE_QUEUED, SOURCE_COMPLETE);
+    if (!source)
+        return;
+    if (source->state == SOURCE_QUEUED) {
+        refuse(request, attempt, reason, retry, out);
+    } else {
+        append(out, SOURCE_SEND_LOST, request, source->reader);
+        if (source->subscribed)
+            answer(out, source->subscriber, PEER_GONE, request, source->reader);
+    }
+    end(table, source, SOURCE_FAILED, out);
+}
+
+void source_on_computed(struct source_table *table, uint64_t now_us, uint64_t request,
+                        uint32_t attempt, uint32_t tokens, struct source_actions *out)
+{
+    (void)now_us;
+    out->count = 0;
+    struct source *source = source_of_job(table, request, attempt, SOURCE_OPENED, SOURCE_OPENED);
+    if (!source)
+        return;
+    ASSERT(tokens <= source->token_count);
+    uint32_t whole = tokens - tokens % table->config.block_tokens;
+    if (whole <= source->ready_tokens)
+        return;
+    source->ready_tokens = whole;
+    publish(source, out);
+}
+
+void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t request,
+                         uint32_t attempt, const struct source_completion *completion,
+                         struct source_actions *out)
+{
+    out->count = 0;
+    struct source *source = source_of_job(table, request, attempt, SOURCE_OPENED, SOURCE_OPENED);
+    if (!source)
+        return;
+    ASSERT(completion->checksum_count == 0 || completion->checksum_count == source->block_count);
+    source->state = SOURCE_COMPLETE;
+    if (source->lease_end_us == UINT64_MAX)
+        source->lease_end_us = now_us + table->config.lease_us;
+    source->completion = *completion;
+    source->completion.checksums = source->checksums;
+    if (completion->checksum_count)
+        memcpy(source->checksums, completion->checksums,
+               completion->checksum_count * sizeof *source->checksums);
+    table->counters.completed++;
+    publish(source, out);
+}
+
+/* -------------------------------------------------------------------------------------------
+ * Peer */
+
+static void extend(struct source_table *table, uint64_t now_us, uint64_t peer,
+                   struct source *source, uint32_t attempt, struct source_actions *out)
+{
+    source->lease_end_us = now_us + table->config.lease_us;
+    answer(out, peer, PEER_EXTENDED, source->request, attempt)->left_us = table->config.lease_us;
+}
+
+/* HELD means: from Opened until this answer the blocks were this handle's. Only the newest reader
+ * is told so. */
+static bool confirm(struct source_table *table, struct source *source,
+                    const struct peer_down *message, struct source_actions *out)
+{
+    if (source && source->state == SOURCE_COMPLETE && message->attempt >= source->reader) {
+        table->memos[table->memos_made++ % table->config.memo_count] =
+            (struct memo){message->ref, message->request, message->attempt};
+        end(table, source, SOURCE_CONFIRMED, out);
+        return true;
+    }
+    uint64_t count =
+        table->memos_made < table->config.memo_count ? table->memos_made : table->config.memo_count;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct memo *memo = &table->memos[i];
+        if (memo->request == message->request && memo->attempt == message->attempt &&
+            handle_ref_equal(memo->ref, message->ref))
+            return true;
+    }
+    return false;
+}
+
+void source_on_message(struct source_table *table, uint64_t now_us, uint64_t peer,
+                       const struct peer_down *message, struct source_actions *out)
+{
+    out->count = 0;
+    struct source *source = source_of_ref(table, message->request, message->ref);
+    bool reads = source && message->attempt >= source->reader;
+    switch (message->kind) {
+    case PEER_SUBSCRIBE:
+        if (!reads)
+            break;
+        source->reader = message->attempt;
+        source->subscriber = peer;
+        source->subscribed = true;
+        extend(table, now_us, peer, source, message->attempt, out);
+        publish(source, out);
+        return;
+    case PEER_EXTEND:
+        if (!reads)
+            break;
+        extend(table, now_us, peer, source, message->attempt, out);
+        return;
+    case PEER_CONFIRM:
+        if (!confirm(table, source, message, out))
+            break;
+        table->counters.held++;
+        answer(out, peer, PEER_HELD, message->request, message->attempt);
+        return;
+    case PEER_RELEASE: /* no question: not answered */
+        if (reads)
+            end(table, source, SOURCE_RELEASED, out);
+        else
+            table->counters.dropped++;
+        return;
+    }
+    table->counters.gone++;
+    answer(out, peer, PEER_GONE, message->request, message->attempt);
+}
+
+void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t peer,
+                         struct source_actions *out)
+{
+    (void)now_us;
+    out->count = 0;
+    for (uint32_t i = 0; i < table->config.max_sources; i++)
+        if (table->slots[i].subscribed && table->slots[i].subscriber == peer)
+            table->slots[i].subscribed = false;
+}
+
+/* -------------------------------------------------------------------------------------------
+ * time */
+
+void source_on_tick(struct source_table *table, uint64_t now_us, struct source_actions *out)
+{
+    out->count = 0;
+    for (uint32_t i = 0; i < table->config.max_sources; i++) {
+        struct source *source = &table->slots[i];
+        if (source->state >= SOURCE_OPENED && source->lease_end_us <= now_us)
+            end(table, source, SOURCE_EXPIRED, out);
+    }
+}

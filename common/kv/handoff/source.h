@@ -1,0 +1,146 @@
+/* The prefill side of a handoff: who may read the blocks of a prompt, and when they are free again.
+ * PURE.
+ *
+ * A source lives from Prefill to its end: QUEUED (the step thread has no room yet), OPENED (it
+ * holds blocks for the whole prompt and computes; its handle is known to the router), COMPLETE (the
+ * first token is drawn, all blocks are published). It ends by Confirm, by Release, by a newer
+ * attempt, or when its lease runs out. However it ends there is exactly one FREE action: the step
+ * thread then drops all that it holds for (request, attempt), idempotently.
+ *
+ * One reader a handle: the newest attempt that has subscribed. Only it is answered HELD; the answer
+ * is remembered, so that a Confirm repeated after a lost stream gets it again. Everyone else is
+ * answered GONE. See handoff.h for what holds for all calls. */
+#ifndef BATON_KV_HANDOFF_SOURCE_H
+#define BATON_KV_HANDOFF_SOURCE_H
+
+#include "common/kv/handoff/handoff.h"
+
+struct source_table;
+
+struct source_config {
+    uint64_t incarnation, model_hash, layout_hash, numerics_id;
+    uint32_t block_tokens;
+    uint32_t max_sources;
+    uint32_t max_blocks; /* of one prompt */
+    uint32_t
+        /* HELD answers remembered; beyond it the oldest is forgotten, which fails closed (GONE) */
+        memo_count;
+    uint64_t lease_us; /* from each Extend or Subscribe of the reader; without one, from Complete */
+};
+
+enum source_end {
+    SOURCE_CONFIRMED,  /* the reader has the bytes */
+    SOURCE_RELEASED,   /* the router or the reader said so */
+    SOURCE_SUPERSEDED, /* a newer attempt of the request came */
+    SOURCE_EXPIRED,    /* the lease ran out */
+    SOURCE_SESSION,    /* still queued when the router's session was lost */
+    SOURCE_FAILED,     /* the step thread could not do it */
+};
+const char *source_end_name(enum source_end end);
+
+enum source_action_kind {
+    SOURCE_START, /* step thread: queue the prompt, reserve blocks for all of it, then compute */
+    SOURCE_FREE,  /* step thread: stop, and free all blocks of (request, attempt) */
+    SOURCE_SEND_OPENED,  /* router: handle */
+    SOURCE_SEND_REFUSED, /* router: reason, retry */
+    SOURCE_SEND_LOST,    /* router: a step failed after Opened */
+    SOURCE_SEND_PEER,    /* peer: message */
+};
+
+struct source_action {
+    enum source_action_kind kind;
+    uint64_t request;
+    uint32_t attempt;
+    enum source_end end;    /* FREE */
+    struct handle handle;   /* SEND_OPENED */
+    const char *reason;     /* SEND_REFUSED: a static word, "limit", "invalid" or "gone" */
+    bool retry;             /* SEND_REFUSED: another worker might */
+    uint64_t peer;          /* SEND_PEER */
+    struct peer_up message; /* SEND_PEER */
+};
+
+struct source_actions {
+    struct source_action *items; /* [capacity] */
+    uint32_t count, capacity;
+};
+
+struct source_counters {
+    uint64_t opened, completed;
+    uint64_t ended[SOURCE_FAILED + 1]; /* by enum source_end */
+    uint64_t held, gone;               /* answers */
+    uint64_t dropped; /* messages of an older attempt, and events of a source that is gone */
+};
+
+enum status source_table_create(const struct source_config *config, struct source_table **table,
+                                struct error *err) WARN_UNUSED;
+void source_table_destroy(struct source_table *table);
+
+/* A list with room for all that one event can cause. */
+enum status source_actions_init(struct source_actions *list,
+                                const struct source_table *table) WARN_UNUSED;
+void source_actions_deinit(struct source_actions *list);
+
+/* --- from the router's Session --- */
+/* A newer attempt ends the older one. A repeated one is answered again: Opened, if its handle is
+ * open, nothing while it waits, and refused as "gone" if it has ended. Refused too: "limit" with a
+ * full table, "invalid" if the prompt is empty or longer than max_blocks. */
+void source_on_prefill(struct source_table *table, uint64_t now_us, uint64_t request,
+                       uint32_t attempt, uint32_t token_count, uint64_t prompt_hash,
+                       struct source_actions *out);
+/* Ends attempts <= attempt. */
+void source_on_release(struct source_table *table, uint64_t now_us, uint64_t request,
+                       uint32_t attempt, struct source_actions *out);
+/* What is queued is dropped; handles stay, under their lease. */
+void source_on_session_lost(struct source_table *table, uint64_t now_us,
+                            struct source_actions *out);
+/* Another router speaks now: nobody can ask for the former one's handles, so everything ends. */
+void source_on_router_changed(struct source_table *table, uint64_t now_us,
+                              struct source_actions *out);
+
+/* --- from the step thread; for a source that has ended meanwhile they change nothing, its FREE is
+ * on the way --- */
+/* Blocks for the whole prompt are reserved: blocks[block_count] is copied. The lease runs from when
+ * it has a reader, or is complete. */
+void source_on_reserved(struct source_table *table, uint64_t now_us, uint64_t request,
+                        uint32_t attempt, const uint32_t *blocks, uint32_t block_count,
+                        struct source_actions *out);
+/* It will never have room for this prompt, or the step failed. `reason` is static text. From Opened
+ * on the router is told (LOST) as well as the reader, who only learns that the handle is gone. */
+void source_on_failed(struct source_table *table, uint64_t now_us, uint64_t request,
+                      uint32_t attempt, const char *reason, bool retry, struct source_actions *out);
+/* The keys and values of the first `tokens` tokens are in their blocks. */
+void source_on_computed(struct source_table *table, uint64_t now_us, uint64_t request,
+                        uint32_t attempt, uint32_t tokens, struct source_actions *out);
+
+struct source_completion {
+    uint32_t first_token;
+    uint64_t logits_hash;
+    struct token_logprobs logprobs;
+    enum finish_reason finish;
+    uint32_t checksum_count; /* 0, or one for each block */
+    const uint32_t *checksums;
+};
+/* All of the prompt is computed and the first token is drawn; the checksums are copied. */
+void source_on_completed(struct source_table *table, uint64_t now_us, uint64_t request,
+                         uint32_t attempt, const struct source_completion *completion,
+                         struct source_actions *out);
+
+/* --- from Peer streams; `peer` names one stream, and is never used again for another one --- */
+void source_on_message(struct source_table *table, uint64_t now_us, uint64_t peer,
+                       const struct peer_down *message, struct source_actions *out);
+/* Handles stay: the reader subscribes again on a new stream. */
+void source_on_peer_lost(struct source_table *table, uint64_t now_us, uint64_t peer,
+                         struct source_actions *out);
+
+/* Ends what has run out by now_us. Call it at source_table_next_us or later. */
+void source_on_tick(struct source_table *table, uint64_t now_us, struct source_actions *out);
+uint64_t
+source_table_next_us(const struct source_table *table); /* UINT64_MAX: nothing to wait for */
+
+uint32_t
+source_table_count(const struct source_table *table); /* sources of any state; drain waits for 0 */
+uint32_t source_table_queued(const struct source_table *table);
+uint32_t source_table_pinned_blocks(const struct source_table *table);
+struct source_counters source_table_counters(const struct source_table *table);
+
+#endif

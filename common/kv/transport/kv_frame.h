@@ -1,0 +1,85 @@
+/* The frames of the tcp lane, and what the owner of a pool makes of the bytes that a reader, or
+ * anybody else, sends to its port. PURE: bytes in, decision out; no socket, no clock, no pool.
+ *
+ * A frame is 32 bytes, little-endian: magic "BKVL" | u16 version | u16 kind | three fields of 8
+ * bytes.
+ *
+ * reader                                      owner HELLO   admission, secret (16 bytes)   ->
+ *                                          <-   WELCOME  verdict, pool_id, pool_bytes
+ * ASK     number, offset, bytes          ->
+ *                                          <-   ANSWER   number, bytes, 0; then that many bytes of the pool
+ *
+ * HELLO comes first and once. Asks follow the WELCOME, as many as KV_FRAME_WINDOW unanswered; they
+ * are answered in order. Whatever is not this ends the connection, and nothing else: no frame makes
+ * anybody allocate, and no length in one is used before it was checked against what the receiver
+ * knows itself. */
+#ifndef BATON_KV_TRANSPORT_KV_FRAME_H
+#define BATON_KV_TRANSPORT_KV_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KV_FRAME_BYTES   32
+#define KV_FRAME_VERSION 1
+#define KV_FRAME_WINDOW  128 /* asks without their whole answer, of one connection */
+#define KV_SECRET_BYTES  16
+
+enum kv_frame_kind { KV_FRAME_HELLO = 1, KV_FRAME_WELCOME, KV_FRAME_ASK, KV_FRAME_ANSWER };
+
+/* Travels as the first field of WELCOME. All but ADMITTED are followed by the end of the
+ * connection. */
+enum kv_verdict {
+    KV_ADMITTED = 1,
+    KV_NOT_ADMITTED, /* no such admission, or another secret; which of both isn't told */
+    KV_OTHER_VERSION,
+    KV_VERDICTS
+};
+
+struct kv_frame {
+    enum kv_frame_kind kind;
+    union {
+        struct {
+            uint64_t admission;
+            uint8_t secret[KV_SECRET_BYTES];
+        } hello;
+        struct {
+            uint64_t verdict, pool_id, pool_bytes;
+        } welcome;
+        struct {
+            uint64_t number, offset, bytes;
+        } ask;
+        struct {
+            uint64_t number, bytes;
+        } answer;
+    };
+};
+
+void kv_frame_encode(const struct kv_frame *frame, uint8_t bytes[KV_FRAME_BYTES]);
+
+enum kv_frame_fault {
+    KV_FRAME_GOOD,
+    KV_FRAME_NOT_OURS,      /* no frame of the tcp lane */
+    KV_FRAME_OTHER_VERSION, /* a frame of another version of it */
+    /* a frame, but not one that may come now, or with values that it can't have */
+    KV_FRAME_UNEXPECTED,
+};
+/* For logs: "not a frame", ... */
+const char *kv_frame_fault_text(enum kv_frame_fault fault);
+enum kv_frame_fault kv_frame_decode(const uint8_t bytes[KV_FRAME_BYTES], struct kv_frame *frame);
+
+/* The owner's view of one connection. All zero but pool_bytes: nothing has come. */
+struct kv_frames {
+    uint64_t pool_bytes;
+    bool greeted;            /* HELLO has come */
+    enum kv_frame_fault bad; /* for good: nothing more is taken */
+    uint8_t part[KV_FRAME_BYTES];
+    size_t part_bytes;
+};
+
+/* Takes bytes until one frame is whole, and says how many. True: `frame` is a HELLO, or an ASK that
+ * lies inside the pool. False: all were taken, or frames->bad says what was wrong. */
+bool kv_frames_take(struct kv_frames *frames, const uint8_t *bytes, size_t count, size_t *taken,
+                    struct kv_frame *frame);
+
+#endif

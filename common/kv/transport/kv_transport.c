@@ -1,0 +1,337 @@
+#include "common/kv/transport/kv_transport.h"
+
+#include "common/base/assert.h"
+#include "common/kv/transport/kv_faults.h"
+#include "common/kv/transport/kv_peer.h"
+#include "common/kv/transport/tcp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum status kv_transport_check_interface(const char *bind_interface, struct error *err)
+{
+    struct tcp_at at;
+    return tcp_at_parse(bind_interface, &at, err);
+}
+
+enum status kv_transport_check_faults(const char *specification, struct error *err)
+{
+    struct kv_faults *faults;
+    TRY(kv_faults_create(specification, &faults, err));
+    kv_faults_destroy(faults);
+    return STATUS_OK;
+}
+
+enum status kv_transport_open(const struct kv_transport_config *config, struct kv_transport **out,
+                              struct error *err)
+{
+    const struct kv_transport_ops *ops =
+        config->kind == KV_TRANSPORT_LOCAL ? &kv_local_ops : &kv_remote_ops;
+    if (config->pool_bytes == 0 || config->pool_bytes > KV_ADDRESS_MAX_POOL_BYTES)
+        return error_set(err, STATUS_INVALID, "a KV pool of %zu bytes: give 1 to %llu",
+                         config->pool_bytes, (unsigned long long)KV_ADDRESS_MAX_POOL_BYTES);
+    if (config->max_reads == 0)
+        return error_set(err, STATUS_INVALID, "max_reads is 0: give at least 1");
+    struct kv_faults *faults = NULL;
+    if (config->faults && *config->faults)
+        TRY(kv_faults_create(config->faults, &faults, err));
+    struct kv_transport *transport;
+    enum status status = ops->open(config, &transport, err);
+    if (status != STATUS_OK) {
+        kv_faults_destroy(faults);
+        return status;
+    }
+    transport->ops = ops;
+    transport->faults = faults;
+    transport->pool_bytes = config->pool_bytes;
+    transport->max_reads = config->max_reads;
+    transport->deadline_floor_us = UINT64_MAX;
+    TAILQ_INIT(&transport->peers);
+    TAILQ_INIT(&transport->ended);
+    *out = transport;
+    return STATUS_OK;
+}
+
+static void peer_free(struct kv_peer *peer)
+{
+    struct kv_transport *transport = peer->transport;
+    TAILQ_REMOVE(&transport->peers, peer, link);
+    transport->peer_count--;
+    transport->ops->peer_free(peer);
+}
+
+void kv_transport_close(struct kv_transport *transport)
+{
+    if (!transport)
+        return;
+    struct kv_peer *peer;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    kv_transport_unpair(transport, peer);
+    struct kv_read *read;
+    while ((read = TAILQ_FIRST(&transport->ended))) {
+        TAILQ_REMOVE(&transport->ended, read, link);
+        free(read);
+    }
+    while ((peer = TAILQ_FIRST(&transport->peers)))
+        peer_free(peer);
+    kv_faults_destroy(transport->faults);
+    transport->ops->close(transport);
+}
+
+void *kv_transport_pool(const struct kv_transport *transport)
+{
+    return transport->pool;
+}
+
+enum status kv_transport_admit(struct kv_transport *transport, struct kv_admission *out,
+                               struct error *err)
+{
+    struct kv_address address = transport->self;
+    struct kv_admission admission;
+    if (transport->ops->admit)
+        TRY(transport->ops->admit(transport, &address, err));
+    admission.id = address.admission;
+    enum status status = kv_address_encode(&address, admission.address, &admission.bytes, err);
+    if (status == STATUS_OK)
+        *out = admission;
+    else
+        kv_transport_revoke(transport, address.admission);
+    return status;
+}
+
+void kv_transport_revoke(struct kv_transport *transport, uint64_t admission)
+{
+    if (transport->ops->revoke)
+        transport->ops->revoke(transport, admission);
+}
+
+enum status kv_transport_pair(struct kv_transport *transport, const void *bytes, size_t count,
+                              struct kv_peer **out, struct error *err)
+{
+    struct kv_address address;
+    TRY(kv_address_decode(bytes, count, transport->self.kind, &address, err));
+    if (transport->peer_count >= KV_TRANSPORT_MAX_PEERS)
+        return error_set(err, STATUS_LIMIT, "paired with %d peers already, the most there may be",
+                         KV_TRANSPORT_MAX_PEERS);
+    struct kv_peer *peer;
+    TRY(transport->ops->pair(transport, &address, &peer, err));
+    peer->transport = transport;
+    peer->state = KV_PEER_OPEN;
+    peer->pool_bytes = address.pool_bytes;
+    TAILQ_INIT(&peer->reads);
+    TAILQ_INSERT_TAIL(&transport->peers, peer, link);
+    transport->peer_count++;
+    *out = peer;
+    return STATUS_OK;
+}
+
+const char *kv_peer_lane(const struct kv_peer *peer)
+{
+    return peer->lane;
+}
+
+void kv_transport_unpair(struct kv_transport *transport, struct kv_peer *peer)
+{
+    ASSERT(peer->transport == transport);
+    if (peer->state == KV_PEER_OPEN)
+        kv_peer_close(peer, KV_FAILURE_CLOSED, NULL);
+}
+
+/* -- reads -- */
+
+static bool lies_inside(uint64_t offset, uint64_t bytes, uint64_t pool_bytes)
+{
+    return bytes > 0 && bytes <= pool_bytes && offset <= pool_bytes - bytes;
+}
+
+enum status kv_transport_read(struct kv_transport *transport, struct kv_peer *peer,
+                              const struct kv_read_run *runs, size_t run_count,
+                              uint64_t deadline_us, uint64_t cookie)
+{
+    ASSERT(peer->transport == transport);
+    if (run_count == 0 || run_count > KV_TRANSPORT_MAX_RUNS)
+        return STATUS_INVALID;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < run_count; i++) {
+        if (!lies_inside(runs[i].remote_offset, runs[i].bytes, peer->pool_bytes) ||
+            !lies_inside(runs[i].local_offset, runs[i].bytes, transport->pool_bytes))
+            return STATUS_INVALID;
+        bytes += runs[i].bytes;
+    }
+    if (peer->state != KV_PEER_OPEN || peer->failed)
+        return STATUS_UNAVAILABLE;
+    if (transport->read_count >= transport->max_reads)
+        return STATUS_LIMIT;
+    struct kv_read *read = malloc(sizeof *read + run_count * sizeof *runs);
+    if (!read)
+        return STATUS_LIMIT;
+    *read = (struct kv_read){
+        .peer = peer,
+        .cookie = cookie,
+        .deadline_us = deadline_us,
+        .bytes = bytes,
+        .index = transport->counters.reads,
+        .run_count = run_count,
+    };
+    memcpy(read->runs, runs, run_count * sizeof *runs);
+    TAILQ_INSERT_TAIL(&peer->reads, read, link);
+    peer->unstarted = !peer->mapped;
+    transport->read_count++;
+    transport->counters.reads++;
+    if (deadline_us < transport->deadline_floor_us)
+        transport->deadline_floor_us = deadline_us;
+    return STATUS_OK;
+}
+
+/* -- why -- */
+
+static const struct {
+    const char *name;
+    enum status status;
+    const char *reason;
+} failures[KV_FAILURES] = {
+    [KV_FAILURE_NONE] = {"none", STATUS_OK, NULL},
+    [KV_FAILURE_DEADLINE] = {"deadline", STATUS_TIMEOUT, "deadline"},
+    [KV_FAILURE_PEER_DEADLINE] = {"deadline_of_another", STATUS_UNAVAILABLE,
+                                  "the deadline of another read of this peer"},
+    [KV_FAILURE_CLOSED] = {"closed", STATUS_CANCELLED, "closed by us"},
+    [KV_FAILURE_PEER_GONE] = {"peer_gone", STATUS_UNAVAILABLE,
+                              "the peer closed its connection: it ended, or let us go"},
+    [KV_FAILURE_UNREACHABLE] = {"unreachable", STATUS_UNAVAILABLE, "the peer can't be reached"},
+    [KV_FAILURE_REFUSED] = {"refused", STATUS_UNAVAILABLE, "the peer does not admit us"},
+    [KV_FAILURE_PROTOCOL] = {"protocol", STATUS_INTERNAL, "the peer answered with something else"},
+    [KV_FAILURE_INJECTED] = {"injected", STATUS_UNAVAILABLE, "an injected fault: the lane is lost"},
+};
+
+const char *kv_failure_name(enum kv_failure failure)
+{
+    return failures[failure].name;
+}
+
+const char *kv_refusal_name(enum kv_refusal refusal)
+{
+    static const char *const names[KV_REFUSALS] = {
+        [KV_REFUSED_NOISE] = "noise",         [KV_REFUSED_VERSION] = "version",
+        [KV_REFUSED_SECRET] = "secret",       [KV_REFUSED_LATE] = "late",
+        [KV_REFUSED_LIMIT] = "limit",         [KV_REFUSED_MISUSE] = "misuse",
+        [KV_REFUSED_RESOURCES] = "resources",
+    };
+    return names[refusal];
+}
+
+static enum status status_of(enum kv_failure failure)
+{
+    return failures[failure].status;
+}
+
+static const char *reason_of(enum kv_failure failure, const char *reason)
+{
+    return reason ? reason : failures[failure].reason;
+}
+
+/* -- poll -- */
+
+static void free_gone(struct kv_transport *transport)
+{
+    struct kv_peer *peer;
+    for (struct kv_peer *next = TAILQ_FIRST(&transport->peers); (peer = next);) {
+        next = TAILQ_NEXT(peer, link);
+        if (peer->state == KV_PEER_GONE)
+            peer_free(peer);
+    }
+}
+
+static size_t take_events(struct kv_transport *transport, struct kv_event *events, size_t capacity)
+{
+    size_t count = 0;
+    struct kv_read *read;
+    while (count < capacity && (read = TAILQ_FIRST(&transport->ended))) {
+        events[count++] = (struct kv_event){
+            .kind = KV_EVENT_READ_DONE,
+            .peer = read->peer,
+            .cookie = read->cookie,
+            .failure = read->failure,
+            .status = status_of(read->failure),
+            .bytes = read->failure ? 0 : read->bytes,
+            .reason = reason_of(read->failure, read->reason),
+        };
+        read->peer->events_due--;
+        transport->read_count--;
+        TAILQ_REMOVE(&transport->ended, read, link);
+        free(read);
+    }
+    struct kv_peer *peer;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        if (count == capacity)
+            break;
+        if (peer->state != KV_PEER_CLOSED || peer->events_due > 0)
+            continue;
+        peer->state = KV_PEER_GONE;
+        transport->counters.peers_closed++;
+        events[count++] = (struct kv_event){
+            .kind = KV_EVENT_PEER_CLOSED,
+            .peer = peer,
+            .failure = peer->failure,
+            .status = status_of(peer->failure),
+            .welcomed = peer->welcomed,
+            .reason = reason_of(peer->failure, peer->reason),
+        };
+    }
+    return count;
+}
+
+size_t kv_transport_poll(struct kv_transport *transport, uint64_t now_us, struct kv_event *events,
+                         size_t capacity)
+{
+    transport->polled_us = now_us;
+    free_gone(transport);
+    transport->ops->progress(transport);
+    kv_peers_end_expired(transport, now_us);
+    kv_peers_copy(transport);
+    if (transport->faults)
+        kv_peers_release(transport, false);
+    kv_peers_advance(transport);
+    return take_events(transport, events, capacity);
+}
+
+int kv_transport_fd(const struct kv_transport *transport)
+{
+    return transport->ops->fd(transport);
+}
+
+bool kv_transport_arm(struct kv_transport *transport)
+{
+    if (!TAILQ_EMPTY(&transport->ended))
+        return false;
+    const struct kv_peer *peer;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        if (kv_peer_has_copies(peer) || (peer->state == KV_PEER_OPEN && peer->unstarted) ||
+            peer->state == KV_PEER_CLOSED || (peer->state == KV_PEER_OPEN && peer->failed))
+            return false;
+    }
+    return true;
+}
+
+uint64_t kv_transport_next_deadline_us(const struct kv_transport *transport)
+{
+    const struct kv_peer *peer;
+    bool reads = false;
+    uint64_t next_us = transport->timer_us;
+    TAILQ_FOREACH(peer, &transport->peers, link)
+    {
+        reads = reads || !TAILQ_EMPTY(&peer->reads);
+        const struct kv_read *read;
+        if (transport->faults)
+            TAILQ_FOREACH(read, &peer->reads, link)
+        if (read->held_us && read->held_us < next_us)
+            next_us = read->held_us;
+    }
+    return reads && transport->deadline_floor_us < next_us ? transport->deadline_floor_us : next_us;
+}
+
+struct kv_transport_counters kv_transport_counters(const struct kv_transport *transport)
+{
+    return transport->counters;
+}

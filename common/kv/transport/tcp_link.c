@@ -1,0 +1,351 @@
+/* The reader's side of the tcp lane: one connection for each pairing. What comes next is known
+ * before it comes, so that bytes go from the socket to where they belong, several answers with one
+ * call. */
+#include "common/base/assert.h"
+#include "common/kv/transport/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* While at least so much is to come, the kernel wakes us for no less. */
+#define WAKE_BYTES (256 << 10)
+
+struct link_ask {
+    struct kv_read *read;
+    uint64_t number, bytes;
+    uint8_t *to;
+    uint64_t done; /* of the answer: its head, then its bytes */
+    uint8_t head[KV_FRAME_BYTES];
+};
+
+struct tcp_link {
+    struct tcp_source source;
+    struct kv_peer *peer;
+    uint64_t pool_id;
+    bool connecting;
+    size_t greeting_bytes; /* of WELCOME */
+    uint8_t greeting[KV_FRAME_BYTES];
+    uint64_t next_number;
+    uint64_t to_come; /* bytes of all answers */
+    bool wakes_late;
+    uint32_t first, count; /* of asks: a ring */
+    struct link_ask asks[KV_FRAME_WINDOW];
+    size_t out_begin, out_end;
+    uint8_t out[(KV_FRAME_WINDOW + 1) * KV_FRAME_BYTES]; /* HELLO, and as many asks as may be out */
+};
+
+static struct link_ask *ask_at(struct tcp_link *link, uint32_t index)
+{
+    return &link->asks[(link->first + index) % KV_FRAME_WINDOW];
+}
+
+static void fail(struct tcp_link *link, enum kv_failure failure, const char *reason)
+{
+    kv_peer_fail(link->peer, failure, reason);
+}
+
+/* The static text of an error of the system. */
+static const char *error_text(int error)
+{
+    const char *text = strerrordesc_np(error);
+    return text ? text : "unknown error";
+}
+
+static void fail_by_errno(struct tcp_link *link, int error)
+{
+    bool gone = error == ECONNRESET || error == EPIPE;
+    fail(link, gone ? KV_FAILURE_PEER_GONE : KV_FAILURE_UNREACHABLE,
+         gone ? NULL : error_text(error));
+}
+
+/* Fewer, larger reads. Never more than is to come, so that its last byte always wakes us; an end of
+ * the connection does anyway. */
+static void set_wake(struct tcp_link *link)
+{
+    bool late = link->to_come >= (link->wakes_late ? WAKE_BYTES : 2 * WAKE_BYTES);
+    if (late == link->wakes_late)
+        return;
+    int bytes = late ? WAKE_BYTES : 1;
+    if (setsockopt(link->source.fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0)
+        link->wakes_late = late;
+}
+
+/* -- out: HELLO and asks -- */
+
+static void put_frame(struct tcp_link *link, const struct kv_frame *frame)
+{
+    if (link->out_begin == link->out_end)
+        link->out_begin = link->out_end = 0;
+    if (link->out_end + KV_FRAME_BYTES > sizeof link->out) {
+        memmove(link->out, link->out + link->out_begin, link->out_end - link->out_begin);
+        link->out_end -= link->out_begin;
+        link->out_begin = 0;
+    }
+    ASSERT(link->out_end + KV_FRAME_BYTES <= sizeof link->out);
+    kv_frame_encode(frame, link->out + link->out_end);
+    link->out_end += KV_FRAME_BYTES;
+}
+
+static void flush(struct tcp_lane *lane, struct tcp_link *link)
+{
+    while (link->out_begin < link->out_end && !link->connecting) {
+        ssize_t sent = send(link->source.fd, link->out + link->out_begin,
+                            link->out_end - link->out_begin, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        if (sent < 0) {
+            fail_by_errno(link, errno);
+            return;
+        }
+        link->out_begin += (size_t)sent;
+    }
+    bool more = link->connecting || link->out_begin < link->out_end;
+    if (!tcp_wait_for(lane, &link->source, EPOLLIN | (more ? EPOLLOUT : 0)))
+        fail(link, KV_FAILURE_UNREACHABLE, error_text(errno));
+}
+
+static void ask(struct tcp_link *link, struct kv_read *read)
+{
+    const struct kv_read_run *run = &read->runs[read->next_run++];
+    struct link_ask *slot = ask_at(link, link->count++);
+    *slot = (struct link_ask){
+        .read = read,
+        .number = link->next_number++,
+        .bytes = run->bytes,
+        .to = link->peer->transport->pool + run->local_offset,
+    };
+    read->parts++;
+    link->to_come += KV_FRAME_BYTES + slot->bytes;
+    put_frame(link, &(struct kv_frame){.kind = KV_FRAME_ASK,
+                                       .ask = {slot->number, run->remote_offset, run->bytes}});
+}
+
+void tcp_link_start(struct tcp_lane *lane, struct tcp_link *link)
+{
+    if (!link->peer->welcomed)
+        return;
+    uint32_t before = link->count;
+    struct kv_read *read;
+    TAILQ_FOREACH(read, &link->peer->reads, link)
+    while (read->next_run < read->run_count && link->count < KV_FRAME_WINDOW)
+        ask(link, read);
+    if (link->count == before)
+        return;
+    flush(lane, link);
+    set_wake(link);
+}
+
+/* -- in: WELCOME, then answers -- */
+
+static void take_greeting(struct tcp_link *link)
+{
+    ssize_t got = recv(link->source.fd, link->greeting + link->greeting_bytes,
+                       KV_FRAME_BYTES - link->greeting_bytes, 0);
+    if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        fail_by_errno(link, errno);
+    if (got == 0)
+        fail(link, KV_FAILURE_PEER_GONE, NULL);
+    if (got <= 0)
+        return;
+    link->greeting_bytes += (size_t)got;
+    if (link->greeting_bytes < KV_FRAME_BYTES)
+        return;
+    struct kv_frame frame;
+    enum kv_frame_fault fault = kv_frame_decode(link->greeting, &frame);
+    if (fault == KV_FRAME_OTHER_VERSION)
+        fail(link, KV_FAILURE_REFUSED, "the peer speaks another version of the KV lane");
+    else if (fault || frame.kind != KV_FRAME_WELCOME)
+        fail(link, KV_FAILURE_PROTOCOL, NULL);
+    else if (frame.welcome.verdict == KV_NOT_ADMITTED)
+        fail(link, KV_FAILURE_REFUSED, NULL);
+    else if (frame.welcome.verdict != KV_ADMITTED)
+        fail(link, KV_FAILURE_REFUSED, "the peer speaks another version of the KV lane");
+    else if (frame.welcome.pool_id != link->pool_id ||
+             frame.welcome.pool_bytes != link->peer->pool_bytes)
+        fail(link, KV_FAILURE_REFUSED, "another process answers at the peer's address");
+    else
+        link->peer->welcomed = true;
+}
+
+/* The parts of the answers that come next, `limit` bytes at most. */
+static int next_parts(struct tcp_link *link, size_t limit, struct iovec parts[TCP_MAX_PARTS])
+{
+    int count = 0;
+    for (uint32_t i = 0; i < link->count && count + 2 <= TCP_MAX_PARTS && limit > 0; i++) {
+        struct link_ask *slot = ask_at(link, i);
+        uint64_t done = slot->done;
+        if (done < KV_FRAME_BYTES) {
+            parts[count++] = (struct iovec){slot->head + done, KV_FRAME_BYTES - done};
+            done = KV_FRAME_BYTES;
+        }
+        uint64_t at = done - KV_FRAME_BYTES, left = slot->bytes - at;
+        size_t bytes = left < limit ? left : limit;
+        parts[count++] = (struct iovec){slot->to + at, bytes};
+        limit -= bytes;
+        if (bytes < left)
+            break;
+    }
+    return count;
+}
+
+/* Of the answer to the oldest ask, which must have left: else asks would pile up behind it. */
+static bool head_is_good(const struct tcp_link *link, const struct link_ask *slot)
+{
+    struct kv_frame frame;
+    size_t unsent = (link->out_end - link->out_begin + KV_FRAME_BYTES - 1) / KV_FRAME_BYTES;
+    return unsent < link->count && kv_frame_decode(slot->head, &frame) == KV_FRAME_GOOD &&
+           frame.kind == KV_FRAME_ANSWER && frame.answer.number == slot->number &&
+           frame.answer.bytes == slot->bytes;
+}
+
+/* `got` more bytes have come. They may have landed in runs behind a head that turns out to be
+ * wrong: runs that are landing, of a pairing that is closed for it. */
+static void took(struct tcp_link *link, size_t got)
+{
+    while (got > 0) {
+        struct link_ask *slot = ask_at(link, 0);
+        uint64_t left = KV_FRAME_BYTES + slot->bytes - slot->done;
+        uint64_t bytes = got < left ? got : left;
+        bool had_head = slot->done >= KV_FRAME_BYTES;
+        slot->done += bytes;
+        got -= bytes;
+        if (!had_head && slot->done >= KV_FRAME_BYTES && !head_is_good(link, slot)) {
+            fail(link, KV_FAILURE_PROTOCOL, NULL);
+            return;
+        }
+        if (slot->done < KV_FRAME_BYTES + slot->bytes)
+            return;
+        link->first = (link->first + 1) % KV_FRAME_WINDOW;
+        link->count--;
+        kv_read_part_done(slot->read, KV_FAILURE_NONE, NULL);
+    }
+}
+
+static void take_answers(struct tcp_link *link, size_t *budget)
+{
+    if (link->count ==
+        0) { /* nothing is to come: an end, or a peer that says what nobody asked for */
+        char byte;
+        ssize_t got = recv(link->source.fd, &byte, 1, 0);
+        if (got > 0)
+            fail(link, KV_FAILURE_PROTOCOL, NULL);
+        else if (got == 0)
+            fail(link, KV_FAILURE_PEER_GONE, NULL);
+        else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            fail_by_errno(link, errno);
+        return;
+    }
+    struct iovec parts[TCP_MAX_PARTS];
+    size_t limit = *budget < TCP_TURN_BYTES ? *budget : TCP_TURN_BYTES;
+    int count = next_parts(link, limit, parts);
+    ssize_t got = readv(link->source.fd, parts, count);
+    if (got == 0)
+        fail(link, KV_FAILURE_PEER_GONE, NULL);
+    else if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        fail_by_errno(link, errno);
+    if (got <= 0)
+        return;
+    *budget -= (size_t)got < *budget ? (size_t)got : *budget;
+    link->to_come -= (uint64_t)got;
+    took(link, (size_t)got);
+    set_wake(link);
+}
+
+static void connected(struct tcp_link *link)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(link->source.fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+        error = errno;
+    if (error)
+        fail(link, KV_FAILURE_UNREACHABLE, error_text(error));
+    link->connecting = false;
+}
+
+void tcp_link_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t events,
+                    size_t *budget)
+{
+    struct tcp_link *link = (struct tcp_link *)source;
+    struct kv_peer *peer = link->peer;
+    if (peer->failed)
+        return; /* closed by this poll */
+    if (link->connecting && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+        connected(link);
+    if (peer->failed || link->connecting)
+        return;
+    if (events & EPOLLOUT)
+        flush(lane, link);
+    if (peer->failed || !(events & (EPOLLIN | EPOLLERR | EPOLLHUP)))
+        return;
+    if (!peer->welcomed)
+        take_greeting(link);
+    else
+        take_answers(link, budget);
+}
+
+/* -- open, close -- */
+
+enum status tcp_link_open(struct tcp_lane *lane, const struct kv_address *address,
+                          struct kv_peer *peer, struct tcp_link **out, struct error *err)
+{
+    struct tcp_at at;
+    char name[TCP_NAME_BYTES];
+    if (!tcp_at_from_address(address, &at))
+        return error_set(err, STATUS_INVALID, "the peer does not say where its KV lane listens");
+    tcp_at_name(&at, name);
+    struct tcp_link *link = calloc(1, sizeof *link);
+    if (!link)
+        return error_set(err, STATUS_LIMIT, "no memory for a peer");
+    int fd = socket(at.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        free(link);
+        return error_set(err, STATUS_LIMIT, "no socket for the KV lane to %s: %s", name,
+                         strerror(errno));
+    }
+    tcp_set_options(fd);
+    link->source = (struct tcp_source){.kind = TCP_LINK, .fd = fd, .events = TCP_UNKNOWN};
+    link->peer = peer;
+    link->pool_id = address->id;
+    link->connecting = true;
+    struct kv_frame hello = {.kind = KV_FRAME_HELLO, .hello.admission = address->admission};
+    memcpy(hello.hello.secret, address->secret, KV_SECRET_BYTES);
+    put_frame(link, &hello);
+    if ((connect(fd, (const struct sockaddr *)&at.address, at.bytes) != 0 &&
+         errno != EINPROGRESS) ||
+        !tcp_wait_for(lane, &link->source, EPOLLIN | EPOLLOUT)) {
+        enum status status =
+            error_set(err, STATUS_UNAVAILABLE, "the peer can't be reached by the KV lane at %s: %s",
+                      name, strerror(errno));
+        close(fd);
+        free(link);
+        return status;
+    }
+    *out = link;
+    return STATUS_OK;
+}
+
+void tcp_link_close(struct tcp_lane *lane, struct tcp_link *link)
+{
+    if (link->source.fd < 0)
+        return;
+    tcp_close(lane, &link->source);
+    while (link->count > 0) {
+        struct kv_read *read = ask_at(link, 0)->read;
+        link->first = (link->first + 1) % KV_FRAME_WINDOW;
+        link->count--;
+        kv_read_part_done(read, KV_FAILURE_CLOSED, NULL);
+    }
+}
+
+void tcp_link_free(struct tcp_lane *lane, struct tcp_link *link)
+{
+    if (!link)
+        return;
+    tcp_link_close(lane, link);
+    free(link);
+}

@@ -1,0 +1,396 @@
+/* The owner's side of the tcp lane: who may read, and the answers. */
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+#include "common/base/rng.h"
+#include "common/kv/transport/tcp.h"
+#include "common/kv/transport/tcp_answers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_CONNECTIONS 512
+#define MAX_ACCEPTS         16 /* of one poll */
+#define HELLO_TIMEOUT_US    3000000
+#define ACCEPT_RETRY_US     50000   /* when descriptors or memory have run out */
+#define LOG_INTERVAL_US     1000000 /* between two lines about strangers */
+#define IN_BYTES            (64 * KV_FRAME_BYTES)
+
+struct admission {
+    uint64_t id; /* 0: not given */
+    uint8_t secret[KV_SECRET_BYTES];
+    struct tcp_client *client; /* the connection that was admitted by it, or NULL */
+};
+
+struct tcp_client {
+    struct tcp_source source;
+    TAILQ_ENTRY(tcp_client) link; /* in owner->strangers, ->readers or ->closed */
+    struct admission *admission;  /* NULL: a stranger */
+    uint64_t accepted_us, number; /* in the order of their coming */
+    struct tcp_at from;
+    struct kv_frames frames;
+    struct tcp_answers answers; /* and WELCOME, before anything is asked for */
+};
+TAILQ_HEAD(tcp_clients, tcp_client);
+
+struct tcp_owner {
+    struct tcp_source source; /* the listener */
+    uint64_t retry_us;        /* accepting rests until then; 0: it does not */
+    uint64_t pool_id;
+    struct tcp_clients strangers, readers; /* in the order in which they came */
+    struct tcp_clients closed;             /* freed by the next tick: events may still name them */
+    uint32_t client_count, max_clients;
+    uint64_t last_admission, last_client, log_us, unlogged;
+    uint32_t max_admissions;
+    struct admission admissions[];
+};
+
+/* -- the end of a connection -- */
+
+static void client_close(struct tcp_lane *lane, struct tcp_client *client)
+{
+    struct tcp_owner *owner = lane->owner;
+    if (client->source.fd < 0)
+        return;
+    tcp_close(lane, &client->source);
+    TAILQ_REMOVE(client->admission ? &owner->readers : &owner->strangers, client, link);
+    TAILQ_INSERT_TAIL(&owner->closed, client, link);
+    owner->client_count--;
+    if (client->admission)
+        client->admission->client = NULL;
+    client->admission = NULL;
+}
+
+/* One line a second at most, whatever comes. */
+static void turn_away(struct tcp_lane *lane, const struct tcp_at *from, enum kv_refusal refusal)
+{
+    struct tcp_owner *owner = lane->owner;
+    uint64_t now_us = lane->transport->polled_us;
+    lane->transport->counters.refused[refusal]++;
+    if (now_us < owner->log_us) {
+        owner->unlogged++;
+        return;
+    }
+    char name[TCP_NAME_BYTES];
+    tcp_at_name(from, name);
+    log_warn("transport",
+             "msg=\"a connection to the KV lane was closed\" from=%s reason=%s unlogged=%llu", name,
+             kv_refusal_name(refusal), (unsigned long long)owner->unlogged);
+    owner->log_us = now_us + LOG_INTERVAL_US;
+    owner->unlogged = 0;
+}
+
+static void client_refuse(struct tcp_lane *lane, struct tcp_client *client, enum kv_refusal refusal)
+{
+    turn_away(lane, &client->from, refusal);
+    client_close(lane, client);
+}
+
+/* -- what readers say -- */
+
+/* The same time for every secret. */
+static bool secrets_equal(const uint8_t *a, const uint8_t *b)
+{
+    volatile uint8_t difference = 0;
+    for (size_t i = 0; i < KV_SECRET_BYTES; i++)
+        difference |= (uint8_t)(a[i] ^ b[i]);
+    return difference == 0;
+}
+
+static struct admission *admission_find(struct tcp_owner *owner, uint64_t id)
+{
+    for (uint32_t i = 0; id && i < owner->max_admissions; i++)
+        if (owner->admissions[i].id == id)
+            return &owner->admissions[i];
+    return NULL;
+}
+
+/* Sent at once or not at all: nothing was sent before it, so there is room. */
+static void send_verdict(const struct tcp_client *client, enum kv_verdict verdict)
+{
+    struct kv_frame welcome = {.kind = KV_FRAME_WELCOME, .welcome.verdict = verdict};
+    uint8_t bytes[KV_FRAME_BYTES];
+    kv_frame_encode(&welcome, bytes);
+    (void)send(client->source.fd, bytes, sizeof bytes, MSG_NOSIGNAL);
+}
+
+static void on_hello(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *hello)
+{
+    static const uint8_t nobody[KV_SECRET_BYTES];
+    struct tcp_owner *owner = lane->owner;
+    struct admission *admission = admission_find(owner, hello->hello.admission);
+    bool equal = secrets_equal(hello->hello.secret, admission ? admission->secret : nobody);
+    if (!admission || !equal) {
+        send_verdict(client, KV_NOT_ADMITTED);
+        client_refuse(lane, client, KV_REFUSED_SECRET);
+        return;
+    }
+    FAILPOINT("transport.hello");
+    /* The reader has given the earlier one up, and pairs again; which of them is heard first is
+     * chance. */
+    bool given_up = admission->client && admission->client->number > client->number;
+    if (admission->client)
+        client_close(lane, given_up ? client : admission->client);
+    if (given_up)
+        return;
+    TAILQ_REMOVE(&owner->strangers, client, link);
+    TAILQ_INSERT_TAIL(&owner->readers, client, link);
+    client->admission = admission;
+    admission->client = client;
+    struct kv_frame welcome = {
+        .kind = KV_FRAME_WELCOME,
+        .welcome = {KV_ADMITTED, owner->pool_id, lane->transport->pool_bytes},
+    };
+    tcp_answers_put(&client->answers, &welcome, NULL, 0);
+}
+
+static void on_ask(struct tcp_lane *lane, struct tcp_client *client, const struct kv_frame *ask)
+{
+    if (!lane->serves || client->answers.count == KV_FRAME_WINDOW) {
+        client_refuse(lane, client, KV_REFUSED_MISUSE);
+        return;
+    }
+    struct kv_frame head = {.kind = KV_FRAME_ANSWER, .answer = {ask->ask.number, ask->ask.bytes}};
+    tcp_answers_put(&client->answers, &head, lane->transport->pool + ask->ask.offset,
+                    ask->ask.bytes);
+}
+
+static void on_bad_frame(struct tcp_lane *lane, struct tcp_client *client)
+{
+    enum kv_frame_fault fault = client->frames.bad;
+    if (fault == KV_FRAME_OTHER_VERSION)
+        send_verdict(client, KV_OTHER_VERSION);
+    client_refuse(lane, client,
+                  fault == KV_FRAME_NOT_OURS        ? KV_REFUSED_NOISE
+                  : fault == KV_FRAME_OTHER_VERSION ? KV_REFUSED_VERSION
+                                                    : KV_REFUSED_MISUSE);
+}
+
+static void take_frames(struct tcp_lane *lane, struct tcp_client *client)
+{
+    uint8_t in[IN_BYTES];
+    ssize_t got = recv(client->source.fd, in, sizeof in, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return;
+    if (got <= 0) {
+        client_close(lane, client); /* readers come and go */
+        return;
+    }
+    for (size_t at = 0, taken; at < (size_t)got && client->source.fd >= 0; at += taken) {
+        struct kv_frame frame;
+        if (kv_frames_take(&client->frames, in + at, (size_t)got - at, &taken, &frame)) {
+            if (frame.kind == KV_FRAME_HELLO)
+                on_hello(lane, client, &frame);
+            else
+                on_ask(lane, client, &frame);
+        } else if (client->frames.bad) {
+            on_bad_frame(lane, client);
+        }
+    }
+}
+
+void tcp_client_ready(struct tcp_lane *lane, struct tcp_source *source, uint32_t events,
+                      size_t *budget)
+{
+    struct tcp_client *client = (struct tcp_client *)source;
+    if (source->fd < 0)
+        return; /* closed by an event before this one */
+    if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+        take_frames(lane, client);
+    if (source->fd < 0)
+        return;
+    if (!tcp_answers_send(&client->answers, source->fd, budget) ||
+        !tcp_wait_for(lane, source, EPOLLIN | (client->answers.count > 0 ? EPOLLOUT : 0)))
+        client_close(lane, client);
+}
+
+/* -- who comes -- */
+
+static void client_add(struct tcp_lane *lane, int fd, const struct tcp_at *from)
+{
+    struct tcp_owner *owner = lane->owner;
+    if (owner->client_count == owner->max_clients && !TAILQ_EMPTY(&owner->strangers))
+        client_refuse(lane, TAILQ_FIRST(&owner->strangers), KV_REFUSED_LIMIT);
+    struct tcp_client *client =
+        owner->client_count < owner->max_clients ? calloc(1, sizeof *client) : NULL;
+    if (!client) {
+        turn_away(lane, from, KV_REFUSED_LIMIT);
+        close(fd);
+        return;
+    }
+    tcp_set_options(fd);
+    tcp_limit_queue(fd, from);
+    client->source = (struct tcp_source){.kind = TCP_CLIENT, .fd = fd, .events = TCP_UNKNOWN};
+    client->accepted_us = lane->transport->polled_us;
+    client->number = ++owner->last_client;
+    client->from = *from;
+    client->frames.pool_bytes = lane->transport->pool_bytes;
+    TAILQ_INSERT_TAIL(&owner->strangers, client, link);
+    owner->client_count++;
+    if (!tcp_wait_for(lane, &client->source, EPOLLIN))
+        client_close(lane, client);
+}
+
+void tcp_owner_accept(struct tcp_lane *lane)
+{
+    struct tcp_owner *owner = lane->owner;
+    for (int i = 0; i < MAX_ACCEPTS; i++) {
+        struct tcp_at from = {.bytes = sizeof from.address};
+        int fd = accept4(owner->source.fd, (struct sockaddr *)&from.address, &from.bytes,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            client_add(lane, fd, &from);
+            continue;
+        }
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return;
+        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+            continue; /* that connection has gone again, or its network */
+        /* They wait in the backlog; the listener stays readable, so it must not be waited for. */
+        turn_away(lane, &from, KV_REFUSED_RESOURCES);
+        owner->retry_us = lane->transport->polled_us + ACCEPT_RETRY_US;
+        (void)tcp_wait_for(lane, &owner->source, 0);
+        return;
+    }
+}
+
+void tcp_owner_tick(struct tcp_lane *lane)
+{
+    struct tcp_owner *owner = lane->owner;
+    uint64_t now_us = lane->transport->polled_us;
+    struct tcp_client *client;
+    while ((client = TAILQ_FIRST(&owner->strangers)) &&
+           now_us >= client->accepted_us + HELLO_TIMEOUT_US)
+        client_refuse(lane, client, KV_REFUSED_LATE);
+    if (owner->retry_us && now_us >= owner->retry_us && tcp_wait_for(lane, &owner->source, EPOLLIN))
+        owner->retry_us = 0;
+    while ((client = TAILQ_FIRST(&owner->closed))) {
+        TAILQ_REMOVE(&owner->closed, client, link);
+        free(client);
+    }
+}
+
+uint64_t tcp_owner_next_us(const struct tcp_lane *lane)
+{
+    const struct tcp_owner *owner = lane->owner;
+    const struct tcp_client *stranger = TAILQ_FIRST(&owner->strangers);
+    uint64_t next_us = stranger ? stranger->accepted_us + HELLO_TIMEOUT_US : UINT64_MAX;
+    return owner->retry_us && owner->retry_us < next_us ? owner->retry_us : next_us;
+}
+
+enum status tcp_owner_admit(struct tcp_lane *lane, uint64_t *id, uint8_t secret[KV_SECRET_BYTES],
+                            struct error *err)
+{
+    struct tcp_owner *owner = lane->owner;
+    struct admission *slot = owner->admissions;
+    while (slot < owner->admissions + owner->max_admissions && slot->id)
+        slot++;
+    if (slot == owner->admissions + owner->max_admissions)
+        return error_set(err, STATUS_LIMIT,
+                         "%u readers are admitted already, the most there may be",
+                         owner->max_admissions);
+    uint64_t words[2] = {rng_entropy(), rng_entropy()};
+    memcpy(slot->secret, words, sizeof words);
+    memcpy(secret, words, sizeof words);
+    slot->id = *id = ++owner->last_admission;
+    return STATUS_OK;
+}
+
+void tcp_owner_revoke(struct tcp_lane *lane, uint64_t id)
+{
+    struct admission *admission = admission_find(lane->owner, id);
+    if (!admission)
+        return;
+    if (admission->client)
+        client_close(lane, admission->client);
+    *admission = (struct admission){0};
+}
+
+/* -- open, close -- */
+
+/* What readers are told: the address that is listened on, or, where that is every address, the one
+ * that others know. */
+static enum status set_address(const struct kv_transport_config *config, const struct tcp_at *at,
+                               struct kv_address *address, struct error *err)
+{
+    tcp_at_to_address(at, address);
+    if (!tcp_at_is_any(at))
+        return STATUS_OK;
+    if (!config->advertise || !*config->advertise)
+        return error_set(err, STATUS_INVALID,
+                         "the KV lane would listen on every address: say which one readers are "
+                         "told, or give one to listen on");
+    struct tcp_at told;
+    uint16_t port = address->port;
+    TRY(tcp_at_resolve(config->advertise, at, &told, err));
+    tcp_at_to_address(&told, address);
+    address->port = port;
+    return STATUS_OK;
+}
+
+static void log_listening(const struct tcp_at *at, const struct kv_address *address)
+{
+    struct tcp_at told;
+    char name[TCP_NAME_BYTES], seen[TCP_NAME_BYTES];
+    tcp_at_name(at, name);
+    if (!tcp_at_from_address(address, &told))
+        return;
+    tcp_at_name(&told, seen);
+    if (tcp_at_is_loopback(at))
+        log_info("transport", "msg=\"the KV lane listens\" address=%s", name);
+    else
+        log_warn("transport",
+                 "msg=\"the KV lane listens beyond loopback: its bytes are not encrypted, keep it "
+                 "on a private network\" address=%s advertised=%s",
+                 name, seen);
+}
+
+enum status tcp_owner_open(struct tcp_lane *lane, const struct kv_transport_config *config,
+                           struct kv_address *address, struct error *err)
+{
+    uint32_t max = config->max_connections ? config->max_connections : DEFAULT_CONNECTIONS;
+    struct tcp_at at;
+    const char *listen =
+        config->bind_interface && *config->bind_interface ? config->bind_interface : "lo";
+    TRY(tcp_at_parse(listen, &at, err));
+    int fd;
+    TRY(tcp_listen(&at, &fd, err));
+    enum status status = set_address(config, &at, address, err);
+    struct tcp_owner *owner = calloc(1, sizeof *owner + max * sizeof *owner->admissions);
+    if (status == STATUS_OK && !owner)
+        status = error_set(err, STATUS_LIMIT, "no memory for a transport");
+    if (status != STATUS_OK) {
+        free(owner);
+        close(fd);
+        return status;
+    }
+    owner->source = (struct tcp_source){.kind = TCP_LISTENER, .fd = fd, .events = TCP_UNKNOWN};
+    owner->pool_id = address->id;
+    owner->max_clients = owner->max_admissions = max;
+    TAILQ_INIT(&owner->strangers);
+    TAILQ_INIT(&owner->readers);
+    TAILQ_INIT(&owner->closed);
+    lane->owner = owner;
+    if (!tcp_wait_for(lane, &owner->source, EPOLLIN))
+        return error_set(err, STATUS_IO, "the tcp lane can't be waited for: %s", strerror(errno));
+    log_listening(&at, address);
+    return STATUS_OK;
+}
+
+void tcp_owner_close(struct tcp_lane *lane)
+{
+    struct tcp_owner *owner = lane->owner;
+    if (!owner)
+        return;
+    tcp_close(lane, &owner->source);
+    struct tcp_client *client;
+    while ((client = TAILQ_FIRST(&owner->strangers)) || (client = TAILQ_FIRST(&owner->readers)))
+        client_close(lane, client);
+    while ((client = TAILQ_FIRST(&owner->closed))) {
+        TAILQ_REMOVE(&owner->closed, client, link);
+        free(client);
+    }
+    free(owner);
+    lane->owner = NULL;
+}

@@ -1,0 +1,105 @@
+/* Internal to this folder: what kv_transport.c keeps for every transport, and the table of
+ * operations that each transport fills in. kv_transport.c checks, counts, queues events, keeps
+ * deadlines and the life of a peer; a transport only opens, pairs, moves and closes. A transport
+ * embeds struct kv_transport and struct kv_peer as the first member of its own. */
+#ifndef BATON_KV_TRANSPORT_TRANSPORT_OPS_H
+#define BATON_KV_TRANSPORT_TRANSPORT_OPS_H
+
+#include "common/kv/transport/kv_address.h"
+#include "common/kv/transport/kv_transport.h"
+
+#include <sys/queue.h>
+
+enum kv_peer_state {
+    KV_PEER_OPEN,   /* -> CLOSED: unpair, a deadline, or the transport saw it fail */
+    KV_PEER_CLOSED, /* -> GONE: the events of all its reads were taken, then its own was */
+    KV_PEER_GONE,   /* freed by the next poll */
+};
+
+struct kv_faults;
+
+struct kv_read {
+    TAILQ_ENTRY(kv_read) link; /* in peer->reads, then in transport->ended */
+    struct kv_peer *peer;
+    uint64_t cookie, deadline_us, bytes;
+    enum kv_failure failure; /* why it ends, if not well: decided before it has ended */
+    const char *reason;
+    uint32_t parts;      /* handed to the library and not back yet: their memory is landing */
+    size_t next_run;     /* first run that was not started */
+    uint64_t next_bytes; /* of that run: already copied (mapped peers only) */
+    uint64_t index;      /* of all reads of the transport: what its fault is drawn for */
+    uint64_t
+        held_us;    /* its bytes have landed, but a fault holds it back until then; 0: none does */
+    bool reordered; /* held until another read ends, too */
+    bool repeated;  /* moves for the second time */
+    size_t run_count;
+    struct kv_read_run runs[];
+};
+TAILQ_HEAD(kv_reads, kv_read);
+
+struct kv_peer {
+    TAILQ_ENTRY(kv_peer) link;
+    struct kv_transport *transport;
+    enum kv_peer_state state;
+    bool welcomed; /* set by the transport: the owner has admitted us; no byte moves before */
+    enum kv_failure failed; /* set by the transport when it saw the peer fail; poll closes it */
+    const char *failed_reason;
+    enum kv_failure failure; /* from CLOSED on: why */
+    const char *reason;
+    const char *lane;
+    uint64_t pool_bytes;
+    bool unstarted; /* a read came since ops->start */
+    const uint8_t
+        *mapped; /* its pool in our address space: poll copies from it; NULL: ops->start moves */
+    struct kv_reads reads; /* in flight, in the order they were asked for */
+    uint32_t events_due;   /* of its reads that have ended */
+};
+TAILQ_HEAD(kv_peers, kv_peer);
+
+struct kv_transport_ops {
+    enum status (*open)(const struct kv_transport_config *config, struct kv_transport **transport,
+                        struct error *err);
+    void (*close)(struct kv_transport *transport); /* frees it; it has no peers any more */
+    /* Makes a copy of the transport's address good for one reader. NULL: it is good for all, and
+     * nothing is to be revoked. */
+    enum status (*admit)(struct kv_transport *transport, struct kv_address *address,
+                         struct error *err);
+    void (*revoke)(struct kv_transport *transport, uint64_t admission);
+    /* Allocates and fills everything of a peer but what kv_transport.c keeps. `address` was checked
+     * but for what only the library can judge. */
+    enum status (*pair)(struct kv_transport *transport, const struct kv_address *address,
+                        struct kv_peer **peer, struct error *err);
+    void (*progress)(struct kv_transport *transport);
+    void (*start)(struct kv_peer *peer); /* starts runs of its reads, as many as may be in flight */
+    /* The forced close: all parts in flight come back by kv_read_part_done, before it returns, and
+     * no byte lands any more. */
+    void (*close_peer)(struct kv_peer *peer);
+    void (*peer_free)(struct kv_peer *peer);
+    int (*fd)(const struct kv_transport *transport); /* readable while progress has work */
+};
+
+extern const struct kv_transport_ops kv_local_ops, kv_remote_ops;
+
+struct kv_transport {
+    const struct kv_transport_ops *ops;
+    uint8_t *pool;
+    uint64_t pool_bytes;
+    struct kv_address self; /* but for what admit adds */
+    uint64_t timer_us; /* set by progress: it wants to be called then, though nothing wakes us */
+    /* From here on kv_transport.c's own. */
+    uint32_t max_reads, read_count; /* a read counts until its event was taken */
+    uint32_t peer_count;
+    uint64_t polled_us, deadline_floor_us; /* no read in flight has an earlier deadline */
+    struct kv_peers peers;
+    struct kv_reads ended;
+    struct kv_transport_counters counters;
+    struct kv_faults *faults; /* NULL: none are injected */
+};
+
+/* For transports that move by themselves: one part of the read came back. Ends the read with its
+ * last part. `reason` is static text, or NULL for what the failure means in general. */
+void kv_read_part_done(struct kv_read *read, enum kv_failure failure, const char *reason);
+/* The transport saw the peer fail (kept: the first reason). Poll then closes it. */
+void kv_peer_fail(struct kv_peer *peer, enum kv_failure failure, const char *reason);
+
+#endif

@@ -1,0 +1,310 @@
+#include "common/kv/transport/ucx.h"
+
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+#include "common/kv/transport/kv_life.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAX_PROGRESS_TURNS 32
+/* The forced close of an endpoint that never sent: local work, a handful of turns. */
+#define MAX_CLOSE_TURNS 10000
+
+#ifdef __SANITIZE_ADDRESS__
+/* An endpoint to a peer that has just died is not made, and libuct forgets the few hundred bytes of
+ * its hash of segments. The quick unwinder sees no further than ucs_malloc, for UCX keeps no frame
+ * pointers. What we hold of UCX, a context or a worker, comes of ucs_calloc, and is still looked
+ * for. */
+const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:libuct.so\nleak:ucs_malloc\n";
+}
+#endif
+
+struct ucx_pool {
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_mem_h memory;
+    uint8_t *start;
+    size_t bytes;
+    ucp_address_t *worker_address;
+    void *rkey;
+    size_t worker_bytes, rkey_bytes;
+};
+
+struct ucx_mapping {
+    ucp_ep_h endpoint;
+    ucp_rkey_h rkey;
+};
+
+/* -- the own pool -- */
+
+static enum status context_create(struct ucx_pool *pool, struct error *err)
+{
+    ucp_config_t *options;
+    TRY(ucx_config_create(&options, err));
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features = UCP_FEATURE_RMA,
+    };
+    ucs_status_t got = ucp_init(&params, options, &pool->context);
+    ucp_config_release(options);
+    if (got != UCS_OK)
+        return error_set(err, ucx_status(got), "UCX %s can't use shared memory: %s",
+                         ucp_get_version_string(), ucs_status_string(got));
+    /* Serialized, not single: set-up may run on another thread than the one that polls
+     * afterwards. */
+    ucp_worker_params_t worker = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+    };
+    got = ucp_worker_create(pool->context, &worker, &pool->worker);
+    return got == UCS_OK ? STATUS_OK
+                         : error_set(err, ucx_status(got), "UCX can't create a worker: %s",
+                                     ucs_status_string(got));
+}
+
+static enum status memory_create(struct ucx_pool *pool, size_t bytes, struct error *err)
+{
+    uint64_t shared_bytes = kv_life_offset(bytes) + KV_LIFE_BYTES;
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .length = shared_bytes,
+        .flags = UCP_MEM_MAP_ALLOCATE,
+    };
+    ucs_status_t got = FAILPOINT_FAILS("transport.shared_memory")
+                           ? UCS_ERR_NO_MEMORY
+                           : ucp_mem_map(pool->context, &params, &pool->memory);
+    if (got != UCS_OK)
+        return error_set(
+            err, ucx_status(got),
+            "a KV pool of %zu bytes can't be allocated in shared memory: %s (how large "
+            "are /dev/shm and kernel.shmmax?)",
+            bytes, ucs_status_string(got));
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH};
+    got = ucp_mem_query(pool->memory, &attr);
+    if (got != UCS_OK || attr.length < shared_bytes)
+        return error_set(err, STATUS_INTERNAL, "UCX doesn't say where the KV pool is: %s",
+                         ucs_status_string(got));
+    pool->start = attr.address;
+    pool->bytes = bytes;
+    madvise(attr.address, attr.length, MADV_HUGEPAGE); /* only faster: may be refused */
+    /* Now, rather than page by page while requests wait for it (EINVAL: a kernel before 5.14). */
+    if (madvise(attr.address, attr.length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+        return error_set(err, STATUS_LIMIT, "there is no memory for a KV pool of %zu bytes: %s",
+                         bytes, strerror(errno));
+    return STATUS_OK;
+}
+
+static enum status description_create(struct ucx_pool *pool, struct error *err)
+{
+    ucs_status_t got =
+        ucp_worker_get_address(pool->worker, &pool->worker_address, &pool->worker_bytes);
+    if (got != UCS_OK)
+        return error_set(err, ucx_status(got), "UCX gives no address: %s", ucs_status_string(got));
+    got = ucp_rkey_pack(pool->context, pool->memory, &pool->rkey, &pool->rkey_bytes);
+    if (got != UCS_OK)
+        return error_set(err, ucx_status(got), "UCX gives no key of the KV pool: %s",
+                         ucs_status_string(got));
+    if (pool->worker_bytes > UINT16_MAX || pool->rkey_bytes > UINT16_MAX)
+        return error_set(err, STATUS_LIMIT,
+                         "UCX's address of %zu bytes and key of %zu are too long",
+                         pool->worker_bytes, pool->rkey_bytes);
+    return STATUS_OK;
+}
+
+enum status ucx_pool_create(size_t bytes, struct ucx_pool **out, struct error *err)
+{
+    ucx_process_init();
+    struct ucx_pool *pool = calloc(1, sizeof *pool);
+    if (!pool)
+        return error_set(err, STATUS_LIMIT, "no memory for a transport");
+    enum status status = context_create(pool, err);
+    if (status == STATUS_OK)
+        status = memory_create(pool, bytes, err);
+    if (status == STATUS_OK)
+        status = description_create(pool, err);
+    if (status != STATUS_OK) {
+        ucx_pool_destroy(pool);
+        return status;
+    }
+    *out = pool;
+    return STATUS_OK;
+}
+
+void ucx_pool_destroy(struct ucx_pool *pool)
+{
+    if (!pool)
+        return;
+    if (pool->rkey)
+        ucp_rkey_buffer_release(pool->rkey);
+    if (pool->worker_address)
+        ucp_worker_release_address(pool->worker, pool->worker_address);
+    if (pool->worker)
+        ucp_worker_destroy(pool->worker);
+    if (pool->memory)
+        ucp_mem_unmap(pool->context, pool->memory);
+    if (pool->context)
+        ucp_cleanup(pool->context);
+    free(pool);
+}
+
+uint8_t *ucx_pool_memory(const struct ucx_pool *pool)
+{
+    return pool->start;
+}
+
+static uint32_t library_version(void)
+{
+    unsigned major, minor, release;
+    ucp_get_version(&major, &minor, &release);
+    return major << 16 | minor;
+}
+
+void ucx_pool_describe(const struct ucx_pool *pool, struct kv_address *address)
+{
+    address->shm_version = library_version();
+    address->base = (uintptr_t)pool->start;
+    address->worker = (const uint8_t *)pool->worker_address;
+    address->worker_bytes = (uint16_t)pool->worker_bytes;
+    address->rkey = pool->rkey;
+    address->rkey_bytes = (uint16_t)pool->rkey_bytes;
+}
+
+void ucx_pool_progress(struct ucx_pool *pool)
+{
+    for (int i = 0; i < MAX_PROGRESS_TURNS && ucp_worker_progress(pool->worker); i++)
+        ;
+}
+
+struct kv_life_word *ucx_pool_signs(const struct ucx_pool *pool)
+{
+    return (struct kv_life_word *)(pool->start + kv_life_offset(pool->bytes));
+}
+
+/* -- a peer's pool -- */
+
+/* The length is the peer's word, and what lies behind the mapping is ours: only the kernel knows
+ * how long it is. */
+static bool is_one_shared_mapping(uintptr_t from, uintptr_t end)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    bool found = false;
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        uintptr_t first, behind;
+        char rights[5];
+        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &first, &behind, rights) == 3 &&
+                first <= from && end <= behind && rights[3] == 's';
+    }
+    if (maps)
+        fclose(maps);
+    return found;
+}
+
+/* NULL: it can't be mapped here. */
+static const uint8_t *map_start(const struct ucx_pool *pool, ucp_rkey_h rkey,
+                                const struct kv_address *address)
+{
+    void *start;
+    if (ucp_rkey_ptr(rkey, address->base, &start) != UCS_OK)
+        return NULL;
+    if (start == pool->start) /* a pairing with the own pool */
+        return address->pool_bytes <= pool->bytes ? start : NULL;
+    uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)start & ~(page_bytes - 1);
+    uintptr_t end = (uintptr_t)start + kv_life_offset(address->pool_bytes) + KV_LIFE_BYTES;
+    if ((uintptr_t)start % _Alignof(struct kv_life_word) || !is_one_shared_mapping(from, end) ||
+        mprotect((void *)from, end - from, PROT_READ) != 0)
+        return NULL;
+    return start;
+}
+
+static ucs_status_t mapping_create(struct ucx_pool *pool, const struct kv_address *address,
+                                   struct ucx_mapping *mapping, const uint8_t **start)
+{
+    /* UCX reads both without being told their lengths: aligned, and with room behind. */
+    uint64_t copy[2 * KV_TRANSPORT_MAX_ADDRESS_BYTES / sizeof(uint64_t)] = {0};
+    memcpy(copy, address->worker, address->worker_bytes);
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER, /* which the forced close takes */
+        .address = (const ucp_address_t *)copy,
+    };
+    ucs_status_t got = ucp_ep_create(pool->worker, &params, &mapping->endpoint);
+    if (got != UCS_OK)
+        return got;
+    memset(copy, 0, sizeof copy);
+    memcpy(copy, address->rkey, address->rkey_bytes);
+    got = ucp_ep_rkey_unpack(mapping->endpoint, copy, &mapping->rkey);
+    if (got != UCS_OK)
+        return got;
+    *start = map_start(pool, mapping->rkey, address);
+    return *start ? UCS_OK : UCS_ERR_INVALID_ADDR;
+}
+
+enum status ucx_map(struct ucx_pool *pool, const struct kv_address *address,
+                    struct ucx_mapping **out, const uint8_t **start, struct error *err)
+{
+    uint32_t own = library_version();
+    if (!address->worker_bytes || !address->rkey_bytes)
+        return error_set(err, STATUS_UNAVAILABLE, "the peer does not offer the lane shm");
+    if (address->shm_version != own)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the lane shm takes the same UCX on both sides: the peer runs %u.%u, this "
+                         "program %u.%u",
+                         address->shm_version >> 16, address->shm_version & 0xffff, own >> 16,
+                         own & 0xffff);
+    struct ucx_mapping *mapping = calloc(1, sizeof *mapping);
+    if (!mapping)
+        return error_set(err, STATUS_LIMIT, "no memory for a peer");
+    ucs_status_t got = mapping_create(pool, address, mapping, start);
+    if (got != UCS_OK) {
+        ucx_unmap(pool, mapping);
+        return error_set(err, STATUS_UNAVAILABLE,
+                         "the peer's pool can't be mapped by the lane shm: %s (it takes the same "
+                         "machine, user, IPC and PID namespace)",
+                         ucs_status_string(got));
+    }
+    *out = mapping;
+    return STATUS_OK;
+}
+
+const struct kv_life_word *ucx_mapping_signs(const uint8_t *start, const struct kv_address *address)
+{
+    return (const struct kv_life_word *)(start + kv_life_offset(address->pool_bytes));
+}
+
+static void endpoint_close(struct ucx_pool *pool, ucp_ep_h endpoint)
+{
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+    };
+    ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &params);
+    if (!UCS_PTR_IS_PTR(request))
+        return;
+    for (int i = 0; ucp_request_check_status(request) == UCS_INPROGRESS && i < MAX_CLOSE_TURNS; i++)
+        ucp_worker_progress(pool->worker);
+    if (ucp_request_check_status(request) == UCS_INPROGRESS)
+        log_warn("transport", "msg=\"UCX does not close an endpoint\"");
+    ucp_request_free(request);
+}
+
+void ucx_unmap(struct ucx_pool *pool, struct ucx_mapping *mapping)
+{
+    if (!mapping)
+        return;
+    if (mapping->rkey)
+        ucp_rkey_destroy(mapping->rkey); /* unmaps the pool */
+    if (mapping->endpoint)
+        endpoint_close(pool, mapping->endpoint);
+    free(mapping);
+}

@@ -1,0 +1,294 @@
+#include "common/language/constrain/automaton_plain.h"
+
+#include "common/base/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PLACES 16 /* where a character may lead; with more, nothing is said of the state */
+
+/* A few states, each once. */
+struct places {
+    uint16_t state[MAX_PLACES];
+    uint32_t count;
+    bool over;
+};
+
+static void add_place(struct places *places, uint16_t state)
+{
+    for (uint32_t i = 0; i < places->count; i++)
+        if (places->state[i] == state)
+            return;
+    if (places->count == MAX_PLACES)
+        places->over = true;
+    else
+        places->state[places->count++] = state;
+}
+
+/* The well-formed sequences of two bytes and more (Unicode 15, table 3-7). */
+static const struct sequence {
+    uint8_t count, low[4], high[4];
+} sequences[] = {
+    {2, {0xc2, 0x80}, {0xdf, 0xbf}},
+    {3, {0xe0, 0xa0, 0x80}, {0xe0, 0xbf, 0xbf}},
+    {3, {0xe1, 0x80, 0x80}, {0xec, 0xbf, 0xbf}},
+    {3, {0xed, 0x80, 0x80}, {0xed, 0x9f, 0xbf}},
+    {3, {0xee, 0x80, 0x80}, {0xef, 0xbf, 0xbf}},
+    {4, {0xf0, 0x90, 0x80, 0x80}, {0xf0, 0xbf, 0xbf, 0xbf}},
+    {4, {0xf1, 0x80, 0x80, 0x80}, {0xf3, 0xbf, 0xbf, 0xbf}},
+    {4, {0xf4, 0x80, 0x80, 0x80}, {0xf4, 0x8f, 0xbf, 0xbf}},
+};
+
+/* Where the bytes low..high lead from these states. False where one of them isn't allowed
+ * everywhere; *some where one is. */
+static bool take_bytes(const struct automaton *automaton, const struct places *from, uint8_t low,
+                       uint8_t high, struct places *to, bool *some)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < from->count; i++)
+        for (uint32_t byte = low; byte <= high; byte++) {
+            uint16_t next =
+                automaton
+                    ->next[from->state[i] * automaton->class_count + automaton->class_of[byte]];
+            if (next == AUTOMATON_NONE) {
+                all = false;
+            } else {
+                *some = true;
+                add_place(to, next);
+            }
+        }
+    return all;
+}
+
+/* The states in which a character of several bytes may end, in the unit that starts here. */
+struct characters {
+    bool all, some;
+    struct places ends;
+};
+
+static void take_sequence(const struct automaton *automaton, uint16_t start,
+                          const struct sequence *sequence, struct characters *out)
+{
+    struct places at = {.state = {start}, .count = 1};
+    for (uint32_t i = 0; i < sequence->count; i++) {
+        struct places next = {.count = 0};
+        bool some = false;
+        bool all = take_bytes(automaton, &at, sequence->low[i], sequence->high[i], &next, &some);
+        out->all = out->all && all;
+        out->some = out->some || some;
+        out->ends.over = out->ends.over || next.over;
+        at = next;
+    }
+    for (uint32_t i = 0; i < at.count; i++)
+        add_place(&out->ends, at.state[i]);
+}
+
+static struct characters characters_from(const struct automaton *automaton, uint16_t start)
+{
+    struct characters out = {.all = true};
+    for (size_t i = 0; i < sizeof sequences / sizeof *sequences && !out.ends.over; i++)
+        take_sequence(automaton, start, &sequences[i], &out);
+    for (uint32_t i = 0; i < out.ends.count; i++)
+        out.all = out.all && automaton->states[out.ends.state[i]].label != AUTOMATON_NO_LABEL;
+    out.all = out.all && !out.ends.over;
+    return out;
+}
+
+/* Characters of several bytes, which are always called: what they lead to, from `state`. */
+static void add_called(const struct automaton *automaton, const struct automaton_state *state,
+                       const struct characters *characters, struct places *places)
+{
+    for (uint32_t i = 0; i < characters->ends.count; i++) {
+        uint8_t label = automaton->states[characters->ends.state[i]].label;
+        if (label != AUTOMATON_NO_LABEL)
+            add_place(places, automaton->return_to[state->returns + label]);
+    }
+}
+
+/* Where one character of the groups leads; a group is in only if each of its characters leads
+ * somewhere. */
+struct plain_step {
+    uint64_t groups;
+    struct places places;
+    bool some; /* at least one character leads somewhere, of any group */
+};
+
+static bool in_groups(uint64_t groups, uint32_t byte)
+{
+    return plain_byte((uint8_t)byte) && groups >> plain_group((uint8_t)byte) & 1;
+}
+
+static struct plain_step step_from(const struct automaton *automaton, uint32_t i,
+                                   const struct characters *known)
+{
+    struct plain_step step = {.groups = PLAIN_GROUPS};
+    const struct automaton_state *state = &automaton->states[i];
+    const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
+    const struct characters *called = state->call == AUTOMATON_NONE ? NULL : &known[state->call];
+    step.some = called != NULL; /* which may also take ASCII: a JSON value */
+    if (!called || !called->all)
+        step.groups &= ~(1ull << PLAIN_GROUP_LONG);
+    for (uint32_t byte = 0x20; byte < 0x80; byte++) {
+        bool leads = row[automaton->class_of[byte]] != AUTOMATON_NONE;
+        if (!plain_byte((uint8_t)byte))
+            continue;
+        step.some = step.some || leads;
+        if (!leads)
+            step.groups &= ~(1ull << plain_group((uint8_t)byte));
+    }
+    for (uint32_t byte = 0x20; byte < 0x80; byte++)
+        if (in_groups(step.groups, byte))
+            add_place(&step.places, row[automaton->class_of[byte]]);
+    if (step.groups >> PLAIN_GROUP_LONG & 1)
+        add_called(automaton, state, called, &step.places);
+    if (step.places.over)
+        step.groups = 0;
+    return step;
+}
+
+/* The groups that a state's own bytes are of. */
+static uint64_t groups_of_row(const struct automaton *automaton, uint32_t i)
+{
+    const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
+    uint64_t groups = 0;
+    for (uint32_t byte = 0x20; byte < 256; byte++)
+        if (plain_byte((uint8_t)byte) && row[automaton->class_of[byte]] != AUTOMATON_NONE)
+            groups |= 1ull << plain_group((uint8_t)byte);
+    return groups;
+}
+
+/* What may end here may go on with whatever its caller takes. */
+static uint64_t maybe_groups(const struct automaton *automaton, uint32_t i)
+{
+    const struct automaton_state *state = &automaton->states[i];
+    if (state->label != AUTOMATON_NO_LABEL)
+        return PLAIN_GROUPS;
+    uint64_t groups = groups_of_row(automaton, i);
+    return state->call == AUTOMATON_NONE ? groups : groups | groups_of_row(automaton, state->call);
+}
+
+static uint8_t one_more(uint8_t count)
+{
+    return count < AUTOMATON_PLAIN_MANY ? (uint8_t)(count + 1) : count;
+}
+
+/* Down from "many" to the greatest fixed point for plain_all, up from none to the least for
+ * plain_most. */
+static bool improve(struct automaton *automaton, uint32_t i, const struct plain_step *step)
+{
+    uint8_t all = AUTOMATON_PLAIN_MANY, most = 0;
+    bool endless = true;
+    struct automaton_state *state = &automaton->states[i];
+    for (uint32_t p = 0; p < step->places.count; p++) {
+        const struct automaton_state *next = &automaton->states[step->places.state[p]];
+        bool same = !(state->plain_groups & ~next->plain_groups);
+        uint8_t behind = same ? next->plain_all : 0;
+        all = behind < all ? behind : all;
+        most = next->plain_most > most ? next->plain_most : most;
+        endless = endless && same && next->plain_endless;
+    }
+    all = one_more(all);
+    most = one_more(most);
+    bool changed =
+        all < state->plain_all || most > state->plain_most || (state->plain_endless && !endless);
+    state->plain_endless = endless;
+    state->plain_all = all < state->plain_all ? all : state->plain_all;
+    state->plain_most = most > state->plain_most ? most : state->plain_most;
+    return changed;
+}
+
+/* The groups of which every character leads from state i to `to`. */
+static uint64_t groups_to(const struct automaton *automaton, uint32_t i,
+                          const struct plain_step *step, const struct characters *known,
+                          uint16_t to)
+{
+    const struct automaton_state *state = &automaton->states[i];
+    const uint16_t *row = automaton->next + (size_t)i * automaton->class_count;
+    uint64_t groups = step->groups;
+    for (uint32_t byte = 0x20; byte < 0x80; byte++)
+        if (in_groups(step->groups, byte) && row[automaton->class_of[byte]] != to)
+            groups &= ~(1ull << plain_group((uint8_t)byte));
+    if (groups >> PLAIN_GROUP_LONG & 1) {
+        struct places places = {.count = 0};
+        add_called(automaton, state, &known[state->call], &places);
+        if (places.count != 1 || places.state[0] != to)
+            groups &= ~(1ull << PLAIN_GROUP_LONG);
+    }
+    return groups;
+}
+
+/* States of fewer plain_sure have theirs. Of the places where one character leads, that from which
+ * the most groups are dull. */
+static uint64_t dull_groups(const struct automaton *automaton, uint32_t i,
+                            const struct plain_step *step, const struct characters *known)
+{
+    const struct automaton_state *state = &automaton->states[i];
+    uint64_t dead = PLAIN_GROUPS & ~state->plain_maybe, dull = dead;
+    if (state->plain_sure == 0)
+        return dead;
+    for (uint32_t p = 0; p < step->places.count; p++) {
+        uint16_t to = step->places.state[p];
+        const struct automaton_state *next = &automaton->states[to];
+        if (next->plain_sure + 1u != state->plain_sure)
+            continue;
+        uint64_t groups = (dead | groups_to(automaton, i, step, known, to)) & next->plain_dull;
+        if (__builtin_popcountll(groups) > __builtin_popcountll(dull))
+            dull = groups;
+    }
+    return dull;
+}
+
+static void find_dull(struct automaton *automaton, const struct plain_step *steps,
+                      const struct characters *known)
+{
+    for (uint32_t i = 0; i < automaton->state_count; i++) {
+        struct automaton_state *state = &automaton->states[i];
+        state->plain_dull = PLAIN_GROUPS & ~state->plain_maybe;
+        state->plain_sure = state->plain_groups == PLAIN_GROUPS ? state->plain_all : 0;
+    }
+    for (uint8_t sure = 1; sure < AUTOMATON_PLAIN_MANY; sure++)
+        for (uint32_t i = 0; i < automaton->state_count; i++)
+            if (automaton->states[i].plain_sure == sure)
+                automaton->states[i].plain_dull = dull_groups(automaton, i, &steps[i], known);
+}
+
+bool automaton_find_plain(struct automaton *automaton, struct compile_steps *steps_taken)
+{
+    size_t count = automaton->state_count;
+    struct characters *known = calloc(count + 1, sizeof *known);
+    struct plain_step *steps = calloc(count + 1, sizeof *steps);
+    uint32_t *open = calloc(count + 1, sizeof *open);
+    size_t open_count = 0;
+    ASSERT(known && steps && open);
+    for (size_t i = 0; i < count; i++) {
+        uint16_t call = automaton->states[i].call;
+        if (call != AUTOMATON_NONE && !known[call].some)
+            known[call] = characters_from(automaton, call);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct automaton_state *state = &automaton->states[i];
+        steps[i] = step_from(automaton, i, known);
+        bool takes = steps[i].groups != 0;
+        state->plain_groups = steps[i].groups;
+        state->plain_maybe = maybe_groups(automaton, i);
+        state->plain_endless = takes;
+        state->plain_all = takes ? AUTOMATON_PLAIN_MANY : 0;
+        state->plain_most =
+            steps[i].groups == PLAIN_GROUPS || !steps[i].some ? 0 : AUTOMATON_PLAIN_MANY;
+        if (takes)
+            open[open_count++] = i;
+    }
+    /* What a state takes to be looked at, bytes and sequences. */
+    bool within = compile_steps_take(steps_taken, (uint64_t)count * 256);
+    for (bool changed = within; changed && within;) {
+        changed = false;
+        for (size_t k = open_count; k-- > 0;)
+            changed |= improve(automaton, open[k], &steps[open[k]]);
+        within = compile_steps_take(steps_taken, 4 * (uint64_t)open_count);
+    }
+    find_dull(automaton, steps, known);
+    free(known);
+    free(steps);
+    free(open);
+    return within;
+}

@@ -1,0 +1,139 @@
+#include "common/language/text/stop_matcher.h"
+
+#include "common/base/assert.h"
+#include "common/base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct stop {
+    char bytes[STOP_MATCHER_LIMIT_BYTES];
+    uint16_t failure
+        [STOP_MATCHER_LIMIT_BYTES]; /* the longest proper prefix that ends at this byte too */
+    uint16_t length;
+    uint16_t matched; /* bytes of it that the text ends with; less than length */
+};
+
+struct stop_matcher {
+    size_t count;
+    int found;
+    size_t longest_index; /* the stop with most bytes matched: its prefix is what is held back */
+    struct stop stops[];
+};
+
+static void build_failures(struct stop *stop)
+{
+    stop->failure[0] = 0;
+    for (uint16_t i = 1, matched = 0; i < stop->length; i++) {
+        while (matched && stop->bytes[i] != stop->bytes[matched])
+            matched = stop->failure[matched - 1];
+        matched += stop->bytes[i] == stop->bytes[matched];
+        stop->failure[i] = matched;
+    }
+}
+
+static enum status check(const char *const *stops, const size_t *lengths, size_t count,
+                         struct error *err)
+{
+    if (count > STOP_MATCHER_LIMIT_COUNT)
+        return error_set(err, STATUS_LIMIT, "%zu stop strings are over the limit of %d", count,
+                         STOP_MATCHER_LIMIT_COUNT);
+    for (size_t i = 0; i < count; i++) {
+        if (lengths[i] < 1 || lengths[i] > STOP_MATCHER_LIMIT_BYTES)
+            return error_set(err, STATUS_INVALID,
+                             "stop string %zu has %zu bytes, which isn't within 1..%d", i,
+                             lengths[i], STOP_MATCHER_LIMIT_BYTES);
+        if (!utf8_valid(stops[i], lengths[i], NULL))
+            return error_set(err, STATUS_INVALID, "stop string %zu isn't valid UTF-8", i);
+    }
+    return STATUS_OK;
+}
+
+enum status stop_matcher_create(const char *const *stops, const size_t *lengths, size_t count,
+                                struct stop_matcher **matcher, struct error *err)
+{
+    TRY(check(stops, lengths, count, err));
+    struct stop_matcher *made = calloc(1, sizeof *made + count * sizeof *made->stops);
+    ASSERT(made);
+    made->count = count;
+    made->found = STOP_MATCHER_NONE;
+    for (size_t i = 0; i < count; i++) {
+        made->stops[i].length = (uint16_t)lengths[i];
+        memcpy(made->stops[i].bytes, stops[i], lengths[i]);
+        build_failures(&made->stops[i]);
+    }
+    *matcher = made;
+    return STATUS_OK;
+}
+
+void stop_matcher_destroy(struct stop_matcher *matcher)
+{
+    free(matcher);
+}
+
+/* True when this byte completes the stop string. */
+static bool step(struct stop *stop, char byte)
+{
+    while (stop->matched && stop->bytes[stop->matched] != byte)
+        stop->matched = stop->failure[stop->matched - 1];
+    stop->matched += stop->bytes[stop->matched] == byte;
+    return stop->matched == stop->length;
+}
+
+/* Moves all automata on; the index of the longest stop string that this byte completes. */
+static int step_all(struct stop_matcher *matcher, char byte)
+{
+    int found = STOP_MATCHER_NONE;
+    matcher->longest_index = 0;
+    for (size_t i = 0; i < matcher->count; i++) {
+        struct stop *stop = &matcher->stops[i];
+        if (step(stop, byte) && (found < 0 || stop->length > matcher->stops[found].length))
+            found = (int)i;
+        if (stop->matched > matcher->stops[matcher->longest_index].matched)
+            matcher->longest_index = i;
+    }
+    return found;
+}
+
+static size_t held_count(const struct stop_matcher *matcher)
+{
+    return matcher->count ? matcher->stops[matcher->longest_index].matched : 0;
+}
+
+int stop_matcher_push(struct stop_matcher *matcher, const char *text, size_t length,
+                      struct str *out)
+{
+    if (matcher->found >= 0 || matcher->count == 0) {
+        if (matcher->found < 0)
+            str_append(out, text, length);
+        return matcher->found;
+    }
+    /* Held back are the first bytes of one stop string, so they needn't be kept: they are in
+     * there. */
+    const char *held = matcher->stops[matcher->longest_index].bytes;
+    size_t held_before = held_count(matcher), taken = 0;
+    while (taken < length && matcher->found < 0)
+        matcher->found = step_all(matcher, text[taken++]);
+    size_t keep = matcher->found >= 0 ? matcher->stops[matcher->found].length : held_count(matcher);
+    size_t decided = held_before + taken - keep;
+    size_t from_held = decided < held_before ? decided : held_before;
+    str_append(out, held, from_held);
+    str_append(out, text, decided - from_held);
+    return matcher->found;
+}
+
+void stop_matcher_flush(struct stop_matcher *matcher, struct str *out)
+{
+    if (matcher->found >= 0 || matcher->count == 0)
+        return;
+    str_append(out, matcher->stops[matcher->longest_index].bytes, held_count(matcher));
+    for (size_t i = 0; i < matcher->count; i++)
+        matcher->stops[i].matched = 0;
+}
+
+const char *stop_matcher_text(const struct stop_matcher *matcher, int index, size_t *length)
+{
+    ASSERT(index >= 0 && (size_t)index < matcher->count);
+    *length = matcher->stops[index].length;
+    return matcher->stops[index].bytes;
+}

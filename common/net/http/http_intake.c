@@ -1,0 +1,241 @@
+#include "common/net/http/http_intake.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/failpoint.h"
+#include "common/net/http/http_answer.h"
+#include "common/net/http/http_cors.h"
+#include "common/net/http/http_exchange_state.h"
+#include "common/net/http/http_service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_HEAD_BYTES 512
+#define MAX_LINGER_BYTES                                                                           \
+    (64u << 20) /* dropped behind an answer, before the connection is closed over it */
+
+/* --- a request that is whole --- */
+
+static void handle(struct http_connection *connection)
+{
+    struct http_service *service = connection->loop->service;
+    struct http_exchange *exchange = connection->exchange;
+    connection->phase = PHASE_BUSY;
+    http_connection_set_deadline(connection, 0);
+    if (connection->refusal) {
+        http_answer_tell_refusal(connection);
+        return;
+    }
+    FAILPOINT("http.request");
+    atomic_fetch_add(&service->requests, 1);
+    http_exchange_keep(exchange);
+    bool direct = !connection->socket.tls && !http_answer_waits(connection);
+    http_exchange_hand_over(exchange, direct ? connection->socket.fd : -1);
+    connection->route->handle(service->config.context, exchange);
+    http_exchange_drop(exchange);
+    http_answer_flush(connection);
+}
+
+/* --- head --- */
+
+static void refuse_route(struct http_connection *connection, unsigned allowed)
+{
+    struct http_refusal why;
+    char allow[HTTP_ALLOW_BYTES];
+    if (!allowed) {
+        const struct http_server_config *config = &connection->loop->service->config;
+        const char *path = connection->exchange->head.path;
+        const char *meant = http_route_meant(config->routes, config->route_count, path);
+        (void)http_refuse(&why, 404, HTTP_CODE_NOT_FOUND, "there is no '%.128s' here%s%.64s%s",
+                          path, meant ? ": did you mean '" : "", meant ? meant : "",
+                          meant ? "'?" : "");
+        http_answer_keep_refusal(connection, &why, NULL);
+        return;
+    }
+    http_route_allow(allowed, allow);
+    (void)http_refuse(&why, 405, HTTP_CODE_METHOD, "'%.128s' takes only %s",
+                      connection->exchange->head.path, allow);
+    http_answer_keep_refusal(connection, &why, allow);
+}
+
+static void choose_route(struct http_connection *connection)
+{
+    const struct http_server_config *config = &connection->loop->service->config;
+    const struct http_head *head = &connection->exchange->head;
+    static const struct http_route preflight = {"*", HTTP_OPTIONS, http_cors_answer};
+    unsigned allowed;
+    if (connection->exchange->framing.allow_origin &&
+        http_cors_is_preflight(connection->exchange)) {
+        connection->route = &preflight; /* which comes without a key: no body is kept for it */
+        connection->body.dropped = true;
+        return;
+    }
+    connection->route =
+        http_route_find(config->routes, config->route_count, head->method, head->path, &allowed);
+    if (!connection->route) {
+        refuse_route(connection, allowed);
+        return;
+    }
+    if (!config->admit)
+        return;
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    if (!config->admit(config->context, connection->exchange, &reply))
+        http_answer_keep_reply(connection, &reply);
+    http_reply_deinit(&reply);
+}
+
+static void begin_body(struct http_connection *connection)
+{
+    const struct http_head *head = &connection->exchange->head;
+    connection->body.dropped |= connection->refusal != NULL;
+    if (connection->refusal && head->expects_continue) {
+        connection->closing = true; /* who asks before he sends is answered before */
+        http_answer_tell_refusal(connection);
+        return;
+    }
+    connection->phase = PHASE_BODY;
+    connection->body_begun_us = clock_now_us();
+    http_connection_set_deadline(connection, connection->body_begun_us +
+                                                 connection->loop->service->config.body_us);
+    if (head->expects_continue)
+        http_answer_say_continue(connection);
+}
+
+static void begin_request(struct http_connection *connection)
+{
+    struct http_refusal why;
+    char *bytes = connection->head;
+    size_t count = connection->scan.bytes;
+    connection->head = NULL;
+    connection->scan = (struct http_scan){0};
+    if (http_exchange_create(connection->loop, connection, bytes, count, &connection->peer,
+                             &connection->exchange, &why) != STATUS_OK ||
+        http_body_begin(&connection->body, &connection->exchange->head,
+                        connection->loop->service->config.max_body_bytes, &why) != STATUS_OK) {
+        http_answer_refuse(connection, &why);
+        return;
+    }
+    choose_route(connection);
+    if (connection->body.part == BODY_WHOLE)
+        handle(connection);
+    else
+        begin_body(connection);
+}
+
+static void keep_head(struct http_connection *connection, const char *bytes, size_t count)
+{
+    size_t length = connection->scan.bytes; /* with these */
+    if (!connection->head)
+        http_connection_set_deadline(connection,
+                                     clock_now_us() + connection->loop->service->config.head_us);
+    if (!connection->head || length > connection->head_capacity) {
+        size_t capacity = connection->head ? connection->head_capacity : FIRST_HEAD_BYTES;
+        while (capacity < length)
+            capacity *= 2;
+        connection->head = realloc(connection->head, capacity);
+        ASSERT(connection->head);
+        connection->head_capacity = capacity;
+    }
+    memcpy(connection->head + length - count, bytes, count);
+}
+
+static size_t take_head(struct http_connection *connection, const char *bytes, size_t count)
+{
+    struct http_refusal why;
+    size_t used;
+    enum status status = http_scan_take(&connection->scan, bytes, count, &used, &why);
+    if (status != STATUS_OK) {
+        http_answer_refuse(connection, &why);
+        return count;
+    }
+    keep_head(connection, bytes, used);
+    if (connection->scan.whole)
+        begin_request(connection);
+    return used;
+}
+
+/* --- body --- */
+
+static size_t take_body(struct http_connection *connection, const char *bytes, size_t count)
+{
+    const struct http_server_config *config = &connection->loop->service->config;
+    struct http_body *body = &connection->body;
+    struct http_refusal why;
+    size_t used;
+    if (http_body_take(body, bytes, count, &used, &connection->exchange->body, &why) != STATUS_OK) {
+        http_answer_refuse(connection, &why);
+        return count;
+    }
+    if (!http_exchange_count_body(connection->exchange)) {
+        (void)http_refuse(&why, 503, HTTP_CODE_NO_ROOM,
+                          "the bodies of all requests together are too large: try again later");
+        http_answer_refuse(connection, &why);
+        return count;
+    }
+    http_connection_set_deadline(connection, connection->body_begun_us + config->body_us +
+                                                 body->received_bytes * 1000000u /
+                                                     config->body_bytes_per_second);
+    if (body->part == BODY_WHOLE)
+        handle(connection);
+    return used;
+}
+
+/* --- bytes --- */
+
+static size_t keep_behind(struct http_connection *connection, const char *bytes, size_t count)
+{
+    if (connection->closing)
+        return count;
+    size_t length = connection->behind_bytes + count;
+    connection->behind = realloc(connection->behind, length);
+    ASSERT(connection->behind);
+    memcpy(connection->behind + connection->behind_bytes, bytes, count);
+    connection->behind_bytes = length;
+    if (connection->exchange)
+        http_exchange_note_followed(connection->exchange);
+    if (length >= HTTP_MAX_BEHIND_BYTES)
+        http_connection_stop_reading(connection);
+    return count;
+}
+
+static size_t drop(struct http_connection *connection, size_t count)
+{
+    connection->lingered_bytes += count;
+    if (connection->lingered_bytes > MAX_LINGER_BYTES)
+        http_connection_end(connection, HTTP_SENT, false);
+    return count;
+}
+
+void http_intake_take(struct http_connection *connection, const char *bytes, size_t count)
+{
+    connection->taking = true;
+    while (count > 0 && connection->phase != PHASE_DEAD) {
+        size_t used = count;
+        switch (connection->phase) {
+        case PHASE_HEAD: used = take_head(connection, bytes, count); break;
+        case PHASE_BODY: used = take_body(connection, bytes, count); break;
+        case PHASE_BUSY: used = keep_behind(connection, bytes, count); break;
+        case PHASE_LINGERING: used = drop(connection, count); break;
+        case PHASE_DEAD: break;
+        }
+        bytes += used;
+        count -= used;
+    }
+    connection->taking = false;
+}
+
+void http_intake_resume(struct http_connection *connection)
+{
+    if (connection->taking) /* which goes on with the bytes that it has */
+        return;
+    char *bytes = connection->behind;
+    size_t count = connection->behind_bytes;
+    connection->behind = NULL;
+    connection->behind_bytes = 0;
+    http_intake_take(connection, bytes, count);
+    free(bytes);
+    if (connection->phase != PHASE_DEAD && connection->behind_bytes < HTTP_MAX_BEHIND_BYTES)
+        http_connection_start_reading(connection);
+}

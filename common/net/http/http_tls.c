@@ -1,0 +1,172 @@
+#include "common/net/http/http_tls.h"
+
+#include "common/base/assert.h"
+#include "common/base/failpoint.h"
+#include "common/base/log.h"
+#include "common/net/http/http_tls_context.h"
+
+#include <inttypes.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+
+#define MOD "http"
+
+struct http_tls {
+    struct certificates *certificates;
+    uint64_t version; /* of the set that was looked at last */
+    SSL_CTX *in_force;
+};
+
+/* struct http_tls_session is an SSL. */
+static SSL *ssl_of(struct http_tls_session *session)
+{
+    return (SSL *)session;
+}
+
+/* Of what the client offers; who offers none gets HTTP/1.1, too. */
+static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *length,
+                           const unsigned char *offered, unsigned offered_bytes, void *context)
+{
+    (void)ssl;
+    (void)context;
+    static const unsigned char ours[] = "\x08http/1.1";
+    unsigned char *found;
+    int done = SSL_select_next_proto(&found, length, ours, sizeof ours - 1, offered, offered_bytes);
+    *chosen = found;
+    return done == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static void set_rules(SSL_CTX *context)
+{
+    int set = SSL_CTX_set_num_tickets(context, 0);
+    ASSERT(set);
+    SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+}
+
+/* Clients are told of it, so that they can choose what to show. */
+static bool tell_ca(SSL_CTX *context, X509 *one)
+{
+    return SSL_CTX_add_client_CA(context, one);
+}
+
+static enum status use_set(SSL_CTX *context, const struct certificate_set *set, struct error *err)
+{
+    if (FAILPOINT_FAILS("http.tls_files") || !set->cert)
+        return http_tls_context_refuse("the certificate", err);
+    TRY(http_tls_context_use(context, set, "the clients' CA", err));
+    if (!set->ca)
+        return STATUS_OK;
+    if (!http_tls_context_each(set->ca, tell_ca, context))
+        return http_tls_context_refuse("the clients' CA", err);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    return STATUS_OK;
+}
+
+/* Of the set that there is now. */
+static enum status make_context(struct http_tls *tls, SSL_CTX **out, struct error *err)
+{
+    const struct certificate_set *set = certificates_take(tls->certificates);
+    SSL_CTX *context = http_tls_context_create(TLS_server_method());
+    set_rules(context);
+    tls->version = set->version;
+    enum status status = use_set(context, set, err);
+    certificate_set_give(set);
+    if (status == STATUS_OK)
+        *out = context;
+    else
+        SSL_CTX_free(context);
+    return status;
+}
+
+enum status http_tls_open(struct certificates *certificates, struct http_tls **out,
+                          struct error *err)
+{
+    struct http_tls *tls = calloc(1, sizeof *tls);
+    ASSERT(tls);
+    tls->certificates = certificates;
+    enum status status = make_context(tls, &tls->in_force, err);
+    if (status == STATUS_OK)
+        *out = tls;
+    else
+        free(tls);
+    return status;
+}
+
+void http_tls_close(struct http_tls *tls)
+{
+    if (!tls)
+        return;
+    SSL_CTX_free(tls->in_force);
+    free(tls);
+}
+
+static void take_over(struct http_tls *tls)
+{
+    SSL_CTX *fresh;
+    struct error err;
+    char quoted[640];
+    if (make_context(tls, &fresh, &err) != STATUS_OK) {
+        log_warn_limited(MOD, "error=%s msg=\"TLS goes on with the certificate that it had\"",
+                         log_quote(err.text, quoted, sizeof quoted));
+        return;
+    }
+    SSL_CTX_free(tls->in_force);
+    tls->in_force = fresh;
+    log_info(MOD, "version=%" PRIu64 " msg=\"TLS took over a certificate that changed\"",
+             tls->version);
+}
+
+/* --- one connection --- */
+
+struct http_tls_session *http_tls_begin(struct http_tls *tls, int fd)
+{
+    if (certificates_version(tls->certificates) != tls->version)
+        take_over(tls);
+    SSL *ssl = SSL_new(tls->in_force);
+    if (ssl && SSL_set_fd(ssl, fd) == 1) {
+        SSL_set_accept_state(ssl);
+        return (struct http_tls_session *)ssl;
+    }
+    SSL_free(ssl);
+    return NULL;
+}
+
+static enum http_io outcome_of(SSL *ssl, int done)
+{
+    switch (SSL_get_error(ssl, done)) {
+    case SSL_ERROR_WANT_READ: return HTTP_IO_WAIT_READ;
+    case SSL_ERROR_WANT_WRITE: return HTTP_IO_WAIT_WRITE;
+    default: ERR_clear_error(); return HTTP_IO_CLOSED;
+    }
+}
+
+enum http_io http_tls_receive(struct http_tls_session *session, void *bytes, size_t size,
+                              size_t *count)
+{
+    ERR_clear_error();
+    int done = SSL_read_ex(ssl_of(session), bytes, size, count);
+    return done == 1 ? HTTP_IO_DONE : outcome_of(ssl_of(session), done);
+}
+
+enum http_io http_tls_send(struct http_tls_session *session, const void *bytes, size_t size,
+                           size_t *count)
+{
+    ERR_clear_error();
+    int done = SSL_write_ex(ssl_of(session), bytes, size, count);
+    return done == 1 ? HTTP_IO_DONE : outcome_of(ssl_of(session), done);
+}
+
+void http_tls_say_goodbye(struct http_tls_session *session)
+{
+    ERR_clear_error();
+    if (SSL_is_init_finished(ssl_of(session)))
+        (void)SSL_shutdown(ssl_of(session));
+    ERR_clear_error();
+}
+
+void http_tls_end(struct http_tls_session *session)
+{
+    SSL_free(ssl_of(session));
+}

@@ -1,0 +1,313 @@
+#include "common/net/rpc/grpc/listener.h"
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_SOCKETS       8 /* addresses that one name means */
+#define BACKLOG           512
+#define PAUSE_MS          100      /* where not even a refusal can be had */
+#define SWEEP_EVERY_US    10000    /* a full table is looked through no more often */
+#define COMPLAIN_EVERY_US 10000000 /* one line for all refusals of that time */
+
+/* A connection is known by its descriptor's inode: gRPC core closes it, and the number may be
+ * another file's by then. */
+struct connection {
+    int fd;
+    ino_t inode;
+};
+
+struct listener {
+    struct listener_config config;
+    int sockets[MAX_SOCKETS];
+    size_t socket_count;
+    uint16_t port;
+    int stop_fd, spare_fd;
+    pthread_t thread;
+    bool started;
+    /* The thread's. */
+    struct connection *connections; /* [max_connections] */
+    size_t count;
+    uint64_t swept_us, complained_us, refused;
+};
+
+/* ------------------------------------------------------------------------------------- opening */
+
+static uint16_t port_of(int fd)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t length = sizeof bound;
+    bool known = getsockname(fd, (struct sockaddr *)&bound, &length) == 0;
+    ASSERT(known);
+    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                             : ((struct sockaddr_in *)&bound)->sin_port);
+}
+
+/* 0, or what went wrong. `alone`: IPv6 takes IPv4's connections too. */
+static int open_socket(struct listener *listener, const struct addrinfo *at, bool alone)
+{
+    int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
+    int yes = 1, only = !alone;
+    if (fd < 0)
+        return errno;
+    struct sockaddr_storage address = {0};
+    memcpy(&address, at->ai_addr, at->ai_addrlen);
+    if (at->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+    if (listener->port && at->ai_family == AF_INET6)
+        ((struct sockaddr_in6 *)&address)->sin6_port = htons(listener->port);
+    else if (listener->port)
+        ((struct sockaddr_in *)&address)->sin_port = htons(listener->port);
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) ||
+        bind(fd, (struct sockaddr *)&address, at->ai_addrlen) || listen(fd, BACKLOG)) {
+        int failure = errno;
+        close(fd);
+        return failure;
+    }
+    listener->port = port_of(fd);
+    listener->sockets[listener->socket_count++] = fd;
+    return 0;
+}
+
+/* A name may mean addresses that this machine hasn't; one that it has must do. */
+static enum status open_sockets(struct listener *listener, const struct address *address,
+                                struct error *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
+    int failure = getaddrinfo(*address->host ? address->host : NULL, address->port, &hints, &found);
+    if (failure)
+        return error_set(err, STATUS_IO, "%s", gai_strerror(failure));
+    int why = EADDRNOTAVAIL;
+    for (const struct addrinfo *at = found; at && listener->socket_count < MAX_SOCKETS;
+         at = at->ai_next) {
+        why = open_socket(listener, at, !found->ai_next);
+        if (why && why != EADDRNOTAVAIL && why != EAFNOSUPPORT)
+            break;
+    }
+    freeaddrinfo(found);
+    if (listener->socket_count && (!why || why == EADDRNOTAVAIL || why == EAFNOSUPPORT))
+        return STATUS_OK;
+    return error_set(err, STATUS_IO, "%s%s", strerrordesc_np(why),
+                     why == EADDRINUSE ? ": give another port, or 0 for any free one" : "");
+}
+
+enum status listener_open(const struct address *address, const struct listener_config *config,
+                          struct listener **out, struct error *err)
+{
+    struct listener *listener = calloc(1, sizeof *listener);
+    ASSERT(listener);
+    listener->config = *config;
+    listener->connections = calloc(config->max_connections, sizeof *listener->connections);
+    listener->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    enum status status = STATUS_OK;
+    if (!listener->connections)
+        status =
+            error_set(err, STATUS_LIMIT, "no memory for %zu connections", config->max_connections);
+    else if (listener->stop_fd < 0 || listener->spare_fd < 0)
+        status = error_set(err, STATUS_IO, "%s", strerrordesc_np(errno));
+    else
+        status = open_sockets(listener, address, err);
+    if (status != STATUS_OK) {
+        listener_close(listener);
+        return status;
+    }
+    *out = listener;
+    return STATUS_OK;
+}
+
+uint16_t listener_port(const struct listener *listener)
+{
+    return listener->port;
+}
+
+/* ----------------------------------------------------------------------------------- accepting */
+
+static void complain(struct listener *listener, const char *why)
+{
+    uint64_t now_us = clock_now_us();
+    listener->refused++;
+    if (listener->complained_us && now_us - listener->complained_us < COMPLAIN_EVERY_US)
+        return;
+    log_warn("listener", "port=%u open=%zu refused=%llu msg=\"connections are refused: %s\"",
+             listener->port, listener->count, (unsigned long long)listener->refused, why);
+    listener->complained_us = now_us;
+    listener->refused = 0;
+}
+
+static bool is_open(const struct connection *connection)
+{
+    struct stat status;
+    return fstat(connection->fd, &status) == 0 && S_ISSOCK(status.st_mode) &&
+           status.st_ino == connection->inode;
+}
+
+/* Forgets the connections that were closed since the last time. */
+static void sweep(struct listener *listener)
+{
+    uint64_t now_us = clock_now_us();
+    if (now_us - listener->swept_us < SWEEP_EVERY_US)
+        return;
+    listener->swept_us = now_us;
+    size_t kept = 0;
+    for (size_t i = 0; i < listener->count; i++)
+        if (is_open(&listener->connections[i]))
+            listener->connections[kept++] = listener->connections[i];
+    listener->count = kept;
+}
+
+static void take(struct listener *listener, int fd)
+{
+    struct stat status;
+    int yes = 1;
+    if (listener->count == listener->config.max_connections)
+        sweep(listener);
+    if (listener->count == listener->config.max_connections || fstat(fd, &status)) {
+        complain(listener, "the limit of connections is reached");
+        close(fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    listener->connections[listener->count++] = (struct connection){fd, status.st_ino};
+    listener->config.accepted(listener->config.context, fd);
+}
+
+enum turned { NOBODY_WAITS, ONE_TURNED_AWAY, NO_DESCRIPTOR };
+
+/* Out of descriptors: the spare one is given for a moment, to tell the next client at least. */
+static enum turned turn_away(struct listener *listener, int door)
+{
+    if (listener->spare_fd < 0)
+        listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (listener->spare_fd < 0)
+        return NO_DESCRIPTOR;
+    close(listener->spare_fd);
+    int fd = accept4(door, NULL, NULL, SOCK_CLOEXEC), failure = errno;
+    if (fd >= 0) {
+        complain(listener, "no file descriptor is left (ulimit -n)");
+        close(fd);
+    }
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        return ONE_TURNED_AWAY;
+    return failure == EAGAIN ? NOBODY_WAITS : NO_DESCRIPTOR;
+}
+
+/* Whoever waits at one door, until nobody does. False: time must pass first. */
+static bool accept_all(struct listener *listener, int door)
+{
+    for (int i = 0; i < BACKLOG; i++) {
+        int fd = accept4(door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            take(listener, fd);
+            continue;
+        }
+        enum turned turned = ONE_TURNED_AWAY;
+        switch (errno) {
+        case EAGAIN: return true;
+        case EMFILE: /* whether or not somebody waits */
+        case ENFILE:
+        case ENOBUFS:
+        case ENOMEM: turned = turn_away(listener, door); break;
+        default: break; /* that client's fault: it left, or its network did */
+        }
+        if (turned != ONE_TURNED_AWAY)
+            return turned == NOBODY_WAITS;
+    }
+    return true;
+}
+
+/* Milliseconds that poll() may wait; -1: for ever. */
+static int wait_ms(const struct listener *listener, uint64_t next_tick_us)
+{
+    if (!listener->config.tick_us)
+        return -1;
+    uint64_t now_us = clock_now_us();
+    return now_us < next_tick_us ? (int)((next_tick_us - now_us + 999) / 1000) : 0;
+}
+
+static void *listen_main(void *argument)
+{
+    struct listener *listener = argument;
+    struct pollfd fds[MAX_SOCKETS + 1] = {{.fd = listener->stop_fd, .events = POLLIN}};
+    for (size_t i = 0; i < listener->socket_count; i++)
+        fds[i + 1] = (struct pollfd){.fd = listener->sockets[i], .events = POLLIN};
+    uint64_t next_tick_us = clock_now_us() + listener->config.tick_us;
+    for (;;) {
+        poll(fds, 1 + listener->socket_count, wait_ms(listener, next_tick_us));
+        if (fds[0].revents)
+            return NULL;
+        if (listener->config.tick_us && clock_now_us() >= next_tick_us) {
+            listener->config.tick(listener->config.context);
+            next_tick_us = clock_now_us() + listener->config.tick_us;
+        }
+        bool pause = false;
+        for (size_t i = 0; i < listener->socket_count; i++)
+            pause |= fds[i + 1].revents && !accept_all(listener, listener->sockets[i]);
+        if (pause)
+            poll(fds, 1, PAUSE_MS);
+    }
+}
+
+enum status listener_start(struct listener *listener, struct error *err)
+{
+    int failure = pthread_create(&listener->thread, NULL, listen_main, listener);
+    if (failure)
+        return error_set(err, STATUS_IO, "the listener's thread can't start: %s",
+                         strerrordesc_np(failure));
+    pthread_setname_np(listener->thread, "listener");
+    listener->started = true;
+    return STATUS_OK;
+}
+
+void listener_close(struct listener *listener)
+{
+    if (!listener)
+        return;
+    if (listener->started) {
+        eventfd_write(listener->stop_fd, 1);
+        pthread_join(listener->thread, NULL);
+    }
+    for (size_t i = 0; i < listener->socket_count; i++)
+        close(listener->sockets[i]);
+    if (listener->stop_fd >= 0)
+        close(listener->stop_fd);
+    if (listener->spare_fd >= 0)
+        close(listener->spare_fd);
+    free(listener->connections);
+    free(listener);
+}
+
+void listener_peer(int fd, char *text, size_t size)
+{
+    struct sockaddr_storage peer = {0};
+    socklen_t length = sizeof peer;
+    char host[INET6_ADDRSTRLEN];
+    *text = 0;
+    if (getpeername(fd, (struct sockaddr *)&peer, &length))
+        return;
+    if (peer.ss_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)&peer;
+        if (inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host))
+            snprintf(text, size, "%s:%u", host, ntohs(v4->sin_port));
+    } else if (peer.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&peer;
+        if (inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host))
+            snprintf(text, size, "[%s]:%u", host, ntohs(v6->sin6_port));
+    }
+}

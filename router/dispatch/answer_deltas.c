@@ -1,0 +1,128 @@
+#include "router/dispatch/answer_deltas.h"
+
+#include "common/base/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum status answer_deltas_init(struct answer_deltas *out, const struct answer_deltas_config *config,
+                               struct error *err)
+{
+    ASSERT(config->tokenizer || !config->stop_count);
+    ASSERT(config->stop_count <= STOP_MATCHER_LIMIT_COUNT);
+    *out = (struct answer_deltas){.tokenizer = config->tokenizer,
+                                  .return_token_ids = config->return_token_ids,
+                                  .return_logits_hash = config->return_logits_hash,
+                                  .return_logprobs = config->return_logprobs,
+                                  .stop = STOP_MATCHER_NONE};
+    size_t lengths[STOP_MATCHER_LIMIT_COUNT];
+    for (size_t i = 0; i < config->stop_count; i++)
+        lengths[i] = strlen(config->stops[i]);
+    TRY(stop_matcher_create(config->stops, lengths, config->stop_count, &out->matcher, err));
+    if (config->tokenizer)
+        detokenizer_init(&out->detokenizer, config->tokenizer, config->skip_special_tokens);
+    size_t limit = config->max_text_bytes ? config->max_text_bytes : ANSWER_DELTAS_MAX_TEXT_BYTES;
+    str_init(&out->piece, limit);
+    str_init(&out->text, limit);
+    str_init(&out->taken, limit);
+    return STATUS_OK;
+}
+
+void answer_deltas_deinit(struct answer_deltas *out)
+{
+    stop_matcher_destroy(out->matcher);
+    str_deinit(&out->piece);
+    str_deinit(&out->text);
+    str_deinit(&out->taken);
+    free(out->ids);
+    free(out->hashes);
+    free(out->logprobs);
+}
+
+/* Moves the piece through the stop strings. */
+static bool release_piece(struct answer_deltas *out)
+{
+    out->stop = stop_matcher_push(out->matcher, out->piece.data, out->piece.length, &out->text);
+    out->overflowed |= out->piece.truncated;
+    str_clear(&out->piece);
+    return out->stop != STOP_MATCHER_NONE;
+}
+
+static void grow(struct answer_deltas *out)
+{
+    out->capacity = out->capacity ? out->capacity * 2 : 16;
+    out->ids = realloc(out->ids, out->capacity * sizeof *out->ids);
+    out->hashes = realloc(out->hashes, out->capacity * sizeof *out->hashes);
+    ASSERT(out->ids && out->hashes);
+    if (!out->return_logprobs)
+        return;
+    out->logprobs = realloc(out->logprobs, out->capacity * sizeof *out->logprobs);
+    ASSERT(out->logprobs);
+}
+
+static void keep(struct answer_deltas *out, const struct stream_token *token)
+{
+    size_t pending = out->count - out->first;
+    if (pending == out->capacity)
+        grow(out);
+    out->ids[pending] = token->id;
+    out->hashes[pending] = token->logits_hash;
+    if (out->return_logprobs)
+        out->logprobs[pending] = *token->logprobs;
+    out->count++;
+}
+
+bool answer_deltas_token(struct answer_deltas *out, const struct stream_token *token,
+                         enum finish_reason finish)
+{
+    ASSERT(!out->ended);
+    keep(out, token);
+    if (!out->tokenizer || finish == FINISH_EOS || finish == FINISH_STOP_TOKEN)
+        return false;
+    detokenizer_push(&out->detokenizer, token->id, &out->piece);
+    out->ended = release_piece(out);
+    return out->ended;
+}
+
+enum finish_reason answer_deltas_end(struct answer_deltas *out, enum finish_reason finish)
+{
+    if (out->tokenizer && out->stop == STOP_MATCHER_NONE) {
+        detokenizer_flush(&out->detokenizer, &out->piece);
+        if (!release_piece(out))
+            stop_matcher_flush(out->matcher, &out->text);
+    }
+    out->ended = true;
+    return out->stop == STOP_MATCHER_NONE ? finish : FINISH_STOP_STRING;
+}
+
+bool answer_deltas_take(struct answer_deltas *out, struct stream_delta *delta)
+{
+    size_t pending = out->count - out->first;
+    out->overflowed = answer_deltas_overflowed(out);
+    str_clear(&out->taken);
+    struct str text = out->taken; /* the two change places, so that the delta's text stays */
+    out->taken = out->text;
+    out->text = text;
+    *delta = (struct stream_delta){.first_index = out->first,
+                                   .text = out->taken.data,
+                                   .ids = out->ids,
+                                   .id_count = out->return_token_ids ? pending : 0,
+                                   .hashes = out->hashes,
+                                   .hash_count = out->return_logits_hash ? pending : 0,
+                                   .logprobs = out->logprobs,
+                                   .logprobs_count = out->return_logprobs ? pending : 0};
+    out->first = out->count;
+    return out->taken.length || delta->id_count || delta->hash_count || delta->logprobs_count;
+}
+
+bool answer_deltas_overflowed(const struct answer_deltas *out)
+{
+    return out->overflowed || out->text.truncated || out->piece.truncated;
+}
+
+const char *answer_deltas_stop(const struct answer_deltas *out, size_t *length)
+{
+    if (out->stop == STOP_MATCHER_NONE)
+        return NULL;
+    return stop_matcher_text(out->matcher, out->stop, length);
+}

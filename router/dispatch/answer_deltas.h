@@ -1,0 +1,85 @@
+/* An answer on its way to the client: tokens go in as workers send them, what may leave comes out.
+ * Text is whole UTF-8 characters, and what may still become a stop string is held back; token ids
+ * don't wait. What came in since the last take leaves as one delta.
+ *
+ * The id that ended the answer (end of sequence, stop id) is among the ids, never in the text. Of a
+ * stop string the text ends before it; ids and count include the token that completed it. Owner:
+ * the dispatch thread. Refuses: sending.
+ */
+#ifndef BATON_ROUTER_DISPATCH_ANSWER_DELTAS_H
+#define BATON_ROUTER_DISPATCH_ANSWER_DELTAS_H
+
+#include "common/base/domain/logprobs.h"
+#include "common/base/domain/sampling.h"
+#include "common/base/status.h"
+#include "common/base/str.h"
+#include "common/language/text/detokenizer.h"
+#include "common/language/text/stop_matcher.h"
+
+#include <stdbool.h>
+
+#define ANSWER_DELTAS_MAX_TEXT_BYTES (64u << 20)
+
+struct answer_deltas_config {
+    const struct tokenizer *tokenizer; /* NULL: ids only */
+    bool skip_special_tokens, return_token_ids, return_logits_hash, return_logprobs;
+    const char *const *stops; /* copied; none without a tokenizer */
+    size_t stop_count;
+    size_t max_text_bytes; /* not taken yet; 0: ANSWER_DELTAS_MAX_TEXT_BYTES */
+};
+
+struct answer_deltas {
+    const struct tokenizer *tokenizer;
+    bool return_token_ids, return_logits_hash, return_logprobs;
+    struct detokenizer detokenizer;
+    struct stop_matcher *matcher;
+    struct str piece; /* scratch: text before the matcher */
+    struct str text;  /* free to leave */
+    struct str taken; /* of the last delta */
+    uint32_t count;   /* tokens of the answer so far */
+    uint32_t first;   /* of those, not taken yet: from here */
+    size_t capacity;
+    uint32_t *ids;                   /* [count - first] */
+    uint64_t *hashes;                /* likewise */
+    struct token_logprobs *logprobs; /* likewise, where they are returned */
+    bool ended, overflowed;
+    int stop; /* index of the stop string that matched, or STOP_MATCHER_NONE */
+};
+
+struct stream_delta { /* points into the answer_deltas, until the next call */
+    uint32_t first_index;
+    const char *text;
+    const uint32_t *ids;
+    size_t id_count;
+    const uint64_t *hashes;
+    size_t hash_count;
+    const struct token_logprobs *logprobs;
+    size_t logprobs_count;
+};
+
+/* STATUS_INVALID: a stop string; STATUS_LIMIT: memory. */
+enum status answer_deltas_init(struct answer_deltas *out, const struct answer_deltas_config *config,
+                               struct error *err) WARN_UNUSED;
+void answer_deltas_deinit(struct answer_deltas *out);
+
+struct stream_token {
+    uint32_t id;
+    uint64_t logits_hash;
+    const struct token_logprobs *logprobs; /* copied; may be NULL unless they are returned */
+};
+/* The next token. True: its text completed a stop string, so the answer ends with it. Nothing may
+ * follow an end. */
+bool answer_deltas_token(struct answer_deltas *out, const struct stream_token *token,
+                         enum finish_reason finish);
+/* No more tokens come: frees what was held back. Returns how the answer ended: `finish`, or a stop
+ * string after all. */
+enum finish_reason answer_deltas_end(struct answer_deltas *out, enum finish_reason finish);
+
+/* What came free since the last take; false: nothing. */
+bool answer_deltas_take(struct answer_deltas *out, struct stream_delta *delta);
+/* Text was lost, because more came than may wait to be taken: the answer must not be given. */
+bool answer_deltas_overflowed(const struct answer_deltas *out);
+/* The stop string that matched; NULL: none. Not NUL-terminated. */
+const char *answer_deltas_stop(const struct answer_deltas *out, size_t *length);
+
+#endif

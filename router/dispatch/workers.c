@@ -1,0 +1,333 @@
+#include "router/dispatch/workers.h"
+
+#include "common/base/assert.h"
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/net/membership/worker_message.h"
+#include "router/dispatch/worker_mismatch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_BACKOFF_US  50000u
+#define MAX_BACKOFF_US    2000000u
+#define COMPLAIN_EVERY_US 30000000u
+
+_Static_assert(LOG_LIFECYCLE_LINES >= 2 * ROUTER_MAX_WORKERS, "each worker that comes is told");
+
+struct worker *workers_get(const struct workers *workers, uint64_t key)
+{
+    struct worker *worker = workers->slots[key % WORKERS_MAX_SLOTS];
+    return worker && worker->key == key ? worker : NULL;
+}
+
+uint64_t worker_capacity_tokens(const struct worker_info *info)
+{
+    uint64_t pool_tokens = (uint64_t)info->block_count * info->block_tokens;
+    return pool_tokens < info->context ? pool_tokens : info->context;
+}
+
+bool worker_is_ready(const struct worker *worker)
+{
+    return worker->state == WORKER_UP && !worker->load.draining;
+}
+
+void workers_note_away(struct workers *workers, uint64_t now_us)
+{
+    for (size_t i = 0; i < workers->count; i++) {
+        struct worker *worker = workers->items[i];
+        if (worker_is_ready(worker))
+            worker->away_since_us = 0;
+        else if (!worker->away_since_us)
+            worker->away_since_us = now_us;
+    }
+}
+
+static struct worker_gone *gone_find(struct workers *workers, const char *name)
+{
+    for (size_t i = 0; i < ROUTER_MAX_WORKERS; i++)
+        if (!strcmp(workers->gone[i].name, name))
+            return &workers->gone[i];
+    return NULL;
+}
+
+static void gone_note(struct workers *workers, const struct worker *worker)
+{
+    if (!worker->away_since_us)
+        return; /* it was ready: its next life is away from when it comes */
+    struct worker_gone *gone = gone_find(workers, worker->info.name);
+    if (!gone) {
+        gone = &workers->gone[workers->next_gone];
+        workers->next_gone = (workers->next_gone + 1) % ROUTER_MAX_WORKERS;
+    }
+    str_copy(gone->name, sizeof gone->name, worker->info.name);
+    gone->away_since_us = worker->away_since_us;
+}
+
+static uint64_t gone_take(struct workers *workers, const char *name)
+{
+    struct worker_gone *gone = gone_find(workers, name);
+    uint64_t since_us = gone ? gone->away_since_us : 0;
+    if (gone)
+        *gone = (struct worker_gone){0};
+    return since_us;
+}
+
+static void workers_remove(struct workers *workers, struct worker *worker)
+{
+    for (size_t i = 0; i < workers->count; i++) {
+        if (workers->items[i] != worker)
+            continue;
+        workers->items[i] = workers->items[--workers->count];
+        workers->slots[worker->key % WORKERS_MAX_SLOTS] = NULL;
+        free(worker);
+        return;
+    }
+    ASSERT(false);
+}
+
+static void worker_wait(struct worker *worker, uint64_t now_us)
+{
+    worker->state = WORKER_WAITING;
+    worker->redial_us = now_us + worker->backoff_us;
+    worker->backoff_us *= 2;
+    if (worker->backoff_us > MAX_BACKOFF_US)
+        worker->backoff_us = MAX_BACKOFF_US;
+}
+
+static void worker_dial(struct workers *workers, struct worker *worker, uint64_t now_us)
+{
+    struct worker_link_config config = {.runtime = workers->runtime,
+                                        .inbox = workers->inbox,
+                                        .address = worker->info.address,
+                                        .worker = worker->key,
+                                        .tls = workers->tls,
+                                        .keepalive_us = workers->keepalive_us,
+                                        .router_incarnation = workers->router_incarnation,
+                                        .worker_name = worker->info.name,
+                                        .worker_incarnation = worker->info.incarnation};
+    struct error err;
+    if (worker_link_open(&config, &worker->link, &err) == STATUS_OK) {
+        worker->state = WORKER_DIALLING;
+        return;
+    }
+    char quoted[300];
+    log_warn_limited("workers", "worker=%s address=%s why=%s msg=\"can't dial\"", worker->info.name,
+                     worker->info.address, log_quote(err.text, quoted, sizeof quoted));
+    worker_wait(worker, now_us);
+}
+
+static void worker_leave(struct workers *workers, struct worker *worker)
+{
+    if (worker->state == WORKER_LEAVING)
+        return;
+    log_info_lifecycle("workers", "worker=%s incarnation=%016" PRIx64 " msg=\"left\"",
+                       worker->info.name, worker->info.incarnation);
+    gone_note(workers, worker);
+    if (worker->link) {
+        worker->state = WORKER_LEAVING;
+        worker_link_close(worker->link);
+    } else {
+        workers_remove(workers, worker);
+    }
+}
+
+static const struct member *find_member(const struct membership_snapshot *snapshot,
+                                        const struct worker_info *info)
+{
+    for (size_t i = 0; i < snapshot->count; i++)
+        if (snapshot->members[i].info.incarnation == info->incarnation &&
+            !strcmp(snapshot->members[i].info.name, info->name))
+            return &snapshot->members[i];
+    return NULL;
+}
+
+static struct worker *find_worker(const struct workers *workers, const struct worker_info *info)
+{
+    for (size_t i = 0; i < workers->count; i++)
+        if (workers->items[i]->info.incarnation == info->incarnation &&
+            workers->items[i]->state != WORKER_LEAVING &&
+            !strcmp(workers->items[i]->info.name, info->name))
+            return workers->items[i];
+    return NULL;
+}
+
+static void workers_add(struct workers *workers, const struct worker_info *info, uint64_t now_us)
+{
+    if (workers->count == WORKERS_MAX_SLOTS) {
+        log_warn_limited("workers", "worker=%s msg=\"waits until old streams are closed\"",
+                         info->name);
+        /* the next change of membership, at the latest its heartbeat's lapse, tries again */
+        return;
+    }
+    size_t model = served_models_index(workers->models, info->model);
+    if (model == workers->models->count) { /* the registry takes in no such */
+        log_error_limited("workers", "worker=%s model=%s msg=\"serves no model of this router\"",
+                          info->name, info->model);
+        return;
+    }
+    struct worker *worker = calloc(1, sizeof *worker);
+    if (!worker)
+        return;
+    size_t slot = 0;
+    while (workers->slots[slot])
+        slot++;
+    workers->slots[slot] = worker;
+    worker->key = ++workers->generation * WORKERS_MAX_SLOTS + slot;
+    worker->info = *info;
+    worker->model = model;
+    worker->away_since_us = gone_take(workers, info->name);
+    worker->backoff_us = FIRST_BACKOFF_US;
+    workers->items[workers->count++] = worker;
+    log_info_lifecycle("workers",
+                       "worker=%s role=%s address=%s incarnation=%016" PRIx64
+                       " model=%s numerics=%s model_hash=%016" PRIx64 " layout_hash=%016" PRIx64
+                       " msg=\"joined\"",
+                       info->name, worker_role_name(info->role), info->address, info->incarnation,
+                       info->model, info->numerics_name, info->model_hash, info->layout_hash);
+    worker_mismatch_warn(workers, worker);
+    worker_dial(workers, worker, now_us);
+}
+
+void workers_sync(struct workers *workers, uint64_t now_us)
+{
+    if (workers->stopping)
+        return;
+    const struct membership_snapshot *snapshot = membership_snapshot(workers->membership);
+    for (size_t i = workers->count; i-- > 0;) /* downwards: a removal moves the last one here */
+        if (!find_member(snapshot, &workers->items[i]->info))
+            worker_leave(workers, workers->items[i]);
+    for (size_t i = 0; i < snapshot->count; i++)
+        if (!find_worker(workers, &snapshot->members[i].info))
+            workers_add(workers, &snapshot->members[i].info, now_us);
+    membership_snapshot_unref(snapshot);
+}
+
+void workers_tick(struct workers *workers, uint64_t now_us)
+{
+    for (size_t i = 0; i < workers->count; i++) {
+        struct worker *worker = workers->items[i];
+        if (worker->state == WORKER_WAITING && worker->redial_us <= now_us)
+            worker_dial(workers, worker, now_us);
+    }
+}
+
+uint64_t workers_next_us(const struct workers *workers)
+{
+    uint64_t next_us = UINT64_MAX;
+    for (size_t i = 0; i < workers->count; i++)
+        if (workers->items[i]->state == WORKER_WAITING && workers->items[i]->redial_us < next_us)
+            next_us = workers->items[i]->redial_us;
+    return next_us;
+}
+
+/* The worker at this address must be the one that registered: same name, same life, same bytes. */
+static enum status check_hello(const struct worker_info *expected,
+                               const Baton__Worker__V1__SessionUp *up, struct error *err)
+{
+    if (up->event_case != BATON__WORKER__V1__SESSION_UP__EVENT_HELLO || !up->hello->info)
+        return error_set(err, STATUS_INVALID, "the first message is not Hello");
+    struct worker_info said;
+    TRY(worker_message_read(up->hello->info, &said, err));
+    if (strcmp(said.name, expected->name) || said.role != expected->role)
+        return error_set(err, STATUS_INVALID, "another worker, %s (%s), answers at this address",
+                         said.name, worker_role_name(said.role));
+    if (said.incarnation != expected->incarnation)
+        return error_set(err, STATUS_NOT_FOUND, "it was restarted: incarnation %016" PRIx64,
+                         said.incarnation);
+    if (strcmp(said.model, expected->model))
+        return error_set(err, STATUS_INVALID, "Hello names model %s, its registration %s",
+                         said.model, expected->model);
+    if (said.model_hash != expected->model_hash || said.layout_hash != expected->layout_hash ||
+        said.numerics_id != expected->numerics_id)
+        return error_set(err, STATUS_INVALID,
+                         "Hello names other hashes than its registration: model %016" PRIx64
+                         ", layout %016" PRIx64 ", numerics %016" PRIx64,
+                         said.model_hash, said.layout_hash, said.numerics_id);
+    return STATUS_OK;
+}
+
+bool workers_hello(struct workers *workers, struct worker *worker,
+                   const Baton__Worker__V1__SessionUp *up, uint64_t now_us)
+{
+    struct error err;
+    enum status status = check_hello(&worker->info, up, &err);
+    if (status == STATUS_OK) {
+        worker->state = WORKER_UP;
+        worker->backoff_us = FIRST_BACKOFF_US;
+        worker->load = (struct worker_load){.blocks_free = worker->info.block_count};
+        worker->cache = (struct cache_event_count){0};
+        worker->link->up = true;
+        membership_hold(workers->membership, worker->info.name, worker->info.incarnation, true,
+                        now_us);
+        log_info_lifecycle("workers", "worker=%s role=%s address=%s msg=\"session is up\"",
+                           worker->info.name, worker_role_name(worker->info.role),
+                           worker->info.address);
+        return true;
+    }
+    char quoted[400];
+    log_error_limited("workers", "worker=%s address=%s why=%s msg=\"session refused\"",
+                      worker->info.name, worker->info.address,
+                      log_quote(err.text, quoted, sizeof quoted));
+    worker->link->refused = true;
+    worker_link_close(worker->link);
+    if (status == STATUS_NOT_FOUND) /* its next life registers by itself */
+        membership_leave(workers->membership, worker->info.name, worker->info.incarnation);
+    return false;
+}
+
+/* What kept it from its work is worth a warning: a session that is lost, but for one whose worker
+ * was told to leave, and left nothing behind; dials that fail again and again only now and then. */
+static enum log_level closed_level(struct worker *worker, const struct worker_link *link, bool busy,
+                                   uint64_t now_us)
+{
+    if (worker->state == WORKER_LEAVING)
+        return worker->load.draining ? LOG_INFO : LOG_DEBUG;
+    if (worker->load.draining)
+        return busy && link->code != RPC_OK ? LOG_WARN : LOG_INFO;
+    if (link->up)
+        return LOG_WARN;
+    if (worker->complained_us && now_us - worker->complained_us < COMPLAIN_EVERY_US)
+        return LOG_DEBUG;
+    worker->complained_us = now_us;
+    return LOG_WARN;
+}
+
+static void log_closed(struct worker *worker, const struct worker_link *link, bool busy,
+                       uint64_t now_us)
+{
+    char quoted[300];
+    log_lifecycle(closed_level(worker, link, busy, now_us), "workers",
+                  "worker=%s role=%s address=%s code=%s why=%s msg=\"%s\"", worker->info.name,
+                  worker_role_name(worker->info.role), worker->info.address,
+                  rpc_code_name(link->code), log_quote(link->message, quoted, sizeof quoted),
+                  link->up ? "session is lost" : "can't get a session");
+}
+
+bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,
+                         uint64_t now_us)
+{
+    struct worker *worker = workers_get(workers, link->worker);
+    ASSERT(worker && worker->link == link);
+    bool was_up = link->up;
+    log_closed(worker, link, busy, now_us);
+    worker->link = NULL;
+    worker->load = (struct worker_load){0}; /* of a worker that can't be asked nothing is known */
+    worker_link_destroy(link);
+    if (was_up)
+        membership_hold(workers->membership, worker->info.name, worker->info.incarnation, false,
+                        now_us);
+    if (worker->state == WORKER_LEAVING || workers->stopping)
+        workers_remove(workers, worker);
+    else
+        worker_wait(worker, now_us);
+    return was_up;
+}
+
+void workers_stop(struct workers *workers)
+{
+    workers->stopping = true;
+    for (size_t i = workers->count; i-- > 0;)
+        worker_leave(workers, workers->items[i]);
+}

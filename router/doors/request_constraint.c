@@ -1,0 +1,104 @@
+#include "router/doors/request_constraint.h"
+
+#include "common/base/assert.h"
+#include "common/base/json/json_quote.h"
+#include "common/base/str.h"
+#include "common/language/constrain/constraint.h"
+#include "router/doors/tool_calls_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum reason refuse(struct error *err, const char *what)
+{
+    error_prefix(err, STATUS_INVALID, "%s", what);
+    return REASON_INVALID_CONSTRAINT;
+}
+
+/* A JSON array. */
+static void add_choices(const Baton__V1__Choices *choices, struct str *text)
+{
+    str_add(text, "[");
+    for (size_t i = 0; i < choices->n_texts; i++) {
+        if (i)
+            str_add(text, ",");
+        json_quote(text, choices->texts[i], strlen(choices->texts[i]));
+    }
+    str_add(text, "]");
+}
+
+/* False: it says nothing that is a constraint; err. */
+static bool read_kind(const Baton__V1__Constraint *message, enum constraint_kind *kind,
+                      struct str *text, struct error *err)
+{
+    switch (message->kind_case) {
+    case BATON__V1__CONSTRAINT__KIND_JSON_OBJECT:
+        *kind = CONSTRAINT_JSON_OBJECT;
+        if (!message->json_object)
+            error_set(err, STATUS_INVALID, "json_object can only be true");
+        return message->json_object;
+    case BATON__V1__CONSTRAINT__KIND_JSON_SCHEMA:
+        *kind = CONSTRAINT_JSON_SCHEMA;
+        str_add(text, message->json_schema);
+        return true;
+    case BATON__V1__CONSTRAINT__KIND_REGEX:
+        *kind = CONSTRAINT_REGEX;
+        str_add(text, message->regex);
+        return true;
+    case BATON__V1__CONSTRAINT__KIND_CHOICE:
+        *kind = CONSTRAINT_CHOICE;
+        add_choices(message->choice, text);
+        return true;
+    case BATON__V1__CONSTRAINT__KIND_TOOL_CALLS:
+        *kind = CONSTRAINT_TOOL_CALLS;
+        tool_calls_write(message->tool_calls, text);
+        return true;
+    default:
+        error_set(err, STATUS_INVALID,
+                  "it has none of json_object, json_schema, regex, choice and tool_calls");
+        return false;
+    }
+}
+
+static enum reason read_text(struct constraint_checks *checks, const Baton__V1__Constraint *message,
+                             struct str *text, struct constraint_source **source, struct error *err)
+{
+    enum constraint_kind kind;
+    if (!read_kind(message, &kind, text, err))
+        return refuse(err, "constraint");
+    if (text->truncated) {
+        error_set(err, STATUS_LIMIT, "it has more than %u bytes", CONSTRAINT_MAX_TEXT_BYTES);
+        return refuse(err, constraint_kind_names[kind]);
+    }
+    struct constraint_source *made = constraint_source_create(kind, text->data, text->length);
+    ASSERT(made);
+    if (checks && constraint_checks_find(checks, made, err) == CONSTRAINT_REFUSED) {
+        free(made);
+        return REASON_INVALID_CONSTRAINT;
+    }
+    *source = made;
+    return REASON_NONE;
+}
+
+enum reason request_constraint_read(struct constraint_checks *checks,
+                                    const Baton__V1__Constraint *message,
+                                    const struct request_model *model,
+                                    struct constraint_source **source, struct error *err)
+{
+    struct str text;
+    *source = NULL;
+    if (!message)
+        return REASON_NONE;
+    if (!model->tokens_have_text) {
+        error_set(
+            err, STATUS_INVALID,
+            "model \"%s\" has no tokenizer.json with a decoder, so tokens have no text that a "
+            "constraint could be kept for",
+            model->name);
+        return REASON_NO_TOKENIZER;
+    }
+    str_init(&text, CONSTRAINT_MAX_TEXT_BYTES);
+    enum reason reason = read_text(checks, message, &text, source, err);
+    str_deinit(&text);
+    return reason;
+}

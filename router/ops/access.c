@@ -1,0 +1,375 @@
+#include "router/ops/access.h"
+
+#include "common/base/assert.h"
+#include "common/base/file_read.h"
+#include "common/base/log.h"
+#include "common/base/map.h"
+#include "common/base/reload.h"
+#include "common/base/str.h"
+#include "router/ops/access_keys.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define MOD         "access"
+#define SALT_PREFIX "baton cache salt 1 " /* another way of making salts is another number */
+
+/* What a key has used, by its id: it outlives the file that named it, and goes when no grant and no
+ * file holds it. Guarded by the access's lock. */
+struct holder {
+    uint32_t references;
+    struct access_key key;
+    struct quota quota;
+};
+
+struct access {
+    char path[FILE_WATCH_MAX_PATH_BYTES];
+    struct reload *watch;
+    pthread_mutex_t reading; /* held while the file is read and used */
+    pthread_mutex_t lock;    /* of what follows */
+    struct access_keys keys;
+    struct holder **holders; /* [keys.count], as the keys lie */
+};
+
+struct access_grant {
+    struct access *access;
+    struct holder *holder;
+    char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES];
+    uint32_t shares;         /* that are to be settled; with the access's lock */
+    bool counted;            /* as a request that runs */
+    uint64_t reserved, used; /* tokens */
+};
+
+/* ------------------------------------------------------------------------------------- the file */
+
+static enum status read_keys(const char *path, struct access_keys *keys, struct error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    TRY(file_read(path, ACCESS_KEYS_MAX_FILE_BYTES, &text, &size, err));
+    enum status status = access_keys_parse(text, size, keys, err);
+    free(text);
+    return status == STATUS_OK ? status : error_prefix(err, status, "%s", path);
+}
+
+static void let_go(struct holder *holder)
+{
+    if (!--holder->references)
+        free(holder);
+}
+
+/* With the lock held: the holder of that id among those of before, or a new one. */
+static struct holder *hold(const struct map *before, const struct access_key *key)
+{
+    struct holder *holder = before ? map_get_str(before, key->id) : NULL;
+    if (!holder)
+        holder = calloc(1, sizeof *holder);
+    ASSERT(holder);
+    holder->references++;
+    holder->key = *key;
+    return holder;
+}
+
+static struct map *index_holders(const struct access *access)
+{
+    struct map *map = NULL;
+    if (!access->keys.count)
+        return NULL;
+    enum status status = map_create(access->keys.count, &map);
+    for (size_t i = 0; status == STATUS_OK && i < access->keys.count; i++)
+        status = map_put_str(map, access->holders[i]->key.id, access->holders[i]);
+    ASSERT(status == STATUS_OK); /* as many as there are, each id once */
+    return map;
+}
+
+static void use(struct access *access, struct access_keys *keys)
+{
+    pthread_mutex_lock(&access->lock);
+    struct map *before = index_holders(access);
+    struct holder **holders = calloc(keys->count + 1, sizeof *holders);
+    ASSERT(holders);
+    for (size_t i = 0; i < keys->count; i++)
+        holders[i] = hold(before, &keys->items[i]);
+    for (size_t i = 0; i < access->keys.count; i++)
+        let_go(access->holders[i]);
+    if (before)
+        map_destroy(before);
+    access_keys_deinit(&access->keys);
+    free(access->holders);
+    access->keys = *keys;
+    access->holders = holders;
+    pthread_mutex_unlock(&access->lock);
+    log_info(MOD, "keys=%zu msg=\"keys read\"", keys->count);
+}
+
+static void on_changed(void *context)
+{
+    struct access *access = context;
+    struct access_keys keys;
+    struct error err;
+    char quoted[700];
+    pthread_mutex_lock(&access->reading);
+    if (read_keys(access->path, &keys, &err) == STATUS_OK)
+        use(access, &keys);
+    else
+        log_error(MOD,
+                  "why=%s msg=\"the changed file of keys can't be used; the keys before stay\"",
+                  log_quote(err.text, quoted, sizeof quoted));
+    pthread_mutex_unlock(&access->reading);
+}
+
+/* ------------------------------------------------------------------------------- start and end */
+
+/* The watch first: what changes while the file is read is read again. */
+static enum status watch_and_read(struct access *access, uint64_t interval_us, struct error *err)
+{
+    struct reload_config watch = {.paths = {access->path},
+                                  .interval_us = interval_us,
+                                  .changed = on_changed,
+                                  .context = access};
+    struct access_keys keys;
+    pthread_mutex_lock(&access->reading);
+    enum status status = reload_start(&watch, &access->watch, err);
+    if (status == STATUS_OK)
+        status = read_keys(access->path, &keys, err);
+    if (status == STATUS_OK)
+        use(access, &keys);
+    pthread_mutex_unlock(&access->reading);
+    return status;
+}
+
+enum status access_open(const char *path, uint64_t watch_interval_us, struct access **out,
+                        struct error *err)
+{
+    *out = NULL;
+    if (!*path)
+        return STATUS_OK;
+    struct access *access = calloc(1, sizeof *access);
+    ASSERT(access);
+    pthread_mutex_init(&access->reading, NULL);
+    pthread_mutex_init(&access->lock, NULL);
+    enum status status = STATUS_OK;
+    if (!str_copy(access->path, sizeof access->path, path))
+        status = error_set(err, STATUS_LIMIT, "the path of the file of keys is too long");
+    if (status == STATUS_OK)
+        status = watch_and_read(access, watch_interval_us, err);
+    if (status != STATUS_OK) {
+        access_close(access);
+        return error_prefix(err, status, "--api-keys");
+    }
+    *out = access;
+    return STATUS_OK;
+}
+
+void access_close(struct access *access)
+{
+    if (!access)
+        return;
+    reload_stop(access->watch);
+    for (size_t i = 0; i < access->keys.count; i++)
+        let_go(access->holders[i]);
+    free(access->holders);
+    access_keys_deinit(&access->keys);
+    pthread_mutex_destroy(&access->reading);
+    pthread_mutex_destroy(&access->lock);
+    free(access);
+}
+
+/* -------------------------------------------------------------------------------------- asking */
+
+const char *access_token(const char *authorization)
+{
+    static const char scheme[] = "bearer ";
+    if (strncasecmp(authorization, scheme, strlen(scheme)) != 0)
+        return "";
+    authorization += strlen(scheme);
+    return authorization + strspn(authorization, " ");
+}
+
+static enum reason refuse_key(struct access_refusal *refusal, bool none)
+{
+    log_info_limited(MOD, "msg=\"refused: %s API key\"", none ? "no" : "an unknown");
+    error_set(&refusal->why, STATUS_INVALID,
+              none ? "an API key is needed: send authorization: Bearer KEY"
+                   : "this API key is not known here");
+    return REASON_INVALID_API_KEY;
+}
+
+/* How a verdict reads to the client. */
+static enum reason refuse_use(const struct access_key *key, enum quota_verdict verdict,
+                              uint64_t retry_us, struct access_refusal *refusal)
+{
+    const struct quota_limits *limits = &key->limits;
+    refusal->retry_after_s = (uint32_t)((retry_us + 999999) / 1000000);
+    switch (verdict) {
+    case QUOTA_GRANTED: return REASON_NONE;
+    case QUOTA_REQUESTS:
+        error_set(&refusal->why, STATUS_LIMIT,
+                  "this API key may make %" PRIu64 " requests a minute; try again in %u s",
+                  limits->requests_per_minute, refusal->retry_after_s);
+        return REASON_RATE_LIMITED;
+    case QUOTA_TOKENS:
+        error_set(&refusal->why, STATUS_LIMIT,
+                  "this API key may use %" PRIu64
+                  " tokens a minute, prompts and max_tokens together; try again in %u s",
+                  limits->tokens_per_minute, refusal->retry_after_s);
+        return REASON_RATE_LIMITED;
+    case QUOTA_RUNNING:
+        error_set(&refusal->why, STATUS_LIMIT,
+                  "this API key may have %u requests running at once; wait for one of them to end",
+                  limits->running);
+        return REASON_RATE_LIMITED;
+    case QUOTA_NEVER: break;
+    }
+    error_set(&refusal->why, STATUS_LIMIT,
+              "prompt and max_tokens are more together than the %" PRIu64
+              " tokens a minute that this API key may use: ask for less",
+              limits->tokens_per_minute);
+    return REASON_QUOTA;
+}
+
+static struct access_grant *grant_create(struct access *access, struct holder *holder, bool counted)
+{
+    struct access_grant *grant = calloc(1, sizeof *grant);
+    ASSERT(grant);
+    grant->access = access;
+    grant->holder = holder;
+    grant->shares = 1;
+    grant->counted = counted;
+    holder->references++;
+    str_copy(grant->id, sizeof grant->id, holder->key.id);
+    str_copy(grant->tenant, sizeof grant->tenant, holder->key.tenant);
+    return grant;
+}
+
+/* The key's; NULL: not known here. The lock is held. */
+static struct holder *find_holder(const struct access *access, const struct digest *digest)
+{
+    const struct access_key *key = access_keys_find(&access->keys, digest);
+    return key ? access->holders[key - access->keys.items] : NULL;
+}
+
+/* Counts it, where it is to be. The lock is held. */
+static enum reason let_in(struct access *access, struct holder *holder, const uint64_t *counted_us,
+                          struct access_grant **grant, struct access_refusal *refusal)
+{
+    uint64_t retry_us = 0;
+    enum quota_verdict verdict = QUOTA_GRANTED;
+    if (counted_us)
+        verdict = quota_begin(&holder->quota, &holder->key.limits, *counted_us, &retry_us);
+    if (verdict == QUOTA_GRANTED)
+        *grant = grant_create(access, holder, counted_us != NULL);
+    str_copy(refusal->key, sizeof refusal->key, holder->key.id);
+    str_copy(refusal->tenant, sizeof refusal->tenant, holder->key.tenant);
+    return refuse_use(&holder->key, verdict, retry_us, refusal);
+}
+
+/* `counted_us`: when it is counted; NULL: it isn't. */
+static enum reason check(struct access *access, const char *token, const uint64_t *counted_us,
+                         struct access_grant **grant, struct access_refusal *refusal)
+{
+    *grant = NULL;
+    *refusal = (struct access_refusal){.retry_after_s = 0};
+    if (!access)
+        return REASON_NONE;
+    size_t length = strnlen(token, ACCESS_MAX_TOKEN_BYTES + 1);
+    if (!length || length > ACCESS_MAX_TOKEN_BYTES)
+        return refuse_key(refusal, !length);
+    struct digest digest = digest_of(token, length);
+    pthread_mutex_lock(&access->lock);
+    struct holder *holder = find_holder(access, &digest);
+    enum reason reason =
+        holder ? let_in(access, holder, counted_us, grant, refusal) : REASON_INVALID_API_KEY;
+    pthread_mutex_unlock(&access->lock);
+    return holder ? reason : refuse_key(refusal, false);
+}
+
+enum reason access_check(struct access *access, const char *token, uint64_t now_us,
+                         struct access_grant **grant, struct access_refusal *refusal)
+{
+    return check(access, token, &now_us, grant, refusal);
+}
+
+enum reason access_know(struct access *access, const char *token, struct access_grant **grant,
+                        struct access_refusal *refusal)
+{
+    return check(access, token, NULL, grant, refusal);
+}
+
+enum reason access_reserve(struct access_grant *grant, uint64_t tokens, enum priority priority,
+                           uint64_t now_us, struct access_refusal *refusal)
+{
+    *refusal = (struct access_refusal){.retry_after_s = 0};
+    if (!grant)
+        return REASON_NONE;
+    ASSERT(grant->counted && !grant->reserved && priority < PRIORITIES);
+    struct holder *holder = grant->holder;
+    uint64_t retry_us = 0;
+    pthread_mutex_lock(&grant->access->lock);
+    enum reason reason = REASON_PRIORITY_NOT_ALLOWED;
+    if (holder->key.priorities[priority]) {
+        enum quota_verdict verdict =
+            quota_reserve(&holder->quota, &holder->key.limits, tokens, now_us, &retry_us);
+        if (verdict == QUOTA_GRANTED && holder->key.limits.tokens_per_minute)
+            grant->reserved = tokens;
+        reason = refuse_use(&holder->key, verdict, retry_us, refusal);
+    } else {
+        error_set(&refusal->why, STATUS_INVALID, "this API key may not ask for priority %s",
+                  priority_names[priority]);
+    }
+    pthread_mutex_unlock(&grant->access->lock);
+    return reason;
+}
+
+struct access_grant *access_share(struct access_grant *grant)
+{
+    if (!grant)
+        return NULL;
+    pthread_mutex_lock(&grant->access->lock);
+    grant->shares++;
+    pthread_mutex_unlock(&grant->access->lock);
+    return grant;
+}
+
+void access_settle(struct access_grant *grant, uint64_t used_tokens, uint64_t now_us)
+{
+    if (!grant)
+        return;
+    struct access *access = grant->access;
+    struct holder *holder = grant->holder;
+    pthread_mutex_lock(&access->lock);
+    grant->used += used_tokens;
+    bool last = !--grant->shares;
+    if (last && grant->counted)
+        quota_end(&holder->quota, &holder->key.limits, grant->reserved, grant->used, now_us);
+    if (last)
+        let_go(holder);
+    pthread_mutex_unlock(&access->lock);
+    if (last)
+        free(grant);
+}
+
+size_t access_salt(const struct access_grant *grant, uint8_t salt[ACCESS_SALT_BYTES])
+{
+    if (!grant)
+        return 0;
+    char named[sizeof SALT_PREFIX + API_KEY_MAX_NAME_BYTES];
+    int length = snprintf(named, sizeof named, SALT_PREFIX "%s", grant->tenant);
+    struct digest digest = digest_of(named, (size_t)length);
+    memcpy(salt, digest.bytes, ACCESS_SALT_BYTES);
+    return ACCESS_SALT_BYTES;
+}
+
+const char *access_key_id(const struct access_grant *grant)
+{
+    return grant ? grant->id : "";
+}
+
+const char *access_tenant(const struct access_grant *grant)
+{
+    return grant ? grant->tenant : "";
+}

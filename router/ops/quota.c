@@ -1,0 +1,82 @@
+#include "router/ops/quota.h"
+
+#define RUNNING_RETRY_US 1000000 /* nobody knows when another request ends */
+
+/* How much of what was used is filled up again after `elapsed_us`, a minute at most. */
+static int64_t less(int64_t used, uint64_t per_minute, uint64_t elapsed_us)
+{
+    int64_t filled = (int64_t)(elapsed_us * per_minute);
+    return used > filled ? used - filled : 0;
+}
+
+static void fill(struct quota *quota, const struct quota_limits *limits, uint64_t now_us)
+{
+    uint64_t elapsed_us = now_us > quota->filled_us ? now_us - quota->filled_us : 0;
+    if (elapsed_us > QUOTA_MINUTE_US)
+        elapsed_us = QUOTA_MINUTE_US;
+    quota->requests_used = less(quota->requests_used, limits->requests_per_minute, elapsed_us);
+    quota->tokens_used = less(quota->tokens_used, limits->tokens_per_minute, elapsed_us);
+    if (now_us > quota->filled_us)
+        quota->filled_us = now_us;
+}
+
+/* How long until `amount` more fits; 0: now. A limit of 0 is none. */
+static uint64_t wait_us(int64_t used, uint64_t per_minute, uint64_t amount)
+{
+    if (!per_minute)
+        return 0;
+    int64_t room = (int64_t)(per_minute * QUOTA_MINUTE_US) - used;
+    int64_t wanted = (int64_t)(amount * QUOTA_MINUTE_US);
+    if (wanted <= room)
+        return 0;
+    uint64_t us = ((uint64_t)(wanted - room) + per_minute - 1) / per_minute;
+    return us < QUOTA_MINUTE_US ? us : QUOTA_MINUTE_US;
+}
+
+enum quota_verdict quota_begin(struct quota *quota, const struct quota_limits *limits,
+                               uint64_t now_us, uint64_t *retry_us)
+{
+    fill(quota, limits, now_us);
+    if (limits->running && quota->running >= limits->running) {
+        *retry_us = RUNNING_RETRY_US;
+        return QUOTA_RUNNING;
+    }
+    *retry_us = wait_us(quota->requests_used, limits->requests_per_minute, 1);
+    if (*retry_us)
+        return QUOTA_REQUESTS;
+    if (limits->requests_per_minute)
+        quota->requests_used += QUOTA_MINUTE_US;
+    quota->running++;
+    return QUOTA_GRANTED;
+}
+
+enum quota_verdict quota_reserve(struct quota *quota, const struct quota_limits *limits,
+                                 uint64_t tokens, uint64_t now_us, uint64_t *retry_us)
+{
+    *retry_us = 0;
+    if (!limits->tokens_per_minute)
+        return QUOTA_GRANTED;
+    if (tokens > limits->tokens_per_minute)
+        return QUOTA_NEVER;
+    fill(quota, limits, now_us);
+    *retry_us = wait_us(quota->tokens_used, limits->tokens_per_minute, tokens);
+    if (*retry_us)
+        return QUOTA_TOKENS;
+    quota->tokens_used += (int64_t)(tokens * QUOTA_MINUTE_US);
+    return QUOTA_GRANTED;
+}
+
+void quota_end(struct quota *quota, const struct quota_limits *limits, uint64_t reserved,
+               uint64_t used, uint64_t now_us)
+{
+    fill(quota, limits, now_us);
+    uint64_t unused = used < reserved ? reserved - used : 0;
+    if (limits->tokens_per_minute && unused) {
+        int64_t back = unused < limits->tokens_per_minute
+                           ? (int64_t)(unused * QUOTA_MINUTE_US)
+                           : (int64_t)(limits->tokens_per_minute * QUOTA_MINUTE_US);
+        quota->tokens_used = quota->tokens_used > back ? quota->tokens_used - back : 0;
+    }
+    if (quota->running)
+        quota->running--;
+}

@@ -1,0 +1,159 @@
+#include "router/ops/status_board.h"
+
+#include "common/base/str.h"
+
+#include <string.h>
+
+const char *worker_status_state(const struct worker_status *worker)
+{
+    if (worker->load.draining)
+        return "draining";
+    return worker->state == WORKER_UP ? "up" : "down";
+}
+
+void status_board_init(struct status_board *board)
+{
+    memset(&board->status, 0, sizeof board->status);
+    pthread_mutex_init(&board->mutex, NULL);
+}
+
+void status_board_deinit(struct status_board *board)
+{
+    pthread_mutex_destroy(&board->mutex);
+}
+
+/* Prompts get to it: a prefill worker fits it, or its model has none. */
+static bool is_reached(const struct workers *workers, const struct worker *decode)
+{
+    bool alone = true;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *prefill = workers->items[i];
+        if (prefill->info.role != ROLE_PREFILL || prefill->model != decode->model)
+            continue;
+        if (prefill->info.model_hash == decode->info.model_hash &&
+            prefill->info.layout_hash == decode->info.layout_hash &&
+            prefill->info.numerics_id == decode->info.numerics_id)
+            return true;
+        alone = false;
+    }
+    return alone;
+}
+
+/* Those that take work and that prompts get to count before those that only take work, and these
+ * before the rest, whatever they hold. */
+static void count_worker(struct model_workers *taking, const struct workers *workers,
+                         const struct worker *worker)
+{
+    bool ready = worker_is_ready(worker), decode = worker->info.role == ROLE_DECODE;
+    taking->prefill += !decode && ready;
+    taking->decode += decode && ready;
+    if (!decode)
+        return;
+    uint64_t tokens = worker_capacity_tokens(&worker->info);
+    unsigned rank = ready ? 1 + is_reached(workers, worker) : 0;
+    if (rank < taking->request_rank ||
+        (rank == taking->request_rank && tokens <= taking->request_tokens))
+        return;
+    taking->request_rank = rank;
+    taking->request_tokens = tokens;
+}
+
+void status_board_post(struct status_board *board, const struct workers *workers)
+{
+    pthread_mutex_lock(&board->mutex);
+    struct router_status *status = &board->status;
+    status->worker_count = 0;
+    memset(status->models, 0, sizeof status->models);
+    for (size_t i = 0; i < workers->count && status->worker_count < ROUTER_MAX_WORKERS; i++) {
+        const struct worker *worker = workers->items[i];
+        struct worker_status *shown = &status->workers[status->worker_count++];
+        shown->info = worker->info;
+        shown->model = worker->model;
+        shown->state = worker->state;
+        shown->load = worker->load;
+        shown->lane_bytes_per_second = worker->lane_bytes_per_second;
+        shown->prompt_tokens = worker->prompt_tokens;
+        shown->tokens = worker->tokens;
+        str_copy(shown->lane, sizeof shown->lane, worker->lane);
+        count_worker(&status->models[worker->model], workers, worker);
+    }
+    pthread_mutex_unlock(&board->mutex);
+}
+
+void status_board_count_workers(struct status_board *board,
+                                struct model_workers workers[SERVED_MODELS_MAX])
+{
+    pthread_mutex_lock(&board->mutex);
+    memcpy(workers, board->status.models, sizeof board->status.models);
+    pthread_mutex_unlock(&board->mutex);
+}
+
+uint32_t router_status_context(const struct router_status *status,
+                               const struct served_models *models, size_t model)
+{
+    uint32_t context = models->items[model].limits.context;
+    uint64_t tokens = status->models[model].request_tokens;
+    return tokens && tokens < context ? (uint32_t)tokens : context;
+}
+
+uint32_t status_board_context(struct status_board *board, const struct served_models *models,
+                              size_t model)
+{
+    pthread_mutex_lock(&board->mutex);
+    uint32_t context = router_status_context(&board->status, models, model);
+    pthread_mutex_unlock(&board->mutex);
+    return context;
+}
+
+/* The place of that name's refusal, else the oldest one's. */
+static struct refused_worker *place_of(struct router_status *status, const char *name)
+{
+    struct refused_worker *oldest = status->refused;
+    for (size_t i = 0; i < STATUS_MAX_REFUSED; i++) {
+        struct refused_worker *refused = &status->refused[i];
+        if (refused->at_us && !strcmp(refused->name, name))
+            return refused;
+        if (refused->at_us < oldest->at_us)
+            oldest = refused;
+    }
+    return oldest;
+}
+
+void status_board_registered(struct status_board *board, const struct worker_info *info,
+                             enum reason reason, const char *sentence, uint64_t now_us)
+{
+    pthread_mutex_lock(&board->mutex);
+    struct refused_worker *place = place_of(&board->status, info->name);
+    if (reason) {
+        *place = (struct refused_worker){.role = info->role, .reason = reason, .at_us = now_us};
+        str_copy(place->name, sizeof place->name, info->name);
+        str_copy(place->address, sizeof place->address, info->address);
+        str_copy(place->model, sizeof place->model, info->model);
+        str_copy(place->sentence, sizeof place->sentence, sentence);
+    } else if (!strcmp(place->name, info->name)) {
+        place->at_us = 0;
+    }
+    pthread_mutex_unlock(&board->mutex);
+}
+
+void status_board_drain(struct status_board *board)
+{
+    pthread_mutex_lock(&board->mutex);
+    board->status.draining = true;
+    pthread_mutex_unlock(&board->mutex);
+}
+
+bool status_board_draining(struct status_board *board)
+{
+    pthread_mutex_lock(&board->mutex);
+    bool draining = board->status.draining;
+    pthread_mutex_unlock(&board->mutex);
+    return draining;
+}
+
+void status_board_read(struct status_board *board, struct router_status *status)
+{
+    pthread_mutex_lock(&board->mutex);
+    *status = board->status;
+    pthread_mutex_unlock(&board->mutex);
+}

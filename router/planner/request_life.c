@@ -1,0 +1,432 @@
+#include "router/planner/request_life.h"
+
+#include "common/base/assert.h"
+
+#include <stddef.h>
+
+const char *terminal_status_name(enum terminal_status status)
+{
+    static const char *const names[] = {"none",    "ok",         "cancelled",   "deadline",
+                                        "invalid", "overloaded", "unavailable", "internal"};
+    return (size_t)status < sizeof names / sizeof *names ? names[status] : "unknown";
+}
+
+const char *request_state_name(enum request_state state)
+{
+    static const char *const names[] = {"queued", "prefill", "decode", "regive", "ended"};
+    return (size_t)state < sizeof names / sizeof *names ? names[state] : "unknown";
+}
+
+struct request_limits request_limits_default(void)
+{
+    return (struct request_limits){.runs = 3,
+                                   .losses = 3,
+                                   .attempts = 16,
+                                   .no_worker_us = 3000000,
+                                   .local_us = 1000000,
+                                   .pause_us = 10000,
+                                   .max_pause_us = 1000000};
+}
+
+/* ------------------------------------------------------------------------------------------
+ * parts */
+
+static struct life_action *append(struct life_actions *out, enum life_action_kind kind)
+{
+    ASSERT(out->count < LIFE_MAX_ACTIONS);
+    struct life_action *action = &out->items[out->count++];
+    *action = (struct life_action){.kind = kind};
+    return action;
+}
+
+static void send(const struct request_life *life, enum life_action_kind kind, uint64_t worker,
+                 struct life_actions *out)
+{
+    struct life_action *action = append(out, kind);
+    action->worker = worker;
+    action->attempt = life->attempt;
+    action->emitted_count = life->handle_emitted;
+    action->with_handle = life->has_handle;
+}
+
+/* Ends the current attempt, and all before it, at every worker that has heard of it. */
+static void release(const struct request_life *life, struct life_actions *out)
+{
+    if (life->prefill)
+        send(life, LIFE_SEND_RELEASE, life->prefill, out);
+    if (life->decode && life->state == REQUEST_DECODE && !life->decode_over)
+        send(life, LIFE_SEND_RELEASE, life->decode, out);
+}
+
+static void finish(struct request_life *life, enum terminal_status status, const char *reason,
+                   struct life_actions *out)
+{
+    ASSERT(life->state != REQUEST_ENDED);
+    release(life, out);
+    life->state = REQUEST_ENDED;
+    life->status = status;
+    life->reason = reason;
+    struct life_action *action = append(out, LIFE_FINISH);
+    action->status = status;
+    action->finish = life->finish;
+    action->reason = reason;
+}
+
+struct cause {
+    bool refused, lost;
+    uint64_t avoid_prefill, avoid_decode;
+};
+
+static bool may_try_again(struct request_life *life, struct cause cause, struct life_actions *out)
+{
+    life->losses += cause.lost;
+    if (life->losses >= life->limits.losses)
+        finish(life, TERMINAL_UNAVAILABLE, "losses", out);
+    else if (life->attempt >= life->limits.attempts)
+        finish(life, cause.refused ? TERMINAL_OVERLOADED : TERMINAL_UNAVAILABLE, "attempts", out);
+    return life->state != REQUEST_ENDED;
+}
+
+static void ask_for_place(struct request_life *life, struct life_actions *out)
+{
+    struct life_action *action =
+        append(out, life->state == REQUEST_REGIVE ? LIFE_PLACE_DECODE : LIFE_PLACE);
+    action->avoid_prefill = life->avoid_prefill;
+    action->avoid_decode = life->avoid_decode;
+    life->place_at_us = UINT64_MAX;
+}
+
+/* Between the last placement and the next, for the attempt that is about to begin; 0: none. */
+static uint64_t pause_us(const struct request_life *life)
+{
+    if (life->attempt <= 2)
+        return 0;
+    uint64_t pause_us = life->limits.pause_us;
+    for (uint32_t i = 3; i < life->attempt && pause_us < life->limits.max_pause_us; i++)
+        pause_us *= 2;
+    return pause_us < life->limits.max_pause_us ? pause_us : life->limits.max_pause_us;
+}
+
+static void place(struct request_life *life, enum request_state state, struct cause cause,
+                  struct life_actions *out)
+{
+    life->attempt++; /* whatever the ended attempt still sends is older from here on */
+    life->state = state;
+    life->decode = 0;
+    life->from_decode = false;
+    life->avoid_prefill = cause.avoid_prefill;
+    life->avoid_decode = cause.avoid_decode;
+    if (pause_us(life))
+        life->place_at_us = life->placed_us + pause_us(life);
+    else
+        ask_for_place(life, out);
+}
+
+static void deliver(struct request_life *life, const struct life_token *token,
+                    struct life_actions *out)
+{
+    life->delivered++;
+    life->step_failed = false;
+    struct life_action *action = append(out, LIFE_DELIVER);
+    action->index = token->index;
+    action->id = token->id;
+    action->logits_hash = token->logits_hash;
+    action->logprobs = token->logprobs;
+    bool is_last = life->prompt_only || (life->ends_at_prefill && token->finish == FINISH_NONE);
+    action->finish = is_last ? FINISH_MAX_TOKENS : token->finish;
+    if (action->finish == FINISH_NONE)
+        return;
+    life->finish = action->finish;
+    finish(life, TERMINAL_OK, "finished", out);
+}
+
+/* Prefill of the prompt and the emitted tokens, elsewhere. */
+static void run_again(struct request_life *life, struct cause cause, struct life_actions *out)
+{
+    if (life->told) { /* the token that is missing is nobody's */
+        deliver(life, &(struct life_token){.index = life->delivered + 1}, out);
+        return;
+    }
+    if (life->runs >= life->limits.runs) {
+        if (life->step_failed)
+            finish(life, TERMINAL_INTERNAL, "step_failed", out);
+        else
+            finish(life, TERMINAL_UNAVAILABLE, "retries", out);
+        return;
+    }
+    if (!may_try_again(life, cause, out))
+        return;
+    release(life, out);
+    life->prefill = 0;
+    life->has_handle = false;
+    place(life, REQUEST_QUEUED, cause, out);
+}
+
+/* The same handle to another reader: costs no run. Only the old reader is told to stop. */
+static void give_again(struct request_life *life, bool refused, struct life_actions *out)
+{
+    struct cause cause = {.refused = refused, .lost = !refused, .avoid_decode = life->decode};
+    if (!may_try_again(life, cause, out))
+        return;
+    if (life->state == REQUEST_DECODE)
+        send(life, LIFE_SEND_RELEASE, life->decode, out);
+    place(life, REQUEST_REGIVE, cause, out);
+}
+
+/* Whether a message of `attempt` is about the work under way. */
+static bool is_current(struct request_life *life, uint32_t attempt)
+{
+    bool working = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE;
+    if (working && attempt == life->attempt)
+        return true;
+    life->dropped++;
+    return false;
+}
+
+/* -----------------------------------------------------------------------------------------
+ * events */
+
+void request_life_init(struct request_life *life, const struct request_limits *limits,
+                       uint64_t deadline_us, bool prompt_only, struct life_actions *out)
+{
+    ASSERT(limits->runs > 0 && limits->losses > 0 && limits->attempts > 0);
+    out->count = 0;
+    *life = (struct request_life){.state = REQUEST_QUEUED,
+                                  .limits = *limits,
+                                  .attempt = 1,
+                                  .prompt_only = prompt_only,
+                                  .deadline_us = deadline_us,
+                                  .no_worker_since_us = UINT64_MAX,
+                                  .away_since_us = UINT64_MAX,
+                                  .place_at_us = UINT64_MAX};
+    append(out, LIFE_PLACE);
+}
+
+void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t prefill,
+                            uint64_t decode, struct life_actions *out)
+{
+    out->count = 0;
+    ASSERT(decode != 0 || (prefill != 0 && life->state != REQUEST_REGIVE));
+    if (life->state != REQUEST_QUEUED && life->state != REQUEST_REGIVE)
+        return; /* it has ended while a place was looked for */
+    life->no_worker_since_us = life->away_since_us = UINT64_MAX;
+    life->local = false;
+    life->placed_us = now_us;
+    life->decode = decode;
+    life->ends_at_prefill = !decode;
+    if (life->state == REQUEST_REGIVE) {
+        life->state = REQUEST_DECODE;
+        send(life, LIFE_SEND_DECODE, decode, out);
+        return;
+    }
+    life->prefill = prefill;
+    life->handle_emitted = life->delivered;
+    life->state = prefill ? REQUEST_PREFILL : REQUEST_DECODE;
+    if (prefill) {
+        send(life, LIFE_SEND_PREFILL, prefill, out);
+    } else {
+        life->runs++;
+        send(life, LIFE_SEND_DECODE, decode, out);
+    }
+}
+
+static uint64_t later_us(uint64_t since_us, uint64_t limit_us)
+{
+    return since_us > UINT64_MAX - limit_us ? UINT64_MAX : since_us + limit_us;
+}
+
+void request_life_on_no_place(struct request_life *life, uint64_t now_us, bool worker_exists,
+                              uint64_t away_since_us, struct life_actions *out)
+{
+    out->count = 0;
+    life->away_since_us = worker_exists ? UINT64_MAX : away_since_us;
+    life->local = later_us(life->away_since_us, life->limits.local_us) <= now_us;
+    if (worker_exists) {
+        life->no_worker_since_us = UINT64_MAX;
+    } else if (life->no_worker_since_us == UINT64_MAX) {
+        life->no_worker_since_us = now_us;
+    }
+}
+
+void request_life_on_no_reader(struct request_life *life, struct life_actions *out)
+{
+    out->count = 0;
+    if (life->state == REQUEST_REGIVE)
+        run_again(life, (struct cause){.refused = true, .avoid_prefill = life->prefill}, out);
+}
+
+bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t attempt,
+                            struct handle_ref ref, struct life_actions *out)
+{
+    out->count = 0;
+    if (!is_current(life, attempt) || life->state != REQUEST_PREFILL || worker != life->prefill)
+        return false;
+    life->runs++; /* what was never opened costs none */
+    if (life->ends_at_prefill)
+        return false;
+    life->has_handle = true;
+    life->ref = ref;
+    if (life->decode) {
+        life->state = REQUEST_DECODE;
+        send(life, LIFE_SEND_DECODE, life->decode, out);
+    } else { /* its decode worker left meanwhile */
+        life->state = REQUEST_REGIVE;
+        append(out, LIFE_PLACE_DECODE);
+    }
+    return true;
+}
+
+void request_life_on_token(struct request_life *life, const struct life_token *token,
+                           struct life_actions *out)
+{
+    out->count = 0;
+    if (!is_current(life, token->attempt))
+        return;
+    if (life->state == REQUEST_DECODE && token->worker == life->decode)
+        life->from_decode = true;
+    if (token->index <= life->delivered) {
+        if (token->index != life->handle_emitted + 1) /* that one comes from both sides */
+            life->dropped++;
+        return;
+    }
+    if (token->index > life->delivered + 1) { /* a message was lost on a stream that lives */
+        run_again(life, (struct cause){0}, out);
+        return;
+    }
+    life->decode_over = token->finish != FINISH_NONE && token->worker == life->decode;
+    deliver(life, token, out);
+}
+
+void request_life_on_told(struct request_life *life)
+{
+    life->told = life->prompt_only;
+}
+
+void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t attempt,
+                          bool step_failed, struct life_actions *out)
+{
+    out->count = 0;
+    if (!is_current(life, attempt))
+        return;
+    bool by_decode = life->state == REQUEST_DECODE && worker == life->decode;
+    bool by_prefill = step_failed && worker == life->prefill;
+    if (!by_prefill && !by_decode)
+        return;
+    life->step_failed |= step_failed;
+    /* Which of the two a handoff was lost by can't be seen from here. */
+    run_again(life,
+              (struct cause){.avoid_prefill = by_prefill || !step_failed ? life->prefill : 0,
+                             .avoid_decode = by_decode ? worker : 0},
+              out);
+}
+
+void request_life_on_banned(struct request_life *life, uint64_t worker, uint32_t attempt,
+                            struct life_actions *out)
+{
+    out->count = 0;
+    if (is_current(life, attempt) && (worker == life->prefill || worker == life->decode))
+        finish(life, TERMINAL_INVALID, "no_token_allowed", out);
+}
+
+void request_life_on_refused(struct request_life *life, uint64_t worker, uint32_t attempt,
+                             bool retry, struct life_actions *out)
+{
+    out->count = 0;
+    if (!is_current(life, attempt))
+        return;
+    bool by_prefill = life->state == REQUEST_PREFILL && worker == life->prefill;
+    bool by_decode = life->state == REQUEST_DECODE && worker == life->decode;
+    if (!by_prefill && !by_decode)
+        return;
+    if (!retry) {
+        finish(life, TERMINAL_INVALID, "refused", out);
+    } else if (by_prefill) {
+        run_again(life, (struct cause){.refused = true, .avoid_prefill = worker}, out);
+    } else if (life->has_handle) {
+        give_again(life, true, out);
+    } else {
+        life->runs--; /* it did not run */
+        run_again(life, (struct cause){.refused = true, .avoid_decode = worker}, out);
+    }
+}
+
+void request_life_on_session_lost(struct request_life *life, uint64_t worker,
+                                  struct life_actions *out)
+{
+    out->count = 0;
+    if (life->state == REQUEST_PREFILL && worker == life->prefill)
+        run_again(life, (struct cause){.lost = true, .avoid_prefill = worker}, out);
+    else if (life->state == REQUEST_PREFILL && worker == life->decode)
+        life->decode = 0; /* another is chosen when the handle is there */
+    else if (life->state != REQUEST_DECODE || worker != life->decode)
+        /* from Decode on it is the decode worker who decides whether the prefill worker is lost */
+        return;
+    else if (life->has_handle && !life->from_decode)
+        give_again(life, false, out);
+    else
+        run_again(life, (struct cause){.lost = true, .avoid_decode = worker}, out);
+}
+
+void request_life_on_cancel(struct request_life *life, struct life_actions *out)
+{
+    out->count = 0;
+    if (life->state != REQUEST_ENDED)
+        finish(life, TERMINAL_CANCELLED, "cancelled", out);
+}
+
+void request_life_on_stop_string(struct request_life *life, struct life_actions *out)
+{
+    out->count = 0;
+    if (life->state == REQUEST_ENDED)
+        return;
+    life->finish = FINISH_STOP_STRING;
+    finish(life, TERMINAL_OK, "finished", out);
+}
+
+void request_life_on_fail(struct request_life *life, enum terminal_status status,
+                          const char *reason, struct life_actions *out)
+{
+    ASSERT(status > TERMINAL_OK);
+    out->count = 0;
+    if (life->state != REQUEST_ENDED)
+        finish(life, status, reason, out);
+}
+
+static uint64_t no_worker_end_us(const struct request_life *life)
+{
+    return later_us(life->no_worker_since_us, life->limits.no_worker_us);
+}
+
+static uint64_t local_at_us(const struct request_life *life)
+{
+    bool asks = life->state == REQUEST_QUEUED && !life->local;
+    return asks ? later_us(life->away_since_us, life->limits.local_us) : UINT64_MAX;
+}
+
+void request_life_on_tick(struct request_life *life, uint64_t now_us, struct life_actions *out)
+{
+    out->count = 0;
+    if (life->state == REQUEST_ENDED)
+        return;
+    bool waits = life->state == REQUEST_QUEUED || life->state == REQUEST_REGIVE;
+    if (life->deadline_us <= now_us)
+        finish(life, TERMINAL_DEADLINE, "deadline", out);
+    else if (waits && no_worker_end_us(life) <= now_us)
+        finish(life, TERMINAL_UNAVAILABLE, "no_worker", out);
+    else if (waits && life->place_at_us <= now_us)
+        ask_for_place(life, out);
+    else if (local_at_us(life) <= now_us)
+        life->local = true;
+}
+
+uint64_t request_life_next_us(const struct request_life *life)
+{
+    if (life->state == REQUEST_ENDED)
+        return UINT64_MAX;
+    uint64_t next_us = no_worker_end_us(life), local_us = local_at_us(life);
+    if (local_us < next_us)
+        next_us = local_us;
+    if (life->place_at_us < next_us)
+        next_us = life->place_at_us;
+    return life->deadline_us < next_us ? life->deadline_us : next_us;
+}

@@ -1,0 +1,23 @@
+/* The states of a worker as the router sees it, and the load that the worker reports. PURE. */
+#ifndef BATON_ROUTER_PLANNER_WORKER_STATE_H
+#define BATON_ROUTER_PLANNER_WORKER_STATE_H
+
+#include "common/base/domain/worker_info.h"
+
+#define ROUTER_MAX_WORKERS CLUSTER_MAX_WORKERS
+
+enum worker_state {
+    WORKER_WAITING,  /* not connected; dialled again at redial_us */
+    WORKER_DIALLING, /* no Hello yet */
+    WORKER_UP,
+    WORKER_LEAVING, /* not a member any more; its stream is being closed */
+};
+const char *worker_state_name(enum worker_state state);
+
+struct worker_load { /* as reported; before the first report: 0, with all blocks free */
+    uint32_t queued_requests, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
+    uint64_t queued_tokens;
+    bool draining;
+};
+
+#endif

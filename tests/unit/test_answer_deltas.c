@@ -1,0 +1,320 @@
+/* answer_deltas: ids at once, text in whole characters, stop strings held back, ends. On the
+ * tokenizer that ships with the model. */
+#include "router/dispatch/answer_deltas.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TOKENIZER "deploy/local/tiny-shakespeare/tokenizer.json"
+
+static struct tokenizer *tokenizer;
+
+static int open_tokenizer(void **state)
+{
+    (void)state;
+    struct error err;
+    if (tokenizer_open(TOKENIZER, &tokenizer, &err) == STATUS_OK)
+        return 0;
+    fprintf(stderr, "%s\n", err.text);
+    return -1;
+}
+
+static int close_tokenizer(void **state)
+{
+    (void)state;
+    tokenizer_close(tokenizer);
+    return 0;
+}
+
+/* An answer, with what has left of it so far. */
+struct answer {
+    struct answer_deltas out;
+    struct str text;
+    uint32_t ids;
+    size_t longest; /* of the pieces of text */
+};
+
+static void answer_init(struct answer *answer, const char *const *stops, size_t stop_count)
+{
+    struct answer_deltas_config config = {.tokenizer = tokenizer,
+                                          .skip_special_tokens = true,
+                                          .return_token_ids = true,
+                                          .stops = stops,
+                                          .stop_count = stop_count};
+    struct error err;
+    assert_int_equal(answer_deltas_init(&answer->out, &config, &err), STATUS_OK);
+    str_init(&answer->text, 1 << 16);
+    answer->ids = 0;
+    answer->longest = 0;
+}
+
+static void answer_deinit(struct answer *answer)
+{
+    answer_deltas_deinit(&answer->out);
+    str_deinit(&answer->text);
+}
+
+static void answer_take(struct answer *answer)
+{
+    struct stream_delta delta;
+    if (!answer_deltas_take(&answer->out, &delta))
+        return;
+    assert_int_equal(delta.first_index, answer->ids);
+    answer->ids += (uint32_t)delta.id_count;
+    str_add(&answer->text, delta.text);
+    if (strlen(delta.text) > answer->longest)
+        answer->longest = strlen(delta.text);
+}
+
+static void encode(const char *text, struct token_ids *ids)
+{
+    struct error err;
+    token_ids_init(ids, 1000);
+    assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), false, ids, &err), STATUS_OK);
+}
+
+/* Feeds the tokens of `text` one by one, taking after each `every` of them; returns how many were
+ * fed. */
+static size_t feed(struct answer *answer, const char *text, size_t every)
+{
+    struct token_ids ids;
+    encode(text, &ids);
+    size_t fed = 0;
+    bool ended = false;
+    while (fed < ids.count && !ended) {
+        ended = answer_deltas_token(&answer->out, &(struct stream_token){ids.data[fed], 0, NULL},
+                                    FINISH_NONE);
+        fed++;
+        if (fed % every == 0)
+            answer_take(answer);
+    }
+    token_ids_deinit(&ids);
+    return fed;
+}
+
+static void test_text_is_the_same_however_it_is_taken(void **state)
+{
+    (void)state;
+    static const char text[] = "O Romeo, Romeo! na\xc3\xafve \xe2\x82\xac \xf0\x9f\x8e\xad end";
+    for (size_t every = 1; every < 6; every++) {
+        struct answer answer;
+        answer_init(&answer, NULL, 0);
+        size_t fed = feed(&answer, text, every);
+        assert_int_equal(answer_deltas_end(&answer.out, FINISH_MAX_TOKENS), FINISH_MAX_TOKENS);
+        answer_take(&answer);
+        assert_string_equal(answer.text.data, text);
+        assert_int_equal(answer.ids, fed);
+        answer_deinit(&answer);
+    }
+}
+
+static void test_half_a_character_waits(void **state)
+{
+    (void)state;
+    struct token_ids ids;
+    encode("\xf0\x9f\x8e\xad", &ids); /* a byte a token in this vocabulary */
+    assert_int_equal(ids.count, 4);
+    struct answer answer;
+    answer_init(&answer, NULL, 0);
+    for (size_t i = 0; i < 3; i++) {
+        assert_false(answer_deltas_token(&answer.out, &(struct stream_token){ids.data[i], 0, NULL},
+                                         FINISH_NONE));
+        answer_take(&answer);
+        assert_int_equal(answer.ids, i + 1); /* ids don't wait */
+        assert_string_equal(answer.text.data, "");
+    }
+    /* Cut off here it becomes one U+FFFD. */
+    assert_int_equal(answer_deltas_end(&answer.out, FINISH_CONTEXT), FINISH_CONTEXT);
+    answer_take(&answer);
+    assert_string_equal(answer.text.data, "\xef\xbf\xbd");
+    answer_deinit(&answer);
+    token_ids_deinit(&ids);
+}
+
+static void test_a_stop_string_ends_the_answer(void **state)
+{
+    (void)state;
+    static const char *const stops[] = {"never", "Juliet"};
+    for (size_t every = 1; every < 4; every++) {
+        struct answer answer;
+        answer_init(&answer, stops, 2);
+        size_t fed = feed(&answer, "Romeo and Juliet are dead", every);
+        assert_int_equal(answer_deltas_end(&answer.out, FINISH_NONE), FINISH_STOP_STRING);
+        answer_take(&answer);
+        assert_string_equal(answer.text.data, "Romeo and ");
+        assert_int_equal(answer.ids, fed); /* with the token that completed it */
+        size_t length;
+        const char *stop = answer_deltas_stop(&answer.out, &length);
+        assert_int_equal(length, strlen("Juliet"));
+        assert_memory_equal(stop, "Juliet", length);
+        answer_deinit(&answer);
+    }
+}
+
+static void test_what_may_become_a_stop_is_held_back(void **state)
+{
+    (void)state;
+    static const char *const stops[] = {"dead\n"};
+    struct answer answer;
+    answer_init(&answer, stops, 1);
+    feed(&answer, "all are dead", 1);
+    assert_string_equal(answer.text.data, "all are ");
+    size_t length;
+    assert_null(answer_deltas_stop(&answer.out, &length));
+    assert_int_equal(answer_deltas_end(&answer.out, FINISH_EOS), FINISH_EOS);
+    answer_take(&answer);
+    assert_string_equal(answer.text.data, "all are dead"); /* it was not one */
+    answer_deinit(&answer);
+}
+
+static void test_a_stop_may_come_with_the_flush(void **state)
+{
+    (void)state;
+    static const char *const stops[] = {"\xef\xbf\xbd"};
+    struct token_ids ids;
+    encode("\xe2\x82\xac", &ids);
+    struct answer answer;
+    answer_init(&answer, stops, 1);
+    assert_false(answer_deltas_token(&answer.out, &(struct stream_token){ids.data[0], 0, NULL},
+                                     FINISH_MAX_TOKENS));
+    assert_int_equal(answer_deltas_end(&answer.out, FINISH_MAX_TOKENS), FINISH_STOP_STRING);
+    answer_take(&answer);
+    assert_string_equal(answer.text.data, "");
+    answer_deinit(&answer);
+    token_ids_deinit(&ids);
+}
+
+static void test_the_ending_id_is_no_text(void **state)
+{
+    (void)state;
+    static const enum finish_reason ends[] = {FINISH_EOS, FINISH_STOP_TOKEN};
+    for (size_t i = 0; i < 2; i++) {
+        struct answer answer;
+        answer_init(&answer, NULL, 0);
+        struct token_ids ids;
+        encode("Exeunt", &ids);
+        size_t fed = feed(&answer, "Exeunt", 1);
+        assert_false(answer_deltas_token(&answer.out, &(struct stream_token){ids.data[0], 0, NULL},
+                                         ends[i]));
+        assert_int_equal(answer_deltas_end(&answer.out, ends[i]), ends[i]);
+        answer_take(&answer);
+        assert_string_equal(answer.text.data, "Exeunt");
+        assert_int_equal(answer.ids, fed + 1);
+        answer_deinit(&answer);
+        token_ids_deinit(&ids);
+    }
+}
+
+static void test_ids_alone_without_a_tokenizer(void **state)
+{
+    (void)state;
+    struct answer_deltas out;
+    struct answer_deltas_config config = {.return_token_ids = true, .return_logits_hash = true};
+    struct error err;
+    struct stream_delta delta;
+    assert_int_equal(answer_deltas_init(&out, &config, &err), STATUS_OK);
+    assert_false(answer_deltas_take(&out, &delta));
+    for (uint32_t i = 0; i < 40; i++)
+        assert_false(answer_deltas_token(&out, &(struct stream_token){100 + i, 1000 + i, NULL},
+                                         FINISH_NONE));
+    assert_true(answer_deltas_take(&out, &delta));
+    assert_int_equal(delta.first_index, 0);
+    assert_int_equal(delta.id_count, 40);
+    assert_int_equal(delta.hash_count, 40);
+    assert_int_equal(delta.ids[39], 139);
+    assert_int_equal(delta.hashes[39], 1039);
+    assert_string_equal(delta.text, "");
+    assert_false(answer_deltas_take(&out, &delta));
+    answer_deltas_token(&out, &(struct stream_token){7, 8, NULL}, FINISH_MAX_TOKENS);
+    assert_int_equal(answer_deltas_end(&out, FINISH_MAX_TOKENS), FINISH_MAX_TOKENS);
+    assert_true(answer_deltas_take(&out, &delta));
+    assert_int_equal(delta.first_index, 40);
+    assert_int_equal(delta.ids[0], 7);
+    answer_deltas_deinit(&out);
+}
+
+static void test_logprobs_where_they_are_returned(void **state)
+{
+    (void)state;
+    struct answer_deltas out;
+    struct answer_deltas_config config = {.return_logprobs = true};
+    struct error err;
+    struct stream_delta delta;
+    assert_int_equal(answer_deltas_init(&out, &config, &err), STATUS_OK);
+    for (uint32_t i = 0; i < 40; i++) {
+        struct token_logprobs logprobs = {.given = true, .logprob = -(float)i, .top_count = i % 21};
+        assert_false(
+            answer_deltas_token(&out, &(struct stream_token){5, 0, &logprobs}, FINISH_NONE));
+    }
+    assert_true(answer_deltas_take(&out, &delta)); /* of logprobs alone */
+    assert_int_equal(delta.id_count + delta.hash_count, 0);
+    assert_int_equal(delta.logprobs_count, 40);
+    for (uint32_t i = 0; i < 40; i++)
+        assert_true(delta.logprobs[i].logprob == -(float)i &&
+                    delta.logprobs[i].top_count == i % 21);
+    assert_false(answer_deltas_take(&out, &delta));
+    answer_deltas_deinit(&out);
+}
+
+/* Text that nobody takes is bounded; what is lost is never passed over in silence. */
+static void test_text_that_is_not_taken_is_bounded(void **state)
+{
+    (void)state;
+    for (size_t limit = 3; limit <= 6; limit++) {
+        struct answer_deltas out;
+        struct answer_deltas_config config = {.tokenizer = tokenizer, .max_text_bytes = limit};
+        struct error err;
+        struct stream_delta delta;
+        struct token_ids ids;
+        encode("Exeunt", &ids);
+        assert_int_equal(answer_deltas_init(&out, &config, &err), STATUS_OK);
+        for (uint32_t i = 0; i < ids.count; i++)
+            answer_deltas_token(&out, &(struct stream_token){ids.data[i], 0, NULL}, FINISH_NONE);
+        answer_deltas_end(&out, FINISH_MAX_TOKENS);
+        answer_deltas_take(&out, &delta);
+        assert_int_equal(answer_deltas_overflowed(&out), limit < strlen("Exeunt"));
+        assert_true(strlen(delta.text) <= limit);
+        answer_deltas_take(&out, &delta);
+        assert_int_equal(answer_deltas_overflowed(&out), limit < strlen("Exeunt")); /* for ever */
+        answer_deltas_deinit(&out);
+        token_ids_deinit(&ids);
+    }
+}
+
+static void test_nothing_is_sent_where_nothing_was_asked_for(void **state)
+{
+    (void)state;
+    struct answer_deltas out;
+    struct answer_deltas_config config = {.tokenizer = NULL};
+    struct error err;
+    struct stream_delta delta;
+    assert_int_equal(answer_deltas_init(&out, &config, &err), STATUS_OK);
+    answer_deltas_token(&out, &(struct stream_token){1, 2, NULL}, FINISH_NONE);
+    assert_false(answer_deltas_take(&out, &delta));
+    answer_deltas_token(&out, &(struct stream_token){1, 2, NULL}, FINISH_NONE);
+    assert_false(answer_deltas_take(&out, &delta));
+    assert_int_equal(out.count, 2);
+    answer_deltas_deinit(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_is_the_same_however_it_is_taken),
+        cmocka_unit_test(test_half_a_character_waits),
+        cmocka_unit_test(test_a_stop_string_ends_the_answer),
+        cmocka_unit_test(test_what_may_become_a_stop_is_held_back),
+        cmocka_unit_test(test_a_stop_may_come_with_the_flush),
+        cmocka_unit_test(test_the_ending_id_is_no_text),
+        cmocka_unit_test(test_ids_alone_without_a_tokenizer),
+        cmocka_unit_test(test_logprobs_where_they_are_returned),
+        cmocka_unit_test(test_text_that_is_not_taken_is_bounded),
+        cmocka_unit_test(test_nothing_is_sent_where_nothing_was_asked_for),
+    };
+    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+}

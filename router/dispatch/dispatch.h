@@ -30,6 +30,7 @@
 #include "router/dispatch/inbox.h"
 #include "router/dispatch/request.h"
 #include "router/dispatch/request_observers.h"
+#include "router/dispatch/workers.h"
 #include "router/ops/router_metrics.h"
 #include "router/ops/status_board.h"
 #include "router/served_models.h"

@@ -89,7 +89,7 @@ static void show(struct dispatch *dispatch)
             gauge_set(metrics->workers_known[role], known[model][role]);
         }
     }
-    status_board_post(dispatch->config.board, &dispatch->workers);
+    workers_show(&dispatch->workers, dispatch->config.board);
 }
 
 /* What may be dealt with on whichever thread brings it: nothing of it waits for other threads, as

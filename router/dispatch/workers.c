@@ -331,3 +331,61 @@ void workers_stop(struct workers *workers)
     for (size_t i = workers->count; i-- > 0;)
         worker_leave(workers, workers->items[i]);
 }
+
+/* Whether prompts can reach this decode worker: a prefill worker fits it, or its model has none. */
+static bool is_reached(const struct workers *workers, const struct worker *decode)
+{
+    bool alone = true;
+    for (size_t i = 0; i < workers->count; i++) {
+        const struct worker *prefill = workers->items[i];
+        if (prefill->info.role != ROLE_PREFILL || prefill->model != decode->model)
+            continue;
+        if (prefill->info.model_hash == decode->info.model_hash &&
+            prefill->info.layout_hash == decode->info.layout_hash &&
+            prefill->info.numerics_id == decode->info.numerics_id)
+            return true;
+        alone = false;
+    }
+    return alone;
+}
+
+/* Counts a worker that takes work. The largest request is the one that the best decode worker holds:
+ * ready and reached by prompts (rank 2), ready (1), any (0). */
+static void count_worker(struct model_workers *taking, const struct workers *workers,
+                         const struct worker *worker)
+{
+    bool ready = worker_is_ready(worker), decode = worker->info.role == ROLE_DECODE;
+    taking->prefill += !decode && ready;
+    taking->decode += decode && ready;
+    if (!decode)
+        return;
+    uint64_t tokens = worker_capacity_tokens(&worker->info);
+    unsigned rank = ready ? 1 + is_reached(workers, worker) : 0;
+    if (rank < taking->request_rank ||
+        (rank == taking->request_rank && tokens <= taking->request_tokens))
+        return;
+    taking->request_rank = rank;
+    taking->request_tokens = tokens;
+}
+
+void workers_show(const struct workers *workers, struct status_board *board)
+{
+    pthread_mutex_lock(&board->mutex);
+    struct router_status *status = &board->status;
+    status->worker_count = 0;
+    memset(status->models, 0, sizeof status->models);
+    for (size_t i = 0; i < workers->count && status->worker_count < ROUTER_MAX_WORKERS; i++) {
+        const struct worker *worker = workers->items[i];
+        struct worker_status *shown = &status->workers[status->worker_count++];
+        shown->info = worker->info;
+        shown->model = worker->model;
+        shown->state = worker->state;
+        shown->load = worker->load;
+        shown->lane_bytes_per_second = worker->lane_bytes_per_second;
+        shown->prompt_tokens = worker->prompt_tokens;
+        shown->tokens = worker->tokens;
+        str_copy(shown->lane, sizeof shown->lane, worker->lane);
+        count_worker(&status->models[worker->model], workers, worker);
+    }
+    pthread_mutex_unlock(&board->mutex);
+}

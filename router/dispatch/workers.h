@@ -10,6 +10,7 @@
 #include "common/base/domain/worker_info.h"
 #include "common/net/membership/membership.h"
 #include "router/dispatch/worker_link.h"
+#include "router/ops/status_board.h"
 #include "router/planner/cache_event_count.h"
 #include "router/planner/worker_state.h"
 #include "router/served_models.h"
@@ -85,6 +86,9 @@ bool workers_hello(struct workers *workers, struct worker *worker,
  * too. `busy`: requests are there. */
 bool workers_link_closed(struct workers *workers, struct worker_link *link, bool busy,
                          uint64_t now_us);
+
+/* Copies all workers to the status board. Waits only for a copy, never for work. */
+void workers_show(const struct workers *workers, struct status_board *board);
 
 /* Closes all streams; done when count is 0. */
 void workers_stop(struct workers *workers);

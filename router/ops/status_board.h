@@ -5,6 +5,7 @@
 
 #include "router/planner/worker_state.h"
 #include "router/reasons.h"
+#include "router/served_models.h"
 
 #include <pthread.h>
 
@@ -57,8 +58,7 @@ struct status_board {
 
 void status_board_init(struct status_board *board);
 void status_board_deinit(struct status_board *board);
-/* Either waits only for a copy, never for work. */
-void status_board_post(struct status_board *board, const struct workers *workers);
+/* Waits only for a copy, never for work. */
 void status_board_count_workers(struct status_board *board,
                                 struct model_workers workers[SERVED_MODELS_MAX]);
 /* How many tokens one request of the model may have: its context, or what its workers take. */

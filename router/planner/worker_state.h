@@ -4,6 +4,8 @@
 
 #include "common/base/domain/worker_info.h"
 
+#include <stdbool.h>
+
 #define ROUTER_MAX_WORKERS CLUSTER_MAX_WORKERS
 
 enum worker_state {

@@ -4,6 +4,7 @@
 
 #include "common/base/log.h"
 #include "common/base/str.h"
+#include "router/dispatch/workers.h"
 #include "router/ops/status_board.h"
 
 #define TWO_MODELS "tested=" WORLD_MODEL ",other=tests/golden/models/qwen2"
@@ -358,21 +359,21 @@ static void test_the_context_that_is_shown(void **state)
     assert_true(workers && list && board && models);
     models->items[0].limits.context = 2048;
     status_board_init(board);
-    status_board_post(board, workers);
+    workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 2048);
     shown_worker(workers, &list[0], ROLE_DECODE, 1, 100);
     shown_worker(workers, &list[1], ROLE_DECODE, 2, 1000);
-    status_board_post(board, workers);
+    workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 1000);
     shown_worker(workers, &list[2], ROLE_PREFILL, 1, 2048);
-    status_board_post(board, workers);
+    workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 100);
     list[0].load.draining = true; /* the other takes work, although no prompt gets there */
-    status_board_post(board, workers);
+    workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 1000);
     list[1].load.draining = true;
     list[0].info.context = 1500;
-    status_board_post(board, workers);
+    workers_show(workers, board);
     assert_int_equal(status_board_context(board, models, 0), 1500);
     status_board_deinit(board);
     free(models);

@@ -116,7 +116,7 @@ static enum status parse_one(char *spec, struct failpoint_set *set, struct error
     point.known = find_known(name);
     if (!point.known)
         return error_set(err, STATUS_INVALID,
-                         "BATON_FAILPOINTS: there is no failpoint '%s'; docs/operations.md lists "
+                         "BATON_FAILPOINTS: there is no failpoint '%s'; docs/operations/failpoints.md lists "
                          "them",
                          name);
     TRY(parse_action(equals + 1, &point, err));

@@ -1,6 +1,6 @@
 /* Every failpoint of every program, by name: the one place where they are listed. A specification
  * that names another is refused; tests/unit/test_failpoints.py holds this list against the sources,
- * and docs/operations.md against this list.
+ * and docs/operations/failpoints.md against this list.
  *
  * X(name, can_fail, what): can_fail where the code asks FAILPOINT_FAILS, so that the action `fail`
  * means something there. A message that is dropped (send_...) is one that the stream, or the bytes

@@ -28,12 +28,12 @@ def free_port():
 
 
 class ByHand:
-    """docs/operations.md's commands, started one by one."""
+    """docs/operations/start.md's commands, started one by one."""
 
     def __init__(self, folder):
         self.folder, self.processes = folder, []
         self.ports = {"50051": free_port(), "50080": free_port(), "8000": free_port()}
-        lines = block_of("docs/operations.md", "baton status --http").splitlines()
+        lines = block_of("docs/operations/start.md", "baton status --http").splitlines()
         self.started, self.asked = lines[:3], lines[3:]
 
     def here(self, text):
@@ -127,7 +127,7 @@ def test_the_grpcurl_example_asks_what_there_is():
 
 
 def test_a_cluster_with_certificates_and_keys_by_hand(tmp_path):
-    """docs/operations.md's commands of "Security", with files as they are named there; on loopback."""
+    """docs/operations/security.md's commands, with files as they are named there; on loopback."""
     public, internal = Authority(tmp_path / "public"), Authority(tmp_path / "internal")
     files = dict(zip(("tls.crt", "tls.key"), public.issue("router", "IP:127.0.0.1")))
     files |= dict(zip(("member.crt", "member.key"), internal.issue("member", "DNS:baton.internal")))
@@ -136,7 +136,7 @@ def test_a_cluster_with_certificates_and_keys_by_hand(tmp_path):
     files |= {"ca.crt": public.cert, "cluster-ca.crt": internal.cert, "keys": tmp_path / "keys", "my.key": tmp_path / "my.key", "DIR": SHAKESPEARE}
     files["keys"].write_text(line + "\n")
     files["my.key"].write_text(key + "\n")
-    block = block_of("docs/operations.md", "--registry-listen").replace("\\\n", " ").replace("0.0.0.0", "127.0.0.1").replace("router.example", "127.0.0.1")
+    block = block_of("docs/operations/security.md", "--registry-listen").replace("\\\n", " ").replace("0.0.0.0", "127.0.0.1").replace("router.example", "127.0.0.1")
     for port in ("50051", "50052", "8000"):
         block = block.replace(port, free_port())
     *lines, curl = block.splitlines()

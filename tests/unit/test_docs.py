@@ -31,7 +31,7 @@ def test_api_lists_every_reason_of_the_rpc_layer():
 
 
 def test_operations_lists_every_metric():
-    text = page("docs/operations.md")
+    text = page("docs/operations/observability.md")
     for prefix, suffixes in re.findall(r"`(baton_router_)queue_seconds`((?:, `_\w+`)+)", text):
         text += " ".join(prefix + s for s in re.findall(r"`_(\w+)`", suffixes))
     names = {name for path in sources("router", "common/worker", "prefill_worker", "decode_worker")

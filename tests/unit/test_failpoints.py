@@ -39,6 +39,6 @@ def test_what_is_listed_stands_in_the_sources_where_it_can_fail_if_it_says_so():
 
 
 def test_the_operations_page_tells_all():
-    page = (TOP / "docs/operations.md").read_text(encoding="utf-8")
+    page = (TOP / "docs/operations/failpoints.md").read_text(encoding="utf-8")
     missing = [name for name, (_, what) in listed().items() if f"| `{name}` | {what} |" not in page]
     assert not missing, missing

@@ -15,7 +15,7 @@
 /* Arithmetic, in times of reading the weights. Chosen, not measured: by the roofline model
  * (Williams et al., 2009) reading bounds a step below 1, and above it can hide behind arithmetic;
  * at 10 it adds a tenth to a step at the very most, where nothing of it is hidden: about what
- * kernels miss of the peak anyway. `baton bench engine --prefill ...` (docs/operations.md, "Prompt
+ * kernels miss of the peak anyway. `baton bench engine --prefill ...` (docs/operations/models.md, "Prompt
  * rows of a step") shows what a machine gains from longer steps. */
 #define SATURATION 10.0
 

@@ -8,7 +8,8 @@ what a machine can:
 - "except" instead of "but for";
 - at most 100 columns in code and comments, 120 in Markdown (tables, code blocks and links aside).
 
-Usage: tests/plain_words.py [PATH...]     prints the findings of these files or folders (default: everything), then a count per folder"""
+Usage: tests/plain_words.py [PATH...]     prints the findings of these files or folders (default: everything), then a count per folder
+       tests/plain_words.py --record      writes tests/plain_words_counts.txt: findings in comments of .c files, per folder"""
 import collections
 import pathlib
 import re
@@ -16,6 +17,7 @@ import subprocess
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
+COUNTS = TOP / "tests/plain_words_counts.txt"
 
 FIRST = re.compile(r"(What|Of|Who|Whose|Where|Those|That|Nobody|Somebody)\b")
 FIRST_OF_COMMENT = re.compile(FIRST.pattern, re.I)
@@ -45,7 +47,7 @@ def faults_of_prose(prose, questions, comment=False):
     for number, sentence in enumerate(SENTENCE_END.split(prose.strip())):
         sentence = sentence.strip().lstrip("*_`\"'([ ")
         first = (FIRST_OF_COMMENT if comment and number == 0 else FIRST).match(sentence)
-        if first and not (questions and sentence.rstrip("*_ ").endswith("?")):
+        if first and not (questions and "?" in sentence):
             yield f"begins with '{first.group(1)}'"
     for found in PEOPLE.finditer(prose):
         yield f"'{found.group(1)}' is for people"
@@ -56,22 +58,22 @@ def faults_of_prose(prose, questions, comment=False):
 def findings_of_code(name, text):
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > 100:
-            yield number, f"{len(line)} columns, at most 100"
+            yield number, "comment", f"{len(line)} columns, at most 100"
     for found in COMMENT.finditer(text):
         number = text.count("\n", 0, found.start()) + 1
         if found.group("text") is not None:
             sentence = found.group("text")[1:-1]
             if name.startswith("tests/") or not SENTENCE.match(sentence):
                 continue
-            prose, comment = re.sub(r'\\[nt"]|%[-.*0-9lzh]*[a-zA-Z]', " ", sentence), False
+            prose, place = re.sub(r'\\[nt"]|%[-.*0-9lzh]*[a-zA-Z]', " ", sentence), "sentence"
         elif found.group("block") is not None or found.group("line") is not None:
             prose = re.sub(r"\n\s*\*? ?", "\n", found.group("block") or found.group("line") or "")
-            prose, comment = re.sub(r'"[^"\n]*"', '""', prose), True
+            prose, place = re.sub(r'"[^"\n]*"|`[^`\n]*`', '""', prose), "comment"
         else:
             continue
         for paragraph in re.split(r"\n\s*\n|\n\s*(?=[-*] )", prose):
-            for fault in faults_of_prose(" ".join(paragraph.split()), False, comment):
-                yield number, fault
+            for fault in faults_of_prose(" ".join(paragraph.split()), False, place == "comment"):
+                yield number, place, fault
 
 
 def findings_of_markdown(name, text):
@@ -80,7 +82,7 @@ def findings_of_markdown(name, text):
     def settle():
         prose = " ".join(paragraph)
         paragraph.clear()
-        yield from ((begins, fault) for fault in faults_of_prose(re.sub(r"`[^`]*`|\"[^\"]*\"", "``", prose), True))
+        yield from ((begins, "prose", fault) for fault in faults_of_prose(re.sub(r"`[^`]*`|\"[^\"]*\"", "``", prose), True))
 
     for number, line in enumerate(text.split("\n"), 1):
         if line.lstrip().startswith("```"):
@@ -97,7 +99,7 @@ def findings_of_markdown(name, text):
                 yield from settle()
             continue
         if len(line) > 120 and not re.search(r"\]\([^)]{40,}\)|https?://", line):
-            yield number, f"{len(line)} columns, at most 120"
+            yield number, "prose", f"{len(line)} columns, at most 120"
         item = re.match(r"\s*(#+|[-*+]|\d+\.)\s+(.*)", line)
         if not line.strip() or item:
             yield from settle()
@@ -109,11 +111,24 @@ def findings_of_markdown(name, text):
 
 
 def findings(names):
-    """(name, line, fault) for each finding of the files."""
+    """(name, line, place, fault) for each finding of the files; the place is "comment", "sentence" (a string) or "prose" (Markdown)."""
     for name in names:
         text = (TOP / name).read_text(encoding="utf-8")
-        for number, fault in (findings_of_code if kind_of(name) == "code" else findings_of_markdown)(name, text):
-            yield name, number, fault
+        for found in (findings_of_code if kind_of(name) == "code" else findings_of_markdown)(name, text):
+            yield name, *found
+
+
+def counts_of_comments():
+    """{folder: findings in comments of its .c and .cu files}"""
+    names = [name for name in tracked() if name.endswith((".c", ".cu"))]
+    counts = collections.Counter({folder_of(name): 0 for name in names})
+    counts.update(folder_of(name) for name, _, place, _ in findings(names) if place == "comment")
+    return dict(counts)
+
+
+def recorded():
+    """The counts that COUNTS holds."""
+    return {folder: int(count) for count, folder in (line.split() for line in COUNTS.read_text(encoding="utf-8").splitlines())}
 
 
 def folder_of(name):
@@ -121,15 +136,18 @@ def folder_of(name):
 
 
 def main():
-    wanted = [str(pathlib.Path(a).resolve().relative_to(TOP)).rstrip("/") for a in sys.argv[1:] if not a.startswith("-")]
     if "-h" in sys.argv or "--help" in sys.argv:
         print(__doc__)
         return
+    if "--record" in sys.argv:
+        COUNTS.write_text("".join(f"{count:5} {folder}\n" for folder, count in sorted(counts_of_comments().items()) if count), encoding="utf-8")
+        return
+    wanted = [str(pathlib.Path(a).resolve().relative_to(TOP)) for a in sys.argv[1:]]
     names = [n for n in tracked() if not wanted or any(n == w or n.startswith(w + "/") or w == "." for w in wanted)]
     counts = collections.Counter()
-    for name, number, fault in findings(names):
+    for name, number, place, fault in findings(names):
         print(f"{name}:{number}: {fault}")
-        counts[(folder_of(name), pathlib.PurePosixPath(name).suffix)] += 1
+        counts[(folder_of(name), pathlib.PurePosixPath(name).suffix + (" strings" if place == "sentence" else ""))] += 1
     for (folder, suffix), count in sorted(counts.items()):
         print(f"{count:5} {folder} ({suffix})")
     print(f"{sum(counts.values())} findings in {len(names)} files")

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_WHOLE 9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: a double can't hold all whole numbers above */
 
-/* Mistakes are told in the words of `baton generate`: of whole numbers here, of others by
+/* Errors have the words of `baton generate`: for whole numbers from here, for others from
  * common/base/domain/sampling.c. */
 static const struct {
     const char *name, *help;
-    double least, most; /* of whole ones */
+    double least, most; /* limits of whole numbers */
     bool whole;
 } options[CHAT_OPTIONS] = {
     [CHAT_TEMPERATURE] = {"temperature", "0 .. 100; 0: the likeliest token, always"},
@@ -42,7 +42,7 @@ void chat_deinit(struct chat *chat)
 
 /* --- options --- */
 
-/* What a float can't hold is none of its numbers. */
+/* Returns the value as a float; infinity if it is out of range. */
 static float narrow(double value)
 {
     return fabs(value) <= (double)FLT_MAX ? (float)value : (float)copysign(INFINITY, value);
@@ -138,7 +138,7 @@ static void help(struct chat *chat, const char *rest, struct str *say)
     (void)chat;
     (void)rest;
     str_add(say, "  /help         this\n"
-                 "  /show         the transcript, and who said what\n"
+                 "  /show         the transcript, with its speakers\n"
                  "  /reset        forget the transcript\n"
                  "  /undo         forget the last turn\n"
                  "  /retry        forget the last answer, and ask for it again\n"
@@ -178,8 +178,8 @@ static void undo(struct chat *chat, const char *rest, struct str *say)
              chat->turn_count == 1 ? "is" : "are");
 }
 
-/* What turn `index` is in the transcript: the user's text, and behind its line feed the answer, to
- * `end`. */
+/* Returns the begin of turn `index` in the transcript. The user's text ends at its line feed, and
+ * the answer goes from there to `end`. */
 static const char *line_of(const struct chat *chat, size_t index, const char **feed,
                            const char **end)
 {
@@ -248,7 +248,7 @@ static const char *behind_word(const char *line)
     return rest + strspn(rest, " \t");
 }
 
-/* As much of it as a message quotes. */
+/* Returns how much of a word a message quotes. */
 static int shown(const char *line)
 {
     return (int)(word_length(line) < 40 ? word_length(line) : 40);
@@ -259,7 +259,7 @@ static bool is_word(const char *line, const char *word)
     return strlen(word) == word_length(line) && !strncmp(line, word, word_length(line));
 }
 
-/* CHAT_OPTIONS: none. */
+/* Returns the option that the first word names. CHAT_OPTIONS: none. */
 static int option_of(const char *line)
 {
     int option = 0;
@@ -298,7 +298,7 @@ static const struct {
 } commands[] = {{"help", help}, {"reset", reset}, {"undo", undo},        {"show", show},
                 {"set", set},   {"stop", stop},   {"system", set_system}};
 
-/* Back to where the user's last line ends. */
+/* Cuts the transcript behind the user's last line. */
 static enum chat_act retry(struct chat *chat, struct str *say)
 {
     if (!chat->turn_count) {
@@ -333,7 +333,7 @@ static enum chat_act run_command(struct chat *chat, const char *line, struct str
 
 /* --- turns --- */
 
-/* A line begins a turn; the answer before it may have ended without a line feed. */
+/* Begins a turn with a line. The answer before it may have ended without a line feed. */
 static enum chat_act begin_turn(struct chat *chat, const char *line, struct str *say)
 {
     struct str *transcript = &chat->transcript;
@@ -385,16 +385,6 @@ static void add_message(struct str *json, const char *role, const char *text, si
     str_add(json, "}");
 }
 
-/* From `begin` to `end`, without the blanks around it. */
-static void add_answer(struct str *json, const char *begin, const char *end)
-{
-    while (begin < end && strchr(" \t\r\n", *begin))
-        begin++;
-    while (end > begin && strchr(" \t\r\n", end[-1]))
-        end--;
-    add_message(json, "assistant", begin, (size_t)(end - begin));
-}
-
 void chat_messages(const struct chat *chat, struct str *json)
 {
     str_add(json, "{\"messages\": [");
@@ -404,8 +394,77 @@ void chat_messages(const struct chat *chat, struct str *json)
         bool last = i + 1 == chat->turn_count;
         const char *feed, *end, *begin = line_of(chat, i, &feed, &end);
         add_message(json, "user", begin, (size_t)(feed - begin));
-        if (!last || feed + 1 < end)
-            add_answer(json, feed + 1, end);
+        if (last && feed + 1 == end)
+            continue;
+        const char *answer = feed + 1;
+        while (answer < end && strchr(" \t\r\n", *answer))
+            answer++;
+        while (end > answer && strchr(" \t\r\n", end[-1]))
+            end--;
+        add_message(json, "assistant", answer, (size_t)(end - answer));
     }
     str_add(json, "]}");
+}
+
+#define SET(option, field, type, PRESENCE)                                                         \
+    do {                                                                                           \
+        if (chat->given[option]) {                                                                 \
+            sampling->field##_presence_case = BATON__V1__SAMPLING__##PRESENCE;                     \
+            sampling->field = (type)chat->values[option];                                          \
+        }                                                                                          \
+    } while (0)
+
+static Baton__V1__Sampling *make_sampling(const struct chat *chat, struct arena *arena)
+{
+    Baton__V1__Sampling *sampling = arena_take(arena, sizeof *sampling);
+    ASSERT(sampling);
+    baton__v1__sampling__init(sampling);
+    SET(CHAT_TEMPERATURE, temperature, float, TEMPERATURE_PRESENCE_TEMPERATURE);
+    SET(CHAT_TOP_P, top_p, float, TOP_P_PRESENCE_TOP_P);
+    SET(CHAT_TOP_K, top_k, uint32_t, TOP_K_PRESENCE_TOP_K);
+    SET(CHAT_MIN_P, min_p, float, MIN_P_PRESENCE_MIN_P);
+    SET(CHAT_SEED, seed, uint64_t, SEED_PRESENCE_SEED);
+    SET(CHAT_MAX_TOKENS, max_tokens, uint32_t, MAX_TOKENS_PRESENCE_MAX_TOKENS);
+    return sampling;
+}
+
+static void set_input(Baton__V1__GenerateRequest *request, const struct chat *chat, uint32_t *ids,
+                      size_t id_count, struct arena *arena)
+{
+    if (!ids) {
+        request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
+        request->text = chat->transcript.data;
+        return;
+    }
+    request->token_ids = arena_take(arena, sizeof *request->token_ids);
+    ASSERT(request->token_ids);
+    baton__v1__token_ids__init(request->token_ids);
+    request->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS;
+    request->token_ids->ids = ids;
+    request->token_ids->n_ids = id_count;
+}
+
+Baton__V1__GenerateRequest *chat_request(struct chat *chat, uint32_t *ids, size_t id_count,
+                                         struct arena *arena)
+{
+    Baton__V1__GenerateRequest *request = arena_take(arena, sizeof *request);
+    Baton__V1__Stop *stops = arena_take(arena, sizeof *stops);
+    Baton__V1__Output *output = arena_take(arena, sizeof *output);
+    char **texts = arena_take(arena, CHAT_MAX_STOPS * sizeof *texts);
+    ASSERT(request && stops && output && texts);
+    baton__v1__generate_request__init(request);
+    baton__v1__stop__init(stops);
+    baton__v1__output__init(output);
+    for (size_t i = 0; i < chat->stop_count; i++)
+        texts[i] = chat->stops[i];
+    stops->n_strings = chat->stop_count;
+    stops->strings = texts;
+    output->return_timing_presence_case = BATON__V1__OUTPUT__RETURN_TIMING_PRESENCE_RETURN_TIMING;
+    output->return_timing = true;
+    request->model = chat->model;
+    set_input(request, chat, ids, id_count, arena);
+    request->sampling = make_sampling(chat, arena);
+    request->stop = stops;
+    request->output = output;
+    return request;
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #define PATH_BYTES         4200
-#define MAX_MESSAGES_BYTES (6 * CHAT_MAX_TRANSCRIPT_BYTES + (1u << 20)) /* escapes grow */
+#define MAX_MESSAGES_BYTES (6 * CHAT_MAX_TRANSCRIPT_BYTES + (1u << 20)) /* with its escapes */
 
 enum status chat_render_open(const char *folder, struct chat_render *render, struct error *err)
 {
@@ -30,18 +30,6 @@ void chat_render_close(struct chat_render *render)
     *render = (struct chat_render){0};
 }
 
-static enum status render_json(const struct chat_render *render, const struct json_value *messages,
-                               struct token_ids *ids, struct error *err)
-{
-    struct chat_request request = {.now = chat_time_now()};
-    struct chat_prompt prompt;
-    TRY(chat_request_read(messages, &request, err));
-    TRY(chat_template_render(render->template, &request, &prompt, NULL, err));
-    enum status status = chat_encode(render->tokenizer, &prompt, ids, err);
-    chat_prompt_deinit(&prompt);
-    return status;
-}
-
 enum status chat_render_prompt(const struct chat_render *render, const struct chat *chat,
                                struct token_ids *ids, struct error *err)
 {
@@ -54,7 +42,15 @@ enum status chat_render_prompt(const struct chat_render *render, const struct ch
     str_deinit(&text);
     if (status != STATUS_OK)
         return status;
-    status = render_json(render, json_root(json), ids, err);
+    struct chat_request request = {.now = chat_time_now()};
+    struct chat_prompt prompt;
+    status = chat_request_read(json_root(json), &request, err);
+    if (status == STATUS_OK)
+        status = chat_template_render(render->template, &request, &prompt, NULL, err);
+    if (status == STATUS_OK) {
+        status = chat_encode(render->tokenizer, &prompt, ids, err);
+        chat_prompt_deinit(&prompt);
+    }
     json_destroy(json);
     return status;
 }

@@ -1,5 +1,5 @@
-/* A conversation to the prompt of a chat model: its messages, through the template in the model's
- * folder, to token ids. */
+/* Renders a conversation to the prompt of a chat model: its messages, through the template in the
+ * model's folder, to token ids. */
 #ifndef BATON_CLI_CHAT_RENDER_H
 #define BATON_CLI_CHAT_RENDER_H
 
@@ -17,10 +17,11 @@ struct chat_render {
 /* STATUS_NOT_FOUND: the folder has no chat template. The sentence names the file. */
 enum status chat_render_open(const char *folder, struct chat_render *render,
                              struct error *err) WARN_UNUSED;
-void chat_render_close(struct chat_render *render); /* zeroed is fine */
+/* A zeroed one is fine. */
+void chat_render_close(struct chat_render *render);
 
-/* The prompt for the next answer. STATUS_LIMIT: more ids than there may be; else what the template
- * says of this conversation. */
+/* Writes the prompt for the next answer to `ids`. STATUS_LIMIT: too many ids. Other failures are
+ * the template's refusals of this conversation. */
 enum status chat_render_prompt(const struct chat_render *render, const struct chat *chat,
                                struct token_ids *ids, struct error *err) WARN_UNUSED;
 

@@ -4,7 +4,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
-#include "common/cli/cluster_ends.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,8 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MOD           "up"
-#define NO_FAILPOINTS "BATON_FAILPOINTS="
+#define MOD            "up"
+#define NO_FAILPOINTS  "BATON_FAILPOINTS="
+#define LOG_TAIL_BYTES 2000 /* a screen */
 
 enum status cluster_open(struct cluster *cluster, struct error *err)
 {
@@ -85,9 +85,38 @@ size_t cluster_down(const struct cluster *cluster)
     return down;
 }
 
+/* --- logs --- */
+
+/* To standard error, without waiting for its reader. */
+static void show_log_tail(const struct process *process)
+{
+    char tail[LOG_TAIL_BYTES], *save = NULL;
+    process_log_tail(process, tail, sizeof tail);
+    if (!*tail)
+        return;
+    log_repeat("--- last lines of %s", process->log_path);
+    for (char *line = strtok_r(tail, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        log_repeat("%s", line);
+    log_repeat("---");
+}
+
+/* `last`: no lines come after these. */
+static void echo_logs(struct cluster *cluster, uint64_t now_us, bool last)
+{
+    for (size_t i = 0; i < cluster->count; i++) {
+        const struct process *process = &cluster->processes[i];
+        if (*process->log_path)
+            log_echo_take(&cluster->care[i].echo, &cluster->echo_room, process->member.name,
+                          process->log_path, now_us, last);
+    }
+    cluster->echo_us = now_us + CLUSTER_ECHO_US;
+}
+
 /* --- ends and restarts --- */
 
-void cluster_end_child(struct cluster *cluster, size_t index)
+/* Tells child `index`, which must not have ended, to end now. cluster_turn tells it again, and
+ * kills it after its grace. SIGKILL at once would leave the name of a pool in /dev/shm. */
+static void end_child(struct cluster *cluster, size_t index)
 {
     const struct process *process = &cluster->processes[index];
     struct cluster_care *care = &cluster->care[index];
@@ -99,12 +128,12 @@ void cluster_end_child(struct cluster *cluster, size_t index)
             now_us + (process->was_ready ? cluster->end_grace_us : CLUSTER_START_GRACE_US);
 }
 
-void cluster_kill_child(struct cluster *cluster, size_t index)
+static void kill_child(struct cluster *cluster, size_t index)
 {
     const struct process *process = &cluster->processes[index];
     struct cluster_care *care = &cluster->care[index];
     kill(process->member.pid, SIGKILL);
-    care->kill_us = care->tell_us = UINT64_MAX; /* its end comes as a signal */
+    care->kill_us = care->tell_us = UINT64_MAX; /* SIGCHLD reports its end */
     care->killed = true;
     if (process->was_ready)
         cluster->forced = true;
@@ -122,10 +151,11 @@ static void report_loop(const struct cluster *cluster, const struct process *pro
               "%" PRIu64 " ms at most\" role=%s log=%s",
               process->member.name, RESTART_LOOP_ENDS, cluster->restart_cap_us / 1000,
               process->member.role, log_of(process));
-    cluster_show_log_tail(process);
+    show_log_tail(process);
 }
 
-/* A child was reaped: one line, and a restart, unless it did what it was told. */
+/* Reports the end of a child that was reaped by one line, and plans its restart, unless it followed
+ * an order. */
 static void take_end(struct cluster *cluster, size_t index)
 {
     const struct process *process = &cluster->processes[index];
@@ -155,8 +185,8 @@ static void take_end(struct cluster *cluster, size_t index)
         report_loop(cluster, process);
 }
 
-/* Failpoints given in so many words happened, or not, in the first life; a file's are whatever it
- * says now. */
+/* Takes failpoints out of the plan: they belong to the first life. A file of them ("@") stays,
+ * since it may have changed. */
 static void drop_failpoints(struct process_plan *plan)
 {
     const size_t name = strlen(NO_FAILPOINTS);
@@ -175,7 +205,7 @@ static void drop_failpoints(struct process_plan *plan)
     plan->environment_count = count;
 }
 
-/* The plan of the next life: at the address of the last one. */
+/* Returns the plan of the next life, at the addresses of the last one. */
 static struct process_plan plan_again(const struct cluster_care *care,
                                       const struct cluster_member *last)
 {
@@ -203,7 +233,7 @@ static void start_again(struct cluster *cluster, size_t index)
         care->started_us = clock_now_us();
         care->killed = false;
         restart_on_started(&care->restart);
-        /* Until its ready line: where it is expected. */
+        /* Expected, until its ready line. */
         str_copy(process->member.address, sizeof process->member.address, last.address);
         str_copy(process->member.metrics, sizeof process->member.metrics, last.metrics);
         str_copy(process->member.registry, sizeof process->member.registry, last.registry);
@@ -216,7 +246,7 @@ static void start_again(struct cluster *cluster, size_t index)
         report_loop(cluster, process);
 }
 
-/* When child `index` needs something that only time brings; UINT64_MAX: nothing. */
+/* Returns the time at which `tend` must act on child `index`. UINT64_MAX: never. */
 static uint64_t due_us(const struct cluster *cluster, size_t index)
 {
     const struct cluster_care *care = &cluster->care[index];
@@ -232,6 +262,7 @@ static uint64_t due_us(const struct cluster *cluster, size_t index)
     return UINT64_MAX;
 }
 
+/* Starts, ends or kills the children that are due. */
 static void tend(struct cluster *cluster, uint64_t now_us)
 {
     for (size_t i = 0; i < cluster->count; i++) {
@@ -244,7 +275,7 @@ static void tend(struct cluster *cluster, uint64_t now_us)
         }
         bool late = cluster->care[i].kill_us != 0; /* for its end, not for its start */
         if (late && cluster->care[i].kill_us > now_us) {
-            cluster_end_child(cluster, i);
+            end_child(cluster, i);
             continue;
         }
         log_write(!late                ? LOG_ERROR
@@ -254,23 +285,13 @@ static void tend(struct cluster *cluster, uint64_t now_us)
                   late ? "end" : "get ready", late ? "killing" : "ending", (int)process->member.pid,
                   log_of(process));
         if (late)
-            cluster_kill_child(cluster, i);
+            kill_child(cluster, i);
         else
-            cluster_end_child(cluster, i);
+            end_child(cluster, i);
     }
 }
 
-/* --- what comes in --- */
-
-static void take_children(struct cluster *cluster)
-{
-    struct signalfd_siginfo info;
-    while (read(cluster->child_fd, &info, sizeof info) == sizeof info)
-        ; /* several ends may share one SIGCHLD */
-    for (size_t i = 0; i < cluster->count; i++)
-        if (process_reap(&cluster->processes[i]))
-            take_end(cluster, i);
-}
+/* --- events --- */
 
 static void take_ready(struct cluster *cluster, size_t index)
 {
@@ -279,7 +300,7 @@ static void take_ready(struct cluster *cluster, size_t index)
     struct error err;
     if (process_read_ready(process, &err) != STATUS_OK) {
         log_error(MOD, "msg=\"cannot understand a ready line: %s\"", err.text);
-        cluster_end_child(cluster, index);
+        end_child(cluster, index);
     }
     if (process->state != PROCESS_READY)
         return;
@@ -315,24 +336,31 @@ void cluster_turn(struct cluster *cluster, uint64_t timeout_us)
     struct pollfd fds[2 + CLUSTER_MAX_PROCESSES] = {{.fd = cluster->stop.fd, .events = POLLIN},
                                                     {.fd = cluster->child_fd, .events = POLLIN}};
     for (size_t i = 0; i < cluster->count; i++)
-        fds[2 + i] =
-            (struct pollfd){.fd = cluster->processes[i].ready_fd, .events = POLLIN}; /* -1: none */
+        fds[2 + i] = (struct pollfd){.fd = cluster->processes[i].ready_fd,
+                                     .events = POLLIN}; /* -1: poll skips it */
     if (poll(fds, 2 + cluster->count, wait_ms(cluster, timeout_us)) > 0) {
         for (size_t i = 0; i < cluster->count; i++)
             if (fds[2 + i].revents)
                 take_ready(cluster, i);
-        if (fds[1].revents)
-            take_children(cluster);
+        if (fds[1].revents) {
+            struct signalfd_siginfo info;
+            while (read(cluster->child_fd, &info, sizeof info) == sizeof info)
+                ; /* several ends may share one SIGCHLD */
+            for (size_t i = 0; i < cluster->count; i++)
+                if (process_reap(&cluster->processes[i]))
+                    take_end(cluster, i);
+        }
         if (fds[0].revents)
             stop_signals_take(&cluster->stop, clock_now_us());
     }
     uint64_t now_us = clock_now_us();
     if (now_us >= cluster->echo_us)
-        cluster_echo(cluster, now_us, false);
+        echo_logs(cluster, now_us, false);
     tend(cluster, now_us);
 }
 
-uint64_t cluster_left_us(uint64_t deadline_us)
+/* Returns the time from now to the deadline; 0: it has passed. */
+static uint64_t left_us(uint64_t deadline_us)
 {
     uint64_t now_us = clock_now_us();
     return now_us < deadline_us ? deadline_us - now_us : 0;
@@ -344,20 +372,11 @@ static enum status explain_end(const struct process *process, struct error *err)
     process_describe_end(process, cause, sizeof cause);
     process_last_words(process, words, sizeof words);
     if (!*words)
-        cluster_show_log_tail(process);
+        show_log_tail(process);
     bool wrong_settings = WIFEXITED(process->wait_status) && WEXITSTATUS(process->wait_status) == 2;
     return error_set(err, wrong_settings ? STATUS_INVALID : STATUS_UNAVAILABLE,
                      "%s %s before it was ready%s%s", process->member.name, cause,
                      *words ? ": " : "", words);
-}
-
-/* A large model loads for minutes: what its log says of that, where somebody waits. */
-static void tell_start(const struct process *process)
-{
-    char last[512];
-    process_last_line(process, last, sizeof last);
-    log_info(MOD, "waiting_for=%s log=%s %s", process->member.name, log_of(process),
-             *last ? last : "msg=\"it starts\"");
 }
 
 enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, struct error *err)
@@ -375,15 +394,96 @@ enum status cluster_wait_ready(struct cluster *cluster, uint64_t deadline_us, st
             return STATUS_OK;
         if (cluster->stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");
-        if (!cluster_left_us(deadline_us))
+        if (!left_us(deadline_us))
             return error_set(
                 err, STATUS_TIMEOUT, "%s did not get ready in time (--start-timeout): see %s",
                 waiting_for->member.name, *waiting_for->log_path ? waiting_for->log_path : "above");
-        if (!cluster_left_us(tell_us)) {
+        if (!left_us(tell_us)) {
+            char last[512]; /* a large model loads for minutes, and its log says how far it is */
+            process_last_line(waiting_for, last, sizeof last);
             if (*waiting_for->log_path)
-                tell_start(waiting_for);
+                log_info(MOD, "waiting_for=%s log=%s %s", waiting_for->member.name,
+                         log_of(waiting_for), *last ? last : "msg=\"it starts\"");
             tell_us = clock_now_us() + cluster->start_tell_us;
         }
-        cluster_turn(cluster, cluster_left_us(tell_us < deadline_us ? tell_us : deadline_us));
+        cluster_turn(cluster, left_us(tell_us < deadline_us ? tell_us : deadline_us));
     }
+}
+
+/* --- the drain --- */
+
+/* Sends SIGTERM to processes [first, end). `now`: they must not finish their requests. A process
+ * that still starts has none, and is ended now in any case: it may read its model for long. */
+static void tell_to_end(struct cluster *cluster, size_t first, size_t end, bool now)
+{
+    for (size_t i = first; i < end; i++) {
+        const struct process *process = &cluster->processes[i];
+        if (process->state == PROCESS_STARTING || (process->state == PROCESS_READY && now))
+            end_child(cluster, i);
+        else if (process->state == PROCESS_READY)
+            kill(process->member.pid, SIGTERM);
+    }
+}
+
+/* Waits until processes [first, end) have ended. False: the deadline came, or one more signal to
+ * stop. */
+static bool wait_ended(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us)
+{
+    uint32_t wishes = cluster->stop.wishes;
+    for (;;) {
+        size_t running = 0;
+        for (size_t i = first; i < end; i++)
+            running += cluster->processes[i].state != PROCESS_ENDED;
+        if (!running)
+            return true;
+        if (!left_us(deadline_us) || cluster->stop.wishes != wishes)
+            return false;
+        cluster_turn(cluster, left_us(deadline_us));
+    }
+}
+
+/* Ends processes [first, end): in order, or now after a second signal to stop. False: some are left
+ * at the deadline, or at a third signal. */
+static bool end_all(struct cluster *cluster, size_t first, size_t end, uint64_t deadline_us,
+                    bool *now)
+{
+    uint32_t wishes = cluster->stop.wishes;
+    tell_to_end(cluster, first, end, *now);
+    if (wait_ended(cluster, first, end, deadline_us))
+        return true;
+    if (*now || cluster->stop.wishes == wishes)
+        return false;
+    log_info(MOD, "msg=\"asked a second time: ending what still runs\" processes=%zu",
+             cluster_running(cluster));
+    *now = true;
+    tell_to_end(cluster, first, end, true);
+    return wait_ended(cluster, first, end, UINT64_MAX);
+}
+
+static bool drain(struct cluster *cluster, uint64_t timeout_us)
+{
+    uint64_t deadline_us = clock_now_us() + timeout_us;
+    size_t routers = cluster->count ? 1 : 0; /* the first process */
+    bool now = false;
+    cluster->draining = true;
+    if (end_all(cluster, 0, routers, deadline_us, &now) &&
+        end_all(cluster, routers, cluster->count, now ? UINT64_MAX : deadline_us, &now))
+        return !cluster->forced;
+    log_warn(MOD, "msg=\"killing what did not end by itself\" processes=%zu",
+             cluster_running(cluster));
+    for (size_t i = 0; i < cluster->count; i++)
+        if (cluster->processes[i].state != PROCESS_ENDED)
+            kill_child(cluster, i);
+    while (cluster_running(cluster))
+        cluster_turn(cluster, UINT64_MAX);
+    return false;
+}
+
+bool cluster_drain(struct cluster *cluster, uint64_t timeout_us)
+{
+    echo_logs(cluster, clock_now_us(), false);
+    cluster->echo_room.errors_only = true; /* they warn of each other's ends */
+    bool gentle = drain(cluster, timeout_us);
+    echo_logs(cluster, clock_now_us(), true);
+    return gentle;
 }

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define MAX_FILE_BYTES   262144
-#define KEPT_LOG_FOLDERS 8 /* of clusters that are no more */
+#define KEPT_LOG_FOLDERS 8 /* kept for clusters that ended */
 
 enum status cluster_folder(char path[CLUSTER_PATH_BYTES], struct error *err)
 {
@@ -189,14 +189,6 @@ enum status cluster_file_publish(const struct cluster_file *file, struct error *
     return cluster_file_write(file, path, err);
 }
 
-/* The pid in "cluster-PID.json"; 0: the name is another one. */
-static pid_t pid_in(const char *name)
-{
-    int pid, end = 0;
-    bool whole = sscanf(name, "cluster-%d.json%n", &pid, &end) == 1 && end > 0 && !name[end];
-    return whole && pid > 0 ? (pid_t)pid : 0;
-}
-
 static bool is_dead(pid_t pid)
 {
     return kill(pid, 0) && errno == ESRCH;
@@ -207,7 +199,7 @@ static bool newer(const struct timespec *a, const struct timespec *b)
     return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
 }
 
-/* The process whose file in `folder` is the newest, of those that live; 0: none. */
+/* Returns the live process with the newest file "cluster-PID.json" in `folder`. 0: none. */
 static pid_t newest_in(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -217,8 +209,11 @@ static pid_t newest_in(const char *folder)
     pid_t found = 0;
     for (struct dirent *entry; (entry = readdir(dir));) {
         struct stat info;
-        pid_t pid = pid_in(entry->d_name);
-        if (!pid || is_dead(pid) || fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
+        int pid, end = 0;
+        if (sscanf(entry->d_name, "cluster-%d.json%n", &pid, &end) != 1 || !end ||
+            entry->d_name[end] || pid <= 0)
+            continue;
+        if (is_dead(pid) || fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
             continue;
         if (!found || newer(&info.st_mtim, &best)) {
             best = info.st_mtim;
@@ -261,7 +256,7 @@ const char *cluster_file_model_dir(const struct cluster_file *file, const char *
 
 /* --- sweeping --- */
 
-/* A folder of logs that nobody writes any more; the newest are worth keeping. */
+/* A log folder of a cluster that ended. The newest are kept. */
 struct old_logs {
     char name[16];
     struct timespec modified;
@@ -283,8 +278,7 @@ static void remove_folder(int parent_fd, const char *name)
     unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-/* One more folder that may stay: puts it among the newest, and removes the one that has no place
- * there any more. */
+/* Puts one more folder among the newest, and removes the oldest if they are too many. */
 static void keep_newest(int parent_fd, struct old_logs kept[KEPT_LOG_FOLDERS], size_t *count,
                         struct old_logs found)
 {
@@ -313,7 +307,7 @@ void cluster_file_sweep(void)
     for (struct dirent *entry; (entry = readdir(dir));) {
         struct stat info;
         uint64_t log_pid;
-        int pid = 0; /* of a cluster's file, or of one that was being written */
+        int pid = 0; /* in the name of a cluster's file, whole or being written */
         struct old_logs logs;
         if (sscanf(entry->d_name, "cluster-%d.json", &pid) == 1 && pid > 0 && is_dead((pid_t)pid))
             unlinkat(dirfd(dir), entry->d_name, 0);

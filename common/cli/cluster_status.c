@@ -54,7 +54,7 @@ static enum status read_worker(const struct json_value *object, struct worker_st
     return get_count(object, "blocks_landing", &worker->blocks_landing, err);
 }
 
-/* Prefill before decode, as a request goes; decode-2 before decode-10. */
+/* Orders prefill before decode, and decode-2 before decode-10. */
 static int by_role_and_name(const void *a, const void *b)
 {
     const struct worker_status *left = a, *right = b;
@@ -125,17 +125,6 @@ static enum status read_figure(const struct json_value *window, const char *key,
     return json_get_double(object, "p99_ms", 0, 1e15, &figure->p99_ms, err);
 }
 
-static enum status read_window(const struct json_value *root, struct cluster_status *status,
-                               struct error *err)
-{
-    const struct json_value *window = json_find(root, "window");
-    TRY(get_count(window, "seconds", &status->window_s, err));
-    TRY(read_figure(window, "queue", &status->queue_time, err));
-    TRY(read_figure(window, "ttft", &status->ttft, err));
-    TRY(read_figure(window, "tpot", &status->tpot, err));
-    return read_figure(window, "e2e", &status->e2e, err);
-}
-
 static enum status read_root(const struct json_value *root, struct cluster_status *status,
                              struct error *err)
 {
@@ -146,7 +135,12 @@ static enum status read_root(const struct json_value *root, struct cluster_statu
     TRY(get_count(root, "running", &status->running, err));
     TRY(get_count(root, "prompt_tokens", &status->prompt_tokens, err));
     TRY(get_count(root, "tokens", &status->tokens, err));
-    TRY(read_window(root, status, err));
+    const struct json_value *window = json_find(root, "window");
+    TRY(get_count(window, "seconds", &status->window_s, err));
+    TRY(read_figure(window, "queue", &status->queue_time, err));
+    TRY(read_figure(window, "ttft", &status->ttft, err));
+    TRY(read_figure(window, "tpot", &status->tpot, err));
+    TRY(read_figure(window, "e2e", &status->e2e, err));
     TRY(json_get_array(root, "workers", &workers, err));
     size_t count = json_count(workers);
     if (count > CLUSTER_STATUS_MAX_WORKERS)
@@ -216,7 +210,7 @@ void cluster_status_add_restarts(struct cluster_status *status, const struct clu
     }
 }
 
-/* "5s", "12m", "7h", "3d": one unit says enough. */
+/* Writes "5s", "12m", "7h" or "3d"; "-": not known. */
 static void describe_age(int64_t started_ms, int64_t now_ms, char *text, size_t size)
 {
     int64_t seconds = started_ms && now_ms > started_ms ? (now_ms - started_ms) / 1000 : 0;
@@ -232,23 +226,7 @@ static void describe_age(int64_t started_ms, int64_t now_ms, char *text, size_t 
         snprintf(text, size, "%" PRId64 "d", seconds / 86400);
 }
 
-static void describe_restarts(int64_t restarts, char *text, size_t size)
-{
-    if (restarts < 0)
-        snprintf(text, size, "-");
-    else
-        snprintf(text, size, "%" PRId64, restarts);
-}
-
-static void describe_speed(int64_t bytes_per_second, char *text, size_t size)
-{
-    if (bytes_per_second)
-        snprintf(text, size, "%.2f", (double)bytes_per_second * 1e-9);
-    else
-        snprintf(text, size, "-");
-}
-
-/* One line a model: what waits and runs, and how many of its workers are up. */
+/* Appends a model's line, without its end: its requests, and how many of its workers are up. */
 static void print_model(const struct cluster_status *status, const struct model_status *model,
                         struct str *out)
 {
@@ -272,16 +250,18 @@ static void print_model(const struct cluster_status *status, const struct model_
 static void print_worker(const struct worker_status *worker, int model_width, int64_t now_ms,
                          struct str *out)
 {
-    char age[24], restarts[24], speed[24];
+    char age[24], restarts[24] = "-", speed[24] = "-";
     describe_age(worker->started_ms, now_ms, age, sizeof age);
-    describe_restarts(worker->restarts, restarts, sizeof restarts);
-    describe_speed(worker->lane_bytes_per_second, speed, sizeof speed);
+    if (worker->restarts >= 0)
+        snprintf(restarts, sizeof restarts, "%" PRId64, worker->restarts);
+    if (worker->lane_bytes_per_second)
+        snprintf(speed, sizeof speed, "%.2f", (double)worker->lane_bytes_per_second * 1e-9);
     str_addf(out, "%-14s ", worker->name);
     if (model_width)
         str_addf(out, "%-*.*s ", model_width, model_width, worker->model);
     str_addf(out, "%-8s %-9s %-22s %4s %8s %-6s %6s ", worker->role, worker->state, worker->address,
              age, restarts, *worker->lane ? worker->lane : "-", speed);
-    if (strcmp(worker->state, "down")) /* then it says nothing of itself */
+    if (strcmp(worker->state, "down")) /* then its figures are not known */
         str_addf(out,
                  "%6" PRId64 " %8" PRId64 " %11" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 "\n",
                  worker->queue, worker->running, worker->blocks_free, worker->blocks_cached,
@@ -290,7 +270,7 @@ static void print_worker(const struct worker_status *worker, int model_width, in
         str_addf(out, "%6s %8s %11s %8s %8s %8s\n", "-", "-", "-", "-", "-", "-");
 }
 
-/* Of the column of models; 0: there is none, for all workers are of one. */
+/* Returns the width of the column of models. 0: none, since there is only one model. */
 static int model_width(const struct cluster_status *status)
 {
     size_t longest = strlen("MODEL");

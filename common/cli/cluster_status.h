@@ -1,14 +1,18 @@
-/* What the router says of its cluster at GET /status:
+/* A router's view of its cluster, as it answers GET /status:
  *
- *     {"queue": 0, "running": 1, "models": [{"name": "llama", "numerics": "...", "isa": "avx512", "queue": 0, "running": 1}], "workers": [
- *       {"name": "decode-0", "model": "llama", "role": "decode", "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
- *        "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0, "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0, "blocks_landing": 0, "incarnation": "9f..."}],
- *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004", "sentence": "..."}]}
+ *     {"queue": 0, "running": 1,
+ *      "models": [{"name": "llama", "numerics": "...", "isa": "avx512", "queue": 0, "running": 1}],
+ *      "workers": [{"name": "decode-0", "model": "llama", "role": "decode",
+ *                   "address": "127.0.0.1:4003", "state": "up", "lane": "shm",
+ *                   "lane_bytes_per_second": 5100000000, "started_ms": 1700000000000, "queue": 0,
+ *                   "running": 1, "blocks_free": 1020, "blocks_cached": 4, "blocks_pinned": 0,
+ *                   "blocks_landing": 0, "incarnation": "9f..."}],
+ *      "refused": [{"name": "decode-1", "role": "decode", "address": "127.0.0.1:4004",
+ *                   "sentence": "..."}]}
  *
  * state: "up" (the router has a session with it), "draining", or "down" (it registered, but there
- * is no session). Every member but name, role, address and state may be missing; a router of one
- * model tells its name and numerics as "model" and "numerics", too.
- */
+ * is no session). Each member may be missing, except name, role, address and state. A router of one
+ * model also has the model's name and numerics as "model" and "numerics". */
 #ifndef BATON_CLI_CLUSTER_STATUS_H
 #define BATON_CLI_CLUSTER_STATUS_H
 
@@ -32,7 +36,7 @@ struct worker_status {
     int64_t restarts;              /* by `baton up`; -1: not known */
 };
 
-/* Of the requests that ended in the last minute. */
+/* Quantiles of the requests that ended in the last minute. */
 struct status_figure {
     int64_t count;
     double p50_ms, p99_ms;
@@ -40,11 +44,11 @@ struct status_figure {
 
 struct model_status {
     char name[128], numerics[64], isa[16]; /* the last two: of its first worker; "": it has none */
-    int64_t queue, running, prompt_tokens,
-        tokens; /* tokens: of all its requests since the router started */
+    int64_t queue, running;
+    int64_t prompt_tokens, tokens; /* all its requests' since the router started */
 };
 
-/* Registered lately, and not taken in. */
+/* A worker that registered lately and was refused. */
 struct refused_status {
     char name[64], role[16], address[128], sentence[512];
 };
@@ -54,9 +58,10 @@ struct cluster_status {
     struct model_status models[CLUSTER_STATUS_MAX_MODELS];
     size_t refused_count;
     struct refused_status refused[CLUSTER_STATUS_MAX_REFUSED];
-    int64_t queue, running, router_restarts; /* the last one: -1: not known */
-    int64_t prompt_tokens, tokens;           /* of all requests since the router started */
-    int64_t window_s;                        /* 0: the router tells no figures */
+    int64_t queue, running;
+    int64_t router_restarts;       /* -1: not known */
+    int64_t prompt_tokens, tokens; /* all requests' since the router started */
+    int64_t window_s;              /* 0: the router has no figures */
     struct status_figure queue_time, ttft, tpot, e2e;
     size_t count;
     struct worker_status workers[CLUSTER_STATUS_MAX_WORKERS];
@@ -64,16 +69,17 @@ struct cluster_status {
 
 enum status cluster_status_parse(const char *json, size_t length, struct cluster_status *status,
                                  struct error *err) WARN_UNUSED;
-/* Asks the router, at the address of its figures, for its JSON. */
+/* Gets the router's JSON. `router` is the address of its figures. */
 enum status cluster_status_get(const struct http_remote *router, uint64_t timeout_us,
                                struct str *text, struct error *err) WARN_UNUSED;
-/* The same, read. `status` is empty on failure. */
+/* Gets it and parses it. `status` is empty on failure. */
 enum status cluster_status_fetch(const struct http_remote *router, uint64_t timeout_us,
                                  struct cluster_status *status, struct error *err) WARN_UNUSED;
+/* Returns the number of workers that are "up". */
 size_t cluster_status_up(const struct cluster_status *status);
-/* Adds what `baton up` wrote down of its restarts. */
+/* Adds the restarts that `baton up` wrote down. */
 void cluster_status_add_restarts(struct cluster_status *status, const struct cluster_file *file);
-/* A table for a terminal; now_ms: since 1970. */
+/* Appends a table for a terminal. now_ms: since 1970. */
 void cluster_status_print(const struct cluster_status *status, int64_t now_ms, struct str *out);
 
 #endif

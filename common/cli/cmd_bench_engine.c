@@ -1,4 +1,4 @@
-#include "common/cli/cmd_bench_engine.h"
+#include "common/cli/commands.h"
 
 #include "common/base/assert.h"
 #include "common/base/clock.h"

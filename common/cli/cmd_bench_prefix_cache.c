@@ -1,4 +1,4 @@
-#include "common/cli/cmd_bench_prefix_cache.h"
+#include "common/cli/commands.h"
 
 #include "common/base/config/config.h"
 #include "common/base/json/json_quote.h"

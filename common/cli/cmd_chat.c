@@ -1,16 +1,12 @@
-#include "common/cli/cmd_chat.h"
+#include "common/cli/commands.h"
 
 #include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
-#include "common/cli/call_credentials.h"
-#include "common/cli/chat_input.h"
 #include "common/cli/chat_render.h"
-#include "common/cli/cluster_file.h"
-#include "common/cli/generate_answer.h"
-#include "common/cli/generate_call.h"
+#include "common/cli/generate.h"
+#include "common/cli/line_editor.h"
 #include "common/cli/terminal.h"
-#include "common/cli/terminal_signals.h"
 #include "proto/proto_unpack.h"
 
 #include <poll.h>
@@ -19,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_REQUEST_BYTES (64u << 10) /* without the transcript, which is not copied */
+#define MAX_REQUEST_BYTES (64u << 10) /* without the transcript, which isn't copied */
 #define MAX_SAY_BYTES     (5u << 20)
 
 struct settings {
@@ -42,7 +38,7 @@ static const struct config_setting settings_table[] = {
     {"model", CONFIG_STRING, AT(model), "", .value = "NAME",
      .help = "Name of the model; empty: the only one", .flag_only = true},
     {"model-dir", CONFIG_STRING, AT(model_dir), "", .value = "DIR",
-     .help = "Folder of the model, whose chat template and tokenizer make the prompts; empty: "
+     .help = "Folder of the model with the chat template and tokenizer for the prompts; empty: "
              "the one that `baton up` was given"},
     {"plain", CONFIG_BOOL, AT(plain), "false",
      .help = "No chat template: the model goes on from the transcript as it stands"},
@@ -50,7 +46,7 @@ static const struct config_setting settings_table[] = {
      .help = "Lines typed in a terminal are kept for the next start, in "
              "~/.local/state/baton/chat_history"},
     {"system", CONFIG_STRING, AT(system), "",
-     .help = "What the model is told before all turns, where it has a chat template"},
+     .help = "System text, which stands before all turns; needs a chat template"},
     {"max-tokens", CONFIG_U64, AT(max_tokens), "128", "1", "1048576", .unit = "tokens",
      .help = "Length of an answer at most; with the conversation it must fit into the context"},
     {"temperature", CONFIG_DOUBLE, AT(temperature), .help = "0 .. 100; 0: greedy"},
@@ -86,13 +82,16 @@ static const struct config_program program = {
 struct talk {
     struct settings settings;
     struct chat chat;
-    struct chat_render render; /* of chat.templated */
+    struct chat_render render; /* if chat.templated */
     struct call_credentials credentials;
     struct token_ids prompt;
-    struct chat_input input;
+    struct line_editor *editor; /* NULL: lines come unedited, through `reader` */
+    struct line_reader reader;
+    struct line_history history;
+    const char *input_prompt; /* "": none is shown */
     struct str say;
     int signal_fd;
-    bool interactive; /* both ends are a terminal: prompts and figures are shown */
+    bool interactive; /* both ends are a terminal: shows prompts and figures */
     bool color, failed, quit;
 };
 
@@ -167,7 +166,7 @@ static void take_event(struct talk *talk, struct turn *turn, const struct genera
     }
 }
 
-/* Ctrl-C is about the answer, what ends the program about both. */
+/* Ctrl-C ends the answer. A signal that ends the program ends both. */
 static void take_signal(struct talk *talk, struct turn *turn)
 {
     enum terminal_signal signal = terminal_signals_take(talk->signal_fd);
@@ -232,10 +231,46 @@ static void ask(struct talk *talk)
 
 /* --- the conversation --- */
 
+static void open_input(struct talk *talk)
+{
+    talk->input_prompt = talk->interactive ? "> " : "";
+    line_reader_init(&talk->reader, STDIN_FILENO);
+    if (!talk->interactive || !terminal_is_one())
+        return;
+    if (terminal_color())
+        talk->input_prompt =
+            LINE_EDITOR_INVISIBLE "\033[1m" LINE_EDITOR_INVISIBLE ">" LINE_EDITOR_INVISIBLE
+                                  "\033[0m" LINE_EDITOR_INVISIBLE " ";
+    line_editor_locale();
+    line_history_open(&talk->history, talk->settings.history);
+    talk->editor = line_editor_open(talk->input_prompt, &talk->history, talk->signal_fd);
+}
+
+/* Waits for the next line, which is valid until the next call. LINE_END also after a signal that
+ * ends the program. Never LINE_NONE. */
+static enum line_event next_line(struct talk *talk, const char **line)
+{
+    if (talk->editor)
+        return line_editor_read(talk->editor, line);
+    fputs(talk->input_prompt, stdout);
+    fflush(stdout);
+    for (enum line_event event;;) {
+        if ((event = line_reader_next(&talk->reader, line)) != LINE_NONE)
+            return event;
+        struct pollfd fds[2] = {{.fd = talk->reader.fd, .events = POLLIN},
+                                {.fd = talk->signal_fd, .events = POLLIN}};
+        poll(fds, 2, -1);
+        enum terminal_signal signal =
+            fds[1].revents ? terminal_signals_take(talk->signal_fd) : TERMINAL_NOTHING;
+        if (signal == TERMINAL_INTERRUPT || signal == TERMINAL_END)
+            return signal == TERMINAL_END ? LINE_END : LINE_INTERRUPTED;
+        if (fds[0].revents)
+            line_reader_fill(&talk->reader);
+    }
+}
 static void take_line(struct talk *talk, const char *line)
 {
-    if (talk->interactive && !talk->input.editor &&
-        strchr(line, '\033')) { /* not what its writer believes to see */
+    if (talk->interactive && !talk->editor && strchr(line, '\033')) { /* it differs from its look */
         printf("Keys like arrows don't edit here: the line is left out, write it again.\n");
         return;
     }
@@ -252,15 +287,15 @@ static void converse(struct talk *talk)
 {
     const char *line;
     while (!talk->quit) {
-        switch (chat_input_next(&talk->input, &line)) {
+        switch (next_line(talk, &line)) {
         case LINE_WHOLE: take_line(talk, line); break;
         case LINE_INTERRUPTED:
             printf("%s\n", talk->interactive ? "\n(/quit or Ctrl-D ends)" : "");
             break;
         case LINE_TOO_LONG:
             fprintf(stderr, "baton chat: a line of over %u %s is left out\n",
-                    talk->input.editor ? LINE_EDITOR_MAX_CHARACTERS : LINE_READER_MAX_BYTES,
-                    talk->input.editor ? "characters" : "bytes");
+                    talk->editor ? LINE_EDITOR_MAX_CHARACTERS : LINE_READER_MAX_BYTES,
+                    talk->editor ? "characters" : "bytes");
             talk->failed = true;
             break;
         case LINE_NONE:
@@ -272,7 +307,7 @@ static void converse(struct talk *talk)
     }
 }
 
-/* The folder that was named must have a template; one that the cluster was started with may. */
+/* --model-dir must have a template. A folder that the cluster was started with may have one. */
 static enum status open_template(struct talk *talk, const struct cluster_file *cluster,
                                  struct error *err)
 {
@@ -289,7 +324,7 @@ static enum status open_template(struct talk *talk, const struct cluster_file *c
     return STATUS_OK;
 }
 
-/* What wasn't given is the server's default. */
+/* Applies the options that were given. The server has defaults for the others. */
 static enum status apply_options(struct talk *talk, const struct config_result *result,
                                  struct error *err)
 {
@@ -362,18 +397,22 @@ int cmd_chat(int argc, char **argv)
     str_init(&talk->say, MAX_SAY_BYTES);
     enum status status = apply_settings(talk, &result, &err);
     if (status == STATUS_OK)
-        status = terminal_signals_open(chat_input_edits(talk->interactive), &talk->signal_fd, &err);
+        status =
+            terminal_signals_open(talk->interactive && terminal_is_one(), &talk->signal_fd, &err);
     if (status == STATUS_OK)
         status = call_credentials_open(&talk->settings.credentials, &talk->credentials, &err);
     if (status == STATUS_OK) {
         greet(talk);
-        chat_input_open(&talk->input, talk->interactive, talk->settings.history, talk->signal_fd);
+        open_input(talk);
         converse(talk);
-        chat_input_close(&talk->input);
+        line_editor_close(talk->editor);
+        if (line_history_close(&talk->history, &err) != STATUS_OK)
+            fprintf(stderr, "baton chat: %s\n", err.text);
+        line_reader_deinit(&talk->reader);
     } else {
         fprintf(stderr, "baton chat: %s\n", err.text);
     }
-    /* Who was there has seen what failed, and went on. */
+    /* In a terminal the user has seen a failed answer, and went on. */
     bool failed = status != STATUS_OK || (talk->failed && !talk->interactive);
     int code = status == STATUS_INVALID ? 2 : failed;
     if (talk->signal_fd >= 0)

@@ -1,4 +1,4 @@
-#include "common/cli/cmd_chat_template.h"
+#include "common/cli/commands.h"
 
 #include "common/base/config/config.h"
 #include "common/base/json/json_quote.h"
@@ -15,9 +15,9 @@
 
 #define IDS_LIMIT_COUNT     (32u << 20)
 #define REQUEST_LIMIT_BYTES (8u << 20)   /* a line, or the whole request without --jsonl */
-#define RECORD_LIMIT_BYTES  (64u << 20)  /* a request as the template's, which has more quotes */
-#define OUTPUT_LIMIT_BYTES  (256u << 20) /* of a line: a prompt, quoted */
-#define REQUEST_LIMIT_DEPTH 110 /* of its JSON: what templates get, and a little around it */
+#define RECORD_LIMIT_BYTES  (64u << 20)  /* a request in the template's form, with more quotes */
+#define OUTPUT_LIMIT_BYTES  (256u << 20) /* a line: a prompt, quoted */
+#define REQUEST_LIMIT_DEPTH 110          /* depth that templates get, and a little more */
 
 struct settings {
     char model[4096];
@@ -38,8 +38,7 @@ static const struct config_setting settings_table[] = {
     {"ids", CONFIG_BOOL, AT(ids), "false",
      .help = "Token ids instead of text, by the model's tokenizer.json"},
     {"now", CONFIG_STRING, AT(now), "", .value = "TIME",
-     .help =
-         "What the template takes for the time: 2026-07-26 or 2026-07-26T10:20:30; else it is now"},
+     .help = "Time that the template sees: 2026-07-26 or 2026-07-26T10:20:30; otherwise it is now"},
 };
 static const struct config_program program = {
     .name = "baton chat-template",
@@ -54,17 +53,11 @@ static const struct config_program program = {
     .setting_count = sizeof settings_table / sizeof *settings_table,
 };
 
-/* ------------------------------------------------------------------------------------- time */
-
-static int days_of(int year, int month)
-{
-    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-    return days[month - 1] + (month == 2 && leap);
-}
+/* --- time --- */
 
 static bool parse_time(const char *text, struct template_time *time)
 {
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     int end = 0;
     *time = (struct template_time){0};
     if (strspn(text, "0123456789-:T") != strlen(text) ||
@@ -75,33 +68,24 @@ static bool parse_time(const char *text, struct template_time *time)
                              &time->second, &end) != 3 ||
                       end != 9 || text[19]))
         return false;
-    return time->year >= 1 && time->month >= 1 && time->month <= 12 && time->day >= 1 &&
-           time->day <= days_of(time->year, time->month) && time->hour >= 0 && time->hour < 24 &&
-           time->minute >= 0 && time->minute < 60 && time->second >= 0 && time->second < 60;
+    if (time->year < 1 || time->month < 1 || time->month > 12)
+        return false;
+    bool leap = (time->year % 4 == 0 && time->year % 100 != 0) || time->year % 400 == 0;
+    return time->day >= 1 && time->day <= days[time->month - 1] + (time->month == 2 && leap) &&
+           time->hour >= 0 && time->hour < 24 && time->minute >= 0 && time->minute < 60 &&
+           time->second >= 0 && time->second < 60;
 }
 
-/* ------------------------------------------------------------------------------------- requests */
+/* --- requests --- */
 
 struct command {
     const struct chat_template *chat;
-    const struct tokenizer *tokenizer; /* NULL: text is asked for */
+    const struct tokenizer *tokenizer; /* NULL: the output is text */
     const struct settings *settings;
     struct template_time now;
 };
 
-/* The begin and end tokens of a record: whoever gives the template gives these, too. */
-static enum status read_tokens(const struct json_value *json, struct chat_request *request,
-                               struct error *err)
-{
-    if (json_find(json, "bos"))
-        TRY(json_get_string(json, "bos", &request->bos, NULL, err));
-    if (json_find(json, "eos"))
-        TRY(json_get_string(json, "eos", &request->eos, NULL, err));
-    return STATUS_OK;
-}
-
-/* What the server's template gets of a body with these members: *record, which *request points
- * into. */
+/* Reads a body as the server does for a template. *request points into *record. */
 static enum status read_as_served(const struct json_value *json, struct chat_request *request,
                                   struct json **record, struct error *err)
 {
@@ -128,8 +112,10 @@ static enum status render(const struct command *command, const struct json_value
     struct json *record = NULL;
     enum status status = request.openai ? read_as_served(json, &request, &record, err)
                                         : chat_request_read(json, &request, err);
-    if (status == STATUS_OK && !request.openai)
-        status = read_tokens(json, &request, err);
+    if (status == STATUS_OK && !request.openai && json_find(json, "bos"))
+        status = json_get_string(json, "bos", &request.bos, NULL, err);
+    if (status == STATUS_OK && !request.openai && json_find(json, "eos"))
+        status = json_get_string(json, "eos", &request.eos, NULL, err);
     if (status == STATUS_OK)
         status = chat_template_render(command->chat, &request, prompt, failure, err);
     else
@@ -204,17 +190,6 @@ static enum status run_line(const struct command *command, const struct str *lin
     return status == STATUS_OK ? print(out, err) : status;
 }
 
-static enum status run_lines(const struct command *command, struct str *line, struct str *out,
-                             struct error *err)
-{
-    for (size_t number = 1; input_lines_read(stdin, '\n', line); number++) {
-        enum status status = run_line(command, line, out, err);
-        if (status != STATUS_OK)
-            return error_prefix(err, status, "line %zu", number);
-    }
-    return input_lines_check(line, err);
-}
-
 static enum status run_whole(const struct command *command, struct str *input, struct str *out,
                              struct error *err)
 {
@@ -237,20 +212,14 @@ static enum status run_whole(const struct command *command, struct str *input, s
     return status == STATUS_OK ? print(out, err) : status;
 }
 
-static enum status open_tokenizer(const char *model, struct tokenizer **tokenizer,
-                                  struct error *err)
-{
-    char path[4096 + 32];
-    snprintf(path, sizeof path, "%s/tokenizer.json", model);
-    return tokenizer_open(path, tokenizer, err);
-}
-
 static enum status run(const struct settings *settings, struct template_time now, struct error *err)
 {
     struct chat_template *chat;
     struct tokenizer *tokenizer = NULL;
+    char path[4096 + 32];
+    snprintf(path, sizeof path, "%s/tokenizer.json", settings->model);
     if (settings->ids)
-        TRY(open_tokenizer(settings->model, &tokenizer, err));
+        TRY(tokenizer_open(path, &tokenizer, err));
     enum status status = *settings->model ? chat_template_open(settings->model, &chat, err)
                                           : chat_template_open_file(settings->template, &chat, err);
     if (status != STATUS_OK) {
@@ -262,8 +231,17 @@ static enum status run(const struct settings *settings, struct template_time now
     struct str input, out;
     str_init(&input, REQUEST_LIMIT_BYTES);
     str_init(&out, OUTPUT_LIMIT_BYTES);
-    status = settings->jsonl ? run_lines(&command, &input, &out, err)
-                             : run_whole(&command, &input, &out, err);
+    if (!settings->jsonl)
+        status = run_whole(&command, &input, &out, err);
+    for (size_t number = 1;
+         settings->jsonl && status == STATUS_OK && input_lines_read(stdin, '\n', &input);
+         number++) {
+        status = run_line(&command, &input, &out, err);
+        if (status != STATUS_OK)
+            error_prefix(err, status, "line %zu", number);
+    }
+    if (settings->jsonl && status == STATUS_OK)
+        status = input_lines_check(&input, err);
     str_deinit(&out);
     str_deinit(&input);
     chat_template_close(chat);

@@ -1,11 +1,8 @@
-#include "common/cli/cmd_generate.h"
+#include "common/cli/commands.h"
 
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
-#include "common/cli/cluster_file.h"
-#include "common/cli/generate_answer.h"
-#include "common/cli/generate_call.h"
-#include "common/cli/generate_request.h"
+#include "common/cli/generate.h"
 #include "common/cli/terminal.h"
 #include "proto/proto_unpack.h"
 
@@ -60,17 +57,7 @@ static enum status read_prompt(struct run *run, const char **prompt, struct erro
     return status;
 }
 
-static enum status find_server(struct run *run, struct error *err)
-{
-    if (*run->settings.server)
-        return STATUS_OK;
-    struct cluster_file cluster;
-    TRY(cluster_file_find("--server", &cluster, err));
-    str_copy(run->settings.server, sizeof run->settings.server, cluster.grpc);
-    return STATUS_OK;
-}
-
-/* SIGINT and SIGTERM become readable; before threads start, so that none of them takes one. */
+/* Makes SIGINT and SIGTERM readable. Call it before threads start, since a thread may take one. */
 static enum status take_signals(struct run *run, struct error *err)
 {
     sigset_t signals;
@@ -90,7 +77,11 @@ static enum status start(struct run *run, struct error *err)
     Baton__V1__GenerateRequest *request;
     TRY(read_prompt(run, &prompt, err));
     TRY(generate_request_build(&run->settings, &run->result, prompt, &run->arena, &request, err));
-    TRY(find_server(run, err));
+    if (!*run->settings.server) {
+        struct cluster_file cluster;
+        TRY(cluster_file_find("--server", &cluster, err));
+        str_copy(run->settings.server, sizeof run->settings.server, cluster.grpc);
+    }
     TRY(take_signals(run, err));
     TRY(call_credentials_open(&run->settings.credentials, &run->credentials, err));
     const struct generate_target target =
@@ -142,18 +133,10 @@ static enum status print_answer(const struct run *run, struct error *err)
     return status;
 }
 
-static void say_why(const struct run *run, const struct generate_event *event)
-{
-    struct error why;
-    generate_event_explain(event, run->settings.server, run->settings.timeout_us,
-                           run->answer.tokens > 0, &why);
-    fprintf(stderr, "baton generate: %s\n", why.text);
-}
-
 static void take_end(struct run *run, const struct generate_event *event)
 {
     run->ended = true;
-    if (run->exit_code) /* we ended it, and said why */
+    if (run->exit_code) /* we ended it, with a sentence */
         return;
     if (event->code == RPC_OK && run->answer.finished) {
         struct error err;
@@ -167,12 +150,16 @@ static void take_end(struct run *run, const struct generate_event *event)
     if (!run->settings.json && run->answer.text.length)
         printf("\n");
     fflush(stdout);
-    if (run->interrupted)
+    if (run->interrupted) {
         fprintf(stderr, "baton generate: cancelled\n");
-    else if (event->overflow)
+    } else if (event->overflow) {
         fprintf(stderr, "baton generate: the answer came faster than it could be written\n");
-    else
-        say_why(run, event);
+    } else {
+        struct error why;
+        generate_event_explain(event, run->settings.server, run->settings.timeout_us,
+                               run->answer.tokens > 0, &why);
+        fprintf(stderr, "baton generate: %s\n", why.text);
+    }
 }
 
 static void take_event(struct run *run, const struct generate_event *event)

@@ -1,4 +1,4 @@
-#include "common/cli/cmd_key.h"
+#include "common/cli/commands.h"
 
 #include "common/base/config/config.h"
 #include "common/base/domain/api_key.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KEY_PREFIX "baton_" /* so that people and scanners of leaked keys know what it is */
+#define KEY_PREFIX "baton_" /* people and scanners of leaked keys recognize it */
 
 struct settings {
     char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES], priorities[64];
@@ -40,9 +40,9 @@ static enum status check_priorities(const char *text, struct error *err)
 #define AT(field) CONFIG_AT(struct settings, field)
 static const struct config_setting table[] = {
     {"id", CONFIG_STRING, AT(id), .required = true, .value = "NAME",
-     .help = "What the router's logs call the key", .check = check_id},
+     .help = "Name of the key in the router's logs", .check = check_id},
     {"tenant", CONFIG_STRING, AT(tenant), "", .value = "NAME",
-     .help = "Whose it is: keys of one tenant share cached prompts; empty: the id",
+     .help = "Owner of the key: keys of one tenant share cached prompts; empty: the id",
      .check = check_tenant},
     {"requests-per-minute", CONFIG_U64, AT(requests), "0", "0", "1000000000",
      .help = "Requests a minute; 0: no limit"},

@@ -1,4 +1,4 @@
-#include "common/cli/cmd_perplexity.h"
+#include "common/cli/commands.h"
 
 #include "common/base/clock.h"
 #include "common/base/config/config.h"

@@ -1,4 +1,4 @@
-#include "common/cli/cmd_quantize.h"
+#include "common/cli/commands.h"
 
 #include "common/base/config/config.h"
 #include "common/base/failpoint.h"
@@ -8,7 +8,7 @@
 
 struct settings {
     char model[4096], out[4096];
-    int type; /* of type_names */
+    int type; /* index into type_names */
 };
 
 static const char *const type_names[] = {"int8", "int4", NULL};

@@ -1,11 +1,11 @@
-#include "common/cli/cmd_status.h"
+#include "common/cli/commands.h"
 
 #include "common/base/clock.h"
 #include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/cli/cluster_status.h"
-#include "common/cli/figures_call.h"
+#include "common/cli/router_call.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "common/cli/cmd_tokenize.h"
+#include "common/cli/commands.h"
 
 #include "common/base/config/config.h"
 #include "common/base/json/json.h"
@@ -61,7 +61,7 @@ static const struct config_program detokenize_program = {
     .max_positionals = CONFIG_MAX_POSITIONALS,
 };
 
-/* What one command does with one input; both append what is to be printed to `out`. */
+/* A command's functions for one input. Both append the output to `out`. */
 struct command {
     const struct config_program *program;
     enum status (*plain)(const struct tokenizer *tokenizer, const struct settings *settings,
@@ -113,7 +113,7 @@ static enum status detokenize(const struct tokenizer *tokenizer, const struct se
     return detokenizer_decode(tokenizer, ids->data, ids->count, !settings->special, text, err);
 }
 
-/* As a stream gives it: what each id completes, then what the end does. */
+/* Appends the pieces of a stream: the text that each id completes, then the text at the end. */
 static void add_pieces(struct str *out, const struct tokenizer *tokenizer,
                        const struct settings *settings, const struct token_ids *ids)
 {
@@ -142,7 +142,7 @@ static enum status push_id(struct token_ids *ids, uint64_t id, struct error *err
     return error_set(err, STATUS_LIMIT, "more than %zu ids", ids->limit_count);
 }
 
-/* Decimal numbers between commas and white space. */
+/* Parses decimal numbers between commas and white space. */
 static enum status parse_ids(const struct str *input, struct token_ids *ids, struct error *err)
 {
     static const char between[] = ", \t\r\n";
@@ -220,8 +220,7 @@ static enum status print_line(const struct str *out, struct error *err)
                          out->limit);
     fwrite(out->data, 1, out->length, stdout);
     putchar('\n');
-    return standard_output_flush(
-        err); /* each line at once, for those who talk to us through pipes */
+    return standard_output_flush(err); /* a program behind a pipe waits for each line */
 }
 
 static enum status run_line(const struct command *command, const struct tokenizer *tokenizer,
@@ -236,18 +235,6 @@ static enum status run_line(const struct command *command, const struct tokenize
     enum status status = command->json(tokenizer, settings, json_root(json), out, err);
     json_destroy(json);
     return status == STATUS_OK ? print_line(out, err) : status;
-}
-
-static enum status run_lines(const struct command *command, const struct tokenizer *tokenizer,
-                             const struct settings *settings, struct str *line, struct str *out,
-                             struct error *err)
-{
-    for (size_t number = 1; input_lines_read(stdin, '\n', line); number++) {
-        enum status status = run_line(command, tokenizer, settings, line, out, err);
-        if (status != STATUS_OK)
-            return error_prefix(err, status, "line %zu", number);
-    }
-    return input_lines_check(line, err);
 }
 
 static enum status run_plain(const struct command *command, const struct tokenizer *tokenizer,
@@ -265,27 +252,31 @@ static enum status run_plain(const struct command *command, const struct tokeniz
     return print_line(out, err);
 }
 
-/* Of a file, or of a model's folder. */
-static enum status open_tokenizer(const char *path, struct tokenizer **tokenizer, struct error *err)
-{
-    char file[PATH_BYTES + sizeof "/tokenizer.json"];
-    struct stat found;
-    bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
-    snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "");
-    return tokenizer_open(file, tokenizer, err);
-}
-
 static enum status run(const struct command *command, const struct settings *settings,
                        const struct config_result *given, struct error *err)
 {
+    const char *path = settings->tokenizer;
+    char file[PATH_BYTES + sizeof "/tokenizer.json"];
+    struct stat found;
     struct tokenizer *tokenizer;
-    TRY(open_tokenizer(settings->tokenizer, &tokenizer, err));
+    bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+    snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "");
+    TRY(tokenizer_open(file, &tokenizer, err));
     struct str input, out;
     str_init(&input, INPUT_LIMIT_BYTES);
     str_init(&out, TEXT_LIMIT_BYTES);
-    enum status status = settings->jsonl
-                             ? run_lines(command, tokenizer, settings, &input, &out, err)
-                             : run_plain(command, tokenizer, settings, given, &input, &out, err);
+    enum status status = STATUS_OK;
+    if (!settings->jsonl)
+        status = run_plain(command, tokenizer, settings, given, &input, &out, err);
+    for (size_t number = 1;
+         settings->jsonl && status == STATUS_OK && input_lines_read(stdin, '\n', &input);
+         number++) {
+        status = run_line(command, tokenizer, settings, &input, &out, err);
+        if (status != STATUS_OK)
+            error_prefix(err, status, "line %zu", number);
+    }
+    if (settings->jsonl && status == STATUS_OK)
+        status = input_lines_check(&input, err);
     str_deinit(&out);
     str_deinit(&input);
     tokenizer_close(tokenizer);

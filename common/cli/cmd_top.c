@@ -1,14 +1,13 @@
-#include "common/cli/cmd_top.h"
+#include "common/cli/commands.h"
 
 #include "common/base/clock.h"
 #include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/standard_output.h"
 #include "common/base/stop_signals.h"
-#include "common/cli/figures_call.h"
-#include "common/cli/key_input.h"
+#include "common/cli/router_call.h"
 #include "common/cli/terminal.h"
-#include "common/cli/top_view.h"
+#include "common/cli/views.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -26,7 +25,7 @@ struct settings {
 static const struct config_setting settings_table[] = {
     FIGURES_ROWS(struct settings, router),
     {"interval", CONFIG_DURATION, AT(interval_us), "1s", "100ms", "1h",
-     .help = "From one look to the next: what rates are of"},
+     .help = "Time from one look to the next, and of the rates"},
     {"once", CONFIG_BOOL, AT(once), "false",
      .help = "Two looks, one table, and the end; also where standard output is no terminal"},
     {"timeout", CONFIG_DURATION, AT(timeout_us), "5s", "1ms", "10m",
@@ -62,14 +61,7 @@ static enum status look(struct watch *watch, struct top_look *now, struct error 
     return status;
 }
 
-static bool asks_to_stop(struct watch *watch, const struct pollfd fds[2])
-{
-    char key = fds[1].revents ? key_input_take(&watch->keys) : 0;
-    return key == 'q' || key == 'Q' ||
-           (fds[0].revents && stop_signals_take(&watch->signals, clock_now_us()));
-}
-
-/* False: asked to stop. */
+/* False: a key or a signal asks to stop. */
 static bool wait_for_next(struct watch *watch)
 {
     uint64_t due_us = clock_now_us() + watch->settings.interval_us;
@@ -78,13 +70,15 @@ static bool wait_for_next(struct watch *watch)
                                 {.fd = watch->keys.fd, .events = POLLIN}};
         uint64_t left_ms = (due_us - now_us + 999) / 1000;
         poll(fds, 2, left_ms > 60000 ? 60000 : (int)left_ms);
-        if (asks_to_stop(watch, fds))
+        char key = fds[1].revents ? key_input_take(&watch->keys) : 0;
+        if (key == 'q' || key == 'Q' ||
+            (fds[0].revents && stop_signals_take(&watch->signals, clock_now_us())))
             return false;
     }
     return true;
 }
 
-/* A look that failed leaves the figures of the one before it, and says why: the router may come
+/* Shows the figures of `now`. `why`: the last look failed, and these are older; the router may come
  * back. */
 static enum status show(struct watch *watch, const struct top_look *before,
                         const struct top_look *now, const char *why, struct error *err)

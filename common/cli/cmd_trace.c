@@ -1,19 +1,19 @@
-#include "common/cli/cmd_trace.h"
+#include "common/cli/commands.h"
 
 #include "common/base/config/config.h"
 #include "common/base/log.h"
 #include "common/base/request_id.h"
 #include "common/base/str.h"
-#include "common/cli/figures_call.h"
+#include "common/cli/router_call.h"
 #include "common/cli/terminal.h"
-#include "common/cli/trace_view.h"
+#include "common/cli/views.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_OUTPUT_BYTES (1u << 20)
-/* Each byte of an id may take three. */
+/* A byte of an id takes up to three. */
 #define MAX_TARGET_BYTES (3 * REQUEST_MAX_ID_BYTES + strlen("/trace/?choice=15"))
 
 struct settings {

@@ -1,4 +1,4 @@
-#include "common/cli/cmd_up.h"
+#include "common/cli/commands.h"
 
 #include "common/base/clock.h"
 #include "common/base/config/config.h"
@@ -6,13 +6,7 @@
 #include "common/base/str.h"
 #include "common/cli/cluster.h"
 #include "common/cli/cluster_status.h"
-#include "common/cli/up_models.h"
-#include "common/cli/up_notice.h"
 #include "common/cli/up_plan.h"
-#include "common/cli/up_ready.h"
-#include "common/engine/engine_choices.h"
-#include "common/net/http/http_server.h"
-#include "common/worker/worker_config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,117 +22,9 @@
 #define PLAN_LIMIT_BYTES (1u << 20)
 #define REGISTER_POLL_US 20000
 #define STATUS_CALL_US   2000000
-/* The processes get the drain's time themselves; this is for what they do after it. */
+/* The processes know the drain's timeout; this is for their end after it. */
 #define CHILD_END_GRACE_US 5000000
 
-#define AT(field) CONFIG_AT(struct up_settings, field)
-static const struct config_setting settings_table[] = {
-    {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .help = "Prefill workers of each model"},
-    {"decode", CONFIG_U64, AT(decode), "1", "1", "64", .help = "Decode workers of each model"},
-    {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
-     .help = "Folder of each model, in Hugging Face's layout", .repeats = true,
-     .check = model_list_check},
-    {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
-     .help = "Name that clients use, of the only model; empty: the folder's name"},
-    {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = up_compute_names,
-     .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
-    {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
-     .help = "Weights of matrices: as the model folder holds them, or quantized at load"},
-    {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
-     .help = "Keep packed weights beside the model or in a folder: the next start maps them, and "
-             "workers share them"},
-    {"kv", CONFIG_ENUM, AT(kv), "auto", .choices = kv_choice_names,
-     .help = "Keys and values: floats, or int8 with a scale for each token of a head"},
-    {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
-     .help = "Instruction set of the fast path"},
-    {"transport", CONFIG_ENUM, AT(transport), "auto", .choices = up_transport_names,
-     .help = "Lane of the KV bytes"},
-    {"port", CONFIG_U64, AT(port), "0", "0", "65535",
-     .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
-    {"http-listen", CONFIG_STRING, AT(http_listen), "127.0.0.1:0", .value = "HOST:PORT",
-     .help = "Address of the OpenAI-compatible HTTP server; empty: none",
-     .check = http_check_listen},
-    TLS_SETTINGS_ROWS(struct up_settings, tls, "tls", "clients, of gRPC and HTTP"),
-    TLS_SETTINGS_ROWS(struct up_settings, metrics_tls, "metrics-tls",
-                      "those who ask for /metrics and /status, of all processes"),
-    LINK_TLS_ROWS(struct up_settings, internal_tls),
-    {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
-     .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
-    UP_PASSED_ROWS(struct up_settings),
-    {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
-     .help = "Compute threads of each worker; 0: cores / workers"},
-    {"pin", CONFIG_BOOL, AT(pin), "true",
-     .help = "Give each worker cores of its own where they suffice; not on a machine that is busy "
-             "with other work"},
-    {"env", CONFIG_LIST, AT(environment), .value = "PROCESS:KEY=VALUE",
-     .help = "Environment of one process (decode-0:BATON_KV_TOKENS=4096)"},
-    {"ready-file", CONFIG_STRING, AT(ready_file), "", .value = "FILE",
-     .help = "Write addresses and process ids there, as JSON, once the cluster serves"},
-    {"log-dir", CONFIG_STRING, AT(log_dir), "", .value = "DIR",
-     .help = "Folder of the processes' logs; empty: one in this user's run folder, which an end in "
-             "order removes"},
-    {"verbose", CONFIG_BOOL, AT(verbose), "false",
-     .help = "All logs to the terminal instead of files"},
-    {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = up_log_level_names,
-     .help = "Least level that is logged"},
-    {"restart", CONFIG_BOOL, AT(restart), "true",
-     .help = "Start a process again that ended without having been told"},
-    {"restart-wait", CONFIG_DURATION, AT(restart_wait_us), "10s", "100ms", "1h",
-     .help = "Longest wait before a restart; from 100 ms it doubles from end to end, until the "
-             "process has served for 10 s"},
-    {"start-timeout", CONFIG_DURATION, AT(start_timeout_us), "120s", "1s", "1h",
-     .help = "The cluster must serve by then"},
-    {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "1h",
-     .help = "Ctrl-C: running requests may go on for so long"},
-};
-static void check(const void *settings, struct str *mistakes)
-{
-    const struct up_settings *up = settings;
-    struct error err;
-    bool f32 = up->compute == COMPUTE_F32;
-    config_mistake(mistakes,
-                   engine_check_weights(f32, (enum weight_choice)up->weights, MODEL_FLOAT, &err),
-                   &err);
-    config_mistake(mistakes, engine_check_kv(f32, (enum kv_choice)up->kv, &err), &err);
-    config_mistake(mistakes, kernels_check_isa(f32, (enum isa)up->isa, &err), &err);
-    config_mistake(mistakes, tls_settings_check(&up->tls, "tls", &err), &err);
-    config_mistake(mistakes, tls_settings_check(&up->metrics_tls, "metrics-tls", &err), &err);
-    config_mistake(mistakes, link_tls_check(&up->internal_tls, &err), &err);
-}
-
-/* What it says to the processes itself: the environment would be overruled. */
-#define FREE_PORTS "all but clients come to free ports of 127.0.0.1, which --ready-file names"
-#define OWN_NAMES  "its workers are prefill-0, decode-0 and so on, and find the router by themselves"
-#define OWN_CORES  "--threads and --pin say which cores workers get"
-static const struct config_hint hints[] = {
-    {"listen", "--port is the router's, on 127.0.0.1"},
-    {"metrics-listen", FREE_PORTS},
-    {"registry-listen", "with certificates or keys it is a free port of 127.0.0.1, else the router "
-                        "takes BATON_REGISTRY_LISTEN from the environment"},
-    {"name", OWN_NAMES},
-    {"router", OWN_NAMES},
-    {"cpus", OWN_CORES "; with --no-pin, --env decode-0:BATON_CPUS=0,1 says it of one"},
-    {"spin", OWN_CORES},
-    {"ready-fd", "--ready-file names a file that tells when the cluster serves"},
-    {NULL, NULL},
-};
-
-static const struct config_program program = {
-    .name = "baton up",
-    .summary =
-        "Starts one router, N prefill and M decode workers of each model on this machine, all on "
-        "loopback, and stays until\n"
-        "Ctrl-C, which drains: running requests end first. A second Ctrl-C ends them at "
-        "once. A process "
-        "that dies is started again.",
-    .settings = settings_table,
-    .setting_count = sizeof settings_table / sizeof *settings_table,
-    .check = check,
-    .starts_others = true,
-    .hints = hints,
-};
-
-/* One run of the command. */
 struct up {
     struct up_settings settings;
     struct up_cores cores;
@@ -147,40 +33,165 @@ struct up {
     struct cluster cluster;
     char bin_dir[CLUSTER_PATH_BYTES], log_dir[CLUSTER_PATH_BYTES];
     bool own_log_dir;                           /* made by us, removed after a clean end */
-    struct model_status models[MODEL_LIST_MAX]; /* as the router tells them */
+    struct model_status models[MODEL_LIST_MAX]; /* the router's, in the settings' order */
 };
 
-/* What a process would say in its own log, here where somebody reads it. */
-static void warn_of_environment(const struct up_settings *settings)
-{
-    for (size_t i = 0; i < settings->environment.count; i++) {
-        const char *item = settings->environment.items[i];
-        int length = (int)strcspn(item, ":") + 1;
-        char where[96], *variable[] = {(char *)item + length, NULL};
-        snprintf(where, sizeof where, "--env %.*s", length, item);
-        config_warn_environment(&program, where, variable);
-    }
-}
+/* --- the files about the cluster --- */
 
-static enum status find_programs(struct up *up, struct error *err)
+/* Checks that --ready-file names a regular file or none, in a folder that can be written to. */
+static enum status check_ready_file(const struct up_settings *settings, struct error *err)
 {
-    ssize_t length = readlink("/proc/self/exe", up->bin_dir, sizeof up->bin_dir - 1);
-    if (length <= 0)
-        return error_set(err, STATUS_IO, "cannot find my own program: %s", strerror(errno));
-    up->bin_dir[length] = 0;
-    *strrchr(up->bin_dir, '/') = 0;
+    const char *path = settings->ready_file;
+    struct stat found;
+    char folder[CLUSTER_PATH_BYTES];
+    if (!*path)
+        return STATUS_OK;
+    if (!lstat(path, &found) && !S_ISREG(found.st_mode))
+        return error_set(err, STATUS_INVALID,
+                         "--ready-file %s: that is there and no regular file; give the name of a "
+                         "file to be written",
+                         path);
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+    snprintf(folder, sizeof folder, "%.*s.", (int)length, path);
+    if (access(folder, W_OK | X_OK))
+        return error_set(err, STATUS_INVALID,
+                         "--ready-file %s: cannot write into its folder: %s; give the name of a "
+                         "file to be written",
+                         path, strerror(errno));
     return STATUS_OK;
 }
 
-static void find_cores(struct up_cores *cores)
+/* Copies the models by the names that clients use. Folders are absolute, since other commands run
+ * in other folders; a path that is too long is left out. */
+static void describe_models(const struct up *up, struct model_list *models)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof set, &set);
-    for (uint32_t i = 0; i < CPU_SETSIZE && cores->count < UP_MAX_CORES; i++)
-        if (CPU_ISSET(i, &set))
-            cores->ids[cores->count++] = i;
+    const struct model_list *list = &up->settings.list;
+    models->count = list->count;
+    for (size_t i = 0; i < list->count; i++) {
+        char *path = realpath(list->items[i].dir, NULL);
+        str_copy(models->items[i].name, sizeof models->items[i].name, up->models[i].name);
+        if (!path || !str_copy(models->items[i].dir, sizeof models->items[i].dir, path))
+            *models->items[i].dir = 0;
+        free(path);
+    }
 }
+
+static struct cluster_file describe(const struct up *up)
+{
+    const struct cluster_member *router = &up->cluster.processes[0].member;
+    struct cluster_file file = {.pid = getpid(), .count = up->cluster.count};
+    str_copy(file.grpc, sizeof file.grpc, router->address);
+    str_copy(file.http, sizeof file.http, router->metrics);
+    str_copy(file.openai, sizeof file.openai, router->front);
+    str_copy(file.logs, sizeof file.logs, up->log_dir);
+    for (size_t i = 0; i < up->cluster.count; i++)
+        file.members[i] = up->cluster.processes[i].member;
+    describe_models(up, &file.models);
+    return file;
+}
+
+static enum status publish(const struct up *up, const struct cluster_file *file, struct error *err)
+{
+    const char *ready_file = up->settings.ready_file;
+    TRY(cluster_file_publish(file, err));
+    return *ready_file ? cluster_file_write(file, ready_file, err) : STATUS_OK;
+}
+
+/* Removes the files of this cluster, and those of an earlier one with the same settings. */
+static void withdraw(const struct up_settings *settings)
+{
+    cluster_file_withdraw(getpid());
+    if (*settings->ready_file)
+        unlink(settings->ready_file);
+}
+
+/* --- the text once it serves --- */
+
+static bool has_tokenizer(const struct model_entry *model)
+{
+    char path[sizeof model->dir + sizeof "/tokenizer.json"];
+    snprintf(path, sizeof path, "%s/tokenizer.json", model->dir);
+    return access(path, F_OK) == 0;
+}
+
+static void print_models(const struct up *up, uint64_t threads)
+{
+    const struct up_settings *settings = &up->settings;
+    const struct model_list *list = &settings->list;
+    printf("\nBaton serves ");
+    if (list->count == 1)
+        printf("%s: ", list->items[0].dir);
+    else
+        printf("%zu models, each with ", list->count);
+    printf("%" PRIu64 " prefill + %" PRIu64 " decode, %s, %" PRIu64 " thread%s each\n\n",
+           settings->prefill, settings->decode, up_compute_names[settings->compute], threads,
+           threads == 1 ? "" : "s");
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->count > 1)
+            printf("  model      %s  %s\n", up->models[i].name, list->items[i].dir);
+        if (*up->models[i].numerics)
+            printf("  numerics   %s\n", up->models[i].numerics);
+        if (*up->models[i].isa)
+            printf("  isa        %s  (what the workers compute with)\n", up->models[i].isa);
+    }
+}
+
+static void print_examples(const struct up *up, const struct cluster_file *file)
+{
+    const struct up_settings *settings = &up->settings;
+    const struct model_list *list = &settings->list;
+    bool several = list->count > 1;
+    printf("\nTry:\n\n");
+    for (size_t i = 0; i < list->count; i++) {
+        char model[160] = "";
+        if (several)
+            snprintf(model, sizeof model, "--model %s ", up->models[i].name);
+        printf("  %s/baton generate %s%s%s--max-tokens 64 %s\n", up->bin_dir,
+               *settings->tls.cert ? "--tls-ca FILE " : "",
+               *settings->api_keys ? "--api-key-file FILE " : "", model,
+               has_tokenizer(&list->items[i])
+                   ? "\"Once upon a time\""
+                   : "--prompt-ids 1,2,3   (the model has no tokenizer)");
+    }
+    if (*file->openai)
+        printf("  curl -s %s%s%s://%s/v1/completions -H 'Content-Type: application/json' \\\n"
+               "    -d '{\"model\": \"%s\", \"max_tokens\": 64, \"prompt\": %s}'\n",
+               *settings->tls.cert ? "--cacert FILE " : "",
+               *settings->api_keys ? "-H \"Authorization: Bearer $KEY\" " : "",
+               *settings->tls.cert ? "https" : "http", file->openai, up->models[0].name,
+               has_tokenizer(&settings->list.items[0]) ? "\"Once upon a time\"" : "[1, 2, 3]");
+    if (has_tokenizer(&settings->list.items[0]))
+        printf("  %s/baton chat%s%s%s%s\n", up->bin_dir,
+               *settings->tls.cert ? " --tls-ca FILE" : "",
+               *settings->api_keys ? " --api-key-file FILE" : "", several ? " --model " : "",
+               several ? up->models[0].name : "");
+    printf("  %s/baton top%s\n\nCtrl-C drains and stops.\n", up->bin_dir,
+           *settings->metrics_tls.cert ? " --tls-ca FILE" : "");
+}
+
+/* Prints the models, the addresses, and commands to try. */
+static void print_ready(const struct up *up, const struct cluster_file *file)
+{
+    print_models(up, up_threads(&up->settings, &up->cores));
+    printf("  gRPC       %s\n", file->grpc);
+    if (*file->openai)
+        printf("  OpenAI     %s://%s/v1\n", *up->settings.tls.cert ? "https" : "http",
+               file->openai);
+    printf("  HTTP       %s://%s/  (status page; /status, /traces, /metrics, /healthz)\n",
+           *up->settings.metrics_tls.cert ? "https" : "http", file->http);
+    for (size_t i = 1; i < file->count; i++)
+        printf("  %-10s %s  pid %d\n", file->members[i].name, file->members[i].address,
+               (int)file->members[i].pid);
+    if (*file->logs)
+        printf("  logs       %s%s\n", file->logs,
+               up->own_log_dir ? "  (removed after an end in order; --log-dir DIR keeps them)"
+                               : "");
+    print_examples(up, file);
+    fflush(stdout);
+}
+
+/* --- the run --- */
 
 static enum status make_log_dir(struct up *up, struct error *err)
 {
@@ -195,8 +206,7 @@ static enum status make_log_dir(struct up *up, struct error *err)
         length = snprintf(up->log_dir, sizeof up->log_dir, "%s/%d", folder, (int)getpid());
         up->own_log_dir = true;
     }
-    /* Leave room for a log's own name. */
-    if (length >= (int)sizeof up->log_dir - 80)
+    if (length >= (int)sizeof up->log_dir - 80) /* room for a log's own name */
         return error_set(err, STATUS_LIMIT, "the log folder's path is too long");
     struct stat found;
     if (mkdir(up->log_dir, 0700) && errno != EEXIST)
@@ -208,18 +218,11 @@ static enum status make_log_dir(struct up *up, struct error *err)
     return STATUS_OK;
 }
 
-static void remove_log_dir(const struct up *up)
-{
-    for (size_t i = 0; i < up->cluster.count; i++)
-        unlink(up->cluster.processes[i].log_path);
-    rmdir(up->log_dir);
-}
-
-/* How to ask the router for figures; what it serves them with is to be trusted, and shown where it
- * asks for a certificate. */
+/* Certificates to call the router's figures with: its own certificate is trusted, and shown if it
+ * asks for one. */
 struct figures {
     struct certificates *certificates; /* NULL: in the clear */
-    char name[256];                    /* that its certificate holds */
+    char name[256];                    /* in its certificate */
 };
 
 static enum status open_figures(const struct tls_settings *tls, struct figures *figures,
@@ -237,7 +240,7 @@ static enum status open_figures(const struct tls_settings *tls, struct figures *
     return STATUS_OK;
 }
 
-/* The workers dial the router; wait until it has a session with each of them. */
+/* Waits until the router has a session with each worker. */
 static enum status wait_registered(struct up *up, const struct figures *figures,
                                    uint64_t deadline_us, struct error *err)
 {
@@ -250,8 +253,8 @@ static enum status wait_registered(struct up *up, const struct figures *figures,
         struct error why = {""};
         if (up->cluster.stop.wishes)
             return error_set(err, STATUS_CANCELLED, "stopped by a signal");
-        /* Before the router is asked, which may not know yet: an end that was taken in here would
-         * never be made good. */
+        /* Comes before the call, since the router may not know of the end yet. Without this check
+         * an ended process would stay down. */
         if (cluster_running(&up->cluster) < up->cluster.count)
             return error_set(err, STATUS_UNAVAILABLE, "a process ended during the start");
         if (cluster_status_fetch(&router, STATUS_CALL_US, &seen, &why) == STATUS_OK &&
@@ -280,8 +283,7 @@ static enum status start_all(struct up *up, struct error *err)
         TRY(cluster_start(&up->cluster, &plan, NULL, err));
     }
     TRY(cluster_wait_ready(&up->cluster, deadline_us, err));
-    /* Their thread is here for as long as they are asked for: processes are started again without
-     * it. */
+    /* The certificates' thread lives only meanwhile: restarts fork without it. */
     struct figures figures;
     TRY(open_figures(&up->settings.metrics_tls, &figures, err));
     enum status status = wait_registered(up, &figures, deadline_us, err);
@@ -289,49 +291,25 @@ static enum status start_all(struct up *up, struct error *err)
     return status;
 }
 
-static struct cluster_file describe(const struct up *up)
-{
-    return up_notice_describe(&(struct up_notice){.settings = &up->settings,
-                                                  .cluster = &up->cluster,
-                                                  .models = up->models,
-                                                  .log_dir = up->log_dir});
-}
-
-static void print_ready_block(const struct up *up, const struct cluster_file *file)
-{
-    up_ready_print(&(struct up_ready){.settings = &up->settings,
-                                      .file = file,
-                                      .models = up->models,
-                                      .threads = up_threads(&up->settings, &up->cores),
-                                      .bin_dir = up->bin_dir,
-                                      .own_log_dir = up->own_log_dir});
-}
-
-/* A process is back. A cluster that serves goes on serving though its new pids can't be written
- * down. */
-static void publish_again(struct up *up)
-{
-    struct error err;
-    struct cluster_file file = describe(up);
-    up->cluster.changed = false;
-    if (up_notice_publish(&up->settings, &file, &err) != STATUS_OK)
-        log_error(MOD, "msg=\"cannot tell the new process ids: %s\"", err.text);
-}
-
 /* Serves until a signal; without restarts also until the router or the last worker is gone. */
 static enum status serve(struct up *up, struct error *err)
 {
     struct cluster_file file = describe(up);
     up->cluster.changed = false;
-    TRY(up_notice_publish(&up->settings, &file, err));
-    print_ready_block(up, &file);
+    TRY(publish(up, &file, err));
+    print_ready(up, &file);
     if (up->settings.restart)
         cluster_keep(&up->cluster, up->settings.restart_wait_us, up->settings.start_timeout_us);
     const struct process *router = &up->cluster.processes[0];
     while (!up->cluster.stop.wishes) {
         cluster_turn(&up->cluster, UINT64_MAX);
-        if (up->cluster.changed)
-            publish_again(up);
+        if (up->cluster.changed) { /* a failure must not end a cluster that serves */
+            struct error why;
+            file = describe(up);
+            up->cluster.changed = false;
+            if (publish(up, &file, &why) != STATUS_OK)
+                log_error(MOD, "msg=\"cannot tell the new process ids: %s\"", why.text);
+        }
         if (up->settings.restart)
             continue;
         if (router->state == PROCESS_ENDED)
@@ -346,14 +324,18 @@ static enum status serve(struct up *up, struct error *err)
     return STATUS_OK;
 }
 
-/* What can be known to be wrong before anything is started. */
+/* Finds mistakes before anything is started. */
 static enum status prepare(struct up *up, struct error *err)
 {
     TRY(up_read_models(&up->settings, err));
     TRY(up_check(&up->settings, err));
-    TRY(up_models_check(&up->settings, err));
-    TRY(up_notice_check(&up->settings, err));
-    TRY(find_programs(up, err));
+    TRY(up_check_models(&up->settings, err));
+    TRY(check_ready_file(&up->settings, err));
+    ssize_t length = readlink("/proc/self/exe", up->bin_dir, sizeof up->bin_dir - 1);
+    if (length <= 0)
+        return error_set(err, STATUS_IO, "cannot find my own program: %s", strerror(errno));
+    up->bin_dir[length] = 0;
+    *strrchr(up->bin_dir, '/') = 0;
     TRY(make_log_dir(up, err));
     return cluster_open(&up->cluster, err);
 }
@@ -366,36 +348,46 @@ static int run(struct up *up)
         fprintf(stderr, "baton up: %s\n", err.text);
         return status == STATUS_INVALID || status == STATUS_LIMIT ? 2 : 1;
     }
-    warn_of_environment(&up->settings);
+    /* A process would warn of these in its own log, which is read less. */
+    for (size_t i = 0; i < up->settings.environment.count; i++) {
+        const char *item = up->settings.environment.items[i];
+        int length = (int)strcspn(item, ":") + 1;
+        char where[96], *variable[] = {(char *)item + length, NULL};
+        snprintf(where, sizeof where, "--env %.*s", length, item);
+        config_warn_environment(&up_program, where, variable);
+    }
     cluster_file_sweep();
-    up_notice_withdraw(
-        &up->settings); /* an earlier cluster's: who waits for it waits for this one */
+    withdraw(&up->settings); /* an earlier cluster's: scripts must wait for this one's */
     status = start_all(up, &err);
     if (status == STATUS_OK)
         status = serve(up, &err);
-    up_notice_withdraw(&up->settings);
+    withdraw(&up->settings);
     bool gentle = cluster_drain(&up->cluster, up->settings.drain_timeout_us + CHILD_END_GRACE_US);
     bool clean = status == STATUS_OK && gentle && !cluster_down(&up->cluster);
-    if (clean && up->own_log_dir)
-        remove_log_dir(up);
+    if (clean && up->own_log_dir) {
+        for (size_t i = 0; i < up->cluster.count; i++)
+            unlink(up->cluster.processes[i].log_path);
+        rmdir(up->log_dir);
+    }
     cluster_close(&up->cluster);
     if (status != STATUS_OK) /* the last line on the screen is the cause */
         fprintf(stderr, "baton up: %s\n", err.text);
     return clean ? 0 : status == STATUS_INVALID ? 2 : 1;
 }
 
-/* The processes inherit what the environment gave, and name the variable where it is wrong; a flag
- * would be one that nobody wrote. What is empty is not given, of neither. */
+/* Empties passed settings that the environment gave: the processes inherit the variable, and name
+ * it if it is wrong. An empty setting is not given: its variable is removed. */
 static void leave_to_environment(struct up_settings *settings, const struct config_result *result)
 {
     const size_t begin = offsetof(struct up_settings, passed);
-    for (size_t i = 0; i < program.setting_count; i++) {
-        size_t offset = settings_table[i].offset;
+    for (size_t i = 0; i < up_program.setting_count; i++) {
+        const struct config_setting *setting = &up_program.settings[i];
+        size_t offset = setting->offset;
         char *text = (char *)settings + offset, variable[CONFIG_MAX_VARIABLE_BYTES];
         if (offset < begin || offset >= begin + sizeof settings->passed)
             continue;
         if (!*text)
-            unsetenv(config_variable(settings_table[i].name, variable));
+            unsetenv(config_variable(setting->name, variable));
         if (result->sources[i] == CONFIG_FROM_ENVIRONMENT)
             *text = 0;
     }
@@ -405,13 +397,18 @@ int cmd_up(int argc, char **argv)
 {
     static struct up up; /* too large for a stack */
     struct config_result result;
-    config_load_or_exit(&program, argc, argv, &up.settings, &result);
+    config_load_or_exit(&up_program, argc, argv, &up.settings, &result);
     signal(SIGPIPE, SIG_IGN);
     log_init("up", (enum log_level)up.settings.log_level);
-    unsetenv("BATON_CONFIG"); /* it was ours: the children's settings have other names */
-    config_log(&program, &up.settings, &result);
+    unsetenv("BATON_CONFIG"); /* its settings are ours, with other names than the children's */
+    config_log(&up_program, &up.settings, &result);
     leave_to_environment(&up.settings, &result);
-    find_cores(&up.cores);
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    sched_getaffinity(0, sizeof cpus, &cpus);
+    for (uint32_t i = 0; i < CPU_SETSIZE && up.cores.count < UP_MAX_CORES; i++)
+        if (CPU_ISSET(i, &cpus))
+            up.cores.ids[up.cores.count++] = i;
     arena_init(&up.arena, PLAN_LIMIT_BYTES);
     up.context = (struct up_context){
         .settings = &up.settings, .cores = &up.cores, .bin_dir = up.bin_dir, .arena = &up.arena};

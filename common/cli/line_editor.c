@@ -1,10 +1,7 @@
 #include "common/cli/line_editor.h"
 
 #include "common/base/utf8.h"
-#include "common/cli/line_keys.h"
-#include "common/cli/line_recall.h"
-#include "common/cli/line_screen.h"
-#include "common/cli/terminal_signals.h"
+#include "common/cli/terminal.h"
 
 #include <errno.h>
 #include <histedit.h>
@@ -16,30 +13,63 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Text that is pasted comes between two keys of its own (xterm's "bracketed paste"). */
+/* A paste comes between two keys of its own (xterm's "bracketed paste"). */
 #define PASTES_APART    "\033[?2004h"
 #define PASTES_AS_TYPED "\033[?2004l"
 #define PASTE_END       L"\033[201~"
 
 #define ESCAPE      0x1b
 #define KEY_REST_MS 500 /* as readline's keyseq-timeout */
-#define CTRL_D      4 /* one that came while the terminal took lines is a NUL when it takes keys */
+#define CTRL_D      4   /* typed while the terminal took lines, it is read as a NUL */
 
 struct line_editor {
     EditLine *edit;
     struct line_recall recall;
     const char *prompt;
     int signal_fd;
-    bool pasting, too_long, has_modes; /* the latter: of vi */
+    bool pasting, too_long;
+    bool has_modes;   /* the keys are vi's */
     bool typed_ahead; /* the next key is the line's first, and came before the terminal was ours */
-    enum line_event why; /* the line ends without Enter; LINE_NONE: it doesn't */
+    enum line_event why; /* the line ended without Enter; LINE_NONE: it didn't */
     bool has_ahead;
     wchar_t ahead;                                 /* a key that was read too early */
-    wchar_t paste[LINE_EDITOR_MAX_CHARACTERS + 1]; /* 0 behind it */
+    wchar_t paste[LINE_EDITOR_MAX_CHARACTERS + 1]; /* ends with 0 */
     struct str line;
 };
 
-/* --- what is shown --- */
+/* Keys that libedit has no functions for, as most terminals send them. */
+static const char *const keys[][2] = {
+    {"\033[1~", "ed-move-to-beg"},      {"\033[4~", "ed-move-to-end"},
+    {"\033[7~", "ed-move-to-beg"},      {"\033[8~", "ed-move-to-end"},
+    {"\033[3~", "ed-delete-next-char"}, {"\033[1;5C", "em-next-word"},
+    {"\033[1;5D", "ed-prev-word"},      {"\033[1;3C", "em-next-word"},
+    {"\033[1;3D", "ed-prev-word"},      {"\033[2~", "ed-unassigned"},
+    {"\033[5~", "ed-unassigned"},       {"\033[6~", "ed-unassigned"},
+};
+
+/* Keys of our functions. They win over ~/.editrc. */
+static const char *const own_keys[][2] = {
+    {"\033[200~", "take-paste"}, {"^R", "search"},         {"\033[A", "take-older"},
+    {"\033[B", "take-newer"},    {"\033OA", "take-older"}, {"\033OB", "take-newer"},
+    {"^P", "take-older"},        {"^N", "take-newer"},
+};
+
+/* The same in vi's command mode. */
+static const char *const command_keys[][2] = {
+    {"k", "take-older"}, {"j", "take-newer"}, {"/", "search"}, {"^R", "search"}};
+
+/* Our keys that terminals send as Escape and more characters. Among vi's keys Escape alone ends a
+ * mode: libedit gets each of these keys as one control character that no keyboard has. */
+static const struct {
+    const wchar_t *rest, *whole, *what;
+} long_keys[] = {
+    {L"[200~", L"\x81", L"take-paste"}, {L"[A", L"\x82", L"take-older"},
+    {L"OA", L"\x82", L"take-older"},    {L"[B", L"\x83", L"take-newer"},
+    {L"OB", L"\x83", L"take-newer"},
+};
+#define LONG_KEYS (sizeof long_keys / sizeof *long_keys)
+
+/* --- output --- */
 
 static void show(const char *text)
 {
@@ -100,7 +130,7 @@ static void take_signal(struct line_editor *editor)
 
 /* --- keys --- */
 
-/* False: there is none to come. */
+/* False: the line ends here. */
 static bool read_byte(struct line_editor *editor, char *byte)
 {
     for (;;) {
@@ -123,7 +153,7 @@ static bool read_byte(struct line_editor *editor, char *byte)
     }
 }
 
-/* Bytes that belong to no character are passed over. */
+/* Skips bytes that belong to no character. False: the line ends here. */
 static bool read_character(struct line_editor *editor, wchar_t *character)
 {
     char bytes[4];
@@ -147,35 +177,37 @@ static bool has_room(struct line_editor *editor, size_t count)
     return (size_t)(line->lastchar - line->buffer) + count <= LINE_EDITOR_MAX_CHARACTERS;
 }
 
-static bool take_ahead(struct line_editor *editor, wchar_t *key)
+/* True: these characters behind Escape begin a long key. *whole is set once they are all of it, to
+ * the character that libedit gets for it. */
+static bool begins_long_key(const wchar_t *taken, size_t count, const wchar_t **whole)
 {
-    if (!editor->has_ahead)
-        return false;
-    *key = editor->ahead;
-    editor->has_ahead = false;
-    return true;
+    bool begins = false;
+    for (size_t i = 0; i < LONG_KEYS; i++) {
+        if (wcsncmp(long_keys[i].rest, taken, count) != 0)
+            continue;
+        begins = true;
+        if (!long_keys[i].rest[count])
+            *whole = long_keys[i].whole;
+    }
+    return begins;
 }
 
-/* Escape is a key by itself where nothing has come behind it; what begins a longer one gets time to
- * come whole. */
-static bool more_came(size_t count)
-{
-    return poll(&(struct pollfd){STDIN_FILENO, POLLIN, 0}, 1, count ? KEY_REST_MS : 0) > 0;
-}
-
-/* What follows Escape; the Escape itself, with that still to come, where it is none of them. */
+/* Reads the key that Escape begins. Returns Escape if it is none of the long keys; its characters
+ * are still to come then. Escape is a key by itself if nothing came right behind it. A long key
+ * gets KEY_REST_MS to come whole. */
 static wchar_t long_key(struct line_editor *editor)
 {
     wchar_t taken[8] = {0};
     const wchar_t *whole = NULL;
+    struct pollfd input = {STDIN_FILENO, POLLIN, 0};
     size_t count = 0;
-    while (!whole && more_came(count) && read_character(editor, &taken[count]) &&
-           line_keys_begin(taken, ++count, &whole)) {
+    while (!whole && poll(&input, 1, count ? KEY_REST_MS : 0) > 0 &&
+           read_character(editor, &taken[count]) && begins_long_key(taken, ++count, &whole)) {
     }
     if (whole)
         return *whole;
     editor->recall.escape_begins = count;
-    if (count) { /* the last may be an Escape, too */
+    if (count) { /* the last may be an Escape too */
         editor->has_ahead = true;
         editor->ahead = taken[count - 1];
         taken[count - 1] = 0;
@@ -185,15 +217,18 @@ static wchar_t long_key(struct line_editor *editor)
     return ESCAPE;
 }
 
-/* For libedit: 1, or 0 where the line ends here. A line that is full takes no more, and counts as
- * too long at its end. */
+/* Reads a key for libedit: 1, or 0 if the line ends here. A full line takes no more characters, and
+ * is too long at its end. */
 static int read_key(EditLine *edit, wchar_t *key)
 {
     struct line_editor *editor = editor_of(edit);
     const LineInfoW *line = el_wline(edit);
-    if (line->cursor > line->lastchar) /* a mark is left by libedit where it was in another line */
+    if (line->cursor > line->lastchar) /* libedit keeps a mark from another line */
         el_cursor(edit, (int)(line->lastchar - line->cursor));
-    while (take_ahead(editor, key) || read_character(editor, key)) {
+    while (editor->has_ahead || read_character(editor, key)) {
+        if (editor->has_ahead)
+            *key = editor->ahead;
+        editor->has_ahead = false;
         if (editor->typed_ahead && !*key)
             *key = CTRL_D;
         editor->typed_ahead = false;
@@ -208,8 +243,8 @@ static int read_key(EditLine *edit, wchar_t *key)
 
 /* --- pastes --- */
 
-/* To the key behind it, without control characters. False: it doesn't end. *count may be over what
- * there is room for, of which no more is kept. */
+/* Reads a paste up to the key at its end, without control characters. False: the input ended first.
+ * *count is the paste's length; only LINE_EDITOR_MAX_CHARACTERS are kept. */
 static bool read_paste(struct line_editor *editor, size_t *count)
 {
     static const wchar_t end[] = PASTE_END;
@@ -226,7 +261,7 @@ static bool read_paste(struct line_editor *editor, size_t *count)
             editor->paste[*count] = feed ? L'\n' : character;
         ++*count;
     }
-    *count -= sizeof end / sizeof *end - 2; /* its key, but for the control character */
+    *count -= sizeof end / sizeof *end - 2; /* the end's key, except its control character */
     return true;
 }
 
@@ -250,7 +285,7 @@ static unsigned char take_paste(EditLine *edit, int key)
     return count && el_winsertstr(edit, editor->paste) ? CC_ERROR : CC_REFRESH;
 }
 
-/* --- lines that were typed --- */
+/* --- typed lines --- */
 
 static unsigned char take_older(EditLine *edit, int key)
 {
@@ -282,6 +317,29 @@ void line_editor_locale(void)
         setlocale(LC_CTYPE, "C.UTF-8");
 }
 
+/* Binds the keys and reads ~/.editrc. True: the keys are vi's. */
+static bool bind_keys(EditLine *edit)
+{
+    const char *mode = "emacs";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        el_set(edit, EL_BIND, keys[i][0], keys[i][1], NULL);
+    el_source(edit, NULL); /* there need not be one */
+    el_get(edit, EL_EDITOR, &mode);
+    bool has_modes = !strcmp(mode, "vi");
+    for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++)
+        if (!has_modes || *own_keys[i][0] != ESCAPE)
+            el_set(edit, EL_BIND, own_keys[i][0], own_keys[i][1], NULL);
+    if (!has_modes)
+        return false;
+    for (size_t i = 0; i < LONG_KEYS; i++) {
+        el_wset(edit, EL_BIND, long_keys[i].whole, long_keys[i].what, NULL);
+        el_wset(edit, EL_BIND, L"-a", long_keys[i].whole, long_keys[i].what, NULL);
+    }
+    for (size_t i = 0; i < sizeof command_keys / sizeof *command_keys; i++)
+        el_set(edit, EL_BIND, "-a", command_keys[i][0], command_keys[i][1], NULL);
+    return true;
+}
+
 static void set_up(struct line_editor *editor)
 {
     EditLine *edit = editor->edit;
@@ -293,7 +351,7 @@ static void set_up(struct line_editor *editor)
     el_wset(edit, EL_ADDFN, L"take-older", L"The line typed before this", take_older);
     el_wset(edit, EL_ADDFN, L"take-newer", L"The line typed after this", take_newer);
     el_wset(edit, EL_ADDFN, L"search", L"The last line with what is typed now", search);
-    editor->has_modes = line_keys_bind(edit);
+    editor->has_modes = bind_keys(edit);
 }
 
 struct line_editor *line_editor_open(const char *prompt, struct line_history *typed, int signal_fd)
@@ -324,8 +382,8 @@ void line_editor_close(struct line_editor *editor)
     free(editor);
 }
 
-/* Keys that ~/.editrc binds to libedit's own history may leave NULs in a long line, of which `text`
- * ends at the first. */
+/* Checks the line and adds it to the history. Keys that ~/.editrc binds to libedit's own history
+ * may leave NULs in a long line; `text` ends at the first. */
 static enum line_event take_line(struct line_editor *editor, const char *text, size_t count,
                                  const char **line)
 {

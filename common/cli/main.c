@@ -1,4 +1,4 @@
-#include "common/cli/cli.h"
+#include "common/cli/commands.h"
 
 int main(int argc, char **argv)
 {

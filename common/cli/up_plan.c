@@ -1,9 +1,17 @@
 #include "common/cli/up_plan.h"
 
 #include "common/base/assert.h"
+#include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/engine/engine_choices.h"
 #include "common/engine/kv_choice.h"
+#include "common/engine/model/safetensors.h"
+#include "common/engine/model/weight_cache.h"
 #include "common/engine/model/weight_types.h"
+#include "common/language/model_config/model_config.h"
+#include "common/language/model_config/model_files.h"
+#include "common/net/http/http_server.h"
+#include "common/worker/worker_config.h"
 #include "kernels/kernels.h"
 
 #include <stdarg.h>
@@ -11,8 +19,136 @@
 #include <string.h>
 
 const char *const up_compute_names[] = {"fast", "f32", NULL};
-const char *const up_transport_names[] = {"auto", "shm", "tcp", NULL};
-const char *const up_log_level_names[] = {"debug", "info", "warn", "error", NULL};
+static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
+static const char *const log_level_names[] = {"debug", "info", "warn", "error", NULL};
+
+#define PASSED_ROW(row, field, word, text, ...)                                                    \
+    {                                                                                              \
+        .name = row, .type = CONFIG_STRING, AT(passed.field), .default_text = "", .value = word,   \
+        .help = text, __VA_ARGS__                                                                  \
+    }
+#define AT(field) CONFIG_AT(struct up_settings, field)
+static const struct config_setting settings_table[] = {
+    {"prefill", CONFIG_U64, AT(prefill), "1", "0", "64", .help = "Prefill workers of each model"},
+    {"decode", CONFIG_U64, AT(decode), "1", "1", "64", .help = "Decode workers of each model"},
+    {"model", CONFIG_STRING, AT(models), .required = true, .value = "[NAME=]DIR,...",
+     .help = "Folder of each model, in Hugging Face's layout", .repeats = true,
+     .check = model_list_check},
+    {"model-name", CONFIG_STRING, AT(model_name), "", .value = "NAME",
+     .help = "Name that clients use, of the only model; empty: the folder's name"},
+    {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = up_compute_names,
+     .help = "Arithmetic: bf16 with fp32 sums, or fp32 throughout (the reference)"},
+    {"weights", CONFIG_ENUM, AT(weights), "auto", .choices = weight_choice_names,
+     .help = "Weights of matrices: as the model folder holds them, or quantized at load"},
+    {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
+     .help = "Keep packed weights beside the model or in a folder: the next start maps them, and "
+             "workers share them"},
+    {"kv", CONFIG_ENUM, AT(kv), "auto", .choices = kv_choice_names,
+     .help = "Keys and values: floats, or int8 with a scale for each token of a head"},
+    {"isa", CONFIG_ENUM, AT(isa), "auto", .choices = isa_names,
+     .help = "Instruction set of the fast path"},
+    {"transport", CONFIG_ENUM, AT(transport), "auto", .choices = transport_names,
+     .help = "Lane of the KV bytes"},
+    {"port", CONFIG_U64, AT(port), "0", "0", "65535",
+     .help = "Port of the router's gRPC server on 127.0.0.1; 0: any free one"},
+    {"http-listen", CONFIG_STRING, AT(http_listen), "127.0.0.1:0", .value = "HOST:PORT",
+     .help = "Address of the OpenAI-compatible HTTP server; empty: none",
+     .check = http_check_listen},
+    TLS_SETTINGS_ROWS(struct up_settings, tls, "tls", "clients, of gRPC and HTTP"),
+    TLS_SETTINGS_ROWS(struct up_settings, metrics_tls, "metrics-tls",
+                      "clients that ask for /metrics and /status, of all processes"),
+    LINK_TLS_ROWS(struct up_settings, internal_tls),
+    {"api-keys", CONFIG_STRING, AT(api_keys), "", .value = "FILE",
+     .help = "Keys of clients, hashed, with their limits (baton key new makes lines of it)"},
+    PASSED_ROW("kv-tokens", kv_tokens, "NUMBER", "Size of each worker's KV pool",
+               .taker = worker_config_row),
+    PASSED_ROW("context", context, "NUMBER",
+               "Prompt and answer at most; empty: the model's own limit",
+               .taker = worker_config_row),
+    PASSED_ROW("max-sequences", max_sequences, "NUMBER",
+               "Requests that a worker holds at the same time", .taker = worker_config_row),
+    PASSED_ROW("chunk-tokens", chunk_tokens, "NUMBER", "Prompt rows of a worker's step at most",
+               .taker = worker_config_row),
+    PASSED_ROW("chunk-time", chunk_time, "TIME",
+               "How long prompts may hold up the answers beside them (decode workers only)",
+               .taker = worker_config_row),
+    PASSED_ROW("access-log", access_log, "WHERE",
+               "A line of the router at each request's end: off, stderr, or a file"),
+    PASSED_ROW("http-cors-origins", http_cors_origins, "ORIGIN,...",
+               "Origins of browsers' pages that may read what HTTP answers; *: all",
+               .check = http_check_origins),
+    {"threads", CONFIG_U64, AT(threads), "0", "0", "256",
+     .help = "Compute threads of each worker; 0: cores / workers"},
+    {"pin", CONFIG_BOOL, AT(pin), "true",
+     .help = "Give each worker cores of its own where they suffice; not on a machine that is busy "
+             "with other work"},
+    {"env", CONFIG_LIST, AT(environment), .value = "PROCESS:KEY=VALUE",
+     .help = "Environment of one process (decode-0:BATON_KV_TOKENS=4096)"},
+    {"ready-file", CONFIG_STRING, AT(ready_file), "", .value = "FILE",
+     .help = "Write addresses and process ids there, as JSON, once the cluster serves"},
+    {"log-dir", CONFIG_STRING, AT(log_dir), "", .value = "DIR",
+     .help = "Folder of the processes' logs; empty: one in this user's run folder, which an end in "
+             "order removes"},
+    {"verbose", CONFIG_BOOL, AT(verbose), "false",
+     .help = "All logs to the terminal instead of files"},
+    {"log-level", CONFIG_ENUM, AT(log_level), "info", .choices = log_level_names,
+     .help = "Least level that is logged"},
+    {"restart", CONFIG_BOOL, AT(restart), "true",
+     .help = "Start a process again that ended without an order to"},
+    {"restart-wait", CONFIG_DURATION, AT(restart_wait_us), "10s", "100ms", "1h",
+     .help = "Longest wait before a restart; from 100 ms it doubles from end to end, until the "
+             "process has served for 10 s"},
+    {"start-timeout", CONFIG_DURATION, AT(start_timeout_us), "120s", "1s", "1h",
+     .help = "The cluster must serve by then"},
+    {"drain-timeout", CONFIG_DURATION, AT(drain_timeout_us), "30s", "0", "1h",
+     .help = "Running requests may go on for so long after Ctrl-C"},
+};
+static void check(const void *settings, struct str *mistakes)
+{
+    const struct up_settings *up = settings;
+    struct error err;
+    bool f32 = up->compute == COMPUTE_F32;
+    config_mistake(mistakes,
+                   engine_check_weights(f32, (enum weight_choice)up->weights, MODEL_FLOAT, &err),
+                   &err);
+    config_mistake(mistakes, engine_check_kv(f32, (enum kv_choice)up->kv, &err), &err);
+    config_mistake(mistakes, kernels_check_isa(f32, (enum isa)up->isa, &err), &err);
+    config_mistake(mistakes, tls_settings_check(&up->tls, "tls", &err), &err);
+    config_mistake(mistakes, tls_settings_check(&up->metrics_tls, "metrics-tls", &err), &err);
+    config_mistake(mistakes, link_tls_check(&up->internal_tls, &err), &err);
+}
+
+/* `baton up` sets these itself: the environment would have no effect. */
+#define FREE_PORTS "all but clients come to free ports of 127.0.0.1, which --ready-file names"
+#define OWN_NAMES  "its workers are prefill-0, decode-0 and so on, and know the router's address"
+#define OWN_CORES  "--threads and --pin say which cores workers get"
+static const struct config_hint hints[] = {
+    {"listen", "--port is the router's, on 127.0.0.1"},
+    {"metrics-listen", FREE_PORTS},
+    {"registry-listen",
+     "with certificates or keys it is a free port of 127.0.0.1, otherwise the router "
+     "takes BATON_REGISTRY_LISTEN from the environment"},
+    {"name", OWN_NAMES},
+    {"router", OWN_NAMES},
+    {"cpus", OWN_CORES "; with --no-pin, --env decode-0:BATON_CPUS=0,1 says it of one"},
+    {"spin", OWN_CORES},
+    {"ready-fd", "--ready-file names a file that tells when the cluster serves"},
+    {NULL, NULL},
+};
+
+const struct config_program up_program = {
+    .name = "baton up",
+    .summary =
+        "Starts one router, N prefill and M decode workers of each model on this machine, all on "
+        "loopback, and stays until\n"
+        "Ctrl-C, which drains: running requests end first. A second Ctrl-C ends them at once. A "
+        "process that dies is started again.",
+    .settings = settings_table,
+    .setting_count = sizeof settings_table / sizeof *settings_table,
+    .check = check,
+    .starts_others = true,
+    .hints = hints,
+};
 
 enum status up_read_models(struct up_settings *settings, struct error *err)
 {
@@ -30,19 +166,12 @@ uint64_t up_worker_count(const struct up_settings *settings)
     return prefill_count(settings) + settings->decode * settings->list.count;
 }
 
-/* "prefill-0" */
+/* Writes "prefill-0" and so on. */
 static void name_worker(const struct up_settings *settings, uint64_t index, char *name, size_t size)
 {
     bool prefill = index < prefill_count(settings);
     snprintf(name, size, "%s-%llu", prefill ? "prefill" : "decode",
              (unsigned long long)(prefill ? index : index - prefill_count(settings)));
-}
-
-static const struct model_entry *model_of(const struct up_settings *settings, uint64_t index)
-{
-    uint64_t prefill = prefill_count(settings);
-    return &settings->list.items[index < prefill ? index / settings->prefill
-                                                 : (index - prefill) / settings->decode];
 }
 
 uint64_t up_threads(const struct up_settings *settings, const struct up_cores *cores)
@@ -66,8 +195,7 @@ static bool names_a_process(const struct up_settings *settings, const char *name
     return false;
 }
 
-/* How many of --env's items begin as `item` does, up to the colon or the equals sign at `end` and
- * with it. */
+/* Counts --env's items that have the same first `end` + 1 bytes as `item`. */
 static size_t items_like(const struct config_list *environment, const char *item, size_t end)
 {
     size_t count = 0;
@@ -134,24 +262,14 @@ static void add(struct process_plan *plan, const char *flag, const char *value)
         plan->argv[plan->argc++] = value;
 }
 
-static void add_environment(const struct up_context *context, struct process_plan *plan)
-{
-    const struct config_list *all = &context->settings->environment;
-    size_t length = strlen(plan->name);
-    for (size_t i = 0; i < all->count; i++)
-        if (!strncmp(all->items[i], plan->name, length) && all->items[i][length] == ':' &&
-            plan->environment_count < UP_MAX_ENVIRONMENT)
-            plan->environment[plan->environment_count++] = all->items[i] + length + 1;
-}
-
 static void add_if_given(struct process_plan *plan, const char *flag, const char *value)
 {
     if (*value)
         add(plan, flag, value);
 }
 
-/* What --env says of this one process is meant for it, and goes before what is said of all: a flag
- * would win. */
+/* Adds a flag for a setting of all processes, unless --env sets its variable for this process: the
+ * flag would win over the variable. */
 static void add_passed(struct process_plan *plan, const char *flag, const char *variable,
                        const char *value)
 {
@@ -179,10 +297,17 @@ static struct process_plan common_part(const struct up_context *context, const c
     add_if_given(&plan, "--metrics-tls-cert", settings->metrics_tls.cert);
     add_if_given(&plan, "--metrics-tls-key", settings->metrics_tls.key);
     add_if_given(&plan, "--metrics-tls-client-ca", settings->metrics_tls.client_ca);
-    add(&plan, "--log-level", up_log_level_names[settings->log_level]);
+    add(&plan, "--log-level", log_level_names[settings->log_level]);
     add(&plan, "--drain-timeout",
         keep(context, "%lluus", (unsigned long long)settings->drain_timeout_us));
-    add_environment(context, &plan);
+    const struct config_list *environment = &settings->environment;
+    size_t length = strlen(name);
+    for (size_t i = 0; i < environment->count; i++) {
+        const char *item = environment->items[i];
+        if (!strncmp(item, name, length) && item[length] == ':' &&
+            plan.environment_count < UP_MAX_ENVIRONMENT)
+            plan.environment[plan.environment_count++] = item + length + 1;
+    }
     return plan;
 }
 
@@ -194,7 +319,7 @@ static void add_internal_tls(const struct up_settings *settings, struct process_
     add_if_given(plan, "--internal-tls-name", settings->internal_tls.name);
 }
 
-/* Workers register apart from clients where either side is to be known. */
+/* Adds certificates and keys. With any of them workers register at an address of their own. */
 static void add_access(const struct up_settings *settings, struct process_plan *plan)
 {
     add_if_given(plan, "--tls-cert", settings->tls.cert);
@@ -248,8 +373,11 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
                                    const char *router_address)
 {
     const struct up_settings *settings = context->settings;
-    const char *role = index < prefill_count(settings) ? "prefill" : "decode";
-    const struct model_entry *model = model_of(settings, index);
+    uint64_t prefill = prefill_count(settings);
+    const char *role = index < prefill ? "prefill" : "decode";
+    const struct model_entry *model =
+        &settings->list.items[index < prefill ? index / settings->prefill
+                                              : (index - prefill) / settings->decode];
     char name[64];
     name_worker(settings, index, name, sizeof name);
     struct process_plan plan = common_part(context, role, name, model->dir, model->name);
@@ -263,7 +391,7 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add(&plan, "--weight-cache", settings->weight_cache);
     add(&plan, "--kv", kv_choice_names[settings->kv]);
     add(&plan, "--isa", isa_names[settings->isa]);
-    add(&plan, "--transport", up_transport_names[settings->transport]);
+    add(&plan, "--transport", transport_names[settings->transport]);
     add_threads(context, &plan, index);
     const struct up_passed *passed = &settings->passed;
     add_passed(&plan, "--kv-tokens", "BATON_KV_TOKENS", passed->kv_tokens);
@@ -272,4 +400,55 @@ struct process_plan up_plan_worker(const struct up_context *context, uint64_t in
     add_passed(&plan, "--chunk-tokens", "BATON_CHUNK_TOKENS", passed->chunk_tokens);
     add_passed(&plan, "--chunk-time", "BATON_CHUNK_TIME", passed->chunk_time);
     return plan;
+}
+
+/* --- checks of the models --- */
+
+struct names {
+    char items[MODEL_LIST_MAX][MODEL_MAX_NAME_BYTES];
+};
+
+static enum status check_name(struct names *names, const struct up_settings *settings, size_t index,
+                              struct error *err)
+{
+    const struct model_entry *entry = &settings->list.items[index];
+    char *name = names->items[index];
+    if (*entry->name)
+        str_copy(name, sizeof names->items[index], entry->name);
+    else
+        TRY(model_folder_name(entry->dir, name, sizeof names->items[index], err));
+    for (size_t i = 0; i < index; i++)
+        if (!strcmp(name, names->items[i]))
+            return error_set(err, STATUS_INVALID,
+                             "two models are called %s, the second is of %.200s: give one of them "
+                             "another name, NAME=DIR",
+                             name, entry->dir);
+    return STATUS_OK;
+}
+
+/* Reads only the heads of the weights' files, which takes under a second for large ones too. */
+static enum status check_weights(const struct up_settings *settings, const char *dir,
+                                 struct error *err)
+{
+    char kept[WEIGHT_CACHE_PATH_BYTES];
+    struct model_config model;
+    struct safetensors *tensors;
+    struct weight_types types = {0};
+    TRY(model_config_read(dir, &model, err));
+    TRY(engine_check_weights(settings->compute == COMPUTE_F32,
+                             (enum weight_choice)settings->weights, model.quantization, err));
+    TRY(weight_cache_path(settings->weight_cache, dir, "", types, kept, err));
+    TRY(safetensors_open(dir, &tensors, err));
+    safetensors_close(tensors);
+    return STATUS_OK;
+}
+
+enum status up_check_models(const struct up_settings *settings, struct error *err)
+{
+    struct names names;
+    for (size_t i = 0; i < settings->list.count; i++) {
+        TRY(check_name(&names, settings, i, err));
+        TRY(check_weights(settings, settings->list.items[i].dir, err));
+    }
+    return STATUS_OK;
 }

@@ -87,7 +87,7 @@ LIBRARIES = {
     r"cyaml/": r"common/base/config/config_file\.c",
     r"event2/": r"common/net/http/http_\w+\.[ch]",
     r"openssl/": r"common/net/(crypto/\w+|http/http_(client_)?tls(_context)?)\.c",
-    r"histedit\.h": r"common/cli/line_(editor|history|keys|recall|screen)\.c",
+    r"histedit\.h": r"common/cli/line_(editor|recall)\.c",
     r"isa-l": r"common/kv/transport/kv_checksum\.c",
     r"xxh(ash|_x86dispatch)\.h": r"common/base/domain/(prefix|content)_hash\.c",
     r"cuda|nccl": r"kernels/cuda/",

@@ -1,9 +1,7 @@
 /* generate: from flags to the request a server sees, and from a server's messages to what is
  * told. */
 #include "common/base/str.h"
-#include "common/cli/generate_answer.h"
-#include "common/cli/generate_call.h"
-#include "common/cli/generate_request.h"
+#include "common/cli/generate.h"
 #include "proto/proto_unpack.h"
 
 #include <poll.h>
@@ -436,7 +434,7 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
         {"failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:5: Socket "
          "closed",
          false,
-         "cannot reach a router at h:1: Socket closed (somebody listens there: if it speaks TLS, "
+         "cannot reach a router at h:1: Socket closed (a server listens there: if it speaks TLS, "
          "give --tls-ca)"},
         {"failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: "
          "error:0A00010B:SSL routines::wrong version number",
@@ -447,7 +445,7 @@ static void test_a_connection_that_broke_is_not_one_that_never_was(void **state)
          "error:0A000086:SSL routines::certificate verify failed",
          false,
          "cannot reach a router at h:1: error:0A000086:SSL routines::certificate verify failed "
-         "(--tls-ca names who may have signed the router's certificate)"},
+         "(--tls-ca names the CAs that may have signed the router's certificate)"},
         {"failed to connect to all addresses; last error: UNAVAILABLE: ipv4:1.2.3.4:5: Failed "
          "parsing HTTP/2",
          false,

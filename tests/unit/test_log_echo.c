@@ -1,6 +1,6 @@
 /* log_echo: which lines of a log are repeated, behind which name, how many, and that what was left
  * out is told. */
-#include "common/cli/log_echo.h"
+#include "common/cli/process.h"
 
 #include "common/base/log.h"
 

@@ -190,7 +190,7 @@ def test_quickstart_asks_nothing_where_it_may_not(quickstart, flags):
     assert code == 0 and "generate" not in said and "No passage: who asks must have a key (--api-key-file FILE)" in output, output + said
 
 
-@pytest.mark.parametrize("refusal,code", [("UNAUTHENTICATED (invalid_api_key): an API key is needed", 0), ("Socket closed (somebody listens there: if it speaks TLS, give --tls-ca)", 0), ("UNAVAILABLE: no", 1)])
+@pytest.mark.parametrize("refusal,code", [("UNAUTHENTICATED (invalid_api_key): an API key is needed", 0), ("Socket closed (a server listens there: if it speaks TLS, give --tls-ca)", 0), ("UNAVAILABLE: no", 1)])
 def test_quickstart_learns_from_a_refusal_that_it_may_not_ask(quickstart, refusal, code):
     """Keys and certificates of a file of settings aren't seen before."""
     got, output, _ = quickstart("--once", "--model", "with", "--", "--config", "f", refusal=refusal)

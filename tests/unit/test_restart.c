@@ -1,6 +1,6 @@
 /* restart: when a process that ended is started again; stop_signals: what counts as a wish to
  * stop. */
-#include "common/cli/restart.h"
+#include "common/cli/process.h"
 
 #include "common/base/stop_signals.h"
 

@@ -1,6 +1,6 @@
 /* `baton bench transfer`: every way of every run size moves every byte, between two real
  * processes. */
-#include "common/cli/cmd_bench_transfer.h"
+#include "common/cli/commands.h"
 #include "common/cli/transfer_bench.h"
 #include "common/cli/transfer_death.h"
 

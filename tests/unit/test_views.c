@@ -1,9 +1,8 @@
 /* What the commands show: a trace's timeline, the table of `baton top`, outside bytes in a
  * terminal; and lines as they come. */
-#include "common/cli/line_reader.h"
+#include "common/cli/input_lines.h"
 #include "common/cli/terminal.h"
-#include "common/cli/top_view.h"
-#include "common/cli/trace_view.h"
+#include "common/cli/views.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

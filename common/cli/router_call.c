@@ -1,23 +1,89 @@
-#include "common/cli/generate_call.h"
+#include "common/cli/router_call.h"
 
 #include "common/base/assert.h"
 #include "common/base/ring.h"
 #include "common/base/str.h"
+#include "common/net/crypto/certificates.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RING_CAPACITY 8192
-#define CALL_BYTES    4096 /* what a call counts for a message besides its own bytes, at most */
+#define CALL_BYTES    4096 /* most that a call counts for a message besides its own bytes */
 #define METHOD        "/baton.v1.Baton/Generate"
+
+static enum status read_api_key(const char *path, char key[GENERATE_MAX_KEY_BYTES + 1],
+                                struct error *err)
+{
+    size_t size = GENERATE_MAX_KEY_BYTES + 1;
+    if (!*path)
+        return STATUS_OK;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return error_set(err, STATUS_IO, "--api-key-file %s: %s", path, strerror(errno));
+    size_t length = fread(key, 1, size, file);
+    fclose(file);
+    while (length && length < size && strchr("\r\n", key[length - 1]))
+        length--;
+    if (length == size)
+        return error_set(err, STATUS_LIMIT, "--api-key-file %s holds over %d bytes: is it a key?",
+                         path, GENERATE_MAX_KEY_BYTES);
+    key[length] = 0;
+    if (key[strcspn(key, "\r\n")])
+        return error_set(err, STATUS_INVALID,
+                         "--api-key-file %s holds several lines, but a key is one", path);
+    return *key ? STATUS_OK
+                : error_set(err, STATUS_INVALID, "--api-key-file %s holds no key", path);
+}
+
+static struct certificates_config config_of(const struct credential_settings *settings)
+{
+    return (struct certificates_config){.name = "tls",
+                                        .paths = {settings->cert, settings->key, settings->ca}};
+}
+
+enum status call_credentials_check(const struct credential_settings *settings, struct error *err)
+{
+    const struct certificates_config config = config_of(settings);
+    if (!*settings->ca && (*settings->cert || *settings->key || *settings->name))
+        return error_set(err, STATUS_INVALID,
+                         "--tls-ca is missing: without it nothing is encrypted");
+    return certificates_check_paths(&config, err);
+}
+
+enum status call_credentials_open(const struct credential_settings *settings,
+                                  struct call_credentials *credentials, struct error *err)
+{
+    const struct certificates_config config = config_of(settings);
+    *credentials = (struct call_credentials){.peer_name = settings->name};
+    TRY(call_credentials_check(settings, err));
+    TRY(read_api_key(settings->api_key_file, credentials->api_key, err));
+    return *settings->ca ? certificates_open(&config, &credentials->certificates, err) : STATUS_OK;
+}
+
+void call_credentials_close(struct call_credentials *credentials)
+{
+    certificates_close(credentials->certificates);
+    explicit_bzero(credentials, sizeof *credentials);
+}
+
+struct generate_target call_credentials_target(const struct call_credentials *credentials,
+                                               const char *server)
+{
+    return (struct generate_target){
+        server, {credentials->certificates, credentials->peer_name}, credentials->api_key};
+}
+
+/* --- a Generate call --- */
 
 struct generate_call {
     struct rpc_runtime *runtime;
     struct rpc_channel *channel;
     struct rpc_call *call;
     struct ring *ring;
-    bool overflow; /* rpc thread only: the handlers of one call run one at a time */
+    bool overflow; /* only the rpc thread's: the handlers of one call run one at a time */
 };
 
 static struct generate_event *event_create(size_t size)
@@ -31,8 +97,7 @@ static struct generate_event *event_create(size_t size)
 static void on_message(struct rpc_call *rpc, struct rpc_bytes bytes)
 {
     struct generate_call *call = rpc_call_context(rpc);
-    /* The last place is for the end. */
-    if (call->overflow || ring_count(call->ring) >= RING_CAPACITY - 1) {
+    if (call->overflow || ring_count(call->ring) >= RING_CAPACITY - 1) { /* the end needs a place */
         call->overflow = true;
         rpc_call_cancel(rpc);
         return;
@@ -67,7 +132,7 @@ static enum status send_request(struct rpc_call *rpc, const Baton__V1__GenerateR
     free(bytes);
     rpc_call_half_close(rpc);
     if (status == STATUS_CANCELLED)
-        return STATUS_OK; /* the call has ended already: its end tells why */
+        return STATUS_OK; /* the call has ended; its end has the reason */
     return status == STATUS_OK
                ? status
                : error_set(err, status, "the request of %zu bytes is too large", size);
@@ -105,7 +170,7 @@ enum status generate_call_open(const struct generate_target *target,
     ASSERT(call);
     const struct rpc_channel_config channel = {
         .tls = target->tls,
-        .target = target->server, /* which says what is too long */
+        .target = target->server, /* rpc_channel_create checks its length */
         .max_queued_bytes = baton__v1__generate_request__get_packed_size(request) + CALL_BYTES};
     enum status status = ring_create(RING_CAPACITY, &call->ring);
     if (status != STATUS_OK)
@@ -155,9 +220,9 @@ void generate_call_close(struct generate_call *call)
     free(call);
 }
 
-/* Core's sentences nest from the outside in ("failed to connect to all addresses; last error:
- * UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused"): the last part
- * is the cause. */
+/* Returns the cause at the end of one of gRPC Core's nested sentences ("failed to connect to all
+ * addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection
+ * refused"). */
 static const char *innermost(const char *message)
 {
     for (const char *next; (next = strstr(message, ": "));)
@@ -165,26 +230,19 @@ static const char *innermost(const char *message)
     return message;
 }
 
-/* Core's words for a connection that never was. */
-static bool never_reached(const char *message)
-{
-    return strstr(message, "failed to connect") || strstr(message, "DNS resolution failed");
-}
-
-/* What to look at. The first two are what becomes of a client that speaks TLS to who doesn't, and
- * the other way round. */
+/* Returns advice for a failed connection. The first comes from a client that speaks TLS to a server
+ * without it, the third from the opposite. */
 static const char *hint(const char *message)
 {
     if (strstr(message, "wrong version number"))
         return "does it speak TLS at all? --tls-ca says that it does";
     if (strstr(message, "certificate verify failed"))
-        return "--tls-ca names who may have signed the router's certificate";
+        return "--tls-ca names the CAs that may have signed the router's certificate";
     if (strstr(message, "Socket closed"))
-        return "somebody listens there: if it speaks TLS, give --tls-ca";
+        return "a server listens there: if it speaks TLS, give --tls-ca";
     if (strstr(message, "parsing HTTP/2") || strstr(message, "http1.x"))
         return "something else than gRPC answers there: `baton up` prints the address of gRPC "
-               "beside "
-               "those of HTTP";
+               "beside those of HTTP";
     return "`baton status` shows the cluster that runs here";
 }
 
@@ -192,9 +250,12 @@ void generate_event_explain(const struct generate_event *event, const char *serv
                             uint64_t timeout_us, bool answered, struct error *why)
 {
     bool own = *event->reason; /* the router's own words */
+    /* Core's words for a connection that never was. */
+    bool reached = answered || (!strstr(event->message, "failed to connect") &&
+                                !strstr(event->message, "DNS resolution failed"));
     if (event->code == RPC_OK)
         error_set(why, STATUS_IO, "the answer ended without its last message");
-    else if (!own && event->code == RPC_UNAVAILABLE && (answered || !never_reached(event->message)))
+    else if (!own && event->code == RPC_UNAVAILABLE && reached)
         error_set(why, STATUS_UNAVAILABLE, "the connection to the router at %s broke%s: %s", server,
                   answered ? " in the middle of the answer" : "", innermost(event->message));
     else if (!own && event->code == RPC_UNAVAILABLE)
@@ -209,4 +270,40 @@ void generate_event_explain(const struct generate_event *event, const char *serv
         error_set(why, STATUS_IO, "%s%s%s%s: %s%s", rpc_code_name(event->code), own ? " (" : "",
                   event->reason, own ? ")" : "", event->message,
                   strcmp(event->reason, "invalid_api_key") != 0 ? "" : " (--api-key-file FILE)");
+}
+
+/* --- figures --- */
+
+void figures_settings_check(const struct figures_settings *settings, struct str *mistakes)
+{
+    struct error err;
+    config_mistake(mistakes, call_credentials_check(&settings->credentials, &err), &err);
+    if (!*settings->http)
+        return;
+    struct http_url url;
+    enum status status = http_url_parse(settings->http, &url, &err);
+    if (status == STATUS_OK)
+        status = http_url_check_tls(&url, settings->http, *settings->credentials.ca != 0, &err);
+    config_mistake(mistakes, status, &err);
+}
+
+enum status figures_call_open(const struct figures_settings *settings, struct figures_call *call,
+                              struct error *err)
+{
+    *call = (struct figures_call){.file = {0}};
+    TRY(call_credentials_open(&settings->credentials, &call->credentials, err));
+    call->router = (struct http_remote){.url = settings->http,
+                                        .certificates = call->credentials.certificates,
+                                        .peer_name = call->credentials.peer_name,
+                                        .api_key = call->credentials.api_key};
+    if (*settings->http)
+        return STATUS_OK;
+    TRY(cluster_file_find("--http", &call->file, err));
+    call->router.url = call->file.http;
+    return STATUS_OK;
+}
+
+void figures_call_close(struct figures_call *call)
+{
+    call_credentials_close(&call->credentials);
 }

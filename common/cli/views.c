@@ -1,4 +1,4 @@
-#include "common/cli/trace_view.h"
+#include "common/cli/views.h"
 
 #include "common/base/json/json.h"
 #include "common/cli/terminal.h"
@@ -9,12 +9,166 @@
 #include <string.h>
 #include <time.h>
 
+/* The top view. */
+#define HEAD_LINES  7 /* with the last line, for workers without room */
+#define BAR_COLUMNS 10
+/* The trace view. */
 #define MAX_TRACE_BYTES (1u << 20)
 #define MAX_MS          1e15
 #define FIXED_COLUMNS   48 /* label, worker, two times and the edges */
-#define NOTE_COLUMNS    11 /* of those, where notes may stand: behind the first time */
+#define NOTE_COLUMNS    11 /* fixed columns, behind the first time, that notes may use */
 
-/* --- reading --- */
+/* Writes a counter's growth a second between two looks. "-": not known (the counter began anew). */
+static void describe_rate(const struct top_look *before, const struct top_look *now, int64_t was,
+                          int64_t is, char *text, size_t size)
+{
+    if (!before || is < was || now->at_us <= before->at_us) {
+        snprintf(text, size, "-");
+        return;
+    }
+    double rate = (double)(is - was) * 1e6 / (double)(now->at_us - before->at_us);
+    if (rate >= 99999.5)
+        snprintf(text, size, "%.1fk", rate / 1000);
+    else
+        snprintf(text, size, "%.*f", rate < 100 ? 1 : 0, rate);
+}
+
+static void print_head(const struct top_look *before, const struct top_look *now, struct str *out)
+{
+    const struct cluster_status *status = &now->status;
+    char model[128] = "", in[24], generated[24];
+    describe_rate(before, now, before ? before->status.prompt_tokens : 0, status->prompt_tokens, in,
+                  sizeof in);
+    describe_rate(before, now, before ? before->status.tokens : 0, status->tokens, generated,
+                  sizeof generated);
+    if (status->model_count == 1)
+        terminal_word(status->models[0].name, model, sizeof model);
+    if (status->model_count > 1)
+        str_addf(out, "models %zu", status->model_count);
+    else
+        str_addf(out, "model %.28s", *model ? model : "-");
+    str_addf(out, "   workers %zu of %zu up   queue %" PRId64 "   running %" PRId64 "\n",
+             cluster_status_up(status), status->count, status->queue, status->running);
+    str_addf(out, "tokens/s   prompt %s   generated %s\n", in, generated);
+}
+
+static void add_figure(struct str *out, const char *name, const struct status_figure *figure)
+{
+    if (figure->count)
+        str_addf(out, "  %s %.*f / %.*f", name, figure->p50_ms < 100 ? 1 : 0, figure->p50_ms,
+                 figure->p99_ms < 100 ? 1 : 0, figure->p99_ms);
+    else
+        str_addf(out, "  %s - / -", name);
+}
+
+static void add_usage(struct str *out, const struct worker_status *worker, bool color)
+{
+    int64_t idle = worker->blocks_free + worker->blocks_cached;
+    int64_t held = worker->blocks > idle ? worker->blocks - idle : 0;
+    if (!worker->blocks) {
+        str_addf(out, "%*s  -", BAR_COLUMNS + 2, "");
+        return;
+    }
+    int64_t percent = held * 100 / worker->blocks;
+    int filled = (int)((held * BAR_COLUMNS + worker->blocks - 1) / worker->blocks);
+    if (color)
+        str_addf(out, "\033[%sm", percent >= 90 ? "31" : percent >= 70 ? "33" : "32");
+    for (int i = 0; i < BAR_COLUMNS; i++)
+        str_add(out, i < filled ? "#" : ".");
+    str_addf(out, "%s %3" PRId64 "%%", color ? "\033[0m" : "", percent);
+}
+
+static void print_worker(const struct top_look *before, const struct top_look *now,
+                         const struct worker_status *worker, bool color, struct str *out)
+{
+    const struct worker_status *was = NULL; /* the same worker in the look before */
+    for (size_t i = 0; before && !was && i < before->status.count; i++) {
+        const struct worker_status *other = &before->status.workers[i];
+        if (!strcmp(other->name, worker->name) && !strcmp(other->incarnation, worker->incarnation))
+            was = other;
+    }
+    char name[64], state[16], lane[32], in[24], generated[24];
+    terminal_word(worker->name, name, sizeof name);
+    terminal_word(worker->state, state, sizeof state);
+    terminal_word(*worker->lane ? worker->lane : "-", lane, sizeof lane);
+    bool up = !strcmp(worker->state, "up");
+    str_addf(out, "%-14.14s %-7.7s ", name, worker->role);
+    str_addf(out, "%s%-8.8s%s ", color && !up ? "\033[31m" : "", state,
+             color && !up ? "\033[0m" : "");
+    if (!strcmp(worker->state, "down")) { /* then its figures are not known */
+        str_addf(out, "%5s %4s %*s\n", "-", "-", BAR_COLUMNS + 5, "-");
+        return;
+    }
+    describe_rate(was ? before : NULL, now, was ? was->prompt_tokens : 0, worker->prompt_tokens, in,
+                  sizeof in);
+    describe_rate(was ? before : NULL, now, was ? was->tokens : 0, worker->tokens, generated,
+                  sizeof generated);
+    str_addf(out, "%5" PRId64 " %4" PRId64 " ", worker->queue, worker->running);
+    add_usage(out, worker, color);
+    str_addf(out, " %7.7s %7.7s %.5s\n", in, generated, lane);
+}
+
+/* Appends the line of one of several models, above its workers and in their columns. */
+static void print_model(const struct top_look *before, const struct top_look *now, size_t index,
+                        struct str *out)
+{
+    const struct model_status *model = &now->status.models[index];
+    const struct model_status *was = before ? &before->status.models[index] : NULL;
+    char name[128], in[24], generated[24];
+    bool same = was && !strcmp(was->name, model->name);
+    terminal_word(model->name, name, sizeof name);
+    describe_rate(same ? before : NULL, now, same ? was->prompt_tokens : 0, model->prompt_tokens,
+                  in, sizeof in);
+    describe_rate(same ? before : NULL, now, same ? was->tokens : 0, model->tokens, generated,
+                  sizeof generated);
+    str_addf(out, "%-31.31s %5" PRId64 " %4" PRId64 " %*s %7.7s %7.7s\n", name, model->queue,
+             model->running, BAR_COLUMNS + 5, "", in, generated);
+}
+
+/* Appends the workers of one model (NULL: all), until *shown is `room`. */
+static void print_workers(const struct top_look *before, const struct top_look *now,
+                          const char *model, size_t room, size_t *shown, bool color,
+                          struct str *out)
+{
+    for (size_t i = 0; i < now->status.count && *shown < room; i++) {
+        const struct worker_status *worker = &now->status.workers[i];
+        if (model && strcmp(worker->model, model))
+            continue;
+        print_worker(before, now, worker, color, out);
+        ++*shown;
+    }
+}
+
+void top_view_print(const struct top_look *before, const struct top_look *now, unsigned lines,
+                    bool color, struct str *out)
+{
+    const struct cluster_status *status = &now->status;
+    size_t several = status->model_count > 1 ? status->model_count : 0, shown = 0;
+    size_t taken = HEAD_LINES + several, room = !lines          ? SIZE_MAX
+                                                : lines > taken ? lines - taken
+                                                                : 1;
+    print_head(before, now, out);
+    str_addf(out, "last %" PRId64 " s   %" PRId64 " answers   (ms, p50 / p99)\n", status->window_s,
+             status->e2e.count);
+    add_figure(out, "TTFT", &status->ttft);
+    add_figure(out, "TPOT", &status->tpot);
+    add_figure(out, "queue", &status->queue_time);
+    add_figure(out, "total", &status->e2e);
+    str_add(out, "\n\n");
+    str_addf(out, "%s%-14s %-7s %-8s %5s %4s %-15s %7s %7s %s%s\n", color ? "\033[1m" : "",
+             "WORKER", "ROLE", "STATE", "QUEUE", "RUN", "KV BLOCKS HELD", "IN/S", "OUT/S", "LANE",
+             color ? "\033[0m" : "");
+    for (size_t i = 0; i < several; i++) {
+        print_model(before, now, i, out);
+        print_workers(before, now, status->models[i].name, room, &shown, color, out);
+    }
+    if (!several)
+        print_workers(before, now, NULL, room, &shown, color, out);
+    if (shown < status->count)
+        str_addf(out, "and %zu more\n", status->count - shown);
+}
+
+/* --- a trace: reading --- */
 
 static enum status read_text(const struct json_value *object, const char *key, char *target,
                              size_t size, struct error *err)
@@ -27,7 +181,7 @@ static enum status read_text(const struct json_value *object, const char *key, c
     return STATUS_OK;
 }
 
-/* -1 where it is not. */
+/* Reads a time; -1: it is missing. */
 static enum status read_ms(const struct json_value *object, const char *key, double *ms,
                            struct error *err)
 {
@@ -42,7 +196,7 @@ static enum status read_count(const struct json_value *object, const char *key, 
     return json_find(object, key) ? json_get_i64(object, key, 0, INT64_MAX, count, err) : STATUS_OK;
 }
 
-/* One more line; NULL: it starts or ends where nothing was told, or there is no room. */
+/* Adds a line and returns it. NULL: its begin or end is not known, or there is no room. */
 static struct trace_bar *add_bar(struct trace_view *view, const char *label, const char *worker,
                                  double begin_ms, double end_ms)
 {
@@ -76,7 +230,7 @@ static enum status read_chunks(struct trace_view *view, const struct json_value 
     return STATUS_OK;
 }
 
-/* `until_ms`: its first token, or the end, or now. */
+/* `until_ms`: the time of its first token, of the end, or now. */
 static enum status read_prefill(struct trace_view *view, const struct json_value *attempt,
                                 double until_ms, struct error *err)
 {
@@ -89,7 +243,7 @@ static enum status read_prefill(struct trace_view *view, const struct json_value
     TRY(read_ms(prefill, "begin_ms", &begin_ms, err));
     TRY(read_ms(prefill, "end_ms", &end_ms, err));
     TRY(read_count(prefill, "cached_tokens", &cached, err));
-    if (begin_ms < 0) { /* the worker told nothing: what is seen from the router */
+    if (begin_ms < 0) { /* the worker reported nothing: the router's view */
         add_bar(view, "prefill", worker, sent_ms, until_ms);
         return STATUS_OK;
     }
@@ -215,9 +369,9 @@ enum status trace_view_parse(const char *text, size_t length, struct trace_view 
     return status;
 }
 
-/* --- showing --- */
+/* --- a trace: its timeline --- */
 
-static void print_head(const struct trace_view *view, struct str *out)
+static void print_request(const struct trace_view *view, struct str *out)
 {
     char stamp[32];
     time_t seconds = (time_t)(view->arrived_unix_ms / 1000);
@@ -298,7 +452,7 @@ void trace_view_print(const struct trace_view *view, unsigned columns, bool colo
     for (size_t i = 0; i < view->bar_count; i++)
         scale_ms = fmax(scale_ms, view->bars[i].end_ms);
     scale_ms = fmax(scale_ms, 0.001);
-    print_head(view, out);
+    print_request(view, out);
     unsigned width = columns - FIXED_COLUMNS;
     str_addf(out, "%-12s %-12s %9s %9s  0%*.0f ms\n", "", "", "BEGIN MS", "TOOK MS", (int)width - 4,
              scale_ms);

@@ -1,13 +1,28 @@
-/* One request's trace, as the router tells it at GET /trace/ID (router/ops/trace_json.h), and its
- * timeline for a terminal. */
-#ifndef BATON_CLI_TRACE_VIEW_H
-#define BATON_CLI_TRACE_VIEW_H
+/* Views for a terminal: the screen of `baton top`, and the timeline of `baton trace`. Texts from
+ * outside are shown without control bytes. */
+#ifndef BATON_CLI_VIEWS_H
+#define BATON_CLI_VIEWS_H
 
 #include "common/base/status.h"
 #include "common/base/str.h"
+#include "common/cli/cluster_status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* One look at a cluster. */
+struct top_look {
+    uint64_t at_us; /* monotonic */
+    struct cluster_status status;
+};
+
+/* Appends a look, and the rates since the look `before`. NULL: there was none, or it was at another
+ * router, so there are no rates. `lines`: at most so many (0: no limit), of which the last says how
+ * many workers have no line. Fits into 80 columns. */
+void top_view_print(const struct top_look *before, const struct top_look *now, unsigned lines,
+                    bool color, struct str *out);
+
+/* --- a request's timeline --- */
 
 #define TRACE_VIEW_MAX_BARS    48
 #define TRACE_VIEW_MIN_COLUMNS 60
@@ -21,6 +36,7 @@ struct trace_bar {
     char fill;
 };
 
+/* A request's trace, as the router answers GET /trace/ID (router/ops/trace_json.h). */
 struct trace_view {
     char id[160], model[128], tenant[65], key[65], peer[64], status[40], finish[24];
     int64_t arrived_unix_ms, prompt_tokens, tokens, attempts, prefills, choice;
@@ -32,7 +48,8 @@ struct trace_view {
 
 enum status trace_view_parse(const char *json, size_t length, struct trace_view *view,
                              struct error *err) WARN_UNUSED;
-/* Lines of `columns` at most, if those are no fewer than the smallest. `color`: with escapes. */
+/* Appends lines of at most `columns`, which is put between TRACE_VIEW_MIN_COLUMNS and
+ * TRACE_VIEW_MAX_COLUMNS. `color`: with escapes. */
 void trace_view_print(const struct trace_view *view, unsigned columns, bool color, struct str *out);
 
 #endif

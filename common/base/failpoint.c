@@ -115,10 +115,11 @@ static enum status parse_one(char *spec, struct failpoint_set *set, struct error
                          name, sizeof point.subject - 1);
     point.known = find_known(name);
     if (!point.known)
-        return error_set(err, STATUS_INVALID,
-                         "BATON_FAILPOINTS: there is no failpoint '%s'; docs/operations/failpoints.md lists "
-                         "them",
-                         name);
+        return error_set(
+            err, STATUS_INVALID,
+            "BATON_FAILPOINTS: there is no failpoint '%s'; docs/operations/failpoints.md lists "
+            "them",
+            name);
     TRY(parse_action(equals + 1, &point, err));
     if (!colon || !strcmp(spec, process_name)) /* else it is another process's: only checked */
         set->points[set->count++] = point;

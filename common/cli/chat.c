@@ -142,9 +142,9 @@ static void help(struct chat *chat, const char *rest, struct str *say)
                  "  /reset        forget the transcript\n"
                  "  /undo         forget the last turn\n"
                  "  /retry        forget the last answer, and ask for it again\n"
-                 "  /system TEXT  what the model is told before all turns; without TEXT: nothing\n"
-                 "  /set          what the next answer is drawn with; /set NAME NUMBER changes it, "
-                 "as these do:\n");
+                 "  /system TEXT  a text before all turns; without TEXT: none\n"
+                 "  /set          the options of the next answer; /set NAME NUMBER changes one, "
+                 "like these:\n");
     for (int i = 0; i < CHAT_OPTIONS; i++)
         str_addf(say, "  /%-12s NUMBER   %s\n", options[i].name, options[i].help);
     str_add(say, "  /stop TEXT    end answers before this text, too; without TEXT: drop them\n"

@@ -18,7 +18,7 @@ static void print_commands(FILE *stream, const char *program, const struct comma
     fprintf(stream, "Usage: %s COMMAND [...]\n\n", program);
     for (size_t i = 0; i < count; i++)
         fprintf(stream, "  %-14s %s\n", table[i].name, table[i].summary);
-    fprintf(stream, "\n%s COMMAND --help tells more.\n", program);
+    fprintf(stream, "\n%s COMMAND --help says more.\n", program);
 }
 
 /* `others`: words of other servers' programs, each with ours behind it, and NULL; NULL: none. */
@@ -84,7 +84,7 @@ int cli_main(int argc, char **argv)
         {"detokenize", "token ids to text", cmd_detokenize},
         {"chat-template", "the prompt that a chat request becomes", cmd_chat_template},
         {"quantize", "a model folder with int8 or int4 weights", cmd_quantize},
-        {"perplexity", "how well a model foretells a text", cmd_perplexity},
+        {"perplexity", "how well a model predicts a text", cmd_perplexity},
         {"key", "make API keys", cmd_key},
         {"bench", "measure this machine", cmd_bench},
     };

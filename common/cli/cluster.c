@@ -133,7 +133,7 @@ static void kill_child(struct cluster *cluster, size_t index)
     const struct process *process = &cluster->processes[index];
     struct cluster_care *care = &cluster->care[index];
     kill(process->member.pid, SIGKILL);
-    care->kill_us = care->tell_us = UINT64_MAX; /* SIGCHLD reports its end */
+    care->kill_us = care->tell_us = UINT64_MAX; /* nothing is left to do: SIGCHLD comes */
     care->killed = true;
     if (process->was_ready)
         cluster->forced = true;
@@ -147,8 +147,8 @@ static const char *log_of(const struct process *process)
 static void report_loop(const struct cluster *cluster, const struct process *process)
 {
     log_error(MOD,
-              "msg=\"%s ends again and again, %d times in a row: it goes on being started, every "
-              "%" PRIu64 " ms at most\" role=%s log=%s",
+              "msg=\"%s has ended %d times in a row: it is started again, at most every "
+              "%" PRIu64 " ms\" role=%s log=%s",
               process->member.name, RESTART_LOOP_ENDS, cluster->restart_cap_us / 1000,
               process->member.role, log_of(process));
     show_log_tail(process);

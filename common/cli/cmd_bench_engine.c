@@ -9,21 +9,177 @@
 #include "common/base/standard_output.h"
 #include "common/base/str.h"
 #include "common/base/u32.h"
-#include "common/cli/cpu_facts.h"
+#include "common/cli/bench.h"
 #include "common/cli/engine_bench.h"
-#include "common/cli/engine_bench_cpus.h"
-#include "common/cli/engine_bench_lists.h"
-#include "common/cli/engine_bench_report.h"
-#include "common/cli/figures_file.h"
 #include "common/engine/engine_choices.h"
 #include "common/engine/model/weight_cache.h"
 #include "common/language/model_config/model_config.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define OUT_LIMIT_BYTES (16u << 20)
+#define MAX_TOKENS      65536
+#define MAX_BATCH       64
+#define MAX_THREADS     64
+
+/* --- lists of sizes --- */
+
+typedef bool item_reader(const char *text, uint64_t min, uint64_t max, uint64_t *value);
+
+static bool read_weights(const char *text, uint64_t min, uint64_t max, uint64_t *value)
+{
+    (void)min;
+    (void)max;
+    for (*value = 0; weight_choice_names[*value]; (*value)++)
+        if (!strcmp(text, weight_choice_names[*value]))
+            return true;
+    return false;
+}
+
+enum list_kind { WEIGHTS, THREADS, PREFILL, BATCH, DEPTH, LISTS };
+
+static const struct list {
+    const char *name; /* the setting's */
+    item_reader *read;
+    uint64_t min, max;
+    bool may_be_zero; /* "0" alone is an empty list */
+} lists[LISTS] = {
+    [WEIGHTS] = {"weights", read_weights, 0, 0, false}, /* items are of enum weight_choice */
+    [THREADS] = {"threads", str_to_u64, 1, MAX_THREADS, false},
+    [PREFILL] = {"prefill", str_to_u64, 1, MAX_TOKENS, true},
+    [BATCH] = {"batch", str_to_u64, 1, MAX_BATCH, true},
+    [DEPTH] = {"depth", str_to_u64, 0, MAX_TOKENS, false},
+};
+
+static enum status bad_list(const struct list *list, const char *text, struct error *err)
+{
+    if (list->read == read_weights)
+        return error_set(err, STATUS_INVALID,
+                         "'%.80s' is not auto, bf16, int8 or int4, or up to %d of them between "
+                         "commas",
+                         text, ENGINE_BENCH_MAX_SIZES);
+    return error_set(err, STATUS_INVALID,
+                     "'%.80s' is not up to %d numbers in %llu .. %llu between commas%s", text,
+                     ENGINE_BENCH_MAX_SIZES, (unsigned long long)list->min,
+                     (unsigned long long)list->max, list->may_be_zero ? ", or 0 alone" : "");
+}
+
+/* Reads up to ENGINE_BENCH_MAX_SIZES items, like "512,2048". STATUS_INVALID: a sentence without the
+ * setting's name. */
+static enum status read_list(enum list_kind kind, const char *whole, struct bench_sizes *sizes,
+                             struct error *err)
+{
+    const struct list *list = &lists[kind];
+    char item[32];
+    sizes->count = 0;
+    if (list->may_be_zero && !strcmp(whole, "0"))
+        return STATUS_OK;
+    for (const char *text = whole;; text++) {
+        size_t length = strcspn(text, ",");
+        uint64_t value = 0;
+        bool fits = length < sizeof item && sizes->count < ENGINE_BENCH_MAX_SIZES;
+        memcpy(item, text, fits ? length : 0);
+        item[fits ? length : 0] = '\0';
+        if (!fits || !list->read(item, list->min, list->max, &value))
+            return bad_list(list, whole, err);
+        sizes->values[sizes->count++] = (uint32_t)value;
+        text += length;
+        if (!*text)
+            return STATUS_OK;
+    }
+}
+
+static enum status check_list(enum list_kind kind, const char *text, struct error *err)
+{
+    struct bench_sizes sizes;
+    return read_list(kind, text, &sizes, err);
+}
+
+static enum status check_weights(const char *text, struct error *err)
+{
+    return check_list(WEIGHTS, text, err);
+}
+
+static enum status check_threads(const char *text, struct error *err)
+{
+    return check_list(THREADS, text, err);
+}
+
+static enum status check_prefill(const char *text, struct error *err)
+{
+    return check_list(PREFILL, text, err);
+}
+
+static enum status check_batch(const char *text, struct error *err)
+{
+    return check_list(BATCH, text, err);
+}
+
+static enum status check_depth(const char *text, struct error *err)
+{
+    return check_list(DEPTH, text, err);
+}
+
+/* --- CPUs --- */
+
+/* Appends a set of CPUs like "0-3,8". */
+static void add_cpus(struct str *out, const cpu_set_t *set)
+{
+    for (int first = 0; first < CPU_SETSIZE; first++) {
+        int last = first;
+        if (!CPU_ISSET(first, set))
+            continue;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+            last++;
+        str_addf(out, last > first ? "%s%d-%d" : "%s%d", out->length ? "," : "", first, last);
+        first = last;
+    }
+}
+
+/* Checks that threads can be pinned to CPUs `first_cpu` on, before anything is measured: a refused
+ * pin would make a figure slower without a word. `given`: --threads as it was written; `threads`
+ * are the most of them. */
+static enum status check_cpus(const char *given, uint32_t threads, uint32_t first_cpu,
+                              struct error *err)
+{
+    cpu_set_t allowed;
+    uint32_t cpu = first_cpu, end = first_cpu + threads;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return STATUS_OK;
+    while (cpu < end && CPU_ISSET(cpu, &allowed))
+        cpu++;
+    if (cpu == end)
+        return STATUS_OK;
+    struct str cpus;
+    str_init(&cpus, 256);
+    add_cpus(&cpus, &allowed);
+    enum status status = error_set(err, STATUS_INVALID,
+                                   "--threads %s from --first-cpu %u need CPU %u, but this process "
+                                   "may run only on %s: give fewer "
+                                   "threads, another --first-cpu, or --no-pin",
+                                   given, first_cpu, cpu, cpus.data);
+    str_deinit(&cpus);
+    return status;
+}
+
+/* Warns on standard error of more unpinned threads than CPUs: that is slow, but can be measured. */
+static void warn_of_threads(const char *program_name, uint32_t threads)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    uint32_t count = (uint32_t)CPU_COUNT(&allowed);
+    if (threads > count)
+        fprintf(stderr,
+                "%s: %u threads, but this process may run on %u CPU%s: they take turns, and the "
+                "limits are shown as if each had a CPU\n",
+                program_name, threads, count, count == 1 ? "" : "s");
+}
+
+/* --- settings --- */
 
 enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
 
@@ -49,31 +205,29 @@ static const struct config_setting table[] = {
     {"weights", CONFIG_STRING, AT(weights), "auto", .value = "TYPES",
      .help = "Weights of matrices, one after the other: auto (as the folder holds them), bf16, "
              "int8, int4; \"bf16,int8,int4\"",
-     .check = engine_bench_check_weights},
+     .check = check_weights},
     {"weight-cache", CONFIG_STRING, AT(weight_cache), "off", .value = "off|beside|DIR",
-     .help = "As of a worker: packed weights are kept and taken from there"},
+     .help = "As for a worker: packed weights are kept and taken from there"},
     {"threads", CONFIG_STRING, AT(threads), "1", .value = "COUNTS",
      .help = "Compute threads, one count after the other: \"1,2\"; each 1 to 64",
-     .check = engine_bench_check_threads},
+     .check = check_threads},
     {"prefill", CONFIG_STRING, AT(prefill), "512", .value = "TOKENS",
-     .help = "Prompts: \"512,2048\"; each 1 to 65536, or 0 alone: none",
-     .check = engine_bench_check_prefill},
+     .help = "Prompts: \"512,2048\"; each 1 to 65536, or 0 alone: none", .check = check_prefill},
     {"chunk", CONFIG_U64, AT(chunk), "0", "0", "65536", .value = "ROWS",
      .help = "Prompts are computed in steps of at most so many rows, as a worker does with "
-             "chunk-tokens; 0: "
-             "each in one step"},
+             "chunk-tokens; 0: each in one step"},
     {"batch", CONFIG_STRING, AT(batch), "1", .value = "COUNTS",
      .help = "Sequences that decode side by side: \"1,8,16\"; each 1 to 64, or 0 alone: no decode",
-     .check = engine_bench_check_batch},
+     .check = check_batch},
     {"depth", CONFIG_STRING, AT(depth), "0", .value = "TOKENS",
      .help =
          "Context in front of the decode steps, each with each batch: \"0,2048\"; each 0 to 65536",
-     .check = engine_bench_check_depth},
+     .check = check_depth},
     {"decode", CONFIG_U64, AT(decode), "32", "1", "4096",
      .help = "Steps of each decode measurement"},
     {"temperature", CONFIG_DOUBLE, AT(temperature), "0", "0", "100",
-     .help = "Of the tokens that are drawn behind each step; 0: the greatest logit"},
-    {"top-p", CONFIG_DOUBLE, AT(top_p), "1", "0.001", "1", .help = "Of the same; 1: off"},
+     .help = "For the tokens that are drawn after each step; 0: the greatest logit"},
+    {"top-p", CONFIG_DOUBLE, AT(top_p), "1", "0.001", "1", .help = "For the same tokens; 1: off"},
     {"rounds", CONFIG_U64, AT(rounds), "5", "1", "100",
      .help = "Measured rounds, in each of which everything has its turn; medians are printed"},
     {"compute", CONFIG_ENUM, AT(compute), "fast", .choices = compute_choices,
@@ -101,14 +255,13 @@ static const struct config_program program = {
     .check = check,
 };
 
-/* The settings, read. */
 struct plan {
     const struct settings *settings;
-    struct bench_sizes weights; /* of enum weight_choice */
+    struct bench_sizes weights; /* enum weight_choice */
     struct bench_sizes threads, prefill, depth, batch;
     struct str json;
     struct figures_file file;
-    uint32_t engines; /* that are done */
+    uint32_t engines; /* measured whole */
     struct progress_line line;
 };
 
@@ -120,20 +273,18 @@ static uint32_t most_threads(const struct plan *plan)
     return threads;
 }
 
-/* An empty list is found here, the others where they are given. */
+/* Reads all lists. A list is checked when it is given, except an empty one, which is found here. */
 static void read_lists(struct plan *plan, struct str *mistakes)
 {
     const struct settings *s = plan->settings;
-    const char *const texts[ENGINE_BENCH_LISTS] = {s->weights, s->threads, s->prefill, s->batch,
-                                                   s->depth};
-    struct bench_sizes *sizes[ENGINE_BENCH_LISTS] = {&plan->weights, &plan->threads, &plan->prefill,
-                                                     &plan->batch, &plan->depth};
-    for (int i = 0; i < ENGINE_BENCH_LISTS; i++) {
+    const char *const texts[LISTS] = {s->weights, s->threads, s->prefill, s->batch, s->depth};
+    struct bench_sizes *sizes[LISTS] = {&plan->weights, &plan->threads, &plan->prefill,
+                                        &plan->batch, &plan->depth};
+    for (int i = 0; i < LISTS; i++) {
         struct error err;
-        enum status status =
-            engine_bench_read_list((enum engine_bench_list)i, texts[i], sizes[i], &err);
+        enum status status = read_list((enum list_kind)i, texts[i], sizes[i], &err);
         if (status != STATUS_OK)
-            error_prefix(&err, status, "--%s", engine_bench_list_names[i]);
+            error_prefix(&err, status, "--%s", lists[i].name);
         config_mistake(mistakes, status, &err);
     }
 }
@@ -155,10 +306,10 @@ static void check(const void *settings, struct str *mistakes)
                                  "--weight-cache with --random-weights: they aren't kept"),
                        &err);
     if (plan.settings->pin)
-        config_mistake(mistakes,
-                       engine_bench_check_cpus(plan.settings->threads, most_threads(&plan),
-                                               plan.settings->first_cpu, &err),
-                       &err);
+        config_mistake(
+            mistakes,
+            check_cpus(plan.settings->threads, most_threads(&plan), plan.settings->first_cpu, &err),
+            &err);
     bool f32 = plan.settings->compute == COMPUTE_F32;
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < plan.weights.count && status == STATUS_OK; i++)
@@ -171,8 +322,8 @@ static void check(const void *settings, struct str *mistakes)
 
 /* --- running --- */
 
-/* What is measured. Elsewhere than on a terminal the first round names everything, however fast:
- * what the later ones take from then on can be told from it. */
+/* Shows the measurement that begins. If standard error is no terminal, the first round shows all of
+ * them, so that the time of later rounds can be estimated. */
 static void tell_turn(void *context, const struct bench_turn *turn)
 {
     struct plan *plan = context;
@@ -189,17 +340,6 @@ static void tell_turn(void *context, const struct bench_turn *turn)
                            plan->settings->rounds, what, turn->index + 1, turn->count);
 }
 
-static void tell_round(const struct plan *plan, const struct engine_bench_facts *facts,
-                       uint32_t done, double seconds)
-{
-    char left[40] = "";
-    uint32_t rounds = plan->settings->rounds;
-    if (done < rounds)
-        snprintf(left, sizeof left, ", about %.0f s left", seconds / done * (rounds - done));
-    fprintf(stderr, "%s, threads %u: round %u of %u, %.0f s%s\n", facts->numerics, facts->threads,
-            done, rounds, seconds, left);
-}
-
 static void add_engine(const struct plan *plan, const struct engine_bench *bench, uint32_t rounds,
                        struct str *out)
 {
@@ -207,7 +347,7 @@ static void add_engine(const struct plan *plan, const struct engine_bench *bench
     engine_bench_json(bench, rounds, out);
 }
 
-/* What was measured so far, as one object. bench: the one under way, of which `rounds` are whole;
+/* Puts all figures so far as one object. `bench`: the one under way, with `rounds` whole rounds;
  * NULL: none. */
 static enum status
 put_figures(const struct plan *plan, const struct engine_bench *bench, uint32_t rounds,
@@ -236,18 +376,24 @@ static enum status run_rounds(struct plan *plan, struct engine_bench *bench, str
     uint64_t begun_ns = clock_now_ns();
     enum status status = STATUS_OK;
     plan->line = progress_line_begin(progress_line_terminal(), clock_now_us());
-    for (uint32_t i = 0; i < plan->settings->rounds && status == STATUS_OK; i++) {
-        status = engine_bench_round(bench, i, err);
+    uint32_t rounds = plan->settings->rounds;
+    for (uint32_t done = 1; done <= rounds && status == STATUS_OK; done++) {
+        char left[40] = "";
+        status = engine_bench_round(bench, done - 1, err);
         progress_line_end(&plan->line);
         if (status != STATUS_OK)
             break;
-        tell_round(plan, &facts, i + 1, (double)(clock_now_ns() - begun_ns) * 1e-9);
-        status = put_figures(plan, bench, i + 1, figures_file_put_so_far, &plan->file, err);
+        double seconds = (double)(clock_now_ns() - begun_ns) * 1e-9;
+        if (done < rounds)
+            snprintf(left, sizeof left, ", about %.0f s left", seconds / done * (rounds - done));
+        fprintf(stderr, "%s, threads %u: round %u of %u, %.0f s%s\n", facts.numerics, facts.threads,
+                done, rounds, seconds, left);
+        status = put_figures(plan, bench, done, figures_file_put_so_far, &plan->file, err);
     }
     return status;
 }
 
-/* A table that can't be printed ends the measuring. */
+/* Prints an engine's table. A failure ends the measuring. */
 static enum status report(struct plan *plan, const struct engine_bench *bench, struct error *err)
 {
     const struct settings *s = plan->settings;
@@ -264,22 +410,11 @@ static enum status report(struct plan *plan, const struct engine_bench *bench, s
     return STATUS_OK;
 }
 
-/* A config.json that stands alone is all that random weights need. */
-static enum status no_engine(const struct settings *settings, enum status status, struct error *err)
-{
-    char config[sizeof settings->model + sizeof "/config.json"];
-    snprintf(config, sizeof config, "%s/config.json", settings->model);
-    if (status != STATUS_NOT_FOUND || settings->random_weights || access(config, R_OK))
-        return status;
-    const struct error why = *err;
-    return error_set(err, status, "%s; --random-weights draws some", why.text);
-}
-
 static enum status run_engine(struct plan *plan, enum weight_choice weights, uint32_t threads,
                               struct error *err)
 {
     const struct settings *s = plan->settings;
-    int cpus[ENGINE_BENCH_MAX_THREADS];
+    int cpus[MAX_THREADS];
     for (uint32_t i = 0; i < threads; i++)
         cpus[i] = (int)(s->first_cpu + i);
     struct engine_bench_config config = {.model_dir = s->model,
@@ -304,8 +439,14 @@ static enum status run_engine(struct plan *plan, enum weight_choice weights, uin
                                          .context = plan};
     struct engine_bench *bench;
     enum status status = engine_bench_open(&config, &bench, err);
-    if (status != STATUS_OK)
-        return no_engine(s, status, err);
+    if (status == STATUS_NOT_FOUND && !s->random_weights) {
+        char file[sizeof s->model + sizeof "/config.json"];
+        snprintf(file, sizeof file, "%s/config.json", s->model);
+        const struct error why = *err;
+        if (!access(file, R_OK)) /* it is enough for random weights */
+            error_set(err, status, "%s; --random-weights draws some", why.text);
+    }
+    TRY(status);
     status = run_rounds(plan, bench, err);
     if (status == STATUS_OK)
         status = report(plan, bench, err);
@@ -335,26 +476,19 @@ static enum status run_engines(struct plan *plan, struct error *err)
     return STATUS_OK;
 }
 
-/* All types, before minutes go into the first of them. */
-static enum status check_folder(const struct plan *plan, struct error *err)
-{
-    struct model_config model;
-    TRY(model_config_read(plan->settings->model, &model, err));
-    for (uint32_t i = 0; i < plan->weights.count; i++)
-        TRY(engine_check_weights(plan->settings->compute == COMPUTE_F32,
-                                 (enum weight_choice)plan->weights.values[i], model.quantization,
-                                 err));
-    return STATUS_OK;
-}
-
-/* What was measured before a failure is told, too. */
+/* Measures everything. Figures from before a failure are put too. */
 static enum status run(struct plan *plan, struct error *err)
 {
     struct error later;
-    TRY(check_folder(plan, err));
+    struct model_config model;
+    TRY(model_config_read(plan->settings->model, &model, err));
+    for (uint32_t i = 0; i < plan->weights.count; i++) /* all, before minutes go into the first */
+        TRY(engine_check_weights(plan->settings->compute == COMPUTE_F32,
+                                 (enum weight_choice)plan->weights.values[i], model.quantization,
+                                 err));
     TRY(figures_file_open(&plan->file, plan->settings->json, err));
     if (!plan->settings->pin)
-        engine_bench_warn_of_threads(program.name, most_threads(plan));
+        warn_of_threads(program.name, most_threads(plan));
     enum status status = run_engines(plan, err), put = STATUS_OK;
     if (plan->engines)
         put = put_figures(plan, NULL, 0, figures_file_put, &plan->file,
@@ -369,7 +503,7 @@ int cmd_bench_engine(int argc, char **argv)
     struct config_result result;
     struct error err;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    log_init("bench", progress_line_terminal() ? LOG_WARN : LOG_INFO); /* how far a load is */
+    log_init("bench", progress_line_terminal() ? LOG_WARN : LOG_INFO); /* shows a load's progress */
     struct plan plan = {.settings = &settings};
     struct str mistakes;
     str_init(&mistakes, sizeof err.text);

@@ -3,7 +3,7 @@
 #include "common/base/config/config.h"
 #include "common/base/json/json_quote.h"
 #include "common/base/str.h"
-#include "common/cli/prefix_replay.h"
+#include "common/cli/prefix_trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct settings {
     bool json;
 };
 
-/* 1,000, 10,000 and 30,000 of the trace's own blocks. */
+/* These are 1,000, 10,000 and 30,000 of the trace's own blocks. */
 static const uint32_t default_capacities[] = {512000, 5120000, 15360000};
 #define DEFAULT_CAPACITIES (sizeof default_capacities / sizeof *default_capacities)
 
@@ -36,7 +36,7 @@ static const struct config_program program = {
     .name = "baton bench prefix-cache",
     .summary =
         "Plays traces of prompts (Mooncake's format, JSON lines) against the workers' prefix cache "
-        "and\nprints what each eviction policy would have hit: the share of prompt tokens, and of "
+        "and\nprints the hits of each eviction policy: the share of prompt tokens, and of "
         "the prefill's cost.",
     .usage = "TRACE...",
     .settings = table,
@@ -45,7 +45,6 @@ static const struct config_program program = {
     .max_positionals = CONFIG_MAX_POSITIONALS,
 };
 
-/* One trace and what is asked of it. */
 struct bench {
     const struct settings *settings;
     const char *path;

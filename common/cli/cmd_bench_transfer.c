@@ -2,9 +2,8 @@
 
 #include "common/base/config/config.h"
 #include "common/base/log.h"
-#include "common/cli/median.h"
+#include "common/cli/bench.h"
 #include "common/cli/transfer_bench.h"
-#include "common/cli/transfer_death.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,8 +47,7 @@ static const struct config_program program = {
                "GB/s and CPU time of both processes. memcpy (in one process) and a raw TCP socket "
                "run in turn with\n"
                "the lanes, and ratios are medians of the ratios within a round. Then owners are "
-               "killed, and "
-               "the time\nuntil a read fails is measured.",
+               "killed, and the time\nuntil a read fails is measured.",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
 };
@@ -98,7 +96,7 @@ static struct figures summarize(struct transfer_cost costs[WAYS][MAX_ROUNDS], en
                             median(x_socket, rounds), median(cpu, rounds)};
 }
 
-/* One round measures every way once, so that a machine that gets slower slows all of them. */
+/* Measures each way once a round, so that a machine that gets slower slows all of them. */
 static enum status measure(struct transfer_bench *bench, const struct settings *settings,
                            size_t run_bytes, struct figures figures[WAYS], struct error *err)
 {

@@ -6,7 +6,7 @@
 #include "common/base/progress_line.h"
 #include "common/base/str.h"
 #include "common/base/u32.h"
-#include "common/cli/perplexity.h"
+#include "common/engine/engine.h"
 #include "common/engine/engine_choices.h"
 #include "common/language/model_config/model_config.h"
 #include "common/language/text/tokenizer.h"
@@ -15,10 +15,12 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BLOCK_TOKENS    32
 #define IDS_LIMIT_COUNT (32u << 20)
+#define MAX_SIDE        32 /* windows side by side */
 
 enum compute_choice { COMPUTE_FAST, COMPUTE_F32 };
 
@@ -67,8 +69,8 @@ static const struct config_program program = {
         "Prints the perplexity of a model on the text in FILE (-: standard input): e to the mean "
         "negative log-likelihood of its tokens.\n"
         "The text is tokenized as a whole, without special tokens, and cut into windows without "
-        "overlap; what is left\n"
-        "behind the last whole window isn't used, and the first token of a window isn't scored.",
+        "overlap. The rest\n"
+        "after the last whole window isn't used, and the first token of a window isn't scored.",
     .usage = "FILE",
     .settings = table,
     .setting_count = sizeof table / sizeof *table,
@@ -76,18 +78,6 @@ static const struct config_program program = {
     .min_positionals = 1,
     .max_positionals = 1,
 };
-
-/* No text is long enough for a window that the model can't see. */
-static enum status check_window(const struct settings *settings, struct error *err)
-{
-    struct model_config model;
-    TRY(model_config_read(settings->model, &model, err));
-    if (settings->window <= model.shape.context)
-        return STATUS_OK;
-    return error_set(err, STATUS_INVALID,
-                     "a window of %u tokens does not fit the model's context of %u",
-                     settings->window, model.shape.context);
-}
 
 /* --- the text --- */
 
@@ -131,7 +121,13 @@ static enum status encode(const struct settings *settings, const char *path, con
 static enum status read_tokens(const struct settings *settings, const char *path,
                                struct token_ids *ids, struct error *err)
 {
+    struct model_config model;
     struct str text;
+    TRY(model_config_read(settings->model, &model, err));
+    if (settings->window > model.shape.context) /* comes first: no text is long enough then */
+        return error_set(err, STATUS_INVALID,
+                         "a window of %u tokens does not fit the model's context of %u",
+                         settings->window, model.shape.context);
     str_init(&text, TOKENIZER_LIMIT_TEXT);
     enum status status = read_text(path, &text, err);
     if (status == STATUS_OK)
@@ -146,28 +142,137 @@ static enum status read_tokens(const struct settings *settings, const char *path
 
 /* --- the run --- */
 
+struct perplexity {
+    double nll_sum; /* negative log-likelihood, in nats */
+    uint64_t scored;
+};
+
 struct progress {
     struct progress_line line;
     uint64_t begun_us;
 };
 
-static void tell(void *context, const struct perplexity *so_far, uint64_t to_score)
+struct run {
+    struct engine *engine; /* takes steps of MAX_SIDE sequences, or as many as there are windows */
+    const uint32_t *tokens;
+    uint64_t token_count;   /* >= window_tokens */
+    uint32_t window_tokens; /* >= 2 */
+    struct progress *progress;
+};
+
+static void tell(struct progress *progress, const struct perplexity *so_far, uint64_t to_score)
 {
-    struct progress *progress = context;
     uint64_t now_us = clock_now_us();
     if (so_far->scored == to_score || !progress_line_due(&progress->line, now_us))
         return;
     double seconds = (double)(now_us - progress->begun_us) * 1e-6;
     progress_line_tell(&progress->line,
                        "%" PRIu64 " of %" PRIu64 " tokens, so far %.4f, about %.0f s left",
-                       so_far->scored, to_score, perplexity_value(so_far),
+                       so_far->scored, to_score, exp(so_far->nll_sum / (double)so_far->scored),
                        seconds * (double)(to_score - so_far->scored) / (double)so_far->scored);
+}
+
+/* Returns -log softmax(logits)[token] in nats, computed in fp64. */
+static double nll_of(const float *logits, uint32_t vocab, uint32_t token)
+{
+    double most = logits[0], sum = 0;
+    for (uint32_t i = 1; i < vocab; i++)
+        most = logits[i] > most ? logits[i] : most;
+    for (uint32_t i = 0; i < vocab; i++)
+        sum += exp(logits[i] - most);
+    return log(sum) + most - logits[token];
+}
+
+/* Windows that run side by side, a row of each in a step: a row's logits have the same bits however
+ * it is computed, and a step has at most one row of logits for each window. */
+struct side {
+    const struct run *run;
+    const uint32_t *tokens; /* the first window's */
+    uint32_t count, blocks_each;
+    const uint32_t *blocks; /* 0, 1, 2 ... */
+    const struct sampling *sampling;
+};
+
+static enum status run_position(const struct side *side, uint32_t position,
+                                struct perplexity *result, struct error *err)
+{
+    const struct run *run = side->run;
+    struct engine_sequence sequences[MAX_SIDE];
+    for (uint32_t i = 0; i < side->count; i++)
+        sequences[i] = (struct engine_sequence){
+            .tokens = side->tokens + (size_t)i * run->window_tokens + position,
+            .token_count = 1,
+            .position = position,
+            .blocks = side->blocks + (size_t)i * side->blocks_each,
+            .block_count = side->blocks_each,
+            .prompt_rows = 1,
+            .sample = true,
+            .sampling = side->sampling};
+    TRY(engine_step(run->engine, sequences, side->count, err));
+    for (uint32_t i = 0; i < side->count; i++) {
+        uint64_t at = (uint64_t)(sequences[i].tokens - run->tokens) + 1;
+        if (sequences[i].status != STATUS_OK)
+            return error_set(err, STATUS_INTERNAL,
+                             "the logits behind token %" PRIu64
+                             " aren't finite: the weights, or their arithmetic, overflow",
+                             at);
+        result->nll_sum +=
+            nll_of(sequences[i].logits, engine_shape(run->engine)->vocab, run->tokens[at]);
+        result->scored++;
+    }
+    return STATUS_OK;
+}
+
+/* Checks all ids: a window's last token is only scored, so the engine doesn't check it. */
+static enum status check_tokens(const struct run *run, struct error *err)
+{
+    const uint32_t vocab = engine_shape(run->engine)->vocab;
+    for (uint64_t i = 0; i < run->token_count; i++)
+        if (run->tokens[i] >= vocab)
+            return error_set(err, STATUS_INVALID,
+                             "the text's token %" PRIu64
+                             " has the id %u, but the model has %u: its "
+                             "tokenizer.json is another model's",
+                             i + 1, run->tokens[i], vocab);
+    return STATUS_OK;
+}
+
+static enum status run_windows(const struct run *run, struct perplexity *result, struct error *err)
+{
+    TRY(check_tokens(run, err));
+    uint64_t windows = run->token_count / run->window_tokens;
+    uint32_t most = windows < MAX_SIDE ? (uint32_t)windows : MAX_SIDE;
+    struct sampling sampling = sampling_default();
+    sampling.temperature = 0;
+    uint32_t each = kv_layout_blocks_for(engine_layout(run->engine), run->window_tokens);
+    uint32_t *blocks = calloc((size_t)most * each, sizeof *blocks);
+    if (!blocks)
+        return error_set(err, STATUS_LIMIT, "out of memory");
+    for (uint32_t i = 0; i < most * each; i++)
+        blocks[i] = i;
+    *result = (struct perplexity){0};
+    enum status status = STATUS_OK;
+    for (uint64_t first = 0; first < windows && status == STATUS_OK; first += most) {
+        uint64_t left = windows - first;
+        struct side side = {.run = run,
+                            .tokens = run->tokens + first * run->window_tokens,
+                            .count = left < most ? (uint32_t)left : most,
+                            .blocks_each = each,
+                            .blocks = blocks,
+                            .sampling = &sampling};
+        for (uint32_t p = 0; p + 1 < run->window_tokens && status == STATUS_OK; p++) {
+            status = run_position(&side, p, result, err);
+            tell(run->progress, result, windows * (run->window_tokens - 1));
+        }
+    }
+    free(blocks);
+    return status;
 }
 
 static enum status open_engine(const struct settings *s, uint64_t windows, struct engine **engine,
                                struct error *err)
 {
-    uint32_t side = windows < PERPLEXITY_MAX_SIDE ? (uint32_t)windows : PERPLEXITY_MAX_SIDE;
+    uint32_t side = windows < MAX_SIDE ? (uint32_t)windows : MAX_SIDE;
     struct engine_config config = {
         .model_dir = s->model,
         .weights = s->weights,
@@ -205,13 +310,12 @@ static enum status measure(const struct settings *settings, const struct token_i
     if (status == STATUS_OK) {
         uint64_t now_us = clock_now_us();
         struct progress progress = {progress_line_begin(progress_line_terminal(), now_us), now_us};
-        struct perplexity_run run = {.engine = engine,
-                                     .tokens = ids->data,
-                                     .token_count = ids->count,
-                                     .window_tokens = settings->window,
-                                     .progress = tell,
-                                     .context = &progress};
-        status = perplexity_measure(&run, &result, err);
+        const struct run windows = {.engine = engine,
+                                    .tokens = ids->data,
+                                    .token_count = ids->count,
+                                    .window_tokens = settings->window,
+                                    .progress = &progress};
+        status = run_windows(&windows, &result, err);
         progress_line_end(&progress.line);
     }
     if (status == STATUS_OK)
@@ -227,11 +331,10 @@ int cmd_perplexity(int argc, char **argv)
     struct error err;
     struct token_ids ids;
     config_load_or_exit(&program, argc, argv, &settings, &result);
-    log_init("perplexity", progress_line_terminal() ? LOG_WARN : LOG_INFO); /* how far a load is */
+    log_init("perplexity",
+             progress_line_terminal() ? LOG_WARN : LOG_INFO); /* shows a load's progress */
     token_ids_init(&ids, IDS_LIMIT_COUNT);
-    enum status status = check_window(&settings, &err);
-    if (status == STATUS_OK)
-        status = read_tokens(&settings, result.positionals[0], &ids, &err);
+    enum status status = read_tokens(&settings, result.positionals[0], &ids, &err);
     if (status == STATUS_OK)
         status = measure(&settings, &ids, &err);
     token_ids_deinit(&ids);

@@ -48,8 +48,8 @@ static enum status check_ready_file(const struct up_settings *settings, struct e
         return STATUS_OK;
     if (!lstat(path, &found) && !S_ISREG(found.st_mode))
         return error_set(err, STATUS_INVALID,
-                         "--ready-file %s: that is there and no regular file; give the name of a "
-                         "file to be written",
+                         "--ready-file %s exists and is not a regular file; give the name of a "
+                         "file to write",
                          path);
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) + 1 : 0;
@@ -57,7 +57,7 @@ static enum status check_ready_file(const struct up_settings *settings, struct e
     if (access(folder, W_OK | X_OK))
         return error_set(err, STATUS_INVALID,
                          "--ready-file %s: cannot write into its folder: %s; give the name of a "
-                         "file to be written",
+                         "file to write",
                          path, strerror(errno));
     return STATUS_OK;
 }
@@ -213,7 +213,8 @@ static enum status make_log_dir(struct up *up, struct error *err)
         return error_set(err, STATUS_IO, "cannot make the log folder %s: %s", up->log_dir,
                          strerror(errno));
     if (stat(up->log_dir, &found) == 0 && !S_ISDIR(found.st_mode))
-        return error_set(err, STATUS_INVALID, "--log-dir %s is there and no folder", up->log_dir);
+        return error_set(err, STATUS_INVALID, "--log-dir %s exists and is not a folder",
+                         up->log_dir);
     up->context.log_dir = up->log_dir;
     return STATUS_OK;
 }
@@ -308,7 +309,7 @@ static enum status serve(struct up *up, struct error *err)
             file = describe(up);
             up->cluster.changed = false;
             if (publish(up, &file, &why) != STATUS_OK)
-                log_error(MOD, "msg=\"cannot tell the new process ids: %s\"", why.text);
+                log_error(MOD, "msg=\"cannot write the new process ids: %s\"", why.text);
         }
         if (up->settings.restart)
             continue;

@@ -3,15 +3,14 @@
 #include "common/base/clock.h"
 #include "common/base/rng.h"
 #include "common/base/u32.h"
-#include "common/cli/median.h"
-#include "common/cli/peak_memory.h"
+#include "common/cli/bench.h"
 #include "common/language/model_config/model_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define BLOCK_TOKENS 32
-#define FILL_ROWS    512 /* of a step that makes context for decode steps */
+#define FILL_ROWS    512 /* in a step that makes context for decode steps */
 #define WARM_ROWS    32
 #define MAX_FIGURES  (ENGINE_BENCH_MAX_SIZES + ENGINE_BENCH_MAX_SIZES * ENGINE_BENCH_MAX_SIZES)
 
@@ -20,7 +19,7 @@ struct engine_bench {
     struct engine *engine;
     struct sampling sampling;
     double load_s;
-    uint32_t longest, deepest; /* tokens of the first sequence and of the others at most */
+    uint32_t longest, deepest; /* most tokens of the first sequence, and of the others */
     uint32_t max_batch;
     uint32_t filled, copied;           /* tokens that the first sequence, and the others, hold */
     uint32_t *tokens;                  /* [longest] random ids, the same for every sequence */
@@ -40,20 +39,13 @@ static uint32_t largest(const struct bench_sizes *sizes)
     return most;
 }
 
-static uint32_t smallest(const struct bench_sizes *sizes)
-{
-    uint32_t least = largest(sizes);
-    for (uint32_t i = 0; i < sizes->count; i++)
-        least = min_u32(least, sizes->values[i]);
-    return least;
-}
-
 static uint32_t blocks_for(uint32_t tokens)
 {
     return divide_up(tokens, BLOCK_TOKENS);
 }
 
-/* The first sequence holds the longest prompt, the others no more than decode needs. */
+/* Returns the blocks of a sequence. The first holds the longest prompt, the others only as much as
+ * decode needs. */
 static uint32_t *blocks_of(const struct engine_bench *bench, uint32_t sequence)
 {
     uint32_t first = sequence ? blocks_for(bench->longest) : 0;
@@ -70,7 +62,7 @@ static uint32_t pool_blocks(const struct engine_bench *bench)
 /* Rows [position, position + count) of the first `sequences` sequences, in one step. */
 struct rows {
     uint32_t sequences, position, count;
-    bool draws; /* a token behind the last: not in the middle of a prompt */
+    bool draws; /* a token after the last row: not inside a prompt */
 };
 
 static enum status step(struct engine_bench *bench, const struct rows *rows, struct error *err)
@@ -87,8 +79,8 @@ static enum status step(struct engine_bench *bench, const struct rows *rows, str
     return engine_step(bench->engine, bench->sequences, rows->sequences, err);
 }
 
-/* Context in front of decode steps: computed for the first sequence where no prefill left it there,
- * copied to the others. */
+/* Makes the context of decode steps: computes it for the first sequence, unless a prefill left it
+ * there, and copies it to the others. */
 static enum status fill(struct engine_bench *bench, uint32_t depth, struct error *err)
 {
     while (bench->filled < depth) {
@@ -108,10 +100,10 @@ static enum status fill(struct engine_bench *bench, uint32_t depth, struct error
 
 /* --- measuring --- */
 
-/* What the machine could do while a figure was measured: the median of some probes among its
- * steps. */
 #define STEP_PROBES 8
 
+/* The machine's limits while a figure is measured: probes among its steps, of which `finish` takes
+ * the median. */
 struct probes {
     double peak_gflops[STEP_PROBES + 2], read_gbs[STEP_PROBES + 2];
     uint32_t count;
@@ -124,13 +116,13 @@ static void probe(struct engine_bench *bench, struct probes *probes)
     probes->read_gbs[probes->count++] = bench->limits.read_gbs;
 }
 
-/* Of a prompt in one step. */
+/* Returns the rows of a prompt in one step. */
 static uint32_t chunk_of(const struct engine_bench *bench, uint32_t tokens)
 {
     return bench->config.chunk ? min_u32(tokens, bench->config.chunk) : tokens;
 }
 
-/* A step, added to the sample; `ran` is in seconds until `finish`. */
+/* Makes a step and adds it to the sample. `ran` is in seconds until `finish`. */
 static enum status timed_step(struct engine_bench *bench, const struct rows *rows,
                               struct bench_sample *sample, struct error *err)
 {
@@ -169,9 +161,9 @@ static enum status measure_prefill(struct engine_bench *bench, const struct benc
     return STATUS_OK;
 }
 
-/* One batch at all depths, a step at each in turn, each first in turn: what disturbs the machine
- * for a while hits all of them. The context of one depth holds that of a lesser one: positions have
- * the same tokens. */
+/* Measures one batch at all depths, with a step at each in turn, and each first in turn: a
+ * disturbance of the machine hits all of them. The context of a depth contains that of a lesser
+ * one, since positions have the same tokens. */
 static enum status measure_depths(struct engine_bench *bench, struct bench_figure *const *figures,
                                   uint32_t count, uint32_t round, struct error *err)
 {
@@ -196,14 +188,6 @@ static enum status measure_depths(struct engine_bench *bench, struct bench_figur
     return STATUS_OK;
 }
 
-/* Pages, threads and clocks: a little of everything. */
-static enum status warm_up(struct engine_bench *bench, struct error *err)
-{
-    uint32_t count = min_u32(bench->longest, WARM_ROWS);
-    TRY(step(bench, &(struct rows){1, 0, count, true}, err));
-    return step(bench, &(struct rows){bench->max_batch, 0, 1, true}, err);
-}
-
 static void tell(const struct engine_bench *bench, struct bench_turn turn)
 {
     const struct engine_bench_config *config = &bench->config;
@@ -215,10 +199,16 @@ static void tell(const struct engine_bench *bench, struct bench_turn turn)
 
 enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struct error *err)
 {
-    if (round == 0)
-        TRY(warm_up(bench, err));
     const struct engine_bench_config *config = &bench->config;
     struct bench_figure *figure = bench->figures;
+    uint32_t shallowest = largest(&config->depth);
+    if (round == 0) { /* warms up pages, threads and clocks */
+        uint32_t count = min_u32(bench->longest, WARM_ROWS);
+        TRY(step(bench, &(struct rows){1, 0, count, true}, err));
+        TRY(step(bench, &(struct rows){bench->max_batch, 0, 1, true}, err));
+    }
+    for (uint32_t d = 0; d < config->depth.count; d++)
+        shallowest = min_u32(shallowest, config->depth.values[d]);
     for (uint32_t i = 0; i < config->prefill.count; i++, figure++) {
         tell(bench, (struct bench_turn){round, i, .tokens = figure->tokens});
         TRY(measure_prefill(bench, figure, &figure->samples[round], err));
@@ -227,8 +217,7 @@ enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struc
         struct bench_figure *depths[ENGINE_BENCH_MAX_SIZES];
         tell(bench,
              (struct bench_turn){round, config->prefill.count + b, .batch = config->batch.values[b],
-                                 .shallowest = smallest(&config->depth),
-                                 .deepest = largest(&config->depth)});
+                                 .shallowest = shallowest, .deepest = largest(&config->depth)});
         for (uint32_t d = 0; d < config->depth.count; d++)
             depths[d] = &figure[d * config->batch.count + b];
         TRY(measure_depths(bench, depths, config->depth.count, round, err));
@@ -236,9 +225,9 @@ enum status engine_bench_round(struct engine_bench *bench, uint32_t round, struc
     return STATUS_OK;
 }
 
-/* --- what is measured --- */
+/* --- figures --- */
 
-/* What rows [position, end) of so many sequences, in `steps` steps, are made of. */
+/* Counts the arithmetic and bytes of rows [position, end) of so many sequences in `steps` steps. */
 static void add_work(const struct engine_bench *bench, uint32_t sequences, uint32_t position,
                      uint32_t end, uint32_t steps, struct bench_figure *figure)
 {
@@ -246,7 +235,7 @@ static void add_work(const struct engine_bench *bench, uint32_t sequences, uint3
     double d = s->hidden, query = (double)s->heads * s->head_dim;
     double kv = (double)s->kv_heads * s->head_dim, rows = (double)sequences * (end - position);
     double layers = s->layers * (d * (query + 2 * kv) + d * query + 3 * d * s->ffn);
-    double seen = 0; /* positions, by all rows */
+    double seen = 0; /* positions, sum over the rows of a sequence */
     for (uint32_t p = position; p < end; p++)
         seen += s->window && p >= s->window ? s->window : p + 1;
     double kv_bytes = (double)kv_layout_block_bytes(engine_layout(bench->engine)) / BLOCK_TOKENS;
@@ -306,16 +295,7 @@ static enum status open_engine(struct engine_bench *bench, struct error *err)
     return STATUS_OK;
 }
 
-/* What of prompts, and of decode steps, the model's context doesn't hold; "": nothing. */
-static void name_prompts(uint32_t prompt, uint32_t context, char *text, size_t size)
-{
-    *text = 0;
-    if (prompt > context)
-        snprintf(text, size,
-                 "--prefill %u does not fit the model's context of %u tokens: at most --prefill %u",
-                 prompt, context, context);
-}
-
+/* Writes the sentence about decode steps that don't fit the model's context; "": they fit. */
 static void name_depths(const struct engine_bench *bench, uint32_t context, char *text, size_t size)
 {
     uint32_t steps = bench->config.decode_steps;
@@ -334,14 +314,18 @@ static void name_depths(const struct engine_bench *bench, uint32_t context, char
                  largest(&bench->config.depth), steps, bench->deepest, context, context - steps);
 }
 
-/* Before minutes go into loading it. */
+/* Checks the sizes before minutes go into loading the model. */
 static enum status check_context(const struct engine_bench *bench, struct error *err)
 {
     struct model_config model;
-    char prompts[200], depths[200];
+    char prompts[200] = "", depths[200];
     TRY(model_config_read(bench->config.model_dir, &model, err));
-    name_prompts(largest(&bench->config.prefill), model.shape.context, prompts, sizeof prompts);
-    name_depths(bench, model.shape.context, depths, sizeof depths);
+    uint32_t prompt = largest(&bench->config.prefill), context = model.shape.context;
+    if (prompt > context)
+        snprintf(prompts, sizeof prompts,
+                 "--prefill %u does not fit the model's context of %u tokens: at most --prefill %u",
+                 prompt, context, context);
+    name_depths(bench, context, depths, sizeof depths);
     if (!*prompts && !*depths)
         return STATUS_OK;
     return error_set(err, STATUS_INVALID, "%s%s%s", prompts, *prompts && *depths ? "; " : "",

@@ -1,12 +1,13 @@
-/* The forward pass of one engine, measured in rounds: prefills of some sizes, and decode steps at
- * some depths for some batches. Every measurement stands beside what the machine could do just then
- * (engine_measure_limits), which other programs and the host's other guests change by the minute;
- * depths of one batch are measured step by step in turns, so that they compare.
+/* Measures the forward pass of one engine in rounds: prefills of some sizes, and decode steps at
+ * some depths for some batches. Each measurement stands beside the machine's limits at that time
+ * (engine_measure_limits), which other programs and the host's other guests change by the minute.
+ * Depths of one batch are measured step by step in turns, so that they compare.
  *
  * Owner: one thread, which becomes the engine's step thread. */
 #ifndef BATON_CLI_ENGINE_BENCH_H
 #define BATON_CLI_ENGINE_BENCH_H
 
+#include "common/base/str.h"
 #include "common/engine/engine.h"
 
 #define ENGINE_BENCH_MAX_SIZES  8
@@ -19,7 +20,7 @@ struct bench_sizes {
 /* A measurement that begins: one prompt, or one batch at all depths. */
 struct bench_turn {
     uint32_t round, index, count;        /* index, count: in each round */
-    uint32_t tokens;                     /* of the prompt; decode: 0 */
+    uint32_t tokens;                     /* prefill: the prompt's; decode: 0 */
     uint32_t batch, shallowest, deepest; /* decode */
 };
 
@@ -31,32 +32,31 @@ struct engine_bench_config {
     const char *weight_cache; /* as in struct engine_config */
     struct kernels_config kernels;
     struct bench_sizes prefill;      /* prompts; none: no prefill */
-    uint32_t chunk;                  /* rows of a prompt in one step at most; 0: all */
+    uint32_t chunk;                  /* most rows of a prompt in one step; 0: all */
     struct bench_sizes depth, batch; /* decode: every depth with every batch; none: no decode */
     uint32_t decode_steps;
-    float temperature, top_p; /* of the tokens that are drawn behind each step */
+    float temperature, top_p; /* for the token that is drawn after each step */
     uint32_t rounds;
-    void (*progress)(void *context, const struct bench_turn *turn); /* NULL: nobody is told */
+    void (*progress)(void *context, const struct bench_turn *turn); /* may be NULL */
     void *context;
 };
 
-/* One measurement, once. Rates are of wall time, limits of the time that the threads ran. */
+/* One measurement in one round. Rates are per wall time; limits are per time that the threads
+ * ran. */
 struct bench_sample {
     double seconds;
-    double ran;                   /* 0 .. 1: share of it that the threads had a CPU */
-    double linear_s, attention_s; /* of the seconds */
+    double ran;                   /* 0 .. 1: share of the time that the threads had a CPU */
+    double linear_s, attention_s; /* parts of the seconds */
     double peak_gflops, read_gbs; /* limits, measured meanwhile */
 };
 
 struct bench_figure {
-    uint32_t tokens;       /* prefill: of the prompt; decode: 0 */
+    uint32_t tokens;       /* prefill: the prompt's; decode: 0 */
     uint32_t depth, batch; /* decode */
-    /* Of all its steps: */
+    /* Sums over all its steps: */
     double rows, linear_gflop, attention_gflop;
-    double
-        /* read once a step, with the head, which chunks before a prompt's last don't read */
-        weight_gb;
-    double kv_gb; /* decode: of keys and values, read once a row; rows of a prefill share them */
+    double weight_gb; /* read once a step; counts the head also for chunks that don't read it */
+    double kv_gb;     /* decode: keys and values, read once a row; rows of a prefill share them */
     struct bench_sample samples[ENGINE_BENCH_MAX_ROUNDS];
 };
 
@@ -67,22 +67,34 @@ enum status engine_bench_open(const struct engine_bench_config *config, struct e
                               struct error *err) WARN_UNUSED;
 void engine_bench_close(struct engine_bench *bench); /* NULL is fine */
 
-/* All measurements once; the first call warms up before. Round `round` < config->rounds. */
+/* Makes all measurements once. The first call warms up before. `round` < config->rounds. */
 enum status engine_bench_round(struct engine_bench *bench, uint32_t round,
                                struct error *err) WARN_UNUSED;
 
 struct engine_bench_facts {
     const char *model_dir;
     bool random_weights;
-    const char *numerics, *isa, *instruction; /* instruction: of the peak; "": there is none */
+    const char *numerics, *isa, *instruction; /* instruction: the peak's; "": there is none */
     uint32_t threads, chunk;                  /* chunk: as configured */
-    uint64_t weight_bytes;                    /* that a step reads */
+    uint64_t weight_bytes;                    /* read by a step */
     double load_s;
     uint64_t held_bytes; /* packed weights and KV pool */
-    uint64_t peak_bytes; /* of memory, since the engine was opened; 0: not known here */
+    uint64_t peak_bytes; /* peak memory since the engine was opened; 0: not known */
 };
 struct engine_bench_facts engine_bench_facts(const struct engine_bench *bench);
-/* Prefills first, then decode by depth and batch. Valid until the bench is closed. */
+/* Returns prefills first, then decode by depth and batch. Valid until the bench is closed. */
 const struct bench_figure *engine_bench_figures(const struct engine_bench *bench, uint32_t *count);
+
+/* --- reports: engine_bench_report.c ---
+ *
+ * Medians over the rounds. Each value is computed within its round. */
+
+/* Append a table; a JSON object. `rounds` were measured. */
+void engine_bench_table(const struct engine_bench *bench, uint32_t rounds, struct str *out);
+void engine_bench_json(const struct engine_bench *bench, uint32_t rounds, struct str *out);
+
+/* Appends a line if a cache of so many bytes may hold the weights: passes over them are no reads of
+ * memory then. 0: no cache is known. PURE. */
+void engine_bench_add_cached(uint64_t weight_bytes, uint64_t cache_bytes, struct str *out);
 
 #endif

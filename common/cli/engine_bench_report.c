@@ -1,27 +1,24 @@
-#include "common/cli/engine_bench_report.h"
-
-#include "common/cli/bench_quiet.h"
-#include "common/cli/cpu_facts.h"
-#include "common/cli/median.h"
+#include "common/cli/bench.h"
+#include "common/cli/engine_bench.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Values of one measurement. Shares are of 1; 0 where what they are shares of isn't known. */
+/* Values of one measurement. Shares are 0 .. 1, and 0 if the whole isn't known. */
 enum value {
     TOKENS_PER_S,
-    STEP_MS, /* of a prefill: of the whole prompt, however many chunks */
+    STEP_MS, /* a prefill's: the whole prompt, in all its chunks */
     GFLOPS,
     OF_PEAK,     /* GFLOPS / PEAK_GFLOPS */
     GBS,         /* weights, keys and values */
     OF_READ,     /* GBS / READ_GBS */
-    LINEAR_TIME, /* of the time: linear layers and the head */
+    LINEAR_TIME, /* share of the time: linear layers and the head */
     LINEAR_OF_PEAK,
     LINEAR_OF_READ,
     ATTENTION_TIME,
     ATTENTION_GFLOPS,
     ATTENTION_GBS,
-    RAN, /* of the time that threads had a CPU */
+    RAN, /* share of the time that threads had a CPU */
     PEAK_GFLOPS,
     READ_GBS,
     VALUES

@@ -256,7 +256,7 @@ size_t line_screen_rows(EditLine *edit, const char *prompt, const wchar_t *end)
         size_t width = *at == L'\n' ? 0 : columns_of(*at, column, columns);
         column += width;
         if (*at == L'\n' || column >= columns) {
-            bool split = wcwidth(*at) < 0; /* over two rows */
+            bool split = wcwidth(*at) < 0; /* libedit shows it on two rows */
             column = *at == L'\n' || column == columns ? 0 : split ? column - columns : width;
             rows++;
         }

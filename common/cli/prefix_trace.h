@@ -1,22 +1,25 @@
-/* A trace of prompts that tells which of them begin alike: lines of JSON in Mooncake's format,
+/* Traces of prompts, and their replay against a prefix cache, to measure the cache's hits.
+ *
+ * A trace shows which prompts begin alike. It has lines of JSON in Mooncake's format,
  *     {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2, ...]}
  * with an id for each started block of 512 tokens of the prompt. Equal ids mean equal tokens up to
- * the end of that block. Only the lengths and ids are kept; prompts come in the order of the file.
+ * the end of that block. Only the lengths and ids are kept; prompts stay in the order of the file.
  *
- * A line that isn't so is refused (STATUS_INVALID, with its number), a trace beyond the limits, too
+ * Another line is refused (STATUS_INVALID, with its number), and so is a trace beyond the limits
  * (STATUS_LIMIT). */
 #ifndef BATON_CLI_PREFIX_TRACE_H
 #define BATON_CLI_PREFIX_TRACE_H
 
 #include "common/base/status.h"
+#include "common/engine/sched/eviction.h"
 
 #include <stdint.h>
 
 #define PREFIX_TRACE_BLOCK_TOKENS   512
 #define PREFIX_TRACE_MAX_PROMPTS    (1u << 22)
-#define PREFIX_TRACE_MAX_IDS        (1u << 26) /* of all prompts */
+#define PREFIX_TRACE_MAX_IDS        (1u << 26) /* all prompts together */
 #define PREFIX_TRACE_MAX_ID         (1u << 26)
-#define PREFIX_TRACE_MAX_TOKENS     (1u << 22) /* of one prompt */
+#define PREFIX_TRACE_MAX_TOKENS     (1u << 22) /* one prompt */
 #define PREFIX_TRACE_MAX_LINE_BYTES (1u << 20)
 
 struct prefix_trace_prompt {
@@ -29,17 +32,45 @@ struct prefix_trace {
     uint32_t *ids;
     uint32_t prompt_count, id_count;
     uint32_t prompt_capacity, id_capacity;
-    uint64_t token_count;    /* of all prompts */
-    uint32_t longest_tokens; /* of one */
+    uint64_t token_count;    /* all prompts together */
+    uint32_t longest_tokens; /* the longest prompt */
 };
 
 void prefix_trace_init(struct prefix_trace *trace);
 void prefix_trace_deinit(struct prefix_trace *trace);
-/* One line, without its end. On failure the trace is as it was. */
+/* Adds one line, without its end. On failure the trace is unchanged. */
 enum status prefix_trace_add(struct prefix_trace *trace, const char *line, size_t length,
                              struct error *err) WARN_UNUSED;
-/* All lines of a file (a pipe will do), at least one. */
+/* Adds all lines of a file (or a pipe), at least one. */
 enum status prefix_trace_read(struct prefix_trace *trace, const char *path,
                               struct error *err) WARN_UNUSED;
+
+/* --- the replay ---
+ *
+ * The blocks and the cache are the workers' (common/engine/sched). Prompts come one after the
+ * other. Each is computed whole and leaves its blocks behind. Answers are not replayed. */
+struct prefix_replay_config {
+    uint32_t capacity_tokens; /* the whole pool; at least a block */
+    uint32_t block_tokens;    /* divides PREFIX_TRACE_BLOCK_TOKENS */
+    uint32_t even_tokens;     /* attention costs as much as the rest of a row here; 0: it is free */
+    enum eviction_policy policy;
+};
+
+struct prefix_replay_result {
+    uint64_t hit_tokens;
+    double cost, saved_cost; /* all prompts' and the hits', in rows at position 0 */
+    uint64_t evicted_blocks;
+    uint32_t too_long; /* prompts that don't fit the pool, and count as misses */
+};
+
+enum status prefix_replay(const struct prefix_trace *trace,
+                          const struct prefix_replay_config *config,
+                          struct prefix_replay_result *result, struct error *err) WARN_UNUSED;
+/* Computes the result of a cache that never forgets, from the ids alone. Ignores capacity_tokens
+ * and policy. */
+enum status prefix_replay_unlimited(const struct prefix_trace *trace,
+                                    const struct prefix_replay_config *config,
+                                    struct prefix_replay_result *result,
+                                    struct error *err) WARN_UNUSED;
 
 #endif

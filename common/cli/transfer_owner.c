@@ -1,4 +1,4 @@
-#include "common/cli/transfer_owner.h"
+#include "common/cli/transfer_bench.h"
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define MAX_READS 64
-/* So much waits between the two processes that it is still in the caches when it is copied on. */
+/* Bytes that may wait in the socket: they are still in the caches when they are copied on. */
 #define STREAM_BUFFER (512 << 10)
 
 enum request_kind { REQUEST_CHECKSUMS, REQUEST_STREAM };
@@ -27,7 +27,7 @@ struct request {
     size_t run_bytes;
 };
 
-/* What the owner says first. */
+/* The owner's first message. */
 struct hello {
     bool ok;
     struct error err;
@@ -39,7 +39,7 @@ struct serving {
     struct kv_transport *lanes[TRANSFER_LANES];
     int control, stream;
     size_t max_runs;
-    uint32_t *numbers; /* of runs: an order or checksums */
+    uint32_t *numbers; /* one a run: an order, or checksums */
 };
 
 void transfer_pin(int which)
@@ -59,7 +59,7 @@ void transfer_pin(int which)
     (void)sched_setaffinity(0, sizeof one, &one);
 }
 
-bool transfer_read_fully(int fd, void *bytes, size_t count)
+static bool read_fully(int fd, void *bytes, size_t count)
 {
     for (size_t done = 0; done < count;) {
         ssize_t got = read(fd, (char *)bytes + done, count - done);
@@ -72,7 +72,7 @@ bool transfer_read_fully(int fd, void *bytes, size_t count)
     return true;
 }
 
-bool transfer_write_fully(int fd, const void *bytes, size_t count)
+static bool write_fully(int fd, const void *bytes, size_t count)
 {
     for (size_t done = 0; done < count;) {
         size_t left = count - done;
@@ -113,49 +113,34 @@ enum status transfer_lane_open(const struct transfer_plan *plan, enum transfer_l
     return STATUS_OK;
 }
 
-/* -- the owner's process -- */
-
-static const uint8_t *any_pool(const struct serving *serving)
-{
-    for (int i = 0; i < TRANSFER_LANES; i++)
-        if (serving->lanes[i])
-            return kv_transport_pool(serving->lanes[i]);
-    return NULL;
-}
-
-static bool answer_checksums(struct serving *serving, size_t run_bytes, size_t count)
-{
-    const uint8_t *pool = any_pool(serving);
-    for (size_t i = 0; i < count; i++)
-        serving->numbers[i] = kv_checksum(pool + i * run_bytes, run_bytes);
-    return transfer_write_fully(serving->control, serving->numbers,
-                                count * sizeof *serving->numbers);
-}
-
-static bool answer_stream(struct serving *serving, size_t run_bytes, size_t count)
-{
-    const uint8_t *pool = any_pool(serving);
-    transfer_order(0, count, serving->numbers);
-    for (size_t i = 0; i < count; i++)
-        if (!transfer_write_fully(serving->stream, pool + serving->numbers[i] * run_bytes,
-                                  run_bytes))
-            return false;
-    return true;
-}
+/* --- the owner's process --- */
 
 static bool answer_request(struct serving *serving)
 {
     struct request request;
-    if (!transfer_read_fully(serving->control, &request, sizeof request))
+    if (!read_fully(serving->control, &request, sizeof request))
         return false;
     size_t count = request.run_bytes ? serving->plan->pool_bytes / request.run_bytes : 0;
     if (count == 0 || count > serving->max_runs)
         return false;
-    return request.kind == REQUEST_CHECKSUMS ? answer_checksums(serving, request.run_bytes, count)
-                                             : answer_stream(serving, request.run_bytes, count);
+    const uint8_t *pool = NULL; /* the lanes' pools have the same bytes */
+    for (int i = 0; i < TRANSFER_LANES && !pool; i++)
+        if (serving->lanes[i])
+            pool = kv_transport_pool(serving->lanes[i]);
+    if (request.kind == REQUEST_CHECKSUMS) {
+        for (size_t i = 0; i < count; i++)
+            serving->numbers[i] = kv_checksum(pool + i * request.run_bytes, request.run_bytes);
+        return write_fully(serving->control, serving->numbers, count * sizeof *serving->numbers);
+    }
+    transfer_order(0, count, serving->numbers);
+    for (size_t i = 0; i < count; i++)
+        if (!write_fully(serving->stream, pool + serving->numbers[i] * request.run_bytes,
+                         request.run_bytes))
+            return false;
+    return true;
 }
 
-/* As a worker's transfer thread does it: polls what it serves, and sleeps. */
+/* Polls the transports and sleeps, like a worker's transfer thread. */
 static void serve(struct serving *serving)
 {
     for (;;) {
@@ -205,7 +190,7 @@ static int owner_main(const struct transfer_plan *plan, int control, int stream)
     if (plan->pin)
         transfer_pin(1);
     hello_prepare(&serving, &hello);
-    if (transfer_write_fully(control, &hello, sizeof hello) && hello.ok)
+    if (write_fully(control, &hello, sizeof hello) && hello.ok)
         serve(&serving);
     for (int i = 0; i < TRANSFER_LANES; i++)
         kv_transport_close(serving.lanes[i]);
@@ -213,9 +198,9 @@ static int owner_main(const struct transfer_plan *plan, int control, int stream)
     return hello.ok ? 0 : 1;
 }
 
-/* -- its parent -- */
+/* --- its parent --- */
 
-/* Both ends of a TCP connection over loopback. */
+/* Makes both ends of a TCP connection over loopback. */
 static bool stream_pair(int ends[2])
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -261,7 +246,7 @@ enum status transfer_owner_start(const struct transfer_plan *plan, struct transf
     close(stream[1]);
     *owner = (struct transfer_owner){.pid = pid, .control = control[0], .stream = stream[0]};
     struct hello hello = {0};
-    if (pid > 0 && transfer_read_fully(owner->control, &hello, sizeof hello) && hello.ok &&
+    if (pid > 0 && read_fully(owner->control, &hello, sizeof hello) && hello.ok &&
         clock_getcpuclockid(pid, &owner->cpu) == 0) {
         memcpy(owner->addresses, hello.addresses, sizeof owner->addresses);
         return STATUS_OK;
@@ -273,7 +258,7 @@ enum status transfer_owner_start(const struct transfer_plan *plan, struct transf
 
 void transfer_owner_stop(struct transfer_owner *owner)
 {
-    close(owner->control); /* which is its sign to end */
+    close(owner->control); /* the owner ends by it */
     close(owner->stream);
     if (owner->pid > 0)
         waitpid(owner->pid, NULL, 0);
@@ -282,7 +267,7 @@ void transfer_owner_stop(struct transfer_owner *owner)
 static enum status owner_ask(const struct transfer_owner *owner, struct request request,
                              struct error *err)
 {
-    if (transfer_write_fully(owner->control, &request, sizeof request))
+    if (write_fully(owner->control, &request, sizeof request))
         return STATUS_OK;
     return error_set(err, STATUS_UNAVAILABLE, "the second process is gone");
 }
@@ -291,7 +276,7 @@ enum status transfer_owner_checksums(const struct transfer_owner *owner, size_t 
                                      size_t count, uint32_t *checksums, struct error *err)
 {
     TRY(owner_ask(owner, (struct request){REQUEST_CHECKSUMS, run_bytes}, err));
-    if (transfer_read_fully(owner->control, checksums, count * sizeof *checksums))
+    if (read_fully(owner->control, checksums, count * sizeof *checksums))
         return STATUS_OK;
     return error_set(err, STATUS_UNAVAILABLE, "the second process is gone");
 }

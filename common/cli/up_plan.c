@@ -119,7 +119,7 @@ static void check(const void *settings, struct str *mistakes)
 }
 
 /* `baton up` sets these itself: the environment would have no effect. */
-#define FREE_PORTS "all but clients come to free ports of 127.0.0.1, which --ready-file names"
+#define FREE_PORTS "all except clients come to free ports of 127.0.0.1, which --ready-file lists"
 #define OWN_NAMES  "its workers are prefill-0, decode-0 and so on, and know the router's address"
 #define OWN_CORES  "--threads and --pin say which cores workers get"
 static const struct config_hint hints[] = {
@@ -132,7 +132,7 @@ static const struct config_hint hints[] = {
     {"router", OWN_NAMES},
     {"cpus", OWN_CORES "; with --no-pin, --env decode-0:BATON_CPUS=0,1 says it of one"},
     {"spin", OWN_CORES},
-    {"ready-fd", "--ready-file names a file that tells when the cluster serves"},
+    {"ready-fd", "--ready-file names a file that is written when the cluster serves"},
     {NULL, NULL},
 };
 

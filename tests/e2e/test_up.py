@@ -248,7 +248,7 @@ def test_what_is_no_file_is_not_replaced_by_the_ready_file(tmp_path):
 def test_logs_go_into_no_file(tmp_path):
     (tmp_path / "file").touch()
     done = subprocess.run([BATON, "up", "--model", GOLDEN / "llama", "--log-dir", tmp_path / "file"], text=True, capture_output=True, timeout=60)
-    assert done.returncode == 2 and f"--log-dir {tmp_path}/file is there and no folder" in done.stderr
+    assert done.returncode == 2 and f"--log-dir {tmp_path}/file exists and is not a folder" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["nowhere/ready.json", "file/ready.json"])

@@ -1,7 +1,7 @@
 /* Any bytes as lines of a trace of prompts. What is accepted is within the limits, a refused line
  * leaves the trace as it was, and a small trace can be played against a prefix cache that is
  * smaller still. */
-#include "common/cli/prefix_replay.h"
+#include "common/cli/prefix_trace.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* cpu_facts: the name of a CPU, in what Linux tells of it. */
-#include "common/cli/cpu_facts.h"
+#include "common/cli/bench.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -256,7 +256,7 @@ def test_a_cpu_that_is_not_ours_is_told_before_anything_is_measured(model):
         confine = (lambda: os.sched_setaffinity(0, {only})) if only is not None else None
         done = subprocess.run([BUILD / "bin/baton", "bench", "engine", "--model", model, "--random-weights", *map(str, arguments)],
                               text=True, capture_output=True, timeout=120, preexec_fn=confine)
-        assert (done.returncode, done.stdout) == (2, "") and f"need CPU {wanted}, but this process may run on {only or ''}" in done.stderr
+        assert (done.returncode, done.stdout) == (2, "") and f"need CPU {wanted}, but this process may run only on {only or ''}" in done.stderr
         assert "alone: fewer threads, another --first-cpu, or --no-pin" in done.stderr
 
 

@@ -1,5 +1,5 @@
 /* engine_bench_report: when a cache makes shares of read say little. */
-#include "common/cli/engine_bench_report.h"
+#include "common/cli/engine_bench.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

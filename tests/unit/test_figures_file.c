@@ -1,5 +1,5 @@
 /* figures_file: who is stopped takes its own file away, and nobody else's. */
-#include "common/cli/figures_file.h"
+#include "common/cli/bench.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -110,7 +110,7 @@ def test_a_flag_of_another_program_is_told_as_such():
 
 
 @pytest.mark.parametrize("flag,instead", [
-    ("--listen", "--port is the router's, on 127.0.0.1"), ("--metrics-listen", "all but clients come to free ports"), ("--registry-listen", "with certificates or keys it is a free port of 127.0.0.1, otherwise the router takes BATON_REGISTRY_LISTEN from the environment\n"),
+    ("--listen", "--port is the router's, on 127.0.0.1"), ("--metrics-listen", "all except clients come to free ports"), ("--registry-listen", "with certificates or keys it is a free port of 127.0.0.1, otherwise the router takes BATON_REGISTRY_LISTEN from the environment\n"),
     ("--name", "its workers are prefill-0"), ("--router", "its workers are prefill-0"), ("--cpus", "--threads and --pin say which cores workers get; with --no-pin, --env"),
     ("--spin", "--threads and --pin say"), ("--no-spin", "--threads and --pin say"), ("--ready-fd", "--ready-file names a file"),
 ])

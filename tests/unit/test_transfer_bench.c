@@ -2,7 +2,6 @@
  * processes. */
 #include "common/cli/commands.h"
 #include "common/cli/transfer_bench.h"
-#include "common/cli/transfer_death.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  *
  * Nothing is kept here: the next batch is read when the last one has left, so a router that reads
  * slowly leaves the events in the cache's own ring, where too many become one new listing
- * (prefix_events.h). A new session begins with a listing.
+ * (prefix_cache.h). A new session begins with a listing.
  */
 #ifndef BATON_WORKER_CACHE_REPORT_H
 #define BATON_WORKER_CACHE_REPORT_H

@@ -18,10 +18,6 @@ enum status step_moves_run(struct engine *engine, const struct step_plan *plan, 
                            struct error *err)
 {
     *swap_us = 0;
-    if (plan->copy_count) {
-        TRY(run_list(engine, ENGINE_COPY, plan->copies, plan->copy_count, err));
-        TRY(engine_moves_done(engine, err)); /* or the swaps' time would hold the copies' */
-    }
     if (plan->swap_out_count + plan->swap_in_count == 0)
         return STATUS_OK;
     uint64_t begun_us = clock_now_us();

@@ -9,7 +9,7 @@
 
 bool step_plan_works(const struct step_plan *plan)
 {
-    return plan->part_count + plan->copy_count + plan->swap_out_count + plan->swap_in_count > 0;
+    return plan->part_count + plan->swap_out_count + plan->swap_in_count > 0;
 }
 
 /* Its part in the rows that tell logprobs of a prompt; `scored` of run->scores are taken. */
@@ -194,7 +194,6 @@ static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64
         return true;
     distrust(run, status);
     parts_failed(run, plan, status, &err);
-    moves_failed(run, plan->copies, plan->copy_count, status, &err);
     moves_failed(run, plan->swap_outs, plan->swap_out_count, status, &err);
     moves_failed(run, plan->swap_ins, plan->swap_in_count, status, &err);
     return false;

@@ -37,8 +37,6 @@ void played_land(struct life *life, const struct sequence *sequence, uint32_t ro
 void played_moves(struct life *life, const struct step_plan *plan)
 {
     size_t bytes = sizeof life->blocks[0];
-    for (uint32_t i = 0; i < plan->copy_count; i++)
-        memcpy(life->blocks[plan->copies[i].to], life->blocks[plan->copies[i].from], bytes);
     for (uint32_t i = 0; i < plan->swap_out_count; i++)
         memcpy(life->slots[plan->swap_outs[i].to], life->blocks[plan->swap_outs[i].from], bytes);
     for (uint32_t i = 0; i < plan->swap_in_count; i++)

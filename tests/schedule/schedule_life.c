@@ -19,9 +19,9 @@ const char *life_invariant_name(enum life_invariant invariant)
 const char *life_event_name(enum life_event event)
 {
     static const char *const names[] = {
-        "added",      "refused",    "reserved", "overtaken", "admitted",  "swapped", "dropped",
-        "swapped in", "recomputed", "forked",   "copied",    "cancelled", "failed",  "hit",
-        "evicted",    "full batch", "promoted", "bound",     "finished"};
+        "added",   "refused",    "reserved",   "overtaken", "admitted", "swapped",
+        "dropped", "swapped in", "recomputed", "cancelled", "failed",   "hit",
+        "evicted", "full batch", "promoted",   "bound",     "finished"};
     return names[event];
 }
 
@@ -91,10 +91,8 @@ static void count_moves(struct life *life, const struct step_plan *plan)
     }
     life->happened[DID_SWAP] += plan->swap_out_count;
     life->happened[DID_SWAP_IN] += plan->swap_in_count;
-    life->happened[DID_COPY] += plan->copy_count;
-    life_trace(life, "step: %u parts, %u copies, %u out, %u in; %u blocks free, %u wait",
-               plan->part_count, plan->copy_count, plan->swap_out_count, plan->swap_in_count,
-               load.blocks[KV_BLOCK_FREE], load.waiting);
+    life_trace(life, "step: %u parts, %u out, %u in; %u blocks free, %u wait", plan->part_count,
+               plan->swap_out_count, plan->swap_in_count, load.blocks[KV_BLOCK_FREE], load.waiting);
 }
 
 static void tell(struct life *life, const struct planned_rows *part, uint32_t token)
@@ -146,8 +144,7 @@ static void reserve(struct life *life)
 
 static bool is_idle(const struct step_plan *plan)
 {
-    return !plan->part_count && !plan->copy_count && !plan->swap_out_count &&
-           !plan->swap_in_count && !plan->freed;
+    return !plan->part_count && !plan->swap_out_count && !plan->swap_in_count && !plan->freed;
 }
 
 static void step(struct life *life)
@@ -250,7 +247,6 @@ void life_run(struct life *life, uint64_t seed, uint32_t steps, bool trace_it)
     life->trace = trace_it;
     life->rng = rng_seeded(seed);
     life->next_request = 1;
-    life->next_attempt = 1;
     life->now_us = 1000000;
     running = life;
     sigaction(SIGABRT, &ours, &old);

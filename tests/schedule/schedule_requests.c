@@ -1,4 +1,4 @@
-/* What becomes of requests, whatever the schedule does: they come, land, are admitted, forked,
+/* What becomes of requests, whatever the schedule does: they come, land, are admitted,
  * cancelled, read, and end. */
 #include "tests/schedule/schedule_sim.h"
 
@@ -97,27 +97,6 @@ static void admit(struct life *life, struct sequence *sequence)
         requests_finished(life, sequence);
 }
 
-static void fork_one(struct life *life, struct sequence *parent)
-{
-    bool can = (parent->state == SEQUENCE_DECODE || parent->state == SEQUENCE_SWAPPED) &&
-               parent->plan != PLAN_HAND_OFF;
-    if (!can)
-        return;
-    struct sampling sampling = sampling_default();
-    sampling.max_tokens = 1 + life_below(life, 20);
-    sampling.seed = life_below(life, 1000);
-    struct sequence *child;
-    struct sequence_key key = {parent->key.request, ++life->next_attempt};
-    if (scheduler_fork(life->scheduler, parent, key, &sampling, &child, NULL) != STATUS_OK)
-        return;
-    life->happened[DID_FORK]++;
-    remember(life, child);
-    life_trace(life, "%llu.%u is forked: .%u", (unsigned long long)key.request, parent->key.attempt,
-               key.attempt);
-    if (life_chance(life, 8))
-        life_remove(life, child);
-}
-
 static void happen_to(struct life *life, struct sequence *sequence)
 {
     if (sequence->state == SEQUENCE_RESERVED && life_chance(life, 2)) {
@@ -130,8 +109,6 @@ static void happen_to(struct life *life, struct sequence *sequence)
         life_trace(life, "%llu.%u is cancelled", (unsigned long long)sequence->key.request,
                    sequence->key.attempt);
         life_remove(life, sequence);
-    } else if (!life->draining && life_chance(life, 4)) {
-        fork_one(life, sequence);
     }
 }
 

@@ -1,7 +1,7 @@
 /* The life of one schedule from one seed: requests of all plans and classes come, are handed off,
- * received, forked, cancelled, fail and end, in a pool of few blocks, under every policy. The
+ * received, cancelled, fail and end, in a pool of few blocks, under every policy. The
  * engine is played: a row's content is a hash of its sequence's tokens up to it, written into the
- * block that the plan names; copies and swaps carry contents, a sender writes into landing blocks
+ * block that the plan names; swaps carry contents, a sender writes into landing blocks
  * at any moment; the next token is drawn from the last row's content. So a block that is given away
  * too early, moved too late or written by two shows in what a sequence reads.
  *
@@ -59,8 +59,6 @@ enum life_event {
     DID_DROP,
     DID_SWAP_IN,
     DID_RECOMPUTE,
-    DID_FORK,
-    DID_COPY,
     DID_CANCEL,
     DID_FAIL,
     DID_HIT, /* a block of a prompt was cached */
@@ -99,7 +97,6 @@ struct life {
     struct cost_model cost; /* learns what the scheduler's does */
     struct scheduler *scheduler;
     uint64_t next_request;
-    uint32_t next_attempt; /* of forks */
     struct shadow shadows[LIFE_SEQUENCES];
     uint64_t blocks[LIFE_BLOCKS][LIFE_BLOCK_TOKENS], slots[LIFE_SLOTS][LIFE_BLOCK_TOKENS];
     struct glimpse before[LIFE_SEQUENCES];

@@ -1,6 +1,6 @@
 /* ranking: the same order as a sort, ties by arrival, from any start. */
 #include "common/base/rng.h"
-#include "common/engine/sched/ranking.h"
+#include "common/engine/sched/policy.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

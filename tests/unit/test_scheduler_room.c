@@ -1,4 +1,4 @@
-/* scheduler: who gets blocks when there are few: reservations, growth, preemption, classes, forks,
+/* scheduler: who gets blocks when there are few: reservations, growth, preemption, classes,
  * cached prompts. */
 #include "common/engine/sched/scheduler.h"
 
@@ -238,58 +238,6 @@ static void test_who_has_no_block_takes_no_place(void **state)
     scheduler_destroy(s);
 }
 
-static void test_answers_to_one_prompt_share_its_blocks(void **state)
-{
-    (void)state;
-    struct scheduler_config config = config_of(12, true, 0);
-    struct scheduler *s = make(&config);
-    add(s, 1, 11, 8); /* rows 0 to 9 are the child's too: 2 whole blocks and a half */
-    step(s);
-    struct sequence *parent = find(s, 1), *child;
-    struct sampling sampling = sampling_default();
-    struct sequence_key key = {1, 2};
-    assert_int_equal(scheduler_fork(s, parent, key, &sampling, &child, NULL), STATUS_OK);
-    assert_int_equal(child->computed, 10);
-    assert_memory_equal(child->blocks, parent->blocks, 2 * sizeof *child->blocks);
-    assert_int_not_equal(child->blocks[2], parent->blocks[2]);
-    assert_int_equal(free_blocks(s), 12 - 4);
-    const struct step_plan *plan = scheduler_plan(s, 0);
-    assert_int_equal(plan->copy_count, 1);
-    assert_int_equal(plan->copies[0].from, parent->blocks[2]);
-    assert_int_equal(plan->copies[0].to, child->blocks[2]);
-    assert_int_equal(plan->part_count, 2);
-    assert_ptr_equal(plan->parts[1].sequence, child);
-    assert_int_equal(plan->parts[1].row_count, 1);
-    assert_true(plan->parts[1].samples);
-    for (uint32_t i = 0; i < plan->part_count; i++)
-        scheduler_rows_done(s, &plan->parts[i], 50 + i);
-    assert_int_equal(sequence_answer_count(child), 1);
-    scheduler_remove(s, parent);
-    assert_int_equal(free_blocks(s), 12 - 3);
-    scheduler_remove(s, child);
-    assert_int_equal(free_blocks(s), 12);
-    scheduler_destroy(s);
-}
-
-static void test_a_fork_without_room_is_refused_and_leaves_nothing(void **state)
-{
-    (void)state;
-    struct scheduler_config config = config_of(3, false, 0);
-    struct scheduler *s = make(&config);
-    add(s, 1, 7, 5);
-    step(s);
-    struct error err;
-    struct sequence *child = NULL;
-    struct sampling sampling = sampling_default();
-    sampling.max_tokens = 3;
-    struct sequence_key key = {1, 2};
-    assert_int_equal(scheduler_fork(s, find(s, 1), key, &sampling, &child, &err), STATUS_LIMIT);
-    assert_non_null(strstr(err.text, "2 KV blocks"));
-    assert_null(scheduler_find(s, key));
-    assert_int_equal(free_blocks(s), 0);
-    scheduler_destroy(s);
-}
-
 static void test_a_prompt_skips_what_is_cached(void **state)
 {
     (void)state;
@@ -447,8 +395,6 @@ int main(void)
         cmocka_unit_test(test_a_higher_class_takes_from_lower_ones),
         cmocka_unit_test(test_lower_ones_go_on_where_their_blocks_are_not_enough),
         cmocka_unit_test(test_who_has_no_block_takes_no_place),
-        cmocka_unit_test(test_answers_to_one_prompt_share_its_blocks),
-        cmocka_unit_test(test_a_fork_without_room_is_refused_and_leaves_nothing),
         cmocka_unit_test(test_a_prompt_skips_what_is_cached),
         cmocka_unit_test(test_what_lands_is_cached_only_when_it_is_admitted),
         cmocka_unit_test(test_what_is_distrusted_is_computed_anew),

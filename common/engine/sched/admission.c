@@ -1,10 +1,9 @@
-#include "common/engine/sched/admission.h"
-
+/* Which sequences can ever fit, how many blocks one needs to begin, what it reuses of the prefix
+ * cache, and (scheduler_reserve) which one gets blocks next. */
 #include "common/base/assert.h"
-#include "common/engine/sched/preemption.h"
-#include "common/engine/sched/reuse.h"
+#include "common/engine/sched/scheduler_state.h"
 
-#define MATCHES 16 /* of one round: a look costs a hash of the prompt */
+#define MATCHES 16 /* cache lookups of one round: each hashes a prompt */
 
 uint32_t admission_hold_tokens(const struct sequence_spec *spec, uint32_t context)
 {
@@ -38,81 +37,69 @@ enum status admission_check(const struct scheduler *s, const struct sequence_spe
     return STATUS_OK;
 }
 
+/* ---------------------------------------------------------------- blocks */
+
 uint32_t admission_need(const struct scheduler *s, const struct sequence *sequence)
 {
-    uint32_t all = scheduler_hold_tokens(sequence), now = sequence->token_count + 1;
+    /* The last token's row isn't computed, but counts, as the router counts it. */
+    uint32_t all = sequence->token_capacity - 1, now = sequence->token_count + 1;
     return scheduler_blocks_for(s, s->config.grow && now < all ? now : all);
 }
 
-uint32_t admission_count_growers(const struct scheduler *s)
+uint32_t admission_available(const struct scheduler *s)
 {
-    uint32_t growers = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        growers += scheduler_runs(s->by_arrival[i]);
-    return growers;
+    uint32_t stuck = s->cache ? prefix_cache_stuck(s->cache) : 0;
+    return kv_blocks_count(s->blocks, KV_BLOCK_FREE) + kv_blocks_count(s->blocks, KV_BLOCK_CACHED) -
+           stuck;
 }
 
-/* `need` blocks, and one for each that runs and grows. */
+bool admission_make_free(struct scheduler *s, uint32_t count)
+{
+    uint32_t free_count = kv_blocks_count(s->blocks, KV_BLOCK_FREE);
+    if (free_count < count && s->cache)
+        free_count += prefix_cache_evict(s->cache, count - free_count);
+    return free_count >= count;
+}
+
 static bool has_room(const struct scheduler *s, uint32_t need)
 {
     uint64_t left_free = s->config.grow ? s->growers : 0;
-    return need + left_free <= reuse_available(s);
+    return need + left_free <= admission_available(s);
 }
 
 bool admission_make_room(struct scheduler *s, uint32_t need)
 {
-    return has_room(s, need) && reuse_make_free(s, need);
+    return has_room(s, need) && admission_make_free(s, need);
 }
 
-void admission_end_round(struct scheduler *s)
+void admission_take(struct scheduler *s, struct sequence *sequence, uint32_t count)
 {
-    s->queue_is_built = false;
+    ASSERT(sequence->block_count + count <= s->blocks_per_sequence);
+    enum status status =
+        kv_blocks_take(s->blocks, count, sequence->hold, sequence->blocks + sequence->block_count);
+    ASSERT(status == STATUS_OK);
+    sequence->block_count += count;
 }
 
-static bool waits(const struct sequence *sequence)
+/* ---------------------------------------------------------------- cached blocks */
+
+/* Returns how many tokens to look up: all rows except the last may come from the cache. If logprobs
+ * of the prompt are due, the rows that give them must be computed. */
+static uint32_t reusable_tokens(const struct sequence *sequence)
 {
-    return sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED;
+    return sequence_scores(sequence) ? sequence->score_next : sequence->token_count;
 }
 
-/* Nobody of its class or below gets blocks before it does. */
-static bool has_reservation(const struct scheduler *s, const struct sequence *sequence)
+struct prefix_match admission_match(const struct scheduler *s, const struct sequence *sequence)
 {
-    uint64_t waited_us = s->now_us > sequence->arrived_us ? s->now_us - sequence->arrived_us : 0;
-    return sequence->preempted || waited_us >= s->config.overtake_us;
+    if (!s->cache || sequence->state == SEQUENCE_SWAPPED)
+        return (struct prefix_match){0};
+    return prefix_cache_match(s->cache, sequence->root, sequence->tokens,
+                              reusable_tokens(sequence));
 }
 
-static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequence)
-{
-    uint64_t rank = (uint64_t)sequence->class_index << 2;
-    if (sequence->preempted)
-        return rank << POLICY_RANK_BITS;
-    /* With no time in which it may be overtaken, the policy still orders who waits. */
-    if (s->config.overtake_us && has_reservation(s, sequence))
-        return (rank | 1) << POLICY_RANK_BITS;
-    return (rank | 2) << POLICY_RANK_BITS | policy_rank(s->policy, sequence);
-}
-
-static void begin_round(struct scheduler *s)
-{
-    s->queue.count = s->growers = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
-        struct sequence *sequence = s->by_arrival[i];
-        s->growers += scheduler_runs(sequence);
-        if (!waits(sequence))
-            continue;
-        if (s->policy->age)
-            s->policy->age(sequence, s->now_us, s->config.starve_us);
-        s->queue.entries[s->queue.count++] =
-            (struct ranked){rank_of(s, sequence), sequence->order, sequence};
-    }
-    ranking_build(&s->queue);
-    s->matches_left = MATCHES;
-    s->online_waits = false;
-    s->blocked = NULL;
-    s->queue_is_built = true;
-}
-
-/* Of `need` blocks, some may be cached. Looks are counted: who waits looks again and again. */
+/* Some of the `need` blocks may be cached. Lookups are counted: a waiting sequence looks again in
+ * each round. */
 static bool has_room_with_cached(struct scheduler *s, const struct sequence *sequence,
                                  uint32_t need)
 {
@@ -121,20 +108,27 @@ static bool has_room_with_cached(struct scheduler *s, const struct sequence *seq
     if (!s->cache || s->matches_left == 0)
         return false;
     s->matches_left--;
-    struct prefix_match match = reuse_match(s, sequence);
+    struct prefix_match match = admission_match(s, sequence);
     return has_room(s, need - match.blocks + match.idle);
 }
 
-/* Cached blocks first: making room for the others must not evict those. They count as asked for
- * only when all seems to fit. */
+/* Takes cached blocks first: making room for the others must not evict them. They count as asked
+ * for only if all seems to fit. */
 static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uint32_t need)
 {
     if (!has_room_with_cached(s, sequence, need))
         return false;
-    reuse_take(s, sequence);
+    sequence->chain = prefix_chain_start(sequence->root);
+    sequence->remembers = s->cache != NULL;
+    if (s->cache) {
+        sequence->block_count =
+            prefix_cache_lookup(s->cache, &sequence->chain, sequence->tokens,
+                                reusable_tokens(sequence), sequence->hold, sequence->blocks);
+        sequence->computed = sequence->block_count * s->config.block_tokens;
+    }
     uint32_t hits = sequence->block_count;
     if (admission_make_room(s, need - hits)) {
-        preemption_take(s, sequence, need - hits);
+        admission_take(s, sequence, need - hits);
         return true;
     }
     kv_blocks_give(s->blocks, sequence->blocks, hits, sequence->hold);
@@ -142,7 +136,7 @@ static bool take_with_cached(struct scheduler *s, struct sequence *sequence, uin
     return false;
 }
 
-/* All that it needs to begin or go on, or none. */
+/* Takes all blocks that the sequence needs to begin or go on, or none. */
 static bool take_blocks(struct scheduler *s, struct sequence *sequence)
 {
     static const enum kv_hold purpose[] = {[PLAN_HAND_OFF] = KV_HOLD_PINNED,
@@ -166,18 +160,63 @@ static bool take_blocks(struct scheduler *s, struct sequence *sequence)
     return true;
 }
 
+/* ---------------------------------------------------------------- rounds */
+
+void admission_end_round(struct scheduler *s)
+{
+    s->queue_is_built = false;
+}
+
+/* Returns true if no sequence of its class or below may get blocks before it does. */
+static bool has_reservation(const struct scheduler *s, const struct sequence *sequence)
+{
+    uint64_t waited_us = s->now_us > sequence->arrived_us ? s->now_us - sequence->arrived_us : 0;
+    return sequence->preempted || waited_us >= s->config.overtake_us;
+}
+
+/* Ranks by class, then preempted, then with a reservation by arrival, then the policy's order. */
+static uint64_t rank_of(const struct scheduler *s, const struct sequence *sequence)
+{
+    uint64_t rank = (uint64_t)sequence->class_index << 2;
+    if (sequence->preempted)
+        return rank << POLICY_RANK_BITS;
+    /* With overtake_us 0 all have a reservation, and the policy still orders them. */
+    if (s->config.overtake_us && has_reservation(s, sequence))
+        return (rank | 1) << POLICY_RANK_BITS;
+    return (rank | 2) << POLICY_RANK_BITS | policy_rank(s->policy, sequence);
+}
+
+static void begin_round(struct scheduler *s)
+{
+    s->queue.count = s->growers = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct sequence *sequence = s->by_arrival[i];
+        s->growers += scheduler_runs(sequence);
+        if (!scheduler_waits(sequence))
+            continue;
+        if (s->policy->age)
+            s->policy->age(sequence, s->now_us, s->config.starve_us);
+        s->queue.entries[s->queue.count++] =
+            (struct ranked){rank_of(s, sequence), sequence->order, sequence};
+    }
+    ranking_build(&s->queue);
+    s->matches_left = MATCHES;
+    s->online_waits = false;
+    s->blocked = NULL;
+    s->queue_is_built = true;
+}
+
 struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
 {
-    scheduler_told(s, now_us);
+    scheduler_set_now(s, now_us);
     if (!s->queue_is_built)
         begin_round(s);
     uint32_t offline = priority_class(PRIORITY_OFFLINE);
     for (struct sequence *sequence; (sequence = ranking_take(&s->queue));) {
         if (sequence->class_index == offline && s->online_waits)
-            break; /* so are all that follow */
+            break; /* all that follow are offline, too */
         if (sequence->preempted && s->blocked && s->blocked->class_index < sequence->class_index)
-            /* it may have been preempted for that one: to take it back would be for nothing */
-            break;
+            break; /* it may have been preempted for `blocked`: it must not take the room back */
         if (take_blocks(s, sequence)) {
             bool is_known = sequence->preempted;
             sequence->preempted = false;
@@ -190,8 +229,8 @@ struct sequence *scheduler_reserve(struct scheduler *s, uint64_t now_us)
         s->online_waits |= sequence->class_index != offline;
         if (has_reservation(s, sequence))
             break;
-        if (reuse_available(s) == 0)
-            break; /* nobody fits */
+        if (admission_available(s) == 0)
+            break;
     }
     admission_end_round(s);
     return NULL;

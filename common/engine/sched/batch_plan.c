@@ -10,14 +10,13 @@ struct batch {
     uint32_t used;        /* parts so far */
     uint32_t places_left; /* sequences */
     uint32_t rows_left, prompt_rows_left;
-    /* of prompts, once timed: */
     const struct cost_model *cost;
-    bool timed;
+    bool timed; /* answers wait for the step: prompts have us_left, or least_rows_left */
     double us_left;
-    uint32_t least_rows_left; /* they have these whatever they take */
+    uint32_t least_rows_left; /* prompts have these whatever time they take */
 };
 
-/* Each into its group, in order of arrival. */
+/* Puts each sequence that can have rows into its group, in order of arrival. */
 static void collect(struct batch *batch, const struct policy *policy,
                     struct sequence *const *by_arrival, uint32_t count)
 {
@@ -48,7 +47,7 @@ static void add_part(struct batch *batch, struct sequence *sequence, uint32_t ro
 static void add_decodes(struct batch *batch, struct ranking *ranking)
 {
     uint32_t count = ranking->count;
-    if (count <= batch->places_left && count <= batch->rows_left) { /* all: no need of an order */
+    if (count <= batch->places_left && count <= batch->rows_left) { /* all: in any order */
         for (uint32_t i = 0; i < count; i++)
             add_part(batch, ranking->entries[i].sequence, 1, true);
         return;
@@ -58,16 +57,7 @@ static void add_decodes(struct batch *batch, struct ranking *ranking)
         add_part(batch, ranking_take(ranking), 1, true);
 }
 
-/* Answers wait for this step. */
-static void bound_time(struct batch *batch, const struct cost_model *cost, uint64_t chunk_us)
-{
-    batch->cost = cost;
-    batch->timed = chunk_us > 0;
-    batch->us_left = (double)chunk_us;
-    batch->least_rows_left = BATCH_CHUNK_LEAST_ROWS;
-}
-
-/* Of at most `rows` from `first` on, those for which there is time. */
+/* Returns how many of at most `rows` rows from `first` on fit into the time left, and takes it. */
 static uint32_t take_time(struct batch *batch, uint32_t first, uint32_t rows)
 {
     uint32_t fit = cost_model_prefill_rows(batch->cost, first, batch->us_left);
@@ -90,7 +80,7 @@ static void add_prompts(struct batch *batch, struct ranking *ranking)
             rows = batch->prompt_rows_left;
         if (batch->timed)
             rows = take_time(batch, sequence->computed, rows);
-        batch->prompt_rows_left = rows ? batch->prompt_rows_left - rows : 0; /* nobody overtakes */
+        batch->prompt_rows_left = rows ? batch->prompt_rows_left - rows : 0; /* none overtakes it */
         if (rows)
             add_part(batch, sequence, rows, rows == left);
     }
@@ -103,13 +93,15 @@ uint32_t batch_plan(const struct batch_limits *limits, const struct policy *poli
     struct batch batch = {.parts = parts,
                           .places_left = limits->max_batch_sequences,
                           .rows_left = limits->max_batch_tokens,
-                          .prompt_rows_left = limits->chunk_tokens};
+                          .prompt_rows_left = limits->chunk_tokens,
+                          .cost = cost,
+                          .us_left = (double)limits->chunk_us,
+                          .least_rows_left = BATCH_CHUNK_LEAST_ROWS};
     for (uint32_t i = 0; i < BATCH_GROUPS; i++)
         batch.groups[i].entries = scratch + (size_t)i * count;
     collect(&batch, policy, by_arrival, count);
     add_decodes(&batch, &batch.groups[DECODES]);
-    if (batch.used)
-        bound_time(&batch, cost, limits->chunk_us);
+    batch.timed = batch.used && limits->chunk_us;
     add_prompts(&batch, &batch.groups[PROMPTS]);
     add_decodes(&batch, &batch.groups[OFFLINE + DECODES]);
     add_prompts(&batch, &batch.groups[OFFLINE + PROMPTS]);

@@ -1,40 +1,40 @@
-/* The rows of one step. PURE; the memory is the caller's; nothing allocates.
+/* The rows of one step. PURE. The memory is the caller's; nothing allocates.
  *
- * Iteration-level scheduling (Yu et al., Orca, OSDI 22): who joins and who leaves is decided before
- * each step. Prompts are cut into chunks, and a step's budget goes first to decodes, one row each,
- * then to prompts that were begun, then to new ones (Agrawal et al., SARATHI-Serve, OSDI 24): no
- * decode ever waits for a prompt. `offline` sequences get what all others left, their decodes
- * first. Which decodes run where not all may, and which prompts come first, is the policy's
- * (policy.h).
+ * Iteration-level scheduling (Yu et al., Orca, OSDI 22): before each step it is decided anew which
+ * sequences take part. Prompts are cut into chunks. A step's budget goes first to decodes, one row
+ * each, then to prompts that were begun, then to new prompts (Agrawal et al., SARATHI-Serve, OSDI
+ * 24). So no decode ever waits for a prompt. `offline` sequences get the rest, their decodes first.
+ * The policy (policy.h) chooses among decodes when not all have a place, and orders the prompts.
  *
- * A step takes as long as its rows, and every answer in it waits for that: beside decodes prompts
- * have as many rows as the cost model says fit into a time (`chunk_us`). Only decodes that aren't
- * `offline` are waited for.
+ * Every answer in a step waits for all rows of that step. Beside decodes, prompts therefore have
+ * only as many rows as fit into `chunk_us` by the cost model. Decodes of `offline` sequences don't
+ * count.
  *
- * One pass over the sequences, and O(log sequences) for each prompt that gets rows.
+ * Costs one pass over the sequences, and O(log sequences) for each prompt that gets rows.
  */
 #ifndef BATON_ENGINE_SCHED_BATCH_PLAN_H
 #define BATON_ENGINE_SCHED_BATCH_PLAN_H
 
 #include "common/base/domain/cost_model.h"
 #include "common/engine/sched/policy.h"
-#include "common/engine/sched/ranking.h"
 #include "common/engine/sched/sequence.h"
 
 struct batch_limits {
-    uint32_t max_batch_sequences; /* of one step */
-    uint32_t max_batch_tokens;    /* rows of one step; if not above max_batch_sequences, a full
-                                     batch of decodes leaves nothing for prompts */
-    uint32_t chunk_tokens;        /* rows of prompts in one step */
-    uint64_t chunk_us;            /* that they take, beside decodes; 0: any */
+    uint32_t max_batch_sequences; /* sequences of one step */
+    /* Rows of one step. If not above max_batch_sequences, a full batch of decodes leaves no rows
+     * for prompts. */
+    uint32_t max_batch_tokens;
+    uint32_t chunk_tokens; /* prompt rows of one step */
+    uint64_t chunk_us;     /* time of the prompt rows beside decodes; 0: any */
 };
 
-/* Prompts have so many rows of a step, whatever those take: so they never starve, and a step that
- * is slower than its budget teaches what a row costs. A tile of AMX has as many rows: with fewer a
- * step takes as long. */
+/* Prompts have at least this many rows of a step, whatever time they take. So they never starve,
+ * and a step that is slower than its budget teaches the cost model. A tile of AMX has as many rows:
+ * fewer wouldn't save time. */
 #define BATCH_CHUNK_LEAST_ROWS 16
 
-/* Who gets rows in which order: decodes, prompts; of all others, of `offline`. */
+/* Sequences get rows in the order of their groups: decodes, prompts, offline decodes, offline
+ * prompts. */
 #define BATCH_GROUPS 4
 
 /* One sequence's part of a step: rows [computed, computed + row_count). */
@@ -44,9 +44,9 @@ struct planned_rows {
     bool samples; /* the last row draws a token */
 };
 
-/* Rows for the sequences in state PREFILL and DECODE among [count], which come in order of arrival.
- * Fills `parts` [min(count, max_batch_sequences)], uses `scratch` [BATCH_GROUPS * count]. Returns
- * how many parts. Blocks are not looked at, but for who is marked as stalled, or waits. */
+/* Plans rows for the sequences in state PREFILL and DECODE among by_arrival[count], except those
+ * marked `stalled` or `waits`. Doesn't look at blocks. Fills `parts` [min(count,
+ * max_batch_sequences)] and returns how many. Uses `scratch` [BATCH_GROUPS * count]. */
 uint32_t batch_plan(const struct batch_limits *limits, const struct policy *policy,
                     const struct cost_model *cost, struct sequence *const *by_arrival,
                     uint32_t count, struct ranked *scratch, struct planned_rows *parts);

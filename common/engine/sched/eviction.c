@@ -9,8 +9,8 @@ const char *const eviction_policies[] = {"lcbfu", "lru", NULL};
 
 struct item {
     double priority, weight;
-    uint64_t asked;     /* tick of the last time */
-    uint32_t frequency; /* how often, since it was stored */
+    uint64_t asked;     /* tick of the last request */
+    uint32_t frequency; /* requests since it was stored */
     uint32_t slot;      /* in the heap; EVICTION_NONE: not offered */
 };
 
@@ -20,7 +20,7 @@ struct eviction {
     double age;
     uint64_t tick;
     uint32_t id_count, offered;
-    uint32_t *heap; /* [id_count]: a binary heap of ids, the one that is worth least first */
+    uint32_t *heap; /* [id_count]: a binary heap of the offered ids, worth least first */
     struct item items[];
 };
 
@@ -28,9 +28,9 @@ struct eviction_cost eviction_cost_of(const struct model_shape *shape, uint32_t 
 {
     double hidden = shape->hidden, heads = (double)shape->heads * shape->head_dim;
     double kv = (double)shape->kv_heads * shape->head_dim;
-    double weights = hidden * (2 * heads + 2 * kv + 3 * (double)shape->ffn); /* of a layer */
-    double row = 2 * weights;    /* multiplications and additions of its linear layers */
-    double position = 4 * heads; /* and of one more position to attend to: q.k and p.v */
+    double weights = hidden * (2 * heads + 2 * kv + 3 * (double)shape->ffn); /* one layer's */
+    double row = 2 * weights;    /* operations of its linear layers for one row */
+    double position = 4 * heads; /* operations of attending to one more position: q.k and p.v */
     return (struct eviction_cost){.even_blocks = row / position / block_tokens};
 }
 
@@ -177,7 +177,7 @@ uint32_t eviction_take(struct eviction *e)
         return EVICTION_NONE;
     uint32_t id = e->heap[0];
     eviction_withdraw(e, id);
-    /* Never back: what stood behind a dearer block may be cheaper than what went before it. */
+    /* The age never falls, though the next in the heap may have a lower priority. */
     if (e->items[id].priority > e->age)
         e->age = e->items[id].priority;
     return id;

@@ -13,11 +13,11 @@ struct block {
 
 struct kv_blocks {
     uint32_t block_count;
-    uint32_t first_word; /* no block of a word below is free */
+    uint32_t first_word; /* words of free_bits below this one are 0 */
     uint32_t counts[KV_BLOCK_STATES];
     void (*watcher)(void *context, uint32_t id, bool held);
     void *watcher_context;
-    uint64_t *free_bits; /* [words] bit i of word w: block w * 64 + i is free */
+    uint64_t *free_bits; /* [words] bit i of word w: block 64 w + i is free */
     struct block blocks[];
 };
 
@@ -84,7 +84,7 @@ static enum kv_block_state state_of(const struct block *block)
     return block->cached ? KV_BLOCK_CACHED : KV_BLOCK_FREE;
 }
 
-/* A block has become `now`: the figures, the bits and the watcher follow. */
+/* The block becomes `now`: adapts the counts and the free bits, calls the watcher. */
 static void update(struct kv_blocks *blocks, uint32_t id, const struct block *now)
 {
     struct block *block = &blocks->blocks[id];

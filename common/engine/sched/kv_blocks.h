@@ -1,14 +1,14 @@
-/* Which KV blocks are free, and what the others are for. PURE: ids only, no memory is touched here.
+/* The books of the KV blocks: which are free, and what the others are for. PURE: ids only; no KV
+ * byte is touched here.
  *
  * A block has any number of holds, each for one purpose, and the mark "cached": the prefix cache
- * knows what is in it. A block without holds is cached or free; only a free one can be taken. What
- * is held several times, or cached, is read by others: nobody may write into it
+ * knows its content. A block without holds is cached or free. Only a free block can be taken. A
+ * block with several holds, or with the mark, has other readers: it must not be written
  * (kv_blocks_writable).
  *
- * Owner: the step thread (or a simulation). Taken lowest id first, so that one sequence's blocks
- * tend to be neighbours and a handoff merges them into few reads. Nothing allocates after
- * kv_blocks_create. Ending a hold that isn't there, and sharing a free block, are programmer's
- * errors.
+ * Blocks are taken lowest id first. So one sequence's blocks tend to be neighbours, and a handoff
+ * merges them into few reads. Nothing allocates after kv_blocks_create. It is an ASSERT to end a
+ * hold that doesn't exist, or to share a free block. Owner: the step thread (or a simulation).
  */
 #ifndef BATON_ENGINE_SCHED_KV_BLOCKS_H
 #define BATON_ENGINE_SCHED_KV_BLOCKS_H
@@ -18,19 +18,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Why somebody holds a block. */
+/* The purpose of a hold. */
 enum kv_hold {
     KV_HOLD_USED,    /* a sequence that is computed here */
     KV_HOLD_PINNED,  /* a handle names it: another worker may read it */
-    KV_HOLD_LANDING, /* reserved for, or the target of, reads from another worker */
+    KV_HOLD_LANDING, /* reserved for reads from another worker, or their target */
     KV_HOLDS
 };
 
-/* What a block counts as: by the last of these that is true of it. */
+/* A block counts as the last of these that is true of it. */
 enum kv_block_state {
     KV_BLOCK_FREE,
-    KV_BLOCK_CACHED,  /* nobody holds it, the prefix cache may give it up */
-    KV_BLOCK_USED,    /* of a sequence that is computed here */
+    KV_BLOCK_CACHED,  /* no holds; the prefix cache may give it up */
+    KV_BLOCK_USED,    /* a sequence that is computed here has it */
     KV_BLOCK_PINNED,  /* another worker may read it */
     KV_BLOCK_LANDING, /* another worker's bytes arrive, or will */
     KV_BLOCK_STATES
@@ -43,25 +43,24 @@ struct kv_blocks;
 enum status kv_blocks_create(uint32_t block_count, struct kv_blocks **blocks) WARN_UNUSED;
 void kv_blocks_destroy(struct kv_blocks *blocks);
 
-/* All `count` blocks or none, each with one hold: STATUS_LIMIT when fewer are free. */
+/* Takes all `count` blocks or none, each with one hold. STATUS_LIMIT: fewer are free. */
 enum status kv_blocks_take(struct kv_blocks *blocks, uint32_t count, enum kv_hold hold,
                            uint32_t *ids) WARN_UNUSED;
-/* One more hold on each; each is held or cached. */
+/* Adds one hold to each block. Each has a hold already, or is cached. */
 void kv_blocks_share(struct kv_blocks *blocks, const uint32_t *ids, uint32_t count,
                      enum kv_hold hold);
-/* One hold of that purpose less on each. */
+/* Ends one hold of that purpose on each block. */
 void kv_blocks_give(struct kv_blocks *blocks, const uint32_t *ids, uint32_t count,
                     enum kv_hold hold);
-/* One hold on each goes from one purpose to another. */
+/* Changes the purpose of one hold on each block. */
 void kv_blocks_change(struct kv_blocks *blocks, const uint32_t *ids, uint32_t count,
                       enum kv_hold from, enum kv_hold to);
 
-/* The mark, for the prefix cache alone: remember a held block that isn't marked, forget one that
- * is. */
+/* For the prefix cache alone: sets the mark of a held block that has none, removes a mark. */
 void kv_blocks_remember(struct kv_blocks *blocks, uint32_t id);
 void kv_blocks_forget(struct kv_blocks *blocks, uint32_t id);
-/* Tells when a block that is marked gets its first hold, and when it has lost its last. One
- * watcher, or NULL. */
+/* Calls `held` when a marked block gets its first hold (true) and has lost its last (false). There
+ * is one watcher; NULL: none. */
 void kv_blocks_watch(struct kv_blocks *blocks, void (*held)(void *context, uint32_t id, bool held),
                      void *context);
 

@@ -9,7 +9,7 @@ static uint64_t since(uint64_t then_us, uint64_t now_us)
     return now_us > then_us ? now_us - then_us : 0;
 }
 
-/* 0: its prompt was begun, or is done. */
+/* 1: no row of it is computed. 0: its prompt was begun, or is done. */
 static uint64_t is_new(const struct sequence *sequence)
 {
     return sequence->computed == 0;
@@ -94,4 +94,47 @@ const struct policy *policy_of(enum policy_kind kind)
 uint64_t policy_rank(const struct policy *policy, const struct sequence *sequence)
 {
     return sequence->promoted ? 0 : UINT64_C(1) << POLICY_KEY_BITS | policy->key(sequence);
+}
+
+/* ---------------------------------------------------------------- ranking */
+
+static bool before(const struct ranked *a, const struct ranked *b)
+{
+    return a->rank != b->rank ? a->rank < b->rank : a->order < b->order;
+}
+
+/* Moves the entry at `at` down to its place. */
+static void sink_down(struct ranking *ranking, uint32_t at)
+{
+    struct ranked moving = ranking->entries[at];
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= ranking->count)
+            break;
+        if (child + 1 < ranking->count &&
+            before(&ranking->entries[child + 1], &ranking->entries[child]))
+            child++;
+        if (!before(&ranking->entries[child], &moving))
+            break;
+        ranking->entries[at] = ranking->entries[child];
+        at = child;
+    }
+    ranking->entries[at] = moving;
+}
+
+void ranking_build(struct ranking *ranking)
+{
+    for (uint32_t at = ranking->count / 2; at-- > 0;)
+        sink_down(ranking, at);
+}
+
+struct sequence *ranking_take(struct ranking *ranking)
+{
+    if (ranking->count == 0)
+        return NULL;
+    struct sequence *first = ranking->entries[0].sequence;
+    ranking->entries[0] = ranking->entries[--ranking->count];
+    if (ranking->count)
+        sink_down(ranking, 0);
+    return first;
 }

@@ -8,9 +8,9 @@
 
 #define BLOCK_TOKENS 32
 #define CONTEXT      1024
-#define CHUNK_US     3600000000 /* reckoned with, and never reached */
+#define CHUNK_US     3600000000 /* so that times are computed, but never reached */
 #define PROMPT_LEAST 64
-#define PROMPT_MORE  512 /* tokens, below which a prompt is longer than that */
+#define PROMPT_MORE  512 /* a prompt has PROMPT_LEAST tokens and fewer than this more */
 
 static const struct schedule_bench_answers SHORT_ANSWERS = {32, 287};
 
@@ -20,25 +20,21 @@ struct run {
     struct scheduler *scheduler;
     struct rng rng;
     uint64_t next_request, now_us, parts;
-    struct sequence_key *landing; /* [sequences]: have blocks; the next step admits them */
+    struct sequence_key *landing; /* [sequences]: they have blocks; the next step admits them */
     uint32_t landing_count;
 };
-
-/* Of a sequence at its end. */
-static uint32_t mean_blocks(const struct run *run)
-{
-    return divide_up(PROMPT_LEAST + PROMPT_MORE / 2 + (run->answers.least + run->answers.most) / 2,
-                     BLOCK_TOKENS);
-}
 
 static enum status create(struct run *run)
 {
     const struct schedule_bench *bench = run->bench;
     uint64_t percent = bench->pool_percent ? bench->pool_percent : 100;
-    uint64_t blocks = bench->sequences * (uint64_t)mean_blocks(run) * percent / 100;
+    uint32_t mean_tokens =
+        PROMPT_LEAST + PROMPT_MORE / 2 + (run->answers.least + run->answers.most) / 2;
+    uint64_t mean_blocks = divide_up(mean_tokens, BLOCK_TOKENS);
+    uint64_t blocks = bench->sequences * mean_blocks * percent / 100;
     uint32_t least = CONTEXT / BLOCK_TOKENS;
-    /* Who ends makes room for a prompt, twice as long as an answer: with shorter chunks prompts
-     * would queue, and few decode. */
+    /* Each end makes room for a prompt, which is twice as long as an answer. With shorter chunks
+     * prompts would queue, and few sequences would decode. */
     uint32_t chunk = 4 * bench->sequences > 512 ? 4 * bench->sequences : 512;
     struct scheduler_config config = {.block_tokens = BLOCK_TOKENS,
                                       .block_count = blocks > least ? (uint32_t)blocks : least,
@@ -55,7 +51,7 @@ static enum status create(struct run *run)
     return scheduler_create(&config, &run->scheduler);
 }
 
-/* As many as there are slots. */
+/* Adds sequences until all slots are in use. */
 static enum status fill(struct run *run)
 {
     for (;;) {
@@ -115,7 +111,7 @@ enum status schedule_bench_run(const struct schedule_bench *bench,
     uint64_t *times = calloc(bench->steps, sizeof *times);
     run.landing = calloc(bench->sequences, sizeof *run.landing);
     enum status status = times && run.landing ? create(&run) : STATUS_LIMIT;
-    uint32_t warm_up = 100; /* until prompts are done and sequences of all ages run */
+    uint32_t warm_up = 100; /* steps until prompts are done and sequences of all ages run */
     for (uint32_t i = 0; status == STATUS_OK && i < warm_up + bench->steps; i++) {
         status = fill(&run);
         if (i == warm_up) {

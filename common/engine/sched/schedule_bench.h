@@ -1,5 +1,5 @@
-/* What planning costs: a full schedule is lived for some steps without an engine, and each step's
- * share of scheduler functions is timed. PURE: the clock is the caller's (`baton bench`, a
+/* Measures the cost of planning: runs a full schedule for some steps without an engine, and times
+ * the scheduler functions of each step. PURE: the clock is the caller's (`baton bench`, a
  * test). */
 #ifndef BATON_ENGINE_SCHED_SCHEDULE_BENCH_H
 #define BATON_ENGINE_SCHED_SCHEDULE_BENCH_H
@@ -12,8 +12,9 @@ struct schedule_bench {
     uint32_t steps;     /* timed; > 0 */
     enum policy_kind policy;
     bool grow, prefix_cache;
-    bool receives; /* prompts come from elsewhere, a step after they have blocks */
-    /* Of the blocks that all need at their ends; below 100 there is preemption. 0: 100. */
+    bool receives; /* prompts come from elsewhere, one step after they have blocks */
+    /* Blocks of the pool, in percent of the need of all sequences at their ends. Below 100 some are
+     * preempted. 0: 100. */
     uint32_t pool_percent;
     struct schedule_bench_answers {
         uint32_t least, most; /* tokens, at most 448; 0: 32, 287 */
@@ -21,18 +22,18 @@ struct schedule_bench {
     uint64_t (*now_ns)(void);
 };
 
-/* One step: scheduler_admit of who was received, scheduler_reserve until NULL, scheduler_plan,
- * scheduler_step_done, scheduler_rows_done for each part, removal of who ended. Adding is not in it
- * (it allocates the tokens). */
+/* One step: scheduler_admit for received sequences, scheduler_reserve until NULL, scheduler_plan,
+ * scheduler_step_done, scheduler_rows_done for each part, removal of ended sequences. Not adding
+ * sequences, which allocates their tokens. */
 struct schedule_bench_result {
     uint64_t p50_ns, p99_ns, max_ns;
-    double mean_ns;    /* of few sequences most steps begin and end none: only means compare */
-    double mean_parts; /* of a step */
+    double mean_ns;    /* with few sequences most steps begin and end none: compare only means */
+    double mean_parts; /* a step's */
     uint64_t swapped_out, dropped; /* in the timed steps */
 };
 
-/* STATUS_LIMIT: out of memory. Prompts of 64 to 575 tokens, blocks of 32 tokens, chunks that let
- * nearly all decode. */
+/* STATUS_LIMIT: out of memory. Prompts have 64 to 575 tokens, blocks 32 tokens, and chunks let
+ * nearly all sequences decode. */
 enum status schedule_bench_run(const struct schedule_bench *bench,
                                struct schedule_bench_result *result) WARN_UNUSED;
 

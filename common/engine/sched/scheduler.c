@@ -1,15 +1,15 @@
 #include "common/engine/sched/scheduler.h"
 
 #include "common/base/assert.h"
-#include "common/engine/sched/admission.h"
-#include "common/engine/sched/growth.h"
-#include "common/engine/sched/preemption.h"
-#include "common/engine/sched/reuse.h"
+#include "common/base/rng.h"
+#include "common/engine/sched/scheduler_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define EVENT_CAPACITY 1024
+
+/* ---------------------------------------------------------------- create, destroy */
 
 static void settle_config(struct scheduler *s)
 {
@@ -57,15 +57,12 @@ static bool allocate(struct scheduler *s)
     s->block_ids = calloc(n * s->blocks_per_sequence, sizeof *s->block_ids);
     s->end_ids = calloc(s->config.end_id_count + (size_t)1, sizeof *s->end_ids);
     s->slots = calloc(slots, sizeof *s->slots);
-    s->copies.list = calloc(n, sizeof *s->copies.list);
-    s->plan_copies.list = calloc(n, sizeof *s->plan_copies.list);
     s->swap_ins.list = calloc(slots, sizeof *s->swap_ins.list);
     s->plan_swap_ins.list = calloc(slots, sizeof *s->plan_swap_ins.list);
     s->plan_swap_outs.list = calloc(slots, sizeof *s->plan_swap_outs.list);
     return s->sequences && s->empty && s->buckets && s->by_arrival && s->scratch &&
            s->queue.entries && s->parts && s->lacking && s->block_ids && s->end_ids && s->slots &&
-           s->copies.list && s->plan_copies.list && s->swap_ins.list && s->plan_swap_ins.list &&
-           s->plan_swap_outs.list &&
+           s->swap_ins.list && s->plan_swap_ins.list && s->plan_swap_outs.list &&
            kv_blocks_create(s->config.block_count, &s->blocks) == STATUS_OK && open_cache(s);
 }
 
@@ -94,13 +91,22 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     return STATUS_OK;
 }
 
+/* Frees all that the sequence owns: its slot is empty. */
+static void empty_slot(struct sequence *sequence)
+{
+    free(sequence->tokens);
+    free((void *)sequence->sampling.biases);
+    sequence->tokens = NULL;
+    sequence->sampling.biases = NULL;
+}
+
 void scheduler_destroy(struct scheduler *s)
 {
     if (!s)
         return;
     for (uint32_t i = 0; s->sequences && i < s->config.max_sequences; i++)
-        scheduler_slot_free(&s->sequences[i]);
-    prefix_cache_destroy(s->cache); /* before what it watches */
+        empty_slot(&s->sequences[i]);
+    prefix_cache_destroy(s->cache); /* before the blocks that it watches */
     kv_blocks_destroy(s->blocks);
     free(s->sequences);
     free(s->empty);
@@ -113,106 +119,170 @@ void scheduler_destroy(struct scheduler *s)
     free(s->block_ids);
     free(s->end_ids);
     free(s->slots);
-    free(s->copies.list);
-    free(s->plan_copies.list);
     free(s->swap_ins.list);
     free(s->plan_swap_ins.list);
     free(s->plan_swap_outs.list);
     free(s);
 }
 
+/* ---------------------------------------------------------------- sequences come and go */
+
+void sequence_spec_free(const struct sequence_spec *spec)
+{
+    free(spec->tokens);
+    free((void *)spec->sampling.biases);
+    free(spec->constraint_source);
+}
+
+static struct sequence **bucket_of(const struct scheduler *s, struct sequence_key key)
+{
+    uint64_t hash = rng_at(s->config.table_seed, key.request, key.attempt);
+    return &s->buckets[hash & (s->bucket_count - 1)];
+}
+
 enum status scheduler_add(struct scheduler *s, const struct sequence_spec *spec, struct error *err)
 {
-    struct sequence *sequence;
     TRY(admission_check(s, spec, err));
-    return scheduler_slot_take(s, spec, &sequence, err);
-}
-
-static enum finish_reason finish_of(struct scheduler *s, struct sequence *sequence)
-{
-    enum finish_reason reason =
-        sequence_finish(sequence, s->end_ids, s->config.end_id_count, s->config.context);
-    if (reason != FINISH_NONE)
-        sequence->state = SEQUENCE_HELD;
-    return reason;
-}
-
-static void append_token(struct sequence *sequence, uint32_t token)
-{
-    ASSERT(sequence->token_count < sequence->token_capacity);
-    sequence->tokens[sequence->token_count++] = token;
-}
-
-enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequence,
-                                   uint32_t first_token)
-{
-    ASSERT(sequence->state == SEQUENCE_RESERVED);
-    kv_blocks_change(s->blocks, sequence->blocks, sequence->block_count, KV_HOLD_LANDING,
-                     KV_HOLD_USED);
-    sequence->hold = KV_HOLD_USED;
-    sequence->computed = sequence->prompt_count;
-    sequence->state = SEQUENCE_DECODE;
-    sequence->ran_us = s->now_us;
-    reuse_remember(s, sequence);
-    append_token(sequence, first_token);
+    if (s->count == s->config.max_sequences)
+        return error_set(err, STATUS_LIMIT, "all %u sequence slots of the worker are in use",
+                         s->config.max_sequences);
+    uint32_t capacity = admission_hold_tokens(spec, s->config.context) + 1;
+    uint32_t *tokens = realloc(spec->tokens, capacity * sizeof *tokens);
+    if (!tokens)
+        return error_set(err, STATUS_LIMIT, "out of memory for %u tokens", capacity);
+    struct sequence *slot = s->empty[s->config.max_sequences - 1 - s->count];
+    struct sequence **bucket = bucket_of(s, spec->key);
+    uint32_t *blocks = slot->blocks;
+    /* Another worker that computes the prompt reports its logprobs, too. */
+    bool scores = spec->plan != PLAN_RECEIVE && spec->sampling.prompt_logprobs;
+    *slot =
+        (struct sequence){.key = spec->key,
+                          .next_in_bucket = *bucket,
+                          .plan = spec->plan,
+                          .state = SEQUENCE_WAITING,
+                          .class_index = priority_class(spec->priority),
+                          .order = s->next_order++,
+                          .tokens = tokens,
+                          .token_count = spec->token_count,
+                          .token_capacity = capacity,
+                          .prompt_count = spec->token_count,
+                          .emitted_count = spec->emitted_count,
+                          .arrived_us = spec->arrived_us,
+                          .ran_us = spec->arrived_us,
+                          .root = spec->root,
+                          .score_next = scores ? spec->sampling.prompt_logprobs_from : UINT32_MAX,
+                          .sampling = spec->sampling,
+                          .constraint = spec->constraint,
+                          .blocks = blocks};
+    if (s->policy->weighs_prompts)
+        slot->likely_cached = admission_match(s, slot).blocks * s->config.block_tokens;
+    if (s->policy->came)
+        s->policy->came(slot, &s->cost);
+    s->by_arrival[s->count++] = slot;
+    *bucket = slot;
     admission_end_round(s);
-    return finish_of(s, sequence);
+    return STATUS_OK;
 }
 
-static void age(struct scheduler *s)
+/* Returns the sequence's place in by_arrival, which is sorted by order. */
+static uint32_t place_of(const struct scheduler *s, const struct sequence *sequence)
 {
-    for (uint32_t i = 0; s->policy->age && i < s->count; i++) {
-        struct sequence *sequence = s->by_arrival[i];
-        if (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE)
-            s->policy->age(sequence, s->now_us, s->config.starve_us);
+    uint32_t low = 0, high = s->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->by_arrival[middle]->order < sequence->order)
+            low = middle + 1;
+        else
+            high = middle;
     }
+    ASSERT(low < s->count && s->by_arrival[low] == sequence);
+    return low;
 }
 
-static void plan_parts(struct scheduler *s)
+void scheduler_remove(struct scheduler *s, struct sequence *sequence)
+{
+    uint32_t at = place_of(s, sequence);
+    memmove(s->by_arrival + at, s->by_arrival + at + 1,
+            (s->count - at - 1) * sizeof *s->by_arrival);
+    s->count--;
+    s->empty[s->config.max_sequences - 1 - s->count] = sequence;
+    struct sequence **link = bucket_of(s, sequence->key);
+    while (*link != sequence)
+        link = &(*link)->next_in_bucket;
+    *link = sequence->next_in_bucket;
+    preemption_forget(s, sequence);
+    kv_blocks_give(s->blocks, sequence->blocks, sequence->block_count, sequence->hold);
+    empty_slot(sequence);
+    sequence->block_count = sequence->slot_count = 0;
+    if (s->blocked == sequence)
+        s->blocked = NULL;
+    admission_end_round(s);
+}
+
+struct sequence *scheduler_find(struct scheduler *s, struct sequence_key key)
+{
+    struct sequence *sequence = *bucket_of(s, key);
+    while (sequence &&
+           (sequence->key.request != key.request || sequence->key.attempt != key.attempt))
+        sequence = sequence->next_in_bucket;
+    return sequence;
+}
+
+struct sequence *scheduler_next(struct scheduler *s, size_t *cursor)
+{
+    return *cursor < s->count ? s->by_arrival[(*cursor)++] : NULL;
+}
+
+/* ---------------------------------------------------------------- the plan of a step */
+
+static void promote_starved(struct scheduler *s)
+{
+    for (uint32_t i = 0; s->policy->age && i < s->count; i++)
+        if (sequence_computes(s->by_arrival[i]))
+            s->policy->age(s->by_arrival[i], s->now_us, s->config.starve_us);
+}
+
+static void choose_rows(struct scheduler *s)
 {
     s->plan.part_count =
         batch_plan(&s->limits, s->policy, &s->cost, s->by_arrival, s->count, s->scratch, s->parts);
 }
 
-/* What others may read is never written: it would be a wrong token. */
-static void check_targets(const struct scheduler *s, const struct planned_rows *part)
+/* Each part has blocks that no other sequence reads: a write there would be a wrong token. */
+static void check_and_stamp_parts(struct scheduler *s)
 {
-    const struct sequence *sequence = part->sequence;
-    uint32_t first = sequence->computed / s->config.block_tokens;
-    uint32_t end = scheduler_blocks_for(s, sequence->computed + part->row_count);
-    ASSERT(end <= sequence->block_count);
-    for (uint32_t i = first; i < end; i++)
-        ASSERT(kv_blocks_writable(s->blocks, sequence->blocks[i]));
+    for (uint32_t part = 0; part < s->plan.part_count; part++) {
+        struct sequence *sequence = s->parts[part].sequence;
+        uint32_t first = sequence->computed / s->config.block_tokens;
+        uint32_t end = scheduler_blocks_for(s, sequence->computed + s->parts[part].row_count);
+        ASSERT(end <= sequence->block_count);
+        for (uint32_t i = first; i < end; i++)
+            ASSERT(kv_blocks_writable(s->blocks, sequence->blocks[i]));
+        sequence->ran_us = s->now_us;
+    }
 }
 
 const struct step_plan *scheduler_plan(struct scheduler *s, uint64_t now_us)
 {
-    scheduler_told(s, now_us);
+    scheduler_set_now(s, now_us);
     admission_end_round(s);
-    preemption_begin_plan(s);
-    age(s);
     s->plan = (struct step_plan){.parts = s->parts};
-    plan_parts(s);
-    if (!growth_for_parts(s)) {
-        growth_mark_stalled(s, true);
-        plan_parts(s);
-        growth_mark_stalled(s, false);
+    preemption_begin_plan(s);
+    promote_starved(s);
+    choose_rows(s);
+    if (!preemption_find_blocks(s)) {
+        preemption_mark_stalled(s, true);
+        choose_rows(s);
+        preemption_mark_stalled(s, false);
     }
     if (s->config.grow)
-        growth_for_class(s);
+        preemption_for_class(s);
     preemption_end_plan(s);
-    for (uint32_t i = 0; i < s->plan.part_count; i++) {
-        check_targets(s, &s->parts[i]);
-        s->parts[i].sequence->ran_us = s->now_us;
-    }
-    s->plan.copies = s->plan_copies.list;
-    s->plan.copy_count = s->plan_copies.count;
-    s->plan.swap_outs = s->plan_swap_outs.list;
-    s->plan.swap_out_count = s->plan_swap_outs.count;
-    s->plan.swap_ins = s->plan_swap_ins.list;
-    s->plan.swap_in_count = s->plan_swap_ins.count;
+    check_and_stamp_parts(s);
     return &s->plan;
 }
+
+/* ---------------------------------------------------------------- the end of a step */
 
 void scheduler_step_done(struct scheduler *s, uint64_t took_us, uint64_t swap_us)
 {
@@ -236,6 +306,52 @@ void scheduler_step_done(struct scheduler *s, uint64_t took_us, uint64_t swap_us
                               (double)swap_us);
 }
 
+/* Remembers each block of the sequence that has become whole. If another block has the same content
+ * already, the sequence takes that one instead of its own. Not in a hand-off: its reader knows the
+ * ids. */
+static void remember_blocks(struct scheduler *s, struct sequence *sequence)
+{
+    uint32_t per = s->config.block_tokens;
+    while (sequence->remembers && (sequence->chain.length + 1) * per <= sequence->computed) {
+        uint32_t index = sequence->chain.length, known;
+        uint32_t *block = &sequence->blocks[index];
+        if (prefix_cache_insert(s->cache, &sequence->chain, sequence->tokens + (size_t)index * per,
+                                *block, &known) != PREFIX_KNOWN)
+            continue;
+        if (known == *block || sequence->plan == PLAN_HAND_OFF)
+            continue;
+        kv_blocks_share(s->blocks, &known, 1, sequence->hold);
+        kv_blocks_give(s->blocks, block, 1, sequence->hold);
+        *block = known;
+    }
+}
+
+static enum finish_reason add_token(struct scheduler *s, struct sequence *sequence, uint32_t token)
+{
+    ASSERT(sequence->token_count < sequence->token_capacity);
+    sequence->tokens[sequence->token_count++] = token;
+    enum finish_reason reason =
+        sequence_finish(sequence, s->end_ids, s->config.end_id_count, s->config.context);
+    if (reason != FINISH_NONE)
+        sequence->state = SEQUENCE_HELD;
+    return reason;
+}
+
+enum finish_reason scheduler_admit(struct scheduler *s, struct sequence *sequence,
+                                   uint32_t first_token)
+{
+    ASSERT(sequence->state == SEQUENCE_RESERVED);
+    kv_blocks_change(s->blocks, sequence->blocks, sequence->block_count, KV_HOLD_LANDING,
+                     KV_HOLD_USED);
+    sequence->hold = KV_HOLD_USED;
+    sequence->computed = sequence->prompt_count;
+    sequence->state = SEQUENCE_DECODE;
+    sequence->ran_us = s->now_us;
+    remember_blocks(s, sequence);
+    admission_end_round(s);
+    return add_token(s, sequence, first_token);
+}
+
 enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned_rows *part,
                                        uint32_t token)
 {
@@ -243,13 +359,12 @@ enum finish_reason scheduler_rows_done(struct scheduler *s, const struct planned
     sequence->computed += part->row_count;
     if (sequence->score_next <= sequence->computed)
         sequence->score_next = sequence->computed + 1;
-    reuse_remember(s, sequence);
+    remember_blocks(s, sequence);
     if (!part->samples)
         return FINISH_NONE;
-    append_token(sequence, token);
     if (sequence->state == SEQUENCE_PREFILL)
         sequence->state = sequence->plan == PLAN_HAND_OFF ? SEQUENCE_HELD : SEQUENCE_DECODE;
-    return finish_of(s, sequence);
+    return add_token(s, sequence, token);
 }
 
 void scheduler_fail(struct scheduler *s, struct sequence *sequence)
@@ -264,18 +379,20 @@ void scheduler_distrust(struct scheduler *s)
         return;
     prefix_cache_clear(s->cache);
     for (uint32_t i = 0; i < s->count; i++)
-        reuse_stop(s->by_arrival[i]);
+        s->by_arrival[i]->remembers = false;
 }
+
+/* ---------------------------------------------------------------- figures */
 
 struct scheduler_load scheduler_load(const struct scheduler *s)
 {
     struct scheduler_load load = s->totals;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct sequence *sequence = s->by_arrival[i];
-        bool waits = sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED;
+        bool waits = scheduler_waits(sequence);
         load.waiting += waits;
         load.preempted += waits && sequence->preempted;
-        load.running += sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
+        load.running += sequence_computes(sequence);
         if (sequence->plan != PLAN_RECEIVE && (waits || sequence->state == SEQUENCE_PREFILL) &&
             sequence->prompt_count > sequence->computed)
             load.queued_tokens += sequence->prompt_count - sequence->computed;

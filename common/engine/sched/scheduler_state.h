@@ -1,4 +1,6 @@
-/* What the modules of the scheduler share; nobody else includes this. */
+/* The state of the scheduler and the functions that its three files share. scheduler.c keeps the
+ * sequences and plans steps, admission.c gives blocks, preemption.c takes them back. Only these
+ * files include it. */
 #ifndef BATON_ENGINE_SCHED_SCHEDULER_STATE_H
 #define BATON_ENGINE_SCHED_SCHEDULER_STATE_H
 
@@ -6,7 +8,7 @@
 #include "common/engine/sched/scheduler.h"
 
 struct moves {
-    struct block_move *list;
+    struct block_move *list; /* [host_slots] */
     uint32_t count;
 };
 
@@ -17,39 +19,39 @@ struct scheduler {
     const struct policy *policy;
     struct kv_blocks *blocks;
     struct prefix_cache *cache; /* NULL: none */
-    uint64_t now_us;            /* as last told */
+    uint64_t now_us;            /* the latest that the caller handed in */
     uint64_t next_order;
     uint32_t count;
-    uint32_t blocks_per_sequence; /* of the longest one */
+    uint32_t blocks_per_sequence; /* the longest sequence's */
     uint32_t *end_ids;
     uint32_t *block_ids;        /* [max_sequences, blocks_per_sequence] */
     struct sequence *sequences; /* [max_sequences]; tokens == NULL: an empty slot */
     struct sequence **empty;    /* [max_sequences]: the empty slots, max_sequences - count */
     struct sequence **buckets;  /* [bucket_count], a power of two: lists by hash of the key */
     uint32_t bucket_count;
-    struct sequence **by_arrival; /* [max_sequences]: the live ones, first come first */
-    struct ranked *scratch;       /* [BATCH_GROUPS, max_sequences] */
+    struct sequence **by_arrival;        /* [max_sequences]: the live ones, first come first */
+    struct ranked *scratch;              /* [BATCH_GROUPS, max_sequences] */
+    struct planned_rows *parts;          /* [max_batch_sequences] */
+    const struct planned_rows **lacking; /* [max_batch_sequences]: parts without enough blocks */
+    struct step_plan plan;
+    struct scheduler_load totals; /* its fields that only count up */
 
     /* admission.c: one round of scheduler_reserve */
-    struct ranking queue; /* who waits; entries [max_sequences] */
+    struct ranking queue; /* waiting sequences; entries [max_sequences] */
     bool queue_is_built;
-    bool online_waits;        /* of this round: one that is not offline didn't fit */
-    uint32_t matches_left;    /* of this round: looks into the cache for who doesn't fit without */
-    uint32_t growers;         /* who runs and may need a block soon */
+    bool online_waits;     /* in this round a sequence that is not offline didn't fit */
+    uint32_t matches_left; /* in this round: cache lookups for sequences that don't fit without */
+    uint32_t growers;      /* sequences that run and may need a block soon */
     struct sequence *blocked; /* the first of the last round that didn't fit */
 
     /* preemption.c */
     uint32_t *slots; /* [host_slots]: free ones */
     uint32_t slot_count;
-    const struct sequence *protected; /* preemption_protected */
-    bool protected_is_known;          /* of this plan */
-    uint32_t victim_class, victim_at; /* of this plan: where the search goes on */
-    struct moves copies, swap_ins;    /* for the next plan */
-    struct moves plan_copies, plan_swap_ins, plan_swap_outs;
-    struct planned_rows *parts;          /* [max_batch_sequences] */
-    const struct planned_rows **lacking; /* [max_batch_sequences]: growth.c, parts without blocks */
-    struct step_plan plan;
-    struct scheduler_load totals; /* what only counts up */
+    const struct sequence *protected; /* in this plan, once protected_is_known */
+    bool protected_is_known;
+    uint32_t victim_class, victim_at; /* the search for victims goes on here */
+    struct moves swap_ins;            /* for the next plan */
+    struct moves plan_swap_ins, plan_swap_outs;
 };
 
 static inline uint32_t scheduler_blocks_for(const struct scheduler *s, uint32_t tokens)
@@ -57,31 +59,67 @@ static inline uint32_t scheduler_blocks_for(const struct scheduler *s, uint32_t 
     return divide_up(tokens, s->config.block_tokens);
 }
 
-static inline void scheduler_told(struct scheduler *s, uint64_t now_us)
+static inline void scheduler_set_now(struct scheduler *s, uint64_t now_us)
 {
     if (now_us > s->now_us)
         s->now_us = now_us;
 }
 
-/* Rows of it are computed here, step by step: it grows, and it can be preempted. */
+/* Returns true if its rows are computed here step by step: it grows, and can be preempted. */
 static inline bool scheduler_runs(const struct sequence *sequence)
 {
-    return (sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE) &&
-           sequence->hold == KV_HOLD_USED;
+    return sequence_computes(sequence) && sequence->hold == KV_HOLD_USED;
 }
 
-/* Tokens that its blocks are reserved for: prompt and answer, as the router counts them, though the
- * last token's row isn't computed. */
-static inline uint32_t scheduler_hold_tokens(const struct sequence *sequence)
+static inline bool scheduler_waits(const struct sequence *sequence)
 {
-    return sequence->token_capacity - 1;
+    return sequence->state == SEQUENCE_WAITING || sequence->state == SEQUENCE_SWAPPED;
 }
 
-/* A WAITING sequence of `spec` in an empty slot; takes over what it owns. STATUS_LIMIT: none is
- * empty, or no memory. */
-enum status scheduler_slot_take(struct scheduler *s, const struct sequence_spec *spec,
-                                struct sequence **sequence, struct error *err) WARN_UNUSED;
-/* Frees what it owns: the slot is empty. */
-void scheduler_slot_free(struct sequence *sequence);
+/* --- admission.c --- */
+
+/* STATUS_INVALID, with the numbers: the sequence would not fit even alone on the worker. */
+enum status admission_check(const struct scheduler *s, const struct sequence_spec *spec,
+                            struct error *err) WARN_UNUSED;
+/* Returns the tokens that the sequence's blocks must hold at its end. */
+uint32_t admission_hold_tokens(const struct sequence_spec *spec, uint32_t context);
+/* Returns the cached blocks of its prompt, for a sequence without blocks that is computed from its
+ * first row on. */
+struct prefix_match admission_match(const struct scheduler *s, const struct sequence *sequence);
+/* Returns the blocks that it needs to begin, or to go on after a preemption. */
+uint32_t admission_need(const struct scheduler *s, const struct sequence *sequence);
+/* Returns how many blocks are free, or can be freed by the prefix cache. */
+uint32_t admission_available(const struct scheduler *s);
+/* Evicts until `count` blocks are free. False: there are fewer. */
+bool admission_make_free(struct scheduler *s, uint32_t count);
+/* Makes `need` blocks free if, with `grow`, one more is left (free or cached) for each sequence
+ * that runs. */
+bool admission_make_room(struct scheduler *s, uint32_t need);
+/* Appends `count` blocks to the sequence's. They are free (admission_make_free). */
+void admission_take(struct scheduler *s, struct sequence *sequence, uint32_t count);
+/* Something changed: the next scheduler_reserve begins a new round. */
+void admission_end_round(struct scheduler *s);
+
+/* --- preemption.c --- */
+
+/* Gives a SWAPPED sequence `count` blocks. The next plan fills them from its slots. */
+void preemption_swap_in(struct scheduler *s, struct sequence *sequence, uint32_t count);
+/* Begins a plan: the swap-ins so far become its swap-ins, and slots that the last plan emptied are
+ * free. */
+void preemption_begin_plan(struct scheduler *s);
+/* Gives each part of the plan blocks for its rows, if need be by preempting. False: some parts have
+ * none, or their sequences were preempted; the rows must be chosen again without them. */
+bool preemption_find_blocks(struct scheduler *s);
+/* Marks sequences that decode and lack a block as stalled; !mark: clears all marks. A stalled one
+ * must take no place in the batch: a sequence that only needs rows, and pins the blocks that the
+ * stalled one lacks, would wait for that place. */
+void preemption_mark_stalled(struct scheduler *s, bool mark);
+/* Preempts lower classes for the first sequence that waits, if that makes enough room. It gets the
+ * blocks at the next scheduler_reserve, after they were swapped out. */
+void preemption_for_class(struct scheduler *s);
+/* Ends a plan: puts its moves into s->plan. Blocks that it swaps in have content from now on. */
+void preemption_end_plan(struct scheduler *s);
+/* The sequence ends: its moves don't happen, its slots are free. */
+void preemption_forget(struct scheduler *s, const struct sequence *sequence);
 
 #endif

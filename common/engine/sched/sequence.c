@@ -25,7 +25,7 @@ bool sequence_scores(const struct sequence *sequence)
 uint32_t sequence_rows_to_score(const struct sequence *sequence, uint32_t row_count,
                                 uint32_t *first)
 {
-    /* Row r tells of token r + 1. */
+    /* Row r gives the logprobs of token r + 1. */
     uint32_t from = sequence->score_next - 1, end = sequence_asked_count(sequence) - 1;
     if (!sequence_scores(sequence) || from >= sequence->computed + row_count)
         return 0;

@@ -1,4 +1,4 @@
-/* One request's answer as a worker computes it: its tokens, its KV blocks, how far it is. PURE
+/* One request's answer as a worker computes it: its tokens, its KV blocks, its progress. PURE
  * data. */
 #ifndef BATON_ENGINE_SCHED_SEQUENCE_H
 #define BATON_ENGINE_SCHED_SEQUENCE_H
@@ -12,24 +12,24 @@
 #include <stdint.h>
 
 enum sequence_state {
-    SEQUENCE_WAITING,  /* added, or preempted and dropped; not enough free blocks yet */
-    SEQUENCE_RESERVED, /* blocks taken: a handoff fills them -> DECODE by scheduler_admit */
-    SEQUENCE_PREFILL,  /* blocks taken, rows of the prompt still to compute -> HELD or DECODE */
+    SEQUENCE_WAITING,  /* added, or preempted and dropped; too few blocks are free */
+    SEQUENCE_RESERVED, /* has blocks, which a handoff fills -> DECODE by scheduler_admit */
+    SEQUENCE_PREFILL,  /* has blocks, rows of the prompt are left -> HELD or DECODE */
     SEQUENCE_DECODE,   /* one row a step, until it finishes */
-    SEQUENCE_HELD,     /* computed; its blocks wait for a reader, or for whoever removes it */
-    /* preempted: its rows lie in host slots -> PREFILL or DECODE when there is room again */
+    SEQUENCE_HELD,     /* computed; keeps its blocks for a reader until it is removed */
+    /* preempted: its rows are in host slots -> PREFILL or DECODE when blocks are free again */
     SEQUENCE_SWAPPED,
 };
 
-/* What is to be done with a new sequence. */
+/* The work to do for a new sequence. */
 enum sequence_plan {
     PLAN_HAND_OFF, /* compute the prompt, draw one token, hold the blocks (prefill worker) */
     PLAN_RECEIVE,  /* blocks come from another worker, then decode (decode worker) */
-    PLAN_LOCAL,    /* compute the prompt here and decode here */
+    PLAN_LOCAL,    /* compute the prompt and decode here */
 };
 
 #define PRIORITY_CLASSES 3
-uint32_t priority_class(enum priority priority); /* 0 first */
+uint32_t priority_class(enum priority priority); /* 0 goes first */
 
 struct sequence_key {
     uint64_t request;
@@ -37,62 +37,64 @@ struct sequence_key {
 };
 
 struct sequence {
-    /* what each step looks at */
+    /* each step looks at these */
     enum sequence_state state;
     enum sequence_plan plan;
-    enum kv_hold hold;     /* of its blocks, while it has any */
+    enum kv_hold hold;     /* the purpose of its blocks, while it has any */
     uint32_t class_index;  /* by priority, 0 first */
     uint32_t token_count;  /* so far: prompt, then the answer */
-    uint32_t prompt_count; /* leading tokens whose rows are prefill: prompt + emitted */
-    uint32_t computed;     /* rows that are in the blocks; RESERVED: those of cached blocks */
-    uint32_t
-        /* of its prompt, when it came: what policies reckon with while it waits for blocks */
-        likely_cached;
+    uint32_t prompt_count; /* leading tokens with prefill rows: prompt + emitted */
+    uint32_t computed;     /* rows that are in the blocks; RESERVED: rows of cached blocks */
+    /* Prompt rows that were cached when it came. Policies count with them while it waits. */
+    uint32_t likely_cached;
     uint32_t block_count;
-    uint64_t order; /* of arrival: first come, first served */
-    bool preempted; /* WAITING or SWAPPED after it ran: it goes before new ones of its class */
-    bool arriving;  /* the next step's plan swaps it in: until then its blocks have no content */
-    bool stalled;   /* in this plan: no block for its next row is to be had */
-    /* the caller's word: no token can be drawn for it yet, so it has no rows in this plan */
-    bool waits;
-    bool promoted;                /* by the policy: it starved */
-    uint32_t level;               /* skip-join MLFQ: its queue */
-    uint64_t ran_us;              /* when a step last had rows of it; before: when it came */
+    uint64_t order;  /* by arrival: first come, first served */
+    bool preempted;  /* WAITING or SWAPPED after it ran: goes before new sequences of its class */
+    bool arriving;   /* the next plan swaps it in; until then its blocks have no content */
+    bool stalled;    /* in this plan: no block for its next row is free */
+    bool waits;      /* set by the caller: no token can be drawn yet, so plans have no rows of it */
+    bool promoted;   /* by the policy: it starved */
+    uint32_t level;  /* mlfq: its queue */
+    uint64_t ran_us; /* when a step last had rows of it; before that: when it came */
     uint64_t arrived_us, used_us; /* used: of its level's quantum */
 
     struct sequence_key key;
     struct sequence *next_in_bucket; /* scheduler_find */
     uint32_t *tokens;                /* owned: [token_capacity] */
     uint32_t token_capacity;
-    uint32_t emitted_count; /* of the prompt_count tokens, those of the answer drawn before */
-    /* of the prompt's tokens, the first whose logprobs are still to be told; from its end on:
-     * none */
-    uint32_t score_next;
+    uint32_t emitted_count; /* tokens of the answer among the prompt_count tokens: drawn before */
+    uint32_t score_next;    /* the first prompt token with logprobs due; past its end: none */
     uint32_t *blocks; /* the scheduler's: block_count ids; while SWAPPED slot_count host slots */
     uint32_t slot_count;
-    struct prefix_hash root;   /* of its prompt in the prefix cache */
-    struct prefix_chain chain; /* of its blocks that were remembered, or tried */
-    bool remembers;            /* its whole blocks go to the prefix cache */
+    struct prefix_hash root;   /* its prompt's in the prefix cache */
+    struct prefix_chain chain; /* its blocks that went into the prefix cache, or were tried */
+    bool remembers;            /* its whole blocks go into the prefix cache */
     struct sampling sampling;  /* its biases are owned */
-    uint32_t constraint;       /* the caller's number of what its answer must look like; 0: none */
-    /* the caller's word, before its last token is told: the constraint lets nothing follow */
-    bool complete;
+    uint32_t constraint;       /* the caller's number of the constraint on its answer; 0: none */
+    bool complete; /* set by the caller before its last token: the constraint allows no more */
 };
 
-/* Tokens of the answer so far, drawn here or before. */
+/* Returns true in the states that get rows: PREFILL and DECODE. */
+static inline bool sequence_computes(const struct sequence *sequence)
+{
+    return sequence->state == SEQUENCE_PREFILL || sequence->state == SEQUENCE_DECODE;
+}
+
+/* Returns the answer's tokens so far, drawn here or before. */
 uint32_t sequence_answer_count(const struct sequence *sequence);
 
-/* Tokens of the prompt, without those of the answer that were drawn before. */
+/* Returns the prompt's tokens, without tokens of the answer that were drawn before. */
 uint32_t sequence_asked_count(const struct sequence *sequence);
+/* Returns true if logprobs of prompt tokens are due. */
 bool sequence_scores(const struct sequence *sequence);
-/* Of the next row_count rows, those that tell logprobs of a prompt's token: from row *first on,
- * counted in them. */
+/* Returns how many of the next row_count rows give logprobs of a prompt token. `first`: the first
+ * such row, counted from the sequence's next row. */
 uint32_t sequence_rows_to_score(const struct sequence *sequence, uint32_t row_count,
                                 uint32_t *first);
 
-/* Does the answer end with its last token? `context`: tokens that the model can hold. The order of
- * the checks is the order of what a client cares for: the model's end, its own stop ids, then the
- * lengths. */
+/* Decides whether the answer ends with its last token, and why. `context`: tokens that the model
+ * can hold. Checks in the order that a client cares for: the model's end, the request's stop ids,
+ * the lengths. */
 enum finish_reason sequence_finish(const struct sequence *sequence, const uint32_t *end_ids,
                                    uint32_t end_id_count, uint32_t context);
 

@@ -491,14 +491,6 @@ def http_body_seeds():
     words("http_body", ["0\r\n\r\n", "\r\n", "1\r\na\r\n", ";", "f", "0", ":", "\t", "X: y\r\n"])
 
 
-def http_response_seeds():
-    # How it is cut, how it ends, then the bytes.
-    for text in ("HTTP/1.1 200 OK\r\n\r\nuntil the end", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
-                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n", "HTTP/1.0 401\r\ncontent-length: 1\r\nContent-Length: 2\r\n\r\n", "\x15\x03\x03", "HTTP/1.1 200 OK\n\n"):
-        seed("http_response", "\3\1" + text)
-    words("http_response", ["HTTP/1.1 200 OK\r\n", "\r\n\r\n", "Content-Length: ", "Transfer-Encoding: chunked\r\n", "1\r\na\r\n", "0\r\n\r\n"])
-
-
 def openai_seeds():
     message = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]}
     call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}
@@ -605,7 +597,6 @@ def main():
     http_seeds()
     http_head_seeds()
     http_body_seeds()
-    http_response_seeds()
     openai_seeds()
     scheduler_seeds()
     trace_seeds()

@@ -327,9 +327,31 @@ static void test_keys_that_no_header_can_hold(void **state)
     char longest[2100];
     memset(longest, 'k', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
-    struct peer none = {.shows = NULL};
-    assert_int_equal(asked_of(&none, &(struct side){.key = longest}, &err), STATUS_LIMIT);
+    const struct side too_long = {.key = longest};
+    assert_int_equal(asked("127.0.0.1:1", &too_long, &body, &err), STATUS_LIMIT);
     str_deinit(&body);
+}
+
+/* Neither the answer nor the environment leads elsewhere: to another server, a proxy, other CAs. */
+static void test_only_the_server_that_is_named(void **state)
+{
+    const struct world *world = *state;
+    struct peer redirects = {.answers =
+                                 "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"};
+    expect_refused(redirects, &(struct side){.scheme = NULL}, STATUS_INVALID, "answered 302 Found");
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    setenv("SSL_CERT_FILE", world->server.ca, 1);
+    struct peer plain = {.shows = NULL};
+    struct error err = {""};
+    if (asked_of(&plain, &(struct side){.scheme = "http://"}, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    const struct side others = {.trusts = &world->stranger}, system = {.scheme = "https://"};
+    struct peer server = {.shows = &world->server};
+    expect_refused(server, &others, STATUS_INVALID, "not one to trust");
+    if (asked_of(&server, &system, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    unsetenv("SSL_CERT_FILE");
+    unsetenv("http_proxy");
 }
 
 /* A handshake that never comes ends in time. */
@@ -410,6 +432,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_answers_that_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refusals_of_a_server, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_keys_that_no_header_can_hold, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_only_the_server_that_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_silent_server, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_our_own_server, set_up, tear_down),
     };

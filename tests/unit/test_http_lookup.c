@@ -1,61 +1,47 @@
-/* http_lookup: a name that no name server answers for costs its deadline and no more, and how many
- * are waited for in vain is bounded. */
+/* http_client and names: a name that no name server answers for costs its timeout and no more. */
 #include "common/base/clock.h"
-#include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/net/http/http_client.h"
-#include "common/net/http/http_lookup.h"
 
-#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
+
+#include "hung_lookup.h"
 
 #define WAIT_US 20000000u /* for what must come */
 #define SOON_US 20000u    /* for what doesn't */
 
-static char folder[] = "/tmp/baton-lookup-XXXXXX";
-static char log_path[128], go_path[160];
-
-static enum status look_up(const char *text, uint64_t timeout_us, struct error *err)
+/* Nothing listens at port 1. */
+static enum status call(const char *url, uint64_t timeout_us, struct error *err)
 {
-    struct http_url url;
-    struct addrinfo *found;
-    assert_int_equal(http_url_parse(text, &url, err), STATUS_OK);
-    enum status status = http_lookup(&url, clock_now_us() + timeout_us, &found, err);
-    if (status == STATUS_OK) {
-        assert_non_null(found);
-        freeaddrinfo(found);
-    }
+    struct str body;
+    str_init(&body, 64);
+    enum status status = http_get(&(struct http_remote){.url = url}, "/", timeout_us, &body, err);
+    str_deinit(&body);
     return status;
 }
 
 static void test_names_and_addresses(void **state)
 {
     (void)state;
+    static const char *const found[] = {"127.0.0.1:1", "[::1]:1", "localhost:1"};
     struct error err;
     char none[80] = "";
     memset(none, 'a', 70); /* no part of a name is as long */
     strcat(none, ".b:80");
-    assert_int_equal(look_up("127.0.0.1:80", WAIT_US, &err), STATUS_OK);
-    assert_int_equal(look_up("[::1]:80", WAIT_US, &err), STATUS_OK);
-    assert_int_equal(look_up("localhost:80", WAIT_US, &err), STATUS_OK);
-    assert_int_equal(look_up(none, WAIT_US, &err), STATUS_UNAVAILABLE);
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
+        assert_int_equal(call(found[i], WAIT_US, &err), STATUS_UNAVAILABLE);
+        assert_memory_equal(err.text, "cannot connect to ", 18);
+        assert_non_null(strstr(err.text, found[i]));
+    }
+    assert_int_equal(call(none, WAIT_US, &err), STATUS_UNAVAILABLE);
     assert_memory_equal(err.text, none, strlen(none));
-}
-
-static void arm(const char *spec)
-{
-    struct error err;
-    setenv("BATON_FAILPOINTS", spec, 1);
-    if (failpoint_init("test", &err) != STATUS_OK)
-        fail_msg("%s", err.text);
+    assert_non_null(strstr(err.text, "no address is known for this name"));
 }
 
 /* Each name server is silent. */
@@ -63,41 +49,17 @@ static void test_lookups_that_hang(void **state)
 {
     (void)state;
     struct error err;
-    arm("http.lookup=pause@*");
-    for (int i = 0; i < HTTP_LOOKUPS_MAX; i++)
-        assert_int_equal(look_up("localhost:80", SOON_US, &err), STATUS_TIMEOUT);
-    assert_string_equal(err.text, "localhost:80: its address was not found in time");
-    assert_int_equal(look_up("localhost:80", WAIT_US, &err), STATUS_UNAVAILABLE);
-    assert_non_null(strstr(err.text, "16 names are being looked up"));
-    assert_int_equal(look_up("127.0.0.1:80", SOON_US, &err), STATUS_OK); /* is no name */
-    FILE *go = fopen(go_path, "w");
-    assert_non_null(go);
-    fclose(go);
-    uint64_t end_us = clock_now_us() + WAIT_US;
-    while (look_up("localhost:80", WAIT_US, &err) != STATUS_OK) {
-        assert_true(clock_now_us() < end_us);
-        poll(NULL, 0, 1);
+    hung_lookup_set(true);
+    for (int i = 0; i < 16; i++) {
+        uint64_t begin_us = clock_now_us();
+        assert_int_equal(call(HUNG_NAME ":1", SOON_US, &err), STATUS_TIMEOUT);
+        assert_true(clock_now_us() - begin_us < WAIT_US);
     }
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(log_path, sizeof log_path, "%s/log", folder);
-    snprintf(go_path, sizeof go_path, "%s.http.lookup.go", log_path);
-    setenv("BATON_FAILPOINT_LOG", log_path, 1);
-    setenv("BATON_FAILPOINTS_ALLOW", "1", 1); /* this test is built for release, too */
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    unlink(log_path);
-    unlink(go_path);
-    return rmdir(folder);
+    assert_string_equal(err.text, HUNG_NAME ":1: its address was not found in time");
+    assert_int_equal(call("127.0.0.1:1", WAIT_US, &err), STATUS_UNAVAILABLE); /* is no name */
+    hung_lookup_set(false);
+    assert_int_equal(call(HUNG_NAME ":1", WAIT_US, &err), STATUS_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "cannot connect to " HUNG_NAME ":1"));
 }
 
 int main(void)
@@ -107,5 +69,5 @@ int main(void)
         cmocka_unit_test(test_names_and_addresses),
         cmocka_unit_test(test_lookups_that_hang),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

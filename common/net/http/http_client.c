@@ -1,20 +1,38 @@
 #include "common/net/http/http_client.h"
 
-#include "common/base/clock.h"
-#include "common/net/http/http_client_link.h"
-#include "common/net/http/http_response.h"
+#include "common/base/assert.h"
+#include "common/net/crypto/certificates.h"
+#include "common/net/http/http_scan.h"
 
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_POST_ANSWER_BYTES 65536
-#define MAX_CALL_BYTES        2048 /* without its body */
+#define MAX_CALL_BYTES        2048 /* path, key and content type */
 
-struct exchange {
+struct call {
     const struct http_remote *remote;
     struct http_url url;
-    bool only_status; /* the answer's body is of no use */
-    struct http_client_link link;
-    struct http_response response;
+    const struct certificate_set *set; /* NULL: no certificates are given */
+    const char *setting;               /* prefix of the TLS settings' names: "tls" */
+    const char *path;
+    const char *content_type;
+    const struct str *body; /* NULL: a GET */
+    struct str *payload;    /* gets the answer's body */
+    struct error *err;
+    CURL *curl;
+    size_t head_bytes; /* of the answer, interim answers included */
+    bool has_head;     /* status and reason are those of the final answer */
+    bool chunked;
+    bool has_goodbye; /* TLS: the server has announced the end of its bytes (close_notify) */
+    unsigned alert;   /* TLS: the server's last alert (RFC 8446, 6), otherwise; 0: none */
+    long status;
+    char reason[64];    /* as shown to people: "404 Not Found" */
+    enum status failed; /* decided in a callback, with its sentence in `err` */
+    char words[CURL_ERROR_SIZE];
 };
 
 static bool given(const char *text)
@@ -22,22 +40,15 @@ static bool given(const char *text)
     return text && *text;
 }
 
-static enum status check_key(const char *key, struct error *err)
-{
-    for (const char *c = key; c && *c; c++)
-        if (*c <= 0x20 || *c >= 0x7f)
-            return error_set(err, STATUS_INVALID,
-                             "the API key holds what no header can: blanks, or something else "
-                             "than printable ASCII");
-    return STATUS_OK;
-}
-
-/* The URL; with its scheme: TLS, or not. */
 static enum status read_remote(const struct http_remote *remote, struct http_url *url,
                                struct error *err)
 {
     TRY(http_url_parse(remote->url, url, err));
-    TRY(check_key(remote->api_key, err));
+    for (const char *c = remote->api_key; c && *c; c++)
+        if (*c <= 0x20 || *c >= 0x7f)
+            return error_set(err, STATUS_INVALID,
+                             "the API key holds what no header can: blanks, or something else "
+                             "than printable ASCII");
     if (!url->told)
         url->tls = remote->certificates != NULL;
     return http_url_check_tls(url, remote->url, remote->certificates != NULL, err);
@@ -49,126 +60,438 @@ enum status http_remote_check(const struct http_remote *remote, struct error *er
     return read_remote(remote, &url, err);
 }
 
-/* `body` NULL: a GET. */
-static enum status send_request(struct exchange *exchange, const char *path,
-                                const char *content_type, const struct str *body, struct error *err)
+/* --- the answer, as libcurl hands it over --- */
+
+static bool is_fine(const struct call *call)
 {
-    struct str head;
-    str_init(&head, MAX_CALL_BYTES);
-    str_addf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", body ? "POST" : "GET",
-             path, exchange->url.authority);
-    if (given(exchange->remote->api_key))
-        str_addf(&head, "Authorization: Bearer %s\r\n", exchange->remote->api_key);
-    if (body)
-        str_addf(&head, "Content-Type: %s\r\nContent-Length: %zu\r\n", content_type, body->length);
-    str_add(&head, "\r\n");
-    enum status status =
-        head.truncated ? error_set(err, STATUS_LIMIT, "path '%.64s...' and key are too long", path)
-                       : http_client_link_send(&exchange->link, head.data, head.length, err);
-    explicit_bzero(head.data, head.length); /* the key */
-    str_deinit(&head);
-    if (status == STATUS_OK && body)
-        status = http_client_link_send(&exchange->link, body->data, body->length, err);
-    return status;
+    return call->body ? call->status / 100 == 2 : call->status == 200;
 }
 
-/* A server of TLS that is called in the clear mostly says nothing, or a record of its own. */
-static enum status explain_silence(const struct exchange *exchange, const char *bytes,
-                                   struct error *err)
+/* Ends the transfer. */
+static size_t fail(struct call *call, enum status status, const char *words)
 {
-    bool record = bytes[0] == 0x15 && bytes[1] == 3;
-    return error_set(err, record ? STATUS_INVALID : STATUS_UNAVAILABLE, "%s %s%s",
-                     exchange->url.authority,
-                     record ? "answers in TLS" : "closed the connection without an answer",
-                     exchange->url.tls ? "" : ": if TLS is what it speaks, call it with https://");
+    call->failed = error_set(call->err, status, "%s %s", call->url.authority, words);
+    return 0;
 }
 
-static enum status receive_answer(struct exchange *exchange, struct error *err)
+/* "HTTP/1.1 200 OK". The reason is the server's text: bytes that a terminal might interpret become
+ * "?". */
+static bool read_status_line(struct call *call, const char *line, size_t count)
 {
-    struct http_response *response = &exchange->response;
-    char first[2] = "";
-    for (bool some = false; !response->whole; some = true) {
-        char bytes[16384];
-        size_t count;
-        TRY(http_client_link_receive(&exchange->link, bytes, sizeof bytes, &count, err));
-        if (!some)
-            memcpy(first, bytes, count < 2 ? count : 2);
-        if (!some && (!count || first[0] == 0x15))
-            return explain_silence(exchange, first, err);
-        if (!count && exchange->only_status && response->has_head)
-            return STATUS_OK;
-        enum status status = count ? http_response_take(response, bytes, count, err)
-                                   : http_response_end(response, exchange->link.over, err);
-        if (status != STATUS_OK)
-            return error_prefix(err, status, "%s", exchange->url.authority); /* a clause */
-        if (!count)
-            return STATUS_OK;
+    char text[80];
+    snprintf(text, sizeof text, "%.*s", (int)count, line);
+    text[strcspn(text, "\r\n")] = 0;
+    if (strncmp(text, "HTTP/1.", 7) != 0 || strlen(text) < 12)
+        return false;
+    for (char *c = text; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    call->status = strtol(text + 9, NULL, 10);
+    str_copy(call->reason, sizeof call->reason, text + 9);
+    return true;
+}
+
+/* One line of a head, or of a trailer. An answer that isn't fine is over with its head. */
+static size_t on_head(char *line, size_t one, size_t count, void *context)
+{
+    struct call *call = context;
+    (void)one; /* 1 */
+    call->head_bytes += count;
+    if (call->head_bytes > HTTP_MAX_HEAD_BYTES)
+        return fail(call, STATUS_LIMIT, "answers with a head that is too large");
+    if (call->has_head)
+        return count;
+    if (count > 5 && !strncmp(line, "HTTP/", 5) && !read_status_line(call, line, count))
+        return fail(call, STATUS_INVALID, "does not speak HTTP");
+    call->chunked |= !strncasecmp(line, "transfer-encoding:", 18);
+    call->has_head = (*line == '\r' || *line == '\n') && call->status >= 200;
+    return call->has_head && !is_fine(call) ? 0 : count;
+}
+
+static size_t on_body(char *bytes, size_t one, size_t count, void *context)
+{
+    struct call *call = context;
+    (void)one;             /* 1 */
+    if (!call->has_head) { /* HTTP/0.9, or no HTTP at all */
+        bool record = count > 1 && bytes[0] == 0x15 && bytes[1] == 3;
+        return fail(call, STATUS_INVALID,
+                    record ? "answers in TLS: if TLS is what it speaks, call it with https://"
+                           : "does not speak HTTP");
     }
+    str_append(call->payload, bytes, count);
+    if (!call->payload->truncated)
+        return count;
+    call->failed = error_set(call->err, STATUS_LIMIT, "%s answers with more than %zu bytes",
+                             call->url.authority, call->payload->limit);
+    return 0;
+}
+
+/* libcurl reports each alert as a text: "TLSv1.3 (IN), TLS alert, unknown (628):". The number is
+ * 256 * level + description. Nothing else reports an alert that comes while the request is sent,
+ * and the end that the server announced. */
+static int on_debug(CURL *curl, curl_infotype type, char *text, size_t count, void *context)
+{
+    struct call *call = context;
+    char line[128];
+    (void)curl;
+    if (type != CURLINFO_TEXT)
+        return 0;
+    snprintf(line, sizeof line, "%.*s", (int)count, text);
+    const char *number = strrchr(line, '(');
+    if (strncmp(line, "TLSv", 4) != 0 || !strstr(line, "(IN), TLS alert") || !number)
+        return 0;
+    unsigned description = (unsigned)strtoul(number + 1, NULL, 10) & 0xff;
+    if (description)
+        call->alert = description;
+    else
+        call->has_goodbye = true;
+    return 0;
+}
+
+/* --- the options of libcurl --- */
+
+static void start_libcurl(void)
+{
+    CURLcode failed = curl_global_init(CURL_GLOBAL_DEFAULT);
+    ASSERT(!failed);
+}
+
+static void add_header(struct curl_slist **headers, const char *name, const char *value)
+{
+    char line[MAX_CALL_BYTES + HTTP_URL_BYTES];
+    snprintf(line, sizeof line, "%s: %s", name, value);
+    struct curl_slist *more = curl_slist_append(*headers, line);
+    ASSERT(more);
+    *headers = more;
+    explicit_bzero(line, sizeof line); /* it may hold the key */
+}
+
+static struct curl_slist *make_headers(const struct call *call)
+{
+    struct curl_slist *headers = NULL;
+    char bearer[MAX_CALL_BYTES + 8];
+    add_header(&headers, "Host", call->url.authority);
+    add_header(&headers, "Connection", "close");
+    if (call->body) {
+        add_header(&headers, "Content-Type", call->content_type);
+        add_header(&headers, "Expect", ""); /* no round trip before a large body */
+    }
+    if (given(call->remote->api_key)) {
+        snprintf(bearer, sizeof bearer, "Bearer %s", call->remote->api_key);
+        add_header(&headers, "Authorization", bearer);
+        explicit_bzero(bearer, sizeof bearer);
+    }
+    return headers;
+}
+
+static struct curl_blob blob_of(const char *text)
+{
+    return (struct curl_blob){(void *)text, strlen(text), CURL_BLOB_NOCOPY};
+}
+
+/* Returns nonzero if an option isn't taken. */
+static unsigned set_tls(struct call *call)
+{
+    CURL *curl = call->curl;
+    unsigned bad = 0;
+    const char *file = getenv("SSL_CERT_FILE"), *folder = getenv("SSL_CERT_DIR");
+    bad |= curl_easy_setopt(curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    bad |= curl_easy_setopt(curl, CURLOPT_SSL_CIPHER_LIST, "ECDHE+AESGCM:ECDHE+CHACHA20");
+    bad |= curl_easy_setopt(curl, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+    bad |= curl_easy_setopt(curl, CURLOPT_DEBUGFUNCTION, on_debug);
+    bad |= curl_easy_setopt(curl, CURLOPT_DEBUGDATA, call);
+    bad |= curl_easy_setopt(curl, CURLOPT_VERBOSE, 1L);
+    /* Closes before perform returns, and closing reads an alert that has come. */
+    bad |= curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
+    if (call->set && call->set->ca) {
+        struct curl_blob ca = blob_of(call->set->ca);
+        bad |= curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &ca);
+        bad |= curl_easy_setopt(curl, CURLOPT_CAINFO, NULL);
+        bad |= curl_easy_setopt(curl, CURLOPT_CAPATH, NULL); /* none of the machine's */
+    } else {
+        /* The machine's CAs are roots: a server's own certificate among them is no proof. */
+        bad |= curl_easy_setopt(curl, CURLOPT_SSL_OPTIONS, (long)CURLSSLOPT_NO_PARTIALCHAIN);
+        if (file)
+            bad |= curl_easy_setopt(curl, CURLOPT_CAINFO, file);
+        if (folder)
+            bad |= curl_easy_setopt(curl, CURLOPT_CAPATH, folder);
+    }
+    if (call->set && call->set->cert) {
+        struct curl_blob cert = blob_of(call->set->cert), key = blob_of(call->set->key);
+        bad |= curl_easy_setopt(curl, CURLOPT_SSLCERT_BLOB, &cert);
+        bad |= curl_easy_setopt(curl, CURLOPT_SSLKEY_BLOB, &key);
+    }
+    return bad;
+}
+
+static void set_options(struct call *call, uint64_t timeout_us)
+{
+    CURL *curl = call->curl;
+    unsigned bad = call->url.tls ? set_tls(call) : 0;
+    bad |= curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, call->words);
+    bad |= curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    bad |= curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    bad |= curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    bad |= curl_easy_setopt(curl, CURLOPT_REQUEST_TARGET, call->path);
+    bad |= curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
+                            timeout_us < 1000 ? 1L : (long)((timeout_us + 999) / 1000));
+    bad |= curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    bad |= curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L); /* leaves a look-up that hangs alone */
+    bad |= curl_easy_setopt(curl, CURLOPT_HTTP09_ALLOWED, 1L); /* on_body refuses it */
+    bad |= curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_head);
+    bad |= curl_easy_setopt(curl, CURLOPT_HEADERDATA, call);
+    bad |= curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    bad |= curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
+    if (call->body) {
+        bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDS, call->body->data); /* isn't copied */
+        bad |= curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body->length);
+    }
+    ASSERT(!bad);
+}
+
+/* --- what went wrong --- */
+
+/* The server's certificate is refused. libcurl's sentence is "SSL certificate problem: REASON"
+ * unless the chain is good and the name is wrong. */
+static enum status explain_certificate(const struct call *call, struct error *err)
+{
+    static const char problem[] = "certificate problem: ";
+    const char *who = call->url.authority, *reason = strstr(call->words, problem),
+               *name = given(call->remote->peer_name) ? call->remote->peer_name : call->url.host;
+    if (!reason)
+        return error_set(err, STATUS_INVALID,
+                         "the certificate of %s does not hold the name \"%.120s\": call it by a "
+                         "name that it holds, or say which with --%s-name",
+                         who, name, call->setting);
+    if (strstr(reason, "has expired"))
+        return error_set(err, STATUS_INVALID,
+                         "the certificate of %s has expired: renew it there (or set this "
+                         "machine's clock)",
+                         who);
+    if (strstr(reason, "not yet valid"))
+        return error_set(err, STATUS_INVALID,
+                         "the certificate of %s is not valid yet: look at both machines' clocks",
+                         who);
+    return error_set(err, STATUS_INVALID,
+                     "the certificate of %s is not one to trust: %s (--%s-ca names the CAs "
+                     "that are trusted)",
+                     who, reason + strlen(problem), call->setting);
+}
+
+/* The alerts of a server that refuses the client's certificate, or its absence. NULL: another
+ * one. */
+static const char *certificate_alert(unsigned alert)
+{
+    switch (alert) {
+    case 40: return "handshake failure";
+    case 42: return "bad certificate";
+    case 43: return "unsupported certificate";
+    case 44: return "certificate revoked";
+    case 45: return "certificate expired";
+    case 46: return "certificate unknown";
+    case 48: return "unknown CA";
+    case 116: return "certificate required";
+    default: return NULL;
+    }
+}
+
+/* The server has sent an alert, or what it sent isn't TLS: "error:0A00010B:SSL routines::wrong
+ * version number, errno 0". */
+static enum status explain_tls(struct call *call, struct error *err)
+{
+    const char *who = call->url.authority, *setting = call->setting,
+               *refused = certificate_alert(call->alert), *reason = strstr(call->words, "::");
+    char *end = strstr(call->words, ", errno");
+    reason = reason ? reason + 2 : call->words;
+    if (end)
+        *end = 0;
+    if (refused && call->set && call->set->cert)
+        return error_set(err, STATUS_INVALID,
+                         "%s does not take the certificate of --%s-cert: %s (one of its clients' "
+                         "CAs must have signed it)",
+                         who, setting, refused);
+    if (refused)
+        return error_set(err, STATUS_INVALID,
+                         "%s wants a client's certificate: %s (give --%s-cert and --%s-key)", who,
+                         refused, setting, setting);
+    if (call->alert == 70 || strstr(reason, "unsupported protocol"))
+        return error_set(err, STATUS_INVALID, "%s speaks no TLS of 1.2 or later: %s", who, reason);
+    if (strstr(reason, "wrong version") || strstr(reason, "packet length") ||
+        strstr(reason, "http request"))
+        return error_set(err, STATUS_INVALID,
+                         "%s answers, but not in TLS: call it with http:// and without --%s-ca",
+                         who, setting);
+    return error_set(err, STATUS_UNAVAILABLE, "TLS with %s failed: %s", who, reason);
+}
+
+/* The connection ended before the answer did. */
+static enum status explain_end(const struct call *call, struct error *err)
+{
+    const char *who = call->url.authority;
+    if (call->head_bytes)
+        return error_set(err, STATUS_UNAVAILABLE, "%s broke off in the middle of its answer", who);
+    return error_set(err, STATUS_UNAVAILABLE, "%s closed the connection without an answer%s", who,
+                     call->url.tls ? "" : ": if TLS is what it speaks, call it with https://");
+}
+
+static enum status explain(struct call *call, CURLcode result, struct error *err)
+{
+    const char *who = call->url.authority;
+    const char *reason = *call->words ? call->words : curl_easy_strerror(result);
+    bool of_tls = call->alert || strstr(reason, "routines::");
+    bool cut = strstr(reason, "unexpected eof");
+    long error = 0;
+    switch (result) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+        return error_set(err, STATUS_UNAVAILABLE,
+                         "%s: no address is known for this name: is it right, and do this "
+                         "machine's name servers answer?",
+                         who);
+    case CURLE_COULDNT_CONNECT:
+        curl_easy_getinfo(call->curl, CURLINFO_OS_ERRNO, &error);
+        return error_set(err, STATUS_UNAVAILABLE, "cannot connect to %s: %s", who,
+                         error ? strerror((int)error) : reason);
+    case CURLE_OPERATION_TIMEDOUT:
+        return error_set(err, STATUS_TIMEOUT,
+                         strstr(reason, "Resolving") ? "%s: its address was not found in time"
+                                                     : "%s did not answer in time",
+                         who);
+    case CURLE_PEER_FAILED_VERIFICATION: return explain_certificate(call, err);
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_SSL_CLIENTCERT:
+        if (of_tls && !cut)
+            return explain_tls(call, err);
+        return error_set(err, STATUS_UNAVAILABLE,
+                         "%s closed the connection in the middle of the TLS handshake: is TLS "
+                         "what it speaks there?",
+                         who);
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CACERT_BADFILE:
+        return error_set(err, STATUS_INVALID,
+                         "%s can't be called: the files of --%s-... (or this machine's store of "
+                         "CAs) can't be used: %s",
+                         who, call->setting, reason);
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR: return of_tls && !cut ? explain_tls(call, err) : explain_end(call, err);
+    case CURLE_OK: /* without a head */
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE: return explain_end(call, err);
+    case CURLE_OUT_OF_MEMORY: /* and of newer ones CURLE_TOO_LARGE: a line over libcurl's limit */
+    case (CURLcode)100:
+        return error_set(err, STATUS_LIMIT, "%s answers with a head that is too large", who);
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+        return error_set(err, STATUS_INVALID, "%s does not speak HTTP: %s", who, reason);
+    default: return error_set(err, STATUS_UNAVAILABLE, "the call of %s failed: %s", who, reason);
+    }
+}
+
+static enum status judge(struct call *call, CURLcode result, struct error *err)
+{
+    if (call->failed != STATUS_OK)
+        return call->failed;
+    if (call->has_head && !is_fine(call)) {
+        const char *why = "";
+        if (call->status == 401)
+            why = given(call->remote->api_key) ? ": it doesn't know this API key"
+                                               : ": it asks for an API key";
+        return error_set(err, call->status == 404 ? STATUS_NOT_FOUND : STATUS_INVALID,
+                         "%s answered %s%s", call->url.authority, call->reason, why);
+    }
+    if (!call->has_head)
+        return explain(call, result, err);
+    if (call->body && (result == CURLE_RECV_ERROR || result == CURLE_PARTIAL_FILE))
+        return STATUS_OK; /* the head of an answer to a POST says all */
+    /* The server must have said where its answer ends. Without TLS nobody can tell. */
+    curl_off_t length = -1;
+    curl_easy_getinfo(call->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    bool ends = call->body || length >= 0 || call->chunked || call->has_goodbye || !call->url.tls;
+    return result == CURLE_OK && ends ? STATUS_OK : explain(call, result, err);
+}
+
+/* --- a call --- */
+
+/* The URL holds the name that is checked, and the connection goes to the host's address. */
+static enum status set_addresses(const struct call *call, struct curl_slist **connect_to,
+                                 struct error *err)
+{
+    const char *name = call->remote->peer_name;
+    struct http_url named = call->url;
+    char text[2 * HTTP_URL_BYTES];
+    struct error ignored;
+    bool is_6 = given(name) && strchr(name, ':');
+    if (call->url.tls && given(name)) {
+        snprintf(text, sizeof text, "https://%s%.*s%s:%s", is_6 ? "[" : "", HTTP_URL_BYTES, name,
+                 is_6 ? "]" : "", call->url.port);
+        if (http_url_parse(text, &named, &ignored) != STATUS_OK)
+            return error_set(err, STATUS_INVALID, "\"%.120s\" is no name for --%s-name", name,
+                             call->setting);
+        snprintf(text, sizeof text, "::%s", call->url.authority);
+        *connect_to = curl_slist_append(NULL, text);
+        ASSERT(*connect_to);
+    }
+    snprintf(text, sizeof text, "%s://%s/", call->url.tls ? "https" : "http", named.authority);
+    CURLcode bad = curl_easy_setopt(call->curl, CURLOPT_URL, text);
+    ASSERT(!bad);
     return STATUS_OK;
 }
 
-static enum status explain_status(const struct exchange *exchange, struct error *err)
+static enum status perform(struct call *call, uint64_t timeout_us, struct error *err)
 {
-    const struct http_response *response = &exchange->response;
-    const char *why = "";
-    if (response->status == 401)
-        why = given(exchange->remote->api_key) ? ": it doesn't know this API key"
-                                               : ": it asks for an API key";
-    return error_set(err, response->status == 404 ? STATUS_NOT_FOUND : STATUS_INVALID,
-                     "%s answered %s%s", exchange->url.authority, response->reason, why);
-}
-
-/* `body` NULL: a GET. The answer's body goes to `payload`. */
-static enum status call(struct exchange *exchange, const char *path, const char *content_type,
-                        const struct str *body, struct error *err)
-{
-    TRY(read_remote(exchange->remote, &exchange->url, err));
-    exchange->link.url = &exchange->url;
-    TRY(http_client_link_open(
-        &exchange->link,
-        &(struct http_client_tls_plan){.url = &exchange->url,
-                                       .certificates = exchange->remote->certificates,
-                                       .peer_name = exchange->remote->peer_name},
-        err));
-    TRY(send_request(exchange, path, content_type, body, err));
-    TRY(receive_answer(exchange, err));
-    bool fine = body ? exchange->response.status / 100 == 2 : exchange->response.status == 200;
-    return fine ? STATUS_OK : explain_status(exchange, err);
-}
-
-static enum status exchange_with(const struct http_remote *remote, const char *path,
-                                 const char *content_type, const struct str *body,
-                                 uint64_t timeout_us, struct str *payload, struct error *err)
-{
-    struct exchange exchange = {
-        .remote = remote,
-        .only_status = body != NULL,
-        .link = {.fd = -1, .deadline_us = clock_now_us() + timeout_us},
-    };
-    size_t before = payload->length;
-    http_response_init(&exchange.response, payload);
-    enum status status = call(&exchange, path, content_type, body, err);
-    if (status != STATUS_OK) { /* the body of a refusal */
-        payload->length = before;
-        payload->data[before] = 0;
+    const char *key = call->remote->api_key;
+    TRY(read_remote(call->remote, &call->url, err));
+    if (strlen(call->path) + strlen(call->content_type) + (key ? strlen(key) : 0) > MAX_CALL_BYTES)
+        return error_set(err, STATUS_LIMIT, "path '%.64s...' and key are too long", call->path);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start_libcurl);
+    struct certificates *certificates = call->remote->certificates;
+    struct curl_slist *headers = make_headers(call), *connect_to = NULL;
+    call->setting = certificates ? certificates_name(certificates) : "tls";
+    call->set = certificates ? certificates_take(certificates) : NULL;
+    call->curl = curl_easy_init();
+    ASSERT(call->curl);
+    set_options(call, timeout_us);
+    enum status status = set_addresses(call, &connect_to, err);
+    if (status == STATUS_OK) {
+        CURLcode bad = curl_easy_setopt(call->curl, CURLOPT_HTTPHEADER, headers);
+        bad = bad ? bad : curl_easy_setopt(call->curl, CURLOPT_CONNECT_TO, connect_to);
+        ASSERT(!bad);
+        status = judge(call, curl_easy_perform(call->curl), err);
     }
-    http_client_link_close(&exchange.link);
-    http_response_deinit(&exchange.response);
+    curl_easy_cleanup(call->curl);
+    curl_slist_free_all(headers);
+    curl_slist_free_all(connect_to);
+    if (call->set)
+        certificate_set_give(call->set);
     return status;
 }
 
 enum status http_get(const struct http_remote *remote, const char *path, uint64_t timeout_us,
                      struct str *body, struct error *err)
 {
-    return exchange_with(remote, path, "", NULL, timeout_us, body, err);
+    struct call call = {
+        .remote = remote, .path = path, .content_type = "", .payload = body, .err = err};
+    size_t before = body->length;
+    enum status status = perform(&call, timeout_us, err);
+    if (status != STATUS_OK) {
+        body->length = before;
+        body->data[before] = 0;
+    }
+    return status;
 }
 
 enum status http_post(const struct http_remote *remote, const char *path, const char *content_type,
                       const struct str *body, uint64_t timeout_us, struct error *err)
 {
-    struct str payload;
-    str_init(&payload, MAX_POST_ANSWER_BYTES);
-    enum status status = exchange_with(remote, path, content_type, body, timeout_us, &payload, err);
-    str_deinit(&payload);
+    struct str answer;
+    str_init(&answer, MAX_POST_ANSWER_BYTES);
+    struct call call = {.remote = remote,
+                        .path = path,
+                        .content_type = content_type,
+                        .body = body,
+                        .payload = &answer,
+                        .err = err};
+    enum status status = perform(&call, timeout_us, err);
+    str_deinit(&answer);
     return status;
 }

@@ -3,28 +3,28 @@
 #include "common/base/assert.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/net/http/http_tls_context.h"
+#include "common/net/crypto/certificates.h"
 
 #include <inttypes.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
 
 #define MOD "http"
+/* TLS 1.2: forward secrecy and authenticated encryption only. All ciphers of 1.3 are good. */
+#define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 struct http_tls {
     struct certificates *certificates;
-    uint64_t version; /* of the set that was looked at last */
-    SSL_CTX *in_force;
+    uint64_t version;  /* of the set that was looked at last */
+    SSL_CTX *in_force; /* for new connections */
 };
 
-/* struct http_tls_session is an SSL. */
-static SSL *ssl_of(struct http_tls_session *session)
-{
-    return (SSL *)session;
-}
+/* --- rules and certificates --- */
 
-/* Of what the client offers; who offers none gets HTTP/1.1, too. */
+/* Chooses from the protocols that the client offers. A client that offers none gets HTTP/1.1,
+ * too. */
 static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char *length,
                            const unsigned char *offered, unsigned offered_bytes, void *context)
 {
@@ -37,39 +37,100 @@ static int choose_protocol(SSL *ssl, const unsigned char **chosen, unsigned char
     return done == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-static void set_rules(SSL_CTX *context)
+/* TLS 1.2 and 1.3. Nothing is compressed, renegotiated or resumed. */
+static SSL_CTX *create_context(void)
 {
-    int set = SSL_CTX_set_num_tickets(context, 0);
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    ASSERT(context);
+    ERR_clear_error();
+    int set = SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) &&
+              SSL_CTX_set_cipher_list(context, CIPHERS) && SSL_CTX_set_num_tickets(context, 0);
     ASSERT(set);
-    SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
+                                     SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+    return context;
 }
 
-/* Clients are told of it, so that they can choose what to show. */
-static bool tell_ca(SSL_CTX *context, X509 *one)
+/* Explains by OpenSSL's first error of this thread, and clears them all. */
+static enum status refuse(const char *what, struct error *err)
 {
-    return SSL_CTX_add_client_CA(context, one);
+    unsigned long code = ERR_get_error();
+    const char *reason = code ? ERR_reason_error_string(code) : NULL;
+    ERR_clear_error();
+    return error_set(err, STATUS_INVALID, "%s can't be used for TLS of HTTP: %s", what,
+                     reason ? reason : "it is not what it should be");
+}
+
+/* OpenSSL's default asks for a passphrase on the terminal. */
+static int no_passphrase(char *buffer, int size, int writing, void *context)
+{
+    (void)buffer;
+    (void)size;
+    (void)writing;
+    (void)context;
+    return 0;
+}
+
+/* Calls `take` with each certificate of the PEM text, until it fails. */
+static bool take_each(const char *text, bool (*take)(SSL_CTX *context, X509 *one), SSL_CTX *context)
+{
+    BIO *bio = BIO_new_mem_buf(text, -1);
+    ASSERT(bio);
+    bool fine = true;
+    for (X509 *one; fine && (one = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL));) {
+        fine = take(context, one);
+        X509_free(one);
+    }
+    BIO_free(bio);
+    if (fine)
+        ERR_clear_error(); /* the end of the text is an error, too */
+    return fine;
+}
+
+/* The leaf comes first. */
+static bool take_own(SSL_CTX *context, X509 *one)
+{
+    return SSL_CTX_get0_certificate(context) ? SSL_CTX_add1_chain_cert(context, one)
+                                             : SSL_CTX_use_certificate(context, one);
+}
+
+/* Trusts the CA, and names it to clients so that they can choose what to show. */
+static bool take_ca(SSL_CTX *context, X509 *one)
+{
+    return X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one) &&
+           SSL_CTX_add_client_CA(context, one);
 }
 
 static enum status use_set(SSL_CTX *context, const struct certificate_set *set, struct error *err)
 {
-    if (FAILPOINT_FAILS("http.tls_files") || !set->cert)
-        return http_tls_context_refuse("the certificate", err);
-    TRY(http_tls_context_use(context, set, "the clients' CA", err));
+    ERR_clear_error();
+    if (FAILPOINT_FAILS("http.tls_files") || !set->cert || !take_each(set->cert, take_own, context))
+        return refuse("the certificate", err);
+    BIO *bio = BIO_new_mem_buf(set->key, -1);
+    ASSERT(bio);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
+    bool used = key && SSL_CTX_use_PrivateKey(context, key) && SSL_CTX_check_private_key(context);
+    EVP_PKEY_free(key);
+    BIO_free(bio);
+    if (!used)
+        return refuse("the key", err);
     if (!set->ca)
         return STATUS_OK;
-    if (!http_tls_context_each(set->ca, tell_ca, context))
-        return http_tls_context_refuse("the clients' CA", err);
+    if (!take_each(set->ca, take_ca, context))
+        return refuse("the clients' CA", err);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     return STATUS_OK;
 }
 
-/* Of the set that there is now. */
+/* From the current set. */
 static enum status make_context(struct http_tls *tls, SSL_CTX **out, struct error *err)
 {
     const struct certificate_set *set = certificates_take(tls->certificates);
-    SSL_CTX *context = http_tls_context_create(TLS_server_method());
-    set_rules(context);
+    SSL_CTX *context = create_context();
     tls->version = set->version;
     enum status status = use_set(context, set, err);
     certificate_set_give(set);
@@ -102,6 +163,7 @@ void http_tls_close(struct http_tls *tls)
     free(tls);
 }
 
+/* A new set that can't be used leaves the old context in force. */
 static void take_over(struct http_tls *tls)
 {
     SSL_CTX *fresh;
@@ -119,6 +181,12 @@ static void take_over(struct http_tls *tls)
 }
 
 /* --- one connection --- */
+
+/* struct http_tls_session is an SSL. */
+static SSL *ssl_of(struct http_tls_session *session)
+{
+    return (SSL *)session;
+}
 
 struct http_tls_session *http_tls_begin(struct http_tls *tls, int fd)
 {

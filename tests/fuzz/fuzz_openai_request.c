@@ -2,7 +2,7 @@
  * validator can judge, and a record that is JSON; as a model's text: whatever its calls, the same
  * however it is cut. Input: what it is, then the bytes. */
 #include "common/language/chat/chat_record.h"
-#include "router/doors/openai/openai_request.h"
+#include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_tokens.h"
 #include "router/doors/openai/tool_shape.h"
 #include "router/doors/tool_calls_text.h"

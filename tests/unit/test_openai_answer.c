@@ -1,7 +1,5 @@
 /* openai_answer, _logprobs, _error, _models, _tokens: what goes out, byte for byte. */
 #include "router/doors/openai/openai_answer.h"
-#include "router/doors/openai/openai_logprobs.h"
-#include "router/doors/openai/openai_models.h"
 #include "router/doors/openai/openai_tokens.h"
 
 #include <setjmp.h>

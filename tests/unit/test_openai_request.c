@@ -1,7 +1,7 @@
 /* openai_request: bodies as clients send them, and what they become; the traps that other servers
  * fell into, one a row. */
 #include "common/language/chat/chat_record.h"
-#include "router/doors/openai/openai_request.h"
+#include "router/doors/openai/openai_chat.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

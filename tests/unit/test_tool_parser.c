@@ -221,9 +221,9 @@ static void test_calls_are_bounded(void **state)
 static void test_a_name_over_its_limit_is_no_call(void **state)
 {
     (void)state;
-    char text[CALL_SCAN_MAX_NAME + 64] = "<tool_call>{\"name\":\"";
-    memset(text + strlen(text), 'n', CALL_SCAN_MAX_NAME);
-    strcpy(text + 20 + CALL_SCAN_MAX_NAME, "\"}");
+    char text[TOOL_MAX_NAME + 64] = "<tool_call>{\"name\":\"";
+    memset(text + strlen(text), 'n', TOOL_MAX_NAME);
+    strcpy(text + 20 + TOOL_MAX_NAME, "\"}");
     struct heard heard;
     parse(HERMES, text, 7, &heard);
     assert_string_equal(heard.text.data + 1, text);

@@ -1,10 +1,11 @@
 #include "router/doors/openai/openai_answer.h"
 
 #include "common/base/json/json_quote.h"
-#include "router/doors/openai/openai_logprobs.h"
+#include "common/base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool openai_finish_cut(enum finish_reason finish)
@@ -12,11 +13,12 @@ bool openai_finish_cut(enum finish_reason finish)
     return finish == FINISH_MAX_TOKENS || finish == FINISH_CONTEXT;
 }
 
-const char *openai_finish_name(enum finish_reason finish, bool has_calls)
+static const char *finish_name(const struct openai_answer *answer,
+                               const struct openai_choice *choice, enum finish_reason finish)
 {
     if (openai_finish_cut(finish))
         return "length";
-    return has_calls ? "tool_calls" : "stop";
+    return choice->calls && !answer->tool_named ? "tool_calls" : "stop";
 }
 
 void openai_call_id(const struct openai_answer *answer, uint32_t choice, uint32_t call, char id[32])
@@ -34,6 +36,144 @@ void openai_call_id(const struct openai_answer *answer, uint32_t choice, uint32_
     }
     id[end] = 0;
 }
+
+/* ------------------------------------------------------------------------------------- logprobs */
+
+static struct openai_token shown(const struct tokenizer *tokenizer, uint32_t id)
+{
+    struct openai_token token = {.bytes = ""};
+    const char *bytes = tokenizer ? tokenizer_token_bytes(tokenizer, id, &token.length) : NULL;
+    if (bytes)
+        token.bytes = bytes;
+    else
+        token.length = 0;
+    return token;
+}
+
+struct openai_token *token_texts_make(const struct tokenizer *tokenizer, const uint32_t *ids,
+                                      const struct token_logprobs *logprobs, size_t count)
+{
+    size_t tops = 0;
+    for (size_t i = 0; logprobs && i < count; i++)
+        tops += logprobs[i].top_count;
+    struct openai_token *tokens = count ? malloc((count + tops) * sizeof *tokens) : NULL;
+    if (!tokens)
+        return NULL;
+    struct openai_token *top = tokens + count;
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = shown(tokenizer, ids[i]);
+        if (!logprobs || !logprobs[i].given)
+            continue;
+        tokens[i].has_logprob = true;
+        tokens[i].logprob = logprobs[i].logprob;
+        tokens[i].top = top;
+        tokens[i].top_count = logprobs[i].top_count;
+        for (uint32_t t = 0; t < logprobs[i].top_count; t++, top++) {
+            *top = shown(tokenizer, logprobs[i].top_ids[t]);
+            top->has_logprob = true;
+            top->logprob = logprobs[i].top_logprobs[t];
+        }
+    }
+    return tokens;
+}
+
+static void add_logprob(struct str *out, const struct openai_token *token)
+{
+    if (token->has_logprob)
+        str_addf(out, "%.9g", (double)token->logprob);
+    else
+        str_add(out, "null");
+}
+
+static void add_token(struct str *out, const struct openai_token *token)
+{
+    str_add(out, "{\"token\":");
+    json_quote(out, token->bytes, token->length);
+    str_add(out, ",\"logprob\":");
+    add_logprob(out, token);
+    str_add(out, ",\"bytes\":[");
+    for (size_t i = 0; i < token->length; i++)
+        str_addf(out, "%s%u", i ? "," : "", (unsigned char)token->bytes[i]);
+    str_add(out, "]");
+}
+
+void openai_logprobs_chat(struct str *out, const struct openai_token *tokens, size_t count)
+{
+    str_add(out, "{\"content\":[");
+    for (size_t i = 0; i < count; i++) {
+        str_add(out, i ? "," : "");
+        add_token(out, &tokens[i]);
+        str_add(out, ",\"top_logprobs\":[");
+        for (size_t t = 0; t < tokens[i].top_count; t++) {
+            str_add(out, t ? "," : "");
+            add_token(out, &tokens[i].top[t]);
+            str_add(out, "}");
+        }
+        str_add(out, "]}");
+    }
+    str_add(out, "],\"refusal\":null}");
+}
+
+size_t openai_characters(const char *text, size_t length)
+{
+    size_t count = 0;
+    for (size_t at = 0; at < length; count++)
+        at += utf8_next(text + at, length - at).length;
+    return count;
+}
+
+/* An object of the likeliest tokens, and of the token itself if it isn't one of them. Tokens with
+ * equal text would be equal keys: only the first, which is the likeliest, is written. */
+static void add_top(struct str *out, const struct openai_token *token)
+{
+    if (!token->has_logprob) {
+        str_add(out, "null");
+        return;
+    }
+    str_add(out, "{");
+    for (size_t t = 0; t <= token->top_count; t++) {
+        const struct openai_token *one = t < token->top_count ? &token->top[t] : token;
+        size_t same = 0;
+        while (same < t && (token->top[same].length != one->length ||
+                            memcmp(token->top[same].bytes, one->bytes, one->length) != 0))
+            same++;
+        if (same < t)
+            continue;
+        str_add(out, t ? "," : "");
+        json_quote(out, one->bytes, one->length);
+        str_add(out, ":");
+        add_logprob(out, one);
+    }
+    str_add(out, "}");
+}
+
+void openai_logprobs_completion(struct str *out, const struct openai_token *tokens, size_t count,
+                                size_t *offset)
+{
+    str_add(out, "{\"tokens\":[");
+    for (size_t i = 0; i < count; i++) {
+        str_add(out, i ? "," : "");
+        json_quote(out, tokens[i].bytes, tokens[i].length);
+    }
+    str_add(out, "],\"token_logprobs\":[");
+    for (size_t i = 0; i < count; i++) {
+        str_add(out, i ? "," : "");
+        add_logprob(out, &tokens[i]);
+    }
+    str_add(out, "],\"top_logprobs\":[");
+    for (size_t i = 0; i < count; i++) {
+        str_add(out, i ? "," : "");
+        add_top(out, &tokens[i]);
+    }
+    str_add(out, "],\"text_offset\":[");
+    for (size_t i = 0; i < count; i++) {
+        str_addf(out, "%s%zu", i ? "," : "", *offset);
+        *offset += openai_characters(tokens[i].bytes, tokens[i].length);
+    }
+    str_add(out, "]}");
+}
+
+/* ------------------------------------------------------------------------------------- a stream */
 
 /* {"id":...,"object":...,"created":...,"model":...,"choices": */
 static void begin_object(struct str *out, const struct openai_answer *answer, bool chunk)
@@ -74,7 +214,7 @@ static void begin_chunk(struct str *out, const struct openai_answer *answer)
     begin_object(out, answer, true);
 }
 
-/* Of a chunk with a choice. */
+/* Ends a chunk that has a choice. */
 static void end_chunk(struct str *out, const struct openai_answer *answer,
                       const struct openai_usage *usage)
 {
@@ -85,7 +225,7 @@ static void end_chunk(struct str *out, const struct openai_answer *answer,
     str_add(out, "}\n\n");
 }
 
-/* A call's beginning, or more of its arguments, as a member of the delta. */
+/* Appends tool_calls, a member of the delta: a call's name, or a piece of its arguments. */
 static void add_call_delta(struct str *out, const struct openai_answer *answer,
                            const struct openai_choice *choice, const struct tool_event *event)
 {
@@ -117,13 +257,6 @@ static void add_logprobs(struct str *out, const struct openai_answer *answer,
     choice->tokens_shown += (uint32_t)count;
 }
 
-static void add_role(struct str *out, struct openai_choice *choice)
-{
-    if (!choice->begun)
-        str_add(out, "\"role\":\"assistant\",");
-    choice->begun = true;
-}
-
 static void add_piece_ids(struct str *out, const struct openai_answer *answer, bool first,
                           const struct openai_piece *piece)
 {
@@ -148,7 +281,7 @@ void openai_chunk(struct str *out, const struct openai_answer *answer, struct op
         json_quote(out, piece->text, piece->length);
     } else {
         str_add(out, "\"delta\":{");
-        add_role(out, choice);
+        str_add(out, first ? "\"role\":\"assistant\"," : "");
         if (call) {
             str_add(out, first ? "\"content\":null," : "");
             add_call_delta(out, answer, choice, piece->event);
@@ -185,7 +318,7 @@ void openai_chunk_end(struct str *out, const struct openai_answer *answer,
                                    : "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
     choice->begun = true;
     str_addf(out, ",\"logprobs\":null,\"finish_reason\":\"%s\"}]",
-             openai_finish_name(finish, choice->calls && !answer->tool_named));
+             finish_name(answer, choice, finish));
     end_chunk(out, answer, usage);
 }
 
@@ -204,6 +337,8 @@ void openai_chunk_error(struct str *out, enum reason reason, const char *sentenc
     openai_error_json(out, reason, NULL, sentence);
     str_add(out, "\n\n" OPENAI_DONE);
 }
+
+/* ----------------------------------------------------------------------------------- one object */
 
 void openai_whole_init(struct openai_whole *whole, uint32_t index, size_t limit_bytes)
 {
@@ -230,8 +365,8 @@ bool openai_whole_truncated(const struct openai_whole *whole)
            whole->ids.truncated || whole->prompt_ids.truncated;
 }
 
-/* `calls` holds [{...,"arguments":"... and what comes is put inside that string, which
- * openai_object ends. */
+/* `calls` ends inside the string of the last call's arguments: [{...,"arguments":"... More arguments
+ * are appended to the string; the next call or openai_object closes it. */
 void openai_whole_event(struct openai_whole *whole, const struct openai_answer *answer,
                         const struct tool_event *event)
 {
@@ -279,7 +414,7 @@ void openai_whole_ids(struct openai_whole *whole, const struct openai_token_ids 
     add_ids(&whole->prompt_ids, prompt);
 }
 
-/* Nothing, where none are told. */
+/* Appends the member if it has a value. */
 static void add_member(struct str *out, const char *name, const struct str *value)
 {
     if (!value->length)
@@ -316,8 +451,7 @@ static void add_choice(struct str *out, const struct openai_answer *answer,
     }
     str_add(out, ",\"logprobs\":");
     str_add(out, whole->logprobs.length ? whole->logprobs.data : "null");
-    str_addf(out, ",\"finish_reason\":\"%s\"",
-             openai_finish_name(whole->finish, whole->choice.calls && !answer->tool_named));
+    str_addf(out, ",\"finish_reason\":\"%s\"", finish_name(answer, &whole->choice, whole->finish));
     if (answer->kind == OPENAI_COMPLETION)
         add_member(out, "prompt_token_ids", &whole->prompt_ids);
     add_member(out, "token_ids", &whole->ids);
@@ -338,4 +472,27 @@ void openai_object(struct str *out, const struct openai_answer *answer,
         add_member(out, "prompt_token_ids", &choices[0]->prompt_ids);
     add_usage(out, usage);
     str_add(out, "}\n");
+}
+
+/* --------------------------------------------------------------------------------------- models */
+
+void openai_model_json(struct str *out, const struct request_model *model, uint64_t created_s)
+{
+    str_add(out, "{\"id\":");
+    json_quote(out, model->name, strlen(model->name));
+    str_addf(out, ",\"object\":\"model\",\"created\":%" PRIu64 ",\"owned_by\":\"baton\",\"root\":",
+             created_s);
+    json_quote(out, model->name, strlen(model->name));
+    str_addf(out, ",\"parent\":null,\"max_model_len\":%u}", model->context);
+}
+
+void openai_models_json(struct str *out, const struct request_model *const *models, size_t count,
+                        uint64_t created_s)
+{
+    str_add(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < count; i++) {
+        str_add(out, i ? "," : "");
+        openai_model_json(out, models[i], created_s);
+    }
+    str_add(out, "]}\n");
 }

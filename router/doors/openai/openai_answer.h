@@ -1,34 +1,37 @@
-/* Answers in OpenAI's shape, as text: whole objects, the chunks of a stream, and what is in both.
- * PURE: ids and times are the caller's.
+/* Answers in OpenAI's shape, as text: whole objects, the chunks of a stream, log probabilities, and
+ * models. PURE: the caller passes ids and times.
  *
- * A stream: each frame is "data: {...}\n\n", with LF alone; the role comes with the first text, not
- * before it, so that the first chunk is the first token; the chunk of usage, with no choices, only
- * if asked for; then "data: [DONE]". Every chunk names its object, id and model. Where usage was
- * asked for, the other chunks have "usage": null, or with continuous_usage_stats the usage so far.
+ * A stream consists of frames "data: {...}\n\n", with LF only. The role comes with the first text,
+ * so the first chunk is the first token. The chunk of usage, which has no choices, comes only if
+ * asked for. "data: [DONE]" is last. Every chunk names its object, id and model. If usage was asked
+ * for, the other chunks have "usage": null, or the usage so far with continuous_usage_stats.
  *
- * Token ids are told as vLLM tells them: the answer's in its choice, a completion's prompt's too,
- * that of a chat beside the choices; of a stream the prompt's are in each choice's first chunk. */
+ * Token ids are placed as vLLM places them: an answer's ids in its choice, the prompt's ids in the
+ * choice of a completion or beside the choices of a chat. In a stream the prompt's ids are in the
+ * first chunk of each choice. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_ANSWER_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_ANSWER_H
 
+#include "common/base/domain/logprobs.h"
 #include "common/base/domain/sampling.h"
 #include "common/base/str.h"
+#include "common/language/text/tokenizer.h"
 #include "router/doors/openai/openai_request.h"
 #include "router/doors/openai/tool_parser.h"
 
-#define OPENAI_ID_BYTES   160 /* "chatcmpl-", a request id, and an end */
+#define OPENAI_ID_BYTES   160 /* "chatcmpl-", a request id, NUL */
 #define OPENAI_DONE       "data: [DONE]\n\n"
-#define OPENAI_KEEP_ALIVE ": keep-alive\n\n" /* a comment: no event */
+#define OPENAI_KEEP_ALIVE ": keep-alive\n\n" /* a comment, which clients ignore */
 
-/* What is the same in everything that one request is answered. */
+/* The values that all parts of an answer share. */
 struct openai_answer {
     enum openai_kind kind;
-    const char *request_id; /* the answer's id is made of it */
-    const char *model;      /* the name as it is served */
+    const char *request_id; /* the answer's id is derived from it */
+    const char *model;      /* the served name */
     uint64_t created_s;     /* Unix time */
     bool include_usage, continuous_usage, logprobs, token_ids;
     enum tool_format tools; /* ids of Mistral's calls have 9 characters */
-    bool tool_named; /* by the client: an answer that calls it has merely ended, as OpenAI says */
+    bool tool_named;        /* tool_choice named the function: finish_reason is then "stop" */
 };
 
 struct openai_usage {
@@ -40,78 +43,99 @@ struct openai_token_ids {
     size_t count;
 };
 
-/* One token with what is told of it. */
+/* One token, as logprobs show it. */
 struct openai_token {
-    const char *bytes; /* as text; often not whole UTF-8 */
+    const char *bytes; /* [length] of its text; often not whole UTF-8 */
     size_t length;
     float logprob;
-    bool has_logprob; /* the first token of a prompt has none */
+    bool has_logprob; /* false for the first token of a prompt */
     size_t top_count;
-    const struct openai_token *top; /* their `top` is not looked at */
+    const struct openai_token *top; /* [top_count] the likeliest; their own `top` isn't read */
 };
 
-/* A choice in a stream: what was told of it. */
+/* The state of one choice in a stream. */
 struct openai_choice {
     uint32_t index;
-    bool begun;            /* its role was told */
-    uint32_t calls;        /* tool calls, so far */
+    bool begun;            /* its role was sent */
+    uint32_t calls;        /* tool calls so far */
     uint32_t tokens_shown; /* in logprobs */
-    size_t characters;     /* of text, so far: text_offset */
+    size_t characters;     /* of text so far: text_offset */
 };
 
-/* What came for one choice. */
+/* New output of one choice. */
 struct openai_piece {
-    const char *text; /* may be "" */
+    const char *text; /* [length], may be "" */
     size_t length;
-    const struct openai_token *tokens; /* of logprobs */
+    const struct openai_token *tokens; /* [token_count], for logprobs */
     size_t token_count;
-    struct openai_token_ids ids, prompt; /* where they are told; the latter with the first piece */
+    struct openai_token_ids ids, prompt; /* if they are shown; `prompt` only in the first piece */
     const struct tool_event *event; /* instead of text: TOOL_CALL or TOOL_ARGUMENTS; NULL: none */
     struct openai_usage usage;      /* so far, for continuous_usage */
 };
 
-/* --- a stream: each appends whole frames --- */
+/* --- a stream: each function appends whole frames --- */
 void openai_chunk(struct str *out, const struct openai_answer *answer, struct openai_choice *choice,
                   const struct openai_piece *piece);
-/* The last one of a choice. */
+/* The last chunk of a choice. */
 void openai_chunk_end(struct str *out, const struct openai_answer *answer,
                       struct openai_choice *choice, enum finish_reason finish,
                       const struct openai_usage *usage);
 void openai_chunk_usage(struct str *out, const struct openai_answer *answer,
                         const struct openai_usage *usage);
-/* An error after the status has left: the frame that SDKs raise. */
+/* An error after the HTTP status was sent: the frame that SDKs raise. */
 void openai_chunk_error(struct str *out, enum reason reason, const char *sentence);
 
 /* --- one object --- */
+/* One choice of it. */
 struct openai_whole {
     struct openai_choice choice;
     struct str text;
-    struct str calls;           /* JSON of them: openai_whole_event */
-    struct str logprobs;        /* JSON, with openai_whole_tokens; empty: none */
-    struct str ids, prompt_ids; /* likewise, with openai_whole_ids */
+    struct str calls;           /* their JSON, by openai_whole_event */
+    struct str logprobs;        /* JSON, by openai_whole_tokens; empty: none */
+    struct str ids, prompt_ids; /* JSON, by openai_whole_ids; empty: none */
     enum finish_reason finish;
 };
 void openai_whole_init(struct openai_whole *whole, uint32_t index, size_t limit_bytes);
 void openai_whole_deinit(struct openai_whole *whole);
-/* TOOL_TEXT is text. */
+/* Appends a call, its arguments, or text (TOOL_TEXT). */
 void openai_whole_event(struct openai_whole *whole, const struct openai_answer *answer,
                         const struct tool_event *event);
-/* All tokens of the answer at once; choice.characters: of the text before them. */
+/* Sets the logprobs of the answer from all its tokens. choice.characters must count the text before
+ * the first of them. */
 void openai_whole_tokens(struct openai_whole *whole, const struct openai_answer *answer,
                          const struct openai_token *tokens, size_t count);
 void openai_whole_ids(struct openai_whole *whole, const struct openai_token_ids *prompt,
                       const struct openai_token_ids *ids);
+/* A part exceeded limit_bytes. */
 bool openai_whole_truncated(const struct openai_whole *whole);
 void openai_object(struct str *out, const struct openai_answer *answer,
                    const struct openai_whole *const *choices, size_t count,
                    const struct openai_usage *usage);
 
-/* Whether there was no room for more: "length". */
+/* --- logprobs --- */
+/* The texts and logprobs of `ids` [count], in one allocation that the caller frees. NULL: no memory,
+ * or `count` is 0. `logprobs` [count]: NULL, or what each token gets. */
+struct openai_token *token_texts_make(const struct tokenizer *tokenizer, const uint32_t *ids,
+                                      const struct token_logprobs *logprobs, size_t count);
+/* A chat's {"content": [...]}. Bytes that form no whole character are U+FFFD in "token", and
+ * themselves in "bytes". */
+void openai_logprobs_chat(struct str *out, const struct openai_token *tokens, size_t count);
+/* A completion's parallel arrays. `offset`: characters of text before the first token; on return,
+ * those up to the end of the last. */
+void openai_logprobs_completion(struct str *out, const struct openai_token *tokens, size_t count,
+                                size_t *offset);
+/* Unicode characters of text; each malformed piece (utf8.h) counts as one. */
+size_t openai_characters(const char *text, size_t length);
+
+/* --- GET /v1/models and /v1/models/{id} --- */
+void openai_model_json(struct str *out, const struct request_model *model, uint64_t created_s);
+void openai_models_json(struct str *out, const struct request_model *const *models, size_t count,
+                        uint64_t created_s);
+
+/* The answer ended because it had no room for more: finish_reason "length". */
 bool openai_finish_cut(enum finish_reason finish);
-/* "stop", "length", "tool_calls". */
-const char *openai_finish_name(enum finish_reason finish, bool has_calls);
-/* "call_..." of 24 characters, or 9 where Mistral's template wants them: the same for the same
- * request, choice and call. */
+/* Writes a call's id: "call_" and 24 characters, or 9 characters if Mistral's template needs them.
+ * The same request, choice and call always get the same id. */
 void openai_call_id(const struct openai_answer *answer, uint32_t choice, uint32_t call,
                     char id[32]);
 

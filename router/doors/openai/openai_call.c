@@ -3,7 +3,7 @@
 #include "common/base/log.h"
 #include "router/doors/openai/openai_call_choice.h"
 #include "router/doors/openai/openai_call_out.h"
-#include "router/doors/openai/openai_render.h"
+#include "router/doors/openai/openai_chat.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 #include "router/doors/openai/openai_call_choice.h"
 
-#include "router/doors/openai/openai_logprobs.h"
-#include "router/doors/openai/token_texts.h"
+#include "router/doors/openai/openai_answer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-/* What the gRPC status means for HTTP, where the reason says nothing else. */
+/* The default for a gRPC status; openai_status_of has the reasons that differ. */
 static struct openai_status status_of_code(enum rpc_code code)
 {
     switch (code) {
@@ -19,7 +19,7 @@ static struct openai_status status_of_code(enum rpc_code code)
     case RPC_INTERNAL:
     case RPC_UNKNOWN:
     case RPC_DATA_LOSS: return (struct openai_status){500, "server_error", false, 0};
-    /* The client left, and reads nothing of this; 499 is what logs show. */
+    /* The client left and doesn't read this. 499 is for logs. */
     case RPC_CANCELLED: return (struct openai_status){499, "server_error", false, 0};
     case RPC_OK:
     case RPC_INVALID_ARGUMENT:
@@ -36,12 +36,12 @@ struct openai_status openai_status_of(enum reason reason)
 {
     ASSERT(reason != REASON_NONE);
     switch (reason) {
-    /* Not the client's doing, so no 429. */
+    /* The client didn't cause it, so no 429. */
     case REASON_OVERLOADED: return (struct openai_status){503, "overloaded_error", true, 1000};
-    /* The answer would be the same, and as large. */
+    /* The same request would get an answer of the same size. */
     case REASON_ANSWER_TOO_LARGE:
     case REASON_SLOW_READER: return (struct openai_status){400, "invalid_request_error", false, 0};
-    /* Waiting doesn't help. */
+    /* Waiting doesn't help: no retry. */
     case REASON_QUOTA: return (struct openai_status){429, "rate_limit_error", false, 0};
     case REASON_TEXT_TOO_LONG:
         return (struct openai_status){413, "invalid_request_error", false, 0};

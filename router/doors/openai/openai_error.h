@@ -1,9 +1,9 @@
-/* Errors as OpenAI's clients read them: an HTTP status, {"error": {message, type, param, code}},
- * and whether to try again. PURE.
+/* Errors in the form that OpenAI's clients read: an HTTP status, {"error": {message, type, param,
+ * code}}, and whether to try again. PURE.
  *
- * `code` is the reason of reasons.h, the same on gRPC. No 408 and no 409, which the packages of
- * OpenAI would send again, and no 501, which they don't know; x-should-retry says of each error
- * whether the same request may do better later. */
+ * `code` is the reason of reasons.h, the same as on gRPC. Never 408 or 409: OpenAI's packages would
+ * send such a request again. Never 501: they don't know it. The header x-should-retry says for each
+ * error whether the same request may succeed later. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_ERROR_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_ERROR_H
 
@@ -14,10 +14,10 @@
 
 #define OPENAI_PARAM_BYTES 80
 
-/* Why a body is not a request. */
+/* The reason why a body is refused. */
 struct openai_refusal {
-    enum reason reason;             /* REASON_NONE: none so far */
-    char param[OPENAI_PARAM_BYTES]; /* "messages[2].content"; "": none in particular */
+    enum reason reason;             /* REASON_NONE: not refused */
+    char param[OPENAI_PARAM_BYTES]; /* "messages[2].content"; "": no single parameter */
     struct error err;
 };
 
@@ -28,20 +28,21 @@ struct openai_status {
     unsigned retry_after_ms; /* retry-after-ms, and retry-after in whole seconds; 0: neither */
 };
 
-/* Not of REASON_NONE. */
+/* `reason` must not be REASON_NONE. */
 struct openai_status openai_status_of(enum reason reason);
-/* The same of a refusal that knows when to try again: after `retry_after_s`; 0: it doesn't know. */
+/* The same with a known time to wait: `retry_after_s` seconds; 0: unknown. */
 struct openai_status openai_status_after(enum reason reason, uint32_t retry_after_s);
 
-/* {"error":{...}}; `param` may be "" or NULL. Not cut: the sentence is bounded. */
+/* Appends {"error":{...}}. `param` may be "" or NULL. `sentence` is bounded, and never cut. */
 void openai_error_json(struct str *out, enum reason reason, const char *param,
                        const char *sentence);
-/* For what isn't a reason of ours: a path that isn't there, a method that isn't taken, a head that
- * can't be read. */
+/* The same without a `param`, for an error that has no reason in reasons.h: an unknown path, a
+ * method that the path doesn't take, an unreadable head. */
 void openai_error_json_of(struct str *out, const char *type, const char *code,
                           const char *sentence);
 
-/* Keeps the first one. Returns false, so that `return openai_refuse(...)` reads well. */
+/* Sets *refusal if it isn't set yet. Returns false, so that `return openai_refuse(...)` reads
+ * well. */
 bool openai_refuse(struct openai_refusal *refusal, enum reason reason, const char *param,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define EXACT_INTEGERS 9007199254740992.0 /* up to here every integer is a double */
+#define EXACT_INTEGERS 9007199254740992.0 /* a double holds every integer up to this one */
 
 bool openai_field_refuse(const struct openai_fields *fields, const char *key, enum reason reason,
                          const char *format, ...)
@@ -66,7 +66,7 @@ bool openai_field_integer(const struct openai_fields *fields, const char *key, i
     return openai_value_integer(value, min, max, out, &why) || malformed(fields, key, &why);
 }
 
-/* The largest and the smallest stand for what is beyond 64 bits. */
+/* Returns the largest or the smallest integer for one that has more than 64 bits. */
 static bool read_whole(const struct json_value *value, int64_t *out, struct error *err)
 {
     double large;

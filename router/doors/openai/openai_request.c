@@ -2,12 +2,197 @@
 
 #include "common/base/domain/priority.h"
 #include "common/base/str.h"
-#include "router/doors/openai/openai_request_parts.h"
+#include "router/doors/openai/openai_chat.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Negative is sooner, as vLLM has it; or one of our words. */
+/* ------------------------------------------------------------------- parameters that aren't offered */
+
+/* Values that ask for nothing, besides null, false, "" and []. */
+enum neutral {
+    NEUTRAL_EMPTY = 0, /* {} */
+    NEUTRAL_ONE,       /* {} and 1 */
+    NEUTRAL_ZERO,      /* {} and 0 */
+    NEUTRAL_NO_OBJECT, /* {} asks for something too */
+};
+
+/* A parameter that other servers take. Ignoring it would change the answer. */
+struct refused {
+    const char *key;
+    const char *why;
+    enum neutral neutral;
+};
+
+static const struct refused both[] = {
+    {"lora", "LoRA adapters are not offered", NEUTRAL_EMPTY},
+    {"lora_request", "LoRA adapters are not offered", NEUTRAL_EMPTY},
+    {"adapter_id", "LoRA adapters are not offered", NEUTRAL_EMPTY},
+    {"prompt_logprobs", "not offered: echo with logprobs scores the prompt of a completion",
+     NEUTRAL_EMPTY},
+    {"logits_processors", "not offered", NEUTRAL_EMPTY},
+    {"truncate_prompt_tokens", "prompts are not cut: send a shorter one", NEUTRAL_EMPTY},
+    {"include_stop_str_in_output", "a stop string is never part of the text", NEUTRAL_EMPTY},
+    {"use_beam_search", "beam search is not offered", NEUTRAL_EMPTY},
+    {"mm_processor_kwargs", "only text is offered", NEUTRAL_EMPTY},
+    {"kv_transfer_params", "prefill and decode are placed by the router", NEUTRAL_EMPTY},
+    {"typical_p", "not offered: temperature, top_k, top_p and min_p are", NEUTRAL_ONE},
+    {"n_predict", "not offered: use max_tokens", NEUTRAL_EMPTY},
+    {"repeat_penalty", "not offered: use repetition_penalty", NEUTRAL_ONE},
+    {"n_probs", "not offered: use logprobs", NEUTRAL_ZERO},
+    {"length_penalty", "beam search is not offered", NEUTRAL_ONE},
+    {"bad_words", "not offered: logit_bias can ban tokens", NEUTRAL_EMPTY},
+    {"allowed_token_ids", "not offered: structured output can bound an answer", NEUTRAL_EMPTY},
+    {"grammar", "grammars are not offered: response_format or structured_outputs bound an answer",
+     NEUTRAL_EMPTY},
+    {"json_schema", "not offered: use response_format", NEUTRAL_NO_OBJECT},
+    {"regex", "not offered: use structured_outputs", NEUTRAL_EMPTY},
+    {"ebnf", "grammars are not offered: response_format or structured_outputs bound an answer",
+     NEUTRAL_EMPTY},
+    {"structural_tag", "not offered: use response_format", NEUTRAL_EMPTY},
+    {"return_tokens_as_token_ids", "not offered: tokens of logprobs are their text", NEUTRAL_EMPTY},
+    {"mirostat", "not offered: temperature, top_k, top_p and min_p are", NEUTRAL_ZERO},
+    {"dry_multiplier", "not offered: repetition_penalty is", NEUTRAL_ZERO},
+    {"web_search_options", "not offered", NEUTRAL_NO_OBJECT},
+    {NULL, NULL, NEUTRAL_EMPTY},
+};
+
+static const struct refused of_completion[] = {
+    {"suffix", "text behind the answer is not offered", NEUTRAL_EMPTY},
+    {"prompt_embeds", "embeddings as prompts are not offered", NEUTRAL_EMPTY},
+    {NULL, NULL, NEUTRAL_EMPTY},
+};
+
+static const struct refused of_chat[] = {
+    {"audio", "only text is offered", NEUTRAL_EMPTY},
+    {"functions", "deprecated: use tools", NEUTRAL_EMPTY},
+    {"function_call", "deprecated: use tool_choice", NEUTRAL_EMPTY},
+    {"chat_template", "the model's own template is used", NEUTRAL_EMPTY},
+    {"echo", "not offered for chats", NEUTRAL_EMPTY},
+    {NULL, NULL, NEUTRAL_EMPTY},
+};
+
+static bool is_neutral(const struct json_value *value, enum neutral neutral)
+{
+    const char *text;
+    bool flag;
+    double number;
+    switch (json_kind(value)) {
+    case JSON_NULL: return true;
+    case JSON_BOOL: return json_as_bool(value, &flag, NULL) == STATUS_OK && !flag;
+    case JSON_STRING: return json_as_string(value, &text, NULL, NULL) == STATUS_OK && !*text;
+    case JSON_ARRAY: return json_count(value) == 0;
+    case JSON_OBJECT: return json_count(value) == 0 && neutral != NEUTRAL_NO_OBJECT;
+    case JSON_INTEGER:
+    case JSON_NUMBER:
+        return json_as_double(value, -1, 1, &number, NULL) == STATUS_OK &&
+               ((neutral == NEUTRAL_ONE && number == 1) ||
+                (neutral == NEUTRAL_ZERO && number == 0));
+    }
+    return false;
+}
+
+static void check(const struct openai_fields *fields, const struct refused *table)
+{
+    for (; table->key; table++) {
+        const struct json_value *value = openai_field(fields, table->key);
+        if (value && !is_neutral(value, table->neutral))
+            openai_field_refuse(fields, table->key, REASON_UNSUPPORTED_PARAMETER, "%s", table->why);
+    }
+}
+
+static void read_refused(const struct openai_fields *fields, enum openai_kind kind)
+{
+    const struct json_value *modalities;
+    check(fields, both);
+    check(fields, kind == OPENAI_CHAT ? of_chat : of_completion);
+    /* Some clients always send ["text"]. */
+    if (!openai_field_array(fields, "modalities", &modalities))
+        return;
+    for (size_t i = 0; i < json_count(modalities); i++) {
+        const char *name;
+        if (json_as_string(json_at(modalities, i), &name, NULL, NULL) != STATUS_OK ||
+            strcmp(name, "text") != 0)
+            openai_field_refuse(fields, "modalities", REASON_UNSUPPORTED_PARAMETER,
+                                "only text is offered");
+    }
+}
+
+/* ----------------------------------------------------------------------------- a completion's prompt */
+
+static bool read_ids(const struct openai_fields *fields, const char *name,
+                     const struct json_value *array, struct openai_request *request,
+                     struct openai_prompt *prompt)
+{
+    struct openai_ids ids;
+    if (!openai_array_ids(fields, name, REASON_INVALID_TOKEN_ID, array, &request->arena, &ids))
+        return false;
+    *prompt = (struct openai_prompt){.ids = ids.ids, .id_count = ids.count};
+    return true;
+}
+
+static bool read_text(const struct openai_fields *fields, const char *name,
+                      const struct json_value *value, struct openai_prompt *prompt)
+{
+    struct error why;
+    if (json_as_string(value, &prompt->text, NULL, &why) == STATUS_OK)
+        return true;
+    return openai_field_refuse(fields, name, REASON_MALFORMED, "%s", why.text);
+}
+
+static void read_several(const struct openai_fields *fields, const struct json_value *array,
+                         struct openai_request *request, struct openai_prompt *prompts)
+{
+    bool fine = true;
+    request->prompt_count = json_count(array);
+    for (size_t i = 0; fine && i < request->prompt_count; i++) {
+        const struct json_value *value = json_at(array, i);
+        char name[32];
+        snprintf(name, sizeof name, "prompt[%zu]", i);
+        fine = json_kind(value) == JSON_ARRAY ? read_ids(fields, name, value, request, &prompts[i])
+                                              : read_text(fields, name, value, &prompts[i]);
+    }
+}
+
+/* The prompt is a text, texts, ids, or lists of ids. */
+static void read_prompt(const struct openai_fields *fields, struct openai_request *request)
+{
+    const struct json_value *value = openai_field(fields, "prompt");
+    size_t count = json_kind(value) == JSON_ARRAY ? json_count(value) : 0;
+    enum json_kind first = json_kind(count ? json_at(value, 0) : NULL);
+    bool ids = first == JSON_INTEGER || first == JSON_NUMBER;
+    if (fields->refusal->reason)
+        return;
+    if (!value || (json_kind(value) == JSON_ARRAY && !count)) {
+        openai_field_refuse(
+            fields, "prompt", value ? REASON_EMPTY_PROMPT : REASON_MISSING_INPUT,
+            "%s: give a text, a list of texts, a list of token ids, or a list of those",
+            value ? "is empty" : "is missing");
+        return;
+    }
+    if (!ids && count > OPENAI_MAX_PROMPTS) {
+        openai_field_refuse(fields, "prompt", REASON_MALFORMED, "%zu prompts: at most %d at once",
+                            count, OPENAI_MAX_PROMPTS);
+        return;
+    }
+    struct openai_prompt *prompts =
+        arena_take(&request->arena, (ids || !count ? 1 : count) * sizeof *prompts);
+    if (!prompts) {
+        openai_field_refuse(fields, "prompt", REASON_MALFORMED, "too large");
+        return;
+    }
+    request->prompts = prompts;
+    if (ids)
+        read_ids(fields, "prompt", value, request, prompts);
+    else if (count)
+        read_several(fields, value, request, prompts);
+    else
+        read_text(fields, "prompt", value, prompts);
+}
+
+/* ---------------------------------------------------------------------------------------- the body */
+
+/* The priority is a number, negative ones first as in vLLM, or one of Baton's words. */
 static void read_priority(const struct openai_fields *fields, struct openai_request *request)
 {
     const struct json_value *value = openai_field(fields, "priority");
@@ -37,14 +222,14 @@ static void read_stream(const struct openai_fields *fields, struct openai_reques
     const struct json_value *options;
     openai_field_bool(fields, "stream", &request->stream);
     if (!openai_field_object(fields, "stream_options", &options))
-        return; /* those of a request that doesn't stream are passed over */
+        return;
     struct openai_fields inside = {options, "stream_options.", fields->refusal};
     openai_field_bool(&inside, "include_usage", &request->include_usage);
     openai_field_bool(&inside, "continuous_usage_stats", &request->continuous_usage);
     request->continuous_usage &= request->include_usage;
 }
 
-/* Tolerated, and of the right type if there: they change no answer. */
+/* Checks the types of members that change no answer. */
 static void read_tolerated(const struct openai_fields *fields)
 {
     const char *text;
@@ -65,18 +250,18 @@ static void read_body(const struct openai_fields *fields, struct openai_request 
     }
     if (openai_field_text(fields, "model", &model))
         request->message.model = (char *)model; /* the message is only read */
-    openai_read_refused(fields, request->kind);
+    read_refused(fields, request->kind);
     if (request->kind == OPENAI_CHAT)
         openai_read_chat(fields, request);
     else
-        openai_read_prompt(fields, request);
+        read_prompt(fields, request);
     openai_read_sampling(fields, request);
     openai_read_format(fields, request);
     read_priority(fields, request);
     read_stream(fields, request);
     read_tolerated(fields);
     if (request->tools && !request->output.skip_special_tokens_presence_case) {
-        /* Some markers of calls are special tokens. */
+        /* The parser must see the markers of calls, and some are special tokens. */
         request->output.skip_special_tokens_presence_case =
             BATON__V1__OUTPUT__SKIP_SPECIAL_TOKENS_PRESENCE_SKIP_SPECIAL_TOKENS;
         request->output.skip_special_tokens = false;
@@ -92,7 +277,7 @@ static void init(struct openai_request *request, enum openai_kind kind, size_t m
 {
     *request = (struct openai_request){
         .kind = kind, .prompt_count = 1, .choices = 1, .add_generation_prompt = true};
-    /* An id takes two bytes of text or more, and four here. */
+    /* A token id takes 2 bytes or more in the body, and 4 in the arena. */
     arena_init(&request->arena, 4 * max_bytes + (64u << 10));
     baton__v1__generate_request__init(&request->message);
     baton__v1__sampling__init(&request->sampling);
@@ -102,7 +287,7 @@ static void init(struct openai_request *request, enum openai_kind kind, size_t m
     request->message.sampling = &request->sampling;
     request->message.stop = &request->stop;
     request->message.output = &request->output;
-    /* A template spells out its special tokens itself. */
+    /* A chat template writes its special tokens itself. */
     request->message.add_special_tokens_presence_case =
         BATON__V1__GENERATE_REQUEST__ADD_SPECIAL_TOKENS_PRESENCE_ADD_SPECIAL_TOKENS;
     request->message.add_special_tokens = kind == OPENAI_COMPLETION;
@@ -133,8 +318,10 @@ void openai_request_deinit(struct openai_request *request)
     request->json = NULL;
 }
 
-static void name_fields(struct openai_request *request, const struct openai_prompt *prompt)
+const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *request,
+                                                         const struct openai_prompt *prompt)
 {
+    Baton__V1__GenerateRequest *message = &request->message;
     if (request->kind == OPENAI_COMPLETION && request->prompt_count > 1)
         snprintf(request->ids_field, sizeof request->ids_field, "prompt[%zu]",
                  (size_t)(prompt - request->prompts));
@@ -142,13 +329,6 @@ static void name_fields(struct openai_request *request, const struct openai_prom
         str_copy(request->ids_field, sizeof request->ids_field, "prompt");
     request->fields = (struct request_fields){
         .ids = request->ids_field, .stops = "stop", .stop_ids = "stop_token_ids"};
-}
-
-const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *request,
-                                                         const struct openai_prompt *prompt)
-{
-    Baton__V1__GenerateRequest *message = &request->message;
-    name_fields(request, prompt);
     if (prompt->text) {
         message->input_case = BATON__V1__GENERATE_REQUEST__INPUT_TEXT;
         message->text = (char *)prompt->text;
@@ -175,7 +355,7 @@ void openai_request_fill(const struct openai_request *request, const struct requ
 void openai_request_param(enum openai_kind kind, enum reason reason, const char *sentence,
                           char param[OPENAI_PARAM_BYTES])
 {
-    /* Its sentences begin with the field, or an element of it, where they are about one. */
+    /* A sentence of the validator that is about a field begins with its name. */
     size_t length = strspn(sentence, "abcdefghijklmnopqrstuvwxyz_");
     bool begins = length && length < OPENAI_PARAM_BYTES &&
                   (sentence[length] == ' ' || sentence[length] == '[');
@@ -193,7 +373,7 @@ void openai_request_param(enum openai_kind kind, enum reason reason, const char 
     case REASON_INVALID_TOKEN_ID:
     case REASON_INVALID_STOP:
     case REASON_INVALID_SAMPLING:
-        if (!strncmp(sentence, "tokenized ", strlen("tokenized "))) /* what the text became */
+        if (!strncmp(sentence, "tokenized ", strlen("tokenized "))) /* "tokenized text: ..." */
             str_copy(param, OPENAI_PARAM_BYTES, prompt);
         else
             snprintf(param, OPENAI_PARAM_BYTES, "%.*s", begins ? (int)length : 0, sentence);

@@ -1,50 +1,46 @@
-/* A body of POST /v1/completions or /v1/chat/completions becomes baton.v1 messages, which then pass
- * the one validator (request_parse.h) as if they had come by gRPC. PURE.
+/* Turns a body of POST /v1/completions or /v1/chat/completions into baton.v1 messages. They then
+ * pass the one validator (request_parse.h) as if they had come by gRPC. PURE.
  *
- * Lenient with what comes: nulls, members that nobody knows, one stop or several, content as text
- * or as parts. What is known and not offered is refused by name (unsupported_parameter), never
- * passed over, if it would change the answer. */
+ * Lenient: accepts nulls, unknown members, one stop or several, content as text or as parts. A known
+ * parameter that isn't offered is refused by name (unsupported_parameter) if ignoring it would
+ * change the answer. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_REQUEST_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_REQUEST_H
 
-#include "common/base/arena.h"
-#include "common/base/json/json.h"
-#include "common/language/chat/chat_template.h"
-#include "router/doors/openai/openai_error.h"
+#include "router/doors/openai/openai_fields.h"
 #include "router/request_parse.h"
 
 #define OPENAI_MAX_DEPTH    64  /* of JSON */
 #define OPENAI_MAX_PROMPTS  128 /* in one body */
-#define OPENAI_MAX_CHOICES  128 /* n for all its prompts together */
+#define OPENAI_MAX_CHOICES  128 /* n times the prompts of one body */
 #define OPENAI_MAX_MESSAGES 4096
 #define OPENAI_MAX_TOOLS    128
 #define OPENAI_MAX_NAME     64 /* of a function, in bytes */
 
 enum openai_kind { OPENAI_COMPLETION, OPENAI_CHAT };
 
-/* A choice of the model's; what can be asked for of tools. */
 enum openai_tool_choice {
-    OPENAI_TOOLS_NONE, /* no tools, or they are not to be called: the template sees none */
-    OPENAI_TOOLS_AUTO,
-    OPENAI_TOOLS_REQUIRED, /* any of them */
-    OPENAI_TOOLS_NAMED,    /* `tool_name` */
+    OPENAI_TOOLS_NONE,     /* no tools, or tool_choice is "none": the template gets none */
+    OPENAI_TOOLS_AUTO,     /* the model chooses */
+    OPENAI_TOOLS_REQUIRED, /* the answer must call one or more of them */
+    OPENAI_TOOLS_NAMED,    /* the answer must call `tool_name` */
 };
 
 struct openai_prompt {
-    const char *text; /* NULL: ids */
+    const char *text; /* NULL: `ids` */
     const uint32_t *ids;
     size_t id_count;
 };
 
 struct openai_request {
-    struct arena arena; /* what is below points into it, or into the JSON */
+    struct arena arena; /* the fields below point into it, or into `json` */
     struct json *json;
     enum openai_kind kind;
-    Baton__V1__GenerateRequest message; /* all but the input */
+    Baton__V1__GenerateRequest message; /* all of it except the input */
     Baton__V1__Sampling sampling;
     Baton__V1__Stop stop;
     Baton__V1__Output output;
-    Baton__V1__TokenIds ids; /* of openai_request_message */
+    Baton__V1__TokenIds ids; /* set by openai_request_message */
 
     const struct openai_prompt *prompts; /* of a completion */
     size_t prompt_count;                 /* 1 for a chat */
@@ -53,7 +49,7 @@ struct openai_request {
     bool stream, include_usage, continuous_usage;
     bool logprobs;
     uint32_t top_logprobs;
-    bool return_token_ids; /* vLLM's: of prompt and answer */
+    bool return_token_ids; /* vLLM's: of the prompt and of the answer */
 
     /* Of a chat. */
     const struct json_value *messages;
@@ -63,35 +59,38 @@ struct openai_request {
     const char *tool_name;
     bool one_call; /* parallel_tool_calls: false */
 
-    Baton__V1__Constraint constraint; /* of the message, where it asks for one */
+    Baton__V1__Constraint constraint; /* of `message`, if it has one */
     Baton__V1__Choices choices_of_text;
     Baton__V1__ToolCalls tool_calls;
-    const char *constraint_param; /* the parameter that asks for it */
+    const char *constraint_param; /* the parameter that asks for the constraint; static */
 
-    struct request_fields fields; /* how the body calls what is in the message */
-    char ids_field[32];           /* of it: "prompt", or one of several, "prompt[1]" */
+    struct request_fields fields; /* the body's names for fields of the message */
+    char ids_field[32];           /* one of them: "prompt", or "prompt[1]" */
 };
 
-/* False: *refusal says why, and there is nothing to deinit. */
+/* False: *refusal says why, and there is nothing to deinit. `body` isn't kept. */
 bool openai_request_read(struct openai_request *request, enum openai_kind kind, const char *body,
                          size_t length, size_t max_bytes, struct openai_refusal *refusal);
 void openai_request_deinit(struct openai_request *request);
 
-/* The message with this prompt: one of `prompts`, or what a chat's template gave. Valid until the
- * next call, as request->fields for it. */
+/* Returns the message with `prompt`: one of `prompts`, or the output of a chat's template. The
+ * message and request->fields are valid until the next call. */
 const Baton__V1__GenerateRequest *openai_request_message(struct openai_request *request,
                                                          const struct openai_prompt *prompt);
 
-/* A chat without max_tokens may fill the context, up to what one answer may have at most. After
- * request_parse, before request_fit. */
+/* Lets a chat without max_tokens fill the context, up to the limit of one answer. Call it after
+ * request_parse and before request_fit. */
 void openai_request_fill(const struct openai_request *request, const struct request_model *model,
                          size_t prompt_tokens, struct request_params *params);
 
-/* What a chat's template gets: for chat_record_write. Points into the body. */
-struct chat_request openai_chat_request(const struct openai_request *request);
-
-/* Which parameter a refusal of the validator is about; "" where that isn't one. */
+/* Writes the parameter that a refusal of the validator is about; "" if it is about none. */
 void openai_request_param(enum openai_kind kind, enum reason reason, const char *sentence,
                           char param[OPENAI_PARAM_BYTES]);
+
+/* --- parts of openai_request_read, in openai_sampling.c; openai_chat.h has one more --- */
+/* Reads sampling, stop, output, n. */
+void openai_read_sampling(const struct openai_fields *fields, struct openai_request *request);
+/* Reads the structure that the answer must have, by the names of OpenAI and of vLLM. */
+void openai_read_format(const struct openai_fields *fields, struct openai_request *request);
 
 #endif

@@ -4,7 +4,7 @@
 #include "common/base/str.h"
 #include "router/doors/openai/openai_admit.h"
 #include "router/doors/openai/openai_call.h"
-#include "router/doors/openai/openai_render.h"
+#include "router/doors/openai/openai_chat.h"
 #include "router/doors/openai/openai_reply.h"
 #include "router/doors/prompt_tokens.h"
 #include "router/doors/request_constraint.h"

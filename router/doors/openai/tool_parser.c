@@ -1,11 +1,11 @@
 #include "router/doors/openai/tool_parser.h"
 
-#include "router/doors/openai/tool_marker.h"
+#include "common/base/json/json.h"
 
 #include <string.h>
 
-#define BLANKS_HELD 256 /* of white space that may stand before a call */
-#define ID_HELD     256 /* from [CALL_ID] to the end of [ARGS] */
+#define BLANKS_HELD 256 /* bytes of white space held before a call */
+#define ID_HELD     256 /* bytes from [CALL_ID] to the end of [ARGS] */
 
 static const char *const markers[] = {[TOOL_FORMAT_HERMES] = "<tool_call>",
                                       [TOOL_FORMAT_LLAMA3] = "<|python_tag|>",
@@ -16,7 +16,7 @@ static const char mistral_id[] = "[CALL_ID]";
 
 enum tool_format tool_format_of(const char *template_source)
 {
-    if (strstr(template_source, "<function=")) /* Qwen3-Coder's, which isn't JSON */
+    if (strstr(template_source, "<function=")) /* Qwen3-Coder's calls, which aren't JSON */
         return TOOL_FORMAT_NONE;
     if (strstr(template_source, "<tool_call>"))
         return TOOL_FORMAT_HERMES;
@@ -44,6 +44,191 @@ void tool_parser_deinit(struct tool_parser *parser)
     str_deinit(&parser->arguments);
 }
 
+/* ------------------------------------------------------------------------------------ markers */
+
+enum match { MATCH_NO, MATCH_MAYBE, MATCH_YES }; /* MAYBE: the text ends inside the marker */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+/* Whether the text begins with the marker. */
+static enum match marker_match(const char *text, size_t length, const char *marker)
+{
+    size_t size = strlen(marker);
+    if (memcmp(text, marker, length < size ? length : size) != 0)
+        return MATCH_NO;
+    return length < size ? MATCH_MAYBE : MATCH_YES;
+}
+
+/* Bytes before the marker, or before a part of it at the end. */
+static size_t before_marker(const char *text, size_t length, const char *marker)
+{
+    size_t at = 0;
+    while (at < length && marker_match(text + at, length - at, marker) == MATCH_NO)
+        at++;
+    return at;
+}
+
+/* Bytes of white space at the beginning. */
+static size_t leading_blanks(const char *text, size_t length)
+{
+    size_t count = 0;
+    while (count < length && is_blank(text[count]))
+        count++;
+    return count;
+}
+
+/* ------------------------------------------------------------------- one JSON value, byte by byte */
+
+enum step {
+    STEP_BLANK,  /* white space before the value */
+    STEP_INSIDE, /* a byte of it */
+    STEP_LAST,   /* its last byte */
+    STEP_BEHIND, /* a byte after it: the value ended before */
+    STEP_BROKEN, /* no value can begin like this */
+};
+
+static enum step value_take(struct tool_value *value, char byte)
+{
+    if (!value->begun) {
+        if (is_blank(byte))
+            return STEP_BLANK;
+        if (strchr(",:]}", byte)) /* also NUL */
+            return STEP_BROKEN;
+        value->begun = true;
+        value->in_string = byte == '"';
+        value->depth = byte == '{' || byte == '[';
+        value->scalar = !value->in_string && !value->depth;
+        return STEP_INSIDE;
+    }
+    if (value->scalar)
+        return is_blank(byte) || strchr(",]}", byte) ? STEP_BEHIND : STEP_INSIDE;
+    if (value->escaped)
+        value->escaped = false;
+    else if (value->in_string && byte == '\\')
+        value->escaped = true;
+    else if (byte == '"')
+        value->in_string = !value->in_string;
+    else if (!value->in_string && (byte == '{' || byte == '['))
+        value->depth++;
+    else if (!value->in_string && (byte == '}' || byte == ']'))
+        value->depth--;
+    return value->in_string || value->depth ? STEP_INSIDE : STEP_LAST;
+}
+
+/* --------------------------------------------------------------- a call's object, byte by byte */
+
+/* Decodes the JSON string in object->text. False: it isn't one, so neither a key nor a name. */
+static bool decode(const struct tool_object *object, char out[TOOL_MAX_NAME])
+{
+    static const struct json_limits limits = {.max_bytes = TOOL_MAX_NAME, .max_depth = 1};
+    struct json *json;
+    const char *text;
+    if (json_parse(object->text, object->length, limits, &json, NULL) != STATUS_OK)
+        return false;
+    bool fine = json_as_string(json_root(json), &text, NULL, NULL) == STATUS_OK &&
+                str_copy(out, TOOL_MAX_NAME, text);
+    json_destroy(json);
+    return fine;
+}
+
+static void keep(struct tool_object *object, char byte)
+{
+    if (object->length < sizeof object->text)
+        object->text[object->length++] = byte;
+    else
+        object->state = TOOL_OBJECT_BROKEN;
+}
+
+static void begin_part(struct tool_object *object, int state)
+{
+    object->state = state;
+    object->value = (struct tool_value){0};
+    object->length = 0;
+}
+
+/* Takes a byte where the object wants `wanted`, and then a part in `state`; skips white space. */
+static void take_sign(struct tool_object *object, char byte, char wanted, int state)
+{
+    if (byte == wanted)
+        begin_part(object, state);
+    else if (!is_blank(byte))
+        object->state = TOOL_OBJECT_BROKEN;
+}
+
+static void take_comma(struct tool_object *object, char byte)
+{
+    if (byte == '}')
+        object->state = TOOL_OBJECT_DONE;
+    else
+        take_sign(object, byte, ',', TOOL_OBJECT_KEY);
+}
+
+static void take_key(struct tool_object *object, char byte)
+{
+    char key[TOOL_MAX_NAME];
+    if (!object->value.begun && byte == '}') {
+        object->state = TOOL_OBJECT_DONE;
+        return;
+    }
+    if (!object->value.begun && !is_blank(byte) && byte != '"') {
+        object->state = TOOL_OBJECT_BROKEN;
+        return;
+    }
+    enum step step = value_take(&object->value, byte);
+    if (step == STEP_INSIDE || step == STEP_LAST)
+        keep(object, byte);
+    if (step != STEP_LAST || object->state == TOOL_OBJECT_BROKEN)
+        return;
+    if (!decode(object, key)) {
+        object->state = TOOL_OBJECT_BROKEN;
+        return;
+    }
+    bool arguments = !strcmp(key, "arguments") || !strcmp(key, "parameters");
+    object->member = !strcmp(key, "name")                  ? TOOL_MEMBER_NAME
+                     : arguments && !object->has_arguments ? TOOL_MEMBER_ARGUMENTS
+                                                           : TOOL_MEMBER_OTHER;
+    begin_part(object, TOOL_OBJECT_COLON);
+}
+
+/* True: the byte belongs to the arguments. */
+static bool take_value(struct tool_object *object, char byte)
+{
+    enum step step = value_take(&object->value, byte);
+    bool inside = step == STEP_INSIDE || step == STEP_LAST;
+    bool named = object->member == TOOL_MEMBER_NAME && !object->has_name;
+    if (step == STEP_BROKEN)
+        object->state = TOOL_OBJECT_BROKEN;
+    if (inside && named)
+        keep(object, byte);
+    if (step == STEP_LAST || step == STEP_BEHIND) {
+        if (named)
+            object->has_name = decode(object, object->name) && *object->name;
+        object->has_arguments |= object->member == TOOL_MEMBER_ARGUMENTS;
+        object->state = TOOL_OBJECT_COMMA;
+    }
+    if (step == STEP_BEHIND)
+        take_comma(object, byte);
+    return inside && object->member == TOOL_MEMBER_ARGUMENTS;
+}
+
+/* True: the byte belongs to the arguments. */
+static bool object_take(struct tool_object *object, char byte)
+{
+    switch (object->state) {
+    case TOOL_OBJECT_OPEN: take_sign(object, byte, '{', TOOL_OBJECT_KEY); break;
+    case TOOL_OBJECT_KEY: take_key(object, byte); break;
+    case TOOL_OBJECT_COLON: take_sign(object, byte, ':', TOOL_OBJECT_VALUE); break;
+    case TOOL_OBJECT_VALUE: return take_value(object, byte);
+    case TOOL_OBJECT_COMMA: take_comma(object, byte); break;
+    case TOOL_OBJECT_DONE:
+    case TOOL_OBJECT_BROKEN: break;
+    }
+    return false;
+}
+
 static void tell(struct tool_parser *parser, enum tool_event_kind kind, const char *text,
                  size_t length)
 {
@@ -66,15 +251,7 @@ static void open_call(struct tool_parser *parser, const char *marker, size_t len
     parser->state = TOOL_STATE_OPENED;
 }
 
-static void begin_scan(struct tool_parser *parser)
-{
-    parser->scan = (struct call_scan){.state = CALL_OPEN};
-    parser->told = false;
-    str_clear(&parser->arguments);
-    parser->state = TOOL_STATE_SCAN;
-}
-
-/* It was no call: all of it is text. */
+/* The held text is no call: sends it as text. */
 static void give_up(struct tool_parser *parser)
 {
     if (!parser->told)
@@ -84,19 +261,14 @@ static void give_up(struct tool_parser *parser)
     parser->state = TOOL_STATE_TEXT;
 }
 
-static bool may_be_called(const struct tool_parser *parser, const char *name)
-{
-    if (parser->config.format != TOOL_FORMAT_LLAMA3)
-        return true;
-    for (size_t i = 0; i < parser->config.name_count; i++)
-        if (!strcmp(parser->config.names[i], name))
-            return true;
-    return false;
-}
-
+/* False: `name` isn't callable, or there are too many calls. */
 static bool tell_call(struct tool_parser *parser, const char *name)
 {
-    if (parser->call_count == TOOL_MAX_CALLS || !may_be_called(parser, name))
+    const struct tool_parser_config *config = &parser->config;
+    bool known = config->format != TOOL_FORMAT_LLAMA3;
+    for (size_t i = 0; !known && i < config->name_count; i++)
+        known = !strcmp(config->names[i], name);
+    if (!known || parser->call_count == TOOL_MAX_CALLS)
         return false;
     parser->call_count++;
     parser->told = true;
@@ -113,13 +285,14 @@ static void tell_arguments(struct tool_parser *parser)
     str_clear(&parser->arguments);
 }
 
-/* Some of them came, or will. */
-static bool arguments_begun(const struct call_scan *scan)
+/* The object has arguments, whole or in part. */
+static bool arguments_begun(const struct tool_object *object)
 {
-    return scan->has_arguments || (scan->member == CALL_ARGUMENTS && scan->span.begun);
+    return object->has_arguments ||
+           (object->member == TOOL_MEMBER_ARGUMENTS && object->value.begun);
 }
 
-/* `whole`: without arguments it has none; else they would have come. */
+/* `whole`: the model ended the call. Without arguments it then gets {}. */
 static void end_call(struct tool_parser *parser, bool whole, bool had_arguments)
 {
     if (whole && !had_arguments)
@@ -128,34 +301,27 @@ static void end_call(struct tool_parser *parser, bool whole, bool had_arguments)
     parser->state = TOOL_STATE_AFTER;
 }
 
-static bool hold(struct tool_parser *parser, char byte)
-{
-    if (parser->told)
-        return true;
-    if (parser->held.length + 1 >= TOOL_MAX_HELD_BYTES)
-        return false;
-    str_append(&parser->held, &byte, 1);
-    return true;
-}
-
+/* Each step returns the bytes that it took. 0 without a change of the state: it waits for more. */
 static size_t step_scan(struct tool_parser *parser, const char *text, size_t length)
 {
-    struct call_scan *scan = &parser->scan;
+    struct tool_object *object = &parser->object;
     for (size_t at = 0; at < length; at++) {
-        if (!hold(parser, text[at])) {
+        if (!parser->told && parser->held.length + 1 >= TOOL_MAX_HELD_BYTES) {
             give_up(parser);
             return at;
         }
-        if (call_scan_take(scan, text[at]))
+        if (!parser->told)
+            str_append(&parser->held, &text[at], 1);
+        if (object_take(object, text[at]))
             str_append(&parser->arguments, &text[at], 1);
-        bool refused = !parser->told && scan->has_name && !tell_call(parser, scan->name);
-        bool broken = scan->state == CALL_BROKEN && !parser->told;
-        if (refused || broken || (scan->state == CALL_DONE && !parser->told)) {
+        bool over = object->state == TOOL_OBJECT_DONE || object->state == TOOL_OBJECT_BROKEN;
+        bool refused = !parser->told && object->has_name && !tell_call(parser, object->name);
+        if (refused || (over && !parser->told)) {
             give_up(parser);
             return at + 1;
         }
-        if (scan->state == CALL_DONE || scan->state == CALL_BROKEN) {
-            end_call(parser, true, arguments_begun(scan));
+        if (over) {
+            end_call(parser, true, arguments_begun(object));
             return at + 1;
         }
     }
@@ -171,40 +337,40 @@ static bool is_name_byte(char c)
            c == '-' || c == '.';
 }
 
-/* Held is the marker, and then the name. */
+/* `held` is the marker and the name so far. */
 static size_t step_name(struct tool_parser *parser, const char *text, size_t length)
 {
-    struct call_scan *scan = &parser->scan;
+    struct tool_object *object = &parser->object;
     size_t count = 0;
     while (count < length && is_name_byte(text[count]) &&
-           scan->length + count < CALL_SCAN_MAX_NAME - 1)
+           object->length + count < TOOL_MAX_NAME - 1)
         count++;
     if (count) {
-        memcpy(scan->name + scan->length, text, count);
-        scan->length += count;
-        scan->name[scan->length] = 0;
+        memcpy(object->name + object->length, text, count);
+        object->length += count;
+        object->name[object->length] = 0;
         str_append(&parser->held, text, count);
         return count;
     }
-    enum tool_match arguments = tool_marker_match(text, length, mistral_arguments);
-    enum tool_match id = tool_marker_match(text, length, mistral_id);
-    if (arguments == TOOL_MATCH_MAYBE || id == TOOL_MATCH_MAYBE)
+    enum match arguments = marker_match(text, length, mistral_arguments);
+    enum match id = marker_match(text, length, mistral_id);
+    if (arguments == MATCH_MAYBE || id == MATCH_MAYBE)
         return 0;
-    size_t skipped = arguments == TOOL_MATCH_YES ? strlen(mistral_arguments) : 0;
-    if (id == TOOL_MATCH_YES) { /* theirs: calls get ids of ours */
+    size_t skipped = arguments == MATCH_YES ? strlen(mistral_arguments) : 0;
+    if (id == MATCH_YES) { /* the model's id is dropped: openai_call_id makes another */
         size_t seen = length < ID_HELD ? length : ID_HELD;
-        size_t end = tool_marker_before(text, seen, mistral_arguments) + strlen(mistral_arguments);
+        size_t end = before_marker(text, seen, mistral_arguments) + strlen(mistral_arguments);
         if (end > seen && length < ID_HELD)
             return 0;
         skipped = end > seen ? 0 : end;
     }
     bool is_call = skipped || *text == '{';
     str_append(&parser->held, text, skipped);
-    if (!is_call || !tell_call(parser, scan->name)) {
+    if (!is_call || !tell_call(parser, object->name)) {
         give_up(parser);
         return skipped;
     }
-    parser->span = (struct value_span){0};
+    parser->value = (struct tool_value){0};
     parser->state = TOOL_STATE_VALUE;
     return skipped;
 }
@@ -212,12 +378,12 @@ static size_t step_name(struct tool_parser *parser, const char *text, size_t len
 static size_t step_value(struct tool_parser *parser, const char *text, size_t length)
 {
     for (size_t at = 0; at < length; at++) {
-        enum span_step step = value_span_take(&parser->span, text[at]);
-        if (step == SPAN_INSIDE || step == SPAN_LAST)
+        enum step step = value_take(&parser->value, text[at]);
+        if (step == STEP_INSIDE || step == STEP_LAST)
             str_append(&parser->arguments, &text[at], 1);
-        if (step == SPAN_LAST || step == SPAN_BEHIND || step == SPAN_BROKEN) {
-            end_call(parser, true, parser->span.begun);
-            return step == SPAN_LAST ? at + 1 : at;
+        if (step == STEP_LAST || step == STEP_BEHIND || step == STEP_BROKEN) {
+            end_call(parser, true, parser->value.begun);
+            return step == STEP_LAST ? at + 1 : at;
         }
     }
     tell_arguments(parser);
@@ -230,11 +396,11 @@ static size_t step_text(struct tool_parser *parser, const char *text, size_t len
 {
     const char *marker = markers[parser->config.format];
     size_t count = length;
-    /* Llama's calls stand at the start, or behind one another. */
+    /* Llama 3's calls come only at the start, or after one another. */
     if (marker && parser->config.format != TOOL_FORMAT_LLAMA3 &&
         parser->call_count < TOOL_MAX_CALLS) {
-        count = tool_marker_before(text, length, marker);
-        if (!count && tool_marker_match(text, length, marker) == TOOL_MATCH_YES) {
+        count = before_marker(text, length, marker);
+        if (!count && marker_match(text, length, marker) == MATCH_YES) {
             open_call(parser, text, strlen(marker));
             return strlen(marker);
         }
@@ -246,17 +412,17 @@ static size_t step_text(struct tool_parser *parser, const char *text, size_t len
 static size_t step_between(struct tool_parser *parser, const char *text, size_t length)
 {
     const char *marker = markers[parser->config.format];
-    size_t count = tool_marker_blanks(text, length);
+    size_t count = leading_blanks(text, length);
     if (count >= BLANKS_HELD) {
         parser->state = TOOL_STATE_TEXT;
         return 0;
     }
     if (count == length)
         return 0;
-    enum tool_match found = tool_marker_match(text + count, length - count, marker);
-    if (found == TOOL_MATCH_MAYBE)
+    enum match found = marker_match(text + count, length - count, marker);
+    if (found == MATCH_MAYBE)
         return 0;
-    if (found == TOOL_MATCH_YES && parser->call_count < TOOL_MAX_CALLS) {
+    if (found == MATCH_YES && parser->call_count < TOOL_MAX_CALLS) {
         open_call(parser, text, count + strlen(marker));
         return count + strlen(marker);
     }
@@ -271,7 +437,7 @@ static size_t step_between(struct tool_parser *parser, const char *text, size_t 
 static size_t step_opened(struct tool_parser *parser, const char *text, size_t length)
 {
     bool mistral = parser->config.format == TOOL_FORMAT_MISTRAL;
-    size_t count = tool_marker_blanks(text, length);
+    size_t count = leading_blanks(text, length);
     str_append(&parser->held, text, count);
     if (count || !length)
         return count;
@@ -280,28 +446,27 @@ static size_t step_opened(struct tool_parser *parser, const char *text, size_t l
         str_append(&parser->held, text, 1);
         return 1;
     }
-    if (mistral && !parser->bracketed && is_name_byte(*text)) {
-        parser->scan = (struct call_scan){.state = CALL_OPEN};
+    parser->object = (struct tool_object){.state = TOOL_OBJECT_OPEN};
+    if (mistral && !parser->bracketed && is_name_byte(*text))
         parser->state = TOOL_STATE_NAME;
-    } else if (*text == '{') {
-        begin_scan(parser);
-    } else {
+    else if (*text == '{')
+        parser->state = TOOL_STATE_SCAN;
+    else
         give_up(parser);
-    }
     return 0;
 }
 
 static size_t step_after(struct tool_parser *parser, const char *text, size_t length)
 {
     enum tool_format format = parser->config.format;
-    if (format == TOOL_FORMAT_HERMES) { /* what stands before the end marker is nobody's */
-        size_t count = tool_marker_before(text, length, hermes_end);
-        if (count || tool_marker_match(text, length, hermes_end) != TOOL_MATCH_YES)
+    if (format == TOOL_FORMAT_HERMES) { /* text before the end marker is dropped */
+        size_t count = before_marker(text, length, hermes_end);
+        if (count || marker_match(text, length, hermes_end) != MATCH_YES)
             return count;
         parser->state = TOOL_STATE_BETWEEN;
         return strlen(hermes_end);
     }
-    size_t count = tool_marker_blanks(text, length);
+    size_t count = leading_blanks(text, length);
     if (count)
         return count;
     bool next = format == TOOL_FORMAT_LLAMA3 ? *text == ';' : parser->bracketed && *text == ',';
@@ -330,12 +495,12 @@ static size_t step(struct tool_parser *parser, const char *text, size_t length)
     return length;
 }
 
-/* A step takes bytes, or changes the state, or waits for more. */
-static void run(struct tool_parser *parser)
+void tool_parser_push(struct tool_parser *parser, const char *text, size_t length)
 {
     size_t at = 0;
+    str_append(&parser->in, text, length);
     while (at < parser->in.length) {
-        enum tool_state before = parser->state;
+        unsigned before = parser->state;
         size_t taken = step(parser, parser->in.data + at, parser->in.length - at);
         at += taken;
         if (!taken && parser->state == before)
@@ -344,24 +509,14 @@ static void run(struct tool_parser *parser)
     str_remove_front(&parser->in, at);
 }
 
-void tool_parser_push(struct tool_parser *parser, const char *text, size_t length)
-{
-    str_append(&parser->in, text, length);
-    run(parser);
-}
-
-/* Only a call begins like this. Llama's may begin as any JSON does. */
-static bool is_surely_call(const struct tool_parser *parser)
-{
-    const struct str *held = &parser->held;
-    size_t count = tool_marker_blanks(held->data, held->length);
-    return parser->call_count || (count < held->length && held->data[count] != '{');
-}
-
-/* In a call that isn't told. */
+/* The text ends before the event TOOL_CALL of the held call. */
 static void end_untold(struct tool_parser *parser, bool cut)
 {
-    if (cut && is_surely_call(parser)) {
+    const struct str *held = &parser->held;
+    size_t count = leading_blanks(held->data, held->length);
+    /* Only a call begins like this. A call of Llama 3 without a marker may be any JSON. */
+    bool call = parser->call_count || (count < held->length && held->data[count] != '{');
+    if (cut && call) {
         str_clear(&parser->held);
         return;
     }
@@ -371,15 +526,15 @@ static void end_untold(struct tool_parser *parser, bool cut)
 
 void tool_parser_end(struct tool_parser *parser, bool cut)
 {
-    enum tool_state state = parser->state;
+    unsigned state = parser->state;
     bool text = state == TOOL_STATE_TEXT ||
                 (state == TOOL_STATE_BETWEEN &&
                  (!parser->call_count ||
-                  tool_marker_blanks(parser->in.data, parser->in.length) < parser->in.length));
+                  leading_blanks(parser->in.data, parser->in.length) < parser->in.length));
     if (parser->told && state == TOOL_STATE_SCAN)
-        end_call(parser, !cut, arguments_begun(&parser->scan));
+        end_call(parser, !cut, arguments_begun(&parser->object));
     else if (state == TOOL_STATE_VALUE)
-        end_call(parser, !cut, parser->span.begun);
+        end_call(parser, !cut, parser->value.begun);
     else if (state == TOOL_STATE_OPENED || state == TOOL_STATE_SCAN || state == TOOL_STATE_NAME)
         end_untold(parser, cut);
     else if (text)

@@ -1,77 +1,112 @@
-/* A model's text as it comes, parted into what is said and what is called: the published formats of
+/* Splits a model's text, as it comes, into text and tool calls. PURE. The published formats:
  *
- *     Hermes, Qwen   <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>, any number of them, text before
- *     Llama 3        {"name": ..., "parameters": {...}}, or that behind <|python_tag|>, several divided by ";": nothing before
- *     Mistral        [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...], or [TOOL_CALLS]name[ARGS]{...}, text before
+ *     Hermes, Qwen   <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>
+ *                    Any number of them; text may come before.
+ *     Llama 3        {"name": ..., "parameters": {...}}, or the same after <|python_tag|>
+ *                    Several are separated by ";". Nothing may come before.
+ *     Mistral        [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]
+ *                    or [TOOL_CALLS]name[ARGS]{...}. Text may come before.
  *
- * PURE. Cut however the text may be, the events together are the same. Held back is what may become
- * a marker, and a call until its name is known (TOOL_MAX_HELD_BYTES: then it was text). What turns
- * out to be no call is text, unchanged; a call that breaks off behind its name stays one, with the
- * arguments that came. What is cut off before the name of a call is known is neither. */
+ * The events together are the same, however the text is cut. The parser holds back text that may
+ * become a marker, and a call until its name is known. After TOOL_MAX_HELD_BYTES a held call counts
+ * as text. If it turns out to be no call, it is text, unchanged. A call that breaks off after its
+ * name stays a call, with the arguments that came. A call cut off before its name is dropped.
+ *
+ * Not a validator of JSON: the parser finds where values begin and end, and keeps the arguments byte
+ * for byte. In a call's object "parameters" means "arguments", members may have any order, and
+ * unknown members are ignored. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_TOOL_PARSER_H
 #define BATON_ROUTER_DOORS_OPENAI_TOOL_PARSER_H
 
 #include "common/base/str.h"
-#include "router/doors/openai/call_scan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define TOOL_MAX_HELD_BYTES  65536
-#define TOOL_MAX_CALLS       128 /* of an answer; what comes behind is text */
+#define TOOL_MAX_CALLS       128 /* in one answer; later ones are text */
 #define TOOL_MAX_INPUT_BYTES (64u << 20)
+#define TOOL_MAX_NAME        256 /* bytes of a key or a name, as JSON */
 
 enum tool_format { TOOL_FORMAT_NONE, TOOL_FORMAT_HERMES, TOOL_FORMAT_LLAMA3, TOOL_FORMAT_MISTRAL };
 
-/* By what the model's chat template writes. */
+/* The format that a model's chat template writes. */
 enum tool_format tool_format_of(const char *template_source);
 
 enum tool_event_kind {
     TOOL_TEXT,
     TOOL_CALL,      /* text: the name */
-    TOOL_ARGUMENTS, /* more of those of the last call; every call has some that isn't cut off */
+    TOOL_ARGUMENTS, /* the next piece of the last call's arguments; each whole call has one or more */
 };
 struct tool_event {
     enum tool_event_kind kind;
     uint32_t index;   /* of the call, from 0 */
-    const char *text; /* until the next call of the parser */
-    size_t length;    /* whole UTF-8 characters, if the input was */
+    const char *text; /* [length]; valid during the event */
+    size_t length;    /* whole UTF-8 characters if the input was */
 };
 
 struct tool_parser_config {
     enum tool_format format; /* NONE: all is text */
-    /* What may be called; of Llama, whose calls have no marker, only these are. Not copied. */
+    /* The functions that may be called. Only Llama 3's calls, which have no marker, are checked
+     * against them. Not copied. */
     const char *const *names;
     size_t name_count;
     void (*event)(void *context, const struct tool_event *event);
     void *context;
 };
 
-enum tool_state {
-    TOOL_STATE_TEXT,
-    TOOL_STATE_BETWEEN, /* white space that may go: at the start, and behind a call */
-    TOOL_STATE_OPENED,  /* behind a marker */
-    TOOL_STATE_SCAN,    /* in a call's object */
-    TOOL_STATE_NAME,    /* Mistral: a name without an object */
-    TOOL_STATE_VALUE,   /* Mistral: the arguments behind it */
-    TOOL_STATE_AFTER,   /* behind a call's object */
+/* How far one JSON value was read. */
+struct tool_value {
+    int depth;
+    bool begun, in_string, escaped, scalar;
+};
+
+/* How far a call's object was read. */
+struct tool_object {
+    enum {
+        TOOL_OBJECT_OPEN, /* waits for { */
+        TOOL_OBJECT_KEY,
+        TOOL_OBJECT_COLON,
+        TOOL_OBJECT_VALUE,
+        TOOL_OBJECT_COMMA, /* waits for , or } */
+        TOOL_OBJECT_DONE,
+        TOOL_OBJECT_BROKEN,
+    } state;
+    enum { TOOL_MEMBER_OTHER, TOOL_MEMBER_NAME, TOOL_MEMBER_ARGUMENTS } member;
+    struct tool_value value;
+    char text[TOOL_MAX_NAME]; /* the key or the name being read, with its quotes */
+    size_t length;            /* of `text` */
+    char name[TOOL_MAX_NAME]; /* decoded */
+    bool has_name, has_arguments;
 };
 
 struct tool_parser {
     struct tool_parser_config config;
-    enum tool_state state;
-    struct str in;        /* not taken yet */
-    struct str held;      /* since the marker, until the call is told */
-    struct str arguments; /* not told yet */
-    struct call_scan scan;
-    struct value_span span;
+    enum {
+        TOOL_STATE_TEXT,
+        TOOL_STATE_BETWEEN, /* at the start, or after a call: white space here may be dropped */
+        TOOL_STATE_OPENED,  /* after a marker */
+        TOOL_STATE_SCAN,    /* in a call's object */
+        TOOL_STATE_NAME,    /* Mistral: in a name without an object */
+        TOOL_STATE_VALUE,   /* Mistral: in the arguments after that name */
+        TOOL_STATE_AFTER,   /* after a call's object */
+    } state;
+    struct str in;        /* input that no step has taken yet */
+    struct str held;      /* from the marker on, until the event TOOL_CALL */
+    struct str arguments; /* not in an event yet */
+    struct tool_object object;
+    struct tool_value value;
     uint32_t call_count;
-    bool told;      /* this call */
+    bool told;      /* the event TOOL_CALL of this call was sent */
     bool bracketed; /* Mistral: inside the list */
 };
 
 void tool_parser_init(struct tool_parser *parser, const struct tool_parser_config *config);
 void tool_parser_deinit(struct tool_parser *parser);
 void tool_parser_push(struct tool_parser *parser, const char *text, size_t length);
-/* No more text comes. `cut`: because there was no room for more, so that what is open is not the
- * model's end of it. */
+/* No more text comes. `cut`: the answer had no room for more, so the model didn't mean an open call
+ * to end here. */
 void tool_parser_end(struct tool_parser *parser, bool cut);
 
 #endif

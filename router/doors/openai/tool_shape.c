@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define MAX_TOOL_TEXT (1u << 20) /* of a schema; the validator takes less, and says so */
+#define MAX_TOOL_TEXT (1u << 20) /* of a schema, in bytes; the validator's own limit is lower */
 
 static const struct tool_shape hermes = {.begin = "",
                                          .call = "<tool_call>\n{\"name\": ",
@@ -15,7 +15,7 @@ static const struct tool_shape hermes = {.begin = "",
                                          .separator = "\n",
                                          .end = "",
                                          .special_tokens = {"<tool_call>", "</tool_call>"}};
-/* Its templates refuse several calls in a message. */
+/* No separator: its templates refuse several calls in one message. */
 static const struct tool_shape llama3 = {.begin = "",
                                          .call = "{\"name\": ",
                                          .arguments = ", \"parameters\": ",
@@ -49,13 +49,12 @@ const struct tool_shape *tool_shape_of(enum tool_format format, const char *temp
     case TOOL_FORMAT_MISTRAL: break;
     }
     if (strstr(template_source, "[CALL_ID]"))
-        return NULL; /* calls with ids of their own: read, but not asked for */
+        return NULL; /* the parser reads such calls, but no constraint asks for them */
     if (strstr(template_source, "[ARGS]"))
         return &mistral_named;
     return strstr(template_source, "[TOOL_CALLS] [") ? &mistral_spaced : &mistral;
 }
 
-/* What is being made. */
 struct making {
     const struct tool_shape *shape;
     struct openai_request *request;
@@ -63,7 +62,7 @@ struct making {
     struct str text;
 };
 
-/* The text, in the arena; NULL: refused. */
+/* Moves `text` to the arena. NULL: refused. */
 static char *keep(struct making *m, size_t tool)
 {
     char *copy =
@@ -75,12 +74,8 @@ static char *keep(struct making *m, size_t tool)
     return copy;
 }
 
-static bool is_bare(const char *name)
-{
-    return !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")];
-}
-
-/* A function's parameters are all that it has: without any, its arguments are {}. */
+/* A function takes the parameters that it names, and no others. Without any, its arguments are
+ * {}. */
 static void write_schema(const struct json_value *function, struct str *text)
 {
     const struct json_value *schema = json_find(function, "parameters");
@@ -99,8 +94,9 @@ static void write_schema(const struct json_value *function, struct str *text)
 static bool make_tool(struct making *m, size_t index, const struct json_value *function,
                       const char *name, Baton__V1__ToolCalls__Tool *tool)
 {
+    static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     const struct tool_shape *shape = m->shape;
-    if (shape->bare_name && !is_bare(name))
+    if (shape->bare_name && name[strspn(name, bare)])
         return openai_refuse(m->refusal, REASON_INVALID_CONSTRAINT, "tools",
                              "tools[%zu].function.name: this model writes names of letters, "
                              "digits, \"_\", \"-\" and \".\" only",
@@ -120,7 +116,7 @@ static bool make_tool(struct making *m, size_t index, const struct json_value *f
     return tool->begin && tool->json_schema;
 }
 
-/* All tools, or the one that is named. */
+/* Makes all tools, or the named one. */
 static bool make_tools(struct making *m, Baton__V1__ToolCalls *calls)
 {
     struct openai_request *request = m->request;
@@ -176,7 +172,7 @@ bool tool_shape_constrain(const struct tool_shape *shape, struct openai_request 
     constraint->tool_calls = &request->tool_calls;
     request->message.constraint = constraint;
     request->constraint_param = "tools";
-    /* Markers may be special tokens, and have to be seen. */
+    /* The parser must see the markers, which may be special tokens. */
     request->output.skip_special_tokens_presence_case =
         BATON__V1__OUTPUT__SKIP_SPECIAL_TOKENS_PRESENCE_SKIP_SPECIAL_TOKENS;
     request->output.skip_special_tokens = false;

@@ -1,5 +1,5 @@
-/* How models write calls, as texts around the arguments: what an answer that must call is kept to,
- * and tool_parser.h reads. PURE. */
+/* The texts that models write around the arguments of a call. An answer that must call a tool is
+ * constrained to them, and tool_parser.h reads them. PURE. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_TOOL_SHAPE_H
 #define BATON_ROUTER_DOORS_OPENAI_TOOL_SHAPE_H
 
@@ -7,22 +7,23 @@
 #include "router/doors/openai/tool_parser.h"
 
 struct tool_shape {
-    const char *begin;     /* of all calls */
+    const char *begin;     /* before the first call */
     const char *call;      /* before a call's name */
     const char *arguments; /* between name and arguments */
     const char *call_end;
-    const char *separator; /* NULL: one call at a time */
-    const char *end;
-    const char *special_tokens[2]; /* that these texts are of, in some vocabularies */
-    bool bare_name;                /* without quotes: of letters, digits and _-. only */
+    const char *separator; /* between calls; NULL: one call only */
+    const char *end;       /* after the last call */
+    const char
+        *special_tokens[2]; /* parts of these texts that some vocabularies hold as one token */
+    bool bare_name;         /* no quotes: only letters, digits and _-. */
 };
 
-/* NULL: of TOOL_FORMAT_NONE, and where calls have ids ("[CALL_ID]"). Mistral's ways are told apart
- * by what the template writes. */
+/* The template tells Mistral's variants apart. NULL: TOOL_FORMAT_NONE, or calls that have ids
+ * ("[CALL_ID]"). */
 const struct tool_shape *tool_shape_of(enum tool_format format, const char *template_source);
 
-/* Makes the request's constraint the calls that its tool_choice asks for (REQUIRED or NAMED), in
- * its arena; a response_format is of text that isn't there then. False: *refusal. */
+/* Sets the request's constraint, in its arena, to the calls that tool_choice (REQUIRED or NAMED)
+ * asks for. It replaces a response_format, which is about text. False: *refusal says why. */
 bool tool_shape_constrain(const struct tool_shape *shape, struct openai_request *request,
                           struct openai_refusal *refusal);
 

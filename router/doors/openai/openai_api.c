@@ -1,10 +1,11 @@
+#include "router/doors/openai/openai_api.h"
+
 #include "common/base/str.h"
 #include "router/doors/openai/openai_admit.h"
-#include "router/doors/openai/openai_api.h"
-#include "router/doors/openai/openai_models.h"
+#include "router/doors/openai/openai_answer.h"
 #include "router/doors/openai/openai_reply.h"
 #include "router/doors/openai/openai_submit.h"
-#include "router/doors/openai/openai_tokens_api.h"
+#include "router/doors/openai/openai_tokens.h"
 #include "router/ops/router_metrics.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static void handle_chat(void *context, struct http_exchange *exchange)
     openai_submit(context, exchange, OPENAI_CHAT);
 }
 
-/* As a client may use it: with the room that its workers have. */
+/* The model with the context that its workers have room for. */
 static struct request_model shown_model(const struct openai_api *api, size_t index)
 {
     struct request_model model = api->models->items[index].limits;
@@ -47,7 +48,7 @@ static void handle_models(void *context, struct http_exchange *exchange)
     str_deinit(&body);
 }
 
-/* Names may hold slashes. */
+/* The rest of the path is the name, which may have slashes. */
 static void handle_model(void *context, struct http_exchange *exchange)
 {
     const struct openai_api *api = context;
@@ -99,17 +100,7 @@ static void handle_lora(void *context, struct http_exchange *exchange)
     refuse_kind(context, exchange, "LoRA adapters are not offered");
 }
 
-/* ----------------------------------------------------------------------------------
- * for machines */
-
-/* Somebody can decode, whatever model, and we aren't on our way out. */
-static bool is_ready(struct openai_api *api)
-{
-    bool decodes = false;
-    for (size_t i = 0; i < api->models->count; i++)
-        decodes |= gauge_value(api->metrics->models[i].workers_up[1]) > 0;
-    return decodes && !status_board_draining(api->board);
-}
+/* ------------------------------------------------------------------------ probes and figures */
 
 static void handle_live(void *context, struct http_exchange *exchange)
 {
@@ -117,9 +108,14 @@ static void handle_live(void *context, struct http_exchange *exchange)
     http_exchange_reply_text(exchange, 200, "ok\n");
 }
 
+/* Ready: a decode worker of any model is up, and the router isn't draining. */
 static void handle_ready(void *context, struct http_exchange *exchange)
 {
-    bool ready = is_ready(context);
+    struct openai_api *api = context;
+    bool ready = false;
+    for (size_t i = 0; i < api->models->count; i++)
+        ready |= gauge_value(api->metrics->models[i].workers_up[1]) > 0;
+    ready = ready && !status_board_draining(api->board);
     http_exchange_reply_text(exchange, ready ? 200 : 503,
                              ready ? "ok\n" : "no decode worker, or draining\n");
 }
@@ -159,20 +155,11 @@ const struct http_route *openai_routes(bool keyed, size_t *count)
         {"/v1/audio/*", HTTP_POST, handle_media},
         {"/v1/load_lora_adapter", HTTP_POST, handle_lora},
         {"/v1/unload_lora_adapter", HTTP_POST, handle_lora},
-        /* The last one: of all models and callers, so not for the bearer of any key. */
+        /* Last, so that `count` can leave it out: it has figures of all models and clients. */
         {"/metrics", HTTP_GET, handle_metrics},
     };
     *count = sizeof routes / sizeof *routes - keyed;
     return routes;
-}
-
-static const char *type_of(int status)
-{
-    if (status == 404)
-        return "not_found_error";
-    if (status == 503)
-        return "overloaded_error";
-    return status >= 500 ? "server_error" : "invalid_request_error";
 }
 
 void openai_refused(void *context, struct http_exchange *exchange,
@@ -186,6 +173,10 @@ void openai_refused(void *context, struct http_exchange *exchange,
         (void)!http_reply_add_header(reply, "x-request-id", name); /* there is room */
     }
     openai_log(api, exchange, &(struct access_line_brief){.status = refusal->code, .name = name});
-    openai_error_json_of(&reply->body, type_of(refusal->status), refusal->code, refusal->why.text);
+    const char *type = refusal->status == 404   ? "not_found_error"
+                       : refusal->status == 503 ? "overloaded_error"
+                       : refusal->status >= 500 ? "server_error"
+                                                : "invalid_request_error";
+    openai_error_json_of(&reply->body, type, refusal->code, refusal->why.text);
     str_add(&reply->body, "\n");
 }

@@ -1,4 +1,4 @@
-/* baton-router: settings, signals, and the order of the end. Everything else is router.h. */
+/* baton-router: settings, signals, drain and stop. Everything else is in router.h. */
 #include "common/base/clock.h"
 #include "common/base/descriptors.h"
 #include "common/base/failpoint.h"
@@ -25,7 +25,7 @@ static void tell_ready(const struct router *router, uint32_t fd)
     close((int)fd);
 }
 
-/* True: one more wish to stop. A hang-up is none where there is a file to open again. */
+/* True: a signal asks to stop. SIGHUP opens the log file again, if there is one. */
 static bool take_signals(struct router *router, struct stop_signals *signals)
 {
     bool wish = stop_signals_take(signals, clock_now_us());
@@ -35,16 +35,7 @@ static bool take_signals(struct router *router, struct stop_signals *signals)
     return wish;
 }
 
-static void wait_for_wish(struct router *router, struct stop_signals *signals)
-{
-    struct pollfd asked = {.fd = signals->fd, .events = POLLIN};
-    do
-        poll(&asked, 1, -1);
-    while (!take_signals(router, signals));
-    log_info("main", "msg=\"asked to stop\"");
-}
-
-/* Until the last request has ended, the time is over, or somebody asks a second time. */
+/* Returns when the last request has ended, the time is over, or a second signal asks to stop. */
 static void drain(struct router *router, struct stop_signals *signals, uint64_t timeout_us)
 {
     router_drain(router);
@@ -91,7 +82,11 @@ int main(int argc, char **argv)
     }
     tell_ready(router, config.ready_fd);
     signals.hangup_apart = router_has_log_file(router);
-    wait_for_wish(router, &signals);
+    struct pollfd asked = {.fd = signals.fd, .events = POLLIN};
+    do
+        poll(&asked, 1, -1);
+    while (!take_signals(router, &signals));
+    log_info("main", "msg=\"asked to stop\"");
     drain(router, &signals, config.drain_timeout_us);
     router_stop(router);
     stop_signals_close(&signals);

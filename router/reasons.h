@@ -1,12 +1,12 @@
-/* Why a call ended without OK: the stable code that clients get in the trailing metadata
- * `baton-reason`, and its gRPC status. docs/api.md prints this table. A text here never changes its
- * meaning; new ones may be added. */
+/* The reasons for which a call ends without OK. Each has a stable code, which clients get in the
+ * trailing metadata `baton-reason`, and a gRPC status. docs/api.md prints this table. A code never
+ * changes its meaning; new ones may be added. */
 #ifndef BATON_ROUTER_REASONS_H
 #define BATON_ROUTER_REASONS_H
 
 #include "common/net/rpc/rpc.h"
 
-/* X(symbol, code on the wire, gRPC status, when) */
+/* X(symbol, code on the wire, gRPC status, the situation) */
 #define ROUTER_REASONS(X)                                                                          \
     X(MALFORMED, "malformed", INVALID_ARGUMENT, "not the message it should be, or not UTF-8")      \
     X(INVALID_REQUEST_ID, "invalid_request_id", INVALID_ARGUMENT,                                  \
@@ -69,6 +69,6 @@ enum reason {
 
 const char *reason_name(enum reason reason); /* "" for REASON_NONE */
 enum rpc_code reason_code(enum reason reason);
-const char *reason_when(enum reason reason);
+const char *reason_when(enum reason reason); /* the situation, as in the table */
 
 #endif

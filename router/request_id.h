@@ -1,5 +1,4 @@
-/* By which id a request goes: in the answer, in logs and in traces. One rule for all doors. Any
- * thread. */
+/* The id of a request in its answer, in logs and in traces. One rule for both doors. Any thread. */
 #ifndef BATON_ROUTER_REQUEST_ID_H
 #define BATON_ROUTER_REQUEST_ID_H
 
@@ -7,9 +6,8 @@
 
 #define REQUEST_ID_BYTES (REQUEST_MAX_ID_BYTES + 1)
 
-/* The first of these that can be one (request_id_valid, and not empty), or a new one: what the
- * message has, what the header x-request-id has. Either may be NULL. So what is logged is bounded
- * and printable, whatever was sent. */
+/* Writes the first valid id (request_id_valid, not empty): the message's, the one in the header
+ * x-request-id, or a new one. Either may be NULL. So a logged id is bounded and printable. */
 void request_id_choose(const char *of_message, const char *of_header, char id[REQUEST_ID_BYTES]);
 
 #endif

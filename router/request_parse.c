@@ -63,7 +63,7 @@ static enum reason parse_input(const Baton__V1__GenerateRequest *message, const 
     case BATON__V1__GENERATE_REQUEST__INPUT_TOKEN_IDS:
         params->token_ids = message->token_ids->ids;
         params->token_count = message->token_ids->n_ids;
-        /* Before the ids are looked at one by one. */
+        /* Comes before the check of each id, as there may be many. */
         if (params->token_count > model->context)
             return refuse(err, REASON_CONTEXT_LENGTH_EXCEEDED,
                           "the prompt has %zu tokens, but the model's context is %u",
@@ -73,7 +73,7 @@ static enum reason parse_input(const Baton__V1__GenerateRequest *message, const 
     }
 }
 
-/* The library's defaults, under the model's, under what the request says. */
+/* A value of the request comes before the model's default, and that before sampling_default. */
 static void parse_sampling(const Baton__V1__Sampling *message,
                            const struct generation_defaults *defaults,
                            struct request_params *params)
@@ -116,16 +116,6 @@ static void parse_sampling(const Baton__V1__Sampling *message,
         sampling->frequency_penalty = message->frequency_penalty;
     if (message->repetition_penalty_presence_case)
         sampling->repetition_penalty = message->repetition_penalty;
-}
-
-static enum reason parse_choices(const Baton__V1__Sampling *message, struct request_params *params,
-                                 struct error *err)
-{
-    params->choices = message && message->n_presence_case ? message->n : 1;
-    if (params->choices >= 1 && params->choices <= REQUEST_MAX_CHOICES)
-        return REASON_NONE;
-    return refuse(err, REASON_INVALID_SAMPLING, "n must be between 1 and %d, got %u",
-                  REQUEST_MAX_CHOICES, params->choices);
 }
 
 static int by_id(const void *a, const void *b)
@@ -213,8 +203,7 @@ static void parse_output(const Baton__V1__Output *message, struct request_params
         params->echo = message->echo;
 }
 
-/* Without a question about the prompt nothing would be left to tell: that is for sampling_validate
- * to refuse. */
+/* max_tokens 0 without output about the prompt is left to sampling_validate, which refuses it. */
 bool request_prompt_only(const Baton__V1__GenerateRequest *message)
 {
     const Baton__V1__Sampling *sampling = message->sampling;
@@ -226,29 +215,18 @@ bool request_prompt_only(const Baton__V1__GenerateRequest *message)
            (output->prompt_logprobs_presence_case || (output->echo_presence_case && output->echo));
 }
 
-/* What nobody hears of is drawn greedily: else it could end, wait or fail by what was asked of an
- * answer. */
+/* The dropped token of prompt_only is drawn greedily. With the client's values it could end, wait
+ * or fail. */
 static void draw_plainly(struct sampling *sampling)
 {
     struct sampling plain = sampling_default();
     plain.temperature = 0;
     plain.max_tokens = 1;
-    plain.seed = sampling->seed; /* which is told */
+    plain.seed = sampling->seed; /* the answer shows it */
     plain.prompt_logprobs = sampling->prompt_logprobs;
     plain.top_prompt_logprobs = sampling->top_prompt_logprobs;
     plain.prompt_logprobs_from = sampling->prompt_logprobs_from;
     *sampling = plain;
-}
-
-static enum reason parse_priority(const Baton__V1__GenerateRequest *message,
-                                  struct request_params *params, struct error *err)
-{
-    if ((uint32_t)message->priority >= PRIORITIES)
-        return refuse(err, REASON_INVALID_PRIORITY,
-                      "priority must be 0 (normal), 1 (high) or 2 (offline), got %d",
-                      (int)message->priority);
-    params->priority = (enum priority)message->priority;
-    return REASON_NONE;
 }
 
 const struct request_fields request_fields_grpc = {
@@ -270,17 +248,23 @@ enum reason request_parse(const Baton__V1__GenerateRequest *message,
     parse_output(message->output, &params);
     params.prompt_only = request_prompt_only(message);
     if (params.prompt_only)
-        params.sampling.max_tokens = 1; /* a prompt is computed by drawing what follows it */
+        params.sampling.max_tokens = 1; /* to compute a prompt, a worker draws the next token */
 
     enum reason reason = parse_input(message, fields->ids, model, &params, err);
     if (!reason)
         reason = parse_stop(message->stop, fields, model, &params, err);
+    const Baton__V1__Sampling *sampling = message->sampling;
+    params.choices = sampling && sampling->n_presence_case ? sampling->n : 1;
+    if (!reason && (params.choices < 1 || params.choices > REQUEST_MAX_CHOICES))
+        reason = refuse(err, REASON_INVALID_SAMPLING, "n must be between 1 and %d, got %u",
+                        REQUEST_MAX_CHOICES, params.choices);
     if (!reason)
-        reason = parse_choices(message->sampling, &params, err);
-    if (!reason)
-        reason = parse_biases(message->sampling, model, &params, err);
-    if (!reason)
-        reason = parse_priority(message, &params, err);
+        reason = parse_biases(sampling, model, &params, err);
+    if (!reason && (uint32_t)message->priority >= PRIORITIES)
+        reason = refuse(err, REASON_INVALID_PRIORITY,
+                        "priority must be 0 (normal), 1 (high) or 2 (offline), got %d",
+                        (int)message->priority);
+    params.priority = (enum priority)message->priority;
     if (!reason && sampling_validate(&params.sampling, err) != STATUS_OK)
         reason = REASON_INVALID_SAMPLING;
     if (!reason && params.prompt_only)
@@ -307,7 +291,7 @@ enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
         return refuse(err, REASON_EMPTY_PROMPT, "the prompt has no tokens");
     size_t room = prompt_tokens < model->context ? model->context - prompt_tokens : 0;
     if (!params->max_tokens_given && room && sampling->min_tokens <= room)
-        return REASON_NONE; /* nobody asked for more than fits: the context ends the answer */
+        return REASON_NONE; /* the context ends the answer */
     if (params->prompt_only && !room)
         return refuse(
             err, REASON_CONTEXT_LENGTH_EXCEEDED,

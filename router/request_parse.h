@@ -1,5 +1,5 @@
-/* The one validator of what clients ask: a GenerateRequest becomes bounded parameters, or a reason
- * and a sentence. PURE. Strings are UTF-8 without NUL already (proto/proto_unpack.h). */
+/* The one validator of requests: a GenerateRequest becomes bounded parameters, or a reason and a
+ * sentence. PURE. proto/proto_unpack.h has checked that strings are UTF-8 without NUL. */
 #ifndef BATON_ROUTER_REQUEST_PARSE_H
 #define BATON_ROUTER_REQUEST_PARSE_H
 
@@ -13,87 +13,85 @@
 
 #include <stddef.h>
 
-#define REQUEST_MAX_TEXT_BYTES   (4u << 20) /* unless the settings say otherwise */
+#define REQUEST_MAX_TEXT_BYTES   (4u << 20) /* the default of max-text */
 #define REQUEST_MAX_STOP_STRINGS 16
 #define REQUEST_MAX_STOP_BYTES   256
 #define REQUEST_MAX_CHOICES      16
-#define REQUEST_MAX_ONCE_SCORED  16384 /* prompt tokens with logprobs, of an answer in one message */
-/* Of the packed message: the ids of a context of 1 Mi tokens; or the longest text, if that is more,
- * and all else. */
+#define REQUEST_MAX_ONCE_SCORED  16384 /* prompt tokens with logprobs in an answer of one message */
+/* Bytes of a packed message: room for the ids of 1 Mi tokens, or for a longer max-text and
+ * REQUEST_MORE_BYTES for the other fields. */
 #define REQUEST_MAX_MESSAGE_BYTES (5u << 20)
 #define REQUEST_MORE_BYTES        (1u << 20)
 
-/* What a request is checked against: the model that it names (served_models.h), which the caller
- * has found. */
+/* The model that a request names. served_models.h finds it. */
 struct request_model {
     const char *name;
     uint32_t context, vocab;
     uint64_t max_text_bytes; /* 0: REQUEST_MAX_TEXT_BYTES */
     bool has_tokenizer;
-    bool tokens_have_text; /* what a constraint is about (token_text.h) */
+    bool tokens_have_text; /* constraints are possible (token_text.h) */
     struct generation_defaults defaults;
 };
 
-/* Pointers lead into the message. */
+/* Pointers point into the message. */
 struct request_params {
     char id[REQUEST_MAX_ID_BYTES + 1]; /* "": the client gave none */
     const char *text;                  /* NULL: token ids */
     const uint32_t *token_ids;
     size_t token_count;
     bool add_special_tokens;
-    struct sampling sampling; /* its biases are those below; a copy must point to its own */
+    struct sampling sampling; /* its `biases` points to those below; a copy must set its own */
     struct logit_bias biases[SAMPLING_MAX_BIASES];
     uint32_t choices; /* answers, at least 1 */
     enum priority priority;
     bool seed_given, max_tokens_given;
-    /* It asks for no token (max_tokens 0), only for what is told of its prompt. Workers are asked
-     * for one, which isn't told: sampling is not what was asked then, and a constraint is looked at
-     * and passed over. */
+    /* The request asks for no token (max_tokens 0), only for output about its prompt. Workers then
+     * draw one token, which is dropped: `sampling` isn't the client's, and a constraint is only
+     * checked. */
     bool prompt_only;
     size_t stop_count;
     const char *stops[REQUEST_MAX_STOP_STRINGS];
     bool return_token_ids, skip_special_tokens, return_timing, return_logits_hash, echo;
 };
 
-/* Whether prompt_only is to become true: it asks for no token, but about its prompt. */
+/* The message asks for no token, only for output about its prompt. */
 bool request_prompt_only(const Baton__V1__GenerateRequest *message);
 
-/* How a door calls what sentences name; the others have one name at all doors. */
+/* The names of fields in sentences, where the doors differ. */
 struct request_fields {
     const char *ids, *stops, *stop_ids;
 };
-extern const struct request_fields request_fields_grpc; /* those of the message */
+extern const struct request_fields request_fields_grpc; /* the names in the message */
 
-/* REASON_NONE: fine. The length is checked by request_fit, when the number of tokens is known. */
+/* REASON_NONE: valid. request_fit checks the length, once the number of tokens is known. */
 enum reason request_parse(const Baton__V1__GenerateRequest *message,
                           const struct request_fields *fields, const struct request_model *model,
                           struct request_params *params, struct error *err) WARN_UNUSED;
 
-/* How many choices it asks for; where that is not within 1 .. REQUEST_MAX_CHOICES, the nearest:
- * request_parse refuses it. */
+/* The number of choices, moved into 1 .. REQUEST_MAX_CHOICES; request_parse refuses others. */
 uint32_t request_choices(const Baton__V1__GenerateRequest *message);
 
-/* Prompt and answer must fit into the context. Where the client named no max_tokens the default
- * shrinks to the room there is. */
+/* Checks that prompt and answer fit into the context. Without max_tokens any room is enough: the
+ * context ends the answer. */
 enum reason request_fit(const struct request_model *model, size_t prompt_tokens,
                         struct request_params *params, struct error *err) WARN_UNUSED;
 
-/* Of one that fits: as many tokens as it may use, its prompt and all its answers. */
+/* The most tokens that a fitting request may use, for its prompt and all its answers. */
 uint64_t request_most_tokens(const struct request_model *model, size_t prompt_tokens,
                              const struct request_params *params);
 
-/* Of a request that is answered in one message: what is kept for that is bounded. */
+/* Bounds the memory of a request that is answered in one message. REASON_ANSWER_TOO_LARGE: too many
+ * prompt tokens to score. */
 enum reason request_fit_once(size_t prompt_tokens, const struct request_params *params,
                              struct error *err) WARN_UNUSED;
 
-/* Of Tokenize and Detokenize too. */
+/* For Tokenize and Detokenize too. `field` is the name in sentences. */
 enum reason request_check_text(const struct request_model *model, const char *text,
                                struct error *err) WARN_UNUSED;
 enum reason request_check_ids(const struct request_model *model, const char *field,
                               const uint32_t *ids, size_t count, struct error *err) WARN_UNUSED;
 
-/* Whether it may be a request id: at most REQUEST_MAX_ID_BYTES of printable ASCII without
- * blanks. */
+/* True: at most REQUEST_MAX_ID_BYTES of printable ASCII without blanks. */
 bool request_id_valid(const char *id);
 
 #endif

@@ -2,13 +2,24 @@
 
 #include "common/base/log.h"
 #include "common/base/rng.h"
+#include "common/net/crypto/certificates.h"
+#include "proto/descriptors.h"
 #include "router/dispatch/dispatch.h"
 #include "router/dispatch/request_observers.h"
+#include "router/doors/grpc/grpc_api.h"
+#include "router/doors/grpc/registry_service.h"
+#include "router/doors/openai/openai_api.h"
 #include "router/doors/request_constraint.h"
-#include "router/router_servers.h"
+#include "router/ops/admin.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define STOP_GRACE_US 1000000u /* for statuses to reach clients */
+#define MORE_CALLS    1024u    /* for other services: health, registrations */
+
+static const char *const services[] = {GRPC_API_SERVICE, REGISTRY_SERVICE};
 
 struct router {
     uint64_t incarnation;
@@ -17,110 +28,34 @@ struct router {
     struct router_metrics metrics;
     struct status_board board;
     struct request_observers views;
-    struct rpc_tls client_tls, internal_tls; /* of clients' connections, of those to workers */
-    struct certificates *metrics_tls;        /* NULL: its listener speaks no TLS */
-    struct certificates *otlp_tls;           /* for the collector; NULL: none are shown or named */
-    struct access *access;
+    struct rpc_tls client_tls, internal_tls; /* for clients, for workers */
+    struct certificates *metrics_tls;        /* NULL: its listener uses no TLS */
+    struct certificates *otlp_tls;           /* for the collector; NULL: none are set */
+    struct access *access;                   /* NULL: no call needs a key */
     struct membership *membership;
     struct rpc_runtime *runtime;
     struct dispatch *dispatch;
-    struct constraint_checks *checks;
-    struct router_servers servers;
+    struct constraint_checks *checks; /* NULL: workers refuse invalid constraints instead */
+
+    /* Listeners and what they serve. */
+    struct grpc_api api;
+    struct registry_service registry;
+    struct openai_api openai;
+    struct admin admin;
+    struct rpc_method methods[GRPC_API_METHODS + 1];
+    struct rpc_bytes descriptors[2];
+    struct rpc_server *clients;
+    struct rpc_server *workers;       /* NULL: `clients` takes registrations */
+    struct http_server *http_clients; /* NULL: no http-listen */
+    struct http_server *figures;
 };
+
+/* ------------------------------------------------------------------ parts that have no threads */
 
 static void on_membership_changed(void *context)
 {
     const struct router *router = context;
     dispatch_membership_changed(router->dispatch);
-}
-
-/* What clients show, and what the cluster's own processes do. */
-static enum status open_access(struct router *router, struct error *err)
-{
-    const struct router_config *config = &router->config;
-    TRY(tls_settings_open(&config->tls, "tls", &router->client_tls.certificates, err));
-    TRY(tls_settings_open(&config->metrics_tls, "metrics-tls", &router->metrics_tls, err));
-    TRY(tls_client_settings_open(&config->otlp_tls, "otlp-tls", &router->otlp_tls, err));
-    TRY(link_tls_open(&config->internal_tls, &router->internal_tls, err));
-    router_metrics_watch(&router->metrics, router->client_tls.certificates, "for=\"tls\"");
-    router_metrics_watch(&router->metrics, router->internal_tls.certificates,
-                         "for=\"internal-tls\"");
-    router_metrics_watch(&router->metrics, router->metrics_tls, "for=\"metrics-tls\"");
-    if (*config->otlp_tls.cert)
-        router_metrics_watch(&router->metrics, router->otlp_tls, "for=\"otlp-tls\"");
-    TRY(access_open(config->api_keys, 0, &router->access, err));
-    if (router->access && !*config->registry_listen)
-        log_warn("router",
-                 "msg=\"clients need keys, but anybody who reaches them may register as a "
-                 "worker: set registry-listen\"");
-    return STATUS_OK;
-}
-
-static void close_access(struct router *router)
-{
-    access_close(router->access);
-    link_tls_close(&router->internal_tls);
-    link_tls_close(&router->client_tls);
-    certificates_close(router->metrics_tls);
-    certificates_close(router->otlp_tls);
-}
-
-static enum status start_dispatch(struct router *router, struct error *err)
-{
-    const struct router_config *config = &router->config;
-    struct dispatch_config dispatch = {
-        .runtime = router->runtime,
-        .membership = router->membership,
-        .metrics = &router->metrics,
-        .board = &router->board,
-        .views = router->views,
-        .models = &router->models,
-        .checks = router->checks,
-        .max_requests = config->max_requests,
-        .max_queue = config->max_queue,
-        .limits = request_limits_default(),
-        .unconfirmed_tokens = config->unconfirmed_tokens,
-        .force_local_prefill = config->force_local_prefill,
-        .linger_us = config->client_linger_us,
-        .tls = router->internal_tls,
-        .keepalive_us = config->worker_keepalive_us,
-        .incarnation = router->incarnation,
-    };
-    dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
-    dispatch.limits.no_worker_us = config->worker_wait_us;
-    /* Without a place a request ends after worker-wait: what would come later is meant never to
-     * come. */
-    dispatch.limits.local_us = config->local_prefill_wait_us < config->worker_wait_us
-                                   ? config->local_prefill_wait_us
-                                   : UINT64_MAX;
-    return dispatch_start(&dispatch, &router->dispatch, err);
-}
-
-static enum status start_servers(struct router *router, struct error *err)
-{
-    const struct router_parts parts = {.config = &router->config,
-                                       .models = &router->models,
-                                       .metrics = &router->metrics,
-                                       .board = &router->board,
-                                       .views = &router->views,
-                                       .checks = router->checks,
-                                       .access = router->access,
-                                       .membership = router->membership,
-                                       .dispatch = router->dispatch,
-                                       .runtime = router->runtime,
-                                       .client_tls = router->client_tls,
-                                       .internal_tls = router->internal_tls,
-                                       .metrics_tls = router->metrics_tls,
-                                       .incarnation = router->incarnation};
-    return router_servers_start(&router->servers, &parts, err);
-}
-
-static void stop_dispatch(struct router *router)
-{
-    dispatch_stop(router->dispatch);
-    router_servers_stop_calls(&router->servers);
-    dispatch_destroy(router->dispatch);
-    router_servers_stop_figures(&router->servers);
 }
 
 static enum status open_models(struct router *router, struct error *err)
@@ -140,6 +75,37 @@ static enum status open_models(struct router *router, struct error *err)
     return STATUS_OK;
 }
 
+/* Opens the certificates and the keys of clients. */
+static enum status open_access(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    TRY(tls_settings_open(&config->tls, "tls", &router->client_tls.certificates, err));
+    TRY(tls_settings_open(&config->metrics_tls, "metrics-tls", &router->metrics_tls, err));
+    TRY(tls_client_settings_open(&config->otlp_tls, "otlp-tls", &router->otlp_tls, err));
+    TRY(link_tls_open(&config->internal_tls, &router->internal_tls, err));
+    router_metrics_watch(&router->metrics, router->client_tls.certificates, "for=\"tls\"");
+    router_metrics_watch(&router->metrics, router->internal_tls.certificates,
+                         "for=\"internal-tls\"");
+    router_metrics_watch(&router->metrics, router->metrics_tls, "for=\"metrics-tls\"");
+    if (*config->otlp_tls.cert)
+        router_metrics_watch(&router->metrics, router->otlp_tls, "for=\"otlp-tls\"");
+    TRY(access_open(config->api_keys, 0, &router->access, err));
+    if (router->access && !*config->registry_listen)
+        log_warn("router",
+                 "msg=\"clients need keys, but any process that reaches this router may register "
+                 "as a worker: set registry-listen\"");
+    return STATUS_OK;
+}
+
+static void close_access(struct router *router)
+{
+    access_close(router->access);
+    link_tls_close(&router->internal_tls);
+    link_tls_close(&router->client_tls);
+    certificates_close(router->metrics_tls);
+    certificates_close(router->otlp_tls);
+}
+
 static enum status open_views(struct router *router, struct error *err)
 {
     const struct router_config *config = &router->config;
@@ -154,18 +120,7 @@ static enum status open_views(struct router *router, struct error *err)
     return request_observers_open(&views, &router->views, err);
 }
 
-static void say_serving(const struct router *router)
-{
-    log_info("router",
-             "models=%zu address=%s registry=%s http=%s metrics=%s tls=%d internal_tls=%d "
-             "api_keys=%d msg=\"serving\"",
-             router->models.count, rpc_server_address(router->servers.clients),
-             router_registry_address(router), router_http_address(router),
-             http_server_address(router->servers.figures), router->client_tls.certificates != NULL,
-             router->internal_tls.certificates != NULL, router->access != NULL);
-}
-
-/* What is there before anything runs, in the order in which each part needs the ones before. */
+/* Opens the parts without threads, in the order in which they need each other. */
 static enum status open_parts(struct router *router, struct error *err)
 {
     struct membership_config membership = {.limit = ROUTER_MAX_WORKERS,
@@ -212,6 +167,190 @@ static void close_parts(struct router *router)
     served_models_close(&router->models);
 }
 
+/* ------------------------------------------------------------------------------------ listeners */
+
+static void on_late_message(void *context)
+{
+    counter_add(((struct router_metrics *)context)->late_messages, 1);
+}
+
+/* The server for registrations only. The limits for clients don't apply to it. */
+static enum status start_registry(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    struct rpc_server_config server = {
+        .listen = config->registry_listen,
+        .tls = router->internal_tls,
+        .max_receive_memory_bytes = config->receive_memory_bytes,
+        .max_calls = MORE_CALLS,
+        .max_connections = MORE_CALLS,
+        .keepalive_us = config->worker_keepalive_us,
+        .first_message_us = config->message_timeout_us,
+        .late = on_late_message,
+        .late_context = &router->metrics,
+        .methods = &router->methods[GRPC_API_METHODS],
+        .method_count = 1,
+        .services = &services[1],
+        .service_count = 1,
+        .descriptors = &router->descriptors[1],
+        .descriptor_count = 1,
+    };
+    return rpc_server_start(router->runtime, &server, &router->workers, err);
+}
+
+static enum status start_grpc(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    size_t with_text = (size_t)config->max_text_bytes + REQUEST_MORE_BYTES;
+    bool apart = *config->registry_listen;
+    router->api = (struct grpc_api){.dispatch = router->dispatch,
+                                    .access = router->access,
+                                    .models = &router->models,
+                                    .checks = router->checks,
+                                    .board = &router->board,
+                                    .metrics = &router->metrics,
+                                    .access_log = router->views.access,
+                                    .default_deadline_us = config->default_deadline_us,
+                                    .client_buffer_bytes = config->client_buffer_bytes};
+    router->registry = (struct registry_service){.membership = router->membership,
+                                                 .models = &router->models,
+                                                 .board = &router->board,
+                                                 .incarnation = router->incarnation};
+    grpc_api_methods(&router->api, router->methods);
+    router->methods[GRPC_API_METHODS] = registry_service_method(&router->registry);
+    router->descriptors[0] = (struct rpc_bytes){baton_descriptors, baton_descriptors_size};
+    router->descriptors[1] = (struct rpc_bytes){worker_descriptors, worker_descriptors_size};
+    struct rpc_server_config server = {
+        .listen = config->listen,
+        .tls = router->client_tls,
+        .keyless = !router->access,
+        .max_message_bytes =
+            with_text > REQUEST_MAX_MESSAGE_BYTES ? with_text : REQUEST_MAX_MESSAGE_BYTES,
+        .max_queued_bytes = config->client_buffer_bytes,
+        .max_receive_memory_bytes = config->receive_memory_bytes,
+        .max_queued_total_bytes = config->client_buffers_bytes,
+        .max_calls = 2 * (size_t)config->max_requests + MORE_CALLS,
+        .max_connections = config->max_connections,
+        .keepalive_us = config->client_keepalive_us,
+        .first_message_us = config->message_timeout_us,
+        .late = on_late_message,
+        .late_context = &router->metrics,
+        .methods = router->methods,
+        .method_count = GRPC_API_METHODS + !apart,
+        .services = services,
+        .service_count = 2 - apart,
+        .descriptors = router->descriptors,
+        .descriptor_count = 2 - apart,
+    };
+    TRY(rpc_server_start(router->runtime, &server, &router->clients, err));
+    return apart ? start_registry(router, err) : STATUS_OK;
+}
+
+static enum status start_figures(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    router->admin = (struct admin){.metrics = &router->metrics,
+                                   .board = &router->board,
+                                   .models = &router->models,
+                                   .traces = router->views.traces,
+                                   .recent = router->views.recent};
+    struct http_server_config http = {.listen = config->metrics_listen,
+                                      .routes = admin_routes,
+                                      .route_count = ADMIN_ROUTES,
+                                      .context = &router->admin,
+                                      .certificates = router->metrics_tls};
+    return http_server_start(&http, &router->figures, err);
+}
+
+static enum status start_http_clients(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    /* A body has the longest text, escaped, and the rest of the request. */
+    size_t body_bytes = 2 * (size_t)config->max_text_bytes + REQUEST_MORE_BYTES;
+    if (!*config->http_listen)
+        return STATUS_OK;
+    router->openai = (struct openai_api){.dispatch = router->dispatch,
+                                         .access = router->access,
+                                         .models = &router->models,
+                                         .checks = router->checks,
+                                         .metrics = &router->metrics,
+                                         .board = &router->board,
+                                         .access_log = router->views.access,
+                                         .default_deadline_us = config->default_deadline_us,
+                                         .keepalive_us = config->http_keepalive_us,
+                                         .max_body_bytes = body_bytes,
+                                         .max_answer_bytes = config->client_buffer_bytes,
+                                         .created_s = (uint64_t)time(NULL)};
+    struct http_server_config http = {.listen = config->http_listen,
+                                      .context = &router->openai,
+                                      .admit = openai_admit,
+                                      .certificates = router->client_tls.certificates,
+                                      .refuse = openai_refused,
+                                      .cors_origins = config->http_cors_origins,
+                                      .keyless = !router->access,
+                                      .threads = config->http_threads,
+                                      .max_connections = config->max_connections,
+                                      .turns_away = true,
+                                      .max_body_bytes = body_bytes,
+                                      .max_bodies_bytes = config->receive_memory_bytes,
+                                      .max_unsent_bytes = config->client_buffer_bytes,
+                                      .max_all_unsent_bytes = config->client_buffers_bytes,
+                                      .stall_us = config->client_linger_us};
+    http.routes = openai_routes(router->access != NULL, &http.route_count);
+    TRY(http_server_start(&http, &router->http_clients, err));
+    router_metrics_watch_door(&router->metrics, router->http_clients);
+    return STATUS_OK;
+}
+
+/* ------------------------------------------------------------------------------------- dispatch */
+
+static enum status start_dispatch(struct router *router, struct error *err)
+{
+    const struct router_config *config = &router->config;
+    struct dispatch_config dispatch = {
+        .runtime = router->runtime,
+        .membership = router->membership,
+        .metrics = &router->metrics,
+        .board = &router->board,
+        .views = router->views,
+        .models = &router->models,
+        .checks = router->checks,
+        .max_requests = config->max_requests,
+        .max_queue = config->max_queue,
+        .limits = request_limits_default(),
+        .unconfirmed_tokens = config->unconfirmed_tokens,
+        .force_local_prefill = config->force_local_prefill,
+        .linger_us = config->client_linger_us,
+        .tls = router->internal_tls,
+        .keepalive_us = config->worker_keepalive_us,
+        .incarnation = router->incarnation,
+    };
+    dispatch.limits.runs = dispatch.limits.losses = config->retries + 1;
+    dispatch.limits.no_worker_us = config->worker_wait_us;
+    /* A request without a worker ends after worker-wait, so a later local prefill never comes. */
+    dispatch.limits.local_us = config->local_prefill_wait_us < config->worker_wait_us
+                                   ? config->local_prefill_wait_us
+                                   : UINT64_MAX;
+    return dispatch_start(&dispatch, &router->dispatch, err);
+}
+
+static void stop_dispatch(struct router *router)
+{
+    dispatch_stop(router->dispatch);
+    /* Statuses get a moment to reach clients, and every call leaves the dispatcher. */
+    if (router->clients)
+        rpc_server_stop(router->clients, STOP_GRACE_US);
+    if (router->workers)
+        rpc_server_stop(router->workers, STOP_GRACE_US);
+    if (router->http_clients) {
+        http_server_drain(router->http_clients, STOP_GRACE_US);
+        router_metrics_watch_door(&router->metrics, NULL);
+        http_server_stop(router->http_clients);
+    }
+    dispatch_destroy(router->dispatch);
+    http_server_stop(router->figures); /* last, so that figures are there to the end */
+}
+
 static enum status start_threads(struct router *router, struct error *err)
 {
     enum status status = rpc_runtime_create(router->config.rpc_threads, &router->runtime, err);
@@ -220,7 +359,11 @@ static enum status start_threads(struct router *router, struct error *err)
     status = start_dispatch(router, err);
     if (status != STATUS_OK)
         goto fail_runtime;
-    status = start_servers(router, err);
+    status = start_grpc(router, err);
+    if (status == STATUS_OK)
+        status = start_http_clients(router, err);
+    if (status == STATUS_OK)
+        status = start_figures(router, err);
     if (status == STATUS_OK)
         return STATUS_OK;
 
@@ -236,16 +379,24 @@ enum status router_start(const struct router_config *config, struct router **out
     if (!router)
         return error_set(err, STATUS_LIMIT, "out of memory");
     router->config = *config;
-    router->incarnation = rng_entropy() | 1;     /* never 0 */
-    router->checks = constraint_checks_create(); /* without it workers say what they refuse */
+    router->incarnation = rng_entropy() | 1; /* never 0 */
+    router->checks = constraint_checks_create();
     enum status status = open_parts(router, err);
     if (status != STATUS_OK)
         goto fail_router;
     status = start_threads(router, err);
     if (status != STATUS_OK)
         goto fail_parts;
-    router_servers_serve(&router->servers);
-    say_serving(router);
+    rpc_server_set_serving(router->clients, true); /* health was NOT_SERVING until now */
+    if (router->workers)
+        rpc_server_set_serving(router->workers, true);
+    log_info("router",
+             "models=%zu address=%s registry=%s http=%s metrics=%s tls=%d internal_tls=%d "
+             "api_keys=%d msg=\"serving\"",
+             router->models.count, router_address(router), router_registry_address(router),
+             router_http_address(router), router_metrics_address(router),
+             router->client_tls.certificates != NULL, router->internal_tls.certificates != NULL,
+             router->access != NULL);
     *out = router;
     return STATUS_OK;
 
@@ -259,22 +410,22 @@ fail_router:
 
 const char *router_address(const struct router *router)
 {
-    return rpc_server_address(router->servers.clients);
+    return rpc_server_address(router->clients);
 }
 
 const char *router_registry_address(const struct router *router)
 {
-    return router_servers_registry_address(&router->servers);
+    return rpc_server_address(router->workers ? router->workers : router->clients);
 }
 
 const char *router_http_address(const struct router *router)
 {
-    return router_servers_http_address(&router->servers);
+    return router->http_clients ? http_server_address(router->http_clients) : "";
 }
 
 const char *router_metrics_address(const struct router *router)
 {
-    return http_server_address(router->servers.figures);
+    return http_server_address(router->figures);
 }
 
 const struct router_metrics *router_figures(const struct router *router)
@@ -284,7 +435,7 @@ const struct router_metrics *router_figures(const struct router *router)
 
 void router_drain(struct router *router)
 {
-    router_servers_drain(&router->servers);
+    rpc_server_set_serving(router->clients, false);
     dispatch_drain(router->dispatch);
 }
 
@@ -306,7 +457,7 @@ int router_idle_fd(const struct router *router)
 
 void router_stop(struct router *router)
 {
-    router_servers_drain(&router->servers);
+    rpc_server_set_serving(router->clients, false);
     stop_dispatch(router);
     rpc_runtime_destroy(router->runtime);
     close_parts(router);

@@ -28,8 +28,8 @@ static const struct config_setting settings[] = {
     {"http-threads", CONFIG_U64, AT(http_threads), "2", "1", "16",
      .help = "Threads that read HTTP requests and tokenize them"},
     {"http-cors-origins", CONFIG_STRING, AT(http_cors_origins), "", .value = "ORIGIN,...",
-     .help = "Pages whose scripts a browser lets ask over HTTP, like https://app.example; *: all; "
-             "empty: none",
+     .help = "Pages with scripts that a browser lets ask over HTTP, like https://app.example; *: "
+             "all; empty: none",
      .check = http_check_origins},
     {"http-keepalive", CONFIG_DURATION, AT(http_keepalive_us), "15s", "0", "1h",
      .help =
@@ -38,7 +38,7 @@ static const struct config_setting settings[] = {
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz, /status, /traces and the status page",
      .check = http_check_listen},
-    TLS_SETTINGS_ROWS(struct router_config, metrics_tls, "metrics-tls", "those who ask there"),
+    TLS_SETTINGS_ROWS(struct router_config, metrics_tls, "metrics-tls", "its readers"),
     {"registry-listen", CONFIG_STRING, AT(registry_listen), "", .value = "HOST:PORT",
      .help = "Address at which workers register, apart from clients; empty: --listen. Needed with "
              "--internal-tls-cert",
@@ -67,7 +67,7 @@ static const struct config_setting settings[] = {
     {"max-text", CONFIG_BYTES, AT(max_text_bytes), "4MiB", "1KiB", "256MiB",
      .help = "Text of one request"},
     {"default-deadline", CONFIG_DURATION, AT(default_deadline_us), "10m", "0", "24h",
-     .help = "Of requests that come without a deadline; 0: none"},
+     .help = "Deadline of requests that come without one; 0: none"},
     {"retries", CONFIG_U64, AT(retries), "2", "0", "10",
      .help = "Prefills of one request after the first, and workers that may be lost under it, "
              "before it ends"},

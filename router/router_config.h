@@ -1,5 +1,5 @@
-/* The settings of baton-router: one table row a setting, from which flags, file, environment and
- * --help come. */
+/* The settings of baton-router. Each is one row of a table, which makes its flag, its name in the
+ * file and the environment, and its --help. */
 #ifndef BATON_ROUTER_ROUTER_CONFIG_H
 #define BATON_ROUTER_ROUTER_CONFIG_H
 
@@ -15,28 +15,28 @@ struct router_config {
     char http_cors_origins[1024];
     uint32_t http_threads;
     uint64_t http_keepalive_us; /* 0: never */
-    struct tls_settings tls;    /* of clients' connections, gRPC and HTTP */
+    struct tls_settings tls;    /* for clients, gRPC and HTTP */
     struct tls_settings metrics_tls;
     struct link_tls_settings internal_tls;
     char api_keys[1024];
     char models[MODEL_LIST_MAX_BYTES], model_name[MODEL_MAX_NAME_BYTES];
     uint32_t ready_fd;                /* 0: none */
-    uint32_t max_requests, max_queue; /* calls at once; of those, without a place */
+    uint32_t max_requests, max_queue; /* at once; without a worker yet */
     uint32_t max_connections;
-    uint64_t max_text_bytes;      /* of one request */
+    uint64_t max_text_bytes;      /* in one request */
     uint64_t default_deadline_us; /* 0: none */
     uint32_t retries;             /* prefills after the first */
-    uint64_t unconfirmed_tokens;  /* of one decode worker; 0: half of its pool */
+    uint64_t unconfirmed_tokens;  /* for one decode worker; 0: half of its pool */
     uint64_t worker_wait_us;      /* a request without workers ends after this */
     uint64_t local_prefill_wait_us;
-    uint64_t worker_ttl_us;       /* a silent worker without session is forgotten after this */
-    uint64_t worker_keepalive_us; /* a silent session is found after this and 2 s */
+    uint64_t worker_ttl_us;       /* a silent worker without a session is forgotten after this */
+    uint64_t worker_keepalive_us; /* a silent session is lost after this and 2 s */
     uint64_t client_keepalive_us;
-    uint64_t client_buffer_bytes;  /* unsent, of one call: a slower reader is cut off */
-    uint64_t client_buffers_bytes; /* of all calls */
+    uint64_t client_buffer_bytes;  /* unsent for one call; beyond that it is cut off */
+    uint64_t client_buffers_bytes; /* unsent for all calls */
     uint64_t receive_memory_bytes;
-    uint64_t message_timeout_us; /* from a call's begin until its message is here */
-    uint64_t client_linger_us;   /* from an answer's end until it was read */
+    uint64_t message_timeout_us; /* from a call's begin to its message */
+    uint64_t client_linger_us;   /* from an answer's end until it is read */
     uint64_t drain_timeout_us;
     uint32_t rpc_threads;
     bool force_local_prefill;
@@ -49,7 +49,7 @@ struct router_config {
 
 extern const struct config_program router_program;
 
-/* Every default; for tests, which start a router in their own process. */
+/* All defaults, for tests that start a router in their own process. */
 struct router_config router_config_default(void);
 
 #endif

@@ -1,17 +1,77 @@
 #include "router/served_models.h"
 
+#include "common/base/log.h"
 #include "common/base/str.h"
+#include "common/language/model_config/model_files.h"
+#include "common/language/text/token_text.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define NAMES_BYTES 300 /* of one sentence */
+#define NAMES_BYTES 300 /* the names in one sentence */
+
+/* A model with an invalid chat template is served too: completions work. */
+static void open_chat_template(const char *dir, struct served_model *model)
+{
+    struct error why;
+    enum status status = chat_template_open(dir, &model->chat, &why);
+    if (status == STATUS_OK)
+        return;
+    char quoted[600];
+    model->chat = NULL;
+    if (status == STATUS_NOT_FOUND)
+        log_info("served_model", "model=%s msg=\"no chat template: completions only\"",
+                 model->name);
+    else
+        log_error("served_model",
+                  "model=%s why=%s msg=\"the chat template can't be used: completions only\"",
+                  model->name, log_quote(why.text, quoted, sizeof quoted));
+}
+
+/* `name` "": the folder's. The caller of a failed call has nothing to close. */
+static enum status open_model(const char *dir, const char *name, struct served_model *out,
+                              struct error *err)
+{
+    char path[PATH_MAX];
+    struct served_model model = {.tokenizer = NULL};
+    if (!*name)
+        TRY(model_folder_name(dir, model.name, sizeof model.name, err));
+    else if (!str_copy(model.name, sizeof model.name, name))
+        return error_set(err, STATUS_INVALID, "the model's name is longer than %zu bytes",
+                         sizeof model.name - 1);
+    for (const char *c = model.name; *c; c++)
+        if (*c <= ' ' || *c > '~' || *c == '"' || *c == '\\')
+            return error_set(err, STATUS_INVALID,
+                             "the model's name may hold only printable ASCII without blanks and "
+                             "quotes: give it one, --model NAME=DIR");
+    struct model_config config;
+    TRY(model_config_read(dir, &config, err));
+    if (snprintf(path, sizeof path, "%s/tokenizer.json", dir) >= (int)sizeof path)
+        return error_set(err, STATUS_INVALID, "the model folder's path is too long");
+    if (!access(path, F_OK))
+        TRY(tokenizer_open(path, &model.tokenizer, err));
+    model.limits = (struct request_model){.context = config.shape.context,
+                                          .vocab = config.shape.vocab,
+                                          .has_tokenizer = model.tokenizer != NULL,
+                                          .tokens_have_text = model.tokenizer &&
+                                                              token_text_is_known(model.tokenizer),
+                                          .defaults = config.defaults};
+    open_chat_template(dir, &model);
+    model.config_hash = model_file_hash(dir, "config.json");
+    model.tokenizer_hash = model_file_hash(dir, "tokenizer.json");
+    *out = model;
+    out->limits.name = out->name;
+    return STATUS_OK;
+}
 
 static enum status open_one(const struct model_entry *entry, struct served_models *models,
                             struct error *err)
 {
     struct served_model *model = &models->items[models->count];
-    enum status status = served_model_open(entry->dir, entry->name, model, err);
+    enum status status = open_model(entry->dir, entry->name, model, err);
     if (status != STATUS_OK)
         return *entry->name ? error_prefix(err, status, "model %s", entry->name) : status;
     bool known = served_models_index(models, model->name) < models->count;
@@ -40,8 +100,13 @@ enum status served_models_open(const struct model_list *list, struct served_mode
 
 void served_models_close(struct served_models *models)
 {
-    while (models->count)
-        served_model_close(&models->items[--models->count]);
+    while (models->count) {
+        struct served_model *model = &models->items[--models->count];
+        chat_template_close(model->chat);
+        tokenizer_close(model->tokenizer);
+        model->chat = NULL;
+        model->tokenizer = NULL;
+    }
 }
 
 size_t served_models_index(const struct served_models *models, const char *name)

@@ -1,38 +1,50 @@
-/* The models that this router serves, each from its folder, and which of them a request means.
- * Immutable after opening; any thread.
+/* The models that this router serves, each from its folder: config.json, generation_config.json
+ * and, if present, tokenizer.json and a chat template. No weights. Immutable after opening; any
+ * thread.
  *
- * All of them are listed and may be asked for, whether workers are there or not: a worker that
- * comes back is no news to a client. What has no folder here isn't served, whatever workers there
- * are: the router could neither count its tokens nor check its requests.
- */
+ * Every model is listed and may be asked for, even while it has no workers. A model without a
+ * folder isn't served, even if it has workers: the router could neither count its tokens nor check
+ * its requests. */
 #ifndef BATON_ROUTER_SERVED_MODELS_H
 #define BATON_ROUTER_SERVED_MODELS_H
 
+#include "common/language/chat/chat_template.h"
 #include "common/language/model_config/model_list.h"
-#include "router/served_model.h"
+#include "common/language/text/tokenizer.h"
+#include "router/request_parse.h"
 
 #define SERVED_MODELS_MAX MODEL_LIST_MAX
 
-struct served_models {
-    size_t count; /* at least 1 */
-    struct served_model
-        items[SERVED_MODELS_MAX]; /* stays where it was opened: names lead into it */
+struct served_model {
+    char name[128];
+    struct request_model limits;
+    uint64_t config_hash, tokenizer_hash; /* the files'; 0: no such file */
+    struct tokenizer *tokenizer;          /* NULL: token ids only */
+    struct chat_template *chat;           /* NULL: none, or an invalid one */
 };
 
-/* The sentence names the folder, or the two of one name. */
+/* It may not move after opening: limits.name points into the items. */
+struct served_models {
+    size_t count; /* at least 1 */
+    struct served_model items[SERVED_MODELS_MAX];
+};
+
+/* On failure *err names the folder or the file, or the name that two folders have. */
 enum status served_models_open(const struct model_list *list, struct served_models *models,
                                struct error *err) WARN_UNUSED;
 void served_models_close(struct served_models *models);
 
-/* Index of the model of that name; `count`: none has it. */
+/* Returns the index of the model of that name; `count`: none has it. */
 size_t served_models_index(const struct served_models *models, const char *name);
-/* Index of the model that a request names; "": of the only one. REASON_MODEL_NOT_FOUND and
- * REASON_MISSING_MODEL with the names. */
+/* Finds the model that a request names; "" means the only one. REASON_MODEL_NOT_FOUND,
+ * REASON_MISSING_MODEL: *err lists the names. */
 enum reason served_models_find(const struct served_models *models, const char *name, size_t *index,
                                struct error *err) WARN_UNUSED;
-/* Why there is no room for one more request of that model (REASON_OVERLOADED). */
+/* Writes the sentence for REASON_OVERLOADED: there is no place for one more request of the
+ * model. */
 void served_models_say_full(const struct served_models *models, size_t index, struct error *err);
-/* "a", "b" and "c", with quotes; as many as go into 300 bytes, and how many more there are. */
+/* Writes "a", "b" and "c", with quotes: the names that fit into 300 bytes, and the count of
+ * others. */
 void served_models_names(const struct served_models *models, char *text, size_t size);
 
 #endif

@@ -8,8 +8,6 @@
 #include "router/dispatch/request.h"
 #include "router/ops/access_log.h"
 #include "router/ops/otlp.h"
-#include "router/ops/phase_metrics.h"
-#include "router/ops/recent_times.h"
 #include "router/ops/router_metrics.h"
 #include "router/ops/trace_ring.h"
 #include "router/reasons.h"

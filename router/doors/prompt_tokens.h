@@ -3,7 +3,7 @@
 #ifndef BATON_ROUTER_DOORS_PROMPT_TOKENS_H
 #define BATON_ROUTER_DOORS_PROMPT_TOKENS_H
 
-#include "router/served_model.h"
+#include "router/served_models.h"
 
 /* More than fit into the context are not made: the list's limit is the caller's. The sentence is
  * for the client. */

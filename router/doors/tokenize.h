@@ -5,7 +5,7 @@
 #define BATON_ROUTER_DOORS_TOKENIZE_H
 
 #include "common/base/str.h"
-#include "router/served_model.h"
+#include "router/served_models.h"
 
 /* Tokens that any text which the router takes can have, whatever its template or tokenizer puts
  * around it: the limit of a list. */

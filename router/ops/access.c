@@ -16,10 +16,10 @@
 #include <strings.h>
 
 #define MOD         "access"
-#define SALT_PREFIX "baton cache salt 1 " /* another way of making salts is another number */
+#define SALT_PREFIX "baton cache salt 1 " /* another way to make salts needs another number */
 
-/* What a key has used, by its id: it outlives the file that named it, and goes when no grant and no
- * file holds it. Guarded by the access's lock. */
+/* The use of one key, found by its id. Freed when neither a grant nor the file refers to it.
+ * Guarded by access.lock. */
 struct holder {
     uint32_t references;
     struct access_key key;
@@ -30,17 +30,17 @@ struct access {
     char path[FILE_WATCH_MAX_PATH_BYTES];
     struct reload *watch;
     pthread_mutex_t reading; /* held while the file is read and used */
-    pthread_mutex_t lock;    /* of what follows */
+    pthread_mutex_t lock;    /* guards the fields below */
     struct access_keys keys;
-    struct holder **holders; /* [keys.count], as the keys lie */
+    struct holder **holders; /* [keys.count], in the order of the keys */
 };
 
 struct access_grant {
     struct access *access;
     struct holder *holder;
     char id[API_KEY_NAME_BYTES], tenant[API_KEY_NAME_BYTES];
-    uint32_t shares;         /* that are to be settled; with the access's lock */
-    bool counted;            /* as a request that runs */
+    uint32_t shares;         /* not settled yet; guarded by access.lock */
+    bool counted;            /* as a running request */
     uint64_t reserved, used; /* tokens */
 };
 
@@ -62,18 +62,6 @@ static void let_go(struct holder *holder)
         free(holder);
 }
 
-/* With the lock held: the holder of that id among those of before, or a new one. */
-static struct holder *hold(const struct map *before, const struct access_key *key)
-{
-    struct holder *holder = before ? map_get_str(before, key->id) : NULL;
-    if (!holder)
-        holder = calloc(1, sizeof *holder);
-    ASSERT(holder);
-    holder->references++;
-    holder->key = *key;
-    return holder;
-}
-
 static struct map *index_holders(const struct access *access)
 {
     struct map *map = NULL;
@@ -82,18 +70,26 @@ static struct map *index_holders(const struct access *access)
     enum status status = map_create(access->keys.count, &map);
     for (size_t i = 0; status == STATUS_OK && i < access->keys.count; i++)
         status = map_put_str(map, access->holders[i]->key.id, access->holders[i]);
-    ASSERT(status == STATUS_OK); /* as many as there are, each id once */
+    ASSERT(status == STATUS_OK); /* there is a place for each id, and ids are unique */
     return map;
 }
 
+/* Replaces the keys; a holder of an id that stays is kept. */
 static void use(struct access *access, struct access_keys *keys)
 {
     pthread_mutex_lock(&access->lock);
     struct map *before = index_holders(access);
     struct holder **holders = calloc(keys->count + 1, sizeof *holders);
     ASSERT(holders);
-    for (size_t i = 0; i < keys->count; i++)
-        holders[i] = hold(before, &keys->items[i]);
+    for (size_t i = 0; i < keys->count; i++) {
+        const struct access_key *key = &keys->items[i];
+        holders[i] = before ? map_get_str(before, key->id) : NULL;
+        if (!holders[i])
+            holders[i] = calloc(1, sizeof *holders[i]);
+        ASSERT(holders[i]);
+        holders[i]->references++;
+        holders[i]->key = *key;
+    }
     for (size_t i = 0; i < access->keys.count; i++)
         let_go(access->holders[i]);
     if (before)
@@ -116,15 +112,14 @@ static void on_changed(void *context)
     if (read_keys(access->path, &keys, &err) == STATUS_OK)
         use(access, &keys);
     else
-        log_error(MOD,
-                  "why=%s msg=\"the changed file of keys can't be used; the keys before stay\"",
+        log_error(MOD, "why=%s msg=\"the changed file of keys can't be used; the old keys stay\"",
                   log_quote(err.text, quoted, sizeof quoted));
     pthread_mutex_unlock(&access->reading);
 }
 
 /* ------------------------------------------------------------------------------- start and end */
 
-/* The watch first: what changes while the file is read is read again. */
+/* The watch starts first, so that a change during the read causes another read. */
 static enum status watch_and_read(struct access *access, uint64_t interval_us, struct error *err)
 {
     struct reload_config watch = {.paths = {access->path},
@@ -179,7 +174,7 @@ void access_close(struct access *access)
     free(access);
 }
 
-/* -------------------------------------------------------------------------------------- asking */
+/* --------------------------------------------------------------------------------------- calls */
 
 const char *access_token(const char *authorization)
 {
@@ -199,7 +194,7 @@ static enum reason refuse_key(struct access_refusal *refusal, bool none)
     return REASON_INVALID_API_KEY;
 }
 
-/* How a verdict reads to the client. */
+/* Turns a verdict into a reason and a sentence for the client. */
 static enum reason refuse_use(const struct access_key *key, enum quota_verdict verdict,
                               uint64_t retry_us, struct access_refusal *refusal)
 {
@@ -246,14 +241,7 @@ static struct access_grant *grant_create(struct access *access, struct holder *h
     return grant;
 }
 
-/* The key's; NULL: not known here. The lock is held. */
-static struct holder *find_holder(const struct access *access, const struct digest *digest)
-{
-    const struct access_key *key = access_keys_find(&access->keys, digest);
-    return key ? access->holders[key - access->keys.items] : NULL;
-}
-
-/* Counts it, where it is to be. The lock is held. */
+/* Makes the grant, and counts the call at *counted_us; NULL: it doesn't count. The lock is held. */
 static enum reason let_in(struct access *access, struct holder *holder, const uint64_t *counted_us,
                           struct access_grant **grant, struct access_refusal *refusal)
 {
@@ -268,7 +256,6 @@ static enum reason let_in(struct access *access, struct holder *holder, const ui
     return refuse_use(&holder->key, verdict, retry_us, refusal);
 }
 
-/* `counted_us`: when it is counted; NULL: it isn't. */
 static enum reason check(struct access *access, const char *token, const uint64_t *counted_us,
                          struct access_grant **grant, struct access_refusal *refusal)
 {
@@ -281,11 +268,13 @@ static enum reason check(struct access *access, const char *token, const uint64_
         return refuse_key(refusal, !length);
     struct digest digest = digest_of(token, length);
     pthread_mutex_lock(&access->lock);
-    struct holder *holder = find_holder(access, &digest);
-    enum reason reason =
-        holder ? let_in(access, holder, counted_us, grant, refusal) : REASON_INVALID_API_KEY;
+    const struct access_key *key = access_keys_find(&access->keys, &digest);
+    enum reason reason = REASON_INVALID_API_KEY;
+    if (key)
+        reason =
+            let_in(access, access->holders[key - access->keys.items], counted_us, grant, refusal);
     pthread_mutex_unlock(&access->lock);
-    return holder ? reason : refuse_key(refusal, false);
+    return key ? reason : refuse_key(refusal, false);
 }
 
 enum reason access_check(struct access *access, const char *token, uint64_t now_us,

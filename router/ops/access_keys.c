@@ -8,7 +8,7 @@
 #define MAX_PER_MINUTE 1000000000u
 #define MAX_RUNNING    1000000u
 
-/* A line on its way to a key. */
+/* The words seen on a line. */
 struct line {
     size_t number;
     bool has_id, has_digest, has_tenant, has_requests, has_tokens, has_running, has_priorities;
@@ -24,7 +24,7 @@ static bool is(struct word word, const char *text)
     return word.length == strlen(text) && !memcmp(word.text, text, word.length);
 }
 
-/* What is before the first `c`, taken off the front, with `c`; all of it where there is none. */
+/* Takes off the front up to the first `c`, and `c` itself. Returns the front without `c`. */
 static struct word split(struct word *rest, char c)
 {
     const char *at = rest->length ? memchr(rest->text, c, rest->length) : NULL;
@@ -53,7 +53,8 @@ static bool take_number(struct word word, uint64_t max, uint64_t *number)
     return str_to_u64(text, 1, max, number);
 }
 
-/* Whose key it is. */
+/* Takes id, tenant or sha256. Returns the flag of the word; NULL: it is none of these. *clause:
+ * what an invalid value must be; NULL: it is valid. */
 static bool *take_identity(struct line *line, struct word name, struct word value,
                            struct access_key *key, const char **clause)
 {
@@ -74,7 +75,7 @@ static bool *take_identity(struct line *line, struct word name, struct word valu
     return &line->has_digest;
 }
 
-/* What it may. */
+/* The same for requests, tokens, running or priorities. */
 static bool *take_limit(struct line *line, struct word name, struct word value,
                         struct access_key *key, const char **clause)
 {
@@ -109,7 +110,7 @@ static enum status take_word(struct line *line, struct word value, size_t place,
     if (!memchr(value.text, '=', value.length))
         return error_set(err, STATUS_INVALID, "line %zu: word %zu is not NAME=VALUE", line->number,
                          place);
-    const char *clause = NULL; /* what the value must be */
+    const char *clause = NULL; /* "must be ...", for an invalid value */
     struct word name = split(&value, '=');
     bool *seen = take_identity(line, name, value, key, &clause);
     if (!seen)
@@ -173,7 +174,7 @@ static int compare_digests(const void *a, const void *b)
                   ((const struct access_key *)b)->digest.bytes, DIGEST_BYTES);
 }
 
-/* Leaves them sorted by digest. */
+/* Sorts the keys by digest. STATUS_INVALID: an id or a digest occurs twice. */
 static enum status check_unique(struct access_keys *keys, struct error *err)
 {
     if (!keys->count)

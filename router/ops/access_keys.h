@@ -1,14 +1,14 @@
-/* The file of API keys, which holds hashes only: text to keys, without I/O. A line a key, words in
- * any order:
+/* Parses the file of API keys, which holds hashes only. No I/O. One line per key, its words in any
+ * order:
  *
- *     # whose it is
- *     id=ci sha256=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 tenant=acme requests=60 tokens=100000 running=8 priorities=normal,offline
+ *     # the build machines
+ *     id=ci sha256=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 tenant=acme
+ *         requests=60 tokens=100000 running=8 priorities=normal,offline      (the same line)
  *
- * id: what logs call the key. sha256: of the key's bytes, in hex. tenant: whose prompts share the
- * prefix cache (several keys may have one). requests, tokens: a minute; running: at once; left out:
- * no limit. priorities: left out: normal and offline. Blank lines and lines that begin with # say
- * nothing. What is not understood is refused, with its line: a misspelt limit must not be none.
- */
+ * id: the key's name in logs. sha256: the hash of the key's bytes, in hex. tenant: keys of one
+ * tenant share the prefix cache. requests, tokens: per minute. running: at once. Default: no limit.
+ * priorities: default normal and offline. Blank lines and lines that begin with # are ignored. Any
+ * other mistake is refused with its line, as a misspelt limit must not mean no limit. */
 #ifndef BATON_ROUTER_OPS_ACCESS_KEYS_H
 #define BATON_ROUTER_OPS_ACCESS_KEYS_H
 
@@ -35,14 +35,14 @@ struct access_keys {
     size_t count;
 };
 
-/* On success the caller deinits. STATUS_INVALID, STATUS_LIMIT: a sentence with the line's number;
- * never with what stands there, which may be a key. */
+/* On success the caller deinits. STATUS_INVALID, STATUS_LIMIT: *err names the line's number, never
+ * its text, which may hold a key. */
 enum status access_keys_parse(const char *text, size_t size, struct access_keys *keys,
                               struct error *err) WARN_UNUSED;
 void access_keys_deinit(struct access_keys *keys);
 
-/* The key that has this digest; NULL: none. Where it is looked for depends on the digest, which
- * says nothing of any key to who sent it; whether it is this one is compared in constant time. */
+/* Returns the key with this digest; NULL: none. The search depends on the digest, from which a
+ * client learns nothing about other keys. The final comparison takes constant time. */
 const struct access_key *access_keys_find(const struct access_keys *keys,
                                           const struct digest *digest);
 

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Clients choose request ids and models' names, workers their own. */
+/* Replaces unsafe bytes: clients choose request ids and names of models, and workers their
+ * names. */
 static void add_word(struct str *line, const char *key, const char *text)
 {
     str_addf(line, " %s=", key);
@@ -19,15 +20,15 @@ static void add_count(struct str *line, const char *key, uint64_t count)
     str_addf(line, " %s=%" PRIu64, key, count);
 }
 
-/* From one moment to another, if both were. */
+/* The time between two moments, if both have come. */
 static void add_ms(struct str *line, const char *key, uint64_t from_us, uint64_t to_us)
 {
     if (from_us && to_us)
         str_addf(line, " %s=%.3f", key, to_us > from_us ? (double)(to_us - from_us) / 1e3 : 0);
 }
 
-/* The calendar of 1970 on, by days (Howard Hinnant, "chrono-compatible low-level date algorithms"):
- * gmtime is no pure function. */
+/* The date and time in UTC. gmtime isn't pure. Source of the calendar from days: Howard Hinnant,
+ * "chrono-compatible low-level date algorithms". */
 static void add_stamp(struct str *line, uint64_t unix_us)
 {
     uint64_t seconds = unix_us / 1000000, days = seconds / 86400 + 719468;

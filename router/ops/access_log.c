@@ -4,16 +4,31 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ring.h"
-#include "router/ops/access_file.h"
-#include "router/ops/access_line.h"
+#include "common/base/str.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#define MOD "access_log"
+#define MOD   "access_log"
+#define FLAGS (O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
+
+/* The open end of the log. Used by one thread, except hurry_fd. */
+struct sink {
+    char path[1024]; /* "": standard error */
+    int fd, hurry_fd;
+    bool is_socket;
+    bool torn;            /* the last line has no end */
+    uint64_t deadline_us; /* for all writes, once hurry_fd was written; 0: none */
+};
 
 struct line {
     size_t length; /* 0: the end */
@@ -21,25 +36,133 @@ struct line {
 };
 
 struct access_log {
-    struct access_file file; /* the writing thread's, while there is one */
+    struct sink sink; /* used by the writing thread while it runs */
     struct ring *ring;
     pthread_t thread;
     atomic_bool reopen;
     struct counter *lost;
 };
 
+/* --------------------------------------------------------------------------------- the open end */
+
+static int open_path(const char *path)
+{
+    return open(path, FLAGS | O_CREAT, 0640);
+}
+
+/* Opens a pipe or a terminal again: the inherited description blocks, and our parent shares it. */
+static int open_standard_error(struct sink *sink)
+{
+    struct stat status;
+    bool known = fstat(STDERR_FILENO, &status) == 0;
+    sink->is_socket = known && S_ISSOCK(status.st_mode);
+    int fd = known && (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))
+                 ? open("/proc/self/fd/2", FLAGS)
+                 : -1;
+    return fd < 0 ? STDERR_FILENO : fd;
+}
+
+static void sink_close(struct sink *sink)
+{
+    if (sink->fd >= 0 && sink->fd != STDERR_FILENO)
+        close(sink->fd);
+    if (sink->hurry_fd >= 0)
+        close(sink->hurry_fd);
+    sink->fd = sink->hurry_fd = -1;
+}
+
+static enum status sink_open(struct sink *sink, const char *where, struct error *err)
+{
+    *sink = (struct sink){.fd = -1, .hurry_fd = -1};
+    bool to_stderr = !strcmp(where, "stderr");
+    if (!to_stderr && !str_copy(sink->path, sizeof sink->path, where))
+        return error_set(err, STATUS_INVALID, "access-log: the path is too long");
+    sink->hurry_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (sink->hurry_fd < 0)
+        return error_set(err, STATUS_IO, "access-log: %s", strerror(errno));
+    sink->fd = to_stderr ? open_standard_error(sink) : open_path(sink->path);
+    if (sink->fd >= 0)
+        return STATUS_OK;
+    enum status status = error_set(err, STATUS_IO, "access-log: cannot write to %s: %s", sink->path,
+                                   errno == ENXIO ? "no process reads it" : strerror(errno));
+    sink_close(sink);
+    return status;
+}
+
+static void reopen(struct sink *sink)
+{
+    if (!*sink->path)
+        return;
+    int fd = open_path(sink->path);
+    if (fd < 0) {
+        log_error(MOD, "path=%s why=\"%s\" msg=\"the access log can't be opened again\"",
+                  sink->path, strerror(errno));
+        return;
+    }
+    close(sink->fd);
+    sink->fd = fd;
+    sink->torn = false;
+    log_info(MOD, "path=%s msg=\"the access log is opened again\"", sink->path);
+}
+
+/* Waits until the reader takes more. False: an error, or no more time after hurry_fd was
+ * written. */
+static bool wait_for_room(struct sink *sink)
+{
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = sink->fd, .events = POLLOUT},
+                                {.fd = sink->deadline_us ? -1 : sink->hurry_fd, .events = POLLIN}};
+        uint64_t now_us = clock_now_us();
+        uint64_t left_us = now_us < sink->deadline_us ? sink->deadline_us - now_us : 0;
+        int count = poll(fds, 2, sink->deadline_us ? (int)((left_us + 999) / 1000) : -1);
+        if (count < 0 && errno != EINTR)
+            return false;
+        if (count > 0 && fds[0].revents)
+            return true;
+        if (count > 0)
+            sink->deadline_us = clock_now_us() + ACCESS_LOG_HURRY_US;
+        else if (count == 0) {
+            errno = ETIMEDOUT;
+            return false;
+        }
+    }
+}
+
+static bool write_all(struct sink *sink, const char *bytes, size_t count)
+{
+    while (count) {
+        ssize_t now = sink->is_socket ? send(sink->fd, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                      : write(sink->fd, bytes, count);
+        if (now < 0 && (errno == EAGAIN ? !wait_for_room(sink) : errno != EINTR))
+            return false;
+        if (now > 0) {
+            bytes += now;
+            count -= (size_t)now;
+            sink->torn = bytes[-1] != '\n';
+        }
+    }
+    return true;
+}
+
+static bool sink_write(struct sink *sink, const char *line, size_t length)
+{
+    if (sink->torn && !write_all(sink, "\n", 1))
+        return false;
+    return write_all(sink, line, length);
+}
+
 /* --- the writing thread --- */
 
 static void put(struct access_log *log, const struct line *line)
 {
-    struct access_file *file = &log->file;
+    struct sink *sink = &log->sink;
     if (atomic_exchange(&log->reopen, false))
-        access_file_open_again(file);
-    if (access_file_put(file, line->text, line->length))
+        reopen(sink);
+    if (sink_write(sink, line->text, line->length))
         return;
     counter_add(log->lost, 1);
     log_error_limited(MOD, "path=%s why=\"%s\" msg=\"a line can't be written\"",
-                      *file->path ? file->path : "stderr", strerror(errno));
+                      *sink->path ? sink->path : "stderr", strerror(errno));
 }
 
 static void *write_lines(void *argument)
@@ -58,7 +181,7 @@ static void *write_lines(void *argument)
 
 /* --- any thread --- */
 
-/* The last place is the end's. */
+/* The ring's last places are for the line that ends the thread. */
 static void post(struct access_log *log, const struct str *text)
 {
     struct line *line = NULL;
@@ -104,7 +227,7 @@ void access_log_reopen(struct access_log *log)
 static void destroy(struct access_log *log)
 {
     ring_destroy(log->ring);
-    access_file_close(&log->file);
+    sink_close(&log->sink);
     free(log);
 }
 
@@ -115,12 +238,12 @@ enum status access_log_open(const char *where, struct counter *lost, struct acce
     if (!log)
         return error_set(err, STATUS_LIMIT, "out of memory for the access log");
     log->lost = lost;
-    enum status status = access_file_open(&log->file, where, err);
+    enum status status = sink_open(&log->sink, where, err);
     if (status != STATUS_OK) {
         free(log);
         return status;
     }
-    /* Threads that ask for the fill at the same moment may each add one. */
+    /* Threads that read the count at the same moment may each add one: hence twice the room. */
     if (ring_create(ACCESS_LOG_MAX_LINES * 2, &log->ring) != STATUS_OK ||
         pthread_create(&log->thread, NULL, write_lines, log)) {
         destroy(log);
@@ -136,8 +259,8 @@ void access_log_close(struct access_log *log)
         return;
     struct line *end = calloc(1, sizeof *end);
     enum status status = end ? ring_push(log->ring, end) : STATUS_LIMIT;
-    ASSERT(status == STATUS_OK); /* nobody logs any more, and there is twice the room */
-    access_file_hurry(&log->file);
+    ASSERT(status == STATUS_OK); /* no thread logs any more, and there is twice the room */
+    (void)!eventfd_write(log->sink.hurry_fd, 1);
     pthread_join(log->thread, NULL);
     destroy(log);
 }

@@ -1,8 +1,9 @@
-/* The access log: one line at each request's end, on standard error or in a file that can be moved
- * away (access_log_reopen).
+/* The access log: one line at each request's end, on standard error or in a file. The file may also
+ * be a FIFO, and may be moved away (access_log_reopen).
  *
- * Never waits: lines go through a bounded queue to a thread that writes; those that find it full,
- * or can't be written, are lost, and counted. Any thread may log. */
+ * Never waits: a thread writes the lines of a bounded queue. A line that finds the queue full, or
+ * can't be written, is lost and counted. Lines are written whole: one that an error has cut is
+ * ended before the next. Any thread may log. */
 #ifndef BATON_ROUTER_OPS_ACCESS_LOG_H
 #define BATON_ROUTER_OPS_ACCESS_LOG_H
 
@@ -10,24 +11,25 @@
 #include "common/base/status.h"
 #include "router/ops/access_line.h"
 
-#define ACCESS_LOG_MAX_LINES 8192 /* that wait to be written */
+#define ACCESS_LOG_MAX_LINES 8192     /* waiting to be written */
+#define ACCESS_LOG_HURRY_US  2000000u /* access_log_close waits this long for a slow reader */
 
 struct access_log;
 
-/* `where`: "stderr", or a path: appended to, made if it isn't there. `lost` counts the lines that
- * are. */
+/* Opens "stderr", or a path, which is created or appended to. `lost` counts lost lines.
+ * STATUS_IO: `where` can't be written, or is a FIFO without a reader. */
 enum status access_log_open(const char *where, struct counter *lost, struct access_log **log,
                             struct error *err) WARN_UNUSED;
-/* Writes what waits; what nobody takes within ACCESS_FILE_HURRY_US is lost. Nobody may log any
- * more. NULL is fine. */
+/* Writes the waiting lines; those not taken within ACCESS_LOG_HURRY_US are lost. No thread may log
+ * any more. `log` may be NULL. */
 void access_log_close(struct access_log *log);
 
 void access_log_ended(struct access_log *log, const struct request_trace *trace);
-/* `log` NULL: none is kept. */
+/* `log` may be NULL. */
 void access_log_brief(struct access_log *log, const struct access_line_brief *brief);
 
-/* The file by its name anew, before the next line: the one that was open may have another name by
- * now. Any thread. */
+/* Before the next line, opens the file by its name again, as the open one may have been renamed. If
+ * that fails, the open one goes on. Any thread. */
 void access_log_reopen(struct access_log *log);
 
 #endif

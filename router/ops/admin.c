@@ -2,11 +2,24 @@
 
 #include "common/base/clock.h"
 #include "common/base/json/json_quote.h"
-#include "router/ops/admin_views.h"
+#include "common/base/rng.h"
+#include "router/request_parse.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NONCE            "@NONCE@" /* status_page.html has it in place of each nonce */
+#define TRACE_PATH       "/trace/"
+#define CHOICE_PARAMETER "choice="
+#define POLICY_BYTES     400
+
+/* status_page.html, embedded at build time. */
+extern const unsigned char status_page_html[];
+extern const unsigned long status_page_html_size;
+
+/* ------------------------------------------------------------------------------------- /status */
 
 static void add_text(struct str *out, const char *key, const char *value)
 {
@@ -45,19 +58,14 @@ static void add_worker(struct str *out, const struct worker_status *worker)
              worker->info.numerics_id);
 }
 
-static uint64_t alive(const struct model_metrics *metrics, enum request_state state)
-{
-    return (uint64_t)gauge_value(metrics->requests_by_state[state]);
-}
-
-/* "queue": 1, "running": 2, "prompt_tokens": 3, "tokens": 4, "requests": {...}: of all these models
- * together. */
+/* Appends the sums over these models: "queue": 1, "running": 2, "prompt_tokens": 3, "tokens": 4,
+ * "requests": {...}. */
 static void add_requests(struct str *out, const struct model_metrics *metrics, size_t count)
 {
     uint64_t states[REQUEST_ENDED] = {0}, prompt_tokens = 0, tokens = 0;
     for (size_t i = 0; i < count; i++) {
         for (int state = 0; state < REQUEST_ENDED; state++)
-            states[state] += alive(&metrics[i], state);
+            states[state] += (uint64_t)gauge_value(metrics[i].requests_by_state[state]);
         prompt_tokens += counter_value(metrics[i].prompt_tokens);
         tokens += counter_value(metrics[i].completion_tokens);
     }
@@ -72,7 +80,7 @@ static void add_requests(struct str *out, const struct model_metrics *metrics, s
     str_add(out, "}");
 }
 
-/* Of the first of its workers; "": it has none. */
+/* Appends the numerics of the model's first worker; "": it has none. */
 static void add_numerics(struct str *out, const struct router_status *status, size_t model)
 {
     const struct worker_info *first = NULL;
@@ -119,19 +127,32 @@ static void add_refused(struct str *out, const struct router_status *status, uin
     }
 }
 
+/* Appends "window": {"seconds": 60, "ttft": {"count": 3, "p50_ms": 1.5, "p99_ms": 2.5}, ...}. */
+static void add_window(struct recent_times *recent, struct str *out)
+{
+    struct recent_figure figures[RECENT_KINDS];
+    bool known = recent_times_read(recent, clock_now_us(), figures);
+    str_addf(out, "\"window\": {\"seconds\": %u", RECENT_TIMES_WINDOW_US / 1000000);
+    for (int kind = 0; known && kind < RECENT_KINDS; kind++)
+        str_addf(out, ", \"%s\": {\"count\": %zu, \"p50_ms\": %.3f, \"p99_ms\": %.3f}",
+                 recent_kind_name((enum recent_kind)kind), figures[kind].count,
+                 figures[kind].p50_us / 1e3, figures[kind].p99_us / 1e3);
+    str_add(out, "}");
+}
+
 static void add_status(struct str *out, const struct admin *admin,
                        const struct router_status *status, uint64_t now_us)
 {
     size_t count = admin->models->count;
     str_add(out, "{");
-    if (count == 1) { /* for who knows no others */
+    if (count == 1) { /* for readers that expect a single model */
         add_text(out, "model", admin->models->items[0].name);
         add_numerics(out, status, 0);
     }
     str_addf(out, "\"draining\": %s, ", status->draining ? "true" : "false");
     add_requests(out, admin->metrics->models, count);
     str_add(out, ", ");
-    admin_views_add_window(admin->recent, out);
+    add_window(admin->recent, out);
     str_add(out, ", \"models\": [");
     for (size_t i = 0; i < count; i++) {
         str_add(out, i ? ", " : "");
@@ -178,22 +199,102 @@ static void on_metrics(void *context, struct http_exchange *exchange)
     router_metrics_reply(admin->metrics, exchange);
 }
 
+/* ------------------------------------------------------------- the status page, /trace, /traces */
+
+/* Sends a reply that has request ids and clients' addresses: caches must not keep it. */
+static void send_reply(struct http_exchange *exchange, struct http_reply *reply)
+{
+    (void)!http_reply_add_header(reply, "Cache-Control", "no-store");
+    (void)!http_reply_add_header(reply, "X-Content-Type-Options", "nosniff");
+    (void)http_exchange_reply(exchange, reply);
+    http_reply_deinit(reply);
+}
+
+/* The policy allows the page's own script and style, by a nonce that is new each time, and nothing
+ * else: neither injected code nor anything from elsewhere. */
 static void on_page(void *context, struct http_exchange *exchange)
 {
     (void)context;
-    admin_views_page(exchange);
+    char nonce[33], policy[POLICY_BYTES];
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    snprintf(nonce, sizeof nonce, "%016" PRIx64 "%016" PRIx64, rng_entropy(), rng_entropy());
+    snprintf(policy, sizeof policy,
+             "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; "
+             "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+             nonce, nonce);
+    const char *text = (const char *)status_page_html, *end = text + status_page_html_size;
+    for (const char *mark; (mark = memmem(text, (size_t)(end - text), NONCE, strlen(NONCE)));) {
+        str_append(&reply.body, text, (size_t)(mark - text));
+        str_add(&reply.body, nonce);
+        text = mark + strlen(NONCE);
+    }
+    str_append(&reply.body, text, (size_t)(end - text));
+    reply.status = 200;
+    reply.content_type = "text/html; charset=utf-8";
+    (void)!http_reply_add_header(&reply, "Content-Security-Policy", policy);
+    (void)!http_reply_add_header(&reply, "Referrer-Policy", "no-referrer");
+    send_reply(exchange, &reply);
+}
+
+/* The index in the query ?choice=1; 0 if it is absent or invalid. */
+static uint32_t asked_choice(const struct http_exchange *exchange)
+{
+    uint64_t choice = 0;
+    const char *query = http_exchange_query(exchange);
+    if (strncmp(query, CHOICE_PARAMETER, strlen(CHOICE_PARAMETER)) ||
+        !str_to_u64(query + strlen(CHOICE_PARAMETER), 0, REQUEST_MAX_CHOICES - 1, &choice))
+        return 0;
+    return (uint32_t)choice;
+}
+
+static void on_trace(void *context, struct http_exchange *exchange)
+{
+    struct trace_ring *traces = ((const struct admin *)context)->traces;
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    const char *path = http_exchange_path(exchange);
+    const char *id =
+        strncmp(path, TRACE_PATH, strlen(TRACE_PATH)) ? NULL : path + strlen(TRACE_PATH);
+    struct request_trace *trace = malloc(sizeof *trace);
+    bool known = trace && (id ? trace_ring_find(traces, id, asked_choice(exchange), trace)
+                              : trace_ring_newest(traces, trace, 1) == 1);
+    if (known) {
+        reply.status = 200;
+        reply.content_type = "application/json";
+        trace_json(trace, clock_now_us(), clock_unix_us(), &reply.body);
+        str_add(&reply.body, "\n");
+    } else if (trace) {
+        str_addf(&reply.body, "no trace of %s: the newest requests are kept (trace-requests)\n",
+                 id ? "that request" : "a request");
+    } else {
+        reply.status = 500;
+    }
+    free(trace);
+    send_reply(exchange, &reply);
 }
 
 static void on_traces(void *context, struct http_exchange *exchange)
 {
     const struct admin *admin = context;
-    admin_views_traces(admin->traces, exchange);
-}
-
-static void on_trace(void *context, struct http_exchange *exchange)
-{
-    const struct admin *admin = context;
-    admin_views_trace(admin->traces, exchange);
+    struct http_reply reply;
+    http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
+    struct request_trace *newest = malloc(ADMIN_MAX_TRACES * sizeof *newest);
+    reply.status = 500;
+    if (newest) {
+        size_t count = trace_ring_newest(admin->traces, newest, ADMIN_MAX_TRACES);
+        uint64_t now_us = clock_now_us(), unix_us = clock_unix_us();
+        reply.status = 200;
+        reply.content_type = "application/json";
+        str_addf(&reply.body, "{\"unix_ms\": %.3f, \"traces\": [", (double)unix_us / 1e3);
+        for (size_t i = 0; i < count; i++) {
+            str_add(&reply.body, i ? ",\n" : "\n");
+            trace_json(&newest[i], now_us, unix_us, &reply.body);
+        }
+        str_add(&reply.body, "]}\n");
+    }
+    free(newest);
+    send_reply(exchange, &reply);
 }
 
 const struct http_route admin_routes[ADMIN_ROUTES] = {

@@ -1,13 +1,20 @@
-/* GET /metrics, /healthz and /status of the router. */
+/* The router's admin listener: routes for an http_server with a struct admin as its context.
+ *
+ *     /            the status page: one file that loads nothing from elsewhere
+ *     /metrics     Prometheus text
+ *     /healthz     200 "ok", or 503 "draining"
+ *     /status      JSON: models, requests by state, workers, and workers that were refused
+ *                  (common/cli/cluster_status.h reads it)
+ *     /traces      JSON: the newest requests, the newest first
+ *     /trace/ID    JSON: the newest request of that id, or 404; ?choice=1 is its second answer
+ *     /trace       JSON: the newest request */
 #ifndef BATON_ROUTER_OPS_ADMIN_H
 #define BATON_ROUTER_OPS_ADMIN_H
 
 #include "common/net/http/http_server.h"
-#include "router/ops/recent_times.h"
 #include "router/ops/router_metrics.h"
 #include "router/ops/status_board.h"
 #include "router/ops/trace_ring.h"
-#include "router/served_models.h"
 
 struct admin {
     struct router_metrics *metrics;
@@ -17,11 +24,8 @@ struct admin {
     struct recent_times *recent;
 };
 
-/* What an http_server serves whose context is a struct admin. /metrics  Prometheus text /healthz
- * 200 "ok", or 503 "draining" /status   JSON: models, requests by state, workers, and who was
- * refused (common/cli/cluster_status.h reads it) /         the status page: one file, nothing from
- * elsewhere /traces, /trace, /trace/ID   JSON (admin_views.h) */
-#define ADMIN_ROUTES 7
+#define ADMIN_MAX_TRACES 64 /* in /traces */
+#define ADMIN_ROUTES     7
 extern const struct http_route admin_routes[ADMIN_ROUTES];
 
 #endif

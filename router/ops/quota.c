@@ -1,8 +1,8 @@
 #include "router/ops/quota.h"
 
-#define RUNNING_RETRY_US 1000000 /* nobody knows when another request ends */
+#define RUNNING_RETRY_US 1000000 /* a guess: the end of another request isn't known */
 
-/* How much of what was used is filled up again after `elapsed_us`, a minute at most. */
+/* The use that is left after a refill of `elapsed_us`, which is one minute at most. */
 static int64_t less(int64_t used, uint64_t per_minute, uint64_t elapsed_us)
 {
     int64_t filled = (int64_t)(elapsed_us * per_minute);
@@ -20,7 +20,7 @@ static void fill(struct quota *quota, const struct quota_limits *limits, uint64_
         quota->filled_us = now_us;
 }
 
-/* How long until `amount` more fits; 0: now. A limit of 0 is none. */
+/* The time until `amount` more fits; 0: now. `per_minute` 0: no limit. */
 static uint64_t wait_us(int64_t used, uint64_t per_minute, uint64_t amount)
 {
     if (!per_minute)

@@ -1,14 +1,13 @@
-/* PURE: what one API key has used of what it may: requests and tokens a minute, and requests at
- * once.
+/* The use of one API key against its limits: requests per minute, tokens per minute, and requests
+ * at once. PURE.
  *
- * Rates are token buckets: full at first, a minute's worth deep, filled evenly. A request takes 1
- * from the first when it comes, and from the second, when its length is known, as many tokens as it
- * could use; what it didn't use goes back at its end. So a key that has rested may use a minute's
- * worth at once, and over any longer time no more than its rate.
+ * Both rates are token buckets. They are full at first, hold one minute's worth, and fill evenly. A
+ * request takes 1 from the first bucket when it comes. When its length is known, it takes the
+ * tokens that it could use from the second; the unused ones go back at its end. So an idle key may
+ * use a minute's worth at once, but no more than its rate over any longer time.
  *
- * Arithmetic is exact: levels count in millionths of a sixtieth. Times are of one clock that never
- * goes back.
- */
+ * Arithmetic is exact: levels are in units of 1 / QUOTA_MINUTE_US. Times are from one monotonic
+ * clock. */
 #ifndef BATON_ROUTER_OPS_QUOTA_H
 #define BATON_ROUTER_OPS_QUOTA_H
 
@@ -22,11 +21,10 @@ struct quota_limits {
     uint32_t running;
 };
 
-/* Zeroed: nothing was used yet. */
+/* All zero at first. */
 struct quota {
-    int64_t requests_used,
-        tokens_used; /* times QUOTA_MINUTE_US; what has not been filled up since */
-    uint64_t filled_us;
+    int64_t requests_used, tokens_used; /* and not refilled yet, times QUOTA_MINUTE_US */
+    uint64_t filled_us;                 /* time of the last refill */
     uint32_t running;
 };
 
@@ -38,14 +36,14 @@ enum quota_verdict {
     QUOTA_NEVER,    /* more tokens than a whole minute's worth */
 };
 
-/* A request comes. GRANTED: it counts, and runs until quota_end. Otherwise *retry_us says how long
- * to wait: a whole minute at most. */
+/* A request comes. GRANTED: it counts as running until quota_end. Otherwise *retry_us is the time
+ * to wait, one minute at most. */
 enum quota_verdict quota_begin(struct quota *quota, const struct quota_limits *limits,
                                uint64_t now_us, uint64_t *retry_us);
-/* It could use so many tokens. */
+/* Reserves the tokens that the request could use. */
 enum quota_verdict quota_reserve(struct quota *quota, const struct quota_limits *limits,
                                  uint64_t tokens, uint64_t now_us, uint64_t *retry_us);
-/* It ends, having used `used` of the `reserved` tokens (0: none were). */
+/* The request ends, having used `used` of the `reserved` tokens (0: none were reserved). */
 void quota_end(struct quota *quota, const struct quota_limits *limits, uint64_t reserved,
                uint64_t used, uint64_t now_us);
 

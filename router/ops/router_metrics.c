@@ -3,19 +3,21 @@
 #include "common/base/assert.h"
 #include "common/net/crypto/certificates.h"
 
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const lanes[ROUTER_LANES] = {"shm", "tcp"};
 
-/* Reasons that only a worker's registration can end with. */
+#define LABEL_BYTES 192 /* a model's name may be a label's value unchanged */
+#define OF_MODEL    "model_name=\"%s\","
+
+/* False: only a worker's registration ends with this reason. */
 static bool of_requests(enum reason reason)
 {
     return reason < REASON_WRONG_VERSION;
 }
-
-#define LABEL_BYTES 192
-#define OF_MODEL    "model_name=\"%s\","
 
 static void create_reasons(struct router_metrics *m, const char *model,
                            struct counter *by_reason[REASON_COUNT])
@@ -46,7 +48,7 @@ static void create_requests(struct router_metrics *m, const char *model, struct 
     }
     snprintf(labels, sizeof labels, "model_name=\"%s\"", model);
     of->prompt_tokens = metrics_counter(m->metrics, "baton_prompt_tokens_total",
-                                        "Prompt tokens that were computed, or were cached", labels);
+                                        "Prompt tokens, computed or cached", labels);
     of->completion_tokens = metrics_counter(m->metrics, "baton_generation_tokens_total",
                                             "Tokens of answers, as they come", labels);
 }
@@ -73,26 +75,26 @@ static void create_work(struct router_metrics *m, const char *model, struct mode
     }
 }
 
-static struct histogram *seconds(struct router_metrics *m, const char *model, const char *name,
+static struct histogram *seconds(struct metrics *metrics, const char *labels, const char *name,
                                  const char *help)
 {
-    char labels[LABEL_BYTES];
-    snprintf(labels, sizeof labels, "model_name=\"%s\"", model);
-    return metrics_histogram(m->metrics, name, help, labels, metrics_seconds_bounds,
+    return metrics_histogram(metrics, name, help, labels, metrics_seconds_bounds,
                              metrics_seconds_bound_count);
 }
 
-static void create_times(struct router_metrics *m, const char *model, struct model_metrics *of)
+static void create_times(struct metrics *metrics, const char *model, struct model_metrics *of)
 {
-    of->queue_seconds =
-        seconds(m, model, "baton_request_queue_time_seconds", "Arrival to the first dispatch");
+    char labels[LABEL_BYTES];
+    snprintf(labels, sizeof labels, "model_name=\"%s\"", model);
+    of->queue_seconds = seconds(metrics, labels, "baton_request_queue_time_seconds",
+                                "Arrival to the first dispatch");
     of->ttft_seconds =
-        seconds(m, model, "baton_time_to_first_token_seconds", "Arrival to the first token");
-    of->tpot_seconds = seconds(m, model, "baton_request_time_per_output_token_seconds",
+        seconds(metrics, labels, "baton_time_to_first_token_seconds", "Arrival to the first token");
+    of->tpot_seconds = seconds(metrics, labels, "baton_request_time_per_output_token_seconds",
                                "Mean time per token after the first, of one request");
-    of->token_1_to_2_seconds = seconds(m, model, "baton_router_token_1_to_2_seconds",
-                                       "First token to the second: what the handoff may show in");
-    of->request_seconds = seconds(m, model, "baton_e2e_request_latency_seconds",
+    of->token_1_to_2_seconds = seconds(metrics, labels, "baton_router_token_1_to_2_seconds",
+                                       "First token to the second, which a handoff may delay");
+    of->request_seconds = seconds(metrics, labels, "baton_e2e_request_latency_seconds",
                                   "Arrival to the last token of answered requests");
 }
 
@@ -105,13 +107,13 @@ static void create_events(struct router_metrics *m)
     m->sessions_lost = metrics_counter(m->metrics, "baton_router_sessions_lost_total",
                                        "Sessions to workers that were up and ended", NULL);
     m->late_messages = metrics_counter(m->metrics, "baton_router_late_messages_total",
-                                       "Calls whose message did not come in time", NULL);
+                                       "Calls that got no message in time", NULL);
     m->access_lost =
         metrics_counter(m->metrics, "baton_access_log_lines_lost_total",
                         "Lines of the access log that could not be written, or queued", NULL);
     m->spans_lost =
         metrics_counter(m->metrics, "baton_otlp_dropped_requests_total",
-                        "Requests whose spans the collector did not take in time", NULL);
+                        "Requests with spans that the collector did not take in time", NULL);
     for (int i = 0; i < ROUTER_LANES; i++) {
         snprintf(labels, sizeof labels, "lane=\"%s\"", lanes[i]);
         m->kv_bytes[i] = metrics_counter(m->metrics, "baton_router_kv_bytes_total",
@@ -124,7 +126,7 @@ static void create_events(struct router_metrics *m)
         snprintf(labels, sizeof labels, "change=\"%s\"", changes[i]);
         m->cache_changes[i] =
             metrics_counter(m->metrics, "baton_router_cache_events_total",
-                            "What workers told of their prefix caches, listings included", labels);
+                            "Prefix cache events from workers, listings included", labels);
     }
 }
 
@@ -137,7 +139,7 @@ enum status router_metrics_create(struct router_metrics *m, const struct served_
     for (size_t i = 0; i < models->count; i++) {
         create_requests(m, models->items[i].name, &m->models[i]);
         create_work(m, models->items[i].name, &m->models[i]);
-        create_times(m, models->items[i].name, &m->models[i]);
+        create_times(m->metrics, models->items[i].name, &m->models[i]);
     }
     create_events(m);
     return STATUS_OK;
@@ -164,13 +166,6 @@ void router_metrics_watch(struct router_metrics *m, struct certificates *certifi
                       "When the certificate ends, in seconds since 1970", label);
 }
 
-static void look_at_certificates(struct router_metrics *m)
-{
-    for (size_t i = 0; i < ROUTER_CERTIFICATES && m->expiries[i].certificates; i++)
-        gauge_set(m->expiries[i].ends,
-                  (double)certificates_expiry_unix_s(m->expiries[i].certificates));
-}
-
 void router_metrics_watch_door(struct router_metrics *m, const struct http_server *door)
 {
     pthread_mutex_lock(&m->door_lock);
@@ -178,25 +173,21 @@ void router_metrics_watch_door(struct router_metrics *m, const struct http_serve
     pthread_mutex_unlock(&m->door_lock);
 }
 
-/* Under the lock its server can't be stopped meanwhile. */
-static void look_at_door(struct router_metrics *m)
+void router_metrics_reply(struct router_metrics *m, struct http_exchange *exchange)
 {
+    struct http_reply reply;
     struct http_figures figures = {0};
-    pthread_mutex_lock(&m->door_lock);
+    for (size_t i = 0; i < ROUTER_CERTIFICATES && m->expiries[i].certificates; i++)
+        gauge_set(m->expiries[i].ends,
+                  (double)certificates_expiry_unix_s(m->expiries[i].certificates));
+    pthread_mutex_lock(&m->door_lock); /* the server can't be stopped meanwhile */
     if (m->door)
         http_server_figures(m->door, &figures);
     pthread_mutex_unlock(&m->door_lock);
     gauge_set(m->unsent_bytes, (double)figures.unsent_bytes);
-}
-
-void router_metrics_reply(struct router_metrics *m, struct http_exchange *exchange)
-{
-    struct http_reply reply;
     http_reply_init(&reply, HTTP_MAX_REPLY_BYTES);
     reply.status = 200;
     reply.content_type = METRICS_CONTENT_TYPE;
-    look_at_certificates(m);
-    look_at_door(m);
     metrics_render(m->metrics, &reply.body);
     (void)http_exchange_reply(exchange, &reply);
     http_reply_deinit(&reply);
@@ -213,7 +204,7 @@ void router_metrics_ended(struct router_metrics *m, size_t model, enum reason re
 
 static double seconds_between(uint64_t from_us, uint64_t to_us)
 {
-    return (double)(to_us - from_us) / 1e6;
+    return to_us > from_us ? (double)(to_us - from_us) / 1e6 : 0;
 }
 
 void router_metrics_answered(struct router_metrics *m, size_t model, const struct request_timing *t,
@@ -238,6 +229,165 @@ void router_metrics_cache(struct router_metrics *m, const uint64_t counts[CACHE_
 void router_metrics_pulled(struct router_metrics *m, const char *lane, uint64_t bytes)
 {
     for (int i = 0; i < ROUTER_LANES; i++)
-        if (!strcmp(lanes[i], lane)) /* there is no other, whatever a worker says */
+        if (!strcmp(lanes[i], lane)) /* a worker may report an unknown lane: ignored */
             counter_add(m->kv_bytes[i], bytes);
+}
+
+/* ------------------------------------------------------------------------- phases of requests */
+
+static const double token_bounds[] = {1,   2,    4,    8,    16,   32,    64,    128,   256,
+                                      512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
+
+static struct histogram *tokens(struct metrics *metrics, const char *labels, const char *name,
+                                const char *help)
+{
+    return metrics_histogram(metrics, name, help, labels, token_bounds,
+                             sizeof token_bounds / sizeof *token_bounds);
+}
+
+void phase_metrics_create(struct phase_metrics *phases, struct metrics *metrics, const char *model)
+{
+    char of_model[LABEL_BYTES], labels[LABEL_BYTES + 64];
+    snprintf(of_model, sizeof of_model, "model_name=\"%s\"", model);
+    *phases = (struct phase_metrics){
+        .inter_token_seconds = seconds(metrics, of_model, "baton_inter_token_latency_seconds",
+                                       "One token to the next of a request, for each token"),
+        .prefill_seconds = seconds(metrics, of_model, "baton_request_prefill_time_seconds",
+                                   "First dispatch to the first token of answered requests"),
+        .decode_seconds = seconds(metrics, of_model, "baton_request_decode_time_seconds",
+                                  "First token to the last of answered requests"),
+        .handoff_seconds = seconds(metrics, of_model, "baton_request_handoff_time_seconds",
+                                   "First read of KV bytes to the end of the pull"),
+        .prompt_tokens = tokens(metrics, of_model, "baton_request_prompt_tokens",
+                                "Prompt tokens of answered requests"),
+        .generation_tokens = tokens(metrics, of_model, "baton_request_generation_tokens",
+                                    "Generated tokens of answered requests"),
+    };
+    for (int finish = FINISH_NONE + 1; finish < PHASE_FINISHES; finish++) {
+        snprintf(labels, sizeof labels, "%s,finished_reason=\"%s\"", of_model,
+                 finish_reason_name((enum finish_reason)finish));
+        phases->answered[finish] = metrics_counter(metrics, "baton_request_success_total",
+                                                   "Answers, by how they ended", labels);
+    }
+}
+
+void phase_metrics_token(struct phase_metrics *phases, uint64_t gap_us)
+{
+    histogram_observe(phases->inter_token_seconds, (double)gap_us / 1e6);
+}
+
+void phase_metrics_answered(struct phase_metrics *phases, const struct request_trace *trace,
+                            enum finish_reason finish)
+{
+    const struct trace_attempt *attempt = request_trace_last(trace);
+    histogram_observe(phases->prefill_seconds,
+                      seconds_between(trace->dispatched_us, trace->first_us));
+    histogram_observe(phases->decode_seconds, seconds_between(trace->first_us, trace->last_us));
+    histogram_observe(phases->prompt_tokens, trace->prompt_tokens);
+    histogram_observe(phases->generation_tokens, trace->tokens);
+    if (attempt && attempt->handoff.known && attempt->handoff.read_us)
+        histogram_observe(phases->handoff_seconds,
+                          seconds_between(attempt->handoff.read_us, attempt->handoff.done_us));
+    if (finish > FINISH_NONE && finish < PHASE_FINISHES)
+        counter_add(phases->answered[finish], 1);
+}
+
+/* ----------------------------------------------------------------------------- the last minute */
+
+struct recent_times {
+    pthread_mutex_t mutex;
+    uint64_t count; /* all samples ever; the newest is samples[(count - 1) % capacity] */
+    struct recent_sample samples[RECENT_TIMES_CAPACITY];
+};
+
+const char *recent_kind_name(enum recent_kind kind)
+{
+    static const char *const names[RECENT_KINDS] = {"queue", "ttft", "tpot", "e2e"};
+    return names[kind];
+}
+
+enum status recent_times_create(struct recent_times **out)
+{
+    struct recent_times *times = calloc(1, sizeof *times);
+    if (!times)
+        return STATUS_LIMIT;
+    pthread_mutex_init(&times->mutex, NULL);
+    *out = times;
+    return STATUS_OK;
+}
+
+void recent_times_destroy(struct recent_times *times)
+{
+    if (!times)
+        return;
+    pthread_mutex_destroy(&times->mutex);
+    free(times);
+}
+
+void recent_times_note(struct recent_times *times, const struct recent_sample *sample)
+{
+    pthread_mutex_lock(&times->mutex);
+    times->samples[times->count++ % RECENT_TIMES_CAPACITY] = *sample;
+    pthread_mutex_unlock(&times->mutex);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* The nearest rank: the smallest value that `percent` of all values don't exceed. */
+static double quantile(const double *sorted, size_t count, unsigned percent)
+{
+    size_t rank = (count * percent + 99) / 100;
+    return sorted[rank ? rank - 1 : 0];
+}
+
+static struct recent_figure figure(const struct recent_sample *samples, size_t count,
+                                   enum recent_kind kind, double *scratch)
+{
+    struct recent_figure figure = {0};
+    for (size_t i = 0; i < count; i++)
+        if (samples[i].us[kind] >= 0)
+            scratch[figure.count++] = samples[i].us[kind];
+    if (!figure.count)
+        return figure;
+    qsort(scratch, figure.count, sizeof *scratch, by_size);
+    figure.p50_us = quantile(scratch, figure.count, 50);
+    figure.p99_us = quantile(scratch, figure.count, 99);
+    return figure;
+}
+
+/* Copies the samples of the window, the newest first. Samples are in the order of their ends. */
+static size_t copy_window(struct recent_times *times, uint64_t now_us,
+                          struct recent_sample *samples)
+{
+    uint64_t since_us = now_us > RECENT_TIMES_WINDOW_US ? now_us - RECENT_TIMES_WINDOW_US : 0;
+    size_t taken = 0;
+    pthread_mutex_lock(&times->mutex);
+    for (uint64_t i = times->count; i > 0 && taken < RECENT_TIMES_CAPACITY; i--) {
+        const struct recent_sample *sample = &times->samples[(i - 1) % RECENT_TIMES_CAPACITY];
+        if (sample->ended_us < since_us)
+            break;
+        samples[taken++] = *sample;
+    }
+    pthread_mutex_unlock(&times->mutex);
+    return taken;
+}
+
+bool recent_times_read(struct recent_times *times, uint64_t now_us,
+                       struct recent_figure figures[RECENT_KINDS])
+{
+    struct recent_sample *samples = malloc(RECENT_TIMES_CAPACITY * sizeof *samples);
+    double *scratch = malloc(RECENT_TIMES_CAPACITY * sizeof *scratch);
+    bool possible = samples && scratch;
+    if (possible) {
+        size_t count = copy_window(times, now_us, samples);
+        for (int kind = 0; kind < RECENT_KINDS; kind++)
+            figures[kind] = figure(samples, count, (enum recent_kind)kind, scratch);
+    }
+    free(scratch);
+    free(samples);
+    return possible;
 }

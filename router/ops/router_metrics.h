@@ -1,7 +1,9 @@
-/* The router's figures. Counted by whoever knows (all are atomic), shown at /metrics. */
+/* The router's figures, for /metrics and the status page. Any thread may count (all figures are
+ * atomic) and read. */
 #ifndef BATON_ROUTER_OPS_ROUTER_METRICS_H
 #define BATON_ROUTER_OPS_ROUTER_METRICS_H
 
+#include "common/base/domain/sampling.h"
 #include "common/base/observe/metrics.h"
 #include "common/net/http/http_exchange.h"
 #include "common/net/http/http_server.h"
@@ -16,9 +18,10 @@
 #define ROUTER_LANES        2
 #define ROUTER_CERTIFICATES 4 /* tls, internal-tls, metrics-tls, otlp-tls */
 
-/* With the label model_name. */
+/* Their label is model_name. */
 struct model_metrics {
-    struct counter *requests_by_reason[REASON_COUNT]; /* REASON_NONE: ok; NULL: not of requests */
+    struct counter
+        *requests_by_reason[REASON_COUNT]; /* [REASON_NONE]: ok; NULL: registrations only */
     struct gauge *requests_by_state[REQUEST_ENDED];
     struct counter *prompt_tokens, *completion_tokens;
     struct counter *prefill_runs;   /* Prefill commands sent */
@@ -35,46 +38,92 @@ struct router_metrics {
     size_t model_count;
     struct model_metrics models[SERVED_MODELS_MAX];
     struct counter *without_model[REASON_COUNT]; /* requests that ended before a model was known */
-    struct counter *dropped; /* messages of older attempts and tokens that came twice */
+    struct counter *dropped; /* messages of old attempts, and tokens received twice */
     struct counter *sessions_lost;
-    struct counter *late_messages; /* calls that were opened, and nothing came */
+    struct counter *late_messages; /* calls that got no message in time */
     struct counter *kv_bytes[ROUTER_LANES];
-    struct counter *cache_changes[CACHE_CHANGES]; /* what workers told of their prefix caches */
-    struct counter *access_lost, *spans_lost; /* lines of the access log; requests without spans */
-    /* Watched certificates, and when each ends. */
+    struct counter *cache_changes[CACHE_CHANGES]; /* events of workers' prefix caches */
+    struct counter *access_lost, *spans_lost;     /* lines of the access log; requests' spans */
+    /* Watched certificates, and the end of each in seconds since 1970. */
     struct {
         struct certificates *certificates;
         struct gauge *ends;
     } expiries[ROUTER_CERTIFICATES];
     pthread_mutex_t door_lock;
-    const struct http_server *door; /* clients' HTTP; NULL: none, or no more */
-    struct gauge *unsent_bytes;     /* of it */
+    const struct http_server *door; /* the HTTP server for clients; NULL: none, or stopped */
+    struct gauge *unsent_bytes;     /* `door`'s */
 };
 
 enum status router_metrics_create(struct router_metrics *metrics,
                                   const struct served_models *models) WARN_UNUSED;
 void router_metrics_destroy(struct router_metrics *metrics);
 
-/* Before the first is rendered; at most ROUTER_CERTIFICATES. `label`: "for=\"tls\"". NULL
- * certificates: nothing to show. */
+/* Shows the end of `certificates` (NULL: nothing to show). Call before the first reply, at most
+ * ROUTER_CERTIFICATES times. `label`: "for=\"tls\"". */
 void router_metrics_watch(struct router_metrics *metrics, struct certificates *certificates,
                           const char *label);
-/* Whose figures are shown, too, from now on. NULL: none's; before that server is stopped. Any
- * thread. */
+/* Shows the figures of `door` from now on. NULL: none; call so before that server stops. */
 void router_metrics_watch_door(struct router_metrics *metrics, const struct http_server *door);
-/* Answers with all figures as they are now, in Prometheus' text. HTTP threads. */
+/* Answers with the current figures, as Prometheus text. On HTTP threads. */
 void router_metrics_reply(struct router_metrics *metrics, struct http_exchange *exchange);
 
 #define ROUTER_NO_MODEL SIZE_MAX
-/* A request that ended; also one that never got as far as the dispatcher. `model`: index of
- * served_models, or ROUTER_NO_MODEL. */
+/* Counts a request that ended, in the dispatcher or before. `model`: index of served_models, or
+ * ROUTER_NO_MODEL. */
 void router_metrics_ended(struct router_metrics *metrics, size_t model, enum reason reason);
-/* Records the times of an answered request. Call once, when its client is told. `tokens`: how many
- * the answer has. */
+/* Records the times of an answered request. Call once, when its client gets the end. `tokens`: in
+ * the answer. */
 void router_metrics_answered(struct router_metrics *metrics, size_t model,
                              const struct request_timing *timing, uint32_t tokens);
-/* What one message said of a worker's prefix cache. */
+/* Counts the events of a prefix cache in one message. */
 void router_metrics_cache(struct router_metrics *metrics, const uint64_t counts[CACHE_CHANGES]);
 void router_metrics_pulled(struct router_metrics *metrics, const char *lane, uint64_t bytes);
+
+/* --- histograms of one model: the phases and tokens of its requests --- */
+#define PHASE_FINISHES (FINISH_CONTEXT + 1)
+
+/* Named as in vLLM where the meaning is the same. */
+struct phase_metrics {
+    struct histogram *inter_token_seconds, *prefill_seconds, *decode_seconds, *handoff_seconds;
+    struct histogram *prompt_tokens, *generation_tokens;
+    struct counter *answered[PHASE_FINISHES]; /* by enum finish_reason; [FINISH_NONE]: NULL */
+};
+
+/* `model`: its served name. */
+void phase_metrics_create(struct phase_metrics *phases, struct metrics *metrics, const char *model);
+/* Counts a token after the first. `gap_us`: the time since the one before. */
+void phase_metrics_token(struct phase_metrics *phases, uint64_t gap_us);
+/* Counts an answered request. */
+void phase_metrics_answered(struct phase_metrics *phases, const struct request_trace *trace,
+                            enum finish_reason finish);
+
+/* --- the times of requests that ended in the last minute --- */
+/* A histogram can't give them: its buckets are too wide, and cover the router's whole life. If more
+ * requests ended than there are places, the newest are kept. Any thread. */
+#define RECENT_TIMES_CAPACITY  8192
+#define RECENT_TIMES_WINDOW_US 60000000u
+
+enum recent_kind { RECENT_QUEUE, RECENT_TTFT, RECENT_TPOT, RECENT_REQUEST, RECENT_KINDS };
+const char *recent_kind_name(enum recent_kind kind); /* "queue", "ttft", "tpot", "e2e" */
+
+struct recent_sample {
+    uint64_t ended_us;
+    double us[RECENT_KINDS]; /* below 0: unknown */
+};
+
+struct recent_figure {
+    size_t count;
+    double p50_us, p99_us; /* 0 if `count` is 0 */
+};
+
+struct recent_times;
+
+enum status recent_times_create(struct recent_times **times) WARN_UNUSED;
+void recent_times_destroy(struct recent_times *times);
+
+void recent_times_note(struct recent_times *times, const struct recent_sample *sample);
+/* Figures of the requests that ended within the window before now_us. False: no memory. */
+bool recent_times_read(struct recent_times *times, uint64_t now_us,
+                       struct recent_figure figures[RECENT_KINDS]);
 
 #endif

@@ -47,7 +47,7 @@ uint32_t status_board_context(struct status_board *board, const struct served_mo
     return context;
 }
 
-/* The place of that name's refusal, else the oldest one's. */
+/* Returns the place of this name's refusal, otherwise that of the oldest refusal. */
 static struct refused_worker *place_of(struct router_status *status, const char *name)
 {
     struct refused_worker *oldest = status->refused;

@@ -1,5 +1,5 @@
-/* What /status shows, kept where the HTTP thread may look: the dispatch thread posts copies,
- * readers take copies. */
+/* The content of /status, for HTTP threads: the dispatch thread posts copies, readers take copies.
+ * Any thread, except where noted. No function waits for more than a copy. */
 #ifndef BATON_ROUTER_OPS_STATUS_BOARD_H
 #define BATON_ROUTER_OPS_STATUS_BOARD_H
 
@@ -16,24 +16,24 @@ struct worker_status {
     struct worker_load load;
     char lane[16];
     uint64_t lane_bytes_per_second;
-    uint64_t prompt_tokens, tokens; /* since its session is up */
+    uint64_t prompt_tokens, tokens; /* since its session began */
 };
 
-/* For people: "up", "draining" or "down". Who drains is never "down", until the session with it is
- * over. */
+/* For people: "up", "draining" or "down". A draining worker is "draining" until its session
+ * ends. */
 const char *worker_status_state(const struct worker_status *worker);
 
-/* Those of one model that take work. */
+/* The workers of one model that take work. */
 struct model_workers {
     uint32_t prefill, decode;
-    /* That one request may have, prompt and answer, on the largest decode worker of those that a
-     * prefill worker fits; where there is none, of those; where none takes work, of all that are
-     * known. 0: none is */
+    /* The most tokens of one request, prompt and answer, on the largest decode worker. Only the
+     * best class counts: decode workers that take work and match a prefill worker (rank 2), that
+     * take work (1), that are known (0). 0 tokens: no decode worker. */
     uint64_t request_tokens;
-    unsigned request_rank; /* which of the three: 2, 1, 0 */
+    unsigned request_rank;
 };
 
-/* A worker whose registration was refused lately: it goes on asking, every few seconds. */
+/* A refused registration. The worker asks again every few seconds. */
 #define STATUS_MAX_REFUSED      16 /* the newest */
 #define STATUS_REFUSED_SHOWN_US 30000000u
 struct refused_worker {
@@ -58,20 +58,19 @@ struct status_board {
 
 void status_board_init(struct status_board *board);
 void status_board_deinit(struct status_board *board);
-/* Waits only for a copy, never for work. */
 void status_board_count_workers(struct status_board *board,
                                 struct model_workers workers[SERVED_MODELS_MAX]);
-/* How many tokens one request of the model may have: its context, or what its workers take. */
+/* The most tokens of one request: the model's context, or fewer if no worker has room for that. */
 uint32_t router_status_context(const struct router_status *status,
                                const struct served_models *models, size_t model);
-/* The same, now. Any thread. */
+/* The same with the current status. */
 uint32_t status_board_context(struct status_board *board, const struct served_models *models,
                               size_t model);
-/* Any thread: a registration of that name was refused, or (REASON_NONE) accepted, which forgets its
- * refusals. */
+/* A registration was refused, or accepted (REASON_NONE), which removes the refusals of that
+ * name. */
 void status_board_registered(struct status_board *board, const struct worker_info *info,
                              enum reason reason, const char *sentence, uint64_t now_us);
-void status_board_drain(struct status_board *board); /* from now on */
+void status_board_drain(struct status_board *board); /* sets `draining` for good */
 bool status_board_draining(struct status_board *board);
 void status_board_read(struct status_board *board, struct router_status *status);
 

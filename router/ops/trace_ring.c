@@ -4,13 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH_AT_ONCE 128 /* traces that are looked at before the dispatch thread may go on */
+#define BATCH_AT_ONCE 128 /* traces read under the lock, before the dispatch thread may take it */
 
 struct trace_ring {
     pthread_mutex_t mutex;
     size_t capacity;
-    uint64_t
-        next; /* serials go up from 1; that of slot i is the last one with serial % capacity == i */
+    uint64_t next; /* serial, from 1 on. Slot i has the newest with serial % capacity == i */
     struct request_trace slots[];
 };
 
@@ -45,7 +44,7 @@ void trace_ring_put(struct trace_ring *ring, struct request_trace *trace)
     pthread_mutex_unlock(&ring->mutex);
 }
 
-/* Goes on with the one before `*serial`; 0: with the newest. False: there is none. */
+/* Steps to the serial before `*serial`, or to the newest if it is 0. False: there is none. */
 static bool before(const struct trace_ring *ring, uint64_t *serial)
 {
     if (*serial == 0)

@@ -1,6 +1,6 @@
-/* The traces of the newest requests, alive and ended, where other threads may look: the dispatch
- * thread puts copies, readers take copies. Bounded: one more forgets the oldest. Either side waits
- * only for copies, never for work; memory is touched as it fills. */
+/* The traces of the newest requests, running and ended, for other threads: the dispatch thread puts
+ * copies, readers take copies. When it is full, a new trace replaces the oldest. Both sides wait
+ * for copies only. A page of its memory is touched only when a trace is put there. */
 #ifndef BATON_ROUTER_OPS_TRACE_RING_H
 #define BATON_ROUTER_OPS_TRACE_RING_H
 
@@ -11,18 +11,18 @@
 
 struct trace_ring;
 
-/* `capacity` 0: nothing is kept. */
+/* `capacity` 0: keeps nothing. */
 enum status trace_ring_create(size_t capacity, struct trace_ring **ring) WARN_UNUSED;
 void trace_ring_destroy(struct trace_ring *ring);
 
-/* Dispatch thread: in the place that this request has, or, where that was forgotten, in a new
- * one. */
+/* The dispatch thread: updates the request's trace, or puts a new one if it isn't kept (any more).
+ * Sets trace->serial. */
 void trace_ring_put(struct trace_ring *ring, struct request_trace *trace);
 
-/* Any thread. The newest one of this name, and of this of its choices. */
+/* Any thread: copies the newest trace with this name and choice. False: none is kept. */
 bool trace_ring_find(struct trace_ring *ring, const char *name, uint32_t choice,
                      struct request_trace *trace);
-/* The newest ones, the newest first; how many there were. */
+/* Any thread: copies up to `count` traces, the newest first. Returns how many. */
 size_t trace_ring_newest(struct trace_ring *ring, struct request_trace *traces, size_t count);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* One event; false where it breaks a rule. */
+/* Takes one event. False: it breaks a rule. */
 static bool take(struct cache_event_count *feed, const Baton__Worker__V1__CacheEvent *event,
                  uint64_t number, uint64_t counts[CACHE_CHANGES])
 {

@@ -28,8 +28,7 @@ struct request_limits request_limits_default(void)
                                    .max_pause_us = 1000000};
 }
 
-/* ------------------------------------------------------------------------------------------
- * parts */
+/* --------------------------------------------------------------------------------------- parts */
 
 static struct life_action *append(struct life_actions *out, enum life_action_kind kind)
 {
@@ -49,7 +48,7 @@ static void send(const struct request_life *life, enum life_action_kind kind, ui
     action->with_handle = life->has_handle;
 }
 
-/* Ends the current attempt, and all before it, at every worker that has heard of it. */
+/* Ends the current attempt, and all before it, at every worker that got its command. */
 static void release(const struct request_life *life, struct life_actions *out)
 {
     if (life->prefill)
@@ -96,7 +95,7 @@ static void ask_for_place(struct request_life *life, struct life_actions *out)
     life->place_at_us = UINT64_MAX;
 }
 
-/* Between the last placement and the next, for the attempt that is about to begin; 0: none. */
+/* The pause between the last placement and that of the coming attempt; 0: none. */
 static uint64_t pause_us(const struct request_life *life)
 {
     if (life->attempt <= 2)
@@ -110,7 +109,7 @@ static uint64_t pause_us(const struct request_life *life)
 static void place(struct request_life *life, enum request_state state, struct cause cause,
                   struct life_actions *out)
 {
-    life->attempt++; /* whatever the ended attempt still sends is older from here on */
+    life->attempt++; /* messages of the ended attempt are older from here on */
     life->state = state;
     life->decode = 0;
     life->from_decode = false;
@@ -140,10 +139,10 @@ static void deliver(struct request_life *life, const struct life_token *token,
     finish(life, TERMINAL_OK, "finished", out);
 }
 
-/* Prefill of the prompt and the emitted tokens, elsewhere. */
+/* Prefills the prompt and the emitted tokens again, on other workers if possible. */
 static void run_again(struct request_life *life, struct cause cause, struct life_actions *out)
 {
-    if (life->told) { /* the token that is missing is nobody's */
+    if (life->told) { /* the client doesn't get the missing token */
         deliver(life, &(struct life_token){.index = life->delivered + 1}, out);
         return;
     }
@@ -162,7 +161,7 @@ static void run_again(struct request_life *life, struct cause cause, struct life
     place(life, REQUEST_QUEUED, cause, out);
 }
 
-/* The same handle to another reader: costs no run. Only the old reader is told to stop. */
+/* Gives the handle to another decode worker. Costs no run. Only the old reader gets a Release. */
 static void give_again(struct request_life *life, bool refused, struct life_actions *out)
 {
     struct cause cause = {.refused = refused, .lost = !refused, .avoid_decode = life->decode};
@@ -173,7 +172,7 @@ static void give_again(struct request_life *life, bool refused, struct life_acti
     place(life, REQUEST_REGIVE, cause, out);
 }
 
-/* Whether a message of `attempt` is about the work under way. */
+/* True: a message of `attempt` is about the running attempt. Otherwise it is dropped. */
 static bool is_current(struct request_life *life, uint32_t attempt)
 {
     bool working = life->state == REQUEST_PREFILL || life->state == REQUEST_DECODE;
@@ -183,8 +182,7 @@ static bool is_current(struct request_life *life, uint32_t attempt)
     return false;
 }
 
-/* -----------------------------------------------------------------------------------------
- * events */
+/* -------------------------------------------------------------------------------------- events */
 
 void request_life_init(struct request_life *life, const struct request_limits *limits,
                        uint64_t deadline_us, bool prompt_only, struct life_actions *out)
@@ -208,7 +206,7 @@ void request_life_on_placed(struct request_life *life, uint64_t now_us, uint64_t
     out->count = 0;
     ASSERT(decode != 0 || (prefill != 0 && life->state != REQUEST_REGIVE));
     if (life->state != REQUEST_QUEUED && life->state != REQUEST_REGIVE)
-        return; /* it has ended while a place was looked for */
+        return; /* it ended during the search for a place */
     life->no_worker_since_us = life->away_since_us = UINT64_MAX;
     life->local = false;
     life->placed_us = now_us;
@@ -261,7 +259,7 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     out->count = 0;
     if (!is_current(life, attempt) || life->state != REQUEST_PREFILL || worker != life->prefill)
         return false;
-    life->runs++; /* what was never opened costs none */
+    life->runs++; /* a prefill that is never opened costs no run */
     if (life->ends_at_prefill)
         return false;
     life->has_handle = true;
@@ -269,7 +267,7 @@ bool request_life_on_opened(struct request_life *life, uint64_t worker, uint32_t
     if (life->decode) {
         life->state = REQUEST_DECODE;
         send(life, LIFE_SEND_DECODE, life->decode, out);
-    } else { /* its decode worker left meanwhile */
+    } else { /* the decode worker left meanwhile */
         life->state = REQUEST_REGIVE;
         append(out, LIFE_PLACE_DECODE);
     }
@@ -285,11 +283,11 @@ void request_life_on_token(struct request_life *life, const struct life_token *t
     if (life->state == REQUEST_DECODE && token->worker == life->decode)
         life->from_decode = true;
     if (token->index <= life->delivered) {
-        if (token->index != life->handle_emitted + 1) /* that one comes from both sides */
+        if (token->index != life->handle_emitted + 1) /* both workers send that one */
             life->dropped++;
         return;
     }
-    if (token->index > life->delivered + 1) { /* a message was lost on a stream that lives */
+    if (token->index > life->delivered + 1) { /* a message was lost on a live stream */
         run_again(life, (struct cause){0}, out);
         return;
     }
@@ -313,7 +311,7 @@ void request_life_on_lost(struct request_life *life, uint64_t worker, uint32_t a
     if (!by_prefill && !by_decode)
         return;
     life->step_failed |= step_failed;
-    /* Which of the two a handoff was lost by can't be seen from here. */
+    /* A failed handoff may be the fault of either worker: avoids both. */
     run_again(life,
               (struct cause){.avoid_prefill = by_prefill || !step_failed ? life->prefill : 0,
                              .avoid_decode = by_decode ? worker : 0},
@@ -357,10 +355,9 @@ void request_life_on_session_lost(struct request_life *life, uint64_t worker,
     if (life->state == REQUEST_PREFILL && worker == life->prefill)
         run_again(life, (struct cause){.lost = true, .avoid_prefill = worker}, out);
     else if (life->state == REQUEST_PREFILL && worker == life->decode)
-        life->decode = 0; /* another is chosen when the handle is there */
+        life->decode = 0; /* another is chosen after Opened */
     else if (life->state != REQUEST_DECODE || worker != life->decode)
-        /* from Decode on it is the decode worker who decides whether the prefill worker is lost */
-        return;
+        return; /* in DECODE only the decode worker decides whether the prefill worker is lost */
     else if (life->has_handle && !life->from_decode)
         give_again(life, false, out);
     else

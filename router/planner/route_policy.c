@@ -1,6 +1,6 @@
 #include "router/planner/route_policy.h"
 
-/* What is best so far, compared by: not avoided, least work, longest unused. */
+/* The best choice so far. The order: fewest avoided workers, least work, longest unused. */
 struct best {
     bool found;
     unsigned avoided;
@@ -62,8 +62,7 @@ static bool pairs(const struct route_worker *prefill, const struct route_worker 
            prefill->numerics_id == decode->numerics_id;
 }
 
-/* A decode worker that its answer may come from; with it the prefill worker, for the two are a
- * pair. */
+/* The answer may come from this decode worker, and so from a prefill worker that pairs with it. */
 static bool of_kind(const struct route_request *request, const struct route_worker *decode)
 {
     const struct route_kind *kind = request->kind;
@@ -85,17 +84,18 @@ static bool full(const struct route_worker *prefill, const struct route_worker *
         return false;
     if (holds_enough(decode))
         return true;
-    /* One request always fits, or a prompt above the limit would wait for ever. */
+    /* A worker without others takes any request. Otherwise a prompt above the limit would wait for
+     * ever. */
     return decode->unconfirmed_tokens &&
            decode->unconfirmed_tokens + request->prompt_tokens > decode->unconfirmed_limit_tokens;
 }
 
-/* What was seen on the way, for the outcome where nothing was found. */
+/* Facts about the candidates, for the outcome if none takes the request. */
 struct seen {
-    bool candidate;       /* of the right kinds, fitting together */
-    bool fits;            /* and large enough */
-    bool ready;           /* and ready, but full */
-    uint64_t most_tokens; /* of the candidates' decode workers */
+    bool candidate;       /* there is one: its workers match */
+    bool fits;            /* one is large enough too */
+    bool ready;           /* one is ready too, but full */
+    uint64_t most_tokens; /* for one request, on the candidates' decode workers */
 };
 
 static struct route_choice choice_of(const struct best *best, const struct seen *seen)
@@ -111,7 +111,7 @@ static struct route_choice choice_of(const struct best *best, const struct seen 
     return (struct route_choice){.outcome = outcome, .most_tokens = seen->most_tokens};
 }
 
-/* One candidate: `prefill` is NULL where the prompt is computed on the decode worker. */
+/* Looks at one candidate. `prefill` NULL: the decode worker computes the prompt. */
 static void consider(struct best *best, struct seen *seen, const struct route_worker *prefill,
                      const struct route_worker *decode, const struct route_request *request)
 {
@@ -137,7 +137,7 @@ static bool any_prefill(const struct route_worker *workers, size_t count)
     return false;
 }
 
-/* Of a ready decode worker that took nothing, and that full is not the reason for. */
+/* The obstacle of a ready decode worker that isn't full. */
 static enum route_lack lack_of(const struct route_worker *workers, size_t count,
                                const struct route_worker *decode, bool local,
                                const struct route_request *request)
@@ -172,7 +172,7 @@ static enum route_lack least_lack(const struct route_worker *workers, size_t cou
     return least;
 }
 
-/* Whether it computes that prompt for that decode worker, where it is ready. */
+/* The prefill worker could compute the prompt for this decode worker, once it is ready. */
 static bool prefills_for(const struct route_worker *prefill, const struct route_worker *decode,
                          const struct route_request *request)
 {
@@ -181,8 +181,8 @@ static bool prefills_for(const struct route_worker *prefill, const struct route_
            request->prompt_tokens <= prefill->capacity_tokens;
 }
 
-/* Since when all prefill workers that it fits have been away. UINT64_MAX: one is ready, or none
- * exists (what fits none may serve other weights under the same name). */
+/* The time since which all matching prefill workers have been away. UINT64_MAX: one is ready, or
+ * none exists; such a decode worker may serve other weights under the same name. */
 static uint64_t away_since_us(const struct route_worker *workers, size_t count,
                               const struct route_worker *decode,
                               const struct route_request *request)
@@ -260,7 +260,7 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
         else if (misfits(request, handle->prefill, decode.key))
             misfit_ready |= decode.ready;
         else {
-            small_ready |= decode.ready; /* or it takes it, or is full */
+            small_ready |= decode.ready; /* used only if none takes it and none is full */
             consider(&best, &seen, NULL, &decode, &urgent);
         }
     }
@@ -275,8 +275,8 @@ struct route_choice route_handle(const struct route_worker *workers, size_t coun
     return choice;
 }
 
-/* 0: nobody's prompt gets there, 1: its prefill workers are away, 2: they aren't, or it needs
- * none. */
+/* How well the request can reach the decode worker. 0: not at all. 1: its matching prefill workers
+ * are away. 2: one is ready, or none is needed. */
 static unsigned reached(const struct route_worker *workers, size_t count,
                         const struct route_worker *decode, const struct route_request *request,
                         const struct route_handle *handle)

@@ -9,14 +9,14 @@
 #define ROUTER_MAX_WORKERS CLUSTER_MAX_WORKERS
 
 enum worker_state {
-    WORKER_WAITING,  /* not connected; dialled again at redial_us */
+    WORKER_WAITING,  /* not connected; connects again at redial_us */
     WORKER_DIALLING, /* no Hello yet */
     WORKER_UP,
-    WORKER_LEAVING, /* not a member any more; its stream is being closed */
+    WORKER_LEAVING, /* no longer a member; its stream is being closed */
 };
 const char *worker_state_name(enum worker_state state);
 
-struct worker_load { /* as reported; before the first report: 0, with all blocks free */
+struct worker_load { /* the worker's report; before the first one all is 0, and all blocks free */
     uint32_t queued_requests, running, blocks_free, blocks_cached, blocks_pinned, blocks_landing;
     uint64_t queued_tokens;
     bool draining;

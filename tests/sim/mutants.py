@@ -115,7 +115,7 @@ MODEL = [
            (LIFE, "    struct cause cause = {.refused = refused, .lost = !refused,", "    life->runs++;\n    struct cause cause = {.refused = refused, .lost = !refused,")),
     mutant("W_SENT_COUNTS", "a Prefill that was never opened counts as a run", "runs terminal",
            (LIFE, "        send(life, LIFE_SEND_PREFILL, prefill, out);\n", "        life->runs++;\n        send(life, LIFE_SEND_PREFILL, prefill, out);\n"),
-           (LIFE, "    life->runs++; /* what was never opened costs none */\n", "")),
+           (LIFE, "    life->runs++; /* a prefill that is never opened costs no run */\n", "")),
     mutant("W_END_SILENT", "decode leaves it to prefill to report an end with the first token", "waits",
            (PULL, "        struct sink_action *action = sink_append_for(out, SINK_SEND_TOKEN, sink);", "        struct sink_action nobody, *action = &nobody;")),
     mutant("W_EXTEND_UNANSWERED", "Extend is not answered", "runs terminal",

@@ -177,7 +177,7 @@ static void test_an_end_that_does_not_wait_for_a_reader(void **state)
     path_of("fifo", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_IO);
-    assert_non_null(strstr(err.text, "nobody reads it"));
+    assert_non_null(strstr(err.text, "no process reads it"));
     FILE *reader = fopen(path, "r+");
     assert_non_null(reader);
     assert_int_equal(access_log_open(path, lost, &log, &err), STATUS_OK);

@@ -5,7 +5,6 @@
 #include "common/base/json/json.h"
 #include "common/base/log.h"
 #include "common/net/http/http_client.h"
-#include "router/ops/otlp_json.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -2,8 +2,7 @@
  * and the figures of the last minute. */
 #include "common/base/json/json.h"
 #include "router/ops/access_line.h"
-#include "router/ops/recent_times.h"
-#include "router/ops/trace_json.h"
+#include "router/ops/router_metrics.h"
 #include "router/ops/trace_ring.h"
 
 #include <setjmp.h>

@@ -365,8 +365,8 @@ bool openai_whole_truncated(const struct openai_whole *whole)
            whole->ids.truncated || whole->prompt_ids.truncated;
 }
 
-/* `calls` ends inside the string of the last call's arguments: [{...,"arguments":"... More arguments
- * are appended to the string; the next call or openai_object closes it. */
+/* `calls` ends inside the string of the last call's arguments: [{...,"arguments":"... More
+ * arguments are appended to the string; the next call or openai_object closes it. */
 void openai_whole_event(struct openai_whole *whole, const struct openai_answer *answer,
                         const struct tool_event *event)
 {

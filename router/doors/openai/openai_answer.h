@@ -59,7 +59,7 @@ struct openai_choice {
     bool begun;            /* its role was sent */
     uint32_t calls;        /* tool calls so far */
     uint32_t tokens_shown; /* in logprobs */
-    size_t characters;     /* of text so far: text_offset */
+    size_t characters;     /* text so far, for text_offset */
 };
 
 /* New output of one choice. */
@@ -113,8 +113,8 @@ void openai_object(struct str *out, const struct openai_answer *answer,
                    const struct openai_usage *usage);
 
 /* --- logprobs --- */
-/* The texts and logprobs of `ids` [count], in one allocation that the caller frees. NULL: no memory,
- * or `count` is 0. `logprobs` [count]: NULL, or what each token gets. */
+/* The texts and logprobs of `ids` [count], in one allocation that the caller frees. NULL: no
+ * memory, or `count` is 0. `logprobs` [count]: NULL, or what each token gets. */
 struct openai_token *token_texts_make(const struct tokenizer *tokenizer, const uint32_t *ids,
                                       const struct token_logprobs *logprobs, size_t count);
 /* A chat's {"content": [...]}. Bytes that form no whole character are U+FFFD in "token", and

@@ -1,7 +1,7 @@
 /* The public HTTP door: the routes of OpenAI's interface, and others beside them (/tokenize,
- * /health, /metrics). Handlers run on the loops of the HTTP server. They read, refuse, tokenize, and
- * hand valid requests to the dispatcher, as grpc_api does on rpc threads. openai_call.h sends the
- * answers. */
+ * /health, /metrics). Handlers run on the loops of the HTTP server. They read, refuse, tokenize,
+ * and hand valid requests to the dispatcher, as grpc_api does on rpc threads. openai_call.h sends
+ * the answers. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_API_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_API_H
 
@@ -19,14 +19,14 @@ struct openai_api {
     struct router_metrics *metrics;
     struct status_board *board;
     struct access_log *access_log; /* NULL: none */
-    uint64_t default_deadline_us;  /* of requests without x-request-timeout-ms; 0: none */
+    uint64_t default_deadline_us;  /* without x-request-timeout-ms; 0: none */
     uint64_t keepalive_us;   /* a stream that is silent for this long gets a comment; 0: never */
-    size_t max_body_bytes;   /* of a request */
-    size_t max_answer_bytes; /* of one JSON object */
+    size_t max_body_bytes;   /* per request */
+    size_t max_answer_bytes; /* per JSON object */
     uint64_t created_s;      /* Unix time when this router began to serve */
 };
 
-/* Routes for http_server_config, whose context is the api. `keyed` (clients need keys) leaves out
+/* Routes for http_server_config; its context is the api. `keyed` (clients need keys) leaves out
  * /metrics, which has figures of all clients. */
 const struct http_route *openai_routes(bool keyed, size_t *count);
 bool openai_admit(void *context, struct http_exchange *exchange, struct http_reply *reply);

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PREFIX_BYTES 64          /* of "messages[1234].tool_calls[123]." */
-#define RECORD_BYTES (64u << 20) /* of the template's input; the limit of a body is lower */
+#define PREFIX_BYTES 64          /* room for "messages[1234].tool_calls[123]." */
+#define RECORD_BYTES (64u << 20) /* the template's input; a body's limit is lower */
 #define NO_FORMAT                                                                                  \
     "tools: how model \"%s\" writes calls is not known: its chat template has none of the "        \
     "formats of Hermes and Qwen (<tool_call>), Mistral ([TOOL_CALLS]) and Llama 3"

@@ -14,7 +14,7 @@ void openai_read_chat(const struct openai_fields *fields, struct openai_request 
 /* The input of the chat template, for chat_record_write. Points into the body. */
 struct chat_request openai_chat_request(const struct openai_request *request);
 
-/* Appends the ids of the prompt to `ids`, whose limit the caller has set. REASON_NO_TOKENIZER,
+/* Appends the ids of the prompt to `ids`; the caller sets its limit. REASON_NO_TOKENIZER,
  * REASON_NO_CHAT_TEMPLATE, REASON_CHAT_REFUSED with the template's own sentence,
  * REASON_UNSUPPORTED_PARAMETER: the model's way to write calls isn't known, or a reason of
  * prompt_tokens_make. */

@@ -19,7 +19,7 @@ struct openai_ids {
 
 struct openai_fields {
     const struct json_value *object; /* a value that isn't an object has no members */
-    const char *prefix;              /* of the members' names: "", "stream_options." */
+    const char *prefix;              /* before the members' names: "", "stream_options." */
     struct openai_refusal *refusal;
 };
 

@@ -1,21 +1,21 @@
 /* Turns a body of POST /v1/completions or /v1/chat/completions into baton.v1 messages. They then
  * pass the one validator (request_parse.h) as if they had come by gRPC. PURE.
  *
- * Lenient: accepts nulls, unknown members, one stop or several, content as text or as parts. A known
- * parameter that isn't offered is refused by name (unsupported_parameter) if ignoring it would
- * change the answer. */
+ * Lenient: accepts nulls, unknown members, one stop or several, content as text or as parts. A
+ * known parameter that isn't offered is refused by name (unsupported_parameter) if ignoring it
+ * would change the answer. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_REQUEST_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_REQUEST_H
 
 #include "router/doors/openai/openai_fields.h"
 #include "router/request_parse.h"
 
-#define OPENAI_MAX_DEPTH    64  /* of JSON */
+#define OPENAI_MAX_DEPTH    64  /* nested JSON values */
 #define OPENAI_MAX_PROMPTS  128 /* in one body */
 #define OPENAI_MAX_CHOICES  128 /* n times the prompts of one body */
 #define OPENAI_MAX_MESSAGES 4096
 #define OPENAI_MAX_TOOLS    128
-#define OPENAI_MAX_NAME     64 /* of a function, in bytes */
+#define OPENAI_MAX_NAME     64 /* bytes of a function's name */
 
 enum openai_kind { OPENAI_COMPLETION, OPENAI_CHAT };
 
@@ -42,7 +42,7 @@ struct openai_request {
     Baton__V1__Output output;
     Baton__V1__TokenIds ids; /* set by openai_request_message */
 
-    const struct openai_prompt *prompts; /* of a completion */
+    const struct openai_prompt *prompts; /* for a completion */
     size_t prompt_count;                 /* 1 for a chat */
     uint32_t choices;                    /* n: answers to each prompt */
     bool echo;
@@ -51,7 +51,7 @@ struct openai_request {
     uint32_t top_logprobs;
     bool return_token_ids; /* vLLM's: of the prompt and of the answer */
 
-    /* Of a chat. */
+    /* For a chat: */
     const struct json_value *messages;
     const struct json_value *tools, *documents, *template_arguments; /* NULL: none */
     bool add_generation_prompt, continue_final_message;
@@ -59,7 +59,7 @@ struct openai_request {
     const char *tool_name;
     bool one_call; /* parallel_tool_calls: false */
 
-    Baton__V1__Constraint constraint; /* of `message`, if it has one */
+    Baton__V1__Constraint constraint; /* part of `message`, if it has one */
     Baton__V1__Choices choices_of_text;
     Baton__V1__ToolCalls tool_calls;
     const char *constraint_param; /* the parameter that asks for the constraint; static */

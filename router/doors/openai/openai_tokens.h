@@ -14,7 +14,7 @@ struct openai_tokenize {
     const char *prompt; /* NULL: a chat */
     bool add_special_tokens;
     bool token_strings;         /* the answer shows each token's text too */
-    struct openai_request chat; /* of messages, for openai_render; only its fields of a chat */
+    struct openai_request chat; /* for openai_render; only the fields for a chat are set */
 };
 
 struct openai_detokenize {

@@ -80,7 +80,8 @@ static size_t leading_blanks(const char *text, size_t length)
     return count;
 }
 
-/* ------------------------------------------------------------------- one JSON value, byte by byte */
+/* ------------------------------------------------------------------- one JSON value, byte by
+ * byte */
 
 enum step {
     STEP_BLANK,  /* white space before the value */

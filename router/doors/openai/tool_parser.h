@@ -12,8 +12,8 @@
  * as text. If it turns out to be no call, it is text, unchanged. A call that breaks off after its
  * name stays a call, with the arguments that came. A call cut off before its name is dropped.
  *
- * Not a validator of JSON: the parser finds where values begin and end, and keeps the arguments byte
- * for byte. In a call's object "parameters" means "arguments", members may have any order, and
+ * Not a validator of JSON: the parser finds where values begin and end, and keeps the arguments
+ * byte for byte. In a call's object "parameters" means "arguments", members may have any order, and
  * unknown members are ignored. */
 #ifndef BATON_ROUTER_DOORS_OPENAI_TOOL_PARSER_H
 #define BATON_ROUTER_DOORS_OPENAI_TOOL_PARSER_H
@@ -37,11 +37,11 @@ enum tool_format tool_format_of(const char *template_source);
 enum tool_event_kind {
     TOOL_TEXT,
     TOOL_CALL,      /* text: the name */
-    TOOL_ARGUMENTS, /* the next piece of the last call's arguments; each whole call has one or more */
+    TOOL_ARGUMENTS, /* more of the last call's arguments; each whole call has some */
 };
 struct tool_event {
     enum tool_event_kind kind;
-    uint32_t index;   /* of the call, from 0 */
+    uint32_t index;   /* the call's, from 0 */
     const char *text; /* [length]; valid during the event */
     size_t length;    /* whole UTF-8 characters if the input was */
 };
@@ -76,7 +76,7 @@ struct tool_object {
     enum { TOOL_MEMBER_OTHER, TOOL_MEMBER_NAME, TOOL_MEMBER_ARGUMENTS } member;
     struct tool_value value;
     char text[TOOL_MAX_NAME]; /* the key or the name being read, with its quotes */
-    size_t length;            /* of `text` */
+    size_t length;            /* bytes in `text` */
     char name[TOOL_MAX_NAME]; /* decoded */
     bool has_name, has_arguments;
 };

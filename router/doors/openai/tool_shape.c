@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define MAX_TOOL_TEXT (1u << 20) /* of a schema, in bytes; the validator's own limit is lower */
+#define MAX_TOOL_TEXT (1u << 20) /* bytes of a schema; the validator's own limit is lower */
 
 static const struct tool_shape hermes = {.begin = "",
                                          .call = "<tool_call>\n{\"name\": ",

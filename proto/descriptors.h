@@ -1,5 +1,5 @@
-/* Serialized FileDescriptorSets, made at build time from the .proto files beside this header: what
- * reflection serves. */
+/* Serialized FileDescriptorSets for reflection, made at build time from the .proto files beside
+ * this header. */
 #ifndef BATON_PROTO_DESCRIPTORS_H
 #define BATON_PROTO_DESCRIPTORS_H
 

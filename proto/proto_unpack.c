@@ -36,7 +36,7 @@ static bool wire_skip(struct wire *wire, uint64_t bytes)
 static enum status check_message(const ProtobufCMessageDescriptor *type, struct wire wire,
                                  unsigned depth, struct error *err);
 
-/* One length-delimited field; fields that the type doesn't know are skipped, as protobuf-c does. */
+/* Checks one length-delimited field. Skips unknown fields, as protobuf-c does. */
 static enum status check_bytes(const ProtobufCMessageDescriptor *type, uint64_t number,
                                struct wire inner, unsigned depth, struct error *err)
 {

@@ -1,10 +1,9 @@
-/* Unpacking of messages that came from outside, bounded and checked, which protobuf-c alone does
- * not do: it validates no UTF-8, cuts a string at an embedded NUL, and lets 4 MiB of empty
- * sub-messages grow into 300 MB.
+/* Unpacks messages from outside, with limits and checks that protobuf-c alone doesn't have: it
+ * validates no UTF-8, cuts a string at an embedded NUL, and lets 4 MiB of empty sub-messages grow
+ * into 300 MB.
  *
- * The message and all it points to live in the arena: never call a *__free_unpacked on it. Not
- * thread-safe (arena).
- */
+ * The message and all it points to live in the arena: never call a *__free_unpacked on it. An arena
+ * belongs to one thread. */
 #ifndef BATON_PROTO_PROTO_UNPACK_H
 #define BATON_PROTO_PROTO_UNPACK_H
 
@@ -15,7 +14,7 @@
 
 #define PROTO_MAX_DEPTH 8
 
-/* An arena limit that every honest message of `size` wire bytes fits in. */
+/* A limit of the arena that is enough for any message of a real client with `size` wire bytes. */
 static inline size_t proto_arena_bytes(size_t size)
 {
     return size * 16 + (64u << 10);

@@ -50,7 +50,7 @@ struct router {
     struct http_server *figures;
 };
 
-/* ------------------------------------------------------------------ parts that have no threads */
+/* ------------------------------------------------------------------- parts that have no threads */
 
 static void on_membership_changed(void *context)
 {

@@ -117,7 +117,7 @@ static void on_changed(void *context)
     pthread_mutex_unlock(&access->reading);
 }
 
-/* ------------------------------------------------------------------------------- start and end */
+/* -------------------------------------------------------------------------------- start and end */
 
 /* The watch starts first, so that a change during the read causes another read. */
 static enum status watch_and_read(struct access *access, uint64_t interval_us, struct error *err)
@@ -174,7 +174,7 @@ void access_close(struct access *access)
     free(access);
 }
 
-/* --------------------------------------------------------------------------------------- calls */
+/* ---------------------------------------------------------------------------------------- calls */
 
 const char *access_token(const char *authorization)
 {

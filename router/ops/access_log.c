@@ -144,13 +144,6 @@ static bool write_all(struct sink *sink, const char *bytes, size_t count)
     return true;
 }
 
-static bool sink_write(struct sink *sink, const char *line, size_t length)
-{
-    if (sink->torn && !write_all(sink, "\n", 1))
-        return false;
-    return write_all(sink, line, length);
-}
-
 /* --- the writing thread --- */
 
 static void put(struct access_log *log, const struct line *line)
@@ -158,7 +151,8 @@ static void put(struct access_log *log, const struct line *line)
     struct sink *sink = &log->sink;
     if (atomic_exchange(&log->reopen, false))
         reopen(sink);
-    if (sink_write(sink, line->text, line->length))
+    bool whole = !sink->torn || write_all(sink, "\n", 1);
+    if (whole && write_all(sink, line->text, line->length))
         return;
     counter_add(log->lost, 1);
     log_error_limited(MOD, "path=%s why=\"%s\" msg=\"a line can't be written\"",

@@ -19,7 +19,7 @@
 extern const unsigned char status_page_html[];
 extern const unsigned long status_page_html_size;
 
-/* ------------------------------------------------------------------------------------- /status */
+/* -------------------------------------------------------------------------------------- /status */
 
 static void add_text(struct str *out, const char *key, const char *value)
 {

@@ -131,7 +131,7 @@ struct ids {
     uint64_t trace_high, trace_low, parent, root, next;
 };
 
-/* --------------------------------------------------------------------------------- traceparent */
+/* ---------------------------------------------------------------------------------- traceparent */
 
 /* Reads `digits` of lower-case hex, which the standard demands. */
 static bool read_hex(const char **text, int digits, uint64_t *value)
@@ -169,7 +169,7 @@ bool trace_parent_parse(const char *header, struct trace_parent *parent)
     return true;
 }
 
-/* --------------------------------------------------------------------------------------- spans */
+/* ---------------------------------------------------------------------------------------- spans */
 
 static uint64_t mix(uint64_t x) /* splitmix64: turns neighbours into distant numbers */
 {

@@ -178,7 +178,7 @@ double request_trace_tpot_us(const struct request_trace *trace)
     return (double)(trace->last_us - trace->first_us) / (trace->tokens - 1);
 }
 
-/* ---------------------------------------------------------------------------------------- JSON */
+/* ----------------------------------------------------------------------------------------- JSON */
 
 static void add_text(struct str *out, const char *key, const char *value)
 {

@@ -233,7 +233,7 @@ void router_metrics_pulled(struct router_metrics *m, const char *lane, uint64_t 
             counter_add(m->kv_bytes[i], bytes);
 }
 
-/* ------------------------------------------------------------------------- phases of requests */
+/* --------------------------------------------------------------------------- phases of requests */
 
 static const double token_bounds[] = {1,   2,    4,    8,    16,   32,    64,    128,   256,
                                       512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
@@ -292,7 +292,7 @@ void phase_metrics_answered(struct phase_metrics *phases, const struct request_t
         counter_add(phases->answered[finish], 1);
 }
 
-/* ----------------------------------------------------------------------------- the last minute */
+/* ------------------------------------------------------------------------------ the last minute */
 
 struct recent_times {
     pthread_mutex_t mutex;

@@ -28,7 +28,7 @@ struct request_limits request_limits_default(void)
                                    .max_pause_us = 1000000};
 }
 
-/* --------------------------------------------------------------------------------------- parts */
+/* ---------------------------------------------------------------------------------------- parts */
 
 static struct life_action *append(struct life_actions *out, enum life_action_kind kind)
 {
@@ -182,7 +182,7 @@ static bool is_current(struct request_life *life, uint32_t attempt)
     return false;
 }
 
-/* -------------------------------------------------------------------------------------- events */
+/* --------------------------------------------------------------------------------------- events */
 
 void request_life_init(struct request_life *life, const struct request_limits *limits,
                        uint64_t deadline_us, bool prompt_only, struct life_actions *out)

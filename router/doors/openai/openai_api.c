@@ -100,7 +100,7 @@ static void handle_lora(void *context, struct http_exchange *exchange)
     refuse_kind(context, exchange, "LoRA adapters are not offered");
 }
 
-/* ------------------------------------------------------------------------ probes and figures */
+/* --------------------------------------------------------------------------- probes and figures */
 
 static void handle_live(void *context, struct http_exchange *exchange)
 {

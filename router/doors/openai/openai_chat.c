@@ -273,8 +273,8 @@ bool openai_constrain_tools(const struct served_model *model, struct openai_requ
     const struct tool_shape *shape = tool_shape_of(format, chat_template_source(model->chat));
     if (!shape)
         return openai_refuse(refusal, REASON_UNSUPPORTED_PARAMETER, "tool_choice",
-                             "tool_choice: model \"%s\" writes ids into its calls, which answers "
-                             "can't be kept to: use \"auto\"",
+                             "tool_choice: model \"%s\" writes ids into its calls, which no "
+                             "constraint can ask for: use \"auto\"",
                              model->name);
     return tool_shape_constrain(shape, request, refusal);
 }

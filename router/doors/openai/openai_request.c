@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------- parameters that aren't
- * offered */
+/* --------------------------------------------------------------- parameters that aren't offered */
 
 /* Values that ask for nothing, besides null, false, "" and []. */
 enum neutral {
@@ -119,8 +118,7 @@ static void read_refused(const struct openai_fields *fields, enum openai_kind ki
     }
 }
 
-/* ----------------------------------------------------------------------------- a completion's
- * prompt */
+/* ------------------------------------------------------------------------ a completion's prompt */
 
 static bool read_ids(const struct openai_fields *fields, const char *name,
                      const struct json_value *array, struct openai_request *request,
@@ -192,8 +190,7 @@ static void read_prompt(const struct openai_fields *fields, struct openai_reques
         read_text(fields, "prompt", value, prompts);
 }
 
-/* ---------------------------------------------------------------------------------------- the
- * body */
+/* ------------------------------------------------------------------------------------- the body */
 
 /* The priority is a number, negative ones first as in vLLM, or one of Baton's words. */
 static void read_priority(const struct openai_fields *fields, struct openai_request *request)

@@ -239,8 +239,7 @@ void openai_read_sampling(const struct openai_fields *fields, struct openai_requ
     ask_for_output(request);
 }
 
-/* ------------------------------------------------------------------- the structure of the
- * answer */
+/* ------------------------------------------------------------------ the structure of the answer */
 
 #define MAX_FORMAT_TEXT (1u << 20) /* bytes; the validator's own limit is lower */
 

@@ -113,7 +113,7 @@ void openai_detokenize_json(struct str *out, const char *text, size_t length)
     str_add(out, "}\n");
 }
 
-/* ------------------------------------------------------------------------------------ handlers */
+/* ------------------------------------------------------------------------------------- handlers */
 
 static const char *token_text(const void *context, uint32_t id, size_t *length)
 {

@@ -44,7 +44,7 @@ void tool_parser_deinit(struct tool_parser *parser)
     str_deinit(&parser->arguments);
 }
 
-/* ------------------------------------------------------------------------------------ markers */
+/* -------------------------------------------------------------------------------------- markers */
 
 enum match { MATCH_NO, MATCH_MAYBE, MATCH_YES }; /* MAYBE: the text ends inside the marker */
 
@@ -80,8 +80,7 @@ static size_t leading_blanks(const char *text, size_t length)
     return count;
 }
 
-/* ------------------------------------------------------------------- one JSON value, byte by
- * byte */
+/* ----------------------------------------------------------------- one JSON value, byte by byte */
 
 enum step {
     STEP_BLANK,  /* white space before the value */
@@ -119,7 +118,7 @@ static enum step value_take(struct tool_value *value, char byte)
     return value->in_string || value->depth ? STEP_INSIDE : STEP_LAST;
 }
 
-/* --------------------------------------------------------------- a call's object, byte by byte */
+/* ---------------------------------------------------------------- a call's object, byte by byte */
 
 /* Decodes the JSON string in object->text. False: it isn't one, so neither a key nor a name. */
 static bool decode(const struct tool_object *object, char out[TOOL_MAX_NAME])
@@ -241,7 +240,7 @@ static void tell(struct tool_parser *parser, enum tool_event_kind kind, const ch
         parser->config.event(parser->config.context, &event);
 }
 
-/* --------------------------------------------------------------------------------- one call */
+/* ------------------------------------------------------------------------------------- one call */
 
 static void open_call(struct tool_parser *parser, const char *marker, size_t length)
 {
@@ -330,7 +329,7 @@ static size_t step_scan(struct tool_parser *parser, const char *text, size_t len
     return length;
 }
 
-/* ------------------------------------------------------------------ Mistral's name[ARGS]{...} */
+/* -------------------------------------------------------------------- Mistral's name[ARGS]{...} */
 
 static bool is_name_byte(char c)
 {
@@ -391,7 +390,7 @@ static size_t step_value(struct tool_parser *parser, const char *text, size_t le
     return length;
 }
 
-/* ------------------------------------------------------------------------------- around calls */
+/* --------------------------------------------------------------------------------- around calls */
 
 static size_t step_text(struct tool_parser *parser, const char *text, size_t length)
 {

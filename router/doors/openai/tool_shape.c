@@ -69,7 +69,7 @@ static char *keep(struct making *m, size_t tool)
         m->text.truncated ? NULL : arena_copy(&m->request->arena, m->text.data, m->text.length + 1);
     if (!copy)
         openai_refuse(m->refusal, REASON_INVALID_CONSTRAINT, "tools",
-                      "tools[%zu]: it is too long to be kept to", tool);
+                      "tools[%zu]: it is too long for a constraint", tool);
     str_clear(&m->text);
     return copy;
 }

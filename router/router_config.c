@@ -38,7 +38,8 @@ static const struct config_setting settings[] = {
     {"metrics-listen", CONFIG_STRING, AT(metrics_listen), "127.0.0.1:0", .value = "HOST:PORT",
      .help = "Address of /metrics, /healthz, /status, /traces and the status page",
      .check = http_check_listen},
-    TLS_SETTINGS_ROWS(struct router_config, metrics_tls, "metrics-tls", "its readers"),
+    TLS_SETTINGS_ROWS(struct router_config, metrics_tls, "metrics-tls",
+                      "readers of metrics-listen"),
     {"registry-listen", CONFIG_STRING, AT(registry_listen), "", .value = "HOST:PORT",
      .help = "Address at which workers register, apart from clients; empty: --listen. Needed with "
              "--internal-tls-cert",

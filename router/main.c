@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/stop_signals.h"
 #include "router/router.h"
+#include "router/router_config.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -118,15 +118,6 @@ static const struct config_setting settings[] = {
      .help = "Least level that is logged"},
 };
 
-static enum status check_registry(const struct router_config *config, struct error *err)
-{
-    if (!*config->internal_tls.cert || *config->registry_listen)
-        return STATUS_OK;
-    return error_set(err, STATUS_INVALID,
-                     "--registry-listen is missing: with --internal-tls-cert workers register at "
-                     "an address of their own, apart from clients");
-}
-
 static enum status check_otlp(const struct router_config *config, struct error *err)
 {
     struct http_url url;
@@ -144,7 +135,12 @@ static void check(const void *given, struct str *mistakes)
     config_mistake(mistakes, tls_settings_check(&config->tls, "tls", &err), &err);
     config_mistake(mistakes, tls_settings_check(&config->metrics_tls, "metrics-tls", &err), &err);
     config_mistake(mistakes, link_tls_check(&config->internal_tls, &err), &err);
-    config_mistake(mistakes, check_registry(config, &err), &err);
+    if (*config->internal_tls.cert && !*config->registry_listen)
+        config_mistake(mistakes,
+                       error_set(&err, STATUS_INVALID,
+                                 "--registry-listen is missing: with --internal-tls-cert workers "
+                                 "register at an address of their own, apart from clients"),
+                       &err);
     config_mistake(mistakes, tls_client_settings_check(&config->otlp_tls, "otlp-tls", &err), &err);
     config_mistake(mistakes, check_otlp(config, &err), &err);
 }

@@ -4,6 +4,7 @@
 #include "common/language/chat/chat_record.h"
 #include "common/language/chat/chat_request.h"
 #include "common/language/chat/chat_time.h"
+#include "router/doors/openai/openai_fields.h"
 #include "router/doors/openai/tool_shape.h"
 
 #include <stdio.h>

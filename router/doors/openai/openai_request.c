@@ -3,6 +3,7 @@
 #include "common/base/domain/priority.h"
 #include "common/base/str.h"
 #include "router/doors/openai/openai_chat.h"
+#include "router/doors/openai/openai_fields.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -229,17 +230,6 @@ static void read_stream(const struct openai_fields *fields, struct openai_reques
     request->continuous_usage &= request->include_usage;
 }
 
-/* Checks the types of members that change no answer. */
-static void read_tolerated(const struct openai_fields *fields)
-{
-    const char *text;
-    const struct json_value *object;
-    bool flag;
-    openai_field_text(fields, "user", &text);
-    openai_field_object(fields, "metadata", &object);
-    openai_field_bool(fields, "store", &flag);
-}
-
 static void read_body(const struct openai_fields *fields, struct openai_request *request)
 {
     const char *model = "";
@@ -259,7 +249,12 @@ static void read_body(const struct openai_fields *fields, struct openai_request 
     openai_read_format(fields, request);
     read_priority(fields, request);
     read_stream(fields, request);
-    read_tolerated(fields);
+    const struct json_value *metadata;
+    const char *user;
+    bool store; /* these three change no answer: only their types are checked */
+    openai_field_text(fields, "user", &user);
+    openai_field_object(fields, "metadata", &metadata);
+    openai_field_bool(fields, "store", &store);
     if (request->tools && !request->output.skip_special_tokens_presence_case) {
         /* The parser must see the markers of calls, and some are special tokens. */
         request->output.skip_special_tokens_presence_case =

@@ -7,8 +7,12 @@
 #ifndef BATON_ROUTER_DOORS_OPENAI_OPENAI_REQUEST_H
 #define BATON_ROUTER_DOORS_OPENAI_OPENAI_REQUEST_H
 
-#include "router/doors/openai/openai_fields.h"
+#include "common/base/arena.h"
+#include "common/base/json/json.h"
+#include "router/doors/openai/openai_error.h"
 #include "router/request_parse.h"
+
+struct openai_fields; /* openai_fields.h */
 
 #define OPENAI_MAX_DEPTH    64  /* nested JSON values */
 #define OPENAI_MAX_PROMPTS  128 /* in one body */

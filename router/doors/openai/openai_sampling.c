@@ -1,6 +1,7 @@
 #include "common/base/domain/logprobs.h"
 #include "common/base/json/json_write.h"
 #include "common/base/str.h"
+#include "router/doors/openai/openai_fields.h"
 #include "router/doors/openai/openai_request.h"
 
 #include <string.h>

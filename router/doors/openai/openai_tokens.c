@@ -3,6 +3,7 @@
 #include "common/base/json/json_quote.h"
 #include "router/doors/openai/openai_admit.h"
 #include "router/doors/openai/openai_chat.h"
+#include "router/doors/openai/openai_fields.h"
 #include "router/doors/openai/openai_reply.h"
 #include "router/doors/openai/openai_submit.h"
 #include "router/doors/tokenize.h"

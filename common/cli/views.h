@@ -36,7 +36,7 @@ struct trace_bar {
     char fill;
 };
 
-/* A request's trace, as the router answers GET /trace/ID (router/ops/trace_json.h). */
+/* A request's trace, as the router answers GET /trace/ID (router/ops/request_trace.h). */
 struct trace_view {
     char id[160], model[128], tenant[65], key[65], peer[64], status[40], finish[24];
     int64_t arrived_unix_ms, prompt_tokens, tokens, attempts, prefills, choice;

@@ -1,5 +1,6 @@
 # Writes LIST, which ctest includes: one ctest case for each test that PROGRAM (tests/runner.c) holds. tests/CMakeLists.txt
 # runs it when PROGRAM was built. THREADED: the files whose tests have the label `threads` too.
+cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND ${PROGRAM} --list OUTPUT_VARIABLE lines COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n]+" tests "${lines}")
 list(REMOVE_DUPLICATES tests) # one that runs in several groups is one case, which runs it in each

@@ -194,7 +194,7 @@ static void test_a_stream_comes_piece_by_piece(void **state)
     assert_non_null(strstr(heard.data, "Transfer-Encoding: chunked\r\n"));
     assert_non_null(strstr(heard.data, "X-Accel-Buffering: no\r\n"));
     for (int i = 0; i < 50; i++) {
-        char piece[32], wanted[48];
+        char piece[32], wanted[64];
         snprintf(piece, sizeof piece, "data: %d\n\n", i);
         snprintf(wanted, sizeof wanted, "%zx\r\n%s\r\n", strlen(piece), piece);
         assert_int_equal(write_text(exchange, piece), STATUS_OK);

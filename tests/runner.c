@@ -5,8 +5,8 @@
  *     PROGRAM FILE [WORD...]      runs the tests of one file; the words go to its main
  *     PROGRAM FILE.TEST           runs one test, between the setup and teardown of its group
  *
- * Exits with 1 if a test failed or if no test has that name. A program of one file hands all other words to the main of that
- * file: a test starts its own program anew with them. */
+ * Exits with 1 if a test failed or if no test has that name. A program of one file hands all other
+ * words to the main of that file: a test starts its own program anew with them. */
 #include "tests/runner.h"
 
 #include <setjmp.h>
@@ -21,16 +21,16 @@
 #include <cmocka.h>
 
 /* The cmocka groups of the files: test_file.h renames their calls of _cmocka_run_group_tests. */
-int test_file_run_group(const char *group, const struct CMUnitTest *tests, size_t count, CMFixtureFunction setup,
-                        CMFixtureFunction teardown);
+int test_file_run_group(const char *group, const struct CMUnitTest *tests, size_t count,
+                        CMFixtureFunction setup, CMFixtureFunction teardown);
 
-static const struct test_file *file; /* whose main runs */
+static const struct test_file *file; /* its main runs */
 static bool lists;
 static const char *wanted; /* the one test to run; NULL: all */
 static size_t found;
 
-int test_file_run_group(const char *group, const struct CMUnitTest *tests, size_t count, CMFixtureFunction setup,
-                        CMFixtureFunction teardown)
+int test_file_run_group(const char *group, const struct CMUnitTest *tests, size_t count,
+                        CMFixtureFunction setup, CMFixtureFunction teardown)
 {
     if (lists) {
         for (size_t i = 0; i < count; i++)
@@ -43,7 +43,8 @@ int test_file_run_group(const char *group, const struct CMUnitTest *tests, size_
         if (!wanted || !strcmp(tests[i].name, wanted))
             chosen[chosen_count++] = tests[i];
     found += chosen_count;
-    int failures = chosen_count ? _cmocka_run_group_tests(group, chosen, chosen_count, setup, teardown) : 0;
+    int failures =
+        chosen_count ? _cmocka_run_group_tests(group, chosen, chosen_count, setup, teardown) : 0;
     free(chosen);
     return failures;
 }

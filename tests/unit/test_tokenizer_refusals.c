@@ -1,5 +1,5 @@
 /* tokenizer.json files that can't be served: each is refused with its status and a sentence that
- * names what is wrong. `test_tokenizer_refusals --print` shows them all. */
+ * names what is wrong. `unit_language test_tokenizer_refusals --print` shows them all. */
 #include "common/language/text/vocabulary.h"
 #include "tests/unit/tokenizer_file.h"
 

@@ -178,11 +178,11 @@ static void on_kv_event(void *context, const struct kv_event *event)
 static void send_prefilled(struct decode_role *role, struct sequence_key key, uint64_t now_us)
 {
     Baton__Worker__V1__Prefilled prefilled;
-    struct request_times *times = &role->runner.times;
-    if (!times->untold)
+    struct request_notes *notes = &role->runner.notes;
+    if (!notes->unsent)
         return;
-    request_times_chunk(times, key, now_us);
-    if (request_times_prefilled(times, key, &prefilled))
+    request_notes_chunk(notes, key, now_us);
+    if (request_notes_prefilled(notes, key, &prefilled))
         session_send_prefilled(&role->worker->session, &prefilled);
 }
 
@@ -207,7 +207,7 @@ static void on_tokens(struct decode_role *role, const struct step_event *event)
  * token may be drawn: it ends. */
 static void on_failed(struct decode_role *role, const struct step_event *event)
 {
-    request_names_log_failed(&role->runner.names, MODULE, event);
+    request_notes_log_failed(&role->runner.notes, MODULE, event);
     const char *why = step_event_lost_by(event);
     sink_runner_log_end(&role->runner, event->key, why);
     session_send_lost(&role->worker->session, event->key, why, event->err.text);
@@ -223,7 +223,7 @@ static void on_step_event(void *context, const struct step_event *event)
     switch (event->kind) {
     case STEP_RESERVED:
         FAILPOINT("decode.reserved");
-        request_times_reserved(&role->runner.times, event->key, event->cached_tokens, event->at_us);
+        request_notes_reserved(&role->runner.notes, event->key, event->cached_tokens, event->at_us);
         sink_on_reserved(role->runner.sinks, clock_now_us(), event->key.request, event->key.attempt,
                          event->blocks, event->block_count,
                          event->cached_tokens / role->worker->info.block_tokens,
@@ -231,7 +231,7 @@ static void on_step_event(void *context, const struct step_event *event)
         sink_runner_run(&role->runner);
         break;
     case STEP_REFUSED:
-        request_names_log_failed(&role->runner.names, MODULE, event);
+        request_notes_log_failed(&role->runner.notes, MODULE, event);
         role->runner.sentence = event->err.text;
         sink_on_reserve_failed(role->runner.sinks, clock_now_us(), event->key.request,
                                event->key.attempt, event->status != STATUS_INVALID,

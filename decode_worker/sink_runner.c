@@ -36,9 +36,7 @@ enum status sink_runner_init(struct sink_runner *runner, struct worker *worker,
     TRY(sink_table_create(config, &runner->sinks, err));
     enum status status = sink_actions_init(&runner->actions, runner->sinks);
     if (status == STATUS_OK)
-        status = request_names_init(&runner->names, config->max_sinks);
-    if (status == STATUS_OK)
-        status = request_times_init(&runner->times, config->max_sinks);
+        status = request_notes_init(&runner->notes, config->max_sinks);
     if (status == STATUS_OK)
         runner->outcomes = calloc(runner->actions.capacity, sizeof *runner->outcomes);
     if (runner->outcomes)
@@ -49,8 +47,7 @@ enum status sink_runner_init(struct sink_runner *runner, struct worker *worker,
 
 void sink_runner_deinit(struct sink_runner *runner)
 {
-    request_names_deinit(&runner->names);
-    request_times_deinit(&runner->times);
+    request_notes_deinit(&runner->notes);
     free(runner->outcomes);
     sink_actions_deinit(&runner->actions);
     sink_table_destroy(runner->sinks);
@@ -59,12 +56,11 @@ void sink_runner_deinit(struct sink_runner *runner)
 
 void sink_runner_log_end(struct sink_runner *runner, struct sequence_key key, const char *how)
 {
-    request_times_drop(&runner->times, key);
-    if (!request_names_has(&runner->names, key))
+    if (!request_notes_has(&runner->notes, key))
         return; /* told already: the step thread was not the first to end it */
     log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"sequence ended\"",
-              request_names_get(&runner->names, key), key.request, key.attempt, how);
-    request_names_drop(&runner->names, key);
+              request_notes_name(&runner->notes, key), key.request, key.attempt, how);
+    request_notes_drop(&runner->notes, key);
 }
 
 static void note(struct sink_runner *runner, struct sink_outcome outcome)
@@ -77,11 +73,11 @@ static void reserve(struct sink_runner *runner, struct sequence_key key)
 {
     ASSERT(runner->pending.tokens); /* a sink reserves as an answer to its Decode, once */
     runner->pending.key = key;
-    request_names_put(&runner->names, key, runner->pending_name);
-    request_times_begin(&runner->times, key, runner->pending.plan == PLAN_LOCAL, clock_now_us());
+    request_notes_begin(&runner->notes, key, runner->pending_name,
+                        runner->pending.plan == PLAN_LOCAL, clock_now_us());
     log_debug(MODULE,
               "req=%s id=%016" PRIx64 " attempt=%u tokens=%u plan=%s msg=\"sequence begins\"",
-              request_names_get(&runner->names, key), key.request, key.attempt,
+              request_notes_name(&runner->notes, key), key.request, key.attempt,
               runner->pending.token_count, runner->pending.plan == PLAN_LOCAL ? "local" : "pull");
     if (step_loop_add(runner->worker->steps, &runner->pending) != STATUS_OK)
         note(runner, (struct sink_outcome){.kind = OUTCOME_RESERVE_FAILED, .key = key});
@@ -106,7 +102,7 @@ static void pair(struct sink_runner *runner, uint64_t peer)
 static void read_blocks(struct sink_runner *runner, const struct sink_action *action)
 {
     FAILPOINT("decode.reading");
-    request_times_read(&runner->times, (struct sequence_key){action->request, action->attempt},
+    request_notes_read(&runner->notes, (struct sequence_key){action->request, action->attempt},
                        clock_now_us());
     enum status status = kv_import_read(runner->imports, action->peer, action->remote,
                                         action->local, action->block_count, action->cookie);
@@ -168,7 +164,7 @@ static void send_pulled(struct sink_runner *runner, const struct sink_action *ac
     pulled.lane_bytes_per_second = kv_import_lane_speed(runner->imports, action->peer);
     pulled.bytes = action->pulled_bytes;
     pulled.bytes_before_complete = action->early_bytes;
-    request_times_pulled(&runner->times, (struct sequence_key){action->request, action->attempt},
+    request_notes_pulled(&runner->notes, (struct sequence_key){action->request, action->attempt},
                          clock_now_us(), &pulled);
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
     up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_PULLED;

@@ -7,8 +7,7 @@
 #define BATON_DECODE_WORKER_SINK_RUNNER_H
 
 #include "common/kv/handoff/sink.h"
-#include "common/worker/request_names.h"
-#include "common/worker/request_times.h"
+#include "common/worker/request_notes.h"
 #include "common/worker/worker.h"
 #include "decode_worker/kv_import.h"
 
@@ -17,8 +16,7 @@ struct sink_runner {
     struct kv_import *imports; /* the owner's */
     struct sink_table *sinks;
     struct sink_actions actions;
-    struct request_names names;
-    struct request_times times;    /* of the same requests */
+    struct request_notes notes;
     struct sink_outcome *outcomes; /* [actions.capacity]: not told yet */
     uint32_t outcome_count;
 

@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "common/kv/transport/kv_checksum.h"
 #include "common/net/membership/worker_message.h"
-#include "common/worker/wire_peer.h"
+#include "common/worker/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/worker/request_names.h"
-#include "common/worker/request_times.h"
+#include "common/worker/request_notes.h"
 #include "common/worker/wire.h"
 #include "prefill_worker/kv_export.h"
 
@@ -22,10 +21,9 @@ struct prefill_role {
     struct kv_export *exports;
     struct sequence_spec pending; /* of the Prefill command under way: what SOURCE_START starts */
     const char *pending_name;     /* likewise, what its client calls it */
-    struct request_names names;
-    struct request_times times; /* of the same requests */
-    const char *sentence;       /* of the failure under way, for a SEND_REFUSED; NULL: none */
-    const char *lost_by;        /* likewise, for a SEND_LOST */
+    struct request_notes notes;
+    const char *sentence; /* of the failure under way, for a SEND_REFUSED; NULL: none */
+    const char *lost_by;  /* likewise, for a SEND_LOST */
 };
 
 /* ---------------------------------------------------------------- actions */
@@ -85,11 +83,10 @@ static void run_actions(struct prefill_role *role)
         switch (action->kind) {
         case SOURCE_START:
             role->pending.key = key;
-            request_names_put(&role->names, key, role->pending_name);
-            request_times_begin(&role->times, key, true, clock_now_us());
+            request_notes_begin(&role->notes, key, role->pending_name, true, clock_now_us());
             log_debug(MODULE,
                       "req=%s id=%016" PRIx64 " attempt=%u tokens=%u msg=\"prefill begins\"",
-                      request_names_get(&role->names, key), key.request, key.attempt,
+                      request_notes_name(&role->notes, key), key.request, key.attempt,
                       role->pending.token_count);
             start_failed = step_loop_add(role->worker->steps, &role->pending) != STATUS_OK;
             failed_key = key;
@@ -97,10 +94,9 @@ static void run_actions(struct prefill_role *role)
             break;
         case SOURCE_FREE:
             log_debug(MODULE, "req=%s id=%016" PRIx64 " attempt=%u end=%s msg=\"prefill ended\"",
-                      request_names_get(&role->names, key), key.request, key.attempt,
+                      request_notes_name(&role->notes, key), key.request, key.attempt,
                       source_end_name(action->end));
-            request_names_drop(&role->names, key);
-            request_times_drop(&role->times, key);
+            request_notes_drop(&role->notes, key);
             kv_export_remove(role->exports, key);
             step_loop_remove(role->worker->steps, key);
             count_end(role, action->end);
@@ -215,7 +211,7 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
 {
     FAILPOINT("prefill.reserved");
     struct sequence_key key = event->key;
-    request_times_reserved(&role->times, key, event->cached_tokens, event->at_us);
+    request_notes_reserved(&role->notes, key, event->cached_tokens, event->at_us);
     source_on_reserved(role->sources, clock_now_us(), key.request, key.attempt, event->blocks,
                        event->block_count, &role->actions);
     if (role->actions.count == 0)
@@ -229,7 +225,7 @@ static void on_reserved(struct prefill_role *role, const struct step_event *even
 static void on_ready(struct prefill_role *role, const struct step_event *event)
 {
     FAILPOINT("prefill.after_chunk");
-    request_times_chunk(&role->times, event->key, event->at_us);
+    request_notes_chunk(&role->notes, event->key, event->at_us);
     publish_ready(role, event->key, event->ready_tokens);
 }
 
@@ -254,7 +250,7 @@ static void on_tokens(struct prefill_role *role, const struct step_event *event)
 {
     Baton__Worker__V1__Prefilled prefilled;
     for (uint32_t i = 0; i < event->token_count; i++)
-        if (request_times_prefilled(&role->times, event->tokens[i].key, &prefilled))
+        if (request_notes_prefilled(&role->notes, event->tokens[i].key, &prefilled))
             session_send_prefilled(&role->worker->session, &prefilled);
     session_send_tokens(&role->worker->session, event->tokens, event->token_count);
     for (uint32_t i = 0; i < event->token_count; i++)
@@ -270,7 +266,7 @@ static void on_step_event(void *context, const struct step_event *event)
     case STEP_TOKENS: on_tokens(role, event); break;
     case STEP_REFUSED:
     case STEP_FAILED:
-        request_names_log_failed(&role->names, MODULE, event);
+        request_notes_log_failed(&role->notes, MODULE, event);
         role->sentence = event->err.text;
         role->lost_by = step_event_lost_by(event);
         source_on_failed(role->sources, clock_now_us(), event->key.request, event->key.attempt,
@@ -315,8 +311,7 @@ static void destroy(void *context)
     kv_export_destroy(role->exports);
     source_actions_deinit(&role->actions);
     source_table_destroy(role->sources);
-    request_names_deinit(&role->names);
-    request_times_deinit(&role->times);
+    request_notes_deinit(&role->notes);
     free(role);
 }
 
@@ -341,8 +336,7 @@ static enum status create_parts(struct prefill_role *role, struct error *err)
     };
     TRY(source_table_create(&config, &role->sources, err));
     if (source_actions_init(&role->actions, role->sources) == STATUS_OK &&
-        request_names_init(&role->names, worker->config.max_sequences) == STATUS_OK &&
-        request_times_init(&role->times, worker->config.max_sequences) == STATUS_OK &&
+        request_notes_init(&role->notes, worker->config.max_sequences) == STATUS_OK &&
         kv_export_create(role->worker, &export_handlers, role, &role->exports) == STATUS_OK)
         return STATUS_OK;
     return error_set(err, STATUS_LIMIT, "out of memory for the prefill role");

@@ -4,8 +4,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/ring.h"
+#include "common/language/constrain/token_trie.h"
 #include "common/language/text/token_text.h"
-#include "common/worker/special_texts.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -16,29 +16,101 @@
 
 #define MODULE "constraints"
 
+/* The texts of special tokens for a constraint: TOKEN_SPECIAL and their spelling. Made once, then
+ * immutable. */
+struct special_texts {
+    struct special_text {
+        uint32_t id, length;
+        size_t offset; /* in the pool */
+    } * items;         /* ascending by id */
+    size_t count;
+    char *pool;
+};
+
 struct constraint_host {
-    char path[1100]; /* of tokenizer.json */
+    char path[1100]; /* tokenizer.json */
     uint32_t vocab;
     uint32_t *end_ids;
     uint32_t end_count;
     struct constraint_cache_limits limits;
-    struct ring *messages; /* leases: each to be settled once, and then given back once */
+    struct ring *messages; /* leases: each comes once to be settled, and once to be given back */
     pthread_t thread;
     bool stopped;
-    atomic_uint lease_count; /* whose memory is in use, for which `messages` has room */
-    atomic_uint held_count;  /* of those, not given back */
-    /* Of the thread; for all once a lease is settled. */
+    atomic_uint lease_count; /* allocated leases; `messages` has room for each twice */
+    atomic_uint held_count;  /* leases that were not given back */
+    /* The thread's own, until a lease is settled; then read by all. */
     struct tokenizer *tokenizer;
     struct special_texts specials;
     struct token_trie *trie;
     struct constraint_cache *cache;
     struct fair_queue queue; /* leases to be settled */
-    enum status status;      /* of opening them */
+    enum status status;      /* of opening the vocabulary */
     struct error err;
 };
 
-/* What ends the thread. */
+/* The message that ends the thread. */
 static struct constraint_lease stop_message;
+
+/* ---------------------------------------------------------------- special tokens */
+
+/* Returns the number of special tokens below `vocab`, and the bytes of their texts; stores them if
+ * there is a pool. A spelling that is too long for a trie is left out. */
+static size_t gather(struct special_texts *texts, const struct tokenizer *tokenizer, uint32_t vocab,
+                     size_t *bytes)
+{
+    size_t count = 0, length;
+    *bytes = 0;
+    for (uint32_t id = 0; id < vocab; id++) {
+        const char *spelling = token_special_text(tokenizer, id, &length);
+        if (!spelling || !length || length >= TOKEN_TRIE_MAX_BYTES)
+            continue;
+        if (texts->pool) {
+            texts->items[count] =
+                (struct special_text){.id = id, .length = (uint32_t)length + 1, .offset = *bytes};
+            texts->pool[*bytes] = (char)TOKEN_SPECIAL;
+            memcpy(texts->pool + *bytes + 1, spelling, length);
+        }
+        *bytes += length + 1;
+        count++;
+    }
+    return count;
+}
+
+static bool special_texts_init(struct special_texts *texts, const struct tokenizer *tokenizer,
+                               uint32_t vocab)
+{
+    size_t bytes;
+    *texts = (struct special_texts){0};
+    size_t count = gather(texts, tokenizer, vocab, &bytes);
+    texts->items = calloc(count + 1, sizeof *texts->items);
+    texts->pool = malloc(bytes + 1);
+    if (!texts->items || !texts->pool)
+        return false; /* special_texts_deinit frees the other one */
+    texts->count = gather(texts, tokenizer, vocab, &bytes);
+    return true;
+}
+
+static void special_texts_deinit(struct special_texts *texts)
+{
+    free(texts->items);
+    free(texts->pool);
+    *texts = (struct special_texts){0};
+}
+
+static int by_id(const void *key, const void *item)
+{
+    uint32_t id = *(const uint32_t *)key, other = ((const struct special_text *)item)->id;
+    return (id > other) - (id < other);
+}
+
+static const char *special_texts_find(const struct special_texts *texts, uint32_t id,
+                                      size_t *length)
+{
+    const struct special_text *found =
+        texts->count ? bsearch(&id, texts->items, texts->count, sizeof *texts->items, by_id) : NULL;
+    *length = found ? found->length : 0;
+    return found ? texts->pool + found->offset : NULL;
+}
 
 /* ---------------------------------------------------------------- on the thread */
 
@@ -82,20 +154,15 @@ static void open_and_log(struct constraint_host *host)
                   status_name(host->status), log_quote(host->err.text, quoted, sizeof quoted));
 }
 
-static enum status compile(struct constraint_host *host, struct constraint_lease *lease)
-{
-    const struct constraint_source *source = lease->source;
-    if (host->status != STATUS_OK) {
-        lease->err = host->err;
-        return host->status;
-    }
-    return constraint_cache_take(host->cache, source, lease->owner, &lease->entry, &lease->err);
-}
-
 static void settle(struct constraint_host *host, struct constraint_lease *lease)
 {
     uint64_t begun_us = clock_now_us();
-    lease->status = compile(host, lease);
+    lease->status = host->status;
+    if (host->status == STATUS_OK)
+        lease->status = constraint_cache_take(host->cache, lease->source, lease->owner,
+                                              &lease->entry, &lease->err);
+    else
+        lease->err = host->err;
     log_debug(MODULE, "bytes=%zu status=%s took_us=%" PRIu64 " msg=\"compiled, or found\"",
               lease->source->length, status_name(lease->status), clock_now_us() - begun_us);
     free(lease->source);
@@ -115,7 +182,8 @@ static void take_back(struct constraint_host *host, struct constraint_lease *lea
     atomic_fetch_sub(&host->lease_count, 1);
 }
 
-/* The first is for its being settled, the second for its being given back, maybe before that. */
+/* Takes a lease's first message (settle it) or its second (free it). The second may come before the
+ * lease is settled. */
 static void take_message(struct constraint_host *host, struct constraint_lease *lease)
 {
     if (!lease->taken) {
@@ -140,7 +208,7 @@ static void *host_main(void *argument)
             return NULL;
         if (lease)
             take_message(host, lease);
-        else /* all who ask are known: whose turn it is */
+        else /* no more messages: settle the lease whose turn it is */
             settle(host, (struct constraint_lease *)fair_queue_pop(&host->queue));
     }
 }
@@ -154,7 +222,7 @@ static enum status create_parts(struct constraint_host *host,
     if (length < 0 || (size_t)length >= sizeof host->path)
         return error_set(err, STATUS_LIMIT, "the path of the model's folder is too long");
     host->end_ids = calloc(config->end_count + 1u, sizeof *host->end_ids);
-    /* A lease comes twice at most; and the stop. */
+    /* Room for each lease twice, and for the stop. */
     if (!host->end_ids ||
         ring_create(2 * CONSTRAINT_HOST_MAX_LEASES + 1, &host->messages) != STATUS_OK)
         return error_set(err, STATUS_LIMIT, "out of memory for constraints");
@@ -190,7 +258,7 @@ enum status constraint_host_create(const struct constraint_host_config *config,
 static void post(struct constraint_host *host, struct constraint_lease *lease)
 {
     enum status status = ring_push(host->messages, lease);
-    ASSERT(status == STATUS_OK); /* see its capacity */
+    ASSERT(status == STATUS_OK); /* it was made for all messages */
 }
 
 void constraint_host_stop(struct constraint_host *host)
@@ -212,7 +280,7 @@ void constraint_host_destroy(struct constraint_host *host)
         if (lease->taken)
             take_back(host, lease);
         else
-            lease->taken = true; /* it comes again: nobody keeps one */
+            lease->taken = true; /* it comes once more: all were given back */
     }
     ring_destroy(host->messages);
     constraint_cache_destroy(host->cache);
@@ -270,7 +338,7 @@ const char *constraint_host_text(const struct constraint_host *host, uint32_t id
     if (!bytes)
         bytes = special_texts_find(&host->specials, id, length);
     else if (memchr(bytes, TOKEN_SPECIAL, *length))
-        *length = 0; /* a byte that no text has; it mustn't pass for the mark of a special token */
+        *length = 0; /* a byte of no text, not the mark of a special token */
     return *length ? bytes : NULL;
 }
 

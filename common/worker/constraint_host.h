@@ -1,13 +1,13 @@
-/* Constraints of answers, compiled on a thread of their own: no step and no stream waits for that.
- * Requests with the same one share it, and the sets of tokens worked out for it
- * (constraint_cache.h), within max_bytes; a request holds a lease of it.
+/* Compiles the constraints of answers on a thread of its own, so no step and no stream waits for
+ * that. Requests with the same constraint share the compiled one, and the sets of tokens worked out
+ * for it (constraint_cache.h), within max_bytes. Each request holds a lease.
  *
- * The thread also opens the tokenizer of the model's folder and lays out its vocabulary; until that
- * is done leases wait. A folder without a tokenizer, or with one whose tokens have no text of their
- * own, has leases refused with a sentence.
+ * The thread also opens the tokenizer of the model's folder and lays out its vocabulary. Leases
+ * wait until that is done. A folder without a tokenizer, or with one whose tokens have no text of
+ * their own, has its leases refused with a sentence.
  *
- * Threads: take is the transfer thread's, the rest of a settled lease and constraint_host_text the
- * step thread's, give anyone's. */
+ * Threads: constraint_host_take is for the transfer thread. A settled lease and
+ * constraint_host_text are for the step thread. Any thread may give a lease back. */
 #ifndef BATON_WORKER_CONSTRAINT_HOST_H
 #define BATON_WORKER_CONSTRAINT_HOST_H
 
@@ -17,27 +17,27 @@
 
 #include <stdatomic.h>
 
-#define CONSTRAINT_HOST_MAX_LEASES 4096 /* a request each: far more than a worker holds */
-#define CONSTRAINT_HOST_KEPT_SETS  64   /* of each constraint */
+#define CONSTRAINT_HOST_MAX_LEASES 4096 /* one a request: far more than a worker holds */
+#define CONSTRAINT_HOST_KEPT_SETS  64   /* for each constraint */
 #define CONSTRAINT_HOST_ENTRIES    1024
 
 struct constraint_host;
 
 struct constraint_host_config {
     const char *model_dir;
-    uint32_t vocab;          /* of the model: ids are below it */
-    const uint32_t *end_ids; /* copied; those that aren't below vocab are none */
+    uint32_t vocab;          /* the model's: ids are below it */
+    const uint32_t *end_ids; /* copied, except for ids that aren't below vocab */
     uint32_t end_count;
-    uint64_t max_bytes; /* of compiled constraints and their sets */
+    uint64_t max_bytes; /* memory for compiled constraints and their sets */
 };
 
 struct constraint_lease {
     struct fair_item item; /* first; the host's */
     uint64_t owner;
-    struct constraint_source *source; /* the host's, until it is settled */
+    struct constraint_source *source; /* the host's, until the lease is settled */
     void (*ready)(void *context);
     void *context;
-    bool taken; /* the host's: its first message came */
+    bool taken; /* the host's: its first message has arrived */
     _Atomic bool settled;
     enum status status; /* INVALID, UNSUPPORTED: never; LIMIT: not now */
     struct error err;
@@ -46,29 +46,32 @@ struct constraint_lease {
 
 enum status constraint_host_create(const struct constraint_host_config *config,
                                    struct constraint_host **host, struct error *err) WARN_UNUSED;
-/* Ends the thread: no lease becomes ready any more. They may still be given back. */
+/* Ends the thread: no lease settles after that. Leases may still be given back. NULL is fine. */
 void constraint_host_stop(struct constraint_host *host);
-/* After all leases were given back: it asserts that. NULL is fine. */
+/* All leases must have been given back: it asserts that. NULL is fine. */
 void constraint_host_destroy(struct constraint_host *host);
 
-/* Takes over `source`. `ready` is called once, on the host's thread, when the lease is settled; not
- * if it is given back before. Turns go round the owners (0: nobody's). NULL: too many are out. */
+/* Takes over `source`. `ready` is called once, on the host's thread, when the lease is settled; it
+ * isn't called for a lease that is given back before. The host serves the owners in turns (0: no
+ * owner). Returns NULL if too many leases are out. */
 struct constraint_lease *constraint_host_take(struct constraint_host *host,
                                               struct constraint_source *source, uint64_t owner,
                                               void (*ready)(void *context), void *context);
 bool constraint_lease_settled(const struct constraint_lease *lease);
-/* Settled or not. */
+/* Gives a lease back, settled or not. */
 void constraint_host_give(struct constraint_host *host, struct constraint_lease *lease);
-/* Leases that were taken and not given back. Any thread. */
+/* Returns the number of leases that are out. Any thread. */
 uint32_t constraint_host_held(const struct constraint_host *host);
 
-/* After a lease was settled well: what the token adds to an answer, or to its beginning; NULL:
- * nothing. */
+/* Returns the text that the token adds to an answer (`first`: to its beginning), or NULL if it adds
+ * nothing. A special token's text is TOKEN_SPECIAL and its spelling (token_trie.h). Call it after a
+ * lease was settled with STATUS_OK. */
 const char *constraint_host_text(const struct constraint_host *host, uint32_t id, bool first,
                                  size_t *length);
-/* Whether the model ends an answer with it. */
+/* Returns true if the model ends an answer with this token. */
 bool constraint_host_is_end(const struct constraint_host *host, uint32_t id);
 const uint32_t *constraint_host_end_ids(const struct constraint_host *host, uint32_t *count);
-uint32_t constraint_host_words(const struct constraint_host *host); /* of a set of tokens */
+/* Returns the 32-bit words of a set of tokens. */
+uint32_t constraint_host_words(const struct constraint_host *host);
 
 #endif

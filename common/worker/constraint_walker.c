@@ -12,10 +12,10 @@ struct constraint_walker {
     pthread_t thread;
     void (*through)(void *context);
     void *context;
-    bool stopped, posted; /* the step thread's; the latter: since it was woken */
+    bool stopped, posted; /* the step thread's; posted: since it was woken */
     /* Under the lock: */
     pthread_mutex_t lock;
-    pthread_cond_t work;   /* something is queued, or it is to end */
+    pthread_cond_t work;   /* a task was queued, or `ends` was set */
     pthread_cond_t let_go; /* a turn is over */
     struct tasks queue, done;
     bool ends;
@@ -37,8 +37,8 @@ static struct walker_task *take_first(struct tasks *tasks, int place)
     return task;
 }
 
-/* Under the lock, but while it walks. One that is wanted is nobody's behind its turn: were it
- * queued, this thread could have the lock again, and walk on, before who waits for it. */
+/* Called under the lock, which is released during the walk. A WANTED task isn't queued again: this
+ * thread could get the lock back, and walk on, before the thread that waits for the task. */
 static void take_turn(struct constraint_walker *walker, struct walker_task *task)
 {
     uint64_t nodes = CONSTRAINT_WALKER_NODES;
@@ -63,7 +63,8 @@ static void *walker_main(void *argument)
 {
     struct constraint_walker *walker = argument;
     pthread_setname_np(pthread_self(), "baton-walk");
-    pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0}); /* if it may */
+    /* if the system allows it */
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
     pthread_mutex_lock(&walker->lock);
     while (!walker->ends) {
         struct walker_task *task = take_first(&walker->queue, TASK_WALKED);
@@ -134,7 +135,7 @@ void constraint_walker_post(struct constraint_walker *walker, struct walker_task
 void constraint_walker_wake(struct constraint_walker *walker)
 {
     if (walker->posted)
-        pthread_cond_signal(&walker->work); /* tasks were put under the lock: none is missed */
+        pthread_cond_signal(&walker->work); /* tasks were queued under the lock: none is missed */
     walker->posted = false;
 }
 

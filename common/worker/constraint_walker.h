@@ -1,11 +1,12 @@
-/* A thread that goes on, beside the steps, with walks over the vocabulary for which no step has the
- * time (constraint_walk.h). They take turns of a few nodes, so that one that takes long doesn't
- * hold up those that don't.
+/* A thread beside the steps that continues walks over the vocabulary for which no step has the time
+ * (constraint_walk.h). Walks take turns of a few nodes, so a long one doesn't hold up short ones.
  *
- * A task, its walk and its bits are the walker's from _post on, until _take or _take_back gives
- * them back. The queue is under a lock, which nobody has for longer than it takes to link a task.
- * The thread runs as SCHED_BATCH: being woken, it pushes nobody off his CPU; from then on it has
- * the share of any thread. All but `through` is for one thread: the step thread. */
+ * A task, its walk and its bits belong to the walker from constraint_walker_post on, until _take or
+ * _take_back returns them. The queue is under a lock, which is held only to link a task.
+ *
+ * The thread runs as SCHED_BATCH: when it is woken it pushes no other thread off its CPU, and from
+ * then on it has the share of any thread. All calls are for the step thread; `through` is called on
+ * the walker's. */
 #ifndef BATON_WORKER_CONSTRAINT_WALKER_H
 #define BATON_WORKER_CONSTRAINT_WALKER_H
 
@@ -13,7 +14,7 @@
 
 #include <sys/queue.h>
 
-#define CONSTRAINT_WALKER_NODES 2048 /* of a turn: about 25 us */
+#define CONSTRAINT_WALKER_NODES 2048 /* a turn: about 25 us */
 
 struct constraint_walker;
 
@@ -22,25 +23,27 @@ struct walker_task {
     uint32_t *bits;
     void *owner; /* the caller's */
     TAILQ_ENTRY(walker_task) link;
-    /* The walker's. WANTED: in its turn, and it has no other (_take_back). */
+    /* The walker's. WANTED: this turn is the last one, _take_back waits for it. */
     enum { TASK_IDLE, TASK_QUEUED, TASK_WALKED, TASK_WANTED, TASK_THROUGH } place;
 };
 
-/* `through` is called on the walker's thread, each time that a task is there to be taken. */
+/* Starts the thread. `through` is called on it each time a task is ready to be taken. STATUS_LIMIT:
+ * no memory, or no thread. */
 enum status constraint_walker_create(void (*through)(void *context), void *context,
                                      struct constraint_walker **walker) WARN_UNUSED;
-/* Ends the thread: nothing goes on any more. NULL is fine, and twice. */
+/* Ends the thread: no walk continues after that. NULL is fine, and so is a second call. */
 void constraint_walker_stop(struct constraint_walker *walker);
-/* It has no tasks any more. NULL is fine. */
+/* All tasks must have been taken back. NULL is fine. */
 void constraint_walker_destroy(struct constraint_walker *walker);
 
-/* It is begun with once the walker is woken, which costs nothing where nothing was posted. */
+/* Queues a task. Its walk starts at the next constraint_walker_wake, which costs nothing if no task
+ * was posted. */
 void constraint_walker_post(struct constraint_walker *walker, struct walker_task *task);
 void constraint_walker_wake(struct constraint_walker *walker);
-/* One whose bits are whole; NULL: none is. */
+/* Returns a task with complete bits, or NULL. */
 struct walker_task *constraint_walker_take(struct constraint_walker *walker);
-/* That one, wherever it is; waits for the end of its turn if it has one, and no longer. True: its
- * bits are whole. Else the walk may be gone on with, here or by another _post. */
+/* Takes this task back, wherever it is. Waits at most for the end of its turn. Returns true if its
+ * bits are complete; otherwise the walk may be continued, here or by another _post. */
 bool constraint_walker_take_back(struct constraint_walker *walker, struct walker_task *task);
 
 #endif

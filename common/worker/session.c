@@ -4,7 +4,7 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/net/membership/worker_message.h"
-#include "common/worker/wire_logprobs.h"
+#include "common/worker/wire.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,22 +13,11 @@
 #define LOAD_INTERVAL_US   100000
 #define MAX_TOKENS_MESSAGE 1024
 
-static void send_hello(const struct session *session, struct stream *stream)
-{
-    Baton__Worker__V1__WorkerInfo info = worker_message_of(session->info);
-    Baton__Worker__V1__Hello hello = BATON__WORKER__V1__HELLO__INIT;
-    hello.info = &info;
-    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
-    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_HELLO;
-    up.hello = &hello;
-    stream_send(stream, &up.base);
-}
-
 static void lose_stream(struct session *session, enum log_level level, const char *why)
 {
     session->stream = NULL;
     char quoted[100];
-    /* Told to leave: the router lets it go, or is going too. */
+    /* While it drains the loss is expected: the router lets it go, or is going too. */
     log_limited(session->draining ? LOG_INFO : level, MODULE,
                 "why=%s msg=\"the router's session ended\"", log_quote(why, quoted, sizeof quoted));
     session->handlers->lost(session->role);
@@ -54,9 +43,9 @@ static void note_router(struct session *session, uint64_t router)
     session->router = router;
     if (!changed)
         return;
-    log_info_limited(
-        MODULE, "router=%016" PRIx64 " msg=\"another router: what the last one asked for ends\"",
-        router);
+    log_info_limited(MODULE,
+                     "router=%016" PRIx64 " msg=\"another router: requests of the last one end\"",
+                     router);
     session->handlers->router_changed(session->role);
 }
 
@@ -64,11 +53,17 @@ static void on_hello(struct session *session, struct stream *stream,
                      const Baton__Worker__V1__RouterHello *hello)
 {
     const struct worker_info *info = session->info;
-    send_hello(session, stream);
-    stream_set_context(stream, session); /* it has said hello */
+    Baton__Worker__V1__WorkerInfo message = worker_message_of(info);
+    Baton__Worker__V1__Hello answer = BATON__WORKER__V1__HELLO__INIT;
+    answer.info = &message;
+    Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;
+    up.event_case = BATON__WORKER__V1__SESSION_UP__EVENT_HELLO;
+    up.hello = &answer;
+    stream_send(stream, &up.base);
+    stream_set_context(stream, session); /* marks a stream that has said hello */
     if (strcmp(hello->worker, info->name) || hello->worker_incarnation != info->incarnation) {
-        /* A router that dials one who was here before: no reason to give up the session there
-         * is. */
+        /* The router means an earlier life, or another worker, at this address: the session that
+         * there is stays. */
         log_info_limited(MODULE, "peer=%s msg=\"a session for another worker, or an earlier life\"",
                          stream_peer(stream));
         stream_finish(stream, RPC_NOT_FOUND, "another_worker",
@@ -81,8 +76,8 @@ static void on_hello(struct session *session, struct stream *stream,
         session->up_changed(session->up_context, true);
 }
 
-/* Nothing yet: a stream counts once the router has said whom it means. (The server ends one that
- * says nothing.) */
+/* Does nothing: a stream counts once the router's hello names this worker. (The server ends one
+ * that says nothing.) */
 static void on_opened(struct stream *stream)
 {
     (void)stream;
@@ -109,8 +104,8 @@ static void on_ended(struct stream *stream, const struct rpc_end *end)
     struct session *session = stream_role(stream);
     if (stream != session->stream)
         return;
-    /* Cancelled by the router, or the router was lost: rpc can't tell which. The registrar warns if
-     * the router stays away. */
+    /* The router cancelled it, or was lost: rpc can't tell which. The registrar warns if the router
+     * stays away. */
     lose_stream(session, end->code == RPC_CANCELLED ? LOG_INFO : LOG_WARN,
                 rpc_code_name(end->code));
     if (session->up_changed)
@@ -238,7 +233,7 @@ void session_send_refused(struct session *session, struct sequence_key key, cons
     Baton__Worker__V1__Refused refused = BATON__WORKER__V1__REFUSED__INIT;
     refused.request = key.request;
     refused.attempt = key.attempt;
-    refused.reason = (char *)reason; /* packing only reads */
+    refused.reason = (char *)reason; /* packing only reads it */
     refused.message = (char *)message;
     refused.retry = retry;
     Baton__Worker__V1__SessionUp up = BATON__WORKER__V1__SESSION_UP__INIT;

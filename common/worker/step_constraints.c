@@ -8,22 +8,22 @@
 struct slot {
     struct constraint_lease *lease; /* NULL: free */
     struct constraint_state state;
-    uint32_t taken;               /* tokens of the answer that `state` is behind */
-    uint32_t next;                /* free: the next free one, + 1 */
-    bool broken;                  /* tokens came that it doesn't take */
-    struct constraint_mask *mask; /* of the state; held; NULL: none yet */
-    struct constraint_mask spare; /* its bits, and the walk of `task`, are the slot's for ever */
-    struct walker_task task;      /* with the walker while the slot is the maker of `mask` */
-    const uint32_t *allowed;      /* [words] what may come behind `taken` tokens, */
-    bool ready, end_only;         /* once that is known */
+    uint32_t taken;               /* tokens of the answer that `state` has taken */
+    uint32_t next;                /* free slots: number of the next free one; 0: none */
+    bool broken;                  /* tokens came that the constraint doesn't take */
+    struct constraint_mask *mask; /* the set of the state; held; NULL: none yet */
+    struct constraint_mask spare; /* its bits, and the walk of `task`, stay with the slot */
+    struct walker_task task;      /* with the walker while this slot makes `mask` */
+    const uint32_t *allowed;      /* [words] the tokens that may come next, valid while `ready` */
+    bool ready, end_only;         /* end_only: valid while `ready` */
 };
 
 struct step_constraints {
     struct constraint_host *host;
     struct constraint_walker *walker;
-    uint32_t max_sequences, words, free; /* the latter + 1; 0: none */
-    uint32_t turn;                       /* number of the slot that is the first to be prepared */
-    uint32_t walking;                    /* tasks that are with the walker */
+    uint32_t max_sequences, words, free; /* free: number of the first free slot; 0: none */
+    uint32_t turn;                       /* number of the slot that is prepared first */
+    uint32_t walking;                    /* tasks with the walker */
     struct slot *slots;                  /* [max_sequences] */
     uint32_t *bits;                      /* [max_sequences * words] */
 };
@@ -57,7 +57,7 @@ enum status step_constraints_create(struct constraint_host *host, struct constra
     return STATUS_OK;
 }
 
-/* Of the set that it holds, and of what it does for it. */
+/* Releases the slot's set, and stops its work on it. */
 static void let_go(struct step_constraints *c, struct slot *slot)
 {
     struct constraint_mask *mask = slot->mask;
@@ -129,12 +129,13 @@ static void take(struct step_constraints *c, struct slot *slot, uint32_t token)
     slot->broken |=
         !text || !constraint_state_take(slot->lease->entry->constraint, &slot->state, text, length);
     if (slot->mask && memcmp(&slot->mask->state, &slot->state, sizeof slot->state) != 0)
-        let_go(c, slot); /* within a string, say, it stays the same */
+        let_go(c, slot); /* within a string, for example, the state stays the same */
     slot->taken++;
     slot->ready = false;
 }
 
-/* The answer's tokens that came since the last time; mostly none. False: there are more. */
+/* Takes the answer's tokens that came since the last call; mostly there are none. Returns false if
+ * tokens_left ended first. */
 static bool catch_up(struct step_constraints *c, struct slot *slot, const struct sequence *sequence,
                      uint32_t *tokens_left)
 {
@@ -151,17 +152,8 @@ static void finish(struct constraint_mask *mask)
     mask->maker = NULL;
 }
 
-/* What the walker is through with. */
-static void collect(struct step_constraints *c)
-{
-    for (struct walker_task *task; c->walking && (task = constraint_walker_take(c->walker));) {
-        finish(((struct slot *)task->owner)->mask);
-        c->walking--;
-    }
-}
-
-/* True: the slot's set is whole. What can't be done within the nodes that are left goes to the
- * walker. */
+/* Works out the slot's set. Work beyond nodes_left goes to the walker. Returns true if the set is
+ * complete. */
 static bool work_out(struct step_constraints *c, struct slot *slot, uint64_t *nodes_left)
 {
     struct constraint_masks *masks = slot->lease->entry->masks;
@@ -181,7 +173,7 @@ static bool work_out(struct step_constraints *c, struct slot *slot, uint64_t *no
     return false;
 }
 
-/* The same, now, whatever it takes. */
+/* Works out the slot's set now, without a limit. */
 static void work_out_now(struct step_constraints *c, struct slot *slot)
 {
     uint64_t none = 0, nodes = UINT64_MAX;
@@ -195,7 +187,7 @@ static void work_out_now(struct step_constraints *c, struct slot *slot)
     finish(slot->mask);
 }
 
-/* Stop ids need not be of the vocabulary. */
+/* Sets or clears the ids in `bits`. Ids outside the vocabulary are skipped. */
 static void set(const struct step_constraints *c, const uint32_t *ids, uint32_t count, bool value,
                 uint32_t *bits)
 {
@@ -207,7 +199,7 @@ static void set(const struct step_constraints *c, const uint32_t *ids, uint32_t 
     }
 }
 
-/* Those of the set, for the slot to change: others have the set, too. */
+/* Returns the slot's own copy of the bits, to be changed: other slots share the set. */
 static uint32_t *own_bits(const struct step_constraints *c, struct slot *slot)
 {
     if (slot->allowed != slot->spare.bits)
@@ -216,8 +208,8 @@ static uint32_t *own_bits(const struct step_constraints *c, struct slot *slot)
     return slot->spare.bits;
 }
 
-/* What the request says of ends, on top of the constraint. Where the answer may not end, the ids
- * are what their text is. */
+/* Applies the request's own rules for ends, on top of the constraint. While the answer may not end,
+ * the end ids count as their text. */
 static void settle_ends(const struct step_constraints *c, struct slot *slot,
                         const struct sampling *sampling)
 {
@@ -234,7 +226,7 @@ static void settle_ends(const struct step_constraints *c, struct slot *slot,
         set(c, sampling->stop_ids, sampling->stop_id_count, true, own_bits(c, slot));
 }
 
-/* The slot has caught up, and its set is whole, or of no use. */
+/* Makes the slot ready. It has caught up, and its set is complete unless it is broken. */
 static void settle(const struct step_constraints *c, struct slot *slot,
                    const struct sampling *sampling)
 {
@@ -249,7 +241,8 @@ static void settle(const struct step_constraints *c, struct slot *slot,
     settle_ends(c, slot, sampling);
 }
 
-/* In the list, the first whose slot is not before the turn's. */
+/* Returns the index of the sequence that is first in turn: the first slot number from c->turn on.
+ */
 static uint32_t first_of_turn(const struct step_constraints *c, struct sequence *const *sequences,
                               uint32_t count)
 {
@@ -270,7 +263,10 @@ bool step_constraints_prepare(struct step_constraints *c, struct sequence *const
 {
     bool more = false;
     uint32_t first = first_of_turn(c, sequences, count);
-    collect(c);
+    for (struct walker_task *task; c->walking && (task = constraint_walker_take(c->walker));) {
+        finish(((struct slot *)task->owner)->mask);
+        c->walking--;
+    }
     for (uint32_t i = 0; i < count; i++) {
         struct sequence *sequence = sequences[(first + i) % count];
         struct slot *slot = slot_of(c, sequence->constraint);
@@ -283,7 +279,7 @@ bool step_constraints_prepare(struct step_constraints *c, struct sequence *const
         sequence->waits = !slot->ready;
     }
     if (c->walking)
-        constraint_walker_wake(c->walker); /* at the end: nobody is in this step's way before */
+        constraint_walker_wake(c->walker); /* last, so that it doesn't slow down this call */
     return more;
 }
 
@@ -307,20 +303,15 @@ bool step_constraints_broken(const struct step_constraints *c, uint32_t number)
     return slot_of(c, number)->broken;
 }
 
-static bool is_stop(const struct sampling *sampling, uint32_t id)
-{
-    for (uint32_t i = 0; i < sampling->stop_id_count; i++)
-        if (sampling->stop_ids[i] == id)
-            return true;
-    return false;
-}
-
 bool step_constraints_take(struct step_constraints *c, const struct sequence *sequence,
                            uint32_t token)
 {
     struct slot *slot = slot_of(c, sequence->constraint);
-    if (constraint_host_is_end(c->host, token) || is_stop(&sequence->sampling, token))
+    if (constraint_host_is_end(c->host, token))
         return false;
+    for (uint32_t i = 0; i < sequence->sampling.stop_id_count; i++)
+        if (sequence->sampling.stop_ids[i] == token)
+            return false;
     take(c, slot, token);
     return !slot->broken &&
            constraint_state_is_complete(slot->lease->entry->constraint, &slot->state);

@@ -4,32 +4,231 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/rng.h"
-#include "common/worker/step_jobs.h"
+#include "common/worker/step_run.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #define MODULE       "step_loop"
 #define JOB_CAPACITY 8192
-#define JOB_ADD_LIMIT                                                                              \
-    1024 /* above, nothing new is taken: room is left for what belongs to sequences that exist */
+/* With so many jobs queued step_loop_add refuses: the rest is for jobs of sequences that exist. */
+#define JOB_ADD_LIMIT 1024
+
+enum job_kind { JOB_ADD, JOB_ADMIT, JOB_REMOVE, JOB_READ_CACHE, JOB_SETTLED, JOB_WALKED, JOB_STOP };
+
+struct job {
+    enum job_kind kind;
+    struct sequence_key key;
+    struct sequence_spec spec;
+    struct constraint_lease *lease; /* ADD: its constraint's lease; NULL: none */
+    TAILQ_ENTRY(job) link;          /* while it is parked */
+    uint32_t first_token;
+    uint64_t logits_hash;
+    struct token_logprobs logprobs;
+    bool restart;
+};
+
+/* The step thread's, except for the ring, what is _Atomic, and the fields that say so. */
+struct step_loop {
+    struct step_loop_config config;
+    struct scheduler *scheduler;
+    struct ring *jobs;
+    struct step_events events;
+    struct step_run run;
+    struct prefix_event cache_events[STEP_CACHE_EVENTS]; /* events of the STEP_CACHE that is out */
+    pthread_t thread;
+    bool stopping;
+    /* ADDs that wait for their constraints, beside the schedule; at most max_sequences */
+    TAILQ_HEAD(, job) parked;
+    uint32_t parked_count;
+    _Atomic bool settled;             /* a JOB_SETTLED is under way */
+    struct constraint_walker *walker; /* NULL without constraints */
+    _Atomic bool walked;              /* a JOB_WALKED is under way */
+    /* Transfer thread: the key that step_loop_add refused last. Its removal queues no job, or
+     * refusals could fill the ring. */
+    struct sequence_key refused;
+    bool has_refused;
+    struct step_load load;
+};
 
 static void publish(struct step_loop *loop)
 {
     step_load_publish(&loop->load, loop->config.engine, loop->scheduler);
 }
 
-/* ---------------------------------------------------------------- the thread */
+/* ---------------------------------------------------------------- jobs, on the step thread */
 
-static void pin_to(int cpu)
+static enum status take_constraint(struct step_loop *loop, struct job *job, struct error *err)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (pthread_setaffinity_np(pthread_self(), sizeof set, &set))
-        log_warn(MODULE, "cpu=%d msg=\"the step thread could not be pinned\"", cpu);
+    if (!job->lease)
+        return STATUS_OK;
+    if (job->lease->status != STATUS_OK) {
+        *err = job->lease->err;
+        /* The router has compiled it, too: a constraint that is unsupported here stays so. */
+        return job->lease->status == STATUS_LIMIT ? STATUS_LIMIT : STATUS_INVALID;
+    }
+    job->spec.constraint = step_constraints_add(loop->run.constraints, job->lease);
+    if (!job->spec.constraint)
+        return error_set(err, STATUS_LIMIT, "all %u sequence slots of the worker are in use",
+                         loop->config.max_sequences);
+    job->lease = NULL;
+    return STATUS_OK;
 }
+
+/* Gives back what the job still owns. */
+static void job_release(struct step_loop *loop, const struct job *job)
+{
+    if (job->kind != JOB_ADD)
+        return;
+    sequence_spec_free(&job->spec);
+    if (job->spec.constraint)
+        step_constraints_remove(loop->run.constraints, job->spec.constraint);
+    if (job->lease)
+        constraint_host_give(loop->config.constraints, job->lease);
+}
+
+static void refuse(struct step_loop *loop, const struct job *job, enum status status,
+                   const struct error *err)
+{
+    job_release(loop, job);
+    step_events_post_error(&loop->events, STEP_REFUSED, job->spec.key, status, err);
+}
+
+static void add_now(struct step_loop *loop, struct job *job)
+{
+    struct error err;
+    enum status status = take_constraint(loop, job, &err);
+    if (status == STATUS_OK)
+        status = scheduler_add(loop->scheduler, &job->spec, &err);
+    if (status != STATUS_OK)
+        refuse(loop, job, status, &err);
+}
+
+/* Returns false if the job is parked. */
+static bool job_add(struct step_loop *loop, struct job *job)
+{
+    struct error err;
+    if (!job->lease || constraint_lease_settled(job->lease)) {
+        add_now(loop, job);
+        return true;
+    }
+    if (loop->parked_count == loop->config.max_sequences) {
+        error_set(&err, STATUS_LIMIT, "%u requests wait for their constraints already",
+                  loop->parked_count);
+        refuse(loop, job, STATUS_LIMIT, &err);
+        return true;
+    }
+    TAILQ_INSERT_TAIL(&loop->parked, job, link);
+    loop->parked_count++;
+    return false;
+}
+
+static void unpark(struct step_loop *loop, struct job *job)
+{
+    TAILQ_REMOVE(&loop->parked, job, link);
+    loop->parked_count--;
+}
+
+static void job_settled(struct step_loop *loop)
+{
+    struct job *next;
+    atomic_store(&loop->settled, false); /* a lease that settles from here on posts again */
+    for (struct job *job = TAILQ_FIRST(&loop->parked); job; job = next) {
+        next = TAILQ_NEXT(job, link);
+        if (!constraint_lease_settled(job->lease))
+            continue;
+        unpark(loop, job);
+        add_now(loop, job);
+        free(job);
+    }
+}
+
+static void job_remove(struct step_loop *loop, struct sequence_key key)
+{
+    struct sequence *sequence = scheduler_find(loop->scheduler, key);
+    if (sequence)
+        step_run_remove(&loop->run, sequence);
+    struct job *parked;
+    TAILQ_FOREACH(parked, &loop->parked, link)
+    {
+        if (parked->key.request != key.request || parked->key.attempt != key.attempt)
+            continue;
+        unpark(loop, parked);
+        job_release(loop, parked);
+        free(parked);
+        break;
+    }
+    step_events_post(&loop->events, step_events_take(&loop->events, STEP_REMOVED, key));
+}
+
+static void job_admit(struct step_loop *loop, const struct job *job)
+{
+    struct sequence *sequence = scheduler_find(loop->scheduler, job->key);
+    ASSERT(sequence); /* its owner alone admits and removes it */
+    struct step_event *event =
+        step_events_take(&loop->events, STEP_TOKENS, (struct sequence_key){0});
+    enum finish_reason finish = scheduler_admit(loop->scheduler, sequence, job->first_token);
+    struct step_token *token = step_event_add_token(event, sequence);
+    token->logits_hash = job->logits_hash;
+    step_event_add_logprobs(event, token, &job->logprobs);
+    token->finish = finish;
+    if (finish != FINISH_NONE) {
+        step_run_remove(&loop->run, sequence);
+        publish(loop);
+    }
+    step_events_post(&loop->events, event);
+}
+
+static void job_read_cache(struct step_loop *loop, const struct job *job)
+{
+    struct step_event *event =
+        step_events_take(&loop->events, STEP_CACHE, (struct sequence_key){0});
+    struct prefix_cache *cache = scheduler_prefix_cache(loop->scheduler);
+    if (cache && job->restart)
+        prefix_cache_restart_events(cache);
+    if (cache)
+        event->cache_event_count =
+            prefix_cache_read_events(cache, loop->cache_events, STEP_CACHE_EVENTS);
+    event->cache_events = loop->cache_events;
+    step_events_post(&loop->events, event);
+}
+
+/* Carries out the job, and frees it unless it is parked. */
+static void job_run(struct step_loop *loop, struct job *job)
+{
+    switch (job->kind) {
+    case JOB_ADD:
+        if (!job_add(loop, job))
+            return;
+        break;
+    case JOB_ADMIT: job_admit(loop, job); break;
+    case JOB_REMOVE: job_remove(loop, job->key); break;
+    case JOB_SETTLED: job_settled(loop); break;
+    /* the next step takes the walked set */
+    case JOB_WALKED: atomic_store(&loop->walked, false); break;
+    case JOB_READ_CACHE: job_read_cache(loop, job); break;
+    case JOB_STOP: loop->stopping = true; break;
+    }
+    free(job);
+}
+
+/* Frees all queued and parked jobs undone. loop->jobs may be NULL. */
+static void jobs_drop(struct step_loop *loop)
+{
+    for (struct job *job; loop->jobs && (job = ring_pop(loop->jobs));) {
+        job_release(loop, job);
+        free(job);
+    }
+    for (struct job *job; (job = TAILQ_FIRST(&loop->parked));) {
+        unpark(loop, job);
+        job_release(loop, job);
+        free(job);
+    }
+}
+
+/* ---------------------------------------------------------------- the thread */
 
 static void reserve(struct step_loop *loop)
 {
@@ -46,12 +245,12 @@ static void reserve(struct step_loop *loop)
     }
 }
 
-/* Once around, from the first job on if there is one. True: there is something to do without any
- * word from outside. */
+/* Does one round: the jobs from `job` on, then one step. Returns true while there is work to do
+ * without a new job. */
 static bool go_around(struct step_loop *loop, struct job *job)
 {
     for (; job; job = ring_pop(loop->jobs))
-        step_job_run(loop, job);
+        job_run(loop, job);
     reserve(loop);
     publish(loop);
     bool behind = step_run_prepare(&loop->run);
@@ -67,8 +266,14 @@ static void *step_main(void *argument)
     struct step_loop *loop = argument;
     _Atomic uint64_t *time_ns = loop->load.time_ns;
     pthread_setname_np(pthread_self(), "baton-step");
-    if (loop->config.cpu >= 0)
-        pin_to(loop->config.cpu);
+    if (loop->config.cpu >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(loop->config.cpu, &set);
+        if (pthread_setaffinity_np(pthread_self(), sizeof set, &set))
+            log_warn(MODULE, "cpu=%d msg=\"the step thread could not be pinned\"",
+                     loop->config.cpu);
+    }
     for (bool busy = false; !loop->stopping;) {
         struct job *job = busy ? ring_pop(loop->jobs) : ring_wait(loop->jobs, UINT64_MAX);
         uint64_t begun_ns = clock_now_ns(), engine_ns = time_ns[STEP_IN_ENGINE];
@@ -90,7 +295,7 @@ static void job_post(struct step_loop *loop, const struct job *job)
     ASSERT(status == STATUS_OK); /* see JOB_ADD_LIMIT */
 }
 
-/* On the thread of the constraints. */
+/* Called on the constraint host's thread. */
 static void on_settled(void *context)
 {
     struct step_loop *loop = context;
@@ -98,7 +303,7 @@ static void on_settled(void *context)
         job_post(loop, &(struct job){.kind = JOB_SETTLED});
 }
 
-/* On the walker's. */
+/* Called on the walker's thread. */
 static void on_walked(void *context)
 {
     struct step_loop *loop = context;
@@ -110,8 +315,8 @@ static void on_walked(void *context)
 
 static void loop_free(struct step_loop *loop)
 {
-    constraint_walker_stop(loop->walker); /* it posts jobs */
-    step_jobs_drop(loop);
+    constraint_walker_stop(loop->walker); /* its thread posts jobs */
+    jobs_drop(loop);
     ring_destroy(loop->jobs);
     step_events_deinit(&loop->events);
     scheduler_destroy(loop->scheduler);
@@ -198,7 +403,7 @@ void step_loop_stop(struct step_loop *loop)
     if (!loop)
         return;
     job_post(loop, &(struct job){.kind = JOB_STOP});
-    /* The step thread may wait for a spare event: hand back what nobody reads any more. */
+    /* The step thread may wait for a spare event: hand back the events that are no longer read. */
     for (struct timespec soon;;) {
         for (struct step_event *event; (event = ring_pop(loop->events.posted));)
             step_loop_recycle(loop, event);
@@ -212,7 +417,7 @@ void step_loop_stop(struct step_loop *loop)
     loop_free(loop);
 }
 
-/* False: there is a constraint, and no lease of it to be had. */
+/* Returns false if the sequence has a constraint and no lease can be had. */
 static bool take_lease(struct step_loop *loop, struct job *job)
 {
     struct constraint_source *source = job->spec.constraint_source;

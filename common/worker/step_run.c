@@ -3,7 +3,6 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
-#include "common/worker/step_moves.h"
 
 #define MODULE "step_run"
 
@@ -12,7 +11,8 @@ bool step_plan_works(const struct step_plan *plan)
     return plan->part_count + plan->swap_out_count + plan->swap_in_count > 0;
 }
 
-/* Its part in the rows that tell logprobs of a prompt; `scored` of run->scores are taken. */
+/* Asks for the logprobs of the prompt rows in this part. `scored` entries of run->scores are taken.
+ */
 static void add_scores(struct step_run *run, const struct planned_rows *part,
                        struct engine_sequence *input, uint32_t *scored)
 {
@@ -48,17 +48,6 @@ static struct engine_sequence engine_input(const struct planned_rows *part)
     };
 }
 
-/* What its constraint rules out. */
-static void constrain(struct step_run *run, const struct planned_rows *part,
-                      struct engine_sequence *input)
-{
-    if (!part->samples || !part->sequence->constraint)
-        return;
-    struct step_allowed allowed = step_constraints_find(run->constraints, part->sequence);
-    input->allowed = allowed.bits;
-    input->ban_end &= !allowed.end_only;
-}
-
 void step_run_remove(struct step_run *run, struct sequence *sequence)
 {
     if (sequence->constraint)
@@ -66,7 +55,6 @@ void step_run_remove(struct step_run *run, struct sequence *sequence)
     scheduler_remove(run->scheduler, sequence);
 }
 
-/* The sequence can't go on: it is held until whoever added it removes it. */
 static void sequence_failed(struct step_run *run, struct sequence *sequence, enum status status,
                             const struct error *err)
 {
@@ -74,8 +62,8 @@ static void sequence_failed(struct step_run *run, struct sequence *sequence, enu
     step_events_post_error(run->events, STEP_FAILED, sequence->key, status, err);
 }
 
-/* Fails closed: what failed may have failed before, unseen. A limit that was broken (INVALID) says
- * nothing of that. */
+/* Fails closed: a device that fails may have failed before, unseen. A limit that was broken
+ * (INVALID) is no sign of that. */
 static void distrust(struct step_run *run, enum status status)
 {
     if (status != STATUS_INTERNAL)
@@ -84,7 +72,7 @@ static void distrust(struct step_run *run, enum status status)
     scheduler_distrust(run->scheduler);
 }
 
-/* What was asked for rules out every token: it would elsewhere, too. */
+/* Fails the sequence: its own settings rule out every token, here and elsewhere. */
 static void banned(struct step_run *run, struct sequence *sequence)
 {
     struct error err;
@@ -98,7 +86,7 @@ static void banned(struct step_run *run, struct sequence *sequence)
     step_events_post_banned(run->events, sequence->key, &err);
 }
 
-/* No token was drawn for this one alone; the others of the step have theirs. */
+/* Fails this sequence alone; the others of the step have their tokens. */
 static void draw_failed(struct step_run *run, struct sequence *sequence, enum status status)
 {
     struct error err;
@@ -174,8 +162,37 @@ static void moves_failed(struct step_run *run, const struct block_move *moves, u
                          enum status status, const struct error *err)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (moves[i].sequence->state != SEQUENCE_HELD) /* not yet: it may have several moves */
+        if (moves[i].sequence->state != SEQUENCE_HELD) /* a sequence may have several moves */
             sequence_failed(run, moves[i].sequence, status, err);
+}
+
+static enum status move_blocks(struct engine *engine, enum engine_move kind,
+                               const struct block_move *moves, uint32_t count, struct error *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (FAILPOINT_FAILS("step.move_fails"))
+            return error_set(err, STATUS_INTERNAL, "the failpoint step.move_fails");
+        TRY(engine_move_block(engine, kind, moves[i].from, moves[i].to, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status run_moves(struct engine *engine, const struct step_plan *plan, uint64_t *swap_us,
+                             struct error *err)
+{
+    *swap_us = 0;
+    if (plan->copy_count) {
+        TRY(move_blocks(engine, ENGINE_COPY, plan->copies, plan->copy_count, err));
+        TRY(engine_moves_done(engine, err)); /* so that swap_us leaves out the copies */
+    }
+    if (plan->swap_out_count + plan->swap_in_count == 0)
+        return STATUS_OK;
+    uint64_t begun_us = clock_now_us();
+    TRY(move_blocks(engine, ENGINE_SWAP_OUT, plan->swap_outs, plan->swap_out_count, err));
+    TRY(move_blocks(engine, ENGINE_SWAP_IN, plan->swap_ins, plan->swap_in_count, err));
+    TRY(engine_moves_done(engine, err));
+    *swap_us = clock_now_us() - begun_us;
+    return STATUS_OK;
 }
 
 static void count_engine_time(struct step_run *run, uint64_t begun_ns)
@@ -183,12 +200,13 @@ static void count_engine_time(struct step_run *run, uint64_t begun_ns)
     atomic_fetch_add(&run->load->time_ns[STEP_IN_ENGINE], clock_now_ns() - begun_ns);
 }
 
-/* False: no rows may be computed, and nobody of the plan goes on. */
-static bool run_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
+/* Returns false if the moves failed: no rows may be computed, and no sequence of the plan goes on.
+ */
+static bool carry_out_moves(struct step_run *run, const struct step_plan *plan, uint64_t *swap_us)
 {
     struct error err;
     uint64_t begun_ns = clock_now_ns();
-    enum status status = step_moves_run(run->engine, plan, swap_us, &err);
+    enum status status = run_moves(run->engine, plan, swap_us, &err);
     count_engine_time(run, begun_ns);
     if (status == STATUS_OK)
         return true;
@@ -220,7 +238,7 @@ bool step_run_prepare(struct step_run *run)
     uint32_t count = 0;
     size_t cursor = 0;
     for (struct sequence *sequence; (sequence = scheduler_next(run->scheduler, &cursor));) {
-        /* who waits for blocks gets ready meanwhile, and may draw in its first step */
+        /* a sequence that waits for blocks gets ready meanwhile, and may draw in its first step */
         bool may_run = sequence->state != SEQUENCE_RESERVED && sequence->state != SEQUENCE_HELD;
         if (sequence->constraint && may_run)
             run->constrained[count++] = sequence;
@@ -232,15 +250,21 @@ bool step_run_prepare(struct step_run *run)
 void step_run_plan(struct step_run *run, const struct step_plan *plan)
 {
     uint64_t swap_us;
-    if (!run_moves(run, plan, &swap_us))
+    if (!carry_out_moves(run, plan, &swap_us))
         return;
     bool prompt_rows = false;
     uint32_t scored = 0;
     for (uint32_t i = 0; i < plan->part_count; i++) {
-        run->inputs[i] = engine_input(&plan->parts[i]);
-        add_scores(run, &plan->parts[i], &run->inputs[i], &scored);
-        constrain(run, &plan->parts[i], &run->inputs[i]);
-        prompt_rows |= run->inputs[i].prompt_rows > 0;
+        const struct planned_rows *part = &plan->parts[i];
+        struct engine_sequence *input = &run->inputs[i];
+        *input = engine_input(part);
+        add_scores(run, part, input, &scored);
+        if (part->samples && part->sequence->constraint) {
+            struct step_allowed allowed = step_constraints_find(run->constraints, part->sequence);
+            input->allowed = allowed.bits;
+            input->ban_end &= !allowed.end_only;
+        }
+        prompt_rows |= input->prompt_rows > 0;
     }
     uint64_t begun_us = clock_now_us();
     if (plan->part_count && !run_rows(run, plan))

@@ -1,9 +1,9 @@
-/* One step: what the schedule planned, carried out by the engine, and what came of it told to the
+/* One step: has the engine carry out a plan of the schedule, then reports the results to the
  * schedule and in events. Step thread only.
  *
- * A sequence whose rows or token could not be had goes no further: it is held until whoever added
- * it removes it (STEP_FAILED). Where the device failed, or gave a number that is none, the prefix
- * cache forgets all that was computed before, too.
+ * A sequence goes no further if its rows or its token can't be computed. STEP_FAILED is posted,
+ * and it is held until its owner removes it. If the device failed, or gave a number that is not a number,
+ * the prefix cache forgets everything that was computed before, too.
  */
 #ifndef BATON_WORKER_STEP_RUN_H
 #define BATON_WORKER_STEP_RUN_H
@@ -12,9 +12,8 @@
 #include "common/engine/sched/scheduler.h"
 #include "common/worker/step_constraints.h"
 #include "common/worker/step_events.h"
-#include "common/worker/step_load.h"
 
-struct step_run { /* all borrowed */
+struct step_run { /* everything is borrowed */
     struct engine *engine;
     struct scheduler *scheduler;
     struct step_events *events;
@@ -25,13 +24,16 @@ struct step_run { /* all borrowed */
     struct token_logprobs *scores;  /* scratch, one for each prompt row of a plan */
 };
 
-/* Before a step is planned: who has a constraint gets ready. True: one isn't, and there is more to
- * do for it here. */
+/* Works on the constraints of the sequences, before a step is planned. Returns true while one of
+ * them is not ready and there is more to do for it on this thread. */
 bool step_run_prepare(struct step_run *run);
-/* Whether there is anything in it to carry out. */
+/* Returns true if the plan has rows to compute or blocks to move. */
 bool step_plan_works(const struct step_plan *plan);
+/* Moves blocks in the order copies, swap-outs, swap-ins (one list may fill what an earlier one
+ * freed), then computes the rows. If a move fails, no sequence of the plan goes on: saved blocks
+ * may be lost, and blocks to be filled may be empty. */
 void step_run_plan(struct step_run *run, const struct step_plan *plan);
-/* Ends it: scheduler_remove, and what is kept of it beside the schedule. */
+/* Removes the sequence from the schedule, and its constraint. */
 void step_run_remove(struct step_run *run, struct sequence *sequence);
 
 #endif

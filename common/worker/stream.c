@@ -11,13 +11,13 @@
 
 #define MODULE "stream"
 
-/* Lives from open to `ended`: the rpc threads touch it until `closed`, the transfer thread from the
- * first message they posted to the last, which is the end. */
+/* Lives from open to `ended`. The rpc threads touch it until `closed`, the transfer thread from the
+ * first message that they posted to the last one, the end. */
 struct stream {
     struct stream_service service;
     struct rpc_call *call;
     void *context;
-    bool unheard; /* its opening did not fit into the inbox: the transfer thread has not met it */
+    bool unheard; /* its opening found the inbox full: the transfer thread doesn't know it */
 };
 
 struct stream_message {
@@ -149,7 +149,7 @@ static void on_message(struct rpc_call *call, struct rpc_bytes bytes)
 static void on_closed(struct rpc_call *call, const struct rpc_end *end)
 {
     struct stream *stream = rpc_call_context(call);
-    if (stream->unheard) { /* so that ends that must fit are no more than the streams there are */
+    if (stream->unheard) { /* so the ends that must fit are no more than the streams */
         stream_destroy(stream);
         return;
     }
@@ -164,7 +164,7 @@ static void on_closed(struct rpc_call *call, const struct rpc_end *end)
     transfer_loop_post_end(stream->service.loop, &message->base);
 }
 
-/* The other side will send no more: for these streams that is the end. */
+/* The other side sends no more: for these streams that is the end. */
 static void on_half_close(struct rpc_call *call)
 {
     rpc_call_finish(call, RPC_OK, NULL, NULL);

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 
 #define INBOX_CAPACITY 16384
-#define INBOX_LIMIT    (INBOX_CAPACITY - 1024) /* the rest is for ends of streams */
-#define BATCH          64 /* messages of one kind in a row, so that no source starves another */
+#define INBOX_LIMIT    (INBOX_CAPACITY - 1024) /* the rest is kept for ends of streams */
+#define BATCH          64 /* messages of one source in a row, so that no source starves another */
 
 struct transfer_loop {
     struct transfer_loop_config config;
     struct ring *inbox;
     pthread_t thread;
-    bool started, stopping; /* stopping: transfer thread's own */
+    bool started, stopping; /* stopping: the transfer thread's own */
     struct transfer_message stop_message;
 };
 
@@ -45,15 +45,6 @@ static bool take_step_events(struct transfer_loop *loop)
     return true;
 }
 
-static bool take_kv_events(struct transfer_loop *loop)
-{
-    struct kv_event events[BATCH];
-    size_t count = kv_transport_poll(loop->config.transport, clock_now_us(), events, BATCH);
-    for (size_t i = 0; i < count; i++)
-        loop->config.handlers.kv_event(loop->config.role, &events[i]);
-    return count > 0;
-}
-
 static void wait_for_work(struct transfer_loop *loop, uint64_t until_us)
 {
     uint64_t now_us = clock_now_us();
@@ -76,7 +67,11 @@ static void *transfer_main(void *argument)
     while (!loop->stopping) {
         bool more = take_inbox(loop);
         more |= take_step_events(loop);
-        more |= take_kv_events(loop);
+        struct kv_event events[BATCH];
+        size_t count = kv_transport_poll(loop->config.transport, clock_now_us(), events, BATCH);
+        for (size_t i = 0; i < count; i++)
+            loop->config.handlers.kv_event(loop->config.role, &events[i]);
+        more |= count > 0;
         uint64_t now_us = clock_now_us();
         if (now_us >= next_tick_us) {
             loop->config.handlers.tick(loop->config.role, now_us);
@@ -118,7 +113,7 @@ void transfer_loop_post_end(struct transfer_loop *loop, struct transfer_message 
 {
     enum status status = ring_push(loop->inbox, message);
     ASSERT(status == STATUS_OK ||
-           status == STATUS_CANCELLED); /* fewer streams than the part that is kept */
+           status == STATUS_CANCELLED); /* there are fewer streams than kept places */
     if (status != STATUS_OK)
         message->drop(message);
 }
@@ -128,7 +123,7 @@ void transfer_loop_stop(struct transfer_loop *loop)
     if (!loop->started)
         return;
     while (ring_push(loop->inbox, &loop->stop_message) == STATUS_LIMIT)
-        poll(NULL, 0, 1); /* full of work: the thread is taking it out */
+        poll(NULL, 0, 1); /* the inbox is full: the thread empties it */
     ring_close(loop->inbox);
     pthread_join(loop->thread, NULL);
     loop->started = false;

@@ -1,7 +1,7 @@
-/* The transfer thread: it owns the KV transport, the handoff state machines and the streams to the
- * router and to peers, and it is never held up by a forward pass. It waits for four things:
- * messages of rpc threads, events of the step thread, bytes that landed, and time; each is handed
- * to the role (prefill or decode) on this thread.
+/* The transfer thread. It owns the KV transport, the handoff state machines and the streams to the
+ * router and to peers. No forward pass ever holds it up. It waits for four things: messages of rpc
+ * threads, events of the step thread, bytes that landed, and time. Each goes to the role (prefill
+ * or decode) on this thread.
  */
 #ifndef BATON_WORKER_TRANSFER_LOOP_H
 #define BATON_WORKER_TRANSFER_LOOP_H
@@ -11,9 +11,9 @@
 
 struct transfer_loop;
 
-/* What an rpc thread posts: embedded first in the poster's own struct. `deliver` runs on the
- * transfer thread and owns the message from then on. `drop` frees one that was never delivered (the
- * loop is stopping). */
+/* A message of another thread, the first member of the poster's own struct. `deliver` runs on the
+ * transfer thread and owns the message from then on. `drop` frees a message that is never delivered
+ * because the loop stops. */
 struct transfer_message {
     void (*deliver)(struct transfer_message *message);
     void (*drop)(struct transfer_message *message);
@@ -22,7 +22,7 @@ struct transfer_message {
 struct transfer_handlers {
     void (*step_event)(void *role, const struct step_event *event);
     void (*kv_event)(void *role, const struct kv_event *event);
-    /* At least every TRANSFER_TICK_US, whatever else there is to do. */
+    /* Called at least every TRANSFER_TICK_US, under any load. */
     void (*tick)(void *role, uint64_t now_us);
 };
 #define TRANSFER_TICK_US 100000
@@ -38,15 +38,15 @@ struct transfer_loop_config {
 enum status transfer_loop_create(struct transfer_loop **loop) WARN_UNUSED;
 enum status transfer_loop_start(struct transfer_loop *loop,
                                 const struct transfer_loop_config *config) WARN_UNUSED;
-/* Any thread. On failure the caller keeps the message (STATUS_LIMIT: thousands wait;
- * STATUS_CANCELLED: stopping). */
+/* Any thread. On failure the caller keeps the message. STATUS_LIMIT: thousands wait;
+ * STATUS_CANCELLED: the loop stops. */
 enum status transfer_loop_post(struct transfer_loop *loop,
                                struct transfer_message *message) WARN_UNUSED;
-/* The same for the message that says that a stream has ended, which must arrive: a part of the
- * inbox is kept for these. On failure (stopping) it is dropped. */
+/* Posts the end of a stream, which must arrive: a part of the inbox is kept for ends. If the loop
+ * stops, the message is dropped. Any thread. */
 void transfer_loop_post_end(struct transfer_loop *loop, struct transfer_message *message);
-/* Joins the thread; what is queued is dropped. transfer_loop_destroy after the last poster is
- * gone. */
+/* Joins the thread. Queued messages are dropped by transfer_loop_destroy, which may be called once
+ * no thread posts any more. */
 void transfer_loop_stop(struct transfer_loop *loop);
 void transfer_loop_destroy(struct transfer_loop *loop);
 

@@ -8,7 +8,6 @@
 #include "common/net/http/http_server.h"
 #include "common/net/membership/registrar.h"
 #include "common/net/rpc/link_tls.h"
-#include "common/worker/worker_engine.h"
 #include "proto/descriptors.h"
 
 #include <poll.h>
@@ -23,13 +22,13 @@
 #define MAX_MESSAGE_BYTES (32u << 20)
 #define MAX_QUEUED_BYTES  (64u << 20)
 #define KEEPALIVE_US      10000000
-#define ABSENT_ROUTER_US  2000000 /* many times what a redial takes */
-/* Sessions, Peer streams, health checks: one of everybody, and again while they reconnect; together
- * with the streams that this worker dials fewer than the ends of streams that the inbox keeps room
- * for. */
+#define ABSENT_ROUTER_US  2000000 /* many times the time of a redial */
+/* Sessions, Peer streams, health checks: one of each worker, and one more while it reconnects. With
+ * the streams that this worker dials, they must be fewer than the ends of streams for which the
+ * inbox keeps room. */
 #define MAX_CALLS (2 * CLUSTER_MAX_WORKERS)
 
-/* The parts that only start and stop touch. */
+/* Parts used only while the worker starts and stops. */
 struct worker_life {
     struct worker worker;
     struct rpc_server *server;
@@ -43,11 +42,41 @@ struct worker_life {
 
 /* ---------------------------------------------------------------- on the transfer thread */
 
+/* Asks the step thread for the cache's next events, if there may be any and the session can take
+ * them. A draining worker takes no more prompts, and waits until everything it sent has left. */
+static void read_cache(struct worker *worker)
+{
+    struct cache_report *report = &worker->cache_report;
+    struct session *session = &worker->session;
+    if (report->reading || !session_up(session) || session->draining || !session_flushed(session))
+        return;
+    bool begins = report->stream != session->streams;
+    uint64_t changes = atomic_load(&step_loop_load(worker->steps)->prefix_changes);
+    if (!begins && !report->more && changes == report->seen)
+        return;
+    report->stream = session->streams;
+    report->seen = changes;
+    report->reading = true;
+    step_loop_read_cache(worker->steps, begins);
+}
+
+static void take_cache_events(struct worker *worker, const struct step_event *event)
+{
+    struct cache_report *report = &worker->cache_report;
+    report->reading = false;
+    report->more = event->cache_event_count == STEP_CACHE_EVENTS;
+    if (!session_up(&worker->session) || report->stream != worker->session.streams)
+        report->stream = 0; /* read for a stream that has ended: the next one begins anew */
+    else if (event->cache_event_count)
+        session_send_cache(&worker->session, event->cache_events, event->cache_event_count);
+    read_cache(worker);
+}
+
 static void on_step_event(void *context, const struct step_event *event)
 {
     struct worker *worker = context;
     if (event->kind == STEP_CACHE)
-        cache_report_take(&worker->cache_report, &worker->session, worker->steps, event);
+        take_cache_events(worker, event);
     else if (event->kind == STEP_PROMPT_LOGPROBS)
         session_send_prompt_logprobs(&worker->session, event);
     else
@@ -60,18 +89,6 @@ static void on_kv_event(void *context, const struct kv_event *event)
     worker->ops->handlers.kv_event(worker->role, event);
 }
 
-/* While it drains, a router that stays away won't come back for what it had asked for: no lease is
- * waited for. */
-static void forget_absent_router(struct worker *worker, uint64_t now_us)
-{
-    if (!worker->session.draining || session_up(&worker->session))
-        worker->absent_since_us = 0;
-    else if (!worker->absent_since_us)
-        worker->absent_since_us = now_us;
-    else if (now_us - worker->absent_since_us >= ABSENT_ROUTER_US)
-        worker->ops->session.router_changed(worker->role);
-}
-
 static void on_tick(void *context, uint64_t now_us)
 {
     struct worker *worker = context;
@@ -79,12 +96,18 @@ static void on_tick(void *context, uint64_t now_us)
     struct kv_transport_counters counters = kv_transport_counters(worker->transport);
     worker_metrics_transport(&worker->metrics, &counters);
     worker->session.draining = atomic_load(&worker->draining);
-    forget_absent_router(worker, now_us);
-    cache_report_tick(&worker->cache_report, &worker->session, worker->steps);
+    if (!worker->session.draining || session_up(&worker->session))
+        worker->absent_since_us = 0;
+    else if (!worker->absent_since_us)
+        worker->absent_since_us = now_us;
+    else if (now_us - worker->absent_since_us >= ABSENT_ROUTER_US)
+        /* A router that stays away won't come back for its requests: no lease is waited for. */
+        worker->ops->session.router_changed(worker->role);
+    read_cache(worker);
     uint32_t busy = worker->ops->busy_count(worker->role);
     atomic_store(&worker->busy, busy);
-    /* Who is done says so once, and then nothing: it would wait for that to be sent, and at the
-     * next tick for the next one. */
+    /* A worker that is done says so once, and then nothing. Otherwise it would wait for that Load
+     * to leave, and at the next tick for the next one. */
     bool done = worker->session.draining && !busy && session_sent_draining(&worker->session);
     if (!done)
         session_send_load(&worker->session, step_loop_load(worker->steps), now_us);
@@ -117,7 +140,7 @@ static void on_session_changed(void *context, bool up)
 {
     struct worker_life *life = context;
     atomic_store(&life->worker.session_is_up, up);
-    if (!atomic_load(&life->worker.draining)) /* who leaves does not register again */
+    if (!atomic_load(&life->worker.draining)) /* a draining worker does not register again */
         registrar_session_up(life->registrar, up);
 }
 
@@ -202,28 +225,28 @@ static enum status start_server(struct worker_life *life, struct error *err)
     return error_set(err, STATUS_LIMIT, "the address to advertise is too long");
 }
 
-/* Unlike that of the gRPC server it may be of another interface than the one advertised. */
-static void name_metrics_address(struct worker *worker, const char *bound)
+static enum status start_http(struct worker_life *life, struct error *err)
 {
+    struct worker *worker = &life->worker;
+    struct http_server_config config = {.listen = worker->config.metrics_listen,
+                                        .routes = http_routes,
+                                        .route_count = sizeof http_routes / sizeof *http_routes,
+                                        .context = worker,
+                                        .certificates = worker->metrics_tls};
+    TRY(http_server_start(&config, &life->http, err));
+    /* Unlike the gRPC server's address it may be of another interface than the advertised one. */
+    const char *bound = http_server_address(life->http);
     struct advertise advertised = worker->config.advertised;
     advertised.port = 0;
     if (!advertise_needed(bound) ||
         !advertise_address(&advertised, bound, worker->info.metrics_address,
                            sizeof worker->info.metrics_address))
         str_copy(worker->info.metrics_address, sizeof worker->info.metrics_address, bound);
+    return STATUS_OK;
 }
 
-static enum status start_registrar(struct worker_life *life, struct error *err)
-{
-    struct registrar_config config = {.runtime = life->worker.runtime,
-                                      .router_address = life->worker.config.router,
-                                      .tls = life->worker.tls,
-                                      .info = life->worker.info};
-    return registrar_start(&config, &life->registrar, err);
-}
-
-/* In the order in which each part needs the ones before; worker_down takes what there is apart
- * again. */
+/* Starts the parts in the order in which they need each other. worker_down takes apart the parts
+ * that there are. */
 static enum status worker_up(struct worker_life *life, struct error *err)
 {
     struct worker *worker = &life->worker;
@@ -247,15 +270,13 @@ static enum status worker_up(struct worker_life *life, struct error *err)
                                        .up_context = life};
     TRY(worker_engine_start(worker, err));
     TRY(worker->ops->create(worker, &worker->role, err));
-    struct http_server_config http = {.listen = worker->config.metrics_listen,
-                                      .routes = http_routes,
-                                      .route_count = sizeof http_routes / sizeof *http_routes,
-                                      .context = worker,
-                                      .certificates = worker->metrics_tls};
-    TRY(http_server_start(&http, &life->http, err));
-    name_metrics_address(worker, http_server_address(life->http));
+    TRY(start_http(life, err));
     TRY(start_server(life, err));
-    TRY(start_registrar(life, err));
+    struct registrar_config registrar = {.runtime = worker->runtime,
+                                         .router_address = worker->config.router,
+                                         .tls = worker->tls,
+                                         .info = worker->info};
+    TRY(registrar_start(&registrar, &life->registrar, err));
     struct transfer_loop_config loop = {.transport = worker->transport,
                                         .steps = worker->steps,
                                         .handlers = {on_step_event, on_kv_event, on_tick},
@@ -288,28 +309,24 @@ static void close_drop(struct transfer_message *base)
     eventfd_write(((struct close_message *)base)->done_fd, 1);
 }
 
-/* Has the role close what it dialled, on the thread that owns it, and waits for that. */
-static void close_role(struct worker *worker)
-{
-    struct close_message message = {{close_deliver, close_drop}, worker, eventfd(0, EFD_CLOEXEC)};
-    transfer_loop_post_end(worker->loop, &message.base);
-    eventfd_t done;
-    eventfd_read(message.done_fd, &done);
-    close(message.done_fd);
-}
-
 static void worker_down(struct worker_life *life)
 {
     struct worker *worker = &life->worker;
-    http_server_stop(life->http); /* it looks at the steps */
+    http_server_stop(life->http); /* it reads the steps' load */
     if (life->server)
         rpc_server_stop(life->server, 0);
     if (life->transferring) {
-        close_role(worker);
+        /* The role's streams are closed on the thread that owns them. */
+        struct close_message message = {
+            {close_deliver, close_drop}, worker, eventfd(0, EFD_CLOEXEC)};
+        transfer_loop_post_end(worker->loop, &message.base);
+        eventfd_t done;
+        eventfd_read(message.done_fd, &done);
+        close(message.done_fd);
         transfer_loop_stop(worker->loop);
     }
     registrar_stop(life->registrar);
-    constraint_host_stop(worker->constraints); /* it speaks to the steps */
+    constraint_host_stop(worker->constraints); /* its thread posts to the steps */
     step_loop_stop(worker->steps);
     constraint_host_destroy(worker->constraints);
     transfer_loop_destroy(worker->loop);
@@ -328,7 +345,7 @@ static void worker_down(struct worker_life *life)
     close(worker->idle_fd);
 }
 
-static void tell_ready(const struct worker *worker)
+static void report_ready(const struct worker *worker)
 {
     log_info(MODULE, "msg=\"ready\" address=%s metrics=%s", worker->info.address,
              worker->info.metrics_address);
@@ -342,7 +359,8 @@ static void tell_ready(const struct worker *worker)
     close((int)worker->config.ready_fd);
 }
 
-/* Waits to be asked to stop, then for the last request, the drain's deadline or a second asking. */
+/* Waits for a stop signal, then for the end of the last request, the drain's deadline or a second
+ * signal. */
 static void wait_for_end(struct worker_life *life, struct stop_signals *signals)
 {
     struct worker *worker = &life->worker;
@@ -396,7 +414,7 @@ int worker_main(const struct worker_role_ops *ops, int argc, char **argv)
         log_error(MODULE, "status=%s msg=%s", status_name(status),
                   log_quote(err.text, quoted, sizeof quoted));
     } else {
-        tell_ready(worker);
+        report_ready(worker);
         wait_for_end(&life, &signals);
         registrar_leave(life.registrar);
     }

@@ -1,18 +1,80 @@
-/* What both kinds of worker share: the order in which a worker comes up, drains and goes down. A
- * role (prefill_worker, decode_worker) brings its state machines and streams; this brings the
- * engine, the transport, the threads, the session, the registration and the metrics.
+/* The life of a worker process: how it comes up, drains and goes down. A role (prefill_worker,
+ * decode_worker) brings its state machines and streams. This module brings the engine, the
+ * transport, the threads, the session, the registration and the metrics.
  */
 #ifndef BATON_WORKER_WORKER_H
 #define BATON_WORKER_WORKER_H
 
+#include "common/base/domain/worker_info.h"
+#include "common/base/observe/metrics.h"
 #include "common/kv/transport/kv_transport.h"
 #include "common/net/rpc/rpc.h"
-#include "common/worker/cache_report.h"
 #include "common/worker/session.h"
 #include "common/worker/step_loop.h"
 #include "common/worker/transfer_loop.h"
 #include "common/worker/worker_config.h"
-#include "common/worker/worker_metrics.h"
+
+/* --- metrics (worker_metrics.c): the numbers behind a worker's /metrics. The transfer thread
+ * counts handoffs as they end. The step thread's numbers are read from its load when /metrics is
+ * asked. --- */
+
+#define WORKER_CERTIFICATES 2 /* internal-tls, metrics-tls */
+
+struct worker_metrics {
+    struct metrics *metrics;
+    struct gauge *blocks[KV_BLOCK_STATES], *kv_usage, *waiting, *running, *session_up;
+    struct gauge *preempted, *swapped_blocks;
+    /* Watched certificates, and when each ends. */
+    struct {
+        struct certificates *certificates;
+        struct gauge *ends;
+    } expiries[WORKER_CERTIFICATES];
+    struct counter *prompt_rows, *decode_rows, *steps;
+    struct counter *step_us[STEP_TIMES];
+    struct counter *preemptions[STEP_PREEMPTIONS], *dropped_rows;
+    struct counter *prefix_asked, *prefix_hits, *prefix_evicted;
+    struct counter *handoffs_ok, *handoffs_failed, *released;
+    struct counter *bytes_shm, *bytes_tcp, *bytes_local;
+    struct counter *stale_messages, *late_hellos;
+    struct counter *faults[KV_FAULT_KINDS];
+    struct counter *reads_failed[KV_FAILURES]; /* [0] is none */
+    struct counter *connections_refused[KV_REFUSALS];
+    /* Totals that the counters hold already: */
+    struct kv_transport_counters seen_transport;
+    uint64_t seen_step_us[STEP_TIMES];
+    uint64_t seen_preemptions[STEP_PREEMPTIONS], seen_dropped_rows;
+    uint64_t seen_asked, seen_hits, seen_evicted;
+    uint64_t seen_prompt_rows, seen_decode_rows, seen_steps, seen_stale;
+};
+
+void worker_metrics_init(struct worker_metrics *m, enum worker_role role);
+/* Shows the model and the role. Call it once, at start. */
+void worker_metrics_describe(struct worker_metrics *m, const struct worker_info *info);
+void worker_metrics_deinit(struct worker_metrics *m);
+/* Shows when the certificates end; call it at most WORKER_CERTIFICATES times. `label`:
+ * "for=\"internal-tls\"". NULL certificates: shows nothing. */
+void worker_metrics_watch(struct worker_metrics *m, struct certificates *certificates,
+                          const char *label);
+/* HTTP thread, before it renders. */
+void worker_metrics_update(struct worker_metrics *m, const struct step_load *load, bool session_up);
+/* Transfer thread. */
+void worker_metrics_transport(struct worker_metrics *m,
+                              const struct kv_transport_counters *counters);
+/* Adds the growth of `total` since the last call. */
+void worker_metrics_advance(struct counter *counter, uint64_t *seen, uint64_t total);
+struct counter *worker_metrics_lane(const struct worker_metrics *m, const char *lane);
+
+/* --- the worker --- */
+
+/* Reports the prefix cache's events to the router, one batch at a time. The next batch is read when
+ * the last one has left, so with a slow router the events wait in the cache's own ring, where too
+ * many become one new listing (prefix_events.h). A new session begins with a listing. */
+struct cache_report { /* zero at start */
+    uint64_t stream;  /* session.streams of the stream that it reports to; 0: none yet */
+    uint64_t seen;    /* step_load.prefix_changes before the last read */
+    bool reading;     /* a STEP_CACHE is to come */
+    bool more;        /* the last batch was full */
+};
 
 struct worker {
     struct worker_config config;
@@ -21,37 +83,37 @@ struct worker {
     struct kv_transport *transport;
     uint32_t block_count, swap_blocks;
     size_t block_bytes;
-    struct rpc_tls tls;               /* of all its links; zeroed: in the clear */
+    struct rpc_tls tls;               /* for all its links; zeroed: no TLS */
     struct certificates *metrics_tls; /* NULL: its HTTP listener speaks no TLS */
     struct rpc_runtime *runtime;
     struct transfer_loop *loop;
     struct constraint_host *constraints;
     struct step_loop *steps;
     struct session session;           /* transfer thread */
-    struct cache_report cache_report; /* likewise */
-    uint64_t absent_since_us; /* likewise: draining without a router since then; 0: not so */
+    struct cache_report cache_report; /* transfer thread */
+    uint64_t absent_since_us; /* transfer thread: draining without a router since; 0: not so */
     struct worker_metrics metrics;
     const struct worker_role_ops *ops;
     void *role;
-    void *peer_role;            /* what the streams of ops->peer_kind carry; set by ops->create */
+    void *peer_role;            /* `role` of the streams of ops->peer_kind; set by ops->create */
     _Atomic bool draining;      /* main thread -> transfer thread */
-    atomic_uint busy;           /* transfer thread -> main thread: requests that it has */
+    atomic_uint busy;           /* transfer thread -> main thread: requests under way */
     _Atomic bool session_is_up; /* transfer thread -> HTTP thread */
     int idle_fd;                /* eventfd: draining, and nothing is left */
 };
 
 struct worker_role_ops {
     enum worker_role role;
-    /* Everything of `worker` but role is there. Called on the main thread before any other
-     * starts. */
+    /* Called on the main thread before any other thread starts. All of `worker` except `role` is
+     * set. */
     enum status (*create)(struct worker *worker, void **role, struct error *err);
-    /* Transfer thread, the last call on it: ends what the role has dialled. */
+    /* Transfer thread, the last call on it: ends the streams that the role has dialled. */
     void (*close)(void *role);
     void (*destroy)(void *role); /* main thread, after all others have ended */
     struct transfer_handlers handlers;
     struct session_handlers session;
-    /* One more method that the role serves, or NULL; `service` is a stream_service filled by the
-     * worker. */
+    /* One more method that the role serves, or NULL. Its `service` is a stream_service that the
+     * worker fills. */
     const char *peer_path;
     const struct stream_kind *peer_kind;
     const char *peer_service;
@@ -61,5 +123,19 @@ struct worker_role_ops {
 
 /* The whole life of a worker process. Returns the exit code. */
 int worker_main(const struct worker_role_ops *ops, int argc, char **argv);
+
+/* --- the parts that compute (worker_engine.c): the engine, the pool of KV blocks, and the step
+ * loop. The transport allocates the pool so that others can read it. Main thread, at start;
+ * worker.c takes it all down. --- */
+
+/* Loads the model and opens the transport: sets engine, transport, and the sizes of their blocks.
+ * After a failure the parts that were opened are in `worker`, too. */
+enum status worker_engine_open(struct worker *worker, struct error *err) WARN_UNUSED;
+/* Fills worker->info, except for the addresses. */
+enum status worker_engine_info(struct worker *worker, struct error *err) WARN_UNUSED;
+/* Starts worker->constraints and worker->steps. */
+enum status worker_engine_start(struct worker *worker, struct error *err) WARN_UNUSED;
+/* Logs one line with all sizes that were settled at start. */
+void worker_engine_log_sizes(const struct worker *worker);
 
 #endif

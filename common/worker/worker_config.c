@@ -20,7 +20,7 @@ static const char *const transport_names[] = {"auto", "shm", "tcp", NULL};
 
 #define AT(field) CONFIG_AT(struct worker_config, field)
 
-/* Of everybody, and again while they reconnect. */
+/* One for each worker, and one more while it reconnects. */
 #define KV_CONNECTIONS "512"
 static_assert(2 * CLUSTER_MAX_WORKERS == 512, "KV_CONNECTIONS follows");
 
@@ -74,7 +74,8 @@ static const struct config_setting settings[] = {
      .value = "HOST:PORT",
      .help = "Address of /metrics and /healthz",
      .check = http_check_listen},
-    TLS_SETTINGS_ROWS(struct worker_config, metrics_tls, "metrics-tls", "those who ask there"),
+    TLS_SETTINGS_ROWS(struct worker_config, metrics_tls, "metrics-tls",
+                      "clients of /metrics and /healthz"),
     {.name = "compute",
      .type = CONFIG_ENUM,
      AT(compute),
@@ -172,7 +173,8 @@ static const struct config_setting settings[] = {
      AT(batch_policy),
      .default_text = "fcfs",
      .choices = policy_names,
-     .help = "Who gets rows and blocks first: first come first served, shortest remaining prefill, "
+     .help = "Order in which requests get rows and blocks: first come first served, shortest "
+             "remaining prefill, "
              "or queues by what a request has used (skip-join MLFQ)"},
     {.name = "starve-limit",
      .type = CONFIG_DURATION,
@@ -180,7 +182,7 @@ static const struct config_setting settings[] = {
      .default_text = "1s",
      .min = "0",
      .max = "10m",
-     .help = "Who waits so long for rows goes before all that the policy prefers"},
+     .help = "A request that waits so long for rows goes before all that the policy prefers"},
     {.name = "overtake-limit",
      .type = CONFIG_DURATION,
      AT(overtake_us),
@@ -188,8 +190,9 @@ static const struct config_setting settings[] = {
      .min = "0",
      .max = "10m",
      .help =
-         "Who waits for KV blocks may be overtaken for so long by those that fit; 0: by none of "
-         "them, but srpf and mlfq still order who waits, for starve-limit at most"},
+         "How long a request that waits for KV blocks may be overtaken by requests that fit; 0: "
+         "by none of them, but srpf and mlfq still order the waiting ones, for starve-limit at "
+         "most"},
     {.name = "prefix-cache",
      .type = CONFIG_BOOL,
      AT(prefix_cache),
@@ -217,8 +220,9 @@ static const struct config_setting settings[] = {
      .default_text = "256MiB",
      .min = "1MiB",
      .max = "64GiB",
-     .help = "For compiled schemas, expressions and choices, and the sets of tokens worked out for "
-             "them; those of requests that run are held, others are kept while there is room"},
+     .help = "Memory for compiled schemas, expressions and choices, and the sets of tokens worked "
+             "out for "
+             "them; those of running requests are held, others are kept while there is room"},
     {.name = "block-tokens",
      .type = CONFIG_U64,
      AT(block_tokens),
@@ -254,8 +258,9 @@ static const struct config_setting settings[] = {
      AT(interface),
      .default_text = "lo",
      .value = "DEVICE[:PORT]",
-     .help = "Where the KV lane listens: a network device or a numeric address, with :PORT for a "
-             "fixed port",
+     .help =
+         "Place where the KV lane listens: a network device or a numeric address, with :PORT for a "
+         "fixed port",
      .check = kv_transport_check_interface},
     {.name = "kv-connections",
      .type = CONFIG_U64,
@@ -339,7 +344,8 @@ const struct config_setting *worker_config_row(const char *name)
     return &settings[i];
 }
 
-/* 0 stands for what follows from others; the sums are what the engine is opened for. */
+/* Replaces each 0 by the value that follows from other settings. The engine is opened for the sums.
+ */
 static enum status settle_batches(struct worker_config *config, struct error *err)
 {
     if (!config->max_batch_sequences || config->max_batch_sequences > config->max_sequences)
@@ -355,7 +361,7 @@ static enum status settle_batches(struct worker_config *config, struct error *er
                      config->max_batch_tokens, config->max_batch_sequences);
 }
 
-/* The list of the text. */
+/* Parses `cpus` into cpu_list. */
 static enum status settle_cpus(struct worker_config *config, struct error *err)
 {
     char copy[sizeof config->cpus];
@@ -373,44 +379,17 @@ static enum status settle_cpus(struct worker_config *config, struct error *err)
     return STATUS_OK;
 }
 
-static enum status check_blocks(const struct worker_config *config, struct error *err)
-{
-    if (config->block_tokens & (config->block_tokens - 1))
-        return error_set(err, STATUS_INVALID, "--block-tokens must be a power of two, got %u",
-                         config->block_tokens);
-    return STATUS_OK;
-}
-
-static enum status check_kv_faults(const struct worker_config *config, struct error *err)
-{
-    if (*config->kv_faults && !failpoint_allowed())
-        return error_set(err, STATUS_INVALID,
-                         "--kv-faults is given, but this is a release build: set "
-                         "BATON_FAILPOINTS_ALLOW=1 to mean it");
-    return STATUS_OK;
-}
-
-static enum status check_advertise(const struct worker_config *config, struct error *err)
-{
-    struct advertise advertise;
-    return *config->advertise ? advertise_parse(config->advertise, &advertise, err) : STATUS_OK;
-}
-
-static enum status check_log_level(const struct worker_config *config, struct error *err)
-{
-    enum log_level level;
-    if (log_level_parse(config->log_level, &level))
-        return STATUS_OK;
-    return error_set(err, STATUS_INVALID,
-                     "--log-level must be debug, info, warn or error, got '%s'", config->log_level);
-}
-
-/* Checks that involve more than one number, or a list. */
+/* Checks settings that involve more than one number, or a list. */
 static void check(const void *settings_given, struct str *mistakes)
 {
     struct worker_config tried = *(const struct worker_config *)settings_given, *config = &tried;
     struct error err;
-    config_mistake(mistakes, check_blocks(config, &err), &err);
+    if (config->block_tokens & (config->block_tokens - 1))
+        config_mistake(mistakes,
+                       error_set(&err, STATUS_INVALID,
+                                 "--block-tokens must be a power of two, got %u",
+                                 config->block_tokens),
+                       &err);
     bool f32 = config->compute == COMPUTE_F32;
     config_mistake(mistakes, engine_check_weights(f32, config->weights, MODEL_FLOAT, &err), &err);
     config_mistake(mistakes, engine_check_kv(f32, config->kv, &err), &err);
@@ -418,29 +397,37 @@ static void check(const void *settings_given, struct str *mistakes)
     config_mistake(mistakes, settle_batches(config, &err), &err);
     config_mistake(mistakes, link_tls_check(&config->internal_tls, &err), &err);
     config_mistake(mistakes, tls_settings_check(&config->metrics_tls, "metrics-tls", &err), &err);
-    config_mistake(mistakes, check_kv_faults(config, &err), &err);
-    config_mistake(mistakes, check_advertise(config, &err), &err);
-    config_mistake(mistakes, check_log_level(config, &err), &err);
+    if (*config->kv_faults && !failpoint_allowed())
+        config_mistake(mistakes,
+                       error_set(&err, STATUS_INVALID,
+                                 "--kv-faults is given, but this is a release build: set "
+                                 "BATON_FAILPOINTS_ALLOW=1 to mean it"),
+                       &err);
+    struct advertise advertise;
+    if (*config->advertise)
+        config_mistake(mistakes, advertise_parse(config->advertise, &advertise, &err), &err);
+    enum log_level level;
+    if (!log_level_parse(config->log_level, &level))
+        config_mistake(mistakes,
+                       error_set(&err, STATUS_INVALID,
+                                 "--log-level must be debug, info, warn or error, got '%s'",
+                                 config->log_level),
+                       &err);
     config_mistake(mistakes, settle_cpus(config, &err), &err);
-}
-
-/* Rows that only the other role looks at are taken all the same, so that one file or environment
- * does for all workers. */
-static void settings_of(enum worker_role role, struct config_setting *own)
-{
-    static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout",
-                                            "swap-share", "chunk-time"};
-    memcpy(own, settings, sizeof settings);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        for (size_t j = 0; role == ROLE_PREFILL && j < sizeof of_decode / sizeof *of_decode; j++)
-            own[i].hidden |= !strcmp(own[i].name, of_decode[j]);
 }
 
 void worker_config_load(enum worker_role role, int argc, char **argv, struct worker_config *config)
 {
     bool prefill = role == ROLE_PREFILL;
     struct config_setting own[sizeof settings / sizeof *settings];
-    settings_of(role, own);
+    memcpy(own, settings, sizeof settings);
+    /* Settings of the other role are hidden, and taken all the same, so that one file or environment
+     * does for all workers. */
+    static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout",
+                                            "swap-share", "chunk-time"};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        for (size_t j = 0; prefill && j < sizeof of_decode / sizeof *of_decode; j++)
+            own[i].hidden |= !strcmp(own[i].name, of_decode[j]);
     struct config_program program = {
         .name = prefill ? "baton-prefill" : "baton-decode",
         .summary = prefill ? "Reads prompts and hands their KV cache to decode workers."

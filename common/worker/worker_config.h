@@ -17,7 +17,7 @@
 enum worker_compute { COMPUTE_FAST, COMPUTE_F32 };
 
 #define WORKER_MAX_CPUS     256
-#define WORKER_CHUNK_TOKENS 512 /* where the settings don't say, at most */
+#define WORKER_CHUNK_TOKENS 512 /* the limit if the settings give none */
 
 struct worker_config {
     char name[64], router[128], model[1024], model_name[128], weight_cache[1024];
@@ -29,7 +29,7 @@ struct worker_config {
     enum kv_lane transport;
     uint32_t chunk_tokens; /* 0: worker_engine_open settles it */
     uint32_t threads, max_sequences, block_tokens, kv_tokens, context;
-    uint32_t max_batch_sequences, max_batch_tokens; /* settled: neither is 0 */
+    uint32_t max_batch_sequences, max_batch_tokens; /* never 0 */
     enum policy_kind batch_policy;
     uint64_t chunk_us; /* 0: any */
     uint64_t starve_us, overtake_us;
@@ -45,17 +45,19 @@ struct worker_config {
     char advertise[128];
     struct link_tls_settings internal_tls;
     struct tls_settings metrics_tls;
-    /* Where others dial this machine, for every lane and server: from `advertise`, `listen` or the
-     * way to the router; filled by worker_main before anything is opened. */
+    /* The address at which others dial this machine, for every lane and server: from `advertise`,
+     * `listen` or the way to the router. worker_main fills it before it opens anything. */
     struct advertise advertised;
     int cpu_list[WORKER_MAX_CPUS]; /* `cpus`, parsed */
     uint32_t cpu_count;
 };
 
-/* Of a setting that the table has: for who hands it on. */
+/* Returns the table's row of this setting, for a program that passes the setting on. It must be in
+ * the table. */
 const struct config_setting *worker_config_row(const char *name);
 
-/* Flags, environment, file; prints help or mistakes and exits where a main should. */
+/* Reads flags, environment and file. Prints help or all mistakes, and exits, where a main should.
+ */
 void worker_config_load(enum worker_role role, int argc, char **argv, struct worker_config *config);
 
 #endif

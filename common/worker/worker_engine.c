@@ -1,4 +1,4 @@
-#include "common/worker/worker_engine.h"
+#include "common/worker/worker.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #define MODULE             "worker"
-#define CHUNK_LEAST_TOKENS 128 /* with fewer rows kernels are below their speed */
+#define CHUNK_LEAST_TOKENS 128 /* with fewer rows the kernels don't reach their speed */
 
 static enum status open_engine(struct worker *worker, struct error *err)
 {
     const struct worker_config *config = &worker->config;
     worker->block_count = config->kv_tokens / config->block_tokens;
-    /* On a prefill worker all blocks are pinned for readers: nobody is preempted. */
+    /* On a prefill worker all blocks are pinned for readers: no request is preempted. */
     worker->swap_blocks = worker->ops->role == ROLE_PREFILL
                               ? 0
                               : (uint32_t)(worker->block_count * config->swap_share);
@@ -48,7 +48,7 @@ static enum status open_transport(struct worker *worker, struct error *err)
         .kind = KV_TRANSPORT_REMOTE,
         .lane = worker->config.transport,
         .pool_bytes = engine_pool_bytes(worker->engine),
-        .max_reads = worker->config.max_sequences, /* one of each sink */
+        .max_reads = worker->config.max_sequences, /* one for each sink */
         .bind_interface = worker->config.interface,
         .advertise = worker->config.advertised.host,
         .max_connections = worker->config.kv_connections,
@@ -58,9 +58,9 @@ static enum status open_transport(struct worker *worker, struct error *err)
     return engine_attach_pool(worker->engine, kv_transport_pool(worker->transport), err);
 }
 
-/* How many prompt rows fill a step. On a prefill worker more would only let readers, and who comes
- * next, wait longer: it is measured by what the machine computes and reads at best, a pass over the
- * weights. */
+/* Settles the prompt rows of a step. On a prefill worker more rows than keep the machine busy would
+ * only make readers and the next prompts wait. So it measures the machine's arithmetic and its
+ * reading speed, by a pass over the weights. */
 static void settle_chunk(struct worker *worker)
 {
     uint32_t *chunk = &worker->config.chunk_tokens;
@@ -72,7 +72,7 @@ static void settle_chunk(struct worker *worker)
     struct engine_limits limits = engine_measure_limits(worker->engine);
     uint32_t rows = cost_model_saturation_rows(engine_shape(worker->engine), limits.weight_bytes,
                                                limits.read_gbs, limits.peak_gflops);
-    uint32_t block = worker->config.block_tokens; /* readers are told of whole blocks */
+    uint32_t block = worker->config.block_tokens; /* readers hear of whole blocks */
     if (rows && rows < CHUNK_LEAST_TOKENS)
         *chunk = block > CHUNK_LEAST_TOKENS ? block : CHUNK_LEAST_TOKENS;
     else if (rows && rows < WORKER_CHUNK_TOKENS)
@@ -83,8 +83,9 @@ static void settle_chunk(struct worker *worker)
              rows, limits.read_gbs, limits.peak_gflops, *chunk);
 }
 
-/* What is computed here already pins this thread (kernels/cpu/pool.h). Threads that it starts later
- * inherit its CPUs: they are to have all of the process's, and not to share one with the steps. */
+/* The CPUs of this process. Computing pins this thread (kernels/cpu/pool.h), and threads that it
+ * starts later inherit its CPUs. They shall have all CPUs of the process, and not share one with
+ * the steps. */
 struct own_cpus {
     cpu_set_t set;
     bool known;
@@ -96,35 +97,23 @@ static void unpin(const struct own_cpus *cpus)
         (void)sched_setaffinity(0, sizeof cpus->set, &cpus->set);
 }
 
-/* They wait for each other in every operation. */
-static void warn_of_threads(const struct worker *worker, const struct own_cpus *cpus)
+enum status worker_engine_open(struct worker *worker, struct error *err)
 {
-    unsigned threads = worker->config.threads, count = cpus->known ? CPU_COUNT(&cpus->set) : 0;
-    if (count && threads > count)
+    struct own_cpus cpus;
+    cpus.known = !sched_getaffinity(0, sizeof cpus.set, &cpus.set);
+    unsigned threads = worker->config.threads, cpu_count = cpus.known ? CPU_COUNT(&cpus.set) : 0;
+    if (cpu_count && threads > cpu_count) /* threads wait for each other in every operation */
         log_warn(MODULE,
                  "msg=\"more compute threads than CPUs that they may run on: that is slower than "
                  "--threads %u\" threads=%u cpus=%u",
-                 count, threads, count);
-}
-
-/* Positions beyond are none that the model was made for. */
-static void warn_of_context(const struct worker *worker)
-{
+                 cpu_count, threads, cpu_count);
+    TRY(open_engine(worker, err));
     uint32_t limit = engine_context(worker->engine);
     if (worker->config.context > limit)
         log_warn(
             MODULE,
             "msg=\"--context is above the model's own limit, which holds\" context=%u limit=%u",
             worker->config.context, limit);
-}
-
-enum status worker_engine_open(struct worker *worker, struct error *err)
-{
-    struct own_cpus cpus;
-    cpus.known = !sched_getaffinity(0, sizeof cpus.set, &cpus.set);
-    warn_of_threads(worker, &cpus);
-    TRY(open_engine(worker, err));
-    warn_of_context(worker);
     unpin(&cpus);
     TRY(open_transport(worker, err));
     settle_chunk(worker);
@@ -132,18 +121,13 @@ enum status worker_engine_open(struct worker *worker, struct error *err)
     return STATUS_OK;
 }
 
-static enum status start_constraints(struct worker *worker, struct error *err)
-{
-    struct constraint_host_config config = {.model_dir = worker->config.model,
-                                            .vocab = engine_shape(worker->engine)->vocab,
-                                            .max_bytes = worker->config.constraint_bytes};
-    config.end_ids = engine_end_ids(worker->engine, &config.end_count);
-    return constraint_host_create(&config, &worker->constraints, err);
-}
-
 enum status worker_engine_start(struct worker *worker, struct error *err)
 {
-    TRY(start_constraints(worker, err));
+    struct constraint_host_config constraints = {.model_dir = worker->config.model,
+                                                 .vocab = engine_shape(worker->engine)->vocab,
+                                                 .max_bytes = worker->config.constraint_bytes};
+    constraints.end_ids = engine_end_ids(worker->engine, &constraints.end_count);
+    TRY(constraint_host_create(&constraints, &worker->constraints, err));
     struct step_loop_config config = {
         .engine = worker->engine,
         .constraints = worker->constraints,

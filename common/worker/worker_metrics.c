@@ -1,12 +1,12 @@
-#include "common/worker/worker_metrics.h"
+#include "common/worker/worker.h"
 
 #include "common/base/assert.h"
+#include "common/base/str.h"
 #include "common/net/crypto/certificates.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What the step thread knows. */
 static void register_steps(struct worker_metrics *m, enum worker_role role)
 {
     struct metrics *all = m->metrics;
@@ -17,7 +17,7 @@ static void register_steps(struct worker_metrics *m, enum worker_role role)
             metrics_gauge(all, "baton_kv_blocks", "KV blocks by what they are for", label);
     }
     m->kv_usage = metrics_gauge(all, "baton_kv_cache_usage_perc",
-                                "Share of the KV blocks that somebody holds, 0 .. 1", NULL);
+                                "Share of the KV blocks in use, 0 .. 1", NULL);
     m->waiting =
         metrics_gauge(all, "baton_num_requests_waiting", "Requests that wait for KV blocks", NULL);
     m->running =
@@ -32,7 +32,8 @@ static void register_steps(struct worker_metrics *m, enum worker_role role)
                                  "Requests that gave their KV blocks up and wait to go on", NULL);
     m->swapped_blocks = metrics_gauge(all, "baton_swapped_kv_blocks",
                                       "KV blocks that lie in host memory meanwhile", NULL);
-    const char *preemptions = "Requests that gave their KV blocks up, by what became of those";
+    const char *preemptions =
+        "Requests that gave their KV blocks up, by what happens to the blocks";
     m->preemptions[STEP_SWAPPED] =
         metrics_counter(all, "baton_preemptions_total", preemptions, "kind=\"swap\"");
     m->preemptions[STEP_DROPPED] =
@@ -41,9 +42,9 @@ static void register_steps(struct worker_metrics *m, enum worker_role role)
                                       "Rows that preemptions threw away", NULL);
     m->prefix_asked = metrics_counter(all, "baton_prefix_cache_queries_total",
                                       "Prompt tokens in whole blocks that were looked for", NULL);
-    m->prefix_hits =
-        metrics_counter(all, "baton_prefix_cache_hits_total",
-                        "Of those, the ones that were here and are not computed or read", NULL);
+    m->prefix_hits = metrics_counter(
+        all, "baton_prefix_cache_hits_total",
+        "Prompt tokens in whole blocks that were here and are not computed or read", NULL);
     m->prefix_evicted = metrics_counter(all, "baton_prefix_cache_evicted_blocks_total",
                                         "Cached KV blocks that were given up for others", NULL);
     m->steps = metrics_counter(all, "baton_steps_total", "Steps of the engine", NULL);
@@ -54,7 +55,6 @@ static void register_steps(struct worker_metrics *m, enum worker_role role)
         metrics_counter(all, "baton_step_microseconds_total", help, "in=\"schedule\"");
 }
 
-/* Handoffs, what moves the bytes, and strangers. */
 static void register_handoffs(struct worker_metrics *m)
 {
     struct metrics *all = m->metrics;
@@ -101,19 +101,13 @@ void worker_metrics_init(struct worker_metrics *m, enum worker_role role)
     register_handoffs(m);
 }
 
-/* The name of a folder may hold what a label can't. */
-static void label_of(const char *text, char *label, size_t size)
-{
-    size_t used = 0;
-    for (; *text && used + 1 < size; text++)
-        label[used++] = *text <= ' ' || *text > '~' || *text == '"' || *text == '\\' ? '_' : *text;
-    label[used] = 0;
-}
-
 void worker_metrics_describe(struct worker_metrics *m, const struct worker_info *info)
 {
     char model[sizeof info->model], labels[sizeof model + 40];
-    label_of(info->model, model, sizeof model);
+    str_copy(model, sizeof model, info->model);
+    for (char *c = model; *c; c++) /* a folder's name may hold bytes that a label can't */
+        if (*c <= ' ' || *c > '~' || *c == '"' || *c == '\\')
+            *c = '_';
     snprintf(labels, sizeof labels, "model_name=\"%s\",role=\"%s\"", model,
              worker_role_name(info->role));
     gauge_set(metrics_gauge(m->metrics, "baton_worker_info", "1: what this worker serves", labels),
@@ -158,7 +152,8 @@ void worker_metrics_watch(struct worker_metrics *m, struct certificates *certifi
                       "When the certificate ends, in seconds since 1970", label);
 }
 
-/* What is cached is anybody's who needs room. */
+/* Returns the share of blocks in use, 0 .. 1. Cached blocks are free for any request that needs
+ * room. */
 static double kv_usage(const struct step_load *load)
 {
     double all = 0, idle = 0;

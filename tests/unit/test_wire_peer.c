@@ -1,5 +1,5 @@
 /* wire_peer: what one end of a handoff says is what the other end hears. */
-#include "common/worker/wire_peer.h"
+#include "common/worker/wire.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

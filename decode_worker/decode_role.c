@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/worker/session.h"
 #include "common/worker/wire.h"
 #include "decode_worker/kv_import.h"
 #include "decode_worker/prefill_peers.h"

@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
+#include "common/worker/session.h"
 
 #include <inttypes.h>
 #include <stdio.h>

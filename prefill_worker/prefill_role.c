@@ -4,6 +4,7 @@
 #include "common/base/failpoint.h"
 #include "common/base/log.h"
 #include "common/worker/request_notes.h"
+#include "common/worker/session.h"
 #include "common/worker/wire.h"
 #include "prefill_worker/kv_export.h"
 

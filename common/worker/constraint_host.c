@@ -44,7 +44,7 @@ struct constraint_host {
     struct token_trie *trie;
     struct constraint_cache *cache;
     struct fair_queue queue; /* leases to be settled */
-    enum status status;      /* of opening the vocabulary */
+    enum status status;      /* the result of opening the vocabulary */
     struct error err;
 };
 
@@ -85,31 +85,15 @@ static bool special_texts_init(struct special_texts *texts, const struct tokeniz
     texts->items = calloc(count + 1, sizeof *texts->items);
     texts->pool = malloc(bytes + 1);
     if (!texts->items || !texts->pool)
-        return false; /* special_texts_deinit frees the other one */
+        return false;
     texts->count = gather(texts, tokenizer, vocab, &bytes);
     return true;
-}
-
-static void special_texts_deinit(struct special_texts *texts)
-{
-    free(texts->items);
-    free(texts->pool);
-    *texts = (struct special_texts){0};
 }
 
 static int by_id(const void *key, const void *item)
 {
     uint32_t id = *(const uint32_t *)key, other = ((const struct special_text *)item)->id;
     return (id > other) - (id < other);
-}
-
-static const char *special_texts_find(const struct special_texts *texts, uint32_t id,
-                                      size_t *length)
-{
-    const struct special_text *found =
-        texts->count ? bsearch(&id, texts->items, texts->count, sizeof *texts->items, by_id) : NULL;
-    *length = found ? found->length : 0;
-    return found ? texts->pool + found->offset : NULL;
 }
 
 /* ---------------------------------------------------------------- on the thread */
@@ -182,8 +166,8 @@ static void take_back(struct constraint_host *host, struct constraint_lease *lea
     atomic_fetch_sub(&host->lease_count, 1);
 }
 
-/* Takes a lease's first message (settle it) or its second (free it). The second may come before the
- * lease is settled. */
+/* Takes a lease's first message (settle it) or its second one (free it). The second one may come
+ * before the lease is settled. */
 static void take_message(struct constraint_host *host, struct constraint_lease *lease)
 {
     if (!lease->taken) {
@@ -208,7 +192,7 @@ static void *host_main(void *argument)
             return NULL;
         if (lease)
             take_message(host, lease);
-        else /* no more messages: settle the lease whose turn it is */
+        else /* no more messages: settle the lease that is next in turn */
             settle(host, (struct constraint_lease *)fair_queue_pop(&host->queue));
     }
 }
@@ -285,7 +269,8 @@ void constraint_host_destroy(struct constraint_host *host)
     ring_destroy(host->messages);
     constraint_cache_destroy(host->cache);
     token_trie_destroy(host->trie);
-    special_texts_deinit(&host->specials);
+    free(host->specials.items);
+    free(host->specials.pool);
     tokenizer_close(host->tokenizer);
     free(host->end_ids);
     free(host);
@@ -334,11 +319,16 @@ uint32_t constraint_host_held(const struct constraint_host *host)
 const char *constraint_host_text(const struct constraint_host *host, uint32_t id, bool first,
                                  size_t *length)
 {
+    const struct special_texts *specials = &host->specials;
     const char *bytes = token_text(host->tokenizer, id, first, length);
-    if (!bytes)
-        bytes = special_texts_find(&host->specials, id, length);
-    else if (memchr(bytes, TOKEN_SPECIAL, *length))
-        *length = 0; /* a byte of no text, not the mark of a special token */
+    if (bytes && memchr(bytes, TOKEN_SPECIAL, *length))
+        *length = 0; /* a byte that no text has; it must not pass for the mark of a special token */
+    if (!bytes) {
+        const struct special_text *found =
+            bsearch(&id, specials->items, specials->count, sizeof *specials->items, by_id);
+        *length = found ? found->length : 0;
+        bytes = found ? specials->pool + found->offset : NULL;
+    }
     return *length ? bytes : NULL;
 }
 

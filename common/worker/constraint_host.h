@@ -3,8 +3,8 @@
  * for it (constraint_cache.h), within max_bytes. Each request holds a lease.
  *
  * The thread also opens the tokenizer of the model's folder and lays out its vocabulary. Leases
- * wait until that is done. A folder without a tokenizer, or with one whose tokens have no text of
- * their own, has its leases refused with a sentence.
+ * wait until that is done. Leases are refused with a sentence if the folder
+ * has no tokenizer, or if the tokenizer's tokens have no text of their own.
  *
  * Threads: constraint_host_take is for the transfer thread. A settled lease and
  * constraint_host_text are for the step thread. Any thread may give a lease back. */

@@ -14,12 +14,12 @@
 
 #include <stdbool.h>
 
-#define REQUEST_NOTES_MAX_CHUNKS 16 /* of more chunks, the first ones and the last are kept */
+#define REQUEST_NOTES_MAX_CHUNKS 16 /* the first ones and the last are kept */
 
 struct request_notes {
     struct request_note *items;
     uint32_t capacity;
-    uint32_t unsent; /* requests whose Prefilled was not sent yet; 0: no need to look for one */
+    uint32_t unsent; /* requests without a Prefilled so far; 0: no need to look for one */
 };
 
 /* Room for `capacity` requests. STATUS_LIMIT: out of memory. */

@@ -1,10 +1,9 @@
 /* One step: has the engine carry out a plan of the schedule, then reports the results to the
  * schedule and in events. Step thread only.
  *
- * A sequence goes no further if its rows or its token can't be computed. STEP_FAILED is posted,
- * and it is held until its owner removes it. If the device failed, or gave a number that is not a number,
- * the prefix cache forgets everything that was computed before, too.
- */
+ * A sequence goes no further if its rows or its token can't be computed. STEP_FAILED is posted, and
+ * it is held until its owner removes it. If the device failed, or gave a number that is not a
+ * number, the prefix cache forgets everything that was computed before, too. */
 #ifndef BATON_WORKER_STEP_RUN_H
 #define BATON_WORKER_STEP_RUN_H
 

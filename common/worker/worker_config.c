@@ -421,8 +421,8 @@ void worker_config_load(enum worker_role role, int argc, char **argv, struct wor
     bool prefill = role == ROLE_PREFILL;
     struct config_setting own[sizeof settings / sizeof *settings];
     memcpy(own, settings, sizeof settings);
-    /* Settings of the other role are hidden, and taken all the same, so that one file or environment
-     * does for all workers. */
+    /* Settings of the other role are hidden, but taken, so that one file or environment does for
+     * all workers. */
     static const char *const of_decode[] = {"heartbeat", "read-timeout", "peer-timeout",
                                             "swap-share", "chunk-time"};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
